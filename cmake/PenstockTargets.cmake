@@ -1,0 +1,46 @@
+# How every target of the project is made: one folder, one library, one test program.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  # Precompiled headers are safe to cache only when their defines and timestamps are not compared.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${CCACHE_PROGRAM})
+endif()
+
+add_library(penstock_options INTERFACE)
+target_compile_options(penstock_options INTERFACE -Wall -Wextra -Werror)
+target_include_directories(penstock_options INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/penstock>)
+if(PENSTOCK_SANITIZE)
+  target_compile_options(penstock_options INTERFACE
+    -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g -O1)
+  target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
+endif()
+
+# penstock_library(NAME DEPENDS...): the library penstock_NAME from every .cpp below this folder.
+function(penstock_library name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  if(NOT sources)  # a folder whose first file is still to come
+    add_library(penstock_${name} INTERFACE)
+    add_library(Penstock::${name} ALIAS penstock_${name})
+    target_link_libraries(penstock_${name} INTERFACE penstock_options ${ARGN})
+    return()
+  endif()
+  add_library(penstock_${name} STATIC ${sources})
+  add_library(Penstock::${name} ALIAS penstock_${name})
+  set_target_properties(penstock_${name} PROPERTIES EXPORT_NAME ${name})
+  target_link_libraries(penstock_${name} PUBLIC penstock_options ${ARGN})
+endfunction()
+
+# penstock_test(NAME DEPENDS...): the test program NAME_tests from every .cpp in this folder.
+function(penstock_test name)
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name}_tests ${sources})
+  target_link_libraries(${name}_tests PRIVATE penstock_options ${ARGN} GTest::gtest_main)
+  gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
+endfunction()

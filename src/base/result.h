@@ -1,0 +1,85 @@
+// Errors as values: Result<T>, Status and the Error they carry.
+//
+// A function declared in a header returns Result or Status for the caller's mistake or the world's.
+// A broken invariant of our own is PENSTOCK_CHECK, which throws InternalError.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+namespace penstock {
+
+enum class ErrorCode {
+  kInvalidArgument,   // the caller asked for something that makes no sense
+  kInfeasible,        // well-formed, but no solution exists within the limits
+  kNotFound,          // a file or name is not there
+  kUnavailable,       // a peer, a device or a transport failed
+  kDeadlineExceeded,  // a wait ran out of time
+  kInternal,          // our own bug
+};
+
+struct Error {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;  // one line: what, where, and what to do
+};
+
+// A value or an Error; used as tl::expected is.
+template <class T>
+class [[nodiscard]] Result : public tl::expected<T, Error> {
+ public:
+  using tl::expected<T, Error>::expected;
+};
+using Status = Result<void>;
+
+template <class... Args>
+[[nodiscard]] tl::unexpected<Error> MakeError(ErrorCode code, fmt::format_string<Args...> format,
+                                              Args&&... args) {
+  return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...)});
+}
+
+template <class... Args>
+[[nodiscard]] tl::unexpected<Error> InvalidArgument(fmt::format_string<Args...> format,
+                                                    Args&&... args) {
+  return MakeError(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
+}
+
+template <class... Args>
+[[nodiscard]] tl::unexpected<Error> NotFound(fmt::format_string<Args...> format, Args&&... args) {
+  return MakeError(ErrorCode::kNotFound, format, std::forward<Args>(args)...);
+}
+
+// Our own bug. Caught only where a thread or the program ends.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+}  // namespace penstock
+
+#define PENSTOCK_CONCAT_INNER(a, b) a##b
+#define PENSTOCK_CONCAT(a, b) PENSTOCK_CONCAT_INNER(a, b)
+
+// PENSTOCK_TRY(auto x, Expr()): x is the value, or the enclosing function returns the error.
+#define PENSTOCK_TRY(declaration, expression)                                     \
+  auto PENSTOCK_CONCAT(result_, __LINE__) = (expression);                         \
+  if (!PENSTOCK_CONCAT(result_, __LINE__))                                        \
+    return tl::unexpected(std::move(PENSTOCK_CONCAT(result_, __LINE__)).error()); \
+  declaration = std::move(*PENSTOCK_CONCAT(result_, __LINE__))
+
+// The same for a Status.
+#define PENSTOCK_TRY_STATUS(expression)                                                           \
+  do {                                                                                            \
+    if (auto status_ = (expression); !status_) return tl::unexpected(std::move(status_).error()); \
+  } while (false)
+
+#define PENSTOCK_CHECK(condition, ...)                                                     \
+  do {                                                                                     \
+    if (!(condition))                                                                      \
+      throw ::penstock::InternalError(fmt::format("{}:{}: {} does not hold. {}", __FILE__, \
+                                                  __LINE__, #condition,                    \
+                                                  fmt::format("" __VA_ARGS__)));           \
+  } while (false)

@@ -1,0 +1,33 @@
+// One subcommand of the program: its options and what it does.
+//
+// Adding one is a file with a Command and a factory, and one line in commands.cpp.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+namespace penstock {
+
+enum ExitCode {
+  kExitOk = 0,
+  kExitFailed = 1,  // a run failed, or `validate` found a fault
+  kExitUsage = 2,   // bad usage or input
+};
+
+class Command {
+ public:
+  virtual ~Command() = default;
+  virtual std::string Name() const = 0;
+  virtual std::string Summary() const = 0;  // one line
+  // Adds the options; what they bind to must live in the command.
+  virtual void Define(CLI::App& app) = 0;
+  // The exit code; an Error is printed as one line and mapped to an exit code by its kind.
+  virtual Result<int> Run() = 0;
+};
+
+using CommandFactory = std::unique_ptr<Command> (*)();
+
+}  // namespace penstock

@@ -1,0 +1,92 @@
+// Action: one thing a rank does, as 16 bytes of plain data.
+//
+// An action is one part, or an overlapped pair of two parts (a forward and a backward that share
+// the device). It never changes after a generator or a pass has written it; times live in a
+// Timeline.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace penstock {
+
+enum class Op : std::uint8_t {
+  kForward,         // F
+  kBackwardInput,   // I: gradient of the stage's input
+  kBackwardWeight,  // W: gradient of the stage's weights, after I
+  kBackward,        // B: I and W in one
+  kSendForward,     // SEND_F: the stage's output leaves for the next stage
+  kRecvForward,     // RECV_F: the stage's input is asked for
+  kSendBackward,    // SEND_B: the stage's input gradient leaves for the previous stage
+  kRecvBackward,    // RECV_B: the stage's output gradient is asked for
+  kUnshard,         // UNSHARD: all-gather of the stage's weights
+  kReshard,         // RESHARD: frees the gathered weights
+  kReduceGrad,      // REDUCE_GRAD: reduce-scatter of the stage's gradients
+  kOffload,         // OFFLOAD: a microbatch's activations move to the slower pool
+  kReload,          // RELOAD: and back
+  kRecompute,       // RECOMPUTE: a microbatch's activations are made again from its input
+  kStep,            // STEP: optimizer update of the stage
+  kNone,            // no second part
+};
+inline constexpr int kOpCount = static_cast<int>(Op::kNone);
+
+constexpr bool IsCompute(Op op) { return op <= Op::kBackward; }
+constexpr bool IsCommunication(Op op) { return op >= Op::kSendForward && op <= Op::kRecvBackward; }
+// Whether the op makes the stage's input gradient, which the previous stage waits for.
+constexpr bool MakesInputGradient(Op op) { return op == Op::kBackwardInput || op == Op::kBackward; }
+// Whether the op is the last reader of a microbatch's activations on its stage.
+constexpr bool EndsMicrobatch(Op op) { return op == Op::kBackwardWeight || op == Op::kBackward; }
+// Whether the op's cell carries a microbatch (UNSHARD, RESHARD, REDUCE_GRAD and STEP do not).
+constexpr bool HasMicrobatch(Op op) {
+  return op != Op::kUnshard && op != Op::kReshard && op != Op::kReduceGrad && op != Op::kStep;
+}
+
+inline constexpr int kMaxStages = 65536;  // what Part::stage holds
+
+// One op on one stage and microbatch.
+struct Part {
+  Op op = Op::kNone;
+  std::uint16_t stage = 0;
+  std::int32_t microbatch = -1;  // row number in its chain (see Schedule::rows); -1 where none
+
+  friend constexpr bool operator==(const Part&, const Part&) = default;
+};
+
+struct Action {
+  Part first;
+  Part second;  // op kNone unless this is an overlapped pair
+
+  constexpr bool is_pair() const { return second.op != Op::kNone; }
+  friend constexpr bool operator==(const Action&, const Action&) = default;
+};
+static_assert(sizeof(Action) == 16 && std::is_trivially_copyable_v<Action>);
+
+constexpr Action MakeAction(Op op, int stage, int microbatch = -1) {
+  return {{op, static_cast<std::uint16_t>(stage), microbatch}, {}};
+}
+constexpr Action Forward(int stage, int microbatch) {
+  return MakeAction(Op::kForward, stage, microbatch);
+}
+constexpr Action Backward(int stage, int microbatch) {
+  return MakeAction(Op::kBackward, stage, microbatch);
+}
+constexpr Action BackwardInput(int stage, int microbatch) {
+  return MakeAction(Op::kBackwardInput, stage, microbatch);
+}
+constexpr Action BackwardWeight(int stage, int microbatch) {
+  return MakeAction(Op::kBackwardWeight, stage, microbatch);
+}
+// A forward and a backward that run together; the text keeps their order.
+constexpr Action Overlap(Action first, Action second) { return {first.first, second.first}; }
+
+// Whether the action computes (a pair always does).
+constexpr bool IsCompute(const Action& action) { return IsCompute(action.first.op); }
+
+// Calls visit(Part) for the action's one or two parts.
+template <class Visit>
+constexpr void ForEachPart(const Action& action, Visit&& visit) {
+  visit(action.first);
+  if (action.is_pair()) visit(action.second);
+}
+
+}  // namespace penstock

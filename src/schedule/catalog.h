@@ -1,0 +1,68 @@
+// The catalog: every schedule algorithm behind one signature.
+//
+// An algorithm is a pure function from parameters to compute-only actions, in one file under
+// algorithms/. Adding one is that file and one line in catalog.cpp.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// What an algorithm may ask for. Times are of one rank's share of one microbatch.
+struct ScheduleParams {
+  int ranks = 4;
+  int chunks = 0;  // stages a rank holds; 0 is the algorithm's default
+  int microbatches = 8;
+  double forward = 1, backward_input = 1, backward_weight = 1;
+  double comm = 0;
+  std::optional<Costs> costs;          // uneven stages; overrides the uniform times above
+  std::optional<double> memory_limit;  // activations of one rank's share of one microbatch
+  int group = 0;                       // interleaved group size; 0 is the algorithm's default
+  int cuts = 1;                        // pieces of a microbatch along the sequence
+  int waves = 0;                       // hanayo; 0 is the algorithm's default
+  int steps = 1;                       // batches, for schedules without a flush
+  bool split = false;                  // backward in I and W where the algorithm has both forms
+};
+
+// Figures of one schedule in closed form. An empty field has no closed form at these parameters.
+// Units as in ScheduleParams; memory in activations of one rank's share of one microbatch.
+struct ClosedForm {
+  std::optional<double> makespan;
+  std::optional<double> peak_memory;  // of the worst rank
+};
+
+struct Algorithm {
+  std::string_view name;
+  std::vector<std::string_view> aliases;
+  std::string_view summary;     // one line
+  std::string_view constraint;  // what parameters it takes, one line; empty for any
+  std::string_view makespan;    // closed form, as text
+  std::string_view memory;      // closed form of the peak, as text
+  std::string_view source;      // paper and section
+
+  // Refuses parameters the algorithm has no schedule for: what is wrong and what would do.
+  // Common bounds (ranks, chunks, microbatches >= 1, stages <= kMaxStages) are checked before it.
+  std::function<Status(const ScheduleParams&)> check;
+  std::function<Schedule(const ScheduleParams&)> generate;  // requires check()
+  std::function<ClosedForm(const ScheduleParams&)> closed_form;
+};
+
+// Every algorithm, in the order of docs/schedules.md.
+std::span<const Algorithm> Catalog();
+
+// By name or alias; the error lists the names.
+Result<const Algorithm*> FindAlgorithm(std::string_view name);
+
+// Finds, checks and generates; sets Schedule::algorithm. Compute actions only.
+Result<Schedule> Generate(std::string_view name, const ScheduleParams& params);
+
+}  // namespace penstock

@@ -1,0 +1,15 @@
+#include "schedule/costs.h"
+
+namespace penstock {
+
+Costs Costs::Uniform(const Placement& placement, int cuts, double f, double i, double w,
+                     double comm) {
+  const double share = static_cast<double>(placement.chunks()) * cuts;
+  const StageCosts stage{f / share, i / share, w / share, 1 / share, 1 / share};
+  Costs costs;
+  costs.stages.assign(static_cast<std::size_t>(placement.stages()), stage);
+  costs.comm = comm;
+  return costs;
+}
+
+}  // namespace penstock

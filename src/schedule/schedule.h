@@ -1,0 +1,45 @@
+// Schedule: who computes which microbatch when, as plain data.
+//
+// A lane is one rank's actions in order. Everything else in the program reads this: validator,
+// simulator, planner, report and runtime.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "schedule/action.h"
+#include "schedule/placement.h"
+
+namespace penstock {
+
+using Lane = std::vector<Action>;
+
+// What a forward and a backward of one microbatch read as weights.
+enum class WeightPolicy {
+  kFlush,           // synchronous: every microbatch of a batch sees the same weights
+  kStashed,         // PipeDream: the version its forward saw, kept until its backward
+  kDoubleBuffered,  // PipeDream-2BW: batch t reads W(t-1)
+};
+
+struct Schedule {
+  std::string algorithm;  // name in the catalog, or the file's
+  Placement placement;
+  int microbatches = 0;  // of one batch, over all chains
+  int cuts = 1;          // pieces of a microbatch along the sequence; cut j of n is row n*cuts + j
+  int steps = 1;         // batches that the lanes hold
+  WeightPolicy weights = WeightPolicy::kFlush;
+  std::vector<Lane> lanes;  // one a rank
+
+  int ranks() const { return placement.ranks(); }
+  int stages() const { return placement.stages(); }
+  // Numbers that Part::microbatch takes in one chain: 0 to rows()-1.
+  int rows() const { return microbatches / placement.replicas() * cuts * steps; }
+  std::size_t action_count() const {
+    std::size_t count = 0;
+    for (const Lane& lane : lanes) count += lane.size();
+    return count;
+  }
+};
+
+}  // namespace penstock

@@ -1,0 +1,46 @@
+// The simulator: prices a schedule in one event-driven pass, linear in its actions.
+//
+// Semantics are those of the runtime: each rank runs its lane in order, one compute action at a
+// time; an edge between ranks delays its consumer by costs.comm and occupies nobody; SEND takes no
+// time, RECV only posts; an overlapped pair starts when the inputs of both parts are there and
+// publishes both outputs at its end. Memory: F takes its activation at its start; I gives back the
+// part that W does not read at its end, W or B the rest at theirs.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+#include "schedule/timeline.h"
+
+namespace penstock {
+
+struct RankResult {
+  double busy = 0;         // time in compute
+  double first_start = 0;  // of its first compute action
+  double last_end = 0;     // of its last compute action
+  double peak_memory = 0;  // in the unit of costs' activations
+};
+
+struct SimulationResult {
+  std::size_t actions = 0;   // compute actions; a pair is one
+  double makespan = 0;       // from time zero
+  double bubble = 0;         // 1 - ideal/makespan; ideal is the busiest rank's busy time
+  double span_bubble = 0;    // 1 - ideal/longest span, a rank's first start to its last end
+  double peak_memory = 0;    // worst rank
+  std::size_t messages = 0;  // edges between ranks, both ways, all rows
+  std::vector<RankResult> ranks;
+};
+
+struct SimulateOptions {
+  Timeline* timeline = nullptr;  // where set, filled with every action's span
+};
+
+// Errors: kInvalidArgument where costs have another number of stages, or where the schedule cannot
+// run to its end (names the ranks that wait and what for). Does not validate otherwise: call
+// Validate first on schedules from outside.
+Result<SimulationResult> Simulate(const Schedule& schedule, const Costs& costs,
+                                  const SimulateOptions& options = {});
+
+}  // namespace penstock

@@ -1,0 +1,65 @@
+// TorchStage: a model's stage as the executor runs it, on compiled graphs.
+//
+// The module is captured once into a joint graph, cut into forward and backward, and bound to flat
+// instruction lists; no autograd runs in a step. Threads: made anywhere, then used by one thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/stage.h"
+
+namespace penstock {
+
+class StageModule;
+
+// The batch a stage reads from: tokens for a first stage, targets for a last one. Both [batch,
+// sequence] int64. Called from the stage's rank's thread.
+struct BatchSource {
+  std::function<at::Tensor(std::int64_t step, int row)> tokens;
+  std::function<at::Tensor(std::int64_t step, int row)> targets;
+};
+
+struct TorchStageOptions {
+  bool first = false;
+  bool last = false;
+  int microbatches = 1;  // of a step: losses and gradients are means over them
+  // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
+  bool exact = true;
+};
+
+// A parameter with the gradient gathered so far (same shape; zero at the start of a step).
+struct NamedParameter {
+  std::string name;
+  at::Tensor value;
+  at::Tensor gradient;
+};
+
+class TorchStage : public Stage {
+ public:
+  // Called by Step() with the stage's parameters; gradients are cleared after it returns.
+  using Update = std::function<void(std::vector<NamedParameter>& parameters)>;
+
+  // `example_input` has the shape and dtype of every input (tokens for a first stage);
+  // `example_targets` of every target (last stages only).
+  static Result<std::unique_ptr<TorchStage>> Make(std::shared_ptr<StageModule> module,
+                                                  at::Tensor example_input,
+                                                  at::Tensor example_targets, BatchSource source,
+                                                  TorchStageOptions options, Update update);
+
+  virtual std::vector<NamedParameter>& Parameters() = 0;
+  // Mean loss of the last step's microbatches; last stages only, else 0.
+  virtual double StepLoss() const = 0;
+  // Bytes that one microbatch holds between F and B: what ActivationBytes counts, known before a
+  // run.
+  virtual std::int64_t SavedBytes() const = 0;
+  // Shape of what Forward sends, for the next stage's example input; empty for a last stage.
+  virtual at::Tensor ExampleOutput() const = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,26 @@
+#include "base/units.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+TEST(Units, FormatsBytesAndSeconds) {
+  EXPECT_EQ(FormatBytes(512), "512 B");
+  EXPECT_EQ(FormatBytes(3670016), "3.50 MiB");
+  EXPECT_EQ(FormatSeconds(0.0124), "12.4 ms");
+  EXPECT_EQ(FormatSeconds(125), "2 m 05 s");
+}
+
+TEST(Units, ParsesBytesAndRefusesTheRest) {
+  EXPECT_EQ(*ParseBytes("16GiB"), std::int64_t{16} << 30);
+  EXPECT_EQ(*ParseBytes("1.5 KiB"), 1536);
+  for (const char* bad : {"", "GiB", "-1 B", "3", "3 GB more", "1e30 TB"}) {
+    const auto result = ParseBytes(bad);
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace penstock
