@@ -1,0 +1,80 @@
+# Sourced by ./run and ./test: installs what the build needs and builds. All output goes to stderr.
+# Nothing here touches the network once everything is installed.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
+build_packages="g++ cmake ninja-build ccache python3-venv libfmt-dev libspdlog-dev libyaml-cpp-dev
+  nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev fortunes fortunes-min"
+test_packages="clang-format clang-tidy clang libclang-rt-14-dev"
+bench_packages="libbenchmark-dev"
+
+say() { printf 'penstock: %s\n' "$*" >&2; }
+fail() { say "error: $*"; exit 1; }
+
+# install_packages PACKAGE...: apt, as root or by sudo; else the exact line to run.
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null)" = "ii " ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  local become=()
+  if [ "$(id -u)" != 0 ]; then
+    if ! sudo -n true 2>/dev/null; then
+      fail "packages are missing and there is no root here; run: sudo apt-get install -y ${missing[*]}"
+    fi
+    become=(sudo -n)
+  fi
+  say "installing ${missing[*]}"
+  local install=("${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y
+                 --no-install-recommends "${missing[@]}")
+  if ! "${install[@]}" >"$root/build/apt.log" 2>&1; then
+    "${become[@]}" apt-get update >"$root/build/apt.log" 2>&1 || true
+    "${install[@]}" >>"$root/build/apt.log" 2>&1 ||
+      fail "apt-get could not install ${missing[*]}: see build/apt.log"
+  fi
+}
+
+# The torch wheel in a virtual environment under build/, unless Torch_ROOT names an installed torch.
+install_torch() {
+  [ -n "${Torch_ROOT:-}" ] && return
+  local venv="$root/build/torch-venv"
+  [ -f "$venv/.complete" ] && [ "$(cat "$venv/.complete")" = "$torch_packages" ] && return
+  say "installing $torch_packages (540 MB) into build/torch-venv"
+  rm -rf "$venv"
+  /usr/bin/python3 -m venv "$venv" >&2 || fail "python3 -m venv failed: install python3-venv"
+  # shellcheck disable=SC2086
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps $torch_packages >&2 ||
+    fail "pip could not install torch: check the network, or name an installed torch with Torch_ROOT"
+  printf '%s' "$torch_packages" >"$venv/.complete"
+}
+
+# set_up KIND...: packages of each kind (build, test, bench) and torch. Skipped where the stamp of the
+# last set-up names the same packages.
+set_up() {
+  local packages="" kind
+  for kind in "$@"; do
+    local list="${kind}_packages"
+    packages="$packages ${!list}"
+  done
+  local stamp="$root/build/.setup-$1-${*: -1}" wanted
+  wanted="$packages $torch_packages ${Torch_ROOT:-}"
+  [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -n "${Torch_ROOT:-$(ls "$root/build/torch-venv/.complete" 2>/dev/null)}" ] && return
+  mkdir -p "$root/build"
+  # shellcheck disable=SC2086
+  install_packages $packages
+  install_torch
+  printf '%s' "$wanted" >"$stamp"
+}
+
+# build PRESET TARGET...: configures where needed and builds.
+build() {
+  local preset=$1 folder="$root/build/$1"
+  shift
+  if [ ! -f "$folder/build.ninja" ]; then
+    say "configuring build/$preset"
+    (cd "$root" && cmake --preset "$preset" ${Torch_ROOT:+-DTorch_ROOT="$Torch_ROOT"}) >"$root/build/cmake-$preset.log" 2>&1 ||
+      { tail -n 20 "$root/build/cmake-$preset.log" >&2; fail "cmake failed: see build/cmake-$preset.log"; }
+  fi
+  ninja -C "$folder" --quiet "$@" >&2 || fail "the build of build/$preset failed"
+}
