@@ -1,0 +1,53 @@
+#include "base/files.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace penstock {
+namespace {
+
+class FilesTest : public testing::Test {
+ protected:
+  FilesTest() {
+    folder_ =
+        std::filesystem::path(testing::TempDir()) /
+        ("files_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~FilesTest() override { std::filesystem::remove_all(folder_); }
+  std::string Path(const char* name) const { return (folder_ / name).string(); }
+  std::size_t Count() const {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++count;
+    return count;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(FilesTest, ReadsWhatWasWritten) {
+  std::string content(200'000, 'x');
+  content[777] = '\0';
+  ASSERT_TRUE(WriteFileAtomically(Path("a"), "old"));
+  ASSERT_TRUE(WriteFileAtomically(Path("a"), content));
+  EXPECT_EQ(ReadFile(Path("a")).value(), content);
+  EXPECT_EQ(Count(), 1U);
+}
+
+TEST_F(FilesTest, RefusesWhatCannotBeWrittenAndLeavesNothing) {
+  EXPECT_EQ(WriteFileAtomically(Path("none/a"), "x").error().code, ErrorCode::kInvalidArgument);
+  std::filesystem::create_directories(folder_ / "folder" / "full");
+  EXPECT_FALSE(WriteFileAtomically(Path("folder"), "x"));
+  EXPECT_EQ(Count(), 1U);
+}
+
+TEST_F(FilesTest, MissingFileIsNotFound) {
+  EXPECT_EQ(ReadFile(Path("none")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(ReadFile(folder_.string()));
+}
+
+}  // namespace
+}  // namespace penstock
