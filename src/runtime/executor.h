@@ -1,0 +1,90 @@
+// Executor: runs one rank's program. Bind, then run.
+//
+// Binding turns the rank's lane into a flat list of calls, each with its stage, its row and the
+// slots of its messages. The loop over it only calls: it looks nothing up, allocates nothing, and
+// knows no schedule algorithm.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/program.h"
+#include "runtime/stage.h"
+#include "runtime/trace.h"
+#include "runtime/transport.h"
+
+namespace penstock {
+
+// What an executor binds. All of it must outlive the executor.
+struct Binding {
+  const Schedule* schedule = nullptr;  // valid, compute-only or lowered
+  int rank = 0;
+  std::span<Stage* const> stages;  // by stage number; those of other ranks may be null
+  Transport* transport = nullptr;
+  Trace* trace = nullptr;  // of the same schedule
+};
+
+class Executor {
+ public:
+  // Errors: kInvalidArgument as MakeProgram, and where a stage of the rank is missing.
+  static Result<std::unique_ptr<Executor>> Bind(const Binding& binding);
+
+  // Runs the program once. `round` counts this run's steps from 0, `step` is what stages are told.
+  // False if the transport was aborted, before or meanwhile. Throws what a stage throws.
+  // Threads: always the same one.
+  [[nodiscard]] bool RunStep(std::int64_t round, std::int64_t step);
+
+  // Grows with every action that starts to wait, to run or has ended. Any thread.
+  std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  // What the rank does now, as one phrase: "waits at 1B2 for ...", "runs 1B2". Any thread.
+  std::string Doing() const;
+  bool computing() const { return (progress() & 1) != 0; }
+  // The action at hand, "1B2"; empty between steps.
+  std::string CurrentAction() const;
+
+ private:
+  // A stage keeps or sends its output through this; a slot of -1 drops the message.
+  class SlotOutlet final : public Outlet {
+   public:
+    explicit SlotOutlet(Transport& transport) : transport_(transport) {}
+    void Send(Message message) override;
+    void Open(int slot, std::int64_t round) {
+      slot_ = slot;
+      round_ = round;
+    }
+    bool sent() const { return slot_ < 0; }
+
+   private:
+    Transport& transport_;
+    int slot_ = -1;
+    std::int64_t round_ = 0;
+  };
+
+  using Call = void (*)(Stage& stage, int row, Message input, Outlet& output);
+  struct BoundAction {
+    Call call;
+    Stage* stage;
+    int row;
+    int in_slot;   // -1 for none
+    int out_slot;  // -1 for none
+  };
+
+  explicit Executor(const Binding& binding);
+  static Call CallOf(Op op);
+  std::size_t CurrentIndex() const;
+
+  Binding binding_;
+  MessageMap messages_;
+  std::vector<Stage*> stages_;  // of this rank
+  std::vector<BoundAction> actions_;
+  SlotOutlet outlet_;
+  // 2 * (index of the action) + (1 while it runs), with the round above kIndexBits.
+  alignas(64) std::atomic<std::uint64_t> progress_{0};
+};
+
+}  // namespace penstock
