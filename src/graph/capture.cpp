@@ -1,0 +1,156 @@
+#include "graph/capture.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
+
+#include "graph/recorder.h"
+
+namespace penstock {
+namespace {
+
+using torch::jit::Stack;
+
+thread_local Recorder* recording = nullptr;
+
+// Every op of a thread that captures comes here, below autograd and before its kernel.
+void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  // What the kernel itself calls is part of the op.
+  const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);
+  const c10::DispatchKeySet after =
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+  if (recording == nullptr) {
+    op.redispatchBoxed(after, stack);
+  } else {
+    recording->Run(op, after, stack);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+class CaptureScope {
+ public:
+  explicit CaptureScope(Recorder& recorder) : include_(c10::DispatchKey::Fake) {
+    recording = &recorder;
+  }
+  ~CaptureScope() { recording = nullptr; }
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+struct Traced {
+  at::Tensor output;
+  std::vector<at::Tensor> gradients;  // of each parameter, then of the input where asked
+};
+
+// Runs the stage forward and back under capture.
+class Tracer {
+ public:
+  Tracer(const StageSpec& spec, Recorder& recorder) : spec_(spec), recorder_(recorder) {}
+
+  JointGraph Trace() {
+    c10::InferenceMode no_inference(false);
+    at::AutoGradMode with_gradients(true);
+    BindInputs();
+    at::Tensor output;
+    {
+      CaptureScope scope(recorder_);
+      output = spec_.forward(inputs_).contiguous();
+    }
+    const at::Tensor output_gradient = BindOutputGradient(output);
+    JointGraph joint;
+    joint.parameters = static_cast<int>(spec_.parameters.size());
+    joint.output_gradient = output_gradient_;
+    std::vector<ValueId> outputs = {recorder_.Use(output)};
+    recorder_.set_phase(Phase::kBackward);
+    for (const at::Tensor& gradient : Gradients(output, output_gradient)) {
+      outputs.push_back(gradient.defined() ? recorder_.Use(gradient) : kNoValue);
+    }
+    joint.graph = std::move(recorder_.graph());
+    joint.graph.name = "joint";
+    joint.graph.outputs = std::move(outputs);
+    return joint;
+  }
+
+ private:
+  void BindInputs() {
+    int index = 0;
+    for (const NamedTensor& parameter : spec_.parameters) {
+      recorder_.DefineBound(parameter.tensor, {kNoValue, BoundKind::kParameter, index++,
+                                               parameter.name, parameter.tensor.detach()});
+    }
+    for (const at::Tensor& input : spec_.inputs) {
+      inputs_.push_back(input.detach().contiguous());
+      recorder_.DefineInput(inputs_.back());
+    }
+    if (spec_.input_gradient) inputs_.front().requires_grad_(true);
+  }
+
+  at::Tensor BindOutputGradient(const at::Tensor& output) {
+    if (spec_.output_gradient) {
+      if (output.numel() != 1) throw CaptureRefused("the loss of the stage is not one number");
+      return at::scalar_tensor(*spec_.output_gradient, output.options().requires_grad(false))
+          .reshape(output.sizes());
+    }
+    const at::Tensor gradient = at::zeros_like(output, output.options().requires_grad(false));
+    output_gradient_ = recorder_.DefineInput(gradient);
+    return gradient;
+  }
+
+  // In the order of the joint graph's outputs; undefined where there is none.
+  std::vector<at::Tensor> Gradients(const at::Tensor& output, const at::Tensor& start) {
+    std::vector<at::Tensor> all(spec_.parameters.size() + 1);
+    std::vector<at::Tensor> wanted;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < spec_.parameters.size(); ++i) {
+      if (!spec_.parameters[i].tensor.requires_grad()) continue;
+      wanted.push_back(spec_.parameters[i].tensor);
+      places.push_back(i);
+    }
+    if (spec_.input_gradient) {
+      wanted.push_back(inputs_.front());
+      places.push_back(all.size() - 1);
+    }
+    if (wanted.empty() || !output.requires_grad()) return all;
+    CaptureScope scope(recorder_);
+    const auto gradients = torch::autograd::grad({output}, wanted, {start}, /*retain_graph=*/false,
+                                                 /*create_graph=*/false, /*allow_unused=*/true);
+    for (std::size_t i = 0; i < places.size(); ++i) all[places[i]] = gradients[i];
+    if (all.back().defined()) all.back() = all.back().contiguous();
+    return all;
+  }
+
+  const StageSpec& spec_;
+  Recorder& recorder_;
+  std::vector<at::Tensor> inputs_;
+  ValueId output_gradient_ = kNoValue;
+};
+
+}  // namespace
+
+Result<JointGraph> CaptureStage(const StageSpec& spec) {
+  if (spec.input_gradient && (spec.inputs.empty() || !spec.inputs.front().is_floating_point())) {
+    return InvalidArgument("capture: a gradient is asked for an input that is not floating point");
+  }
+  if (recording != nullptr) return InvalidArgument("capture: this thread is capturing already");
+  Recorder recorder;
+  try {
+    return Tracer(spec, recorder).Trace();
+  } catch (const CaptureRefused& refused) {
+    return InvalidArgument("capture: {}", refused.what());
+  } catch (const c10::Error& error) {
+    return InvalidArgument("capture: the stage's own code failed: {}",
+                           error.what_without_backtrace());
+  }
+}
+
+}  // namespace penstock

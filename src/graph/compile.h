@@ -1,0 +1,69 @@
+// CompileStage: a stage's code becomes the graphs that a schedule's actions run.
+//
+// Captures the stage, runs the pass table, and numbers the values that a microbatch holds between
+// actions. Bind the result to instruction lists with Program (interpret.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/capture.h"
+#include "graph/ir.h"
+
+namespace penstock {
+
+// The graphs of a stage while it is cut up. Passes read and change this.
+struct StageGraphs {
+  JointGraph joint;
+  // forward: the stage's inputs -> its output, then `saved`.
+  Graph forward;
+  // backward: saved values, stage inputs and the output's gradient, as it needs them -> input
+  // gradient (kNoValue where none); parameter gradients are added into the bound gradients.
+  Graph backward;
+  // The two halves of backward: `backward_input` -> input gradient, then `live`;
+  // `backward_weight` has no outputs. Run in this order they are the plain B, too.
+  Graph backward_input;
+  Graph backward_weight;
+  std::vector<ValueId> saved;  // made by forward, read by backward; never a view
+  std::vector<ValueId> live;   // made by backward_input, read by backward_weight; never a view
+};
+
+struct CompileOptions {
+  // Bitwise equal to autograd. False adds weight gradients up inside the matmul (addmm_).
+  bool exact = true;
+  std::vector<std::string> disabled;  // passes left out, by name; refuses those that must run
+  std::string stop_after;             // runs no pass after this one; empty: all
+};
+
+// One graph with the places of its inputs and outputs among the values that a microbatch holds.
+struct Piece {
+  Graph graph;
+  std::vector<int> inputs;   // by graph input: its place
+  std::vector<bool> last;    // by graph input: no later action reads it
+  std::vector<int> outputs;  // by graph output: its place, -1 for what leaves the stage
+};
+
+// What a schedule's actions of one stage run. F: forward; I: backward_input; W: backward_weight;
+// B: backward_input, then backward_weight. A first stage has an empty backward_input.
+struct StageProgram {
+  Piece forward;
+  Piece backward_input;
+  Piece backward_weight;
+  int held = 0;                   // places of a microbatch
+  std::vector<int> stage_inputs;  // place of each of the stage's inputs
+  int output_gradient = -1;       // its place; -1 where backward reads none
+  bool has_input_gradient = false;
+  std::int64_t saved_bytes = 0;  // held by a microbatch from the end of F to I or B
+  std::int64_t live_bytes = 0;   // held from the end of I to W
+  TensorType output;
+  TensorType input;  // of stage input 0
+};
+
+// Runs the pass table on a captured stage (see passes.h).
+Result<StageGraphs> BuildStageGraphs(JointGraph joint, const CompileOptions& options);
+StageProgram MakeStageProgram(const StageGraphs& graphs);
+// Capture, passes and numbering in one.
+Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options);
+
+}  // namespace penstock

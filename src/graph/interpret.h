@@ -1,0 +1,50 @@
+// Running a graph: a reference that is slow and obvious, and a program that is fast.
+//
+// Both run below autograd on the values they are given and repeat the captured ops exactly.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace penstock {
+
+// The memory that a graph's bound parameters and gradients stand for, by parameter index. Constants
+// are in the graph. Parameters and gradients that the graph names must be there.
+struct Binding {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> gradients;
+};
+
+// Runs the graph node by node and checks that every result has the type that was captured. The
+// reference that passes and Program are tested against. Throws InternalError where a type differs.
+std::vector<at::Tensor> RunReference(const Graph& graph, const Binding& binding,
+                                     std::span<const at::Tensor> inputs);
+
+// A graph as a flat list of calls on numbered slots: made once, run often. A run looks nothing up
+// and allocates nothing of its own; a value is released at its last use. Views cost no dispatch.
+// Ownership: keeps what it is bound to. Threads: one at a time.
+class Program {
+ public:
+  // Requires: VerifyGraph(graph) holds and the binding has what the graph names.
+  Program(const Graph& graph, const Binding& binding);
+  ~Program();
+  Program(Program&&) noexcept;
+  Program& operator=(Program&&) noexcept;
+
+  // Takes the inputs (they are empty after) and leaves the outputs; undefined for kNoValue.
+  // Inputs have the captured type; an op's exception leaves the program ready for the next run.
+  void Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs);
+
+  int instructions() const;  // calls and views of a run
+
+ private:
+  struct Code;
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,39 @@
+#include "graph/ir.h"
+
+namespace penstock {
+
+TensorType TypeOf(const at::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec()};
+}
+
+std::int64_t BytesOf(const TensorType& type) {
+  auto bytes = static_cast<std::int64_t>(c10::elementSize(type.dtype));
+  for (const std::int64_t size : type.sizes) bytes *= size;
+  return bytes;
+}
+
+bool IsContiguous(const TensorType& type) {
+  std::int64_t expected = 1;
+  for (std::size_t i = type.sizes.size(); i-- > 0;) {
+    if (type.sizes[i] == 1) continue;
+    if (type.strides[i] != expected) return false;
+    expected *= type.sizes[i];
+  }
+  return true;
+}
+
+ValueId Graph::AddValue(Value value) {
+  values.push_back(std::move(value));
+  return static_cast<ValueId>(values.size()) - 1;
+}
+
+int MutatedArgument(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace penstock

@@ -1,0 +1,21 @@
+// Graphs as text for people.
+#pragma once
+
+#include <string>
+
+#include "graph/ir.h"
+
+namespace penstock {
+
+// "f32[2,16,32]", with strides where it is not contiguous.
+std::string PrintType(const TensorType& type);
+// One line a value, in running order:
+//
+//   graph forward(%3: f32[2,16,32]) -> (%9)
+//     bound %0: f32[32,32] 4.0 KiB = parameter 0 wq.weight
+//     %5: f32[32,32] 4.0 KiB = aten::mm(%4, %1)
+std::string PrintGraph(const Graph& graph);
+// The same for Graphviz.
+std::string PrintDot(const Graph& graph);
+
+}  // namespace penstock
