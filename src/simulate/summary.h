@@ -12,4 +12,10 @@ namespace penstock {
 // spans. Memory is left at 0: a timeline does not say it. Requires: the timeline is the schedule's.
 SimulationResult Summarize(const Schedule& schedule, const Timeline& timeline);
 
+// Sets what follows from the figures by rank: makespan, bubbles, peak memory and messages.
+void FillTotals(const Schedule& schedule, SimulationResult& result);
+
+// Edges between ranks, both ways, over all rows.
+std::size_t CountMessages(const Schedule& schedule);
+
 }  // namespace penstock

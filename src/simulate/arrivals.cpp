@@ -1,0 +1,37 @@
+#include "simulate/arrivals.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kLine = 64 / sizeof(double);  // slots in a cache line
+constexpr std::size_t kBigPage = std::size_t{2} << 20;
+
+// Slots from one stage to the next: an odd number of cache lines, so that the same rows of many
+// stages, which are in use together, do not fall into one set of the cache.
+std::size_t PaddedStride(std::size_t rows) {
+  const std::size_t lines = (2 * rows + kLine - 1) / kLine;
+  return (lines | 1) * kLine;
+}
+
+}  // namespace
+
+Arrivals::Arrivals(std::size_t stages, std::size_t rows)
+    : stride_(PaddedStride(rows)), size_(stages * stride_) {
+  std::size_t bytes = size_ * sizeof(double);
+  const std::size_t alignment = bytes < kBigPage ? 64 : kBigPage;
+  bytes = (bytes + alignment - 1) / alignment * alignment;
+  slots_.reset(static_cast<double*>(std::aligned_alloc(alignment, bytes)));
+  if (bytes > 0 && slots_ == nullptr) throw std::bad_alloc();
+  // Only a hint: without big pages the first touch of each small page costs more than the work.
+  if (alignment == kBigPage) madvise(slots_.get(), bytes, MADV_HUGEPAGE);
+  Clear();
+}
+
+void Arrivals::Clear() { std::fill_n(slots_.get(), size_, kNotMade); }
+
+}  // namespace penstock

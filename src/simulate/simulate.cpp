@@ -1,0 +1,354 @@
+#include "simulate/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "schedule/deps.h"
+#include "schedule/text.h"
+#include "simulate/arrivals.h"
+#include "simulate/summary.h"
+
+namespace penstock {
+namespace {
+
+constexpr Arrivals::Key kNoValue = std::numeric_limits<Arrivals::Key>::max();
+constexpr int kNobody = -1;
+constexpr std::size_t kComputeOps = 4;  // F, I, W, B: the first of Op
+
+// One rank's place in its lane: one cache line.
+struct alignas(64) RankState {
+  std::size_t position = 0;
+  double clock = 0;
+  double busy = 0;
+  double first_start = -1;  // none yet
+  double memory = 0;
+  double peak_memory = 0;
+  Arrivals::Key waits_for = kNoValue;
+  std::size_t others = 0;  // actions so far that do not compute
+};
+
+// What the loop reads of a stage: one cache line.
+struct alignas(64) StageRow {
+  int rank = 0;
+  int consumer[2] = {kNobody, kNobody};  // by ValueKind: the other rank that needs it, if any
+  double duration[kComputeOps] = {};
+  double activation = 0;
+  double activation_after_i = 0;
+};
+static_assert(sizeof(RankState) == 64 && sizeof(StageRow) == 64);
+
+enum class LaneEnd {
+  kWaitsOrDone,
+  kMalformed,  // an action that is none of the rank's
+  kSends,      // the first SEND or RECV, while none was expected
+};
+
+// Runs every lane as far as it goes, and goes on with a lane when what it waited for is there. Each
+// action is looked at once, and once more for each time its rank had to wait: linear.
+//
+// A value is needed on at most one other rank, which the placement names. So one slot a value is
+// all the bookkeeping there is: no queue of events, no map of waiters.
+class Engine {
+ public:
+  Engine(const Schedule& schedule, const Costs& costs, Timeline* timeline)
+      : schedule_(schedule),
+        timeline_(timeline),
+        shape_(ChainShape::Of(schedule)),
+        overlap_(costs.overlap),
+        comm_(costs.comm),
+        rows_(static_cast<std::size_t>(schedule.rows())),
+        arrivals_(static_cast<std::size_t>(schedule.stages()), rows_) {
+    stages_.resize(static_cast<std::size_t>(schedule.stages()));
+    for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage, costs);
+    // A rank is in the list at most once, so it never grows while running.
+    runnable_.reserve(schedule.lanes.size());
+  }
+
+  Status Run() {
+    LaneEnd end = RunAll();
+    if (end == LaneEnd::kSends) {
+      // Communication has cells of its own. Rather than look for one beforehand, start over: in a
+      // lowered schedule the first stands within the first few actions.
+      explicit_ = true;
+      arrivals_.Clear();
+      end = RunAll();
+    }
+    if (end == LaneEnd::kMalformed) {
+      const std::size_t position = ranks_[static_cast<std::size_t>(current_)].position;
+      return InvalidArgument("rank {}, position {}: {} is none of this rank's actions", current_,
+                             position,
+                             ToText(schedule_.lanes[static_cast<std::size_t>(current_)][position]));
+    }
+    return CheckDone();
+  }
+
+  SimulationResult Collect() const {
+    SimulationResult result;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const RankState& state = ranks_[r];
+      result.actions += state.position - state.others;
+      // A lane's clock moves with compute actions only.
+      result.ranks.push_back(
+          {state.busy, std::max(state.first_start, 0.0), state.clock, state.peak_memory});
+    }
+    FillTotals(schedule_, result);
+    return result;
+  }
+
+ private:
+  void FillStage(int stage, const Costs& costs) {
+    const Placement& placement = schedule_.placement;
+    const StageCosts& cost = costs.stages[static_cast<std::size_t>(stage)];
+    StageRow& row = stages_[static_cast<std::size_t>(stage)];
+    row.rank = placement.rank_of(stage);
+    const int next = placement.next(stage);
+    const int previous = placement.previous(stage);
+    if (next >= 0 && placement.rank_of(next) != row.rank) {
+      row.consumer[static_cast<int>(ValueKind::kActivation)] = placement.rank_of(next);
+    }
+    if (previous >= 0 && placement.rank_of(previous) != row.rank) {
+      row.consumer[static_cast<int>(ValueKind::kGradient)] = placement.rank_of(previous);
+    }
+    for (std::size_t op = 0; op < kComputeOps; ++op) {
+      row.duration[op] =
+          costs.Duration(Part{static_cast<Op>(op), static_cast<std::uint16_t>(stage)});
+    }
+    row.activation = cost.activation;
+    row.activation_after_i = cost.activation_after_i;
+  }
+
+  LaneEnd RunAll() {
+    ranks_.assign(schedule_.lanes.size(), {});
+    runnable_.clear();
+    for (int rank = schedule_.ranks() - 1; rank >= 0; --rank) runnable_.push_back(rank);
+    if (timeline_ != nullptr) {
+      timeline_->spans.resize(ranks_.size());
+      for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        timeline_->spans[r].clear();
+        timeline_->spans[r].reserve(schedule_.lanes[r].size());
+      }
+    }
+    while (!runnable_.empty()) {
+      current_ = runnable_.back();
+      runnable_.pop_back();
+      const LaneEnd end = timeline_ != nullptr ? RunLane<true>(current_) : RunLane<false>(current_);
+      if (end != LaneEnd::kWaitsOrDone) return end;
+    }
+    return LaneEnd::kWaitsOrDone;
+  }
+
+  // Runs the rank's lane until it has to wait or ends.
+  template <bool kWithTimes>
+  LaneEnd RunLane(int rank) {
+    const Lane& lane = schedule_.lanes[static_cast<std::size_t>(rank)];
+    RankState& state = ranks_[static_cast<std::size_t>(rank)];
+    for (; state.position < lane.size(); ++state.position) {
+      const Action& action = lane[state.position];
+      double start = state.clock;
+      if (IsCompute(action)) {
+        if (!IsOurs(action, rank)) return LaneEnd::kMalformed;
+        if (!Compute(action, rank, state, start)) return LaneEnd::kWaitsOrDone;
+      } else {
+        if (IsCommunication(action.first.op)) {
+          if (!explicit_) return LaneEnd::kSends;
+          if (!IsOurs(action.first, rank)) return LaneEnd::kMalformed;
+          if (!Send(action.first, state)) return LaneEnd::kWaitsOrDone;
+        }
+        ++state.others;
+      }
+      if constexpr (kWithTimes) {
+        timeline_->spans[static_cast<std::size_t>(rank)].push_back({start, state.clock});
+      }
+    }
+    return LaneEnd::kWaitsOrDone;
+  }
+
+  bool IsOurs(const Part& part, int rank) const {
+    return part.stage < stages_.size() && static_cast<std::size_t>(part.microbatch) < rows_ &&
+           stages_[part.stage].rank == rank;
+  }
+  bool IsOurs(const Action& action, int rank) const {
+    return IsOurs(action.first, rank) &&
+           (!action.is_pair() || (IsCompute(action.second.op) && IsOurs(action.second, rank)));
+  }
+
+  // Runs the action if it can; else notes what it waits for.
+  bool Compute(const Action& action, int rank, RankState& state, double& start) {
+    Arrivals::Key missing = Missing(action.first, rank, start);
+    if (action.is_pair() && missing == kNoValue) missing = Missing(action.second, rank, start);
+    if (missing != kNoValue) {
+      state.waits_for = missing;
+      return false;
+    }
+    const double duration = Duration(action);
+    const double end = start + duration;
+    if (state.first_start < 0) state.first_start = start;
+    state.clock = end;
+    state.busy += duration;
+    ForEachPart(action, [&](const Part& part) { Allocate(part, state); });
+    ForEachPart(action, [&](const Part& part) {
+      Release(part, state);
+      Publish(part, end);
+    });
+    return true;
+  }
+
+  // Raises `start` to when all that the part waits for is there, or says what is not.
+  Arrivals::Key Missing(const Part& part, int rank, double& start) const {
+    Arrivals::Key missing = kNoValue;
+    ForEachDependency(shape_, part, [&](const Value& value) {
+      const auto stage = static_cast<std::size_t>(value.stage);
+      const auto row = static_cast<std::size_t>(value.microbatch);
+      const Arrivals::Key key = arrivals_.KeyOf(value.kind, stage, row);
+      const double arrival = arrivals_[key];
+      if (stages_[stage].rank == rank) {
+        if (arrival == Arrivals::kNotMade) missing = key;
+      } else if (arrival < 0) {
+        missing = key;
+      } else {
+        start = std::max(start, arrival);
+      }
+    });
+    return missing;
+  }
+
+  double Duration(const Action& action) const {
+    const Part& first = action.first;
+    const double own = stages_[first.stage].duration[static_cast<std::size_t>(first.op)];
+    if (!action.is_pair()) return own;
+    const Part& second = action.second;
+    const double other = stages_[second.stage].duration[static_cast<std::size_t>(second.op)];
+    return first.op == Op::kForward ? overlap_.Price(own, other) : overlap_.Price(other, own);
+  }
+
+  void Allocate(const Part& part, RankState& state) const {
+    if (part.op != Op::kForward) return;
+    state.memory += stages_[part.stage].activation;
+    state.peak_memory = std::max(state.peak_memory, state.memory);
+  }
+
+  void Release(const Part& part, RankState& state) const {
+    const StageRow& stage = stages_[part.stage];
+    if (part.op == Op::kBackward) state.memory -= stage.activation;
+    if (part.op == Op::kBackwardInput) state.memory -= stage.activation - stage.activation_after_i;
+    if (part.op == Op::kBackwardWeight) state.memory -= stage.activation_after_i;
+  }
+
+  void Publish(const Part& part, double end) {
+    if (part.op == Op::kBackwardWeight) return;
+    const ValueKind kind = MadeBy(part.op);
+    const Arrivals::Key key =
+        arrivals_.KeyOf(kind, part.stage, static_cast<std::size_t>(part.microbatch));
+    const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
+    if (consumer == kNobody) {
+      arrivals_[key] = end;
+    } else if (explicit_) {
+      arrivals_[key] = Arrivals::kNotSent;
+    } else {
+      arrivals_[key] = end + comm_;
+      Wake(consumer, key);
+    }
+  }
+
+  // False where a SEND's value is not there: the lane stands still. A RECV only posts.
+  bool Send(const Part& part, RankState& state) {
+    if (part.op != Op::kSendForward && part.op != Op::kSendBackward) return true;
+    const ValueKind kind =
+        part.op == Op::kSendForward ? ValueKind::kActivation : ValueKind::kGradient;
+    const Arrivals::Key key =
+        arrivals_.KeyOf(kind, part.stage, static_cast<std::size_t>(part.microbatch));
+    if (arrivals_[key] == Arrivals::kNotMade) {
+      state.waits_for = key;
+      return false;
+    }
+    const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
+    if (consumer == kNobody) return true;
+    arrivals_[key] = state.clock + comm_;
+    Wake(consumer, key);
+    return true;
+  }
+
+  void Wake(int rank, Arrivals::Key key) {
+    RankState& state = ranks_[static_cast<std::size_t>(rank)];
+    if (state.waits_for != key) return;
+    state.waits_for = kNoValue;
+    runnable_.push_back(rank);
+  }
+
+  // Names the ranks that stand still, and what for.
+  Status CheckDone() const {
+    constexpr std::size_t kNamed = 4;
+    std::string waiting;
+    std::size_t count = 0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (ranks_[r].position == schedule_.lanes[r].size()) continue;
+      if (++count <= kNamed) waiting += (count > 1 ? "; " : "") + WaitText(r);
+    }
+    if (count == 0) return {};
+    if (count > kNamed) waiting += fmt::format("; and {} ranks more", count - kNamed);
+    return InvalidArgument("the schedule cannot run to its end: {}", waiting);
+  }
+
+  std::string WaitText(std::size_t rank) const {
+    const RankState& state = ranks_[rank];
+    const Arrivals::Key key = state.waits_for;
+    const std::size_t stage = arrivals_.StageOf(key);
+    const bool gradient = arrivals_.KindOf(key) == ValueKind::kGradient;
+    return fmt::format("rank {} at {} waits for the {} of stage {}, microbatch {} (rank {})", rank,
+                       ToText(schedule_.lanes[rank][state.position]),
+                       gradient ? "gradient" : "activation", stage, arrivals_.RowOf(key),
+                       stages_[stage].rank);
+  }
+
+  const Schedule& schedule_;
+  Timeline* timeline_;
+  const ChainShape shape_;
+  const OverlapRule overlap_;
+  const double comm_;
+  const std::size_t rows_;
+  bool explicit_ = false;  // nothing leaves a rank without a SEND
+  int current_ = 0;
+  std::vector<RankState> ranks_;
+  std::vector<StageRow> stages_;
+  Arrivals arrivals_;
+  std::vector<int> runnable_;
+};
+
+Status CheckInput(const Schedule& schedule, const Costs& costs) {
+  if (schedule.lanes.size() != static_cast<std::size_t>(schedule.ranks())) {
+    return InvalidArgument("{} lanes for {} ranks: give one lane a rank", schedule.lanes.size(),
+                           schedule.ranks());
+  }
+  if (schedule.rows() < 0 || schedule.cuts < 1) {
+    return InvalidArgument("{} microbatches in {} cuts: at least 0 and 1 are needed",
+                           schedule.microbatches, schedule.cuts);
+  }
+  if (costs.stages.size() != static_cast<std::size_t>(schedule.stages())) {
+    return InvalidArgument("costs of {} stages for a schedule of {}: give one entry a stage",
+                           costs.stages.size(), schedule.stages());
+  }
+  const auto usable = [](double cost) { return std::isfinite(cost) && cost >= 0; };
+  bool sound = usable(costs.comm) && usable(costs.overlap.factor);
+  for (const StageCosts& stage : costs.stages) {
+    sound = sound && usable(stage.forward) && usable(stage.backward_input) &&
+            usable(stage.backward_weight) && usable(stage.activation) &&
+            usable(stage.activation_after_i);
+  }
+  if (!sound) return InvalidArgument("a cost is negative or not a number: costs are at least 0");
+  return {};
+}
+
+}  // namespace
+
+Result<SimulationResult> Simulate(const Schedule& schedule, const Costs& costs,
+                                  const SimulateOptions& options) {
+  PENSTOCK_TRY_STATUS(CheckInput(schedule, costs));
+  Engine engine(schedule, costs, options.timeline);
+  PENSTOCK_TRY_STATUS(engine.Run());
+  return engine.Collect();
+}
+
+}  // namespace penstock

@@ -1,0 +1,53 @@
+#include "simulate/summary.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+std::size_t CountMessages(const Schedule& schedule) {
+  std::size_t edges = 0;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const int next = schedule.placement.next(stage);
+    if (next < 0) continue;
+    if (schedule.placement.rank_of(next) != schedule.placement.rank_of(stage)) ++edges;
+  }
+  return 2 * edges * static_cast<std::size_t>(schedule.rows());
+}
+
+void FillTotals(const Schedule& schedule, SimulationResult& result) {
+  double ideal = 0;
+  double longest = 0;
+  for (const RankResult& rank : result.ranks) {
+    result.makespan = std::max(result.makespan, rank.last_end);
+    result.peak_memory = std::max(result.peak_memory, rank.peak_memory);
+    ideal = std::max(ideal, rank.busy);
+    longest = std::max(longest, rank.last_end - rank.first_start);
+  }
+  if (result.makespan > 0) result.bubble = 1 - ideal / result.makespan;
+  if (longest > 0) result.span_bubble = 1 - ideal / longest;
+  result.messages = CountMessages(schedule);
+}
+
+SimulationResult Summarize(const Schedule& schedule, const Timeline& timeline) {
+  PENSTOCK_CHECK(timeline.spans.size() == schedule.lanes.size());
+  SimulationResult result;
+  for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
+    PENSTOCK_CHECK(timeline.spans[r].size() == schedule.lanes[r].size());
+    RankResult rank;
+    bool started = false;
+    for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
+      if (!IsCompute(schedule.lanes[r][i])) continue;
+      const Span& span = timeline.spans[r][i];
+      if (!started) rank.first_start = span.start;
+      started = true;
+      rank.busy += span.end - span.start;
+      rank.last_end = std::max(rank.last_end, span.end);
+      ++result.actions;
+    }
+    result.ranks.push_back(rank);
+  }
+  FillTotals(schedule, result);
+  return result;
+}
+
+}  // namespace penstock
