@@ -28,7 +28,8 @@ struct EmulationOptions {
 std::vector<std::unique_ptr<Stage>> MakeEmulatedStages(const Schedule& schedule, const Costs& costs,
                                                        const EmulationOptions& options = {});
 
-// Delays every message between two ranks by `latency` and occupies nobody.
+// Delays every message between two ranks by `latency` and occupies nobody. For schedules with a
+// flush: a sender that gets a round ahead would overwrite an arrival time.
 class EmulatedLink final : public Transport {
  public:
   // `inner` must outlive the link.

@@ -48,20 +48,22 @@ class Executor {
   std::string CurrentAction() const;
 
  private:
-  // A stage keeps or sends its output through this; a slot of -1 drops the message.
+  // What a stage sends its output through.
   class SlotOutlet final : public Outlet {
    public:
     explicit SlotOutlet(Transport& transport) : transport_(transport) {}
     void Send(Message message) override;
     void Open(int slot, std::int64_t round) {
       slot_ = slot;
+      expected_ = slot >= 0;
       round_ = round;
     }
     bool sent() const { return slot_ < 0; }
 
    private:
     Transport& transport_;
-    int slot_ = -1;
+    int slot_ = -1;  // where the message goes; -1 once it is gone, or where nobody wants it
+    bool expected_ = false;
     std::int64_t round_ = 0;
   };
 
@@ -74,16 +76,20 @@ class Executor {
     int out_slot;  // -1 for none
   };
 
-  explicit Executor(const Binding& binding);
+  // What progress() says: 2 * index of the action at hand + (1 while it runs), and the round above.
+  static constexpr int kIndexBits = 40;
+  static std::uint64_t Progress(std::int64_t round, std::size_t index, bool computing);
+  static std::size_t IndexOf(std::uint64_t progress);
+
+  Executor(const Binding& binding, Program program);
   static Call CallOf(Op op);
-  std::size_t CurrentIndex() const;
 
   Binding binding_;
+  Program program_;
   MessageMap messages_;
   std::vector<Stage*> stages_;  // of this rank
   std::vector<BoundAction> actions_;
   SlotOutlet outlet_;
-  // 2 * (index of the action) + (1 while it runs), with the round above kIndexBits.
   alignas(64) std::atomic<std::uint64_t> progress_{0};
 };
 

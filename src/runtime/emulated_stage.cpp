@@ -1,0 +1,169 @@
+#include "runtime/emulated_stage.h"
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+// A sleep ends late by up to the kernel's timer slack (50 us by default); the rest is spun.
+void SleepUntil(Clock::time_point deadline, std::chrono::nanoseconds spin) {
+  if (deadline - spin > Clock::now()) std::this_thread::sleep_until(deadline - spin);
+  while (Clock::now() < deadline) {
+  }
+}
+
+// What an emulated message carries: who made it, and whether it is on its way.
+struct Payload {
+  ValueKind kind;
+  int stage;
+  int row;
+  std::int64_t step = -1;
+  std::atomic<bool> in_flight{false};
+};
+
+void ReleasePayload(void* owner) { static_cast<Payload*>(owner)->in_flight.store(false); }
+
+class EmulatedStage final : public Stage {
+ public:
+  EmulatedStage(const Schedule& schedule, int stage, const Costs& costs,
+                const EmulationOptions& options)
+      : stage_(stage),
+        previous_(schedule.placement.previous(stage)),
+        next_(schedule.placement.next(stage)),
+        costs_(costs),
+        options_(options),
+        rows_(static_cast<std::size_t>(schedule.rows())),
+        payloads_(std::make_unique<Payload[]>(2 * rows_)) {
+    for (std::size_t row = 0; row < rows_; ++row) {
+      SetPayload(payloads_[row], ValueKind::kActivation, static_cast<int>(row));
+      SetPayload(payloads_[rows_ + row], ValueKind::kGradient, static_cast<int>(row));
+    }
+  }
+
+  void BeginStep(std::int64_t step) override { step_ = step; }
+
+  void Forward(int row, Message input, Outlet& output) override {
+    Expect(input, ValueKind::kActivation, previous_, row);
+    Compute(Op::kForward);
+    held_ += Own().activation;
+    if (next_ >= 0) Send(payloads_[static_cast<std::size_t>(row)], output);
+  }
+
+  void Backward(int row, Message output_gradient, Outlet& input_gradient) override {
+    Expect(output_gradient, ValueKind::kGradient, next_, row);
+    Compute(Op::kBackward);
+    held_ -= Own().activation;
+    SendGradient(row, input_gradient);
+  }
+
+  void BackwardInput(int row, Message output_gradient, Outlet& input_gradient) override {
+    Expect(output_gradient, ValueKind::kGradient, next_, row);
+    Compute(Op::kBackwardInput);
+    held_ -= Own().activation - Own().activation_after_i;
+    SendGradient(row, input_gradient);
+  }
+
+  void BackwardWeight(int) override {
+    Compute(Op::kBackwardWeight);
+    held_ -= Own().activation_after_i;
+  }
+
+  void Step() override {}
+
+  std::int64_t ActivationBytes() const override {
+    return static_cast<std::int64_t>(held_ * options_.activation_bytes + 0.5);
+  }
+
+ private:
+  const StageCosts& Own() const { return costs_.stages[static_cast<std::size_t>(stage_)]; }
+
+  void SetPayload(Payload& payload, ValueKind kind, int row) const {
+    payload.kind = kind;
+    payload.stage = stage_;
+    payload.row = row;
+  }
+
+  void Compute(Op op) const {
+    const double units = costs_.Duration(MakeAction(op, stage_, 0));
+    const auto start = Clock::now();
+    SleepUntil(start + std::chrono::duration_cast<Clock::duration>(units * options_.unit),
+               options_.spin);
+  }
+
+  void Expect(const Message& message, ValueKind kind, int stage, int row) const {
+    PENSTOCK_CHECK(message.empty() == (stage < 0), "a message is missing or not expected");
+    if (message.empty()) return;
+    const Payload& got = *static_cast<const Payload*>(message.data());
+    PENSTOCK_CHECK(got.kind == kind && got.stage == stage && got.row == row && got.step == step_,
+                   "a wrong message arrived: stage {}, row {}, step {}", got.stage, got.row,
+                   got.step);
+  }
+
+  void Send(Payload& payload, Outlet& outlet) const {
+    PENSTOCK_CHECK(!payload.in_flight.exchange(true), "the last step's message was not taken");
+    payload.step = step_;
+    outlet.Send(Message(&payload, sizeof(Payload), &payload, ReleasePayload));
+  }
+
+  void SendGradient(int row, Outlet& outlet) const {
+    if (previous_ >= 0) Send(payloads_[rows_ + static_cast<std::size_t>(row)], outlet);
+  }
+
+  int stage_;
+  int previous_;
+  int next_;
+  Costs costs_;
+  EmulationOptions options_;
+  std::size_t rows_;
+  std::unique_ptr<Payload[]> payloads_;  // activations by row, then gradients
+  std::int64_t step_ = -1;
+  double held_ = 0;  // in units of cost memory
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Stage>> MakeEmulatedStages(const Schedule& schedule, const Costs& costs,
+                                                       const EmulationOptions& options) {
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    stages.push_back(std::make_unique<EmulatedStage>(schedule, stage, costs, options));
+  }
+  return stages;
+}
+
+EmulatedLink::EmulatedLink(const MessageMap& messages, Transport& inner,
+                           std::chrono::nanoseconds latency)
+    : inner_(inner),
+      latency_(latency),
+      arrival_ns_(static_cast<std::size_t>(messages.slots())),
+      crosses_(static_cast<std::size_t>(messages.slots())) {
+  for (int slot = 0; slot < messages.slots(); ++slot) {
+    crosses_[static_cast<std::size_t>(slot)] =
+        static_cast<char>(messages.from_rank(slot) != messages.to_rank(slot));
+  }
+}
+
+void EmulatedLink::Send(int slot, std::int64_t round, Message message) {
+  const auto index = static_cast<std::size_t>(slot);
+  if (crosses_[index] != 0) arrival_ns_[index] = NowNs() + latency_.count();
+  inner_.Send(slot, round, std::move(message));
+}
+
+bool EmulatedLink::Receive(int slot, std::int64_t round, Message& message) {
+  if (!inner_.Receive(slot, round, message)) return false;
+  const auto index = static_cast<std::size_t>(slot);
+  SleepUntil(Clock::time_point(std::chrono::nanoseconds(arrival_ns_[index])),
+             EmulationOptions().spin);
+  return !aborted();
+}
+
+}  // namespace penstock

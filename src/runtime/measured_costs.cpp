@@ -1,0 +1,106 @@
+// What a trace says of the stages: costs that the simulator can predict the run from.
+#include <array>
+
+#include "runtime/measure.h"
+#include "runtime/trace.h"
+
+namespace penstock {
+namespace {
+
+// What was seen of one stage: times in seconds, sizes in bytes.
+struct StageSamples {
+  std::array<std::vector<double>, 4> time;  // by compute op
+  std::vector<double> activation;
+  std::vector<double> freed_by_i;
+};
+
+class CostCollector {
+ public:
+  explicit CostCollector(const Trace& trace)
+      : trace_(trace),
+        messages_(trace.schedule()),
+        stages_(static_cast<std::size_t>(trace.schedule().stages())),
+        sent_ns_(static_cast<std::size_t>(messages_.slots())) {}
+
+  void AddRound(std::int64_t round) {
+    for (int rank = 0; rank < trace_.schedule().ranks(); ++rank) AddStages(rank, round);
+    for (int rank = 0; rank < trace_.schedule().ranks(); ++rank) AddTransfers(rank, round);
+  }
+
+  Costs Medians() {
+    Costs costs;
+    for (StageSamples& stage : stages_) costs.stages.push_back(MedianOf(stage));
+    costs.comm = Median(transfers_);
+    return costs;
+  }
+
+ private:
+  void AddStages(int rank, std::int64_t round) {
+    const Program& program = trace_.program(rank);
+    const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
+    std::vector<std::int64_t> held(stages_.size());
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      const Part& part = program[i].part;
+      if (!IsCompute(part.op)) continue;
+      StageSamples& stage = stages_[part.stage];
+      stage.time[static_cast<std::size_t>(part.op)].push_back(
+          static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs);
+      const auto change = static_cast<double>(stamps[i].activation_bytes - held[part.stage]);
+      held[part.stage] = stamps[i].activation_bytes;
+      if (part.op == Op::kForward) stage.activation.push_back(change);
+      if (part.op == Op::kBackwardInput) stage.freed_by_i.push_back(-change);
+      if (const int slot = messages_.OutSlot(part); slot >= 0) {
+        sent_ns_[static_cast<std::size_t>(slot)] = stamps[i].end_ns;
+      }
+    }
+  }
+
+  // A transfer shows where its receiver was idle before the message was made.
+  void AddTransfers(int rank, std::int64_t round) {
+    const Program& program = trace_.program(rank);
+    const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
+    for (std::size_t i = 1; i < program.size(); ++i) {
+      const int slot = messages_.InSlot(program[i].part);
+      if (slot < 0 || messages_.from_rank(slot) == rank) continue;
+      const std::int64_t sent = sent_ns_[static_cast<std::size_t>(slot)];
+      if (stamps[i - 1].end_ns >= sent) continue;
+      transfers_.push_back(
+          static_cast<double>(std::max<std::int64_t>(0, stamps[i].start_ns - sent)) *
+          kSecondsPerNs);
+    }
+  }
+
+  static StageCosts MedianOf(StageSamples& samples) {
+    const auto time = [&samples](Op op) {
+      return Median(samples.time[static_cast<std::size_t>(op)]);
+    };
+    StageCosts costs;
+    costs.forward = time(Op::kForward);
+    costs.backward_input = time(Op::kBackwardInput);
+    costs.backward_weight = time(Op::kBackwardWeight);
+    if (samples.time[static_cast<std::size_t>(Op::kBackwardInput)].empty()) {
+      costs.backward_input = time(Op::kBackward);
+    }
+    costs.activation = Median(samples.activation);
+    costs.activation_after_i = costs.activation - Median(samples.freed_by_i);
+    return costs;
+  }
+
+  const Trace& trace_;
+  MessageMap messages_;
+  std::vector<StageSamples> stages_;
+  std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that made the message
+  std::vector<double> transfers_;      // seconds
+};
+
+}  // namespace
+
+Costs MeasuredCosts(const Trace& trace, int skip) {
+  CostCollector collector(trace);
+  for (std::int64_t r = FirstMeasuredRound(trace, skip); r < trace.last_round(); ++r) {
+    collector.AddRound(r);
+  }
+  return collector.Medians();
+}
+
+}  // namespace penstock

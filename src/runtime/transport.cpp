@@ -1,0 +1,23 @@
+#include "runtime/transport.h"
+
+#include <utility>
+
+namespace penstock {
+
+void Transport::Abort(Error reason) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (has_reason_) return;
+    has_reason_ = true;
+    reason_ = std::move(reason);
+  }
+  aborted_.store(true, std::memory_order_seq_cst);
+  WakeAll();
+}
+
+Error Transport::reason() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return reason_;
+}
+
+}  // namespace penstock
