@@ -29,6 +29,12 @@ class Arrivals {
   std::size_t StageOf(Key key) const { return key / stride_; }
   std::size_t RowOf(Key key) const { return key % stride_ / 2; }
 
+  // Fetches what a stage will write some rows later.
+  void Prefetch(Key key) const {
+    constexpr std::size_t kRowsAhead = 8;
+    __builtin_prefetch(slots_.get() + key + 2 * kRowsAhead, 1);
+  }
+
   double& operator[](Key key) { return slots_[key]; }
   double operator[](Key key) const { return slots_[key]; }
 
