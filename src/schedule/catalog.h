@@ -40,6 +40,13 @@ struct ClosedForm {
   std::optional<double> peak_memory;  // of the worst rank
 };
 
+// Knobs of ScheduleParams beyond ranks, microbatches and costs that an algorithm reads.
+struct Knobs {
+  int min_chunks = 1, max_chunks = 1, default_chunks = 1;  // stages a rank holds
+  bool group = false, cuts = false, waves = false, steps = false, split = false;
+  bool memory_limit = false;
+};
+
 struct Algorithm {
   std::string_view name;
   std::vector<std::string_view> aliases;
@@ -48,11 +55,14 @@ struct Algorithm {
   std::string_view makespan;    // closed form, as text
   std::string_view memory;      // closed form of the peak, as text
   std::string_view source;      // paper and section
+  Knobs knobs;
 
-  // Refuses parameters the algorithm has no schedule for: what is wrong and what would do.
-  // Common bounds (ranks, chunks, microbatches >= 1, stages <= kMaxStages) are checked before it.
+  // Below, params.chunks is never 0: the default is filled in.
+  //
+  // Refuses parameters the algorithm has no schedule for: what is wrong and what would do. Empty
+  // where it takes any; the common bounds and the knobs are checked before it.
   std::function<Status(const ScheduleParams&)> check;
-  std::function<Schedule(const ScheduleParams&)> generate;  // requires check()
+  std::function<Schedule(const ScheduleParams&)> generate;  // requires a check() that passed
   std::function<ClosedForm(const ScheduleParams&)> closed_form;
 };
 
@@ -61,6 +71,13 @@ std::span<const Algorithm> Catalog();
 
 // By name or alias; the error lists the names.
 Result<const Algorithm*> FindAlgorithm(std::string_view name);
+
+// Fills in the algorithm's defaults and refuses what it does not take, naming the option.
+Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params);
+
+// `params` without the knobs that the algorithm does not read, so that one set of options serves a
+// comparison of several algorithms.
+ScheduleParams DropUnusedKnobs(const Algorithm& algorithm, ScheduleParams params);
 
 // Finds, checks and generates; sets Schedule::algorithm. Compute actions only.
 Result<Schedule> Generate(std::string_view name, const ScheduleParams& params);

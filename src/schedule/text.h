@@ -28,7 +28,7 @@ std::string WriteCsv(const Schedule& schedule);
 
 // What the cells cannot say; see FILE.yaml beside FILE.csv.
 struct CsvOptions {
-  std::optional<int> microbatches;  // default: 1 + the largest row number (over cuts and steps)
+  std::optional<int> microbatches;      // default: 1 + the largest row number (over cuts and steps)
   std::optional<int> replicas;          // default 1
   std::optional<int> cuts;              // default 1
   std::optional<int> steps;             // default 1

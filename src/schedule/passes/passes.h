@@ -6,9 +6,11 @@
 
 namespace penstock {
 
-// Adds SEND and RECV cells for every edge between two ranks: a SEND right behind its producer, the
-// RECV as early as the peer's order and `lookahead` consumers allow. Compute order stays; a
-// schedule that has SEND or RECV already is returned as it is. Requires a valid compute schedule.
+// Adds SEND and RECV cells for every edge between two ranks: a SEND before the next compute action
+// of its producer's rank, its RECV at the place in the consumer's lane that one global order of all
+// messages gives it. So no transport deadlocks on them (see communication.cpp). Compute order
+// stays; a schedule that has SEND or RECV already is returned as it is.
+// Requires: the schedule is valid; throws InternalError where it deadlocks.
 Schedule AddCommunication(const Schedule& schedule);
 
 }  // namespace penstock

@@ -1,0 +1,48 @@
+// The catalog's rows, one function a file in this folder, and what the files share.
+#pragma once
+
+#include <algorithm>
+
+#include "schedule/catalog.h"
+
+namespace penstock {
+
+Algorithm Naive();
+Algorithm GPipe();
+Algorithm OneFOneB();
+Algorithm Interleaved();
+
+// A schedule of these sizes with its lanes still empty.
+inline Schedule EmptySchedule(Placement placement, const ScheduleParams& params) {
+  Schedule schedule;
+  schedule.placement = std::move(placement);
+  schedule.microbatches = params.microbatches;
+  schedule.cuts = params.cuts;
+  schedule.steps = params.steps;
+  schedule.lanes.resize(static_cast<std::size_t>(params.ranks));
+  return schedule;
+}
+
+// One lane: `warmup` forwards, then a forward and a backward in turn, then the remaining backwards;
+// `count` of each. next_forward() and next_backward() give the actions in their own order.
+template <class NextForward, class NextBackward>
+Lane WarmUpThenAlternate(int count, int warmup, NextForward next_forward,
+                         NextBackward next_backward) {
+  Lane lane;
+  lane.reserve(2 * static_cast<std::size_t>(count));
+  for (int i = 0; i < warmup; ++i) lane.push_back(next_forward());
+  for (int i = warmup; i < count; ++i) {
+    lane.push_back(next_forward());
+    lane.push_back(next_backward());
+  }
+  for (int i = 0; i < warmup; ++i) lane.push_back(next_backward());
+  return lane;
+}
+
+// F + I + W of one rank's share of one microbatch where all stages cost the same; empty otherwise.
+inline std::optional<double> UniformWork(const ScheduleParams& params) {
+  if (params.costs) return std::nullopt;
+  return params.forward + params.backward_input + params.backward_weight;
+}
+
+}  // namespace penstock

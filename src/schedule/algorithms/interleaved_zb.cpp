@@ -1,0 +1,84 @@
+// Interleaved zero bubble: the rounds and orders of interleaved 1F1B with the backward in halves,
+// so that weight gradients fill the drain.
+//
+//   rank 0 of 2, v = 2, m = 2   0F0 0F1 2F0 2F1 2I0 2W0 2I1 2W1 0I0 0W0 0I1 0W1
+//   rank 1                      1F0 1F1 3F0 3I0 3F1 3I1 3W0 1I0 3W1 1I1 1W0 1W1
+//
+// Rank r runs p-1-r + (v-1)g forwards, then F, I and W in turn with W r steps behind; g is the
+// first round's size. Where p divides m: makespan m(F+I+W) + (p-1)/v for F = I = W = 1 and peak p.
+//
+// `--group G` makes rounds of about G < p microbatches, for less memory: about G + (p - G)/v. At
+// G <= p/2 the W run floor(2r/3) steps behind. Below p/2 a round's first microbatch comes back too
+// late for its next chunk and the lanes can wait for each other: refused.
+// Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2; Qi et al., Pipeline
+// Parallelism with Controllable Memory, NeurIPS 2024 (grouped interleaving).
+#include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/rounds.h"
+#include "schedule/algorithms/split_turns.h"
+
+namespace penstock {
+namespace {
+
+SplitTurns Turns(const ScheduleParams& params, int rank) {
+  const std::int64_t count = std::int64_t{params.microbatches} * params.chunks;
+  const std::int64_t warmup =
+      params.ranks - 1 - rank + std::int64_t{params.chunks - 1} * Rounds::Of(params).Size(0);
+  const bool small_group = params.group > 0 && 2 * params.group <= params.ranks;
+  return {static_cast<int>(count), static_cast<int>(std::min(count, warmup)),
+          small_group ? 2 * rank / 3 : rank};
+}
+
+Status Check(const ScheduleParams& params) {
+  if (params.group != 0 && 2 * std::int64_t{params.group} < params.ranks) {
+    return InvalidArgument("--group {}: below half the ranks it can deadlock; at least {}",
+                           params.group, (params.ranks + 1) / 2);
+  }
+  return {};
+}
+
+ClosedForm Figures(const ScheduleParams& params) {
+  ClosedForm form;
+  const double p = params.ranks, v = params.chunks, m = params.microbatches;
+  if (params.group != 0 && params.group != params.ranks) return form;
+  if (params.microbatches % params.ranks != 0) return form;
+  form.peak_memory = p;
+  const bool equal = !params.costs && params.comm == 0 && params.forward == params.backward_input &&
+                     params.forward == params.backward_weight;
+  if (equal) form.makespan = (3 * m + (p - 1) / v) * params.forward;
+  return form;
+}
+
+}  // namespace
+
+Schedule GenerateInterleavedZb(const ScheduleParams& params) {
+  Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
+  for (int rank = 0; rank < params.ranks; ++rank) {
+    RoundOrder forwards(params, rank, RoundOrder::Direction::kChunksUp);
+    RoundOrder inputs(params, rank, RoundOrder::Direction::kChunksDown);
+    RoundOrder weights = inputs;
+    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenSplitTurns(
+        Turns(params, rank), [&forwards] { return forwards.Next(Op::kForward); },
+        [&inputs] { return inputs.Next(Op::kBackwardInput); },
+        [&weights] { return weights.Next(Op::kBackwardWeight); });
+  }
+  return schedule;
+}
+
+Algorithm InterleavedZb() {
+  Algorithm algorithm;
+  algorithm.name = "interleaved-zb";
+  algorithm.aliases = {"InterleavedZeroBubble", "ScheduleInterleavedZeroBubble", "zb-interleaved",
+                       "group-interleaved-1f1b"};
+  algorithm.summary = "interleaved with the backward in halves: the least makespan of all";
+  algorithm.constraint = "p/2 <= G where --group G is given";
+  algorithm.makespan = "3m+(p-1)/v where p divides m";
+  algorithm.memory = "p where p divides m; about G+(p-G)/v with --group G < p";
+  algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2";
+  algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
+  algorithm.check = Check;
+  algorithm.generate = GenerateInterleavedZb;
+  algorithm.closed_form = Figures;
+  return algorithm;
+}
+
+}  // namespace penstock

@@ -1,0 +1,95 @@
+// PipeDream and PipeDream-2BW: 1F1B that never drains. The rows run on over all steps, and weights
+// are updated while later microbatches are in flight.
+//
+//   pipedream, rank 0 of 2, m = 2, 2 steps      F0 F1 B0 STEP F2 B1 STEP F3 B2 STEP B3 STEP
+//   pipedream-2bw, the same                     F0 F1 B0 F2 B1 STEP F3 B2 B3 STEP
+//
+// PipeDream updates after every microbatch; a microbatch's B reads the version its F read, so rank r
+// keeps p - r versions. 2BW updates once a batch and lags a whole batch everywhere, so that two
+// versions are enough: W(t+1) = W(t) - lr grad_t(W(t-1)). That takes m >= p: with fewer, a third
+// version is still read when the second is overwritten.
+// Narayanan et al., PipeDream, SOSP 2019, section 3.3; Memory-Efficient Pipeline-Parallel DNN
+// Training, ICML 2021, section 3.1 (2BW).
+#include "schedule/algorithms/algorithms.h"
+
+namespace penstock {
+namespace {
+
+// 1F1B over all steps, STEP after every `update_every`-th backward.
+Schedule GenerateRunOn(const ScheduleParams& params, WeightPolicy weights, int update_every) {
+  Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
+  schedule.weights = weights;
+  const int rows = schedule.rows();
+  for (int rank = 0; rank < params.ranks; ++rank) {
+    const int warmup = std::min(rows, params.ranks - 1 - rank);
+    Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
+    lane.reserve(2 * static_cast<std::size_t>(rows) +
+                 static_cast<std::size_t>(rows / update_every));
+    for (int n = 0; n < warmup; ++n) lane.push_back(Forward(rank, n));
+    for (int n = 0; n < rows; ++n) {
+      if (n + warmup < rows) lane.push_back(Forward(rank, n + warmup));
+      lane.push_back(Backward(rank, n));
+      if ((n + 1) % update_every == 0) lane.push_back(MakeAction(Op::kStep, rank));
+    }
+  }
+  return schedule;
+}
+
+Schedule GeneratePipeDream(const ScheduleParams& params) {
+  return GenerateRunOn(params, WeightPolicy::kStashed, 1);
+}
+
+Schedule GeneratePipeDream2bw(const ScheduleParams& params) {
+  return GenerateRunOn(params, WeightPolicy::kDoubleBuffered, params.microbatches);
+}
+
+Status CheckPipeDream2bw(const ScheduleParams& params) {
+  if (params.microbatches < params.ranks) {
+    return InvalidArgument("{} microbatches: two weight versions take at least one a rank, {}",
+                           params.microbatches, params.ranks);
+  }
+  return {};
+}
+
+// As 1F1B over all the steps' microbatches.
+ClosedForm Figures(const ScheduleParams& params) {
+  const double rows = static_cast<double>(params.microbatches) * params.steps;
+  ClosedForm form;
+  form.peak_memory = std::min(rows, static_cast<double>(params.ranks));
+  const auto work = UniformWork(params);
+  if (work && params.comm == 0) form.makespan = (rows + params.ranks - 1) * *work;
+  return form;
+}
+
+}  // namespace
+
+Algorithm PipeDream() {
+  Algorithm algorithm;
+  algorithm.name = "pipedream";
+  algorithm.summary = "1f1b without a flush: an update after every microbatch, stashed weights";
+  algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";
+  algorithm.memory = "min(Tm, p); p-r weight versions on rank r";
+  algorithm.source = "Narayanan et al., PipeDream, SOSP 2019, section 3.3";
+  algorithm.knobs = {.steps = true};
+  algorithm.generate = GeneratePipeDream;
+  algorithm.closed_form = Figures;
+  return algorithm;
+}
+
+Algorithm PipeDream2bw() {
+  Algorithm algorithm;
+  algorithm.name = "pipedream-2bw";
+  algorithm.aliases = {"2bw", "pipedream2bw"};
+  algorithm.summary = "1f1b without a flush: an update a batch, two weight versions";
+  algorithm.constraint = "m >= p";
+  algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";
+  algorithm.memory = "min(Tm, p); 2 weight versions";
+  algorithm.source = "Narayanan et al., PipeDream-2BW, ICML 2021, section 3.1";
+  algorithm.knobs = {.steps = true};
+  algorithm.check = CheckPipeDream2bw;
+  algorithm.generate = GeneratePipeDream2bw;
+  algorithm.closed_form = Figures;
+  return algorithm;
+}
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+// The lane that most zero-bubble schedules share: warm-up, then F, I and W in turn.
+#pragma once
+
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct SplitTurns {
+  int count = 0;   // of each of F, I and W
+  int warmup = 0;  // forwards before the first turn; at most count
+  int lag = 0;     // turns before the first W: the weight gradients that the rank owes
+};
+
+// One lane: `warmup` forwards, then F, I and W in turn, where a kind is skipped that has run out
+// and W until `lag` turns have passed. next_f(), next_i() and next_w() give the actions in their
+// order.
+template <class NextF, class NextI, class NextW>
+Lane WarmUpThenSplitTurns(const SplitTurns& turns, NextF next_f, NextI next_i, NextW next_w) {
+  Lane lane;
+  lane.reserve(3 * static_cast<std::size_t>(turns.count));
+  for (int i = 0; i < turns.warmup; ++i) lane.push_back(next_f());
+  for (int turn = 0; turn < turns.count + turns.lag; ++turn) {
+    if (turn < turns.count - turns.warmup) lane.push_back(next_f());
+    if (turn < turns.count) lane.push_back(next_i());
+    if (turn >= turns.lag) lane.push_back(next_w());
+  }
+  return lane;
+}
+
+}  // namespace penstock

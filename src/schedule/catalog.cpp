@@ -1,0 +1,114 @@
+#include "schedule/catalog.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "schedule/algorithms/algorithms.h"
+
+namespace penstock {
+namespace {
+
+// Most forwards of one schedule: 8 GiB of F and B actions. Larger sizes are typing mistakes.
+constexpr std::int64_t kMaxForwards = std::int64_t{1} << 28;
+
+Status CheckSize(const ScheduleParams& params) {
+  if (params.ranks < 1) return InvalidArgument("--ranks {}: at least 1", params.ranks);
+  if (params.microbatches < 1) {
+    return InvalidArgument("--microbatches {}: at least 1", params.microbatches);
+  }
+  if (params.cuts < 1) return InvalidArgument("--cuts {}: at least 1", params.cuts);
+  if (params.steps < 1) return InvalidArgument("--steps {}: at least 1", params.steps);
+  const std::int64_t stages = std::int64_t{params.ranks} * params.chunks;
+  if (stages > kMaxStages) {
+    return InvalidArgument("{} ranks x {} chunks are {} stages: at most {}", params.ranks,
+                           params.chunks, stages, kMaxStages);
+  }
+  // Each factor is an int, so dividing stepwise cannot overflow.
+  const std::int64_t most_rows = kMaxForwards / stages;
+  if (params.microbatches > most_rows / params.cuts / params.steps) {
+    return InvalidArgument(
+        "{} stages x {} microbatches x {} cuts x {} steps: at most {} forwards in one schedule",
+        stages, params.microbatches, params.cuts, params.steps, kMaxForwards);
+  }
+  if (params.costs && params.costs->stages.size() != static_cast<std::size_t>(stages)) {
+    return InvalidArgument("costs of {} stages for {} ranks x {} chunks: give one entry a stage",
+                           params.costs->stages.size(), params.ranks, params.chunks);
+  }
+  return {};
+}
+
+Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
+  const Knobs& knobs = algorithm.knobs;
+  if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) {
+    if (knobs.min_chunks == knobs.max_chunks) {
+      return InvalidArgument("--chunks {}: it holds {} a rank, no other number", params.chunks,
+                             knobs.min_chunks);
+    }
+    return InvalidArgument("--chunks {}: {} to {}", params.chunks, knobs.min_chunks,
+                           knobs.max_chunks);
+  }
+  const char* unused = nullptr;
+  if (params.group != 0 && !knobs.group) unused = "--group";
+  if (params.cuts != 1 && !knobs.cuts) unused = "--cuts";
+  if (params.waves != 0 && !knobs.waves) unused = "--waves";
+  if (params.steps != 1 && !knobs.steps) unused = "--steps";
+  if (params.split && !knobs.split) unused = "--split";
+  if (params.memory_limit && !knobs.memory_limit) unused = "--memory-limit";
+  if (unused != nullptr) return InvalidArgument("it takes no {}", unused);
+  return {};
+}
+
+}  // namespace
+
+std::span<const Algorithm> Catalog() {
+  static const std::vector<Algorithm> catalog = {Naive(), GPipe(), OneFOneB(), Interleaved()};
+  return catalog;
+}
+
+Result<const Algorithm*> FindAlgorithm(std::string_view name) {
+  std::string names;
+  for (const Algorithm& algorithm : Catalog()) {
+    const auto& aliases = algorithm.aliases;
+    if (name == algorithm.name ||
+        std::find(aliases.begin(), aliases.end(), name) != aliases.end()) {
+      return &algorithm;
+    }
+    names += names.empty() ? "" : ", ";
+    names += algorithm.name;
+  }
+  return NotFound("no schedule is called '{}'; there are {}", name, names);
+}
+
+Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
+  if (params.chunks == 0) params.chunks = algorithm.knobs.default_chunks;
+  Status status = CheckKnobs(algorithm, params);
+  if (status) status = CheckSize(params);
+  if (status && algorithm.check) status = algorithm.check(params);
+  if (!status) {
+    return MakeError(status.error().code, "schedule {}: {}", algorithm.name,
+                     status.error().message);
+  }
+  return params;
+}
+
+ScheduleParams DropUnusedKnobs(const Algorithm& algorithm, ScheduleParams params) {
+  const Knobs& knobs = algorithm.knobs;
+  if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) params.chunks = 0;
+  if (!knobs.group) params.group = 0;
+  if (!knobs.cuts) params.cuts = 1;
+  if (!knobs.waves) params.waves = 0;
+  if (!knobs.steps) params.steps = 1;
+  if (!knobs.split) params.split = false;
+  if (!knobs.memory_limit) params.memory_limit.reset();
+  return params;
+}
+
+Result<Schedule> Generate(std::string_view name, const ScheduleParams& params) {
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
+  PENSTOCK_TRY(const ScheduleParams checked, CheckParams(*algorithm, params));
+  Schedule schedule = algorithm->generate(checked);
+  schedule.algorithm = algorithm->name;
+  return schedule;
+}
+
+}  // namespace penstock

@@ -1,0 +1,425 @@
+// One walk of every lane in dependency order proves order, placement, transfers and the absence of
+// a deadlock at once; one scan of the (stage, row) table behind it proves that nothing is missing.
+#include "schedule/validate.h"
+
+#include <algorithm>
+
+#include "schedule/text.h"
+#include "schedule/validate_state.h"
+
+namespace penstock {
+namespace validation {
+namespace {
+
+constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
+
+class Validator {
+ public:
+  Validator(const Schedule& schedule, const Usage& usage, int max_faults)
+      : schedule_(schedule),
+        usage_(usage),
+        shape_(ChainShape::Of(schedule)),
+        rows_(Index(schedule.rows())),
+        history_(rows_ * Index(schedule.stages())),
+        position_(schedule.lanes.size()),
+        waits_(schedule.lanes.size()),
+        rare_(schedule, usage, rows_),
+        faults_(max_faults) {
+    const Placement& placement = schedule.placement;
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      const int rank = placement.rank_of(stage);
+      const auto other_rank = [&](int neighbour) {
+        const int other = neighbour < 0 ? rank : placement.rank_of(neighbour);
+        return other == rank ? -1 : other;
+      };
+      edges_.push_back(
+          {rank, other_rank(placement.next(stage)), other_rank(placement.previous(stage))});
+    }
+  }
+
+  std::vector<Fault> Run() {
+    for (int rank = schedule_.ranks() - 1; rank >= 0; --rank) runnable_.push_back(rank);
+    while (!runnable_.empty() && !faults_.full()) {
+      const int rank = runnable_.back();
+      runnable_.pop_back();
+      Walk(rank);
+    }
+    std::vector<int> stuck;
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) {
+      if (position_[Index(rank)] < schedule_.lanes[Index(rank)].size()) stuck.push_back(rank);
+    }
+    if (!stuck.empty() && !faults_.full()) {
+      // Check the rest of the lanes as if what they wait for had come: then all that exists is in
+      // the history, and a wait for what is nowhere can be told from a cycle.
+      const std::vector<std::size_t> positions = position_;
+      const std::vector<Wait> waits = waits_;
+      patient_ = false;
+      for (const int rank : stuck) Walk(rank);
+      ReportDeadlocks(stuck, positions, waits);
+    }
+    if (!faults_.full()) FindMissing();
+    return faults_.Take();
+  }
+
+ private:
+  // What a blocked rank waits for: a bit of a (stage, row)'s history.
+  struct Wait {
+    int stage = -1;
+    int row = -1;
+    std::uint8_t bits = 0;
+  };
+
+  std::uint8_t& History(int stage, int row) { return history_[Index(stage) * rows_ + Index(row)]; }
+
+  void AddFault(int rank, std::size_t position, std::string reason) {
+    const Action& action = schedule_.lanes[Index(rank)][position];
+    faults_.Add({rank, static_cast<int>(position), ToText(action), std::move(reason)});
+  }
+
+  // Runs the rank until its end, a wait, or too many faults.
+  void Walk(int rank) {
+    const Lane& lane = schedule_.lanes[Index(rank)];
+    std::size_t& position = position_[Index(rank)];
+    for (; position < lane.size() && !faults_.full(); ++position) {
+      const Action& action = lane[position];
+      if (!WellFormed(rank, position, action)) continue;
+      if (action.is_pair()) {
+        // Both parts start together: what one makes does not serve the other.
+        if (patient_ && (Blocked(rank, action.first) || Blocked(rank, action.second))) return;
+        const bool first = CheckPart(rank, position, action.first);
+        const bool second = CheckPart(rank, position, action.second);
+        if (first) Mark(action.first);
+        if (second && action.first != action.second) Mark(action.second);
+      } else {
+        if (patient_ && Blocked(rank, action.first)) return;
+        if (CheckPart(rank, position, action.first)) Mark(action.first);
+      }
+    }
+  }
+
+  bool WellFormed(int rank, std::size_t position, const Action& action) {
+    if (!action.is_pair()) return WellFormed(rank, position, action.first);
+    if (!IsCompute(action.first.op) || !IsCompute(action.second.op) ||
+        (action.first.op == Op::kForward) == (action.second.op == Op::kForward)) {
+      AddFault(rank, position, "an overlapped pair is one forward and one backward");
+      return false;
+    }
+    return WellFormed(rank, position, action.first) && WellFormed(rank, position, action.second);
+  }
+
+  bool WellFormed(int rank, std::size_t position, const Part& part) {
+    if (part.op >= Op::kNone || part.stage >= edges_.size()) [[unlikely]] {
+      AddFault(rank, position,
+               part.op >= Op::kNone ? std::string("this is no known action")
+                                    : fmt::format("there are only {} stages", edges_.size()));
+      return false;
+    }
+    if (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) >= rows_
+                               : part.microbatch != -1) [[unlikely]] {
+      AddFault(rank, position,
+               HasMicrobatch(part.op)
+                   ? fmt::format("there are only {} microbatches in a chain{}", rows_,
+                                 schedule_.cuts * schedule_.steps > 1 ? " (rows)" : "")
+                   : std::string("this action takes no microbatch"));
+      return false;
+    }
+    if (edges_[part.stage].rank != rank) [[unlikely]] {
+      AddFault(rank, position,
+               fmt::format("stage {} is on rank {}", part.stage, edges_[part.stage].rank));
+      return false;
+    }
+    return true;
+  }
+
+  // Bits of a value's history that say it is there for a reader on `reader_rank`.
+  std::uint8_t AvailableBits(const Value& value, int reader_rank) const {
+    const bool activation = value.kind == ValueKind::kActivation;
+    if (usage_.communication && edges_[Index(value.stage)].rank != reader_rank) {
+      return Bit(activation ? Op::kSendForward : Op::kSendBackward);
+    }
+    return activation ? kForwardBit : kInputGradientBits;
+  }
+
+  // Whether the part waits for another rank; then notes what for.
+  bool Blocked(int rank, const Part& part) {
+    bool blocked = false;
+    ForEachDependency(shape_, part, [&](const Value& value) {
+      if (edges_[Index(value.stage)].rank == rank) return;  // CheckPart's
+      const std::uint8_t bits = AvailableBits(value, rank);
+      if ((History(value.stage, value.microbatch) & bits) != 0) return;
+      waits_[Index(rank)] = {value.stage, value.microbatch, bits};
+      blocked = true;
+    });
+    return blocked;
+  }
+
+  // What the rank's own order must have brought before the part. True if the part counts as run.
+  bool CheckPart(int rank, std::size_t position, const Part& part) {
+    std::uint8_t history = 0;
+    if (HasMicrobatch(part.op)) history = History(part.stage, part.microbatch);
+    if (part.op <= Op::kRecvBackward && (history & Bit(part.op)) != 0) [[unlikely]] {
+      AddFault(rank, position, fmt::format("{} has run already", ToText(part)));
+      return false;
+    }
+    if (IsCompute(part.op)) {
+      CheckOwnInputs(rank, position, part);
+      if (usage_.communication) CheckReceived(rank, position, part, history);
+    } else if (IsCommunication(part.op)) {
+      CheckTransfer(rank, position, part, history);
+    }
+    if (usage_.rare) {
+      std::string reason = rare_.Check(part, history);
+      if (!reason.empty()) {
+        AddFault(rank, position, std::move(reason));
+        return IsCompute(part.op);
+      }
+    }
+    return true;
+  }
+
+  void CheckOwnInputs(int rank, std::size_t position, const Part& part) {
+    ForEachDependency(shape_, part, [&](const Value& value) {
+      if (edges_[Index(value.stage)].rank != rank) return;
+      const bool activation = value.kind == ValueKind::kActivation;
+      const std::uint8_t history = History(value.stage, value.microbatch);
+      if ((history & (activation ? kForwardBit : kInputGradientBits)) != 0) [[likely]]
+        return;
+      AddFault(rank, position,
+               fmt::format("it needs {}{}{} before it on this rank", value.stage,
+                           activation                       ? "F"
+                           : part.op == Op::kBackwardWeight ? "I"
+                                                            : "I or B ",
+                           value.microbatch));
+    });
+    if (part.op == Op::kBackward || part.op == Op::kBackwardInput) {
+      if ((History(part.stage, part.microbatch) & kInputGradientBits) != 0) [[unlikely]] {
+        AddFault(rank, position, "the stage's input gradient of this microbatch is made already");
+      }
+    }
+  }
+
+  void CheckReceived(int rank, std::size_t position, const Part& part, std::uint8_t history) {
+    const StageEdges& edges = edges_[part.stage];
+    const Op receive = part.op == Op::kForward       ? Op::kRecvForward
+                       : MakesInputGradient(part.op) ? Op::kRecvBackward
+                                                     : Op::kNone;
+    if (receive == Op::kNone) return;
+    const int from = receive == Op::kRecvForward ? edges.previous_rank : edges.next_rank;
+    if (from < 0 || (history & Bit(receive)) != 0) [[likely]]
+      return;
+    AddFault(rank, position,
+             fmt::format("its input comes from rank {}: {}{}{} must stand before it", from,
+                         part.stage, OpText(receive), part.microbatch));
+  }
+
+  void CheckTransfer(int rank, std::size_t position, const Part& part, std::uint8_t history) {
+    const StageEdges& edges = edges_[part.stage];
+    const bool ahead = part.op == Op::kSendForward || part.op == Op::kRecvBackward;
+    if ((ahead ? edges.next_rank : edges.previous_rank) < 0) [[unlikely]] {
+      AddFault(rank, position,
+               fmt::format("the stage {} stage {} is on no other rank", ahead ? "behind" : "before",
+                           part.stage));
+    }
+    const bool unmade = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
+                        (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
+    if (unmade) [[unlikely]] {
+      AddFault(rank, position, "what it sends has not been made");
+    }
+  }
+
+  void Mark(const Part& part) {
+    if (usage_.rare) rare_.Note(part);
+    if (part.op > Op::kRecvBackward) return;
+    const std::uint8_t bit = Bit(part.op);
+    History(part.stage, part.microbatch) |= bit;
+    if (!patient_ || part.op == Op::kBackwardWeight) return;
+    const bool forward = part.op == Op::kForward || part.op == Op::kSendForward;
+    const int reader = forward ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
+    if (reader < 0) return;
+    Wait& wait = waits_[Index(reader)];
+    if (wait.stage == part.stage && wait.row == part.microbatch && (wait.bits & bit) != 0) {
+      wait = {};
+      runnable_.push_back(reader);
+    }
+  }
+
+  std::string WaitText(const Wait& wait) const {
+    const Op op = (wait.bits & kForwardBit) != 0              ? Op::kForward
+                  : (wait.bits & Bit(Op::kSendForward)) != 0  ? Op::kSendForward
+                  : (wait.bits & Bit(Op::kSendBackward)) != 0 ? Op::kSendBackward
+                                                              : Op::kNone;
+    if (op == Op::kNone)
+      return fmt::format("{}I{} or {}B{}", wait.stage, wait.row, wait.stage, wait.row);
+    return fmt::format("{}{}{}", wait.stage, OpText(op), wait.row);
+  }
+
+  // Every stuck rank waits for one other rank: follow these to the cycles, and name each once.
+  void ReportDeadlocks(const std::vector<int>& stuck, const std::vector<std::size_t>& positions,
+                       const std::vector<Wait>& waits) {
+    const auto holder = [&](int rank) { return edges_[Index(waits[Index(rank)].stage)].rank; };
+    std::vector<int> visited_from(schedule_.lanes.size(), -1);
+    for (const int start : stuck) {
+      int rank = start;
+      while (visited_from[Index(rank)] < 0) {
+        visited_from[Index(rank)] = start;
+        const Wait& wait = waits[Index(rank)];
+        if ((History(wait.stage, wait.row) & wait.bits) == 0) {
+          AddFault(rank, positions[Index(rank)],
+                   fmt::format("it waits for {} of rank {}, which never runs", WaitText(wait),
+                               holder(rank)));
+          break;
+        }
+        rank = holder(rank);
+      }
+      const Wait& wait = waits[Index(rank)];
+      const bool missing = (History(wait.stage, wait.row) & wait.bits) == 0;
+      if (missing || visited_from[Index(rank)] != start) continue;
+      std::string cycle;
+      for (int at = rank; cycle.empty() || at != rank; at = holder(at)) {
+        const Action& action = schedule_.lanes[Index(at)][positions[Index(at)]];
+        cycle += fmt::format("rank {} at {} waits for {}; ", at, ToText(action),
+                             WaitText(waits[Index(at)]));
+      }
+      AddFault(rank, positions[Index(rank)],
+               fmt::format("deadlock: {}which comes later on rank {}", cycle, rank));
+    }
+  }
+
+  void FindMissing() {
+    for (int stage = 0; stage < schedule_.stages() && !faults_.full(); ++stage) {
+      const StageEdges& edges = edges_[Index(stage)];
+      std::uint8_t transfers = 0;
+      if (usage_.communication && edges.next_rank >= 0) {
+        transfers |= Bit(Op::kSendForward) | Bit(Op::kRecvBackward);
+      }
+      if (usage_.communication && edges.previous_rank >= 0) {
+        transfers |= Bit(Op::kRecvForward) | Bit(Op::kSendBackward);
+      }
+      const std::uint8_t* row = history_.data() + Index(stage) * rows_;
+      const std::uint8_t whole = kForwardBit | Bit(Op::kBackward);
+      const std::uint8_t halves = kForwardBit | Bit(Op::kBackwardInput) | Bit(Op::kBackwardWeight);
+      constexpr std::uint8_t kComputeBits = 0x0F;
+      const bool nowhere = std::all_of(
+          row, row + rows_, [](std::uint8_t bits) { return (bits & kComputeBits) == 0; });
+      if (nowhere) {
+        faults_.Add({edges.rank, -1, fmt::format("{}F0", stage),
+                     fmt::format("no rank computes stage {}", stage)});
+        continue;
+      }
+      for (std::size_t n = 0; n < rows_ && !faults_.full(); ++n) {
+        const std::uint8_t bits = row[n];
+        if (bits == (whole | transfers) || bits == (halves | transfers)) [[likely]]
+          continue;
+        ReportRow(stage, static_cast<int>(n), bits, transfers);
+      }
+      if (const int steps = rare_.MissingSteps(stage); steps > 0) {
+        faults_.Add({edges.rank, -1, fmt::format("{}STEP", stage),
+                     fmt::format("{} STEPs of the stage are missing", steps)});
+      }
+    }
+  }
+
+  void ReportRow(int stage, int row, std::uint8_t bits, std::uint8_t transfers) {
+    const auto missing = [&](Op op) {
+      faults_.Add({edges_[Index(stage)].rank, -1, ToText(MakeAction(op, stage, row).first),
+                   fmt::format("it never runs: stage {} lacks it for microbatch {}", stage, row)});
+    };
+    if ((bits & kForwardBit) == 0) missing(Op::kForward);
+    if ((bits & (kInputGradientBits | kEndBits)) == 0) {
+      missing(Op::kBackward);
+    } else if ((bits & Bit(Op::kBackward)) != 0) {
+      // A second I is reported where it stands; a W beside B only shows here.
+      if ((bits & Bit(Op::kBackwardWeight)) != 0) {
+        faults_.Add({edges_[Index(stage)].rank, -1, fmt::format("{}W{}", stage, row),
+                     "its weight gradient is made twice, by B and by W"});
+      }
+    } else {
+      if ((bits & Bit(Op::kBackwardInput)) == 0) missing(Op::kBackwardInput);
+      if ((bits & Bit(Op::kBackwardWeight)) == 0) missing(Op::kBackwardWeight);
+    }
+    for (const Op op : {Op::kSendForward, Op::kRecvForward, Op::kSendBackward, Op::kRecvBackward}) {
+      if ((transfers & ~bits & Bit(op)) != 0) missing(op);
+    }
+  }
+
+  const Schedule& schedule_;
+  const Usage& usage_;
+  const ChainShape shape_;
+  const std::size_t rows_;
+  std::vector<std::uint8_t> history_;  // by (stage, row): Bits of the ops that ran
+  std::vector<StageEdges> edges_;      // by stage
+  std::vector<std::size_t> position_;  // by rank, in its lane
+  std::vector<Wait> waits_;            // by rank
+  std::vector<int> runnable_;
+  RareOps rare_;
+  FaultList faults_;
+  bool patient_ = true;  // wait for other ranks, rather than check order alone
+};
+
+Fault WholeFault(std::string reason) { return {-1, -1, "", std::move(reason)}; }
+
+// The numbers that everything else counts on; a reason where they make no sense.
+std::string CheckShape(const Schedule& schedule, const Usage& usage) {
+  const Placement& placement = schedule.placement;
+  if (placement.ranks() == 0 || placement.stages() == 0) return "it has no stage";
+  if (schedule.lanes.size() != Index(placement.ranks())) {
+    return fmt::format("it has {} lanes for {} ranks", schedule.lanes.size(), placement.ranks());
+  }
+  if (schedule.microbatches < 1 || schedule.cuts < 1 || schedule.steps < 1) {
+    return fmt::format("{} microbatches, {} cuts and {} steps: each is at least 1",
+                       schedule.microbatches, schedule.cuts, schedule.steps);
+  }
+  if (schedule.microbatches % placement.replicas() != 0) {
+    return fmt::format("{} microbatches do not divide over {} replicas", schedule.microbatches,
+                       placement.replicas());
+  }
+  if (placement.stages() > kMaxStages) return fmt::format("more than {} stages", kMaxStages);
+  // Each row of each stage needs two parts; without them all no table is worth its memory.
+  const std::int64_t most = usage.parts / 2 / placement.stages();
+  const std::int64_t microbatches = schedule.microbatches / placement.replicas();
+  if (microbatches > most / schedule.cuts / schedule.steps) {
+    const std::int64_t slack = (std::int64_t{1} << 20) / placement.stages() + most;
+    if (microbatches > slack / schedule.cuts / schedule.steps) {
+      return fmt::format(
+          "{} microbatches on {} stages need many more actions than the {} there are",
+          schedule.microbatches, placement.stages(), usage.parts);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+}  // namespace validation
+
+std::vector<Fault> Validate(const Schedule& schedule, const ValidateOptions& options) {
+  const auto usage = validation::Usage::Of(schedule);
+  if (std::string reason = validation::CheckShape(schedule, usage); !reason.empty()) {
+    return {validation::WholeFault(std::move(reason))};
+  }
+  return validation::Validator(schedule, usage, options.max_faults).Run();
+}
+
+std::string Describe(const Schedule& schedule, const Fault& fault) {
+  std::string text;
+  if (fault.rank >= 0) text += fmt::format("rank {}", fault.rank);
+  if (fault.position >= 0) text += fmt::format(", position {}", fault.position);
+  if (!fault.action.empty()) text += fmt::format("{}{}", text.empty() ? "" : ", ", fault.action);
+  text += fmt::format("{}{}\n", text.empty() ? "" : ": ", fault.reason);
+  const auto rank = static_cast<std::size_t>(fault.rank);
+  if (fault.rank < 0 || rank >= schedule.lanes.size() || fault.position < 0) return text;
+
+  constexpr int kAround = 4;  // actions shown on either side
+  const Lane& lane = schedule.lanes[rank];
+  const auto size = static_cast<int>(lane.size());
+  const int begin = std::max(0, fault.position - kAround);
+  const int end = std::min(size, fault.position + kAround + 1);
+  text += begin > 0 ? "    ..." : "   ";
+  for (int i = begin; i < end; ++i) {
+    const std::string cell = ToText(lane[static_cast<std::size_t>(i)]);
+    text += i == fault.position ? fmt::format(" [{}]", cell) : " " + cell;
+  }
+  text += end < size ? " ...\n" : "\n";
+  return text;
+}
+
+}  // namespace penstock
