@@ -1,0 +1,143 @@
+#include "report/palette.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+constexpr Color kForwardColor = {0x3f, 0x7f, 0xe0};
+constexpr Color kBackwardColor = {0x2f, 0x9e, 0x6e};
+constexpr Color kBackwardInputColor = {0x1f, 0xa9, 0xb8};
+constexpr Color kBackwardWeightColor = {0xe8, 0x9b, 0x2c};
+constexpr Color kStepColor = {0x8b, 0x5c, 0xd6};
+constexpr Color kRecomputeColor = {0xd4, 0x5d, 0x9e};
+constexpr Color kMoveColor = {0x8a, 0x97, 0xa8};
+
+Color BaseColor(Op op) {
+  switch (op) {
+    case Op::kForward:
+      return kForwardColor;
+    case Op::kBackward:
+      return kBackwardColor;
+    case Op::kBackwardInput:
+      return kBackwardInputColor;
+    case Op::kBackwardWeight:
+      return kBackwardWeightColor;
+    case Op::kStep:
+      return kStepColor;
+    case Op::kRecompute:
+      return kRecomputeColor;
+    default:
+      return kMoveColor;
+  }
+}
+
+std::uint8_t TowardsWhite(std::uint8_t part, double share) {
+  return static_cast<std::uint8_t>(std::lround(part + (255 - part) * share));
+}
+
+}  // namespace
+
+Color BlockColor(Op op, int chunk, int chunks) {
+  constexpr double kLightest = 0.55;
+  const double share = chunks > 1 ? kLightest * chunk / (chunks - 1) : 0;
+  const Color base = BaseColor(op);
+  return {TowardsWhite(base.red, share), TowardsWhite(base.green, share),
+          TowardsWhite(base.blue, share)};
+}
+
+std::string Hex(Color color) {
+  return fmt::format("#{:02x}{:02x}{:02x}", color.red, color.green, color.blue);
+}
+
+Color TextColor(Color background) {
+  constexpr double kBright = 160;  // of 255, by the weights of ITU-R BT.601
+  const double light = 0.299 * background.red + 0.587 * background.green + 0.114 * background.blue;
+  return light > kBright ? Color{0x10, 0x1c, 0x2e} : Color{0xff, 0xff, 0xff};
+}
+
+int TerminalColor(Color color) {
+  const auto level = [](std::uint8_t part) { return (part * 5 + 127) / 255; };
+  return 16 + 36 * level(color.red) + 6 * level(color.green) + level(color.blue);
+}
+
+std::string_view OpName(Op op) {
+  static constexpr std::array<std::string_view, kOpCount> kNames = {
+      "forward",         "backward for input", "backward for weights", "backward",
+      "send activation", "receive activation", "send gradient",        "receive gradient",
+      "gather weights",  "free weights",       "reduce gradients",     "offload",
+      "reload",          "recompute",          "optimizer step"};
+  return op < Op::kNone ? kNames[static_cast<std::size_t>(op)] : std::string_view("none");
+}
+
+int ChunkOf(const Placement& placement, int stage) {
+  const std::vector<int>& stages = placement.stages_of(placement.rank_of(stage));
+  return static_cast<int>(std::find(stages.begin(), stages.end(), stage) - stages.begin());
+}
+
+int MostChunks(const Placement& placement) {
+  std::size_t most = 0;
+  for (int rank = 0; rank < placement.ranks(); ++rank) {
+    most = std::max(most, placement.stages_of(rank).size());
+  }
+  return static_cast<int>(most);
+}
+
+std::string MicrobatchText(const Schedule& schedule, int row) {
+  if (schedule.cuts <= 1) return fmt::format("{}", row);
+  return fmt::format("{}.{}", row / schedule.cuts, row % schedule.cuts);
+}
+
+std::vector<Op> DrawnOps(const Schedule& schedule, const Timeline& timeline) {
+  std::array<bool, kOpCount> seen = {};
+  for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
+    for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
+      const Action& action = schedule.lanes[r][i];
+      if (!IsDrawn(action, timeline.spans[r][i])) continue;
+      ForEachPart(action,
+                  [&](const Part& part) { seen[static_cast<std::size_t>(part.op)] = true; });
+    }
+  }
+  std::vector<Op> ops;
+  for (std::size_t op = 0; op < seen.size(); ++op) {
+    if (seen[op]) ops.push_back(static_cast<Op>(op));
+  }
+  return ops;
+}
+
+Status RequireSpans(const Schedule& schedule, const Timeline& timeline) {
+  bool fits = timeline.spans.size() == schedule.lanes.size();
+  for (std::size_t r = 0; fits && r < schedule.lanes.size(); ++r) {
+    fits = timeline.spans[r].size() == schedule.lanes[r].size();
+  }
+  if (!fits) return InvalidArgument("the timeline is not this schedule's: one span an action");
+  for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
+    for (const Span& span : timeline.spans[r]) {
+      if (std::isfinite(span.end) && span.start >= 0 && span.end >= span.start) continue;
+      return InvalidArgument("rank {}: a span from {} to {} is no time", r, span.start, span.end);
+    }
+  }
+  return {};
+}
+
+double EndOf(const Timeline& timeline) {
+  double end = 0;
+  for (const auto& spans : timeline.spans) {
+    for (const Span& span : spans) end = std::max(end, span.end);
+  }
+  return end;
+}
+
+double TickStep(double end, int count) {
+  if (!(end > 0) || count < 1) return 1;
+  const double rough = end / count;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double step : {1.0, 2.0, 5.0}) {
+    if (step * power >= rough) return step * power;
+  }
+  return 10 * power;
+}
+
+}  // namespace penstock

@@ -1,0 +1,160 @@
+#include "report/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "base/units.h"
+
+namespace penstock {
+namespace {
+
+// Columns that a cell takes in a terminal: its code points.
+std::size_t WidthOf(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+}
+
+bool IsFigure(std::string_view text) {
+  if (text.empty() || text == "-") return true;
+  if (text.front() == '-' || text.front() == '+') text.remove_prefix(1);
+  return !text.empty() && text.front() >= '0' && text.front() <= '9';
+}
+
+void AppendCell(std::string& line, std::string_view cell, std::size_t width, bool figure) {
+  const std::string blanks(width - std::min(width, WidthOf(cell)), ' ');
+  if (figure) line += blanks;
+  line += cell;
+  if (!figure) line += blanks;
+}
+
+std::string CsvCell(const std::string& cell) {
+  if (cell.find_first_of(",\"\n") == std::string::npos) return cell;
+  std::string quoted = "\"";
+  for (const char c : cell) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string Ratio(double measured, double predicted) {
+  return predicted > 0 ? FormatNumber(measured / predicted, 3) : "-";
+}
+
+// The share of the makespan in which the rank does not compute.
+double IdleShare(const RankResult& rank, double makespan) {
+  return makespan > 0 ? 1 - rank.busy / makespan : 0;
+}
+
+}  // namespace
+
+std::vector<bool> FigureColumns(const Table& table) {
+  std::vector<bool> figures(table.columns.size(), true);
+  for (const auto& row : table.rows) {
+    for (std::size_t column = 0; column < std::min(row.size(), figures.size()); ++column) {
+      figures[column] = figures[column] && IsFigure(row[column]);
+    }
+  }
+  return figures;
+}
+
+std::string FormatTable(const Table& table) {
+  std::vector<std::size_t> widths;
+  for (const std::string& name : table.columns) widths.push_back(WidthOf(name));
+  for (const auto& row : table.rows) {
+    for (std::size_t column = 0; column < std::min(row.size(), widths.size()); ++column) {
+      widths[column] = std::max(widths[column], WidthOf(row[column]));
+    }
+  }
+  const std::vector<bool> figures = FigureColumns(table);
+  const auto line_of = [&](const std::vector<std::string>& cells) {
+    std::string line;
+    for (std::size_t column = 0; column < std::min(cells.size(), widths.size()); ++column) {
+      if (column > 0) line += "  ";
+      AppendCell(line, cells[column], widths[column], figures[column]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    return line + '\n';
+  };
+  std::string text = table.title.empty() ? "" : table.title + "\n";
+  text += line_of(table.columns);
+  std::vector<std::string> rule;
+  for (const std::size_t width : widths) rule.emplace_back(width, '-');
+  text += line_of(rule);
+  for (const auto& row : table.rows) text += line_of(row);
+  return text;
+}
+
+std::string FormatTableCsv(const Table& table) {
+  std::string text;
+  const auto append = [&](const std::vector<std::string>& cells) {
+    for (std::size_t i = 0; i < cells.size(); ++i) text += (i > 0 ? "," : "") + CsvCell(cells[i]);
+    text += '\n';
+  };
+  append(table.columns);
+  for (const auto& row : table.rows) append(row);
+  return text;
+}
+
+std::string FormatNumber(double value, int digits) {
+  if (!std::isfinite(value)) return "-";
+  std::string text = fmt::format("{:.{}f}", value, digits);
+  if (text.find('.') != std::string::npos) {
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') text.pop_back();
+  }
+  return text == "-0" ? "0" : text;
+}
+
+std::string FormatPercent(double fraction) { return fmt::format("{:.1f}%", fraction * 100); }
+
+std::string FormatAmount(double value, const std::string& unit) {
+  if (unit == "s") return value < 0 ? "-" + FormatSeconds(-value) : FormatSeconds(value);
+  if (unit == "B") return FormatBytes(std::llround(value));
+  return unit.empty() ? FormatNumber(value) : FormatNumber(value) + " " + unit;
+}
+
+Table RankTable(const SimulationResult& result, const std::string& time_unit,
+                const std::string& memory_unit) {
+  Table table;
+  table.columns = {"rank", "busy", "first start", "last end", "idle", "peak memory"};
+  for (std::size_t r = 0; r < result.ranks.size(); ++r) {
+    const RankResult& rank = result.ranks[r];
+    table.rows.push_back({fmt::format("{}", r), FormatAmount(rank.busy, time_unit),
+                          FormatAmount(rank.first_start, time_unit),
+                          FormatAmount(rank.last_end, time_unit),
+                          FormatPercent(IdleShare(rank, result.makespan)),
+                          FormatAmount(rank.peak_memory, memory_unit)});
+  }
+  return table;
+}
+
+Table PredictedMeasuredTable(const SimulationResult& predicted, const SimulationResult& measured,
+                             const std::string& time_unit, const std::string& memory_unit) {
+  Table table;
+  table.title = "Predicted and measured";
+  table.columns = {"rank",     "busy",        "measured", "ratio", "bubble",
+                   "measured", "peak memory", "measured", "ratio"};
+  const auto add = [&](const std::string& name, const RankResult& p, const RankResult& m) {
+    table.rows.push_back(
+        {name, FormatAmount(p.busy, time_unit), FormatAmount(m.busy, time_unit),
+         Ratio(m.busy, p.busy), FormatPercent(IdleShare(p, predicted.makespan)),
+         FormatPercent(IdleShare(m, measured.makespan)), FormatAmount(p.peak_memory, memory_unit),
+         FormatAmount(m.peak_memory, memory_unit), Ratio(m.peak_memory, p.peak_memory)});
+  };
+  const std::size_t ranks = std::min(predicted.ranks.size(), measured.ranks.size());
+  for (std::size_t r = 0; r < ranks; ++r) {
+    add(fmt::format("{}", r), predicted.ranks[r], measured.ranks[r]);
+  }
+  table.rows.push_back({"step", FormatAmount(predicted.makespan, time_unit),
+                        FormatAmount(measured.makespan, time_unit),
+                        Ratio(measured.makespan, predicted.makespan),
+                        FormatPercent(predicted.bubble), FormatPercent(measured.bubble),
+                        FormatAmount(predicted.peak_memory, memory_unit),
+                        FormatAmount(measured.peak_memory, memory_unit),
+                        Ratio(measured.peak_memory, predicted.peak_memory)});
+  return table;
+}
+
+}  // namespace penstock
