@@ -1,0 +1,92 @@
+#include "model/layers.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+
+#include <optional>
+
+namespace penstock {
+
+Projection::Projection(std::int64_t in, std::int64_t out)
+    : weight_(register_parameter("weight", at::empty({out, in}))) {}
+
+torch::Tensor Projection::forward(const torch::Tensor& input) { return at::linear(input, weight_); }
+
+Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim)
+    : weight_(register_parameter("weight", at::empty({vocabulary, dim}))) {}
+
+torch::Tensor Embedding::forward(const torch::Tensor& tokens) {
+  return at::embedding(weight_, tokens);
+}
+
+RmsNorm::RmsNorm(std::int64_t dim, double epsilon)
+    : weight_(register_parameter("weight", at::empty({dim}))), epsilon_(epsilon) {}
+
+torch::Tensor RmsNorm::forward(const torch::Tensor& input) {
+  const torch::Tensor mean_square = input.pow(2).mean(-1, /*keepdim=*/true);
+  return input * at::rsqrt(mean_square + epsilon_) * weight_;
+}
+
+RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, double theta) {
+  const auto real = at::TensorOptions().dtype(at::kDouble);
+  const torch::Tensor exponent = at::arange(0, head_dim, 2, real) / static_cast<double>(head_dim);
+  const torch::Tensor frequency = at::pow(theta, -exponent);                     // [E/2]
+  const torch::Tensor angle = at::outer(at::arange(sequence, real), frequency);  // [S, E/2]
+  const torch::Tensor cos = angle.cos(), sin = angle.sin();
+  return {at::cat({cos, cos}, -1).to(at::kFloat), at::cat({-sin, sin}, -1).to(at::kFloat)};
+}
+
+torch::Tensor RotaryTable::Turn(const torch::Tensor& input) const {
+  const std::int64_t length = input.size(-2), half = input.size(-1) / 2;
+  const torch::Tensor swapped =
+      at::cat({input.narrow(-1, half, half), input.narrow(-1, 0, half)}, -1);
+  return input * cos.narrow(0, 0, length) + swapped * sin.narrow(0, 0, length);
+}
+
+Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : sizes_(sizes) {
+  const std::int64_t kv_dim = sizes.dim / sizes.heads * sizes.kv_heads;
+  wq_ = block.register_module("wq", std::make_shared<Projection>(sizes.dim, sizes.dim));
+  wk_ = block.register_module("wk", std::make_shared<Projection>(sizes.dim, kv_dim));
+  wv_ = block.register_module("wv", std::make_shared<Projection>(sizes.dim, kv_dim));
+  wo_ = block.register_module("wo", std::make_shared<Projection>(sizes.dim, sizes.dim));
+}
+
+torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTable& rotary) {
+  const std::int64_t batch = input.size(0), length = input.size(1);
+  const std::int64_t head_dim = sizes_.dim / sizes_.heads;
+  const auto heads_of = [&](const torch::Tensor& value, std::int64_t heads) {
+    return value.view({batch, length, heads, head_dim}).transpose(1, 2);  // [B, heads, S, E]
+  };
+  const auto share = [&](const torch::Tensor& value) {  // [B, G, S, E] to [B, H, S, E]
+    if (sizes_.kv_heads == sizes_.heads) return value;
+    return value.unsqueeze(2)
+        .expand({batch, sizes_.kv_heads, sizes_.heads / sizes_.kv_heads, length, head_dim})
+        .reshape({batch, sizes_.heads, length, head_dim});
+  };
+  const torch::Tensor query = rotary.Turn(heads_of(wq_->forward(input), sizes_.heads));
+  const torch::Tensor key = rotary.Turn(heads_of(wk_->forward(input), sizes_.kv_heads));
+  const torch::Tensor value = heads_of(wv_->forward(input), sizes_.kv_heads);
+  const torch::Tensor mixed = at::scaled_dot_product_attention(
+      query, share(key), share(value), std::nullopt, /*dropout_p=*/0.0, /*is_causal=*/true);
+  return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.dim}));
+}
+
+SwiGlu::SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden) {
+  w1_ = block.register_module("w1", std::make_shared<Projection>(dim, hidden));
+  w2_ = block.register_module("w2", std::make_shared<Projection>(hidden, dim));
+  w3_ = block.register_module("w3", std::make_shared<Projection>(dim, hidden));
+}
+
+torch::Tensor SwiGlu::operator()(const torch::Tensor& input) {
+  return w2_->forward(at::silu(w1_->forward(input)) * w3_->forward(input));
+}
+
+}  // namespace penstock

@@ -1,0 +1,81 @@
+// Layers that the models share, as plain modules of simple differentiable operators.
+//
+// Shapes: B samples, S tokens, D = dim, H heads of E = D/H numbers, G key and value heads.
+// No in-place update and no branch on data: what runs once can be captured and replayed.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+
+namespace penstock {
+
+// x W^T without a bias: [.., in] to [.., out].
+class Projection : public torch::nn::Module {
+ public:
+  Projection(std::int64_t in, std::int64_t out);
+  torch::Tensor forward(const torch::Tensor& input);
+
+ private:
+  torch::Tensor weight_;  // [out, in]
+};
+
+// Token ids [B, S] to [B, S, D].
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(std::int64_t vocabulary, std::int64_t dim);
+  torch::Tensor forward(const torch::Tensor& tokens);
+
+ private:
+  torch::Tensor weight_;  // [vocabulary, D]
+};
+
+// x / sqrt(mean(x^2) + epsilon) * weight, over the last dimension (Zhang and Sennrich 2019).
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(std::int64_t dim, double epsilon);
+  torch::Tensor forward(const torch::Tensor& input);
+
+ private:
+  torch::Tensor weight_;  // [D]
+  double epsilon_;
+};
+
+// Cosines and sines of the rotary position embedding (Su et al. 2021, section 3.4), both [S, E];
+// the pairs that turn together are (i, i + E/2).
+struct RotaryTable {
+  torch::Tensor cos;
+  torch::Tensor sin;  // its first half negated, so that turning is x * cos + swap(x) * sin
+
+  static RotaryTable Make(std::int64_t sequence, std::int64_t head_dim, double theta);
+  // [B, H, S', E] for any S' up to the table's length.
+  torch::Tensor Turn(const torch::Tensor& input) const;
+};
+
+struct AttentionSizes {
+  std::int64_t dim, heads, kv_heads;
+};
+
+// Causal attention with rotary positions; query heads share key and value heads evenly.
+// Its parameters (wq, wk, wv, wo) are members of the caller's block.
+class Attention {
+ public:
+  Attention(torch::nn::Module& block, const AttentionSizes& sizes);
+  torch::Tensor operator()(const torch::Tensor& input, const RotaryTable& rotary);  // [B, S, D]
+
+ private:
+  AttentionSizes sizes_;
+  std::shared_ptr<Projection> wq_, wk_, wv_, wo_;
+};
+
+// w2(silu(w1 x) * w3 x), as in Shazeer 2020. Its parameters are members of the caller's block.
+class SwiGlu {
+ public:
+  SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden);
+  torch::Tensor operator()(const torch::Tensor& input);
+
+ private:
+  std::shared_ptr<Projection> w1_, w2_, w3_;
+};
+
+}  // namespace penstock
