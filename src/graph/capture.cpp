@@ -60,15 +60,15 @@ class Tracer {
   JointGraph Trace() {
     c10::InferenceMode no_inference(false);
     at::AutoGradMode with_gradients(true);
+    JointGraph joint;
     BindInputs();
+    joint.parameters = recorder_.graph().bound;
     at::Tensor output;
     {
       CaptureScope scope(recorder_);
       output = spec_.forward(inputs_).contiguous();
     }
     const at::Tensor output_gradient = BindOutputGradient(output);
-    JointGraph joint;
-    joint.parameters = static_cast<int>(spec_.parameters.size());
     joint.output_gradient = output_gradient_;
     std::vector<ValueId> outputs = {recorder_.Use(output)};
     recorder_.set_phase(Phase::kBackward);

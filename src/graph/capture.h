@@ -42,12 +42,12 @@ struct StageSpec {
 struct JointGraph {
   Graph graph;
   ValueId output_gradient = kNoValue;  // the input; kNoValue where it is constant
-  int parameters = 0;
+  std::vector<Bound> parameters;       // all of them, also what no node reads
 
   ValueId output() const { return graph.outputs.front(); }
   ValueId input_gradient() const { return graph.outputs.back(); }
   std::span<const ValueId> parameter_gradients() const {
-    return std::span(graph.outputs).subspan(1, static_cast<std::size_t>(parameters));
+    return std::span(graph.outputs).subspan(1, parameters.size());
   }
 };
 

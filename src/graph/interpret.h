@@ -25,6 +25,8 @@ struct Binding {
 std::vector<at::Tensor> RunReference(const Graph& graph, const Binding& binding,
                                      std::span<const at::Tensor> inputs);
 
+struct ProgramCode;
+
 // A graph as a flat list of calls on numbered slots: made once, run often. A run looks nothing up
 // and allocates nothing of its own; a value is released at its last use. Views cost no dispatch.
 // Ownership: keeps what it is bound to. Threads: one at a time.
@@ -43,8 +45,7 @@ class Program {
   int instructions() const;  // calls and views of a run
 
  private:
-  struct Code;
-  std::unique_ptr<Code> code_;
+  std::unique_ptr<ProgramCode> code_;
 };
 
 }  // namespace penstock

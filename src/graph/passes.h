@@ -15,6 +15,8 @@ struct Pass {
   std::string_view why;  // why it sits where it sits
 };
 
+// The graphs that there are so far.
+std::vector<Graph*> AllGraphs(StageGraphs& graphs);
 // In running order.
 std::span<const Pass> Passes();
 // Runs the table: leaves out what is disabled, verifies every graph after every pass. Refuses

@@ -9,6 +9,9 @@ namespace penstock {
 
 // "f32[2,16,32]", with strides where it is not contiguous.
 std::string PrintType(const TensorType& type);
+// A constant argument; equal texts mean equal constants, for the kinds that ops take.
+std::string PrintConstant(const c10::IValue& value);
+bool HasExactText(const c10::IValue& value);
 // One line a value, in running order:
 //
 //   graph forward(%3: f32[2,16,32]) -> (%9)

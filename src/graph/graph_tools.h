@@ -1,0 +1,42 @@
+// What several passes ask of a graph.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace penstock {
+
+// A set of the values of one graph.
+class ValueSet {
+ public:
+  ValueSet(const Graph& graph, std::span<const ValueId> values) : in_(graph.values.size()) {
+    for (const ValueId value : values) insert(value);
+  }
+  void insert(ValueId id) {
+    if (id != kNoValue) in_.at(static_cast<std::size_t>(id)) = true;
+  }
+  bool contains(ValueId id) const {
+    return id != kNoValue && static_cast<std::size_t>(id) < in_.size() &&
+           in_[static_cast<std::size_t>(id)];
+  }
+
+ private:
+  std::vector<bool> in_;
+};
+
+// The same values and bound values, and nothing else.
+Graph EmptyLike(const Graph& graph, std::string name);
+// Results of the graph's nodes.
+ValueSet MadeValues(const Graph& graph);
+// Roots that nodes and outputs read and that are neither made here nor bound, in order of their
+// numbers: what the graph's inputs must be.
+std::vector<ValueId> FreeValues(const Graph& graph);
+// By node: whether `values`, or (with `effects`) a change of a bound gradient, needs it.
+std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> values, bool effects);
+// Drops bound values that nothing reads.
+void PruneBound(Graph& graph);
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+#include "graph/passes.h"
+
+#include <algorithm>
+#include <array>
+
+#include "graph/verify.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::array kPasses = {
+    Pass{"fold_constants", FoldConstants, false,
+         "first: what depends on constants alone is computed once, and never saved"},
+    Pass{"merge_common", MergeCommon, false, "before the cut, which counts what is saved"},
+    Pass{"remove_dead", RemoveDead, false, "before the cut: what nothing reads saves nothing"},
+    Pass{"partition", Partition, true, "cuts the joint graph into forward and backward"},
+    Pass{"accumulate_gradients", AccumulateGradients, true,
+         "before the split, which then places the additions"},
+    Pass{"accumulate_in_matmul", AccumulateInMatmul, false,
+         "after the additions stand alone; only where results need not be bitwise exact"},
+    Pass{"split_di_dw", SplitInputWeight, true, "last: splits whatever backward has become"},
+};
+
+Status Check(std::string_view name, const char* what) {
+  for (const Pass& pass : kPasses) {
+    if (pass.name == name) return {};
+  }
+  std::string names;
+  for (const Pass& pass : kPasses) names += fmt::format(" {}", pass.name);
+  return InvalidArgument("{} '{}' is no pass; passes:{}", what, name, names);
+}
+
+}  // namespace
+
+std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
+  std::vector<Graph*> all;
+  for (Graph* graph : {&graphs.joint.graph, &graphs.forward, &graphs.backward,
+                       &graphs.backward_input, &graphs.backward_weight}) {
+    if (!graph->name.empty()) all.push_back(graph);
+  }
+  return all;
+}
+
+std::span<const Pass> Passes() { return kPasses; }
+
+Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
+  for (const std::string& name : options.disabled) {
+    PENSTOCK_TRY_STATUS(Check(name, "the pass to leave out"));
+  }
+  if (!options.stop_after.empty()) {
+    PENSTOCK_TRY_STATUS(Check(options.stop_after, "the pass to stop after"));
+  }
+  PENSTOCK_TRY_STATUS(VerifyGraph(graphs.joint.graph));
+  for (const Pass& pass : kPasses) {
+    const bool disabled = std::find(options.disabled.begin(), options.disabled.end(), pass.name) !=
+                          options.disabled.end();
+    if (disabled && pass.must_run) {
+      return InvalidArgument("pass {} cannot be left out: it cuts the graphs", pass.name);
+    }
+    if (!disabled) PENSTOCK_TRY_STATUS(pass.run(graphs, options));
+    for (const Graph* graph : AllGraphs(graphs)) {
+      if (const Status status = VerifyGraph(*graph); !status) {
+        return MakeError(status.error().code, "after pass {}: {}", pass.name,
+                         status.error().message);
+      }
+    }
+    if (pass.name == options.stop_after) break;
+  }
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,129 @@
+// Adds parameter gradients into the gathered ones, inside the graph.
+//
+// AccumulateGradients: backward's parameter gradients stop being outputs; right after each is made,
+// add_(gathered, gradient) adds it. Order: before the split, which then treats the additions like
+// any other node.
+//
+// AccumulateInMatmul: where the gradient is a matmul's result (or its transpose) and nothing else
+// reads it, the matmul itself adds: addmm_(gathered, a, b). Saves a pass over the weights; sums
+// round differently (about 1e-7 in fp32), so it runs only where `exact` is off.
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <map>
+
+#include "graph/graph_tools.h"
+#include "graph/passes.h"
+
+namespace penstock {
+namespace {
+
+c10::OperatorHandle FindOp(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+// How often nodes and outputs read each root.
+std::vector<int> CountReaders(const Graph& graph) {
+  std::vector<int> readers(graph.values.size());
+  const auto count = [&](ValueId id) { ++readers[static_cast<std::size_t>(graph.Root(id))]; };
+  for (const Node& node : graph.nodes) ForEachInput(node, count);
+  for (const ValueId output : graph.outputs) {
+    if (output != kNoValue) count(output);
+  }
+  return readers;
+}
+
+// Whether `view` is the transpose of the whole of its 2-D root.
+bool IsTranspose(const Graph& graph, ValueId view) {
+  const Value& value = graph.value(view);
+  if (value.view_of == kNoValue || value.view_offset != 0) return false;
+  const TensorType& type = value.type;
+  const TensorType& root = graph.value(value.view_of).type;
+  return type.sizes.size() == 2 && root.sizes.size() == 2 && type.dtype == root.dtype &&
+         type.sizes[0] == root.sizes[1] && type.sizes[1] == root.sizes[0] &&
+         type.strides[0] == root.strides[1] && type.strides[1] == root.strides[0];
+}
+
+// The gathered gradient as the matmul writes it: itself, or its transpose.
+ValueId AsWritten(Graph& graph, ValueId gathered, bool transposed) {
+  if (!transposed) return gathered;
+  TensorType type = graph.value(gathered).type;
+  std::swap(type.sizes[0], type.sizes[1]);
+  std::swap(type.strides[0], type.strides[1]);
+  return graph.AddValue({std::move(type), gathered, 0});
+}
+
+}  // namespace
+
+Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
+  Graph& backward = graphs.backward;
+  const c10::OperatorHandle add = FindOp("aten::add_", "Tensor");
+  std::map<ValueId, std::vector<Node>> after;  // additions, by the root that they read
+  for (std::size_t i = 1; i < backward.outputs.size(); ++i) {
+    const ValueId gradient = backward.outputs[i];
+    if (gradient == kNoValue) continue;
+    const auto index = static_cast<int>(i) - 1;
+    const Bound& parameter = graphs.joint.parameters[static_cast<std::size_t>(index)];
+    const TensorType& type = backward.value(parameter.value).type;
+    const ValueId gathered = backward.AddValue({type, kNoValue, 0});
+    backward.bound.push_back({gathered, BoundKind::kGradient, index, parameter.name, at::Tensor()});
+    after[backward.Root(gradient)].push_back(
+        {add, {gathered, gradient, c10::IValue(std::int64_t{1})}, {kNoValue}, Phase::kBackward});
+  }
+  backward.outputs.resize(1);
+
+  std::vector<Node> nodes;
+  const auto add_after = [&](ValueId made) {
+    const auto found = after.find(made);
+    if (found == after.end()) return;
+    for (Node& node : found->second) nodes.push_back(std::move(node));
+    after.erase(found);
+  };
+  for (const Bound& bound : backward.bound) add_after(bound.value);
+  for (const ValueId input : backward.inputs) add_after(input);
+  for (Node& node : backward.nodes) {
+    const std::vector<ValueId> outputs = node.outputs;
+    nodes.push_back(std::move(node));
+    for (const ValueId output : outputs) add_after(output);
+  }
+  backward.nodes = std::move(nodes);
+  return {};
+}
+
+Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
+  if (options.exact) return {};
+  Graph& backward = graphs.backward;
+  const c10::OperatorHandle add = FindOp("aten::add_", "Tensor");
+  const c10::OperatorHandle mm = FindOp("aten::mm", "");
+  const c10::OperatorHandle addmm = FindOp("aten::addmm_", "");
+  const std::vector<int> readers = CountReaders(backward);
+  std::map<ValueId, std::size_t> matmuls;  // by result: position
+  std::vector<bool> dead(backward.nodes.size());
+  for (std::size_t i = 0; i < backward.nodes.size(); ++i) {
+    Node& node = backward.nodes[i];
+    if (node.op == mm) matmuls[node.outputs.front()] = i;
+    if (!(node.op == add)) continue;
+    const ValueId gathered = std::get<ValueId>(node.arguments[0]);
+    const ValueId gradient = std::get<ValueId>(node.arguments[1]);
+    const ValueId root = backward.Root(gradient);
+    const auto found = matmuls.find(root);
+    const bool transposed = IsTranspose(backward, gradient);
+    if (found == matmuls.end() || readers[static_cast<std::size_t>(root)] != 1 ||
+        (gradient != root && !transposed)) {
+      continue;
+    }
+    const ValueId written = AsWritten(backward, gathered, transposed);
+    const std::vector<Argument>& factors = backward.nodes[found->second].arguments;
+    const c10::IValue one(std::int64_t{1});
+    node = {addmm, {written, factors[0], factors[1], one, one}, {kNoValue}, Phase::kBackward};
+    dead[found->second] = true;
+  }
+  std::vector<Node> nodes;
+  for (std::size_t i = 0; i < dead.size(); ++i) {
+    if (!dead[i]) nodes.push_back(std::move(backward.nodes[i]));
+  }
+  backward.nodes = std::move(nodes);
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,44 @@
+// Computes once, now, what depends on constants alone: position tables, masks, zeros.
+//
+// Order: first, so that nothing later sees or saves such values. Costs their memory once a stage,
+// whatever the number of microbatches.
+#include <c10/core/InferenceMode.h>
+
+#include "graph/graph_tools.h"
+#include "graph/interpret.h"
+#include "graph/passes.h"
+
+namespace penstock {
+
+Status FoldConstants(StageGraphs& graphs, const CompileOptions&) {
+  Graph& graph = graphs.joint.graph;
+  Graph folded = EmptyLike(graph, "constants");
+  ValueSet constant(graph, {});
+  for (const Bound& bound : graph.bound) {
+    if (bound.kind == BoundKind::kConstant) constant.insert(bound.value);
+  }
+  std::vector<Node> kept;
+  for (Node& node : graph.nodes) {
+    bool fold = true;
+    ForEachInput(node, [&](ValueId id) { fold = fold && constant.contains(graph.Root(id)); });
+    if (!fold) {
+      kept.push_back(std::move(node));
+      continue;
+    }
+    for (const ValueId output : node.outputs) {
+      if (output == kNoValue) continue;
+      constant.insert(output);
+      folded.outputs.push_back(output);
+    }
+    folded.nodes.push_back(std::move(node));
+  }
+  graph.nodes = std::move(kept);
+  PruneBound(folded);
+  const std::vector<at::Tensor> tensors = RunReference(folded, {}, {});
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    graph.bound.push_back({folded.outputs[i], BoundKind::kConstant, -1, "folded", tensors[i]});
+  }
+  return {};
+}
+
+}  // namespace penstock

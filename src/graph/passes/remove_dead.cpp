@@ -1,0 +1,27 @@
+// Drops nodes whose results nothing reads, in every graph there is, and bound values with them.
+//
+// Order: after every pass that may leave some behind; always safe.
+#include "graph/graph_tools.h"
+#include "graph/passes.h"
+
+namespace penstock {
+namespace {
+
+void RemoveDeadNodes(Graph& graph) {
+  const std::vector<bool> needed = NeededNodes(graph, graph.outputs, /*effects=*/true);
+  std::vector<Node> kept;
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    if (needed[i]) kept.push_back(std::move(graph.nodes[i]));
+  }
+  graph.nodes = std::move(kept);
+  PruneBound(graph);
+}
+
+}  // namespace
+
+Status RemoveDead(StageGraphs& graphs, const CompileOptions&) {
+  for (Graph* graph : AllGraphs(graphs)) RemoveDeadNodes(*graph);
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,39 @@
+// Splits backward so that the input gradient leaves early and weight gradients can wait.
+//
+//   before:  backward(held)         -> input gradient; adds to parameter gradients
+//   after:   backward_input(held)   -> input gradient, live
+//            backward_weight(held, live) ; adds to parameter gradients
+//
+// Rule: a node goes to backward_input iff the input gradient needs it. `live` is what
+// backward_weight reads of what backward_input made. Without an input gradient all of it is
+// backward_weight. Order: after gradients are accumulated, so that the additions are split, too.
+#include "graph/graph_tools.h"
+#include "graph/passes.h"
+
+namespace penstock {
+
+Status SplitInputWeight(StageGraphs& graphs, const CompileOptions&) {
+  const Graph& backward = graphs.backward;
+  const std::vector<bool> early = NeededNodes(backward, backward.outputs, /*effects=*/false);
+  Graph& input = graphs.backward_input;
+  Graph& weight = graphs.backward_weight;
+  input = EmptyLike(backward, "backward_input");
+  weight = EmptyLike(backward, "backward_weight");
+  for (std::size_t i = 0; i < backward.nodes.size(); ++i) {
+    (early[i] ? input : weight).nodes.push_back(backward.nodes[i]);
+  }
+  input.outputs = {backward.outputs.front()};
+  input.inputs = FreeValues(input);
+  weight.inputs = FreeValues(weight);
+
+  const ValueSet made = MadeValues(input);
+  for (const ValueId value : weight.inputs) {
+    if (made.contains(value)) graphs.live.push_back(value);
+  }
+  input.outputs.insert(input.outputs.end(), graphs.live.begin(), graphs.live.end());
+  PruneBound(input);
+  PruneBound(weight);
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,152 @@
+// The loop over a program's instructions.
+#include <c10/core/InferenceMode.h>
+
+#include "graph/program_code.h"
+#include "graph/view.h"
+
+namespace penstock {
+namespace {
+
+using c10::IValue;
+
+IValue TakeOperand(const Operand& operand, std::vector<IValue>& slots) {
+  IValue& slot = slots[static_cast<std::size_t>(operand.index)];
+  return operand.kind == OperandKind::kMove ? std::move(slot) : slot;
+}
+
+}  // namespace
+
+void ProgramCode::Call(const Instruction& instruction) {
+  for (std::int32_t i = instruction.operands.begin; i < instruction.operands.end; ++i) {
+    const Operand& operand = operands[static_cast<std::size_t>(i)];
+    switch (operand.kind) {
+      case OperandKind::kCopy:
+        stack.push_back(slots[static_cast<std::size_t>(operand.index)]);
+        break;
+      case OperandKind::kMove:
+        stack.push_back(std::move(slots[static_cast<std::size_t>(operand.index)]));
+        break;
+      case OperandKind::kConstant:
+        stack.push_back(constants[static_cast<std::size_t>(operand.index)]);
+        break;
+      case OperandKind::kList: {
+        c10::List<at::Tensor> list;
+        list.reserve(static_cast<std::size_t>(operand.index));
+        for (const std::int32_t end = i + operand.index; i < end;) {
+          list.push_back(TakeOperand(operands[static_cast<std::size_t>(++i)], slots).toTensor());
+        }
+        stack.push_back(std::move(list));
+        break;
+      }
+      case OperandKind::kOptionalList: {
+        c10::List<std::optional<at::Tensor>> list;
+        list.reserve(static_cast<std::size_t>(operand.index));
+        for (const std::int32_t end = i + operand.index; i < end;) {
+          const Operand& each = operands[static_cast<std::size_t>(++i)];
+          if (each.kind == OperandKind::kAbsent) {
+            list.push_back(std::nullopt);
+          } else {
+            list.push_back(TakeOperand(each, slots).toTensor());
+          }
+        }
+        stack.push_back(std::move(list));
+        break;
+      }
+      case OperandKind::kAbsent:
+        break;
+    }
+  }
+  ops[static_cast<std::size_t>(instruction.op)].callBoxed(stack);
+  std::int32_t next = instruction.outputs.begin;
+  const auto keep = [&](IValue&& result) {
+    const std::int32_t slot = outputs[static_cast<std::size_t>(next++)];
+    if (slot >= 0) slots[static_cast<std::size_t>(slot)] = std::move(result);
+  };
+  for (IValue& result : stack) {
+    if (instruction.lists && result.isTensorList()) {
+      for (const at::Tensor& each : result.toTensorVector()) keep(each);
+    } else {
+      keep(std::move(result));
+    }
+  }
+  stack.clear();
+}
+
+void ProgramCode::Point(const CodeView& view) {
+  const at::Tensor& source = slots[static_cast<std::size_t>(view.source)].toTensor();
+  c10::TensorImpl* impl = view.tensor.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(source.storage());
+  impl->set_storage_offset(
+      ViewStart(source, view.offset, static_cast<std::int64_t>(view.tensor.element_size())));
+}
+
+void ProgramCode::Clear() {
+  stack.clear();
+  for (const CodeView& view : views)
+    view.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(nothing);
+  for (std::size_t i = static_cast<std::size_t>(bound_slots); i < slots.size(); ++i) {
+    slots[i] = IValue();
+  }
+  for (const CodeView& view : views) slots[static_cast<std::size_t>(view.slot)] = view.tensor;
+}
+
+Program::Program(const Graph& graph, const Binding& binding)
+    : code_(std::make_unique<ProgramCode>()) {
+  const c10::InferenceMode inference;
+  code_->nothing = c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, at::kCPU),
+                                nullptr, /*resizable=*/false);
+  Lower(graph, binding, *code_);
+}
+
+Program::~Program() = default;
+Program::Program(Program&&) noexcept = default;
+Program& Program::operator=(Program&&) noexcept = default;
+
+int Program::instructions() const { return static_cast<int>(code_->instructions.size()); }
+
+void Program::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs) {
+  const c10::InferenceMode inference;
+  ProgramCode& code = *code_;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    at::Tensor input = std::move(inputs[i]);
+    const std::int32_t slot = code.input_slots[i];
+    if (slot >= 0) code.slots[static_cast<std::size_t>(slot)] = std::move(input);
+  }
+  try {
+    for (const Instruction& instruction : code.instructions) {
+      if (instruction.op >= 0) {
+        code.Call(instruction);
+      } else {
+        code.Point(code.views[static_cast<std::size_t>(instruction.view)]);
+      }
+      for (std::int32_t i = instruction.releases.begin; i < instruction.releases.end; ++i) {
+        code.slots[static_cast<std::size_t>(code.releases[static_cast<std::size_t>(i)])] = IValue();
+      }
+      for (std::int32_t i = instruction.view_releases.begin; i < instruction.view_releases.end;
+           ++i) {
+        const CodeView& view =
+            code.views[static_cast<std::size_t>(code.releases[static_cast<std::size_t>(i)])];
+        view.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(code.nothing);
+      }
+    }
+  } catch (...) {
+    code.Clear();
+    throw;
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const ProgramCode::Output& output = code.output_slots[i];
+    if (output.slot < 0) {
+      outputs[i] = at::Tensor();
+      continue;
+    }
+    IValue& slot = code.slots[static_cast<std::size_t>(output.slot)];
+    if (output.is_view) {
+      outputs[i] = MakeView(slot.toTensor(), output.view);
+      if (output.last) slot = IValue();
+    } else {
+      outputs[i] = output.last ? std::move(slot).toTensor() : slot.toTensor();
+    }
+  }
+}
+
+}  // namespace penstock

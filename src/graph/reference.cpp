@@ -1,0 +1,100 @@
+// RunReference: one node after another, everything kept, everything checked.
+#include <c10/core/InferenceMode.h>
+
+#include "base/result.h"
+#include "graph/interpret.h"
+#include "graph/print.h"
+#include "graph/view.h"
+
+namespace penstock {
+namespace {
+
+class Reference {
+ public:
+  Reference(const Graph& graph, const Binding& binding)
+      : graph_(graph), memory_(graph.values.size()) {
+    for (const Bound& bound : graph.bound) {
+      const auto index = static_cast<std::size_t>(bound.index);
+      switch (bound.kind) {
+        case BoundKind::kParameter:
+          Set(bound.value, binding.parameters.at(index));
+          break;
+        case BoundKind::kGradient:
+          Set(bound.value, binding.gradients.at(index));
+          break;
+        case BoundKind::kConstant:
+          Set(bound.value, bound.tensor);
+          break;
+      }
+    }
+  }
+
+  void Set(ValueId id, const at::Tensor& tensor) {
+    PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(id).type, "%{} of graph {} is {}, captured {}",
+                   id, graph_.name, PrintType(TypeOf(tensor)), PrintType(graph_.value(id).type));
+    memory_[static_cast<std::size_t>(id)] = tensor;
+  }
+
+  at::Tensor Get(ValueId id) const {
+    if (id == kNoValue) return {};
+    const at::Tensor& root = memory_[static_cast<std::size_t>(graph_.Root(id))];
+    return graph_.Root(id) == id ? root : MakeView(root, graph_.value(id));
+  }
+
+  void Run(const Node& node) {
+    torch::jit::Stack stack;
+    for (std::size_t i = 0; i < node.arguments.size(); ++i) {
+      stack.push_back(GetArgument(node.arguments[i], *node.op.schema().arguments()[i].type()));
+    }
+    node.op.callBoxed(stack);
+    std::size_t next = 0;
+    const auto keep = [&](const at::Tensor& tensor) {
+      const ValueId id = node.outputs.at(next++);
+      if (id != kNoValue) Set(id, tensor);
+    };
+    for (const c10::IValue& result : stack) {
+      if (result.isTensorList()) {
+        for (const at::Tensor& each : result.toTensorVector()) keep(each);
+      } else {
+        keep(result.isTensor() ? result.toTensor() : at::Tensor());
+      }
+    }
+  }
+
+ private:
+  c10::IValue GetArgument(const Argument& argument, const c10::Type& type) const {
+    if (const auto* id = std::get_if<ValueId>(&argument)) return Get(*id);
+    if (const auto* constant = std::get_if<c10::IValue>(&argument)) return *constant;
+    const auto& ids = std::get<std::vector<ValueId>>(argument);
+    if (type.isSubtypeOf(*c10::ListType::ofTensors())) {
+      c10::List<at::Tensor> list;
+      for (const ValueId id : ids) list.push_back(Get(id));
+      return list;
+    }
+    c10::List<std::optional<at::Tensor>> list;
+    for (const ValueId id : ids) {
+      list.push_back(id == kNoValue ? std::nullopt : std::make_optional(Get(id)));
+    }
+    return list;
+  }
+
+  const Graph& graph_;
+  std::vector<at::Tensor> memory_;  // by value; roots only
+};
+
+}  // namespace
+
+std::vector<at::Tensor> RunReference(const Graph& graph, const Binding& binding,
+                                     std::span<const at::Tensor> inputs) {
+  const c10::InferenceMode inference;
+  PENSTOCK_CHECK(inputs.size() == graph.inputs.size(), "graph {} takes {} inputs, not {}",
+                 graph.name, graph.inputs.size(), inputs.size());
+  Reference reference(graph, binding);
+  for (std::size_t i = 0; i < inputs.size(); ++i) reference.Set(graph.inputs[i], inputs[i]);
+  for (const Node& node : graph.nodes) reference.Run(node);
+  std::vector<at::Tensor> outputs;
+  for (const ValueId output : graph.outputs) outputs.push_back(reference.Get(output));
+  return outputs;
+}
+
+}  // namespace penstock
