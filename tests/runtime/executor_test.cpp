@@ -1,0 +1,129 @@
+#include "runtime/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "probe_stage.h"
+#include "random_schedule.h"
+#include "runtime/transports/threads.h"
+
+// Counts the allocations of the thread that asks.
+namespace {
+thread_local std::int64_t allocations = 0;
+}  // namespace
+
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace penstock {
+namespace {
+
+// Everything that executors of one schedule need, on one thread.
+struct Bench {
+  explicit Bench(Schedule s)
+      : schedule(std::move(s)),
+        transport(MessageMap(schedule)),
+        trace(Trace::Make(schedule, 4).value()) {}
+
+  Result<std::unique_ptr<Executor>> Bind(int rank, std::span<Stage* const> stages) {
+    return Executor::Bind({&schedule, rank, stages, &transport, &trace});
+  }
+
+  Schedule schedule;
+  ThreadTransport transport;
+  Trace trace;
+};
+
+// Allocates nothing itself.
+class QuietStage final : public Stage {
+ public:
+  void BeginStep(std::int64_t) override {}
+  void Forward(int, Message, Outlet& output) override { output.Send(Token()); }
+  void Backward(int, Message, Outlet& output) override { output.Send(Token()); }
+  void BackwardInput(int, Message, Outlet& output) override { output.Send(Token()); }
+  void BackwardWeight(int) override {}
+  void Step() override {}
+  std::int64_t ActivationBytes() const override { return 0; }
+
+ private:
+  Message Token() {
+    return {this, sizeof(*this), this, [](void*) {}};
+  }
+};
+
+// One rank that holds every stage runs alone, so the whole loop is seen from one thread.
+Schedule OneRankOfMany(Random& random) {
+  RandomScheduleOptions options;
+  options.max_ranks = 1;
+  options.max_stages_per_rank = 6;
+  options.max_microbatches = 12;
+  return RandomSchedule(random, options);
+}
+
+TEST(ExecutorTest, TheLoopAllocatesNothing) {
+  Random random(3);
+  for (int i = 0; i < 20; ++i) {
+    Bench bench(OneRankOfMany(random));
+    QuietStage stage;
+    const std::vector<Stage*> stages(static_cast<std::size_t>(bench.schedule.stages()), &stage);
+    const auto executor = bench.Bind(0, stages).value();
+    const std::int64_t before = allocations;
+    for (int round = 0; round < 5; ++round) ASSERT_TRUE(executor->RunStep(round, round));
+    EXPECT_EQ(allocations, before);
+  }
+}
+
+TEST(ExecutorTest, ReportsWhatItWaitsForAndStopsWhenAborted) {
+  Bench bench(SmallGpipe(2, 2));
+  Probes probes(bench.schedule);
+  const auto executor = bench.Bind(1, probes.stages).value();
+  bench.transport.Abort({ErrorCode::kUnavailable, "over"});
+  EXPECT_FALSE(executor->RunStep(0, 0));
+  EXPECT_EQ(executor->CurrentAction(), "1F0");
+  EXPECT_EQ(executor->Doing(),
+            "waits at 1F0 for the activation of stage 0, microbatch 0, from rank 0");
+  EXPECT_TRUE(probes.logs[1].calls.empty());
+}
+
+TEST(ExecutorTest, RefusesToBindWithoutItsStages) {
+  Bench bench(SmallGpipe(2, 1));
+  Probes probes(bench.schedule);
+  probes.stages[1] = nullptr;
+  EXPECT_TRUE(bench.Bind(0, probes.stages));  // another rank's stage may be elsewhere
+  const auto bound = bench.Bind(1, probes.stages);
+  ASSERT_FALSE(bound);
+  EXPECT_EQ(bound.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(ExecutorTest, AStageThatSendsNothingOrTwiceIsABug) {
+  struct Silent final : Stage {
+    explicit Silent(int sends) : sends_(sends) {}
+    void BeginStep(std::int64_t) override {}
+    void Forward(int, Message, Outlet& output) override {
+      for (int i = 0; i < sends_; ++i) output.Send(Message());
+    }
+    void Backward(int, Message, Outlet&) override {}
+    void BackwardInput(int, Message, Outlet&) override {}
+    void BackwardWeight(int) override {}
+    void Step() override {}
+    std::int64_t ActivationBytes() const override { return 0; }
+    int sends_;
+  };
+  for (const int sends : {0, 2}) {
+    Bench bench(SmallGpipe(2, 1));
+    Silent silent(sends);
+    const std::vector<Stage*> stages(2, &silent);
+    const auto executor = bench.Bind(0, stages).value();
+    EXPECT_THROW(static_cast<void>(executor->RunStep(0, 0)), InternalError) << sends;
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,129 @@
+// ProbeStage: writes down every call, and proves that each message is the right one, in the memory
+// where its sender made it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "runtime/stage.h"
+#include "schedule/action.h"
+#include "schedule/deps.h"
+#include "schedule/schedule.h"
+#include "schedule/text.h"
+
+namespace penstock {
+
+struct ProbePayload {
+  ValueKind kind;
+  int stage;
+  int row;
+  std::int64_t step;
+  const ProbePayload* self;  // differs from the payload's address once it has been copied
+};
+
+// Payloads made and not yet released, of all probes.
+inline std::atomic<int> live_payloads{0};
+
+inline Message MakePayload(ValueKind kind, int stage, int row, std::int64_t step) {
+  auto* payload = new ProbePayload{kind, stage, row, step, nullptr};
+  payload->self = payload;
+  live_payloads.fetch_add(1);
+  return {payload, sizeof(ProbePayload), payload, [](void* owner) {
+            delete static_cast<ProbePayload*>(owner);
+            live_payloads.fetch_sub(1);
+          }};
+}
+
+// The calls of one rank, in order; all of its stages share it.
+struct ProbeLog {
+  std::vector<Part> calls;
+};
+
+class ProbeStage : public Stage {
+ public:
+  // Called at the start of each call, on the rank's thread: to delay it, or to throw.
+  using Hook = std::function<void(const Part& part, std::int64_t step)>;
+
+  ProbeStage(const Placement& placement, int stage, ProbeLog* log, Hook hook)
+      : stage_(stage),
+        previous_(placement.previous(stage)),
+        next_(placement.next(stage)),
+        log_(log),
+        hook_(std::move(hook)) {}
+
+  void BeginStep(std::int64_t step) override {
+    if (step != step_ + 1) throw std::runtime_error("steps are not in order");
+    step_ = step;
+  }
+  void Forward(int row, Message input, Outlet& output) override {
+    Enter(Op::kForward, row);
+    Expect(input, ValueKind::kActivation, previous_, row);
+    ++held_;
+    if (next_ >= 0) output.Send(MakePayload(ValueKind::kActivation, stage_, row, step_));
+  }
+  void Backward(int row, Message gradient, Outlet& output) override {
+    Enter(Op::kBackward, row);
+    Expect(gradient, ValueKind::kGradient, next_, row);
+    --held_;
+    if (previous_ >= 0) output.Send(MakePayload(ValueKind::kGradient, stage_, row, step_));
+  }
+  void BackwardInput(int row, Message gradient, Outlet& output) override {
+    Enter(Op::kBackwardInput, row);
+    Expect(gradient, ValueKind::kGradient, next_, row);
+    if (previous_ >= 0) output.Send(MakePayload(ValueKind::kGradient, stage_, row, step_));
+  }
+  void BackwardWeight(int row) override {
+    Enter(Op::kBackwardWeight, row);
+    --held_;
+  }
+  void Step() override { Enter(Op::kStep, -1); }
+  std::int64_t ActivationBytes() const override { return held_ * 100; }
+
+ private:
+  void Enter(Op op, int row) {
+    const Part part = MakeAction(op, stage_, row).first;
+    log_->calls.push_back(part);
+    if (hook_) hook_(part, step_);
+  }
+
+  void Expect(const Message& message, ValueKind kind, int stage, int row) const {
+    if (message.empty() != (stage < 0)) throw std::runtime_error("message missing or unwanted");
+    if (stage < 0) return;
+    const auto* payload = static_cast<const ProbePayload*>(message.data());
+    if (payload->self != payload) throw std::runtime_error("message was copied");
+    if (payload->kind != kind || payload->stage != stage || payload->row != row ||
+        payload->step != step_) {
+      throw std::runtime_error("wrong message");
+    }
+  }
+
+  int stage_;
+  int previous_;
+  int next_;
+  ProbeLog* log_;
+  Hook hook_;
+  std::int64_t step_ = -1;
+  std::int64_t held_ = 0;
+};
+
+// One probe a stage of the schedule, one log a rank.
+struct Probes {
+  explicit Probes(const Schedule& schedule, const ProbeStage::Hook& hook = nullptr)
+      : logs(static_cast<std::size_t>(schedule.ranks())) {
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      const auto rank = static_cast<std::size_t>(schedule.placement.rank_of(stage));
+      owned.push_back(std::make_unique<ProbeStage>(schedule.placement, stage, &logs[rank], hook));
+      stages.push_back(owned.back().get());
+    }
+  }
+
+  std::vector<ProbeLog> logs;
+  std::vector<std::unique_ptr<Stage>> owned;
+  std::vector<Stage*> stages;
+};
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+// Random valid schedules: any placement, any order that can be met, B or I and W, pairs, cuts.
+#pragma once
+
+#include <random>
+
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+using Random = std::mt19937;
+
+inline int Uniform(Random& random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+struct RandomScheduleOptions {
+  int max_ranks = 6;
+  int max_stages_per_rank = 3;
+  int max_microbatches = 6;
+  bool pairs = true;
+};
+
+// List scheduling by chance: while work is left, a random ready action goes to its rank's lane. So
+// the order in which they were put is one that can be met.
+Schedule RandomSchedule(Random& random, const RandomScheduleOptions& options = {});
+
+// Stage s on rank s; all forwards, then all backwards.
+Schedule SmallGpipe(int ranks, int microbatches);
+
+}  // namespace penstock

@@ -1,0 +1,258 @@
+#include "runtime/run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "probe_stage.h"
+#include "random_schedule.h"
+#include "runtime/program.h"
+#include "runtime/transports/threads.h"
+#include "schedule/passes/passes.h"
+#include "schedule/validate.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// The lane's parts in order, `steps` times: what the rank's stages must have been called for.
+std::vector<Part> ExpectedCalls(const Schedule& schedule, int rank, int steps) {
+  const Program program = MakeProgram(schedule, rank).value();
+  std::vector<Part> calls;
+  for (int step = 0; step < steps; ++step) {
+    for (const ProgramEntry& entry : program) calls.push_back(entry.part);
+  }
+  return calls;
+}
+
+void ExpectRunsAsWritten(const Schedule& schedule, int steps, const ProbeStage::Hook& hook) {
+  Probes probes(schedule, hook);
+  RunOptions options;
+  options.steps = steps;
+  const Status status = RunRanks(schedule, probes.stages, options);
+  ASSERT_TRUE(status) << status.error().message;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    EXPECT_EQ(probes.logs[static_cast<std::size_t>(rank)].calls,
+              ExpectedCalls(schedule, rank, steps));
+  }
+  EXPECT_EQ(live_payloads.load(), 0);
+}
+
+// Delays one call in four by up to 0.2 ms: enough to change who arrives first.
+void RandomDelay(const Part&, std::int64_t) {
+  thread_local Random random(
+      static_cast<unsigned>(std::hash<std::thread::id>()(std::this_thread::get_id())));
+  if (Uniform(random, 0, 3) == 0) {
+    std::this_thread::sleep_for(microseconds(Uniform(random, 0, 200)));
+  }
+}
+
+TEST(RunTest, AnyValidScheduleRunsAsWritten) {
+  Random random(11);
+  for (int i = 0; i < 150; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    ASSERT_TRUE(Validate(schedule).empty()) << Describe(schedule, Validate(schedule).front());
+    ExpectRunsAsWritten(schedule, Uniform(random, 1, 4), nullptr);
+    if (HasFailure()) FAIL() << "schedule " << i << "\n" << WriteCsv(schedule);
+  }
+}
+
+TEST(RunTest, AnyValidScheduleRunsUnderRandomDelays) {
+  Random random(12);
+  for (int i = 0; i < 30; ++i) {
+    ExpectRunsAsWritten(RandomSchedule(random), 2, RandomDelay);
+    if (HasFailure()) FAIL() << "schedule " << i;
+  }
+}
+
+TEST(RunTest, LoweredSchedulesRunTheSame) {
+  Random random(13);
+  for (int i = 0; i < 30; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    const Schedule lowered = AddCommunication(schedule);
+    Probes probes(lowered);
+    const Status status = RunRanks(lowered, probes.stages);
+    ASSERT_TRUE(status) << status.error().message;
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+      EXPECT_EQ(probes.logs[static_cast<std::size_t>(rank)].calls,
+                ExpectedCalls(schedule, rank, 1));
+    }
+  }
+}
+
+TEST(RunTest, SixtyFourRanksOnFewCores) {
+  Random random(14);
+  RandomScheduleOptions options;
+  options.max_stages_per_rank = 2;
+  options.max_microbatches = 4;
+  Schedule schedule;
+  for (options.max_ranks = 64; schedule.ranks() < 48;) schedule = RandomSchedule(random, options);
+  ExpectRunsAsWritten(schedule, 3, RandomDelay);
+  ExpectRunsAsWritten(SmallGpipe(64, 8), 3, nullptr);
+}
+
+TEST(RunTest, HooksRunOnTheRanksThreadInOrder) {
+  const Schedule schedule = SmallGpipe(3, 2);
+  Probes probes(schedule);
+  std::mutex mutex;
+  std::vector<std::thread::id> threads(3);
+  std::vector<std::vector<std::int64_t>> steps(3);
+  RunOptions options;
+  options.steps = 4;
+  options.on_thread_start = [&](int rank) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    threads[static_cast<std::size_t>(rank)] = std::this_thread::get_id();
+  };
+  options.on_step = [&](int rank, std::int64_t step) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    EXPECT_EQ(threads[static_cast<std::size_t>(rank)], std::this_thread::get_id());
+    steps[static_cast<std::size_t>(rank)].push_back(step);
+  };
+  ASSERT_TRUE(RunRanks(schedule, probes.stages, options));
+  for (const auto& seen : steps) EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(std::set<std::thread::id>(threads.begin(), threads.end()).size(), 3U);
+}
+
+TEST(RunTest, AThrowingStageEndsTheRunAndIsNamed) {
+  Random random(15);
+  for (int i = 0; i < 40; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    const int rank = Uniform(random, 0, schedule.ranks() - 1);
+    const Program program = MakeProgram(schedule, rank).value();
+    const Part guilty = program[random() % program.size()].part;
+    Probes probes(schedule, [&](const Part& part, std::int64_t step) {
+      if (part == guilty && step == 1) throw std::runtime_error("out of paper\n and a trace");
+    });
+    RunOptions options;
+    options.steps = 3;
+    const Status status = RunRanks(schedule, probes.stages, options);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(status.error().message,
+              fmt::format("rank {}: {}: out of paper", rank, ToText(guilty)));
+    EXPECT_EQ(live_payloads.load(), 0);
+  }
+}
+
+TEST(RunTest, AThrowingHookEndsTheRun) {
+  const Schedule schedule = SmallGpipe(2, 2);
+  for (const bool at_start : {true, false}) {
+    Probes probes(schedule);
+    RunOptions options;
+    options.steps = 3;
+    const auto fail = [](int rank) {
+      if (rank == 1) throw std::runtime_error("no disk");
+    };
+    if (at_start) options.on_thread_start = fail;
+    if (!at_start) options.on_step = [&](int rank, std::int64_t) { fail(rank); };
+    const Status status = RunRanks(schedule, probes.stages, options);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().message, at_start ? "rank 1: before its first step: no disk"
+                                               : "rank 1: after a step: no disk");
+  }
+}
+
+// The stage waits for something that only comes when the watchdog has told everyone else.
+TEST(RunTest, TheWatchdogNamesWhoRunsAndWhoWaits) {
+  const Schedule schedule = SmallGpipe(3, 2);
+  std::atomic<bool> release{false};
+  Probes probes(schedule, [&](const Part& part, std::int64_t) {
+    if (part == Forward(1, 1).first) release.wait(false);
+  });
+  RunOptions options;
+  options.watchdog = milliseconds(50);
+  Error told;
+  options.on_stuck = [&](const Error& reason) {
+    told = reason;
+    release.store(true);
+    release.notify_all();
+  };
+  const Status status = RunRanks(schedule, probes.stages, options);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(status.error().message,
+            "no rank made progress for 0.05 s; rank 1 runs 1F1"
+            "; rank 0 waits at 0B1 for the input gradient of stage 1, microbatch 1, from rank 1"
+            "; rank 2 waits at 2F1 for the activation of stage 1, microbatch 1, from rank 1");
+  EXPECT_EQ(told.message, status.error().message);
+  EXPECT_EQ(live_payloads.load(), 0);
+}
+
+// A slow run is no stuck run: each action is far shorter than the limit, all together far longer.
+TEST(RunTest, TheWatchdogLeavesASlowRunAlone) {
+  const Schedule schedule = SmallGpipe(1, 8);
+  Probes probes(schedule,
+                [](const Part&, std::int64_t) { std::this_thread::sleep_for(milliseconds(15)); });
+  RunOptions options;
+  options.watchdog = milliseconds(150);
+  options.steps = 2;
+  const Status status = RunRanks(schedule, probes.stages, options);
+  EXPECT_TRUE(status) << status.error().message;
+}
+
+TEST(RunTest, CancellationStopsAllRanks) {
+  const Schedule schedule = SmallGpipe(4, 2);
+  std::atomic<bool> cancel{false};
+  Probes probes(schedule, [&](const Part&, std::int64_t step) {
+    if (step == 5) cancel.store(true);
+  });
+  RunOptions options;
+  options.steps = std::int64_t{1} << 40;
+  options.cancel = &cancel;
+  const Status status = RunRanks(schedule, probes.stages, options);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "stopped on request");
+  EXPECT_EQ(live_payloads.load(), 0);
+}
+
+TEST(RunTest, RefusesBadInputBeforeAnythingRuns) {
+  const Schedule schedule = SmallGpipe(2, 2);
+  Probes probes(schedule);
+  Schedule invalid = schedule;
+  std::swap(invalid.lanes[0].front(), invalid.lanes[0].back());
+  std::vector<Stage*> missing = probes.stages;
+  missing[1] = nullptr;
+  std::vector<Stage*> few = {probes.stages[0]};
+  RunOptions no_limit;
+  no_limit.watchdog = milliseconds(0);
+  RunOptions negative;
+  negative.steps = -1;
+  const std::vector<Status> refused = {
+      RunRanks(invalid, probes.stages), RunRanks(schedule, missing), RunRanks(schedule, few),
+      RunRanks(schedule, probes.stages, no_limit), RunRanks(schedule, probes.stages, negative)};
+  for (const Status& status : refused) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << status.error().message;
+  }
+  for (const ProbeLog& log : probes.logs) EXPECT_TRUE(log.calls.empty());
+}
+
+TEST(RunTest, PinsThreadsOrSaysThatItCannot) {
+  const Schedule schedule = SmallGpipe(2, 1);
+  Probes probes(schedule);
+  RunOptions options;
+  options.cpus = {0};
+  EXPECT_TRUE(RunRanks(schedule, probes.stages, options));
+  Probes again(schedule);
+  options.cpus = {-1};
+  const Status status = RunRanks(schedule, again.stages, options);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("cannot pin the thread to CPU -1"), std::string::npos);
+}
+
+TEST(RunTest, NoStepsIsNothing) {
+  const Schedule schedule = SmallGpipe(2, 1);
+  Probes probes(schedule);
+  RunOptions options;
+  options.steps = 0;
+  EXPECT_TRUE(RunRanks(schedule, probes.stages, options));
+  EXPECT_TRUE(probes.logs[0].calls.empty());
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,155 @@
+#include "runtime/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "probe_stage.h"
+#include "random_schedule.h"
+#include "runtime/emulated_stage.h"
+#include "runtime/run.h"
+#include "runtime/transports/threads.h"
+#include "schedule/passes/passes.h"
+
+namespace penstock {
+namespace {
+
+Status RunTraced(const Schedule& schedule, Trace& trace, int steps,
+                 const ProbeStage::Hook& hook = nullptr) {
+  Probes probes(schedule, hook);
+  RunOptions options;
+  options.steps = steps;
+  options.trace = &trace;
+  return RunRanks(schedule, probes.stages, options);
+}
+
+TEST(TraceTest, KeepsTheLastSteps) {
+  const Schedule schedule = SmallGpipe(2, 2);
+  Trace trace = Trace::Make(schedule, 3).value();
+  EXPECT_EQ(trace.last_round(), 0);
+  ASSERT_TRUE(RunTraced(schedule, trace, 8));
+  EXPECT_EQ(trace.first_round(), 5);
+  EXPECT_EQ(trace.last_round(), 8);
+  EXPECT_FALSE(Trace::Make(schedule, 0));
+}
+
+// A rank does one thing at a time, in the order of its lane, and nothing starts before what it
+// needs has started. (A stage may send before its action ends.)
+TEST(TraceTest, ATimelineIsOneThatCouldHaveBeen) {
+  Random random(21);
+  for (int i = 0; i < 40; ++i) {
+    const Schedule schedule = AddCommunication(RandomSchedule(random));
+    Trace trace = Trace::Make(schedule).value();
+    ASSERT_TRUE(RunTraced(schedule, trace, 2));
+    const Timeline timeline = MeasuredTimeline(trace, 1);
+    ASSERT_EQ(static_cast<int>(timeline.spans.size()), schedule.ranks());
+    std::vector<double> made(static_cast<std::size_t>(MessageMap(schedule).slots()));
+    const MessageMap messages(schedule);
+    for (std::size_t rank = 0; rank < timeline.spans.size(); ++rank) {
+      ASSERT_EQ(timeline.spans[rank].size(), schedule.lanes[rank].size());
+      double previous_end = 0;
+      for (std::size_t k = 0; k < timeline.spans[rank].size(); ++k) {
+        const Span& span = timeline.spans[rank][k];
+        EXPECT_GE(span.start, previous_end);
+        EXPECT_GE(span.end, span.start);
+        previous_end = span.end;
+        ForEachPart(schedule.lanes[rank][k], [&](const Part& part) {
+          const int slot = IsCompute(part.op) ? messages.OutSlot(part) : -1;
+          if (slot >= 0) made[static_cast<std::size_t>(slot)] = span.start;
+        });
+      }
+    }
+    for (std::size_t rank = 0; rank < timeline.spans.size(); ++rank) {
+      for (std::size_t k = 0; k < timeline.spans[rank].size(); ++k) {
+        ForEachPart(schedule.lanes[rank][k], [&](const Part& part) {
+          const int slot = IsCompute(part.op) ? messages.InSlot(part) : -1;
+          if (slot >= 0) {
+            EXPECT_GE(timeline.spans[rank][k].end, made[static_cast<std::size_t>(slot)]);
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(TraceTest, WaitsAreNotPartOfActions) {
+  // Rank 1 has nothing to do but wait for rank 0's long forward.
+  const Schedule schedule = SmallGpipe(2, 1);
+  Trace trace = Trace::Make(schedule).value();
+  constexpr double kLong = 0.02;
+  ASSERT_TRUE(RunTraced(schedule, trace, 1, [kLong](const Part& part, std::int64_t) {
+    if (part == Forward(0, 0).first) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(kLong));
+    }
+  }));
+  const RunMeasure run = MeasureRound(trace, 0);
+  EXPECT_GE(run.makespan, kLong);
+  EXPECT_GE(run.ranks[0].busy, kLong);
+  EXPECT_LT(run.ranks[1].busy, run.ranks[0].busy);
+  EXPECT_GE(run.ranks[1].first_start, kLong);
+  EXPECT_GT(run.ranks[1].bubble, run.ranks[0].bubble);
+}
+
+TEST(TraceTest, PeakActivationIsTheSchedules) {
+  const Schedule schedule = SmallGpipe(3, 5);
+  Trace trace = Trace::Make(schedule).value();
+  ASSERT_TRUE(RunTraced(schedule, trace, 3));
+  const RunMeasure run = MeasureRun(trace);
+  for (const RankMeasure& rank : run.ranks) EXPECT_EQ(rank.peak_activation_bytes, 5 * 100);
+  const Costs costs = MeasuredCosts(trace);
+  for (const StageCosts& stage : costs.stages) {
+    EXPECT_EQ(stage.activation, 100);
+    EXPECT_EQ(stage.activation_after_i, 100);
+  }
+}
+
+TEST(TraceTest, FiguresAddUp) {
+  Random random(22);
+  for (int i = 0; i < 20; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    Trace trace = Trace::Make(schedule).value();
+    ASSERT_TRUE(RunTraced(schedule, trace, 3));
+    const RunMeasure run = MeasureRound(trace, 1);
+    double busiest = 0;
+    for (const RankMeasure& rank : run.ranks) {
+      busiest = std::max(busiest, rank.busy);
+      EXPECT_GE(rank.wait, 0);
+      EXPECT_LE(rank.busy, rank.last_end - rank.first_start + 1e-12);
+      EXPECT_NEAR(rank.bubble, 1 - rank.busy / run.makespan, 1e-12);
+    }
+    EXPECT_NEAR(run.bubble, 1 - busiest / run.makespan, 1e-12);
+    EXPECT_GE(run.step_time, 0);
+  }
+}
+
+// The road to fidelity: costs -> emulated run -> measured costs are the costs, or a little more.
+TEST(TraceTest, MeasuresTheCostsOfAnEmulatedRun) {
+  const Schedule schedule = SmallGpipe(2, 3);
+  Costs costs = Costs::Uniform(schedule.placement, 1, 2, 3, 1, 4);
+  costs.stages[1].forward = 5;
+  EmulationOptions emulation;
+  emulation.activation_bytes = 1000;
+  const auto owned = MakeEmulatedStages(schedule, costs, emulation);
+  const std::vector<Stage*> stages = {owned[0].get(), owned[1].get()};
+  const MessageMap messages(schedule);
+  ThreadTransport threads(messages);
+  EmulatedLink link(messages, threads, std::chrono::milliseconds(4));
+  Trace trace = Trace::Make(schedule).value();
+  RunOptions options;
+  options.steps = 2;
+  options.trace = &trace;
+  options.transport = &link;
+  const Status status = RunRanks(schedule, stages, options);
+  ASSERT_TRUE(status) << status.error().message;
+  const Costs measured = MeasuredCosts(trace);
+  EXPECT_GE(measured.stages[0].forward, 0.002);
+  EXPECT_GE(measured.stages[1].forward, 0.005);
+  EXPECT_GE(measured.stages[0].backward_input, 0.004);  // B runs whole
+  EXPECT_EQ(measured.stages[0].backward_weight, 0);
+  EXPECT_GE(measured.comm, 0.0039);  // the message leaves a little before its action ends
+  EXPECT_EQ(measured.stages[0].activation, 1000);
+  EXPECT_GE(MeasureRun(trace).makespan, 0.002 + 0.004 + 3 * 0.005 + 3 * 0.004 + 0.004);
+}
+
+}  // namespace
+}  // namespace penstock
