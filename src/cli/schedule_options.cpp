@@ -192,8 +192,9 @@ Result<Schedule> ScheduleOptions::LoadCsv() const {
 
 Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
   if (schedules.empty() == !csv) {
-    return InvalidArgument("give either --schedule NAME or --csv FILE ('penstock schedules' lists "
-                           "the names)");
+    return InvalidArgument(
+        "give either --schedule NAME or --csv FILE ('penstock schedules' lists "
+        "the names)");
   }
   PENSTOCK_TRY(const ScheduleParams params, Params());
   std::vector<ChosenSchedule> chosen;
@@ -207,9 +208,10 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
   }
   for (const std::string& name : schedules) {
     PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
-    PENSTOCK_TRY(Schedule schedule, Generate(name, params));
+    // One set of options serves a comparison: each algorithm takes those that it reads.
+    ScheduleParams shape = schedules.size() > 1 ? DropUnusedKnobs(*algorithm, params) : params;
+    PENSTOCK_TRY(Schedule schedule, Generate(name, shape));
     PENSTOCK_TRY(Costs costs, CostsFor(schedule.placement, schedule.cuts));
-    ScheduleParams shape = params;
     shape.chunks = schedule.placement.chunks();
     chosen.push_back({name, algorithm, shape, std::move(schedule), std::move(costs)});
   }
@@ -221,8 +223,7 @@ Status RequireValid(const Schedule& schedule, const std::string& label) {
   if (faults.empty()) return {};
   const Fault& fault = faults.front();
   const std::string where = fault.rank < 0 ? "" : fmt::format("rank {}, ", fault.rank);
-  const std::string place =
-      fault.position < 0 ? "" : fmt::format("position {}, ", fault.position);
+  const std::string place = fault.position < 0 ? "" : fmt::format("position {}, ", fault.position);
   return InvalidArgument("{} is not a valid schedule: {}{}{}: {} ('penstock validate' shows all)",
                          label, where, place, fault.action, fault.reason);
 }

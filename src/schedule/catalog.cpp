@@ -11,14 +11,14 @@ namespace {
 // Most forwards of one schedule: 8 GiB of F and B actions. Larger sizes are typing mistakes.
 constexpr std::int64_t kMaxForwards = std::int64_t{1} << 28;
 
-Status CheckSize(const ScheduleParams& params) {
+Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
   if (params.ranks < 1) return InvalidArgument("--ranks {}: at least 1", params.ranks);
   if (params.microbatches < 1) {
     return InvalidArgument("--microbatches {}: at least 1", params.microbatches);
   }
   if (params.cuts < 1) return InvalidArgument("--cuts {}: at least 1", params.cuts);
   if (params.steps < 1) return InvalidArgument("--steps {}: at least 1", params.steps);
-  const std::int64_t stages = std::int64_t{params.ranks} * params.chunks;
+  const std::int64_t stages = std::int64_t{params.ranks} * params.chunks * algorithm.knobs.replicas;
   if (stages > kMaxStages) {
     return InvalidArgument("{} ranks x {} chunks are {} stages: at most {}", params.ranks,
                            params.chunks, stages, kMaxStages);
@@ -82,7 +82,7 @@ Result<const Algorithm*> FindAlgorithm(std::string_view name) {
 Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
   if (params.chunks == 0) params.chunks = algorithm.knobs.default_chunks;
   Status status = CheckKnobs(algorithm, params);
-  if (status) status = CheckSize(params);
+  if (status) status = CheckSize(algorithm, params);
   if (status && algorithm.check) status = algorithm.check(params);
   if (!status) {
     return MakeError(status.error().code, "schedule {}: {}", algorithm.name,

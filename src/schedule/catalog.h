@@ -42,7 +42,8 @@ struct ClosedForm {
 
 // Knobs of ScheduleParams beyond ranks, microbatches and costs that an algorithm reads.
 struct Knobs {
-  int min_chunks = 1, max_chunks = 1, default_chunks = 1;  // stages a rank holds
+  int min_chunks = 1, max_chunks = 1, default_chunks = 1;  // stages a rank holds of one chain
+  int replicas = 1;                                        // chains (2: DualPipe, Chimera)
   bool group = false, cuts = false, waves = false, steps = false, split = false;
   bool memory_limit = false;
 };

@@ -184,12 +184,9 @@ class Validator {
       const std::uint8_t history = History(value.stage, value.microbatch);
       if ((history & (activation ? kForwardBit : kInputGradientBits)) != 0) [[likely]]
         return;
-      AddFault(rank, position,
-               fmt::format("it needs {}{}{} before it on this rank", value.stage,
-                           activation                       ? "F"
-                           : part.op == Op::kBackwardWeight ? "I"
-                                                            : "I or B ",
-                           value.microbatch));
+      const Wait wait = {value.stage, value.microbatch,
+                         activation ? kForwardBit : kInputGradientBits};
+      AddFault(rank, position, fmt::format("it needs {} before it on this rank", WaitText(wait)));
     });
     if (part.op == Op::kBackward || part.op == Op::kBackwardInput) {
       if ((History(part.stage, part.microbatch) & kInputGradientBits) != 0) [[unlikely]] {
@@ -277,11 +274,11 @@ class Validator {
       std::string cycle;
       for (int at = rank; cycle.empty() || at != rank; at = holder(at)) {
         const Action& action = schedule_.lanes[Index(at)][positions[Index(at)]];
-        cycle += fmt::format("rank {} at {} waits for {}; ", at, ToText(action),
+        cycle += fmt::format("rank {} at {} waits for {}, ", at, ToText(action),
                              WaitText(waits[Index(at)]));
       }
       AddFault(rank, positions[Index(rank)],
-               fmt::format("deadlock: {}which comes later on rank {}", cycle, rank));
+               fmt::format("deadlock: {}which stands further on in rank {}", cycle, rank));
     }
   }
 
