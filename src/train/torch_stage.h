@@ -17,6 +17,7 @@
 namespace penstock {
 
 class StageModule;
+struct StageSpec;  // graph/capture.h
 
 // The batch a stage reads from: tokens for a first stage, targets for a last one. Both [batch,
 // sequence] int64. Called from the stage's rank's thread.
@@ -58,8 +59,14 @@ class TorchStage : public Stage {
   // Bytes that one microbatch holds between F and B: what ActivationBytes counts, known before a
   // run.
   virtual std::int64_t SavedBytes() const = 0;
+  // The same between I and W.
+  virtual std::int64_t LiveBytes() const = 0;
   // Shape of what Forward sends, for the next stage's example input; empty for a last stage.
   virtual at::Tensor ExampleOutput() const = 0;
 };
+
+// What TorchStage captures: the module and, for a last stage, its loss. For printing graphs.
+StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Tensor& example_input,
+                        const at::Tensor& example_targets, const TorchStageOptions& options);
 
 }  // namespace penstock
