@@ -24,20 +24,20 @@ struct ScheduleParams {
   int microbatches = 8;
   double forward = 1, backward_input = 1, backward_weight = 1;
   double comm = 0;
-  std::optional<Costs> costs;          // uneven stages; overrides the uniform times above
-  std::optional<double> memory_limit;  // activations of one rank's share of one microbatch
-  int group = 0;                       // interleaved group size; 0 is the algorithm's default
-  int cuts = 1;                        // pieces of a microbatch along the sequence
-  int waves = 0;                       // hanayo; 0 is the algorithm's default
-  int steps = 1;                       // batches, for schedules without a flush
-  bool split = false;                  // backward in I and W where the algorithm has both forms
+  std::optional<Costs> costs = {};          // uneven stages; overrides the uniform times above
+  std::optional<double> memory_limit = {};  // activations of one rank's share of one microbatch
+  int group = 0;                            // interleaved group size; 0 is the algorithm's default
+  int cuts = 1;                             // pieces of a microbatch along the sequence
+  int waves = 0;                            // hanayo; 0 is the algorithm's default
+  int steps = 1;                            // batches, for schedules without a flush
+  bool split = false;  // backward in I and W where the algorithm has both forms
 };
 
 // Figures of one schedule in closed form. An empty field has no closed form at these parameters.
 // Units as in ScheduleParams; memory in activations of one rank's share of one microbatch.
 struct ClosedForm {
-  std::optional<double> makespan;
-  std::optional<double> peak_memory;  // of the worst rank
+  std::optional<double> makespan = {};
+  std::optional<double> peak_memory = {};  // of the worst rank
 };
 
 // Knobs of ScheduleParams beyond ranks, microbatches and costs that an algorithm reads.

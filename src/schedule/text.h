@@ -28,11 +28,12 @@ std::string WriteCsv(const Schedule& schedule);
 
 // What the cells cannot say; see FILE.yaml beside FILE.csv.
 struct CsvOptions {
-  std::optional<int> microbatches;      // default: 1 + the largest row number (over cuts and steps)
-  std::optional<int> replicas;          // default 1
-  std::optional<int> cuts;              // default 1
-  std::optional<int> steps;             // default 1
-  std::optional<WeightPolicy> weights;  // default kFlush
+  // Default: 1 + the largest row number (over cuts and steps), in every chain.
+  std::optional<int> microbatches = {};
+  std::optional<int> replicas = {};          // default 1
+  std::optional<int> cuts = {};              // default 1
+  std::optional<int> steps = {};             // default 1
+  std::optional<WeightPolicy> weights = {};  // default kFlush
 };
 
 // Reads rows; the placement is read off them. Blank cells mean nothing. Errors name the row, the

@@ -1,13 +1,9 @@
 // Schedules in files: FILE.csv with FILE.yaml beside it where the cells cannot say everything.
-#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
+#include "base/files.h"
 #include "schedule/text.h"
 
 namespace penstock {
@@ -19,37 +15,6 @@ constexpr const char* kSidecarKeys = "microbatches, replicas, cuts, steps, weigh
 
 std::string SidecarPath(const std::string& path) {
   return fs::path(path).replace_extension(".yaml").string();
-}
-
-Result<std::string> ReadFile(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return NotFound("{} is a folder, not a file", path);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound("cannot read {}: {}", path, std::strerror(errno));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad() || text.bad()) return NotFound("cannot read {}: {}", path, std::strerror(errno));
-  return std::move(text).str();
-}
-
-// Writes beside the file and renames, so that a reader sees the old text or the new one.
-Status WriteFileAtomically(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  if (!file) {
-    return MakeError(ErrorCode::kInvalidArgument, "cannot write {}: {}", path,
-                     std::strerror(errno));
-  }
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(temporary, path, error);
-  if (!file || error) {
-    const std::string reason = error ? error.message() : std::strerror(errno);
-    fs::remove(temporary, error);
-    return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path, reason);
-  }
-  return {};
 }
 
 const char* WeightsText(WeightPolicy weights) {

@@ -1,0 +1,72 @@
+// Schedules for tests: every size of a range, and variants that the catalog does not give.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "schedule/catalog.h"
+#include "schedule/text.h"
+#include "schedule/validate.h"
+
+namespace penstock::testing {
+
+struct Size {
+  int ranks, chunks, microbatches;
+  std::string Text() const { return fmt::format("p={} v={} m={}", ranks, chunks, microbatches); }
+};
+
+inline ScheduleParams ParamsOf(const Size& size) {
+  ScheduleParams params;
+  params.ranks = size.ranks;
+  params.chunks = size.chunks;
+  params.microbatches = size.microbatches;
+  return params;
+}
+
+inline Schedule Make(std::string_view name, const Size& size) {
+  auto schedule = Generate(name, ParamsOf(size));
+  if (!schedule) ADD_FAILURE() << schedule.error().message;
+  return *schedule;
+}
+
+// The first fault in full; empty for a valid schedule.
+inline std::string FirstFault(const Schedule& schedule) {
+  const auto faults = Validate(schedule);
+  return faults.empty() ? "" : Describe(schedule, faults.front());
+}
+
+// Every B as I and W, side by side.
+inline Schedule SplitBackwards(Schedule schedule) {
+  for (Lane& lane : schedule.lanes) {
+    Lane split;
+    for (const Action& action : lane) {
+      if (action.first.op != Op::kBackward) {
+        split.push_back(action);
+        continue;
+      }
+      split.push_back(BackwardInput(action.first.stage, action.first.microbatch));
+      split.push_back(BackwardWeight(action.first.stage, action.first.microbatch));
+    }
+    lane = split;
+  }
+  return schedule;
+}
+
+// Joins neighbouring F and backward into pairs where the schedule stays valid.
+inline Schedule PairWherePossible(Schedule schedule) {
+  for (Lane& lane : schedule.lanes) {
+    for (std::size_t i = 0; i + 1 < lane.size(); ++i) {
+      const Lane before = lane;
+      if (!IsCompute(lane[i]) || !IsCompute(lane[i + 1]) || lane[i].is_pair()) continue;
+      if ((lane[i].first.op == Op::kForward) == (lane[i + 1].first.op == Op::kForward)) continue;
+      lane[i] = Overlap(lane[i], lane[i + 1]);
+      lane.erase(lane.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      if (!Validate(schedule).empty()) lane = before;
+    }
+  }
+  return schedule;
+}
+
+}  // namespace penstock::testing
