@@ -2,25 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
+#include "count_allocations.h"
 #include "probe_stage.h"
 #include "random_schedule.h"
 #include "runtime/transports/threads.h"
-
-// Counts the allocations of the thread that asks.
-namespace {
-thread_local std::int64_t allocations = 0;
-}  // namespace
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace penstock {
 namespace {
@@ -74,9 +59,9 @@ TEST(ExecutorTest, TheLoopAllocatesNothing) {
     QuietStage stage;
     const std::vector<Stage*> stages(static_cast<std::size_t>(bench.schedule.stages()), &stage);
     const auto executor = bench.Bind(0, stages).value();
-    const std::int64_t before = allocations;
+    const std::int64_t before = AllocationsOfThisThread();
     for (int round = 0; round < 5; ++round) ASSERT_TRUE(executor->RunStep(round, round));
-    EXPECT_EQ(allocations, before);
+    EXPECT_EQ(AllocationsOfThisThread(), before);
   }
 }
 

@@ -1,0 +1,102 @@
+// The executor and the threads transport alone: stages do nothing, so all the time is overhead.
+//
+// Microseconds an action (F or B), medians of runs interleaved over the cases:
+//   wall  wall time, times the cores that the ranks can use, over the actions of all ranks. It
+//         includes every wait for a message and, with more ranks than cores, the thread switches
+//   cpu   CPU time of all threads over the same actions: what the ranks really use
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/run.h"
+#include "schedule/catalog.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMicrobatches = 64;
+constexpr int kSteps = 200;  // a run, so that starting threads does not count
+constexpr int kRuns = 15;    // a case
+
+class EmptyStage final : public Stage {
+ public:
+  void BeginStep(std::int64_t) override {}
+  void Forward(int, Message, Outlet& output) override { output.Send(Token()); }
+  void Backward(int, Message, Outlet& output) override { output.Send(Token()); }
+  void BackwardInput(int, Message, Outlet& output) override { output.Send(Token()); }
+  void BackwardWeight(int) override {}
+  void Step() override {}
+  std::int64_t ActivationBytes() const override { return 0; }
+
+ private:
+  Message Token() {
+    return {this, sizeof(*this), this, [](void*) {}};
+  }
+};
+
+double CpuMicros() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return 1e6 * static_cast<double>(time.tv_sec) + 1e-3 * static_cast<double>(time.tv_nsec);
+}
+
+struct Case {
+  std::string algorithm;
+  int ranks;
+  std::vector<double> wall = {};  // microseconds an action, one a run
+  std::vector<double> cpu = {};
+};
+
+Status RunOnce(Case& c) {
+  ScheduleParams params;
+  params.ranks = c.ranks;
+  params.microbatches = kMicrobatches;
+  PENSTOCK_TRY(const Schedule schedule, Generate(c.algorithm, params));
+  std::vector<EmptyStage> empty(static_cast<std::size_t>(schedule.stages()));
+  std::vector<Stage*> stages;
+  for (EmptyStage& stage : empty) stages.push_back(&stage);
+  RunOptions options;
+  options.steps = kSteps;
+  const double cpu = CpuMicros();
+  const auto start = std::chrono::steady_clock::now();
+  PENSTOCK_TRY_STATUS(RunRanks(schedule, stages, options));
+  const std::chrono::duration<double, std::micro> wall = std::chrono::steady_clock::now() - start;
+  const double cores = std::min<double>(c.ranks, std::thread::hardware_concurrency());
+  const double actions = static_cast<double>(schedule.action_count()) * kSteps;
+  c.wall.push_back(wall.count() * cores / actions);
+  c.cpu.push_back((CpuMicros() - cpu) / actions);
+  return {};
+}
+
+int Main() {
+  std::vector<Case> cases = {{"gpipe", 1}, {"gpipe", 2}, {"gpipe", 8}, {"1f1b", 2}, {"1f1b", 8}};
+  for (int run = 0; run < kRuns; ++run) {
+    for (Case& c : cases) {
+      if (const Status status = RunOnce(c); !status) {
+        fmt::print(stderr, "executor_speed: {}\n", status.error().message);
+        return 1;
+      }
+    }
+  }
+  fmt::print("Executor and transport alone, microseconds an action, {} microbatches\n",
+             kMicrobatches);
+  fmt::print("{:<10} {:>5} {:>12} {:>9} {:>9}\n", "schedule", "ranks", "wall median", "best",
+             "cpu");
+  for (Case& c : cases) {
+    std::sort(c.wall.begin(), c.wall.end());
+    std::sort(c.cpu.begin(), c.cpu.end());
+    fmt::print("{:<10} {:>5} {:>12.3f} {:>9.3f} {:>9.3f}\n", c.algorithm, c.ranks,
+               c.wall[kRuns / 2], c.wall.front(), c.cpu[kRuns / 2]);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main() { return penstock::Main(); }
