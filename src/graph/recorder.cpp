@@ -21,6 +21,23 @@ template <class... Args>
   throw CaptureRefused(fmt::format(format, std::forward<Args>(args)...));
 }
 
+// Calls visit for the tensors of a result or an argument, lists flattened; once, with an undefined
+// tensor, for what is no tensor.
+template <class Visit>
+void ForEachTensor(const IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) visit(each);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+      visit(each.value_or(at::Tensor()));
+    }
+  } else {
+    visit(at::Tensor());
+  }
+}
+
 // Elements from a strided tensor's first to past its last.
 std::int64_t Extent(const TensorType& type) {
   std::int64_t last = 0;
@@ -39,6 +56,17 @@ bool DropoutIsOff(const c10::FunctionSchema& schema, const Stack& arguments) {
   return p.isDouble() && p.toDouble() == 0.0;
 }
 
+// index() gives a shape that depends on data only where an index is a mask.
+bool IndexesByNumbers(const c10::OperatorHandle& op, const Stack& arguments) {
+  if (op.operator_name().name != "aten::index") return false;
+  bool numbers = true;
+  ForEachTensor(arguments[1], [&](const at::Tensor& index) {
+    numbers = numbers && !(index.defined() &&
+                           (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte));
+  });
+  return numbers;
+}
+
 void RefuseUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
   const c10::FunctionSchema& schema = op.schema();
   if (op.hasTag(at::Tag::nondeterministic_seeded) && !DropoutIsOff(schema, arguments)) {
@@ -51,7 +79,7 @@ void RefuseUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
         "a tensor",
         NameOf(op));
   }
-  if (op.hasTag(at::Tag::dynamic_output_shape)) {
+  if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments)) {
     Refuse("the shape of {}'s result depends on data, which a graph could not repeat", NameOf(op));
   }
   if (op.hasTag(at::Tag::maybe_aliasing_or_mutating)) {
@@ -81,23 +109,6 @@ c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
   }
   Refuse("{} changes a tensor in place and has no form that does not: write it without",
          NameOf(op));
-}
-
-// Calls visit for the tensors of a result or an argument, lists flattened; once, with an undefined
-// tensor, for what is no tensor.
-template <class Visit>
-void ForEachTensor(const IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorVector()) visit(each);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
-      visit(each.value_or(at::Tensor()));
-    }
-  } else {
-    visit(at::Tensor());
-  }
 }
 
 at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
@@ -233,21 +244,22 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
   }
   const c10::OperatorHandle functional = FunctionalForm(op);
   const at::Tensor result = CallForTensor(functional, arguments);
-  if (TypeOf(result) != TypeOf(changed)) {
-    Refuse("{} in place is not the same as {} here (dtype or layout): write it without", NameOf(op),
+  if (result.scalar_type() != changed.scalar_type() || result.sizes() != changed.sizes()) {
+    Refuse("{} in place is not the same as {} here (dtype or shape): write it without", NameOf(op),
            NameOf(functional));
   }
   std::vector<Argument> inputs;
   for (const IValue& argument : arguments) inputs.push_back(ToArgument(argument));
-  const ValueId now = graph_.AddValue({TypeOf(changed), kNoValue, 0});
+  const ValueId now = graph_.AddValue({TypeOf(result), kNoValue, 0});
   Append(functional, std::move(inputs), now);
-  Rebind(changed, now);
+  Rebind(changed, result, now);
 }
 
-// The memory of `changed` now means `now`.
-void Recorder::Rebind(const at::Tensor& changed, ValueId now) {
+// The memory of `changed` now means `now`, which `result` is.
+void Recorder::Rebind(const at::Tensor& changed, const at::Tensor& result, ValueId now) {
   Memory& memory = memory_.at(changed.storage().unsafeGetStorageImpl());
   if (changed.numel() == memory.tensor.numel() && changed.is_non_overlapping_and_dense() &&
+      TypeOf(result) == TypeOf(changed) &&
       changed.storage_offset() == memory.tensor.storage_offset()) {
     memory.root = now;
     memory.tensor = changed;

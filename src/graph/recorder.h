@@ -51,7 +51,7 @@ class Recorder {
   void RecordResults(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                      c10::ArrayRef<c10::IValue> results);
   void RecordInPlace(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
-  void Rebind(const at::Tensor& changed, ValueId now);
+  void Rebind(const at::Tensor& changed, const at::Tensor& result, ValueId now);
   void Append(const c10::OperatorHandle& op, std::vector<Argument> arguments, ValueId output);
 
   Graph graph_;

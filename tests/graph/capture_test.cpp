@@ -1,0 +1,159 @@
+// What capture takes, what it makes of in-place ops and views, and what it refuses.
+#include "graph/capture.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/masked_select.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
+#include <gtest/gtest.h>
+
+#include "graph/passes.h"
+#include "small_stage.h"
+
+namespace penstock::testing {
+namespace {
+
+using In = const at::Tensor&;
+using Forward = std::function<at::Tensor(const at::Tensor& input, const at::Tensor& weight)>;
+
+StageSpec Spec(const Forward& forward) {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({4, 6}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({4, 6})};
+  spec.input_gradient = true;
+  spec.forward = [=](std::span<const at::Tensor> inputs) { return forward(inputs[0], weight); };
+  return spec;
+}
+
+struct Case {
+  const char* name;
+  Forward forward;
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class Taken : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Taken, LikeAutograd) {
+  const StageSpec spec = Spec(GetParam().forward);
+  const auto graphs = Build(spec);
+  ASSERT_TRUE(graphs) << graphs.error().message;
+  const Data data = RandomData(spec, 5);
+  const Answer expected = RunAutograd(spec, data);
+  ExpectSame(expected, RunGraphs(spec, *graphs, data, {true, true}));
+  ExpectSame(expected, RunGraphs(spec, *graphs, data, {true, false}));
+}
+
+at::Tensor Scaled(const at::Tensor& x, const at::Tensor& w) { return x * w; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Capture, Taken,
+    ::testing::Values(Case{"InPlace", [](In x, In w) { return Scaled(x, w).add_(1.5); }},
+                      Case{"InPlaceThenItsView",
+                           [](In x, In w) {
+                             const at::Tensor y = Scaled(x, w);
+                             const at::Tensor turned = y.t();
+                             y.mul_(2);
+                             return turned + y.t();
+                           }},
+                      Case{"InPlaceThroughAView",
+                           [](In x, In w) {
+                             const at::Tensor y = Scaled(x, w);
+                             y.view({24}).mul_(3);
+                             return y + 1;
+                           }},
+                      Case{"InPlaceOfAPart",
+                           [](In x, In w) {
+                             const at::Tensor y = Scaled(x, w);
+                             y.select(0, 1).add_(2);
+                             y.narrow(1, 2, 3).mul_(x.narrow(1, 0, 3));
+                             return y * w;
+                           }},
+                      Case{"FillAnEmpty",
+                           [](In x, In w) {
+                             const at::Tensor y = at::empty_like(x);
+                             y.select(0, 0).fill_(1);
+                             y.narrow(0, 1, 3).copy_(Scaled(x, w).narrow(0, 0, 3));
+                             return y;
+                           }},
+                      Case{"Split",
+                           [](In x, In w) {
+                             const auto parts = Scaled(x, w).chunk(3, 1);
+                             return at::stack({parts[2], parts[0] * parts[1], parts[1]}, 1);
+                           }},
+                      Case{"IndexByTensors",
+                           [](In x, In w) {
+                             const at::Tensor rows = at::full({2}, 3, at::kLong);
+                             return Scaled(x, w).index({rows});
+                           }},
+                      Case{"UnsqueezeInPlace",
+                           [](In x, In w) {
+                             at::Tensor y = Scaled(x, w);
+                             y.unsqueeze_(0);
+                             return y + x;
+                           }},
+                      Case{"ResultIsAView", [](In x, In w) { return Scaled(x, w).t(); }},
+                      Case{"TheSameTwice", [](In x, In w) { return Scaled(x, w) + x * w; }},
+                      Case{"NoUseOfTheWeight", [](In x, In) { return x * 2; }}),
+    [](const auto& info) { return info.param.name; });
+
+class Refused : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Refused, WithOneClearLine) {
+  const auto joint = CaptureStage(Spec(GetParam().forward));
+  ASSERT_FALSE(joint);
+  EXPECT_EQ(joint.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(joint.error().message.rfind("capture: ", 0), 0U) << joint.error().message;
+  EXPECT_EQ(joint.error().message.find('\n'), std::string::npos) << joint.error().message;
+  // A refusal leaves nothing behind: the next capture on this thread works.
+  EXPECT_TRUE(CaptureStage(Spec(Scaled)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Capture, Refused,
+    ::testing::Values(
+        Case{"Dropout", [](In x, In w) { return at::dropout(Scaled(x, w), 0.5, true); }},
+        Case{"Item", [](In x, In w) { return Scaled(x, w) * x.sum().item<float>(); }},
+        Case{"ShapeFromData", [](In x, In w) { return at::masked_select(Scaled(x, w), x > 0); }},
+        Case{"ChangesItsInput",
+             [](In x, In w) {
+               x.detach().add_(1);
+               return Scaled(x, w);
+             }},
+        Case{"ChangesItsParameter",
+             [](In x, In w) {
+               w.detach().add_(1);
+               return Scaled(x, w);
+             }},
+        Case{"Throws", [](In x, In w) { return at::mul(x, w.narrow(0, 0, 3)); }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Capture, SeesOpsOnceAndFoldsConstants) {
+  StageSpec spec = Spec([](In x, In w) {
+    const at::Tensor table = at::full({6}, 2.0).cumsum(0);
+    return Scaled(x, w) * table + table;
+  });
+  const auto graphs = Build(spec);
+  ASSERT_TRUE(graphs) << graphs.error().message;
+  EXPECT_EQ(graphs->forward.nodes.size(), 3U);  // mul, mul, add
+}
+
+TEST(Capture, RefusesALossThatIsNoNumber) {
+  StageSpec spec = Spec(Scaled);
+  spec.output_gradient = 1.0;
+  EXPECT_FALSE(CaptureStage(spec));
+}
+
+TEST(Capture, RefusesAGradientOfTokens) {
+  StageSpec spec = Spec(Scaled);
+  spec.inputs = {at::full({4, 6}, 1, at::kLong)};
+  EXPECT_FALSE(CaptureStage(spec));
+}
+
+}  // namespace
+}  // namespace penstock::testing

@@ -1,0 +1,131 @@
+// A compiled stage gives what autograd gives, however it is cut and run.
+#include "graph/compile.h"
+
+#include <ATen/ops/allclose.h>
+#include <gtest/gtest.h>
+
+#include "graph/passes.h"
+#include "small_stage.h"
+
+namespace penstock::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  StageSpec (*make)();
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class EveryStage : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EveryStage, GivesAutogradsBits) {
+  const StageSpec spec = GetParam().make();
+  const auto graphs = Build(spec);
+  ASSERT_TRUE(graphs) << graphs.error().message;
+  for (const int seed : {1, 2}) {
+    const Data data = RandomData(spec, seed);
+    const Answer expected = RunAutograd(spec, data);
+    for (const bool split : {false, true}) {
+      for (const bool reference : {false, true}) {
+        SCOPED_TRACE(fmt::format("split {} reference {}", split, reference));
+        ExpectSame(expected, RunGraphs(spec, *graphs, data, {split, reference}));
+      }
+    }
+  }
+}
+
+TEST_P(EveryStage, EachOptionalPassCanBeLeftOut) {
+  const StageSpec spec = GetParam().make();
+  const Data data = RandomData(spec, 3);
+  const Answer expected = RunAutograd(spec, data);
+  for (const Pass& pass : Passes()) {
+    SCOPED_TRACE(std::string(pass.name));
+    CompileOptions options;
+    options.disabled = {std::string(pass.name)};
+    const auto graphs = Build(spec, options);
+    EXPECT_EQ(graphs.has_value(), !pass.must_run);
+    if (graphs) ExpectSame(expected, RunGraphs(spec, *graphs, data, {}));
+  }
+}
+
+TEST_P(EveryStage, AddingInTheMatmulStaysClose) {
+  const StageSpec spec = GetParam().make();
+  CompileOptions options;
+  options.exact = false;
+  const auto exact = Build(spec);
+  const auto fast = Build(spec, options);
+  ASSERT_TRUE(exact && fast);
+  EXPECT_LT(fast->backward.nodes.size(), exact->backward.nodes.size());
+  const Data data = RandomData(spec, 4);
+  const Answer a = RunGraphs(spec, *exact, data, {});
+  const Answer b = RunGraphs(spec, *fast, data, {true, false});
+  for (std::size_t i = 0; i < a.gradients.size(); ++i) {
+    EXPECT_TRUE(at::allclose(a.gradients[i], b.gradients[i], 1e-4, 1e-5)) << i;
+  }
+}
+
+TEST_P(EveryStage, SavesOnlyRootsThatBackwardReads) {
+  const StageSpec spec = GetParam().make();
+  const auto graphs = Build(spec);
+  ASSERT_TRUE(graphs);
+  for (const ValueId id : graphs->saved) {
+    EXPECT_EQ(graphs->forward.Root(id), id);
+    for (const Bound& bound : graphs->forward.bound) EXPECT_NE(bound.value, id);
+    bool read = false;
+    for (const Graph* graph : {&graphs->backward_input, &graphs->backward_weight}) {
+      for (const ValueId input : graph->inputs) read = read || input == id;
+    }
+    EXPECT_TRUE(read) << id;
+  }
+}
+
+TEST_P(EveryStage, InputGradientNeedsNoWeightGradient) {
+  const auto graphs = Build(GetParam().make());
+  ASSERT_TRUE(graphs);
+  for (const Bound& bound : graphs->backward_input.bound) {
+    EXPECT_NE(bound.kind, BoundKind::kGradient);
+  }
+  EXPECT_EQ(graphs->backward_input.nodes.size() + graphs->backward_weight.nodes.size(),
+            graphs->backward.nodes.size());
+  const bool has_input_gradient = graphs->backward_input.outputs.front() != kNoValue;
+  EXPECT_EQ(graphs->backward_input.nodes.empty(), !has_input_gradient);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, EveryStage,
+                         ::testing::Values(Case{"first", FirstStage}, Case{"middle", MiddleStage},
+                                           Case{"last", LastStage}, Case{"whole", WholeModel}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(CompileStage, CountsWhatAMicrobatchHolds) {
+  const StageSpec spec = MiddleStage();
+  const auto graphs = Build(spec);
+  const auto program = CompileStage(spec, {});
+  ASSERT_TRUE(graphs && program);
+  std::int64_t saved = 0;
+  for (const ValueId id : graphs->saved) saved += BytesOf(graphs->forward.value(id).type);
+  saved += BytesOf(program->input);  // the stage's input, which backward reads
+  EXPECT_EQ(program->saved_bytes, saved);
+  EXPECT_GT(program->live_bytes, 0);
+  EXPECT_EQ(program->output.sizes, (std::vector<std::int64_t>{kBatch, kSequence, kDim}));
+}
+
+TEST(CompileStage, RefusesUnknownPasses) {
+  CompileOptions options;
+  options.disabled = {"no_such_pass"};
+  const auto program = CompileStage(MiddleStage(), options);
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(program.error().message.find("no_such_pass"), std::string::npos);
+}
+
+TEST(CompileStage, StopsAfterAPass) {
+  CompileOptions options;
+  options.stop_after = "partition";
+  const auto graphs = Build(MiddleStage(), options);
+  ASSERT_TRUE(graphs);
+  EXPECT_FALSE(graphs->backward.nodes.empty());
+  EXPECT_TRUE(graphs->backward_weight.name.empty());
+}
+
+}  // namespace
+}  // namespace penstock::testing

@@ -1,0 +1,249 @@
+#include "small_stage.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/randint_like.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <memory>
+
+namespace penstock::testing {
+namespace {
+
+// One thread: sums in one order, so that results can be compared bit by bit.
+class OneThread : public ::testing::Environment {
+ public:
+  void SetUp() override { at::set_num_threads(1); }
+};
+const auto* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
+
+struct Block {
+  at::Tensor norm1, wq, wk, wv, wo, norm2, gate, up, down;
+
+  Block() {
+    const auto weight = [](std::int64_t rows, std::int64_t columns) {
+      return (at::randn({rows, columns}) * 0.3).requires_grad_(true);
+    };
+    norm1 = at::randn({kDim}).requires_grad_(true);
+    norm2 = at::randn({kDim}).requires_grad_(true);
+    for (at::Tensor* matrix : {&wq, &wk, &wv, &wo}) *matrix = weight(kDim, kDim);
+    gate = weight(3 * kDim, kDim);
+    up = weight(3 * kDim, kDim);
+    down = weight(kDim, 3 * kDim);
+  }
+
+  at::Tensor Forward(const at::Tensor& input) const {
+    const auto heads = [&](const at::Tensor& states) {
+      return states.view({kBatch, kSequence, 2, kDim / 2}).transpose(1, 2);
+    };
+    const at::Tensor x = at::rms_norm(input, {kDim}, norm1, 1e-5);
+    const at::Tensor attended = at::scaled_dot_product_attention(
+        heads(at::linear(x, wq)), heads(at::linear(x, wk)), heads(at::linear(x, wv)), {}, 0.0,
+        /*is_causal=*/true);
+    const at::Tensor h =
+        input + at::linear(attended.transpose(1, 2).reshape({kBatch, kSequence, kDim}), wo);
+    const at::Tensor y = at::rms_norm(h, {kDim}, norm2, 1e-5);
+    return h + at::linear(at::silu(at::linear(y, gate)) * at::linear(y, up), down);
+  }
+
+  void AddTo(std::vector<NamedTensor>& parameters) const {
+    for (const auto& [name, tensor] :
+         {std::pair("norm1", norm1), std::pair("wq", wq), std::pair("wk", wk), std::pair("wv", wv),
+          std::pair("wo", wo), std::pair("norm2", norm2), std::pair("gate", gate),
+          std::pair("up", up), std::pair("down", down)}) {
+      parameters.push_back({name, tensor});
+    }
+  }
+};
+
+at::Tensor Tokens() { return at::zeros({kBatch, kSequence}, at::kLong); }
+at::Tensor Hidden() { return at::zeros({kBatch, kSequence, kDim}); }
+
+at::Tensor Loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets) {
+  return at::cross_entropy_loss(at::linear(hidden, head).view({-1, kVocabulary}),
+                                targets.view({-1}));
+}
+
+}  // namespace
+
+StageSpec FirstStage() {
+  const Block block;
+  const at::Tensor table = at::randn({kVocabulary, kDim}).requires_grad_(true);
+  StageSpec spec;
+  spec.parameters = {{"table", table}};
+  block.AddTo(spec.parameters);
+  spec.inputs = {Tokens()};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return block.Forward(at::embedding(table, inputs[0]));
+  };
+  return spec;
+}
+
+StageSpec MiddleStage() {
+  const Block block;
+  StageSpec spec;
+  block.AddTo(spec.parameters);
+  spec.inputs = {Hidden()};
+  spec.input_gradient = true;
+  spec.forward = [=](std::span<const at::Tensor> inputs) { return block.Forward(inputs[0]); };
+  return spec;
+}
+
+StageSpec LastStage() {
+  const Block block;
+  const at::Tensor head = at::randn({kVocabulary, kDim}).requires_grad_(true);
+  StageSpec spec;
+  block.AddTo(spec.parameters);
+  spec.parameters.push_back({"head", head});
+  spec.inputs = {Hidden(), Tokens()};
+  spec.input_gradient = true;
+  spec.output_gradient = 0.25;
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return Loss(block.Forward(inputs[0]), head, inputs[1]);
+  };
+  return spec;
+}
+
+StageSpec WholeModel() {
+  StageSpec spec = FirstStage();
+  const at::Tensor head = at::randn({kVocabulary, kDim}).requires_grad_(true);
+  spec.parameters.push_back({"head", head});
+  spec.inputs.push_back(Tokens());
+  spec.output_gradient = 0.25;
+  spec.forward = [below = spec.forward, head](std::span<const at::Tensor> inputs) {
+    return Loss(below(inputs), head, inputs[1]);
+  };
+  return spec;
+}
+
+Data RandomData(const StageSpec& spec, int seed) {
+  at::manual_seed(static_cast<std::uint64_t>(seed));
+  Data data;
+  for (const at::Tensor& input : spec.inputs) {
+    data.inputs.push_back(input.is_floating_point() ? at::randn_like(input)
+                                                    : at::randint_like(input, kVocabulary));
+  }
+  const at::NoGradGuard no_gradients;
+  if (!spec.output_gradient) data.output_gradient = at::randn(spec.forward(data.inputs).sizes());
+  return data;
+}
+
+Answer RunAutograd(const StageSpec& spec, const Data& data) {
+  std::vector<at::Tensor> inputs = data.inputs;
+  if (spec.input_gradient) inputs[0] = inputs[0].detach().clone().requires_grad_(true);
+  std::vector<at::Tensor> wanted;
+  for (const NamedTensor& parameter : spec.parameters) wanted.push_back(parameter.tensor);
+  if (spec.input_gradient) wanted.push_back(inputs[0]);
+  Answer answer;
+  answer.output = spec.forward(inputs);
+  const at::Tensor start =
+      spec.output_gradient ? at::scalar_tensor(*spec.output_gradient) : data.output_gradient;
+  answer.gradients = torch::autograd::grad({answer.output}, wanted, {start}, false, false, true);
+  if (spec.input_gradient) {
+    answer.input_gradient = answer.gradients.back();
+    answer.gradients.pop_back();
+  }
+  return answer;
+}
+
+namespace {
+
+// Runs pieces one after another on the values that they hold in common.
+class Pieces {
+ public:
+  Pieces(const StageGraphs& graphs, Binding binding, bool reference)
+      : held_(graphs.backward.values.size()), binding_(std::move(binding)), reference_(reference) {}
+
+  void Hold(ValueId id, at::Tensor tensor) {
+    held_.at(static_cast<std::size_t>(id)) = std::move(tensor);
+  }
+
+  // The first output; the others are held.
+  at::Tensor Run(const Graph& graph) {
+    std::vector<at::Tensor> inputs;
+    for (const ValueId id : graph.inputs) inputs.push_back(held_.at(static_cast<std::size_t>(id)));
+    std::vector<at::Tensor> outputs(graph.outputs.size());
+    if (reference_) {
+      outputs = RunReference(graph, binding_, inputs);
+    } else {
+      Program program(graph, binding_);
+      std::vector<at::Tensor> again = inputs;
+      program.Run(inputs, outputs);
+      // A second run says that the first left nothing behind; gradients must be gathered once.
+      bool pure = true;
+      for (const Bound& bound : graph.bound) pure = pure && bound.kind != BoundKind::kGradient;
+      if (pure) program.Run(again, outputs);
+    }
+    for (std::size_t i = 1; i < outputs.size(); ++i) Hold(graph.outputs[i], outputs[i]);
+    return outputs.empty() ? at::Tensor() : outputs.front();
+  }
+
+ private:
+  std::vector<at::Tensor> held_;
+  Binding binding_;
+  bool reference_;
+};
+
+}  // namespace
+
+Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& data,
+                 const Runner& runner) {
+  Binding binding;
+  for (const NamedTensor& parameter : spec.parameters) {
+    binding.parameters.push_back(parameter.tensor.detach());
+    binding.gradients.push_back(at::zeros_like(parameter.tensor).detach());
+  }
+  Answer answer;
+  answer.gradients = binding.gradients;
+  Pieces pieces(graphs, std::move(binding), runner.reference);
+  for (std::size_t i = 0; i < data.inputs.size(); ++i) {
+    pieces.Hold(graphs.forward.inputs.at(i), data.inputs[i]);
+  }
+  answer.output = pieces.Run(graphs.forward);
+  if (graphs.joint.output_gradient != kNoValue) {
+    pieces.Hold(graphs.joint.output_gradient, data.output_gradient);
+  }
+  if (runner.split) {
+    answer.input_gradient = pieces.Run(graphs.backward_input);
+    pieces.Run(graphs.backward_weight);
+  } else {
+    answer.input_gradient = pieces.Run(graphs.backward);
+  }
+  return answer;
+}
+
+Result<StageGraphs> Build(const StageSpec& spec, const CompileOptions& options) {
+  PENSTOCK_TRY(JointGraph joint, CaptureStage(spec));
+  return BuildStageGraphs(std::move(joint), options);
+}
+
+void ExpectSame(const Answer& expected, const Answer& actual) {
+  EXPECT_TRUE(at::equal(expected.output, actual.output));
+  EXPECT_EQ(expected.input_gradient.defined(), actual.input_gradient.defined());
+  if (expected.input_gradient.defined() && actual.input_gradient.defined()) {
+    EXPECT_TRUE(at::equal(expected.input_gradient, actual.input_gradient));
+  }
+  ASSERT_EQ(expected.gradients.size(), actual.gradients.size());
+  for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
+    const at::Tensor& gradient = expected.gradients[i];
+    EXPECT_TRUE(at::equal(gradient.defined() ? gradient : at::zeros_like(actual.gradients[i]),
+                          actual.gradients[i]))
+        << "gradient " << i;
+  }
+}
+
+}  // namespace penstock::testing

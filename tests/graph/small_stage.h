@@ -1,0 +1,54 @@
+// Small stages to compile: a transformer block in plain ATen calls, and what autograd makes of it.
+#pragma once
+
+#include <vector>
+
+#include "graph/compile.h"
+#include "graph/interpret.h"
+
+namespace penstock::testing {
+
+inline constexpr std::int64_t kBatch = 2;
+inline constexpr std::int64_t kSequence = 8;
+inline constexpr std::int64_t kDim = 16;
+inline constexpr std::int64_t kVocabulary = 11;
+
+// Token ids -> hidden states, through an embedding and one block.
+StageSpec FirstStage();
+// Hidden states -> hidden states: RMSNorm, causal attention, SwiGLU, each with a residual.
+StageSpec MiddleStage();
+// Hidden states and targets -> mean cross-entropy; backward starts from 1/4.
+StageSpec LastStage();
+// Token ids and targets -> loss: the whole model in one stage.
+StageSpec WholeModel();
+
+struct Answer {
+  at::Tensor output;
+  std::vector<at::Tensor> gradients;  // of every parameter; undefined where there is none
+  at::Tensor input_gradient;
+};
+
+// New inputs of the spec's shapes, and a gradient of the output.
+struct Data {
+  std::vector<at::Tensor> inputs;
+  at::Tensor output_gradient;  // undefined where the spec fixes it
+};
+Data RandomData(const StageSpec& spec, int seed);
+
+// Plain autograd, one run.
+Answer RunAutograd(const StageSpec& spec, const Data& data);
+
+// How the pieces of a compiled stage are run in turn.
+struct Runner {
+  bool split = true;      // backward_input then backward_weight; else backward as one graph
+  bool reference = true;  // the reference interpreter; else Program
+};
+Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& data,
+                 const Runner& runner);
+
+Result<StageGraphs> Build(const StageSpec& spec, const CompileOptions& options = {});
+
+// Fails the test unless they are the same to the last bit.
+void ExpectSame(const Answer& expected, const Answer& actual);
+
+}  // namespace penstock::testing
