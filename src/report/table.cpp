@@ -1,8 +1,10 @@
 #include "report/table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <string_view>
+#include <system_error>
 
 #include "base/units.h"
 
@@ -15,10 +17,14 @@ std::size_t WidthOf(std::string_view text) {
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
+// A number, alone or before a percent sign or a unit.
 bool IsFigure(std::string_view text) {
   if (text.empty() || text == "-") return true;
-  if (text.front() == '-' || text.front() == '+') text.remove_prefix(1);
-  return !text.empty() && text.front() >= '0' && text.front() <= '9';
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return text.empty() || text == "%" || text.front() == ' ';
 }
 
 void AppendCell(std::string& line, std::string_view cell, std::size_t width, bool figure) {
@@ -77,7 +83,8 @@ std::string FormatTable(const Table& table) {
     line.erase(line.find_last_not_of(' ') + 1);
     return line + '\n';
   };
-  std::string text = table.title.empty() ? "" : table.title + "\n";
+  std::string text;
+  if (!table.title.empty()) text += table.title + '\n';
   text += line_of(table.columns);
   std::vector<std::string> rule;
   for (const std::size_t width : widths) rule.emplace_back(width, '-');
@@ -89,7 +96,10 @@ std::string FormatTable(const Table& table) {
 std::string FormatTableCsv(const Table& table) {
   std::string text;
   const auto append = [&](const std::vector<std::string>& cells) {
-    for (std::size_t i = 0; i < cells.size(); ++i) text += (i > 0 ? "," : "") + CsvCell(cells[i]);
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (i > 0) text += ',';
+      text += CsvCell(cells[i]);
+    }
     text += '\n';
   };
   append(table.columns);
@@ -110,7 +120,7 @@ std::string FormatNumber(double value, int digits) {
 std::string FormatPercent(double fraction) { return fmt::format("{:.1f}%", fraction * 100); }
 
 std::string FormatAmount(double value, const std::string& unit) {
-  if (unit == "s") return value < 0 ? "-" + FormatSeconds(-value) : FormatSeconds(value);
+  if (unit == "s") return FormatSeconds(value);
   if (unit == "B") return FormatBytes(std::llround(value));
   return unit.empty() ? FormatNumber(value) : FormatNumber(value) + " " + unit;
 }

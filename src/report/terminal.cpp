@@ -147,7 +147,12 @@ std::string Legend(const Schedule& schedule, const Timeline& timeline, const Lan
       line += fmt::format("{} {}", OpText(op).substr(0, 1), OpName(op));
     }
   }
-  if (!color) line += "   X overlapped pair   . idle";
+  const bool pairs =
+      std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
+        return std::any_of(lane.begin(), lane.end(),
+                           [](const Action& action) { return action.is_pair(); });
+      });
+  if (!color) line += pairs ? "   X overlapped pair   . idle" : "   . idle";
   if (color && text.chunks() > 1) line += "   lighter: later chunks";
   return line + '\n';
 }

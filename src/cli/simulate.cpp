@@ -1,0 +1,158 @@
+// penstock simulate: what schedules cost, one or several side by side.
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/simulated.h"
+#include "report/table.h"
+#include "schedule/text.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view kUnits =
+    "Time in the unit of --cost; memory in activations of one rank's share of one microbatch.\n";
+
+// Closed forms of the schedule's algorithm at these parameters; none for a file.
+ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
+  if (chosen.algorithm == nullptr || !chosen.algorithm->closed_form) return {};
+  return chosen.algorithm->closed_form(chosen.params);
+}
+
+std::string Optional(const std::optional<double>& value) {
+  return value ? FormatNumber(*value) : "-";
+}
+
+Table Comparison(const std::vector<Simulated>& all) {
+  const bool with_forms = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
+    const ClosedForm form = ClosedFormOf(simulated.chosen);
+    return form.makespan || form.peak_memory;
+  });
+  Table table;
+  table.columns = {"schedule", "ranks", "chunks", "microbatches", "actions", "makespan"};
+  if (with_forms) table.columns.emplace_back("closed form");
+  table.columns.insert(table.columns.end(), {"bubble", "span bubble", "peak memory"});
+  if (with_forms) table.columns.emplace_back("closed form");
+  table.columns.emplace_back("messages");
+  for (const Simulated& simulated : all) {
+    const Schedule& schedule = simulated.chosen.schedule;
+    const SimulationResult& result = simulated.result;
+    const ClosedForm form = ClosedFormOf(simulated.chosen);
+    std::vector<std::string> row = {simulated.chosen.label,
+                                    fmt::format("{}", schedule.ranks()),
+                                    fmt::format("{}", schedule.placement.chunks()),
+                                    fmt::format("{}", schedule.microbatches),
+                                    fmt::format("{}", result.actions),
+                                    FormatNumber(result.makespan)};
+    if (with_forms) row.push_back(Optional(form.makespan));
+    row.insert(row.end(), {FormatPercent(result.bubble), FormatPercent(result.span_bubble),
+                           FormatNumber(result.peak_memory)});
+    if (with_forms) row.push_back(Optional(form.peak_memory));
+    row.push_back(fmt::format("{}", result.messages));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// The same figures unrounded, under the names of --json.
+Table FullFigures(const std::vector<Simulated>& all) {
+  Table table;
+  table.columns = {"schedule", "ranks",  "chunks",      "microbatches", "actions",
+                   "makespan", "bubble", "span_bubble", "peak_memory",  "messages"};
+  for (const Simulated& simulated : all) {
+    const nlohmann::ordered_json object = ToJson(simulated, false);
+    std::vector<std::string> row = {simulated.chosen.label};
+    for (std::size_t i = 1; i < table.columns.size(); ++i) {
+      row.push_back(object[table.columns[i]].dump());
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table TimeStepTable(const Simulated& simulated) {
+  Table table;
+  table.columns = {"schedule", "rank", "action", "start", "end"};
+  const Schedule& schedule = simulated.chosen.schedule;
+  for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
+    for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
+      const Span& span = simulated.timeline.spans[r][i];
+      table.rows.push_back({simulated.chosen.label, fmt::format("{}", r),
+                            ToText(schedule.lanes[r][i]), fmt::format("{}", span.start),
+                            fmt::format("{}", span.end)});
+    }
+  }
+  return table;
+}
+
+class SimulateCommand : public Command {
+ public:
+  std::string Name() const override { return "simulate"; }
+  std::string Summary() const override { return "Price schedules: makespan, bubbles, memory"; }
+  void Define(CLI::App& app) override {
+    options_.DefineSource(app);
+    options_.DefineShape(app);
+    options_.DefineCosts(app);
+    options_.DefineFormat(app);
+    app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
+    app.footer(
+        "Several names give one table: penstock simulate --schedule gpipe,1f1b,interleaved -p 8");
+  }
+
+  Result<int> Run() override {
+    PENSTOCK_TRY(const OutputFormat format, options_.Format());
+    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_, time_steps_));
+    switch (format) {
+      case OutputFormat::kJson:
+        PrintJson(all);
+        break;
+      case OutputFormat::kCsv:
+        PrintCsv(all);
+        break;
+      case OutputFormat::kTable:
+        PrintTables(all);
+        break;
+    }
+    return kExitOk;
+  }
+
+ private:
+  void PrintJson(const std::vector<Simulated>& all) const {
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const Simulated& simulated : all) array.push_back(ToJson(simulated, time_steps_));
+    fmt::print("{}\n", array.dump(2));
+  }
+
+  void PrintCsv(const std::vector<Simulated>& all) const {
+    if (!time_steps_) {
+      fmt::print("{}", FormatTableCsv(FullFigures(all)));
+      return;
+    }
+    Table table;
+    for (const Simulated& simulated : all) {
+      Table steps = TimeStepTable(simulated);
+      table.columns = steps.columns;
+      table.rows.insert(table.rows.end(), steps.rows.begin(), steps.rows.end());
+    }
+    fmt::print("{}", FormatTableCsv(table));
+  }
+
+  void PrintTables(const std::vector<Simulated>& all) const {
+    fmt::print("{}", FormatTable(Comparison(all)));
+    if (all.size() == 1) fmt::print("\n{}", FormatTable(RankTable(all.front().result, "", "")));
+    if (time_steps_) {
+      for (const Simulated& simulated : all) {
+        fmt::print("\n{}", FormatTable(TimeStepTable(simulated)));
+      }
+    }
+    fmt::print("\n{}", kUnits);
+  }
+
+  ScheduleOptions options_;
+  bool time_steps_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeSimulateCommand() { return std::make_unique<SimulateCommand>(); }
+
+}  // namespace penstock

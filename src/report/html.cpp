@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "report/markup.h"
+#include "report/page_assets.h"
+#include "report/palette.h"
+#include "report/report.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kPairMark = 255;  // page.js: PAIR
+// Beyond this many actions the page has no picture for browsers without scripts.
+constexpr std::size_t kMostInPicture = 4000;
+
+std::string Quoted(const std::string& text) {
+  std::string quoted =
+      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // Nothing inside may end the script element.
+  for (std::size_t at = 0; (at = quoted.find("</", at)) != std::string::npos; at += 3) {
+    quoted.replace(at, 2, "<\\/");
+  }
+  return quoted;
+}
+
+// What page.js reads. Written by hand, since a timeline has millions of figures.
+class PageData {
+ public:
+  explicit PageData(const ReportInput& input) : input_(input), schedule_(*input.schedule) {}
+
+  std::string Write() {
+    Add(R"({{"timeUnit":{},"memoryUnit":{},"cuts":{},"chainLength":{})", Quoted(input_.time_unit),
+        Quoted(input_.memory_unit), schedule_.cuts,
+        std::max(1, schedule_.placement.chain_length()));
+    Colors();
+    Add(R"(,"chunkOf":[)");
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      Add("{}{}", stage > 0 ? "," : "", ChunkOf(schedule_.placement, stage));
+    }
+    Add(R"(],"runs":[)");
+    for (const ReportRun& run : input_.runs) {
+      if (&run != input_.runs.data()) Add(",");
+      Run(run);
+    }
+    Add(R"(],"plots":[)");
+    for (const Plot& plot : input_.plots) {
+      if (&plot != input_.plots.data()) Add(",");
+      PlotPoints(plot);
+    }
+    Add("]}}");
+    return std::move(text_);
+  }
+
+ private:
+  template <class... Args>
+  void Add(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+
+  void Colors() {
+    std::string names;
+    std::string colors;
+    const int chunks = std::max(1, MostChunks(schedule_.placement));
+    for (int op = 0; op < kOpCount; ++op) {
+      names += fmt::format("{}\"{}\"", op > 0 ? "," : "", OpName(static_cast<Op>(op)));
+      colors += op > 0 ? ",[" : "[";
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const Color color = BlockColor(static_cast<Op>(op), chunk, chunks);
+        colors += fmt::format("{}[\"{}\",\"{}\"]", chunk > 0 ? "," : "", Hex(color),
+                              Hex(TextColor(color)));
+      }
+      colors += "]";
+    }
+    Add(R"(,"names":[{}],"colors":[{}])", names, colors);
+  }
+
+  void Run(const ReportRun& run) {
+    Add(R"({{"label":{},"end":{:.9g},"lanes":[)", Quoted(run.label), EndOf(*run.timeline));
+    for (std::size_t r = 0; r < schedule_.lanes.size(); ++r) {
+      Add("{}[", r > 0 ? "," : "");
+      Lane(schedule_.lanes[r], run.timeline->spans[r]);
+      Add("]");
+    }
+    Add(R"(],"idle":[)");
+    for (std::size_t r = 0; r < run.result.ranks.size(); ++r) {
+      const double makespan = run.result.makespan;
+      const double idle = makespan > 0 ? 1 - run.result.ranks[r].busy / makespan : 0;
+      Add("{}\"{}\"", r > 0 ? "," : "", FormatPercent(idle));
+    }
+    Add(R"(],"peak":[)");
+    for (std::size_t r = 0; r < run.result.ranks.size(); ++r) {
+      Add("{}{:.9g}", r > 0 ? "," : "", run.result.ranks[r].peak_memory);
+    }
+    Add(R"(],"memory":[)");
+    for (std::size_t r = 0; r < run.memory.size(); ++r) {
+      Add("{}[", r > 0 ? "," : "");
+      for (std::size_t i = 0; i < run.memory[r].size(); ++i) {
+        Add("{}{:.9g},{:.9g}", i > 0 ? "," : "", run.memory[r][i].time, run.memory[r][i].amount);
+      }
+      Add("]");
+    }
+    Add("]}}");
+  }
+
+  void Lane(const penstock::Lane& lane, const std::vector<Span>& spans) {
+    bool first = true;
+    for (std::size_t i = 0; i < lane.size(); ++i) {
+      if (!IsDrawn(lane[i], spans[i])) continue;
+      if (!first) Add(",");
+      first = false;
+      if (lane[i].is_pair()) Add("{},", kPairMark);
+      ForEachPart(lane[i], [&](const Part& part) {
+        Add("{},{},{},", static_cast<int>(part.op), part.stage, part.microbatch);
+      });
+      Add("{:.9g},{:.9g}", spans[i].start, spans[i].end);
+    }
+  }
+
+  void PlotPoints(const Plot& plot) {
+    Add(R"({{"x":{},"series":[)", Quoted(plot.x_name));
+    for (std::size_t s = 0; s < plot.series.size(); ++s) {
+      Add(R"({}{{"name":{},"points":[)", s > 0 ? "," : "", Quoted(plot.series[s].name));
+      bool first = true;
+      for (const auto& [x, y] : plot.series[s].points) {
+        if (!std::isfinite(x) || !std::isfinite(y)) continue;
+        Add("{}[{:.9g},{:.9g}]", first ? "" : ",", x, y);
+        first = false;
+      }
+      Add("]}}");
+    }
+    Add("]}}");
+  }
+
+  const ReportInput& input_;
+  const Schedule& schedule_;
+  std::string text_;
+};
+
+std::string TableHtml(const Table& table) {
+  const std::vector<bool> figures = FigureColumns(table);
+  const auto cell = [&](const char* tag, std::size_t column, const std::string& text) {
+    const bool right = column < figures.size() && figures[column];
+    return fmt::format("<{}{}>{}</{}>", tag, right ? R"( class="right")" : "", EscapeMarkup(text),
+                       tag);
+  };
+  std::string html = R"(<div class="scroll"><table><thead><tr>)";
+  for (std::size_t i = 0; i < table.columns.size(); ++i) html += cell("th", i, table.columns[i]);
+  html += "</tr></thead><tbody>";
+  for (const auto& row : table.rows) {
+    html += "<tr>";
+    for (std::size_t i = 0; i < row.size(); ++i) html += cell("td", i, row[i]);
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table></div>";
+}
+
+std::string Card(const std::string& title, const std::string& inside) {
+  return fmt::format("<section class=\"card\"><h2>{}</h2>{}</section>\n", EscapeMarkup(title),
+                     inside);
+}
+
+std::string Figures(const ReportInput& input) {
+  std::string html;
+  for (const KeyFigure& figure : input.figures) {
+    html += fmt::format(
+        R"(<div class="figure"><div class="name">{}</div><div class="value">{}</div>)"
+        R"(<div class="note">{}</div></div>)"
+        "\n",
+        EscapeMarkup(figure.name), EscapeMarkup(figure.value), EscapeMarkup(figure.note));
+  }
+  return html.empty() ? html : "<div class=\"figures\">\n" + html + "</div>\n";
+}
+
+std::string Legend(const ReportInput& input) {
+  const Schedule& schedule = *input.schedule;
+  const int chunks = std::max(1, MostChunks(schedule.placement));
+  std::vector<Op> ops;
+  for (const ReportRun& run : input.runs) {
+    for (const Op op : DrawnOps(schedule, *run.timeline)) {
+      if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
+    }
+  }
+  std::sort(ops.begin(), ops.end());
+  std::string html = R"(<div class="legend">)";
+  for (const Op op : ops) {
+    html += R"(<span class="item">)";
+    for (int chunk = 0; chunk < (IsCompute(op) ? chunks : 1); ++chunk) {
+      html += fmt::format(R"(<i style="background:{}"></i>)", Hex(BlockColor(op, chunk, chunks)));
+    }
+    html += fmt::format("{}</span>", OpName(op));
+  }
+  html += "<span class=\"item\"><i style=\"background:var(--idle)\"></i>idle</span>";
+  if (chunks > 1) html += "<span class=\"item hint\">lighter: later chunks of a rank</span>";
+  return html + "</div>\n";
+}
+
+Result<std::string> TimelineCard(const ReportInput& input) {
+  const bool with_memory = std::any_of(input.runs.begin(), input.runs.end(),
+                                       [](const ReportRun& run) { return !run.memory.empty(); });
+  std::string html =
+      "<section class=\"card\"><div class=\"toolbar\"><h2>Timeline</h2>"
+      "<span class=\"hint\">Hover to follow a microbatch, click to keep it; then scroll to zoom, "
+      "drag to move, double-click to see all.</span>";
+  if (with_memory) {
+    html += R"(<label><input type="checkbox" id="memory" checked> memory over time</label>)";
+  }
+  html += R"(<div><button id="out" title="Zoom out">&minus;</button> )"
+          R"(<button id="fit" title="Show all">Fit</button> )"
+          R"(<button id="in" title="Zoom in">+</button></div></div>)"
+          "\n";
+  html += Legend(input);
+  for (std::size_t i = 0; i < input.runs.size(); ++i) {
+    html += fmt::format(
+        R"(<div class="run"><div class="caption"><b>{}</b><span>{}</span></div>)"
+        R"(<canvas id="run{}" tabindex="0" aria-label="timeline, {}"></canvas></div>)"
+        "\n",
+        EscapeMarkup(input.runs[i].label), EscapeMarkup(RunFigures(input, input.runs[i])), i,
+        EscapeMarkup(input.runs[i].label));
+  }
+  if (input.schedule->action_count() <= kMostInPicture) {
+    PENSTOCK_TRY(const std::string picture, RenderSvg(input));
+    html += "<noscript>" + picture + "</noscript>\n";
+  }
+  return html + "</section>\n";
+}
+
+std::string TableCards(const ReportInput& input) {
+  std::string html;
+  if (input.runs.size() > 1) {
+    html += Card(fmt::format("{} and {}", input.runs[0].label, input.runs[1].label),
+                 TableHtml(PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
+                                                  input.time_unit, input.memory_unit)));
+  }
+  for (const ReportRun& run : input.runs) {
+    html += Card(fmt::format("Ranks, {}", run.label),
+                 TableHtml(RankTable(run.result, input.time_unit, input.memory_unit)));
+  }
+  for (const Table& table : input.tables) html += Card(table.title, TableHtml(table));
+  return html;
+}
+
+}  // namespace
+
+Result<std::string> RenderHtml(const ReportInput& input) {
+  PENSTOCK_TRY_STATUS(CheckReport(input));
+  PENSTOCK_TRY(const std::string timeline, TimelineCard(input));
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>{} - Penstock</title>\n<style>\n{}</style></head>\n<body>\n"
+      "<header><h1>{}</h1><div class=\"subtitle\">{}</div></header>\n",
+      EscapeMarkup(input.title), kPageStyle, EscapeMarkup(input.title),
+      EscapeMarkup(input.subtitle));
+  html += Figures(input) + timeline;
+  std::string plots;
+  for (const Plot& plot : input.plots) plots += Card(plot.title, PlotSvg(plot));
+  if (!plots.empty()) html += "<div class=\"columns\">" + plots + "</div>\n";
+  html += TableCards(input);
+  for (const Passage& passage : input.passages) {
+    html += Card(passage.title, "<pre>" + EscapeMarkup(passage.text) + "</pre>");
+  }
+  html += "<footer>Made by Penstock.</footer>\n<div id=\"tip\" role=\"tooltip\"></div>\n";
+  html += "<script type=\"application/json\" id=\"data\">" + PageData(input).Write() +
+          "</script>\n<script>\n" + kPageScript + "</script>\n</body></html>\n";
+  return html;
+}
+
+}  // namespace penstock

@@ -1,0 +1,166 @@
+#include "report/markup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "report/palette.h"
+
+namespace penstock {
+namespace {
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void Cover(double value) {
+    if (!std::isfinite(value)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  // At least one value, and some width.
+  void MakeSound() {
+    if (!(low <= high)) low = high = 0;
+    if (low == high) {
+      low -= 0.5;
+      high += 0.5;
+    }
+  }
+  double width() const { return high - low; }
+};
+
+// Where the plot's inside lies in the picture, in its own units.
+struct Frame {
+  double left = 62, right = 700, top = 14, bottom = 250;
+  Range x, y;
+
+  double X(double value) const { return left + (value - x.low) / x.width() * (right - left); }
+  double Y(double value) const { return bottom - (value - y.low) / y.width() * (bottom - top); }
+};
+constexpr double kPlotWidth = 720;
+constexpr double kPlotHeight = 300;
+
+// Colours of the series, from the pictures' own.
+Color SeriesColor(std::size_t index) {
+  static constexpr Op kOps[] = {Op::kForward, Op::kBackwardWeight, Op::kBackward, Op::kStep,
+                                Op::kRecompute};
+  return BlockColor(kOps[index % std::size(kOps)], 0, 1);
+}
+
+std::string Ticks(const Frame& frame) {
+  std::string text;
+  const double x_step = TickStep(frame.x.width(), 7);
+  for (double tick = std::ceil(frame.x.low / x_step); tick * x_step <= frame.x.high; ++tick) {
+    text += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)",
+                        frame.X(tick * x_step), frame.bottom + 18, FormatNumber(tick * x_step, 6));
+  }
+  const double y_step = TickStep(frame.y.width(), 5);
+  for (double tick = std::ceil(frame.y.low / y_step); tick * y_step <= frame.y.high; ++tick) {
+    const double y = frame.Y(tick * y_step);
+    text += fmt::format(R"(<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>)"
+                        R"(<text x="{}" y="{:.1f}" text-anchor="end">{}</text>)",
+                        frame.left, frame.right, y, y, frame.left - 8, y + 4,
+                        FormatNumber(tick * y_step, 6));
+  }
+  return text;
+}
+
+std::string Line(const Frame& frame, const Series& series, Color color) {
+  std::string points;
+  for (const auto& [x, y] : series.points) {
+    if (!std::isfinite(x) || !std::isfinite(y)) continue;
+    points += fmt::format("{:.1f},{:.1f} ", frame.X(x), frame.Y(y));
+  }
+  return fmt::format(
+      R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="1.8" stroke-linejoin="round"/>)",
+      points, Hex(color));
+}
+
+}  // namespace
+
+std::string EscapeMarkup(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        escaped += c;
+    }
+  }
+  return escaped;
+}
+
+std::string PlotSvg(const Plot& plot) {
+  Frame frame;
+  for (const Series& series : plot.series) {
+    for (const auto& [x, y] : series.points) {
+      frame.x.Cover(x);
+      frame.y.Cover(y);
+    }
+  }
+  frame.x.MakeSound();
+  frame.y.MakeSound();
+  const double margin = frame.y.width() * 0.05;
+  frame.y.low -= margin;
+  frame.y.high += margin;
+
+  std::string text =
+      fmt::format(R"(<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}" )"
+                  R"(data-scale="{} {} {} {}">)",
+                  kPlotWidth, kPlotHeight, EscapeMarkup(plot.title), frame.x.low, frame.x.high,
+                  frame.left, frame.right);
+  text += Ticks(frame);
+  double legend_x = frame.right;
+  for (std::size_t i = plot.series.size(); i-- > 0;) {
+    const Series& series = plot.series[i];
+    text += Line(frame, series, SeriesColor(i));
+    text += fmt::format(R"(<text x="{:.1f}" y="12" text-anchor="end" style="fill:{}">{}</text>)",
+                        legend_x, Hex(SeriesColor(i)), EscapeMarkup(series.name));
+    legend_x -= 7.0 * static_cast<double>(series.name.size()) + 18;
+  }
+  text += fmt::format(R"(<line class="cross" y1="{}" y2="{}" x1="0" x2="0"/>)"
+                      R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)"
+                      R"(<text x="{}" y="12">{}</text></svg>)",
+                      frame.top, frame.bottom, (frame.left + frame.right) / 2, kPlotHeight - 8,
+                      EscapeMarkup(plot.x_name), 4, EscapeMarkup(plot.y_name));
+  return text;
+}
+
+std::string RunFigures(const ReportInput& input, const ReportRun& run) {
+  std::string text =
+      fmt::format("makespan {}, bubble {}", FormatAmount(run.result.makespan, input.time_unit),
+                  FormatPercent(run.result.bubble));
+  if (run.result.peak_memory > 0) {
+    text += ", peak memory " + FormatAmount(run.result.peak_memory, input.memory_unit);
+  }
+  return text;
+}
+
+Status CheckReport(const ReportInput& input) {
+  if (input.schedule == nullptr || input.runs.empty() || input.schedule->ranks() == 0) {
+    return InvalidArgument("a report needs a schedule and one run of it at least");
+  }
+  const auto ranks = static_cast<std::size_t>(input.schedule->ranks());
+  for (const ReportRun& run : input.runs) {
+    if (run.timeline == nullptr) return InvalidArgument("run '{}' has no timeline", run.label);
+    PENSTOCK_TRY_STATUS(RequireSpans(*input.schedule, *run.timeline));
+    if (run.result.ranks.size() != ranks || (!run.memory.empty() && run.memory.size() != ranks)) {
+      return InvalidArgument("run '{}' has figures of other ranks than the schedule's {}",
+                             run.label, ranks);
+    }
+  }
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,9 @@
+// Style and script of the HTML report, embedded from page.css and page.js when building.
+#pragma once
+
+namespace penstock {
+
+extern const char* const kPageStyle;
+extern const char* const kPageScript;
+
+}  // namespace penstock

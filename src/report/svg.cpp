@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "report/markup.h"
+#include "report/palette.h"
+#include "report/report.h"
+#include "schedule/text.h"
+
+namespace penstock {
+namespace {
+
+// In the picture's units, which are pixels at its own size.
+constexpr double kWidth = 1200;
+constexpr double kLeft = 84;
+constexpr double kRight = 1092;
+constexpr double kMargin = 24;
+constexpr double kHeading = 34;  // title of a run
+constexpr double kAxis = 30;
+constexpr double kLegend = 30;
+constexpr double kSliver = 0.4;      // narrower blocks are drawn together
+constexpr double kDigitWidth = 6.7;  // of the labels' type
+constexpr const char* kInk = "#18212f";
+constexpr const char* kMuted = "#5f6b7c";
+constexpr const char* kIdle = "#edf0f4";
+constexpr const char* kMemory = "#7c5cd6";
+
+// More ranks get thinner rows.
+struct Rows {
+  double block, strip, gap;
+
+  static Rows For(int ranks) {
+    if (ranks <= 8) return {28, 16, 6};
+    if (ranks <= 16) return {22, 12, 5};
+    if (ranks <= 32) return {14, 0, 3};
+    return {8, 0, 2};
+  }
+};
+
+class SvgWriter {
+ public:
+  explicit SvgWriter(const ReportInput& input)
+      : input_(input),
+        schedule_(*input.schedule),
+        chunks_(std::max(1, MostChunks(schedule_.placement))),
+        rows_(Rows::For(schedule_.ranks())) {
+    for (const ReportRun& run : input.runs) {
+      end_ = std::max(end_, EndOf(*run.timeline));
+      for (const MemoryCurve& curve : run.memory) {
+        for (const MemoryPoint& point : curve) most_ = std::max(most_, point.amount);
+      }
+    }
+    if (!(end_ > 0)) end_ = 1;
+  }
+
+  std::string Write() {
+    double y = kMargin;
+    Title(y);
+    y += 44;
+    for (const ReportRun& run : input_.runs) y = Run(run, y);
+    Legend(y + 8);
+    const double height = std::ceil(y + kLegend + kMargin);
+    return fmt::format(
+               R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
+               R"(viewBox="0 0 {0} {1}" font-family="system-ui, -apple-system, 'Segoe UI', )"
+               R"(Roboto, Helvetica, Arial, sans-serif" font-size="12">)"
+               "\n"
+               R"(<rect width="{0}" height="{1}" fill="#ffffff"/>)"
+               "\n",
+               kWidth, height) +
+           text_ + "</svg>\n";
+  }
+
+ private:
+  template <class... Args>
+  void Add(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+
+  double X(double time) const { return kLeft + time / end_ * (kRight - kLeft); }
+  bool HasStrip(const ReportRun& run) const {
+    return !run.memory.empty() && rows_.strip > 0 && most_ > 0;
+  }
+  double Pitch(const ReportRun& run) const {
+    return rows_.block + rows_.gap + (HasStrip(run) ? rows_.strip + 2 : 0);
+  }
+
+  void Title(double y) {
+    Add(R"(<text x="{}" y="{}" font-size="20" font-weight="650" fill="{}">{}</text>)", kMargin,
+        y + 16, kInk, EscapeMarkup(input_.title));
+    Add(R"(<text x="{}" y="{}" font-size="13" fill="{}">{}</text>)"
+        "\n",
+        kMargin, y + 36, kMuted, EscapeMarkup(input_.subtitle));
+  }
+
+  // Draws the run from `y` down; where the next thing may begin.
+  double Run(const ReportRun& run, double y) {
+    Add(R"(<text x="{}" y="{}" font-size="13" fill="{}"><tspan font-weight="600">{}</tspan>)",
+        kLeft, y + 22, kInk, EscapeMarkup(run.label));
+    Add(R"(<tspan dx="12" fill="{}">{}</tspan></text>)"
+        "\n",
+        kMuted, EscapeMarkup(RunFigures(input_, run)));
+    y += kHeading;
+    const double bottom = y + Pitch(run) * schedule_.ranks();
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) Row(run, rank, y + Pitch(run) * rank);
+    Axis(y, bottom);
+    return bottom + kAxis;
+  }
+
+  void Row(const ReportRun& run, int rank, double y) {
+    const auto r = static_cast<std::size_t>(rank);
+    const double middle = y + rows_.block / 2 + 4;
+    const double size = std::min(12.0, rows_.block + 1);
+    const double makespan = run.result.makespan;
+    const double idle = makespan > 0 ? 1 - run.result.ranks[r].busy / makespan : 0;
+    Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}" text-anchor="end">rank {}</text>)",
+        kLeft - 10, middle, size, kInk, rank);
+    Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}">{} idle</text>)", kRight + 10, middle, size,
+        kMuted, FormatPercent(idle));
+    Add(R"(<rect x="{}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)"
+        "\n",
+        kLeft, y, X(EndOf(*run.timeline)) - kLeft, rows_.block, kIdle);
+    Lane(schedule_.lanes[r], run.timeline->spans[r], y);
+    if (!HasStrip(run)) return;
+    Strip(run.memory[r], EndOf(*run.timeline), y + rows_.block + 2);
+    Add(R"(<text x="{}" y="{:.1f}" font-size="11" fill="{}">peak {}</text>)"
+        "\n",
+        kRight + 10, y + rows_.block + rows_.strip / 2 + 6, kMuted,
+        FormatAmount(run.result.ranks[r].peak_memory, input_.memory_unit));
+  }
+
+  void Lane(const penstock::Lane& lane, const std::vector<Span>& spans, double y) {
+    double last = -1;  // right edge of the last sliver
+    for (std::size_t i = 0; i < lane.size(); ++i) {
+      if (!IsDrawn(lane[i], spans[i])) continue;
+      const double x = X(spans[i].start);
+      const double width = X(spans[i].end) - x;
+      if (width < kSliver) {
+        if (x < last) continue;
+        last = x + kSliver;
+      }
+      Block(lane[i], x, y, std::max(width, kSliver));
+    }
+    Add("\n");
+  }
+
+  void Block(const Action& action, double x, double y, double width) {
+    if (!action.is_pair()) {
+      PartBox(action.first, x, y, width, rows_.block);
+      return;
+    }
+    PartBox(action.first, x, y, width, rows_.block / 2);
+    PartBox(action.second, x, y + rows_.block / 2, width, rows_.block / 2);
+  }
+
+  void PartBox(const Part& part, double x, double y, double width, double height) {
+    const Color color = BlockColor(part.op, ChunkOf(schedule_.placement, part.stage), chunks_);
+    // A hair of background keeps neighbours of one colour apart.
+    const double drawn = width > 4 ? width - 0.8 : width;
+    Add(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)", x, y, drawn,
+        height, Hex(color));
+    if (!HasMicrobatch(part.op) || height < 11) return;
+    const std::string label = MicrobatchText(schedule_, part.microbatch);
+    if (kDigitWidth * static_cast<double>(label.size()) > drawn - 1) return;
+    Add(R"(<text x="{:.2f}" y="{:.1f}" font-size="{}" text-anchor="middle" fill="{}">{}</text>)",
+        x + drawn / 2, y + height / 2 + 4, height < 14 ? 10 : 11, Hex(TextColor(color)), label);
+  }
+
+  // Memory over time below a row, on a scale that all rows share.
+  void Strip(const MemoryCurve& curve, double end, double y) {
+    const double base = y + rows_.strip;
+    Add(R"(<path fill="{0}" fill-opacity="0.28" stroke="{0}" stroke-opacity="0.8" d="M{1} {2:.1f})",
+        kMemory, kLeft, base);
+    for (const MemoryPoint& point : curve) {
+      Add("H{:.2f}V{:.2f}", X(point.time), base - point.amount / most_ * (rows_.strip - 1));
+    }
+    Add(R"(H{:.2f}V{:.1f}Z"/>)", X(end), base);
+  }
+
+  void Axis(double top, double bottom) {
+    constexpr int kTicks = 12;
+    const double step = TickStep(end_, kTicks);
+    for (int tick = 0; tick * step <= end_ * (1 + 1e-9); ++tick) {
+      const double x = X(tick * step);
+      const std::string label = input_.time_unit == "s" && tick > 0 ? FormatAmount(tick * step, "s")
+                                                                    : FormatNumber(tick * step, 6);
+      Add(R"(<path d="M{0:.2f} {1:.1f}V{2:.1f}" stroke="#18212f" stroke-opacity="0.09"/>)"
+          R"(<text x="{0:.2f}" y="{3:.1f}" text-anchor="middle" fill="{4}">{5}</text>)",
+          x, top - 3, bottom + 2, bottom + 16, kMuted, label);
+    }
+    Add("\n");
+  }
+
+  void Legend(double y) {
+    double x = kLeft;
+    const auto swatch = [&](const std::string& color) {
+      Add(R"(<rect x="{}" y="{}" width="14" height="12" rx="2" fill="{}"/>)", x, y, color);
+      x += 12;
+    };
+    const auto name = [&](std::string_view text) {
+      Add(R"(<text x="{}" y="{}" fill="{}">{}</text>)", x + 8, y + 10.5, kInk, text);
+      x += 30 + 6.2 * static_cast<double>(text.size());
+    };
+    std::vector<Op> ops;
+    for (const ReportRun& run : input_.runs) {
+      for (const Op op : DrawnOps(schedule_, *run.timeline)) {
+        if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
+      }
+    }
+    for (const Op op : ops) {
+      for (int chunk = 0; chunk < (IsCompute(op) ? chunks_ : 1); ++chunk) {
+        swatch(Hex(BlockColor(op, chunk, chunks_)));
+      }
+      name(OpName(op));
+    }
+    swatch(kIdle);
+    name("idle");
+    if (std::any_of(input_.runs.begin(), input_.runs.end(),
+                    [&](const ReportRun& run) { return HasStrip(run); })) {
+      swatch(kMemory);
+      name("memory held");
+    }
+    Add("\n");
+  }
+
+  const ReportInput& input_;
+  const Schedule& schedule_;
+  const int chunks_;
+  const Rows rows_;
+  double end_ = 0;
+  double most_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+Result<std::string> RenderSvg(const ReportInput& input) {
+  PENSTOCK_TRY_STATUS(CheckReport(input));
+  return SvgWriter(input).Write();
+}
+
+}  // namespace penstock

@@ -1,0 +1,49 @@
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "base/files.h"
+#include "report/png.h"
+#include "report/report.h"
+
+namespace penstock {
+
+Status WriteHtmlReport(const ReportInput& input, const std::string& path) {
+  PENSTOCK_TRY(const std::string text, RenderHtml(input));
+  return WriteFileAtomically(path, text);
+}
+
+Status WriteSvg(const ReportInput& input, const std::string& path) {
+  PENSTOCK_TRY(const std::string text, RenderSvg(input));
+  return WriteFileAtomically(path, text);
+}
+
+Status WriteChromeTrace(const ReportInput& input, const std::string& path) {
+  PENSTOCK_TRY(const std::string text, RenderChromeTrace(input));
+  return WriteFileAtomically(path, text);
+}
+
+Status WritePng(const ReportInput& input, const std::string& path) {
+  PENSTOCK_TRY(const std::string svg, RenderSvg(input));
+  PENSTOCK_TRY(const std::string png, RasterizeSvg(svg));
+  return WriteFileAtomically(path, png);
+}
+
+Status WriteReport(const ReportInput& input, const std::string& path) {
+  struct Format {
+    std::string_view ending;
+    Status (*write)(const ReportInput&, const std::string&);
+  };
+  static constexpr std::array kFormats = {Format{".html", WriteHtmlReport},
+                                          Format{".svg", WriteSvg}, Format{".png", WritePng},
+                                          Format{".trace.json", WriteChromeTrace}};
+  for (const Format& format : kFormats) {
+    if (std::string_view(path).ends_with(format.ending)) return format.write(input, path);
+  }
+  return InvalidArgument("{}: give a file ending in .html, .svg, .png or .trace.json", path);
+}
+
+}  // namespace penstock
