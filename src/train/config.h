@@ -1,0 +1,71 @@
+// TrainConfig: everything a training run depends on, as plain data. No torch here.
+//
+// It is read from YAML whose sections are the members below ("model.dim"), then from key=value
+// overrides. One table of fields serves reading, printing and the nearest known key.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/model_config.h"
+
+namespace penstock {
+
+struct DataConfig {
+  std::string path = "/usr/share/games/fortunes";  // a file or a folder of text
+  double held_out = 0.05;                          // share of the text that is never trained on
+};
+
+// The schedule and its shape. 0 and "auto" leave the choice to ChooseSchedule (setup.h).
+struct PipelineConfig {
+  int stages = 4;  // what an automatic choice of ranks and chunks makes
+  int ranks = 0;
+  int chunks = 0;
+  std::string schedule = "auto";           // a name in the catalog
+  std::string csv;                         // a schedule's file, in place of `schedule`
+  int microbatches = 8;                    // of a step
+  std::vector<std::int64_t> stage_layers;  // layers of each stage; empty: as even as possible
+};
+
+struct OptimizerConfig {
+  double lr = 3e-3;      // peak
+  double lr_end = 0.05;  // share of the peak left at the last step
+  int warmup = 30;       // steps from 0 to the peak
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.05;  // matrices only
+};
+
+struct TrainConfig {
+  std::string name = "run";  // files go to `folder`/`name`
+  std::string folder = "runs";
+  std::uint64_t seed = 1;  // of the parameters, the batches and the sampled passage
+  ModelConfig model;       // its seed is set from the one above
+  DataConfig data;
+  PipelineConfig pipeline;
+  OptimizerConfig optimizer;
+  int batch = 4;             // samples of a microbatch
+  std::int64_t steps = 300;  // optimizer steps
+  double seconds = 0;        // time for the steps; 0: no limit. With a limit `steps` is the most
+  int sample = 300;          // bytes of the passage written at the end
+  double watchdog = 60;      // seconds without any progress that end the run
+};
+
+// Reads the file, then applies overrides ("model.dim=64"; a key's last word where only one key has
+// it, "dim=64"). Checks ranges, not what depends on several parts (layers and stages, say).
+// Errors: kNotFound for the file; kInvalidArgument for a key that is unknown (named with the
+// nearest known one), a value of the wrong kind or out of range.
+Result<TrainConfig> LoadTrainConfig(const std::string& path,
+                                    const std::vector<std::string>& overrides = {});
+// The same from YAML text; `where` names it in errors.
+Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
+                                     const std::vector<std::string>& overrides = {});
+
+// The whole configuration as YAML, which ParseTrainConfig reads back to the same.
+std::string ToYaml(const TrainConfig& config);
+
+}  // namespace penstock

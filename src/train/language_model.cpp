@@ -1,0 +1,141 @@
+#include "train/language_model.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+
+#include "train/data.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens: enough for the matrix kernels
+
+// Length of the valid UTF-8 character at the front; 0 if there is none.
+std::size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  const std::size_t length = lead < 0x80                      ? 1
+                             : (lead >= 0xC2 && lead <= 0xDF) ? 2
+                             : (lead >= 0xE0 && lead <= 0xEF) ? 3
+                             : (lead >= 0xF0 && lead <= 0xF4) ? 4
+                                                              : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  if (length < 3) return length;
+  const bool overlong = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
+  const bool no_character = (lead == 0xED && byte(1) >= 0xA0) || (lead == 0xF4 && byte(1) >= 0x90);
+  return overlong || no_character ? 0 : length;
+}
+
+std::string Printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    if (static_cast<std::uint8_t>(text.front()) == kEndOfDocument) {
+      result += "\n%\n";
+      text.remove_prefix(1);
+      continue;
+    }
+    const std::size_t length = Utf8Length(text);
+    const auto front = static_cast<unsigned char>(text.front());
+    const bool control = (front < 0x20 && front != '\n' && front != '\t') || front == 0x7F;
+    if (length == 0 || control) {
+      result += '?';
+      text.remove_prefix(1);
+      continue;
+    }
+    result += text.substr(0, length);
+    text.remove_prefix(length);
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<LanguageModel> LanguageModel::Build(const ModelConfig& config, int stages,
+                                           std::span<const std::int64_t> counts) {
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.layers, stages, counts));
+  LanguageModel model{config, {}};
+  for (const LayerRange& range : ranges) {
+    PENSTOCK_TRY(std::shared_ptr<StageModule> stage, BuildStage(config, range));
+    model.stages.push_back(std::move(stage));
+  }
+  return model;
+}
+
+at::Tensor LanguageModel::Logits(const at::Tensor& tokens) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor value = tokens;
+  for (const auto& stage : stages) value = stage->forward(value);
+  return value;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Parameters() const {
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  for (const auto& stage : stages) {
+    for (const auto& parameter : stage->named_parameters()) {
+      parameters.emplace_back(parameter.key(), parameter.value().detach());
+    }
+  }
+  return parameters;
+}
+
+at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples) {
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  at::Tensor tokens = at::empty({samples, count / samples}, at::kLong);
+  std::copy(bytes.begin(), bytes.end(), tokens.mutable_data_ptr<std::int64_t>());
+  return tokens;
+}
+
+std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
+                                            std::int64_t sequence) {
+  const auto length = static_cast<std::size_t>(sequence);
+  return text.first((text.size() - 1) / length * length + 1);
+}
+
+double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text) {
+  const std::int64_t sequence = model.config.sequence;
+  const std::span<const std::uint8_t> part = EvaluatedPart(text, sequence);
+  const auto windows = static_cast<std::int64_t>(part.size() - 1) / sequence;
+  const std::int64_t at_once = std::max<std::int64_t>(1, kEvaluatedAtOnce / sequence);
+  const at::NoGradGuard no_grad;
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < windows; begin += at_once) {
+    const std::int64_t samples = std::min(at_once, windows - begin);
+    const auto first = static_cast<std::size_t>(begin * sequence);
+    const auto bytes = static_cast<std::size_t>(samples * sequence);
+    const at::Tensor logits = model.Logits(ToTokens(part.subspan(first, bytes), samples));
+    const at::Tensor targets = ToTokens(part.subspan(first + 1, bytes), samples);
+    const at::Tensor loss =
+        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
+    sum += loss.item<double>() * static_cast<double>(samples);
+  }
+  return sum / static_cast<double>(windows);
+}
+
+std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
+  const at::NoGradGuard no_grad;
+  at::Generator generator = at::detail::createCPUGenerator(options.seed);
+  std::vector<std::uint8_t> bytes = {kEndOfDocument};
+  bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());
+  const std::size_t begin = bytes.size();
+  const auto most = static_cast<std::size_t>(model.config.sequence);
+  for (int i = 0; i < options.bytes; ++i) {
+    const std::size_t length = std::min(most, bytes.size());
+    const at::Tensor logits = model.Logits(ToTokens(std::span(bytes).last(length), 1))
+                                  .select(1, static_cast<std::int64_t>(length) - 1)
+                                  .select(0, 0)
+                                  .narrow(0, 0, 256);
+    const at::Tensor next =
+        options.temperature > 0
+            ? at::multinomial(at::softmax(logits / options.temperature, 0), 1, false, generator)
+            : logits.argmax(0);
+    bytes.push_back(static_cast<std::uint8_t>(next.item<std::int64_t>()));
+  }
+  const std::string written(bytes.begin() + static_cast<std::ptrdiff_t>(begin), bytes.end());
+  return Printable(written);
+}
+
+}  // namespace penstock

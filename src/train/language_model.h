@@ -1,0 +1,53 @@
+// A whole language model on one thread, as its stage modules one behind the other: for evaluation,
+// for writing text and for checkpoints. However it is cut, it is the same model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "model/model.h"
+
+namespace penstock {
+
+struct LanguageModel {
+  ModelConfig config;
+  std::vector<std::shared_ptr<StageModule>> stages;
+
+  // Cut into `counts` layers a stage; one stage if empty.
+  static Result<LanguageModel> Build(const ModelConfig& config, int stages = 1,
+                                     std::span<const std::int64_t> counts = {});
+
+  // Tokens [batch, length] to logits [batch, length, vocabulary], without gradients.
+  at::Tensor Logits(const at::Tensor& tokens) const;
+
+  // By their names in the whole model, in its order. They share the modules' memory.
+  std::vector<std::pair<std::string, at::Tensor>> Parameters() const;
+};
+
+// Bytes as tokens [samples, length] int64; `bytes` holds them one sample behind the other.
+at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples);
+
+// Mean nats a byte over the text's whole windows of `config.sequence` targets, each read with
+// nothing before its window. Requires: CheckLength (data.h).
+double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text);
+// The part of the text that EvaluateText reads: give the baseline the same.
+std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
+                                            std::int64_t sequence);
+
+struct WriteOptions {
+  std::string prompt;        // empty: the beginning of a document
+  int bytes = 300;           // of what is written, without the prompt
+  double temperature = 0.8;  // 0: always the most likely byte
+  std::uint64_t seed = 1;
+};
+
+// Text that the model writes behind the prompt, a byte at a time; the ends of documents show as
+// lines of "%". Bytes that are no valid UTF-8, and control characters, become '?'.
+std::string WriteText(const LanguageModel& model, const WriteOptions& options);
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+#include "train/optimizer.h"
+
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+namespace penstock {
+
+double LearningRate::At(std::int64_t step) const {
+  if (step < config.warmup) {
+    return config.lr * static_cast<double>(step + 1) / static_cast<double>(config.warmup);
+  }
+  const auto length = static_cast<double>(std::max<std::int64_t>(1, steps - config.warmup));
+  const double done = std::min(1.0, static_cast<double>(step - config.warmup + 1) / length);
+  const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * done));
+  return config.lr * (config.lr_end + (1 - config.lr_end) * cosine);
+}
+
+void AdamW::Initialize(const std::vector<NamedParameter>& parameters) {
+  groups_.resize(2);
+  groups_[0].weight_decay = rate_->config.weight_decay;
+  for (const NamedParameter& parameter : parameters) {
+    Group& group = groups_[parameter.value.dim() >= 2 ? 0 : 1];
+    group.values.push_back(parameter.value);
+    group.gradients.push_back(parameter.gradient);
+    group.first_moments.push_back(at::zeros_like(parameter.value));
+    group.second_moments.push_back(at::zeros_like(parameter.value));
+    group.steps.push_back(at::zeros({}, at::kFloat));
+  }
+}
+
+void AdamW::Update(const std::vector<NamedParameter>& parameters) {
+  if (groups_.empty()) Initialize(parameters);
+  const OptimizerConfig& config = rate_->config;
+  const double lr = rate_->At(step_++);
+  for (Group& group : groups_) {
+    if (group.values.empty()) continue;
+    for (at::Tensor& step : group.steps) *step.mutable_data_ptr<float>() += 1;
+    at::_fused_adamw_(group.values, group.gradients, group.first_moments, group.second_moments,
+                      /*max_exp_avg_sqs=*/{}, group.steps, lr, config.beta1, config.beta2,
+                      group.weight_decay, config.epsilon, /*amsgrad=*/false, /*maximize=*/false,
+                      std::nullopt, std::nullopt);
+  }
+}
+
+}  // namespace penstock
