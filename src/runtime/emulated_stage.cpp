@@ -1,6 +1,7 @@
 #include "runtime/emulated_stage.h"
 
 #include <atomic>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -80,7 +81,7 @@ class EmulatedStage final : public Stage {
   void Step() override {}
 
   std::int64_t ActivationBytes() const override {
-    return static_cast<std::int64_t>(held_ * options_.activation_bytes + 0.5);
+    return std::llround(held_ * options_.activation_bytes);
   }
 
  private:
