@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""Runs the referee over many schedules in one process.
+
+    judge_cases.py CASES > VERDICTS
+
+CASES holds one JSON object a line: `csv` (the schedule's text) and the arguments of
+referee.judge. One verdict a line comes back, in the same order.
+"""
+import json
+import sys
+
+import referee
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as cases:
+        for line in cases:
+            case = json.loads(line)
+            verdict = referee.judge(referee.parse_csv(case.pop("csv")), **case)
+            print(json.dumps(verdict))
+
+
+if __name__ == "__main__":
+    main()
