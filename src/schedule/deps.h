@@ -34,26 +34,34 @@ struct ChainShape {
   }
 };
 
+// A stage's neighbours in its chain, -1 at its ends: what a hot loop keeps in a table.
+struct Neighbours {
+  int previous = -1;
+  int next = -1;
+
+  static constexpr Neighbours Of(const ChainShape& shape, int stage) {
+    return {stage % shape.chain_length != 0 ? stage - 1 : -1,
+            (stage + 1) % shape.chain_length != 0 ? stage + 1 : -1};
+  }
+};
+
 // Calls visit(Value) for each value that the compute part waits for. The value that may come from
 // another rank, if any, is visited first.
 template <class Visit>
-inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&& visit) {
+inline void ForEachDependency(const Neighbours& neighbours, int cuts, const Part& part,
+                              Visit&& visit) {
   const int stage = part.stage;
   const int row = part.microbatch;
   switch (part.op) {
     case Op::kForward:
-      if (stage % shape.chain_length != 0) visit(Value{ValueKind::kActivation, stage - 1, row});
-      if (shape.cuts > 1 && row % shape.cuts != 0) {
-        visit(Value{ValueKind::kActivation, stage, row - 1});
-      }
+      if (neighbours.previous >= 0) visit(Value{ValueKind::kActivation, neighbours.previous, row});
+      if (cuts > 1 && row % cuts != 0) visit(Value{ValueKind::kActivation, stage, row - 1});
       break;
     case Op::kBackwardInput:
     case Op::kBackward:
-      if ((stage + 1) % shape.chain_length != 0) visit(Value{ValueKind::kGradient, stage + 1, row});
+      if (neighbours.next >= 0) visit(Value{ValueKind::kGradient, neighbours.next, row});
       visit(Value{ValueKind::kActivation, stage, row});
-      if (shape.cuts > 1 && row % shape.cuts != shape.cuts - 1) {
-        visit(Value{ValueKind::kGradient, stage, row + 1});
-      }
+      if (cuts > 1 && row % cuts != cuts - 1) visit(Value{ValueKind::kGradient, stage, row + 1});
       break;
     case Op::kBackwardWeight:
       visit(Value{ValueKind::kGradient, stage, row});
@@ -61,6 +69,10 @@ inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&&
     default:
       break;
   }
+}
+template <class Visit>
+inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&& visit) {
+  ForEachDependency(Neighbours::Of(shape, part.stage), shape.cuts, part, visit);
 }
 
 // What F, I and B leave for others: F the activation, I and B the gradient.

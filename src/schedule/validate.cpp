@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "schedule/stage_edges.h"
 #include "schedule/text.h"
 #include "schedule/validate_state.h"
 
@@ -13,6 +14,20 @@ namespace {
 
 constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 
+// Ops of the same (stage, row) that must not have run: itself, and what makes the same gradient.
+constexpr std::uint8_t Excludes(Op op) {
+  switch (op) {
+    case Op::kBackwardInput:
+      return kInputGradientBits;
+    case Op::kBackwardWeight:
+      return kEndBits;
+    case Op::kBackward:
+      return kInputGradientBits | kEndBits;
+    default:
+      return Bit(op);
+  }
+}
+
 class Validator {
  public:
   Validator(const Schedule& schedule, const Usage& usage, int max_faults)
@@ -21,19 +36,14 @@ class Validator {
         shape_(ChainShape::Of(schedule)),
         rows_(Index(schedule.rows())),
         history_(rows_ * Index(schedule.stages())),
+        edges_(EdgesOf(schedule)),
         position_(schedule.lanes.size()),
         waits_(schedule.lanes.size()),
         rare_(schedule, usage, rows_),
         faults_(max_faults) {
-    const Placement& placement = schedule.placement;
-    for (int stage = 0; stage < schedule.stages(); ++stage) {
-      const int rank = placement.rank_of(stage);
-      const auto other_rank = [&](int neighbour) {
-        const int other = neighbour < 0 ? rank : placement.rank_of(neighbour);
-        return other == rank ? -1 : other;
-      };
-      edges_.push_back(
-          {rank, other_rank(placement.next(stage)), other_rank(placement.previous(stage))});
+    if (usage.communication) {
+      remote_activation_bits_ = Bit(Op::kSendForward);
+      remote_gradient_bits_ = Bit(Op::kSendBackward);
     }
   }
 
@@ -80,31 +90,41 @@ class Validator {
   void Walk(int rank) {
     const Lane& lane = schedule_.lanes[Index(rank)];
     std::size_t& position = position_[Index(rank)];
+    // With many ranks each walk is short, and no hardware follows that many streams.
+    constexpr std::size_t kReadAhead = 8;  // actions; past the end does no harm
+    __builtin_prefetch(lane.data() + position + kReadAhead);
     for (; position < lane.size() && !faults_.full(); ++position) {
       const Action& action = lane[position];
-      if (!WellFormed(rank, position, action)) continue;
       if (action.is_pair()) {
-        // Both parts start together: what one makes does not serve the other.
-        if (patient_ && (Blocked(rank, action.first) || Blocked(rank, action.second))) return;
-        const bool first = CheckPart(rank, position, action.first);
-        const bool second = CheckPart(rank, position, action.second);
-        if (first) Mark(action.first);
-        if (second && action.first != action.second) Mark(action.second);
-      } else {
-        if (patient_ && Blocked(rank, action.first)) return;
-        if (CheckPart(rank, position, action.first)) Mark(action.first);
+        if (!StepPair(rank, position, action)) return;
+        continue;
       }
+      if (!WellFormed(rank, position, action.first)) continue;
+      const Inputs inputs = Look(rank, action.first);
+      if (inputs.blocked && patient_) return;
+      if (CheckPart(rank, position, action.first, inputs)) Mark(action.first);
     }
   }
 
-  bool WellFormed(int rank, std::size_t position, const Action& action) {
-    if (!action.is_pair()) return WellFormed(rank, position, action.first);
+  // False if the rank must wait. Both parts start together: what one makes does not serve the
+  // other.
+  bool StepPair(int rank, std::size_t position, const Action& action) {
     if (!IsCompute(action.first.op) || !IsCompute(action.second.op) ||
         (action.first.op == Op::kForward) == (action.second.op == Op::kForward)) {
       AddFault(rank, position, "an overlapped pair is one forward and one backward");
-      return false;
+      return true;
     }
-    return WellFormed(rank, position, action.first) && WellFormed(rank, position, action.second);
+    if (!WellFormed(rank, position, action.first)) return true;
+    if (!WellFormed(rank, position, action.second)) return true;
+    const Inputs first_inputs = Look(rank, action.first);
+    if (first_inputs.blocked && patient_) return false;
+    const Inputs second_inputs = Look(rank, action.second);
+    if (second_inputs.blocked && patient_) return false;
+    const bool first_runs = CheckPart(rank, position, action.first, first_inputs);
+    const bool second_runs = CheckPart(rank, position, action.second, second_inputs);
+    if (first_runs) Mark(action.first);
+    if (second_runs) Mark(action.second);
+    return true;
   }
 
   bool WellFormed(int rank, std::size_t position, const Part& part) {
@@ -131,41 +151,51 @@ class Validator {
     return true;
   }
 
-  // Bits of a value's history that say it is there for a reader on `reader_rank`.
-  std::uint8_t AvailableBits(const Value& value, int reader_rank) const {
-    const bool activation = value.kind == ValueKind::kActivation;
-    if (usage_.communication && edges_[Index(value.stage)].rank != reader_rank) {
-      return Bit(activation ? Op::kSendForward : Op::kSendBackward);
-    }
-    return activation ? kForwardBit : kInputGradientBits;
-  }
+  // How the values that a part waits for stand.
+  struct Inputs {
+    bool blocked = false;      // another rank's is not there yet
+    bool own_missing = false;  // one that the rank's own order should have brought is not there
+  };
 
-  // Whether the part waits for another rank; then notes what for.
-  bool Blocked(int rank, const Part& part) {
-    bool blocked = false;
-    ForEachDependency(shape_, part, [&](const Value& value) {
-      if (edges_[Index(value.stage)].rank == rank) return;  // CheckPart's
-      const std::uint8_t bits = AvailableBits(value, rank);
-      if ((History(value.stage, value.microbatch) & bits) != 0) return;
+  Inputs Look(int rank, const Part& part) {
+    Inputs inputs;
+    ForEachDependency(edges_[part.stage].neighbours, shape_.cuts, part, [&](const Value& value) {
+      const std::uint8_t history = History(value.stage, value.microbatch);
+      const bool activation = value.kind == ValueKind::kActivation;
+      if (edges_[Index(value.stage)].rank == rank) {
+        if ((history & (activation ? kForwardBit : kInputGradientBits)) == 0) {
+          inputs.own_missing = true;
+        }
+        return;
+      }
+      const std::uint8_t bits = activation ? remote_activation_bits_ : remote_gradient_bits_;
+      if ((history & bits) != 0) return;
       waits_[Index(rank)] = {value.stage, value.microbatch, bits};
-      blocked = true;
+      inputs.blocked = true;
     });
-    return blocked;
+    return inputs;
   }
 
-  // What the rank's own order must have brought before the part. True if the part counts as run.
-  bool CheckPart(int rank, std::size_t position, const Part& part) {
+  // What a part's own rank must have brought before it. True if the part counts as run.
+  bool CheckPart(int rank, std::size_t position, const Part& part, const Inputs& inputs) {
     std::uint8_t history = 0;
     if (HasMicrobatch(part.op)) history = History(part.stage, part.microbatch);
-    if (part.op <= Op::kRecvBackward && (history & Bit(part.op)) != 0) [[unlikely]] {
-      AddFault(rank, position, fmt::format("{} has run already", ToText(part)));
+    if ((history & Excludes(part.op)) != 0) [[unlikely]] {
+      AddFault(rank, position,
+               (history & Bit(part.op)) != 0
+                   ? fmt::format("{} has run already", ToText(part))
+                   : std::string("its gradient is made already: B is I and W in one"));
       return false;
     }
-    if (IsCompute(part.op)) {
-      CheckOwnInputs(rank, position, part);
-      if (usage_.communication) CheckReceived(rank, position, part, history);
-    } else if (IsCommunication(part.op)) {
-      CheckTransfer(rank, position, part, history);
+    if (inputs.own_missing) [[unlikely]] {
+      ReportOwnInputs(rank, position, part);
+    }
+    if (usage_.communication) {
+      if (IsCompute(part.op)) {
+        CheckReceived(rank, position, part, history);
+      } else if (IsCommunication(part.op)) {
+        CheckTransfer(rank, position, part, history);
+      }
     }
     if (usage_.rare) {
       std::string reason = rare_.Check(part, history);
@@ -177,22 +207,15 @@ class Validator {
     return true;
   }
 
-  void CheckOwnInputs(int rank, std::size_t position, const Part& part) {
+  void ReportOwnInputs(int rank, std::size_t position, const Part& part) {
     ForEachDependency(shape_, part, [&](const Value& value) {
       if (edges_[Index(value.stage)].rank != rank) return;
       const bool activation = value.kind == ValueKind::kActivation;
-      const std::uint8_t history = History(value.stage, value.microbatch);
-      if ((history & (activation ? kForwardBit : kInputGradientBits)) != 0) [[likely]]
-        return;
       const Wait wait = {value.stage, value.microbatch,
                          activation ? kForwardBit : kInputGradientBits};
+      if ((History(wait.stage, wait.row) & wait.bits) != 0) return;
       AddFault(rank, position, fmt::format("it needs {} before it on this rank", WaitText(wait)));
     });
-    if (part.op == Op::kBackward || part.op == Op::kBackwardInput) {
-      if ((History(part.stage, part.microbatch) & kInputGradientBits) != 0) [[unlikely]] {
-        AddFault(rank, position, "the stage's input gradient of this microbatch is made already");
-      }
-    }
   }
 
   void CheckReceived(int rank, std::size_t position, const Part& part, std::uint8_t history) {
@@ -324,13 +347,7 @@ class Validator {
     if ((bits & kForwardBit) == 0) missing(Op::kForward);
     if ((bits & (kInputGradientBits | kEndBits)) == 0) {
       missing(Op::kBackward);
-    } else if ((bits & Bit(Op::kBackward)) != 0) {
-      // A second I is reported where it stands; a W beside B only shows here.
-      if ((bits & Bit(Op::kBackwardWeight)) != 0) {
-        faults_.Add({edges_[Index(stage)].rank, -1, fmt::format("{}W{}", stage, row),
-                     "its weight gradient is made twice, by B and by W"});
-      }
-    } else {
+    } else if ((bits & Bit(Op::kBackward)) == 0) {
       if ((bits & Bit(Op::kBackwardInput)) == 0) missing(Op::kBackwardInput);
       if ((bits & Bit(Op::kBackwardWeight)) == 0) missing(Op::kBackwardWeight);
     }
@@ -350,6 +367,9 @@ class Validator {
   std::vector<int> runnable_;
   RareOps rare_;
   FaultList faults_;
+  // What makes a value of another rank available: its maker, or its SEND where there are any.
+  std::uint8_t remote_activation_bits_ = kForwardBit;
+  std::uint8_t remote_gradient_bits_ = kInputGradientBits;
   bool patient_ = true;  // wait for other ranks, rather than check order alone
 };
 

@@ -42,13 +42,6 @@ struct Usage {
   static Usage Of(const Schedule& schedule);
 };
 
-// A stage's neighbours, flat for the hot loop; -1 where there is none on another rank.
-struct StageEdges {
-  int rank = -1;
-  int next_rank = -1;      // of the stage behind it, where that is another rank's
-  int previous_rank = -1;  // of the stage before it, where that is another rank's
-};
-
 // Rules of the ops beside compute and transfers: shards, offload, recompute, optimizer steps.
 class RareOps {
  public:

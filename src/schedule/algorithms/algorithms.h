@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "schedule/catalog.h"
+#include "schedule/reserve.h"
 
 namespace penstock {
 
@@ -29,7 +30,7 @@ template <class NextForward, class NextBackward>
 Lane WarmUpThenAlternate(int count, int warmup, NextForward next_forward,
                          NextBackward next_backward) {
   Lane lane;
-  lane.reserve(2 * static_cast<std::size_t>(count));
+  ReserveLane(lane, 2 * static_cast<std::size_t>(count));
   for (int i = 0; i < warmup; ++i) lane.push_back(next_forward());
   for (int i = warmup; i < count; ++i) {
     lane.push_back(next_forward());

@@ -11,44 +11,59 @@
 #include <cstdint>
 #include <vector>
 
-#include "schedule/deps.h"
 #include "schedule/passes/passes.h"
+#include "schedule/reserve.h"
+#include "schedule/stage_edges.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::uint8_t Bit(ValueKind kind) { return static_cast<std::uint8_t>(1U << int(kind)); }
+constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 
 class CommunicationPass {
  public:
   explicit CommunicationPass(const Schedule& schedule)
-      : schedule_(schedule),
-        shape_(ChainShape::Of(schedule)),
-        rows_(static_cast<std::size_t>(schedule.rows())),
-        made_(rows_ * static_cast<std::size_t>(schedule.stages())),
-        position_(schedule.lanes.size()),
-        waits_for_(schedule.lanes.size(), kNothing),
-        wait_bit_(schedule.lanes.size()) {}
+      : cuts_(schedule.cuts),
+        rows_(Index(schedule.rows())),
+        made_(rows_ * Index(schedule.stages())),
+        edges_(EdgesOf(schedule)) {
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+      const Lane& lane = schedule.lanes[Index(rank)];
+      cursors_.push_back({lane.data(), lane.data() + lane.size(), kNothing});
+      // Each edge to another rank is a SEND and a RECV for each row.
+      std::size_t cells = lane.size();
+      for (const int stage : schedule.placement.stages_of(rank)) {
+        if (edges_[Index(stage)].next_rank >= 0) cells += 2 * rows_;
+        if (edges_[Index(stage)].previous_rank >= 0) cells += 2 * rows_;
+      }
+      ReserveLane(lanes_.emplace_back(), cells);
+    }
+  }
 
   std::vector<Lane> Run() {
-    ReserveLanes();
-    std::vector<int> tick, next;
-    for (int rank = 0; rank < schedule_.ranks(); ++rank) next.push_back(rank);
+    std::vector<int> tick, next, ran;
+    for (std::size_t rank = 0; rank < cursors_.size(); ++rank) {
+      next.push_back(static_cast<int>(rank));
+    }
     while (!next.empty()) {
       tick.swap(next);
       next.clear();
-      done_.clear();
-      for (const int rank : tick) Advance(rank);
+      ran.clear();
+      for (const int rank : tick) {
+        if (Advance(rank)) ran.push_back(rank);
+      }
       // What a tick made is there from the next one on.
-      for (const Done& done : done_) {
-        ForEachPart(done.action, [&](const Part& part) { Publish(done.rank, part, next); });
-        if (position_[Index(done.rank)] < schedule_.lanes[Index(done.rank)].size()) {
-          next.push_back(done.rank);
-        }
+      for (const int rank : ran) {
+        Cursor& cursor = cursors_[Index(rank)];
+        const Action action = cursor.next[-1];
+        ForEachPart(action, [&](const Part& part) { Publish(rank, part, next); });
+        if (cursor.next != cursor.end) next.push_back(rank);
+        Prefetch(rank);
       }
     }
-    for (std::size_t rank = 0; rank < position_.size(); ++rank) {
-      PENSTOCK_CHECK(position_[rank] == schedule_.lanes[rank].size(),
+    for (std::size_t rank = 0; rank < cursors_.size(); ++rank) {
+      PENSTOCK_CHECK(cursors_[rank].next == cursors_[rank].end,
                      "rank {} waits forever: the schedule is not valid", rank);
     }
     return std::move(lanes_);
@@ -56,48 +71,51 @@ class CommunicationPass {
 
  private:
   static constexpr std::size_t kNothing = ~std::size_t{0};
-  static std::size_t Index(int i) { return static_cast<std::size_t>(i); }
+
+  struct Cursor {
+    const Action* next;
+    const Action* end;
+    std::size_t waits_for;  // WaitKey of the value that a blocked rank needs
+  };
   std::size_t Key(int stage, int row) const { return Index(stage) * rows_ + Index(row); }
-
-  // Every stage sends and receives once each way for each row, but at ends of chains and in ranks.
-  void ReserveLanes() {
-    const Placement& placement = schedule_.placement;
-    for (int rank = 0; rank < schedule_.ranks(); ++rank) {
-      std::size_t cells = schedule_.lanes[Index(rank)].size();
-      for (const int stage : placement.stages_of(rank)) {
-        for (const int other : {placement.previous(stage), placement.next(stage)}) {
-          if (other >= 0 && placement.rank_of(other) != rank) cells += 2 * rows_;
-        }
-      }
-      lanes_.emplace_back().reserve(cells);
-    }
+  static std::size_t WaitKey(std::size_t key, ValueKind kind) {
+    return 2 * key + static_cast<std::size_t>(kind);
   }
 
-  // Emits the rank's next compute action if it can start, and all others on the way to it.
-  void Advance(int rank) {
-    const Lane& lane = schedule_.lanes[Index(rank)];
-    std::size_t& position = position_[Index(rank)];
-    while (position < lane.size()) {
-      const Action& action = lane[position];
-      if (IsCompute(action) && !Ready(rank, action)) return;
+  // With hundreds of ranks the hardware does not see the streams of each: fetch a few actions
+  // ahead, about a cache line read and two written a visit.
+  void Prefetch(int rank) const {
+    constexpr int kReadAhead = 8, kWriteAhead = 12;  // actions; past the end does no harm
+    __builtin_prefetch(cursors_[Index(rank)].next + kReadAhead, 0);
+    const Lane& lane = lanes_[Index(rank)];
+    __builtin_prefetch(lane.data() + lane.size() + kWriteAhead, 1);
+  }
+
+  // Emits the rank's next compute action, and all others on the way to it. False if it must wait
+  // or its lane is at its end.
+  bool Advance(int rank) {
+    Cursor& cursor = cursors_[Index(rank)];
+    while (cursor.next != cursor.end) {
+      const Action& action = *cursor.next;
+      const bool compute = IsCompute(action);
+      if (compute && !Ready(rank, action, cursor)) return false;
       lanes_[Index(rank)].push_back(action);
-      ++position;
-      if (IsCompute(action)) {
-        done_.push_back({rank, action});
-        return;
-      }
+      ++cursor.next;
+      if (compute) return true;
     }
+    return false;
   }
 
-  bool Ready(int rank, const Action& action) {
+  // Values of the rank itself are there: its own order brought them.
+  bool Ready(int rank, const Action& action, Cursor& cursor) const {
     bool ready = true;
     ForEachPart(action, [&](const Part& part) {
-      ForEachDependency(shape_, part, [&](const Value& value) {
+      ForEachDependency(edges_[part.stage].neighbours, cuts_, part, [&](const Value& value) {
+        if (edges_[Index(value.stage)].rank == rank) return;
         const std::size_t key = Key(value.stage, value.microbatch);
-        if (!ready || (made_[key] & Bit(value.kind)) != 0) return;
+        if ((made_[key] & Bit(value.kind)) != 0) return;
         ready = false;
-        waits_for_[Index(rank)] = key;
-        wait_bit_[Index(rank)] = Bit(value.kind);
+        cursor.waits_for = WaitKey(key, value.kind);
       });
     });
     return ready;
@@ -106,36 +124,27 @@ class CommunicationPass {
   void Publish(int rank, const Part& part, std::vector<int>& next) {
     if (part.op == Op::kBackwardWeight) return;
     const bool forward = part.op == Op::kForward;
+    const StageEdges& edges = edges_[part.stage];
+    const int peer = forward ? edges.next_rank : edges.previous_rank;
+    if (peer < 0) return;
     const std::size_t key = Key(part.stage, part.microbatch);
-    const std::uint8_t bit = Bit(MadeBy(part.op));
-    made_[key] |= bit;
-    const Placement& placement = schedule_.placement;
-    const int consumer = forward ? placement.next(part.stage) : placement.previous(part.stage);
-    if (consumer < 0 || placement.rank_of(consumer) == rank) return;
-    const int peer = placement.rank_of(consumer);
+    made_[key] |= Bit(MadeBy(part.op));
+    const int consumer = forward ? part.stage + 1 : part.stage - 1;
     lanes_[Index(rank)].push_back(
         MakeAction(forward ? Op::kSendForward : Op::kSendBackward, part.stage, part.microbatch));
     lanes_[Index(peer)].push_back(
         MakeAction(forward ? Op::kRecvForward : Op::kRecvBackward, consumer, part.microbatch));
-    if (waits_for_[Index(peer)] == key && wait_bit_[Index(peer)] == bit) {
-      waits_for_[Index(peer)] = kNothing;
+    if (cursors_[Index(peer)].waits_for == WaitKey(key, MadeBy(part.op))) {
+      cursors_[Index(peer)].waits_for = kNothing;
       next.push_back(peer);
     }
   }
 
-  struct Done {
-    int rank;
-    Action action;
-  };
-
-  const Schedule& schedule_;
-  const ChainShape shape_;
+  const int cuts_;
   const std::size_t rows_;
-  std::vector<std::uint8_t> made_;      // [stage * rows + row]: Bit of what is there
-  std::vector<std::size_t> position_;   // of each rank in its lane
-  std::vector<std::size_t> waits_for_;  // the value a blocked rank waits for, as its Key
-  std::vector<std::uint8_t> wait_bit_;
-  std::vector<Done> done_;  // of the current tick
+  std::vector<std::uint8_t> made_;  // [stage * rows + row]: Bits of what left for another rank
+  std::vector<StageEdges> edges_;   // by stage
+  std::vector<Cursor> cursors_;     // by rank
   std::vector<Lane> lanes_;
 };
 
