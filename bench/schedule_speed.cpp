@@ -1,0 +1,142 @@
+// How fast schedules are made and priced: million compute actions a second of one core, by CPU
+// time, for generate, lower (add SEND and RECV), validate and simulate, each alone; simulate with
+// every action's times; generate and simulate together. Medians of repeated runs.
+//
+// bytes: resident memory that a schedule and its simulation with times add, an action; only where
+// it is large against the noise of the heap.
+//
+//   schedule_speed [ALGORITHM...]     default: 1f1b interleaved gpipe
+#include <fmt/format.h>
+#include <malloc.h>
+#include <time.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "report/table.h"
+#include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
+#include "schedule/validate.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kLeastSeconds = 0.1;  // a measurement
+constexpr std::size_t kLeastRuns = 3;
+constexpr double kActionsForBytes = 1e6;
+
+struct Size {
+  int ranks, microbatches;
+};
+// From a small job to ten million actions of 1f1b and twice that of interleaved.
+constexpr Size kSizes[] = {{8, 32},     {16, 64},    {32, 256},   {64, 512},
+                           {128, 1024}, {256, 2048}, {512, 4096}, {1024, 5120}};
+
+double CpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Median seconds of a call.
+template <class Call>
+double Measure(Call&& call) {
+  std::vector<double> runs;
+  double total = 0;
+  while (total < kLeastSeconds || runs.size() < kLeastRuns) {
+    const double begin = CpuSeconds();
+    call();
+    runs.push_back(CpuSeconds() - begin);
+    total += runs.back();
+  }
+  std::nth_element(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2),
+                   runs.end());
+  return runs[runs.size() / 2];
+}
+
+// A figure of /proc/self/status, in bytes.
+double StatusBytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(name + ":", 0) == 0) return 1024 * std::stod(line.substr(name.size() + 1));
+  }
+  return 0;
+}
+
+template <class Call>
+double PeakBytes(Call&& call) {
+  malloc_trim(0);
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts from what is resident now
+  const double before = StatusBytes("VmRSS");
+  call();
+  return StatusBytes("VmHWM") - before;
+}
+
+template <class T>
+T Must(Result<T> result) {
+  PENSTOCK_CHECK(result, "{}", result.error().message);
+  return std::move(*result);
+}
+
+std::vector<std::string> MeasureOne(std::string_view name, const Size& size) {
+  ScheduleParams params;
+  params.ranks = size.ranks;
+  params.microbatches = size.microbatches;
+  const auto generate = [&] { return Must(Generate(name, params)); };
+  const auto price = [](const Schedule& schedule, Timeline* timeline) {
+    const Costs costs = Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1);
+    return Must(Simulate(schedule, costs, {.timeline = timeline}));
+  };
+  const double bytes = PeakBytes([&] {
+    Timeline timeline;
+    price(generate(), &timeline);
+  });
+  const Schedule schedule = generate();
+  const auto actions = static_cast<double>(schedule.action_count());
+  const auto rate = [&](auto&& call) {
+    return fmt::format("{:.1f}", actions / Measure(call) / 1e6);
+  };
+  std::vector<std::string> row = {std::string(name), fmt::format("{}", size.ranks),
+                                  fmt::format("{}", size.microbatches),
+                                  fmt::format("{:.0f}", actions)};
+  row.push_back(rate([&] { generate(); }));
+  row.push_back(rate([&] { AddCommunication(schedule); }));
+  row.push_back(rate([&] { PENSTOCK_CHECK(Validate(schedule).empty()); }));
+  row.push_back(rate([&] { price(schedule, nullptr); }));
+  row.push_back(rate([&] {
+    Timeline timeline;
+    price(schedule, &timeline);
+  }));
+  row.push_back(rate([&] { price(generate(), nullptr); }));
+  row.push_back(actions >= kActionsForBytes ? fmt::format("{:.1f}", bytes / actions) : "-");
+  return row;
+}
+
+int Main(const std::vector<std::string>& names) {
+  Table table;
+  table.title = "Million compute actions a second of one core";
+  table.columns = {"schedule", "ranks",    "microbatches", "actions",      "generate", "lower",
+                   "validate", "simulate", "with times",   "gen+simulate", "bytes"};
+  for (const std::string& name : names) {
+    for (const Size& size : kSizes) table.rows.push_back(MeasureOne(name, size));
+  }
+  fmt::print("{}", FormatTable(table));
+  return 0;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  std::vector<std::string> names(argv + 1, argv + argc);
+  if (names.empty()) names = {"1f1b", "interleaved", "gpipe"};
+  try {
+    return penstock::Main(names);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "schedule_speed: {}\n", error.what());
+    return 1;
+  }
+}
