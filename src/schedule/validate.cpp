@@ -81,9 +81,13 @@ class Validator {
 
   std::uint8_t& History(int stage, int row) { return history_[Index(stage) * rows_ + Index(row)]; }
 
-  void AddFault(int rank, std::size_t position, std::string reason) {
+  // Formats here and not where it is called: the hot path stays small.
+  template <class... Args>
+  [[gnu::cold, gnu::noinline]] void AddFault(int rank, std::size_t position,
+                                             fmt::format_string<const Args&...> format,
+                                             const Args&... args) {
     const Action& action = schedule_.lanes[Index(rank)][position];
-    faults_.Add({rank, static_cast<int>(position), ToText(action), std::move(reason)});
+    faults_.Add({rank, static_cast<int>(position), ToText(action), fmt::format(format, args...)});
   }
 
   // Runs the rank until its end, a wait, or too many faults.
@@ -128,27 +132,28 @@ class Validator {
   }
 
   bool WellFormed(int rank, std::size_t position, const Part& part) {
-    if (part.op >= Op::kNone || part.stage >= edges_.size()) [[unlikely]] {
-      AddFault(rank, position,
-               part.op >= Op::kNone ? std::string("this is no known action")
-                                    : fmt::format("there are only {} stages", edges_.size()));
-      return false;
+    if (part.op < Op::kNone && part.stage < edges_.size() && edges_[part.stage].rank == rank &&
+        (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) < rows_
+                                : part.microbatch == -1)) [[likely]] {
+      return true;
     }
-    if (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) >= rows_
-                               : part.microbatch != -1) [[unlikely]] {
-      AddFault(rank, position,
-               HasMicrobatch(part.op)
-                   ? fmt::format("there are only {} microbatches in a chain{}", rows_,
-                                 schedule_.cuts * schedule_.steps > 1 ? " (rows)" : "")
-                   : std::string("this action takes no microbatch"));
-      return false;
+    ReportMalformed(rank, position, part);
+    return false;
+  }
+
+  [[gnu::cold]] void ReportMalformed(int rank, std::size_t position, const Part& part) {
+    if (part.op >= Op::kNone) {
+      AddFault(rank, position, "this is no known action");
+    } else if (part.stage >= edges_.size()) {
+      AddFault(rank, position, "there are only {} stages", edges_.size());
+    } else if (!HasMicrobatch(part.op) && part.microbatch != -1) {
+      AddFault(rank, position, "this action takes no microbatch");
+    } else if (HasMicrobatch(part.op) && static_cast<std::uint32_t>(part.microbatch) >= rows_) {
+      AddFault(rank, position, "there are only {} microbatches in a chain{}", rows_,
+               schedule_.cuts * schedule_.steps > 1 ? " (rows)" : "");
+    } else {
+      AddFault(rank, position, "stage {} is on rank {}", part.stage, edges_[part.stage].rank);
     }
-    if (edges_[part.stage].rank != rank) [[unlikely]] {
-      AddFault(rank, position,
-               fmt::format("stage {} is on rank {}", part.stage, edges_[part.stage].rank));
-      return false;
-    }
-    return true;
   }
 
   // How the values that a part waits for stand.
@@ -181,10 +186,11 @@ class Validator {
     std::uint8_t history = 0;
     if (HasMicrobatch(part.op)) history = History(part.stage, part.microbatch);
     if ((history & Excludes(part.op)) != 0) [[unlikely]] {
-      AddFault(rank, position,
-               (history & Bit(part.op)) != 0
-                   ? fmt::format("{} has run already", ToText(part))
-                   : std::string("its gradient is made already: B is I and W in one"));
+      if ((history & Bit(part.op)) != 0) {
+        AddFault(rank, position, "it has run already");
+      } else {
+        AddFault(rank, position, "its gradient is made already: B is I and W in one");
+      }
       return false;
     }
     if (inputs.own_missing) [[unlikely]] {
@@ -198,23 +204,23 @@ class Validator {
       }
     }
     if (usage_.rare) {
-      std::string reason = rare_.Check(part, history);
+      const std::string reason = rare_.Check(part, history);
       if (!reason.empty()) {
-        AddFault(rank, position, std::move(reason));
+        AddFault(rank, position, "{}", reason);
         return IsCompute(part.op);
       }
     }
     return true;
   }
 
-  void ReportOwnInputs(int rank, std::size_t position, const Part& part) {
+  [[gnu::cold]] void ReportOwnInputs(int rank, std::size_t position, const Part& part) {
     ForEachDependency(shape_, part, [&](const Value& value) {
       if (edges_[Index(value.stage)].rank != rank) return;
       const bool activation = value.kind == ValueKind::kActivation;
       const Wait wait = {value.stage, value.microbatch,
                          activation ? kForwardBit : kInputGradientBits};
       if ((History(wait.stage, wait.row) & wait.bits) != 0) return;
-      AddFault(rank, position, fmt::format("it needs {} before it on this rank", WaitText(wait)));
+      AddFault(rank, position, "it needs {} before it on this rank", WaitText(wait));
     });
   }
 
@@ -227,18 +233,16 @@ class Validator {
     const int from = receive == Op::kRecvForward ? edges.previous_rank : edges.next_rank;
     if (from < 0 || (history & Bit(receive)) != 0) [[likely]]
       return;
-    AddFault(rank, position,
-             fmt::format("its input comes from rank {}: {}{}{} must stand before it", from,
-                         part.stage, OpText(receive), part.microbatch));
+    AddFault(rank, position, "its input comes from rank {}: {}{}{} must stand before it", from,
+             part.stage, OpText(receive), part.microbatch);
   }
 
   void CheckTransfer(int rank, std::size_t position, const Part& part, std::uint8_t history) {
     const StageEdges& edges = edges_[part.stage];
     const bool ahead = part.op == Op::kSendForward || part.op == Op::kRecvBackward;
     if ((ahead ? edges.next_rank : edges.previous_rank) < 0) [[unlikely]] {
-      AddFault(rank, position,
-               fmt::format("the stage {} stage {} is on no other rank", ahead ? "behind" : "before",
-                           part.stage));
+      AddFault(rank, position, "the stage {} stage {} is on no other rank",
+               ahead ? "behind" : "before", part.stage);
     }
     const bool unmade = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
                         (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
@@ -284,9 +288,8 @@ class Validator {
         visited_from[Index(rank)] = start;
         const Wait& wait = waits[Index(rank)];
         if ((History(wait.stage, wait.row) & wait.bits) == 0) {
-          AddFault(rank, positions[Index(rank)],
-                   fmt::format("it waits for {} of rank {}, which never runs", WaitText(wait),
-                               holder(rank)));
+          AddFault(rank, positions[Index(rank)], "it waits for {} of rank {}, which never runs",
+                   WaitText(wait), holder(rank));
           break;
         }
         rank = holder(rank);
@@ -300,8 +303,8 @@ class Validator {
         cycle += fmt::format("rank {} at {} waits for {}, ", at, ToText(action),
                              WaitText(waits[Index(at)]));
       }
-      AddFault(rank, positions[Index(rank)],
-               fmt::format("deadlock: {}which stands further on in rank {}", cycle, rank));
+      AddFault(rank, positions[Index(rank)], "deadlock: {}which stands further on in rank {}",
+               cycle, rank);
     }
   }
 

@@ -21,14 +21,16 @@ inline constexpr std::uint8_t kEndBits = Bit(Op::kBackwardWeight) | Bit(Op::kBac
 class FaultList {
  public:
   explicit FaultList(int limit) : limit_(static_cast<std::size_t>(limit < 1 ? 1 : limit)) {}
-  bool full() const { return faults_.size() >= limit_; }
+  bool full() const { return full_; }
   void Add(Fault fault) {
-    if (!full()) faults_.push_back(std::move(fault));
+    if (!full_) faults_.push_back(std::move(fault));
+    full_ = faults_.size() >= limit_;
   }
   std::vector<Fault> Take() { return std::move(faults_); }
 
  private:
   std::size_t limit_;
+  bool full_ = false;
   std::vector<Fault> faults_;
 };
 
