@@ -56,7 +56,7 @@ class ProbeStage : public Stage {
         hook_(std::move(hook)) {}
 
   void BeginStep(std::int64_t step) override {
-    if (step != step_ + 1) throw std::runtime_error("steps are not in order");
+    if (step_ >= 0 && step != step_ + 1) throw std::runtime_error("steps are not in order");
     step_ = step;
   }
   void Forward(int row, Message input, Outlet& output) override {

@@ -98,12 +98,16 @@ TEST(RunTest, SixtyFourRanksOnFewCores) {
 
 TEST(RunTest, HooksRunOnTheRanksThreadInOrder) {
   const Schedule schedule = SmallGpipe(3, 2);
-  Probes probes(schedule);
+  std::atomic<std::int64_t> first_told{100};
+  Probes probes(schedule, [&](const Part&, std::int64_t step) {
+    if (step < first_told.load()) first_told.store(step);
+  });
   std::mutex mutex;
   std::vector<std::thread::id> threads(3);
   std::vector<std::vector<std::int64_t>> steps(3);
   RunOptions options;
   options.steps = 4;
+  options.first_step = 7;
   options.on_thread_start = [&](int rank) {
     const std::lock_guard<std::mutex> lock(mutex);
     threads[static_cast<std::size_t>(rank)] = std::this_thread::get_id();
@@ -114,7 +118,8 @@ TEST(RunTest, HooksRunOnTheRanksThreadInOrder) {
     steps[static_cast<std::size_t>(rank)].push_back(step);
   };
   ASSERT_TRUE(RunRanks(schedule, probes.stages, options));
-  for (const auto& seen : steps) EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 1, 2, 3}));
+  for (const auto& seen : steps) EXPECT_EQ(seen, (std::vector<std::int64_t>{7, 8, 9, 10}));
+  EXPECT_EQ(first_told.load(), 7);
   EXPECT_EQ(std::set<std::thread::id>(threads.begin(), threads.end()).size(), 3U);
 }
 

@@ -103,6 +103,18 @@ TEST(TraceTest, PeakActivationIsTheSchedules) {
   }
 }
 
+// Of two stages on one rank, one lets go while the other takes: only their sum is the peak.
+TEST(TraceTest, PeakActivationIsOverTheRanksStagesTogether) {
+  Schedule schedule;
+  schedule.placement = Placement::FromRanks({0, 0}, 1).value();
+  schedule.microbatches = 2;
+  schedule.lanes = {{Forward(0, 0), Forward(1, 0), Forward(0, 1), Backward(1, 0), Backward(0, 0),
+                     Forward(1, 1), Backward(1, 1), Backward(0, 1)}};
+  Trace trace = Trace::Make(schedule).value();
+  ASSERT_TRUE(RunTraced(schedule, trace, 2));
+  EXPECT_EQ(MeasureRun(trace).ranks[0].peak_activation_bytes, 3 * 100);
+}
+
 TEST(TraceTest, FiguresAddUp) {
   Random random(22);
   for (int i = 0; i < 20; ++i) {
