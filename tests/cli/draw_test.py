@@ -1,0 +1,93 @@
+"""show and report."""
+import json
+import re
+import xml.etree.ElementTree
+
+import program
+
+ESCAPE = re.compile("\x1b\\[[0-9;]*m")
+
+
+class ShowTest(program.CommandTest):
+    def rows(self, *words):
+        text = self.run_ok("show", *words)
+        return text, [line for line in text.splitlines() if line.startswith("rank ")]
+
+    def test_plain_where_the_output_is_no_terminal(self):
+        text, rows = self.rows("--schedule", "1f1b", "-p", 2, "-m", 2, "--width", 48)
+        self.assertNotIn("\x1b", text)
+        self.assertEqual(len(rows), 2)
+        self.assertRegex(rows[0], r"^rank 0 F0=F1=\.+B0=====")
+        self.assertRegex(rows[1], r"^rank 1 \.+F0=B0=====F1=B1=====\.+ ")
+
+    def test_fits_the_width(self):
+        for width in (20, 47, 80, 133, 400):
+            for name in ("1f1b", "interleaved"):
+                for color in ("never", "always"):
+                    _, rows = self.rows("--schedule", name, "-p", 12, "-m", 33, "--width", width,
+                                        "--color", color)
+                    self.assertEqual(len(rows), 12)
+                    for row in rows:
+                        self.assertLessEqual(len(ESCAPE.sub("", row)), max(width, 25))
+
+    def test_colours_on_demand(self):
+        text, _ = self.rows("--schedule", "interleaved", "--color", "always")
+        self.assertIn("\x1b[", text)
+        self.assertEqual(len(ESCAPE.findall(text)), 2 * text.count("\x1b[0m"))
+
+    def test_json_has_the_times(self):
+        (row,) = self.run_json("show", "--schedule", "1f1b", "-p", 3, "-m", 4)
+        self.assertEqual([len(lane) for lane in row["time_steps"]], [8, 8, 8])
+
+    def test_misuse_is_refused(self):
+        self.refuse("show", "--schedule", "1f1b", "--width", "0")
+        self.refuse("show", "--schedule", "1f1b", "--color", "blue")
+
+
+class ReportTest(program.CommandTest):
+    def report(self, name, *words):
+        self.run_ok("report", "--schedule", "interleaved", "-p", 3, "-m", 5, "-o", name, *words)
+        self.assertEqual(self.files(), [name])
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def test_page_is_whole_and_self_contained(self):
+        page = self.report("a.html")
+        self.assertTrue(page.startswith("<!DOCTYPE html>") and page.endswith("</html>\n"))
+        outside = page.replace("http://www.w3.org/2000/svg", "")
+        for mark in ("http:", "https:", "src=", "@import", "url("):
+            self.assertNotIn(mark, outside)
+        data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+        self.assertEqual(len(data["runs"][0]["lanes"]), 3)
+        self.assertEqual(len(data["runs"][0]["memory"]), 3)
+
+    def test_picture_is_well_formed(self):
+        root = xml.etree.ElementTree.fromstring(self.report("a.svg"))
+        self.assertTrue(root.tag.endswith("svg"))
+        texts = [node.text for node in root.iter() if node.tag.endswith("text")]
+        for rank in range(3):
+            self.assertIn(f"rank {rank}", texts)
+        # Every block is wide enough here to carry its microbatch: 3 ranks x 2 chunks x F and B.
+        self.assertGreaterEqual(texts.count("4"), 12)
+
+    def test_trace_holds_every_action(self):
+        events = json.loads(self.report("a.trace.json"))["traceEvents"]
+        actions = [event for event in events if event["ph"] == "X"]
+        self.assertEqual(len(actions), 3 * 2 * 5 * 2)
+        self.assertEqual({event["tid"] for event in actions}, {0, 1, 2})
+        self.assertTrue(all(event["dur"] > 0 for event in actions))
+        first = next(event for event in actions if event["name"] == "0F0")
+        self.assertEqual((first["ts"], first["dur"]), (0, 500))
+
+    def test_misuse_is_refused_and_leaves_nothing(self):
+        words = ("report", "--schedule", "1f1b")
+        self.refuse(*words)
+        self.assertIn(".html", self.refuse(*words, "-o", "a.pdf"))
+        self.refuse(*words, "-o", "none/a.html")
+        self.refuse("report", "--schedule", "1f1b,gpipe", "-o", "a.html")
+        message = self.refuse(*words, "-o", "a.png", code=1, env={"PATH": "/nonexistent"})
+        self.assertIn("chromium", message)
+        self.assertEqual(self.files(), [])
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,60 @@
+"""Runs the built program and checks what every command promises: exit codes, one-line errors.
+
+A test file ends with program.main(); ctest hands it the program: FILE_test.py PROGRAM.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+
+
+class CommandTest(unittest.TestCase):
+    """Each test gets an empty folder, which commands run in."""
+
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-cli-")
+        self.addCleanup(self._folder.cleanup)
+        self.folder = pathlib.Path(self._folder.name)
+
+    def start(self, *words, env=None):
+        return subprocess.run([PROGRAM, *map(str, words)], cwd=self.folder, capture_output=True,
+                              timeout=120, check=False, text=True, errors="replace",
+                              env={**os.environ, **(env or {})})
+
+    def run_ok(self, *words):
+        """Standard output of a command that must succeed, quietly."""
+        result = self.start(*words)
+        self.assertEqual(result.returncode, 0, f"{words}: {result.stderr}")
+        self.assertEqual(result.stderr, "", words)
+        return result.stdout
+
+    def run_json(self, *words):
+        return json.loads(self.run_ok(*words, "--json"))
+
+    def refuse(self, *words, code=2, env=None):
+        """The message of a command that must fail: one line, nothing on standard output."""
+        result = self.start(*words, env=env)
+        self.assertEqual(result.returncode, code, f"{words}: {result.stderr}{result.stdout}")
+        self.assertEqual(result.stdout, "", words)
+        self.assertEqual(result.stderr.count("\n"), 1, f"{words}: {result.stderr}")
+        self.assertTrue(result.stderr.startswith("penstock: error: "), result.stderr)
+        return result.stderr
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    def files(self):
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+def main():
+    global PROGRAM  # pylint: disable=global-statement
+    PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    sys.modules["program"].PROGRAM = PROGRAM
+    unittest.main(module="__main__", verbosity=1)
