@@ -1,5 +1,7 @@
 #include "runtime/emulated_stage.h"
 
+#include <sys/prctl.h>
+
 #include <atomic>
 #include <cmath>
 #include <thread>
@@ -15,8 +17,14 @@ std::int64_t NowNs() {
       .count();
 }
 
-// A sleep ends late by up to the kernel's timer slack (50 us by default); the rest is spun.
+// By default the kernel may end a thread's sleeps 50 us late, to wake it with others.
+void AskForExactSleeps() {
+  thread_local const bool asked = prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL) == 0;
+  static_cast<void>(asked);
+}
+
 void SleepUntil(Clock::time_point deadline, std::chrono::nanoseconds spin) {
+  AskForExactSleeps();
   if (deadline - spin > Clock::now()) std::this_thread::sleep_until(deadline - spin);
   while (Clock::now() < deadline) {
   }
