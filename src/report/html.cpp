@@ -229,14 +229,16 @@ Result<std::string> TimelineCard(const ReportInput& input) {
 std::string TableCards(const ReportInput& input) {
   std::string html;
   if (input.runs.size() > 1) {
-    html += Card(fmt::format("{} and {}", input.runs[0].label, input.runs[1].label),
+    html += Card("Predicted and measured",
                  TableHtml(PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
                                                   input.time_unit, input.memory_unit)));
   }
+  html += "<div class=\"columns\">";
   for (const ReportRun& run : input.runs) {
     html += Card(fmt::format("Ranks, {}", run.label),
                  TableHtml(RankTable(run.result, input.time_unit, input.memory_unit)));
   }
+  html += "</div>\n";
   for (const Table& table : input.tables) html += Card(table.title, TableHtml(table));
   return html;
 }

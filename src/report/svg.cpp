@@ -182,13 +182,19 @@ class SvgWriter {
     const double step = TickStep(end_, kTicks);
     for (int tick = 0; tick * step <= end_ * (1 + 1e-9); ++tick) {
       const double x = X(tick * step);
-      const std::string label = input_.time_unit == "s" && tick > 0 ? FormatAmount(tick * step, "s")
-                                                                    : FormatNumber(tick * step, 6);
+      const std::string label = TickText(tick * step);
       Add(R"(<path d="M{0:.2f} {1:.1f}V{2:.1f}" stroke="#18212f" stroke-opacity="0.09"/>)"
           R"(<text x="{0:.2f}" y="{3:.1f}" text-anchor="middle" fill="{4}">{5}</text>)",
           x, top - 3, bottom + 2, bottom + 16, kMuted, label);
     }
     Add("\n");
+  }
+
+  // The axis in one unit: seconds, or the thousandth that suits the whole run.
+  std::string TickText(double time) const {
+    if (input_.time_unit != "s") return FormatNumber(time, 6);
+    if (end_ >= 1) return FormatNumber(time) + " s";
+    return end_ >= 1e-3 ? FormatNumber(time * 1e3) + " ms" : FormatNumber(time * 1e6) + " us";
   }
 
   void Legend(double y) {

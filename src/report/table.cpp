@@ -120,7 +120,7 @@ std::string FormatNumber(double value, int digits) {
 std::string FormatPercent(double fraction) { return fmt::format("{:.1f}%", fraction * 100); }
 
 std::string FormatAmount(double value, const std::string& unit) {
-  if (unit == "s") return FormatSeconds(value);
+  if (unit == "s") return value == 0 ? "0 s" : FormatSeconds(value);
   if (unit == "B") return FormatBytes(std::llround(value));
   return unit.empty() ? FormatNumber(value) : FormatNumber(value) + " " + unit;
 }
@@ -144,8 +144,8 @@ Table PredictedMeasuredTable(const SimulationResult& predicted, const Simulation
                              const std::string& time_unit, const std::string& memory_unit) {
   Table table;
   table.title = "Predicted and measured";
-  table.columns = {"rank",     "busy",        "measured", "ratio", "bubble",
-                   "measured", "peak memory", "measured", "ratio"};
+  table.columns = {"rank",     "busy: predicted",   "measured", "ratio", "bubble: predicted",
+                   "measured", "memory: predicted", "measured", "ratio"};
   const auto add = [&](const std::string& name, const RankResult& p, const RankResult& m) {
     table.rows.push_back(
         {name, FormatAmount(p.busy, time_unit), FormatAmount(m.busy, time_unit),
