@@ -18,9 +18,9 @@ constexpr std::size_t kMostInPicture = 4000;
 std::string Quoted(const std::string& text) {
   std::string quoted =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  // Nothing inside may end the script element.
-  for (std::size_t at = 0; (at = quoted.find("</", at)) != std::string::npos; at += 3) {
-    quoted.replace(at, 2, "<\\/");
+  // Nothing inside may end the script element, or open one.
+  for (std::size_t at = 0; (at = quoted.find('<', at)) != std::string::npos;) {
+    quoted.replace(at, 1, "\\u003c");
   }
   return quoted;
 }

@@ -90,8 +90,7 @@ class Engine {
 
   SimulationResult Collect() const {
     SimulationResult result;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const RankState& state = ranks_[r];
+    for (const RankState& state : ranks_) {
       result.actions += state.position - state.others;
       // A lane's clock moves with compute actions only.
       result.ranks.push_back(

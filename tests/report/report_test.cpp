@@ -1,0 +1,207 @@
+#include "report/report.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "report/markup.h"
+#include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
+#include "schedule/text.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::json;
+
+// A schedule with what borrows it.
+struct Subject {
+  explicit Subject(Schedule made) : schedule(std::move(made)) {
+    costs = Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1);
+    result = Simulate(schedule, costs, {.timeline = &timeline}).value();
+  }
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+
+  ReportInput Input() const {
+    ReportInput input;
+    input.title = "a <title> & \"more\"";
+    input.schedule = &schedule;
+    input.runs.push_back(
+        {"predicted", &timeline, result, MemoryOverTime(schedule, timeline, costs)});
+    return input;
+  }
+
+  Schedule schedule;
+  Costs costs;
+  Timeline timeline;
+  SimulationResult result;
+};
+
+Schedule Named(std::string_view name, int ranks, int microbatches) {
+  ScheduleParams params;
+  params.ranks = ranks;
+  params.microbatches = microbatches;
+  return Generate(name, params).value();
+}
+
+Schedule WithPair() {
+  return ParseCsv("0F0,0F1,0B0,0B1,0STEP\n1F0,(1F1;1B0)OVERLAP_F_B,1B1,1STEP\n").value();
+}
+
+Json DataOf(const std::string& page) {
+  const std::string open = "id=\"data\">";
+  const std::size_t begin = page.find(open) + open.size();
+  return Json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+}
+
+std::size_t Count(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(HtmlReport, CarriesEveryDrawnActionWithItsTimes) {
+  const Subject subject(WithPair());
+  const Json data = DataOf(RenderHtml(subject.Input()).value());
+  const Json& run = data["runs"][0];
+  // op, stage, row, start, end; the pair is 255 and two parts; STEP took no time.
+  EXPECT_EQ(run["lanes"][0], Json({0, 0, 0, 0, 1, 0, 0, 1, 1, 2, 3, 0, 0, 4, 6, 3, 0, 1, 6, 8}));
+  EXPECT_EQ(run["lanes"][1], Json({0, 1, 0, 1, 2, 255, 0, 1, 1, 3, 1, 0, 2, 4, 3, 1, 1, 4, 6}));
+  EXPECT_EQ(run["end"], 8);
+  EXPECT_EQ(run["memory"].size(), 2U);
+  EXPECT_EQ(run["peak"], Json({2, 2}));
+}
+
+TEST(HtmlReport, UserTextCannotBreakThePage) {
+  const Subject subject(WithPair());
+  ReportInput input = subject.Input();
+  const std::string nasty = "</script><script>alert(1)</script>\"'\\ \xff";
+  input.subtitle = nasty;
+  input.runs[0].label = nasty;
+  input.figures.push_back({nasty, nasty, nasty});
+  input.plots.push_back({nasty, nasty, nasty, {{nasty, {{0, 1}, {1, 2}}}}});
+  input.tables.push_back({nasty, {nasty}, {{nasty}}});
+  input.passages.push_back({nasty, nasty});
+  const std::string page = RenderHtml(input).value();
+  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
+  EXPECT_EQ(Count(page, "</script>"), 2U);
+  EXPECT_EQ(DataOf(page)["plots"][0]["series"][0]["points"], Json({{0, 1}, {1, 2}}));
+}
+
+TEST(HtmlReport, TwoRunsGiveTheComparison) {
+  const Subject subject(Named("1f1b", 3, 4));
+  ReportInput input = subject.Input();
+  EXPECT_EQ(RenderHtml(input)->find("Predicted and measured"), std::string::npos);
+  input.runs.push_back(input.runs[0]);
+  input.runs[1].label = "measured";
+  const std::string page = RenderHtml(input).value();
+  EXPECT_NE(page.find("Predicted and measured"), std::string::npos);
+  EXPECT_NE(page.find("id=\"run1\""), std::string::npos);
+  EXPECT_EQ(DataOf(page)["runs"][1]["label"], "measured");
+}
+
+TEST(HtmlReport, PlotsWithOddPointsStaySound) {
+  const Subject subject(Named("1f1b", 2, 2));
+  ReportInput input = subject.Input();
+  const double infinity = std::numeric_limits<double>::infinity();
+  input.plots.push_back({"none", "x", "y", {}});
+  input.plots.push_back({"empty", "x", "y", {{"a", {}}}});
+  input.plots.push_back({"one", "x", "y", {{"a", {{3, 3}}}}});
+  input.plots.push_back({"lost", "x", "y", {{"a", {{0, infinity}, {1, -infinity}, {2, 5}}}}});
+  const std::string page = RenderHtml(input).value();
+  EXPECT_EQ(page.find("inf"), page.find("infinite"));  // no number of that name
+  EXPECT_EQ(page.find(">nan<"), std::string::npos);
+  EXPECT_EQ(DataOf(page)["plots"][3]["series"][0]["points"], Json::array({{2, 5}}));
+}
+
+TEST(Svg, DrawsABoxAPartAndStaysSmallAtManyActions) {
+  const Subject pair(WithPair());
+  const std::string small = RenderSvg(pair.Input()).value();
+  EXPECT_EQ(small.find("<title>"), std::string::npos);  // the title is escaped
+  EXPECT_NE(small.find("a &lt;title&gt; &amp; &quot;more&quot;"), std::string::npos);
+  // Background, 2 idle rows, 9 parts, 4 swatches.
+  EXPECT_EQ(Count(small, "<rect"), 1U + 2 + 8 + 4);
+
+  const Subject many(Named("1f1b", 4, 20000));
+  EXPECT_LT(RenderSvg(many.Input())->size(), std::size_t{3} << 20);
+}
+
+TEST(ChromeTrace, HasEventsCountersAndNames) {
+  const Subject subject(AddCommunication(Named("1f1b", 3, 4)));
+  ReportInput input = subject.Input();
+  input.time_unit = "s";
+  const Json trace = Json::parse(RenderChromeTrace(input).value());
+  std::size_t actions = 0;
+  std::size_t counters = 0;
+  std::size_t names = 0;
+  for (const Json& event : trace["traceEvents"]) {
+    actions += event["ph"] == "X" ? 1 : 0;
+    counters += event["ph"] == "C" ? 1 : 0;
+    names += event["ph"] == "M" ? 1 : 0;
+    if (event["name"] == "1B3") {
+      EXPECT_EQ(event["args"], Json({{"stage", 1}, {"microbatch", 3}}));
+      EXPECT_EQ(event["dur"], 2e6);
+    }
+  }
+  EXPECT_EQ(actions, 24U);  // messages take no time
+  EXPECT_GE(counters, 3U * (4 + 1));
+  EXPECT_EQ(names, 1U + 3);
+}
+
+TEST(Report, RefusesWhatDoesNotFitTogether) {
+  const Subject subject(Named("1f1b", 3, 4));
+  const auto refused = [](const ReportInput& input) {
+    const auto page = RenderHtml(input);
+    return !page && page.error().code == ErrorCode::kInvalidArgument && !RenderSvg(input) &&
+           !RenderChromeTrace(input);
+  };
+  EXPECT_TRUE(refused({}));
+  ReportInput input = subject.Input();
+  EXPECT_FALSE(refused(input));
+  input.runs[0].timeline = nullptr;
+  EXPECT_TRUE(refused(input));
+
+  Timeline timeline = subject.timeline;
+  input.runs[0].timeline = &timeline;
+  timeline.spans[1].pop_back();
+  EXPECT_TRUE(refused(input));
+  timeline = subject.timeline;
+  timeline.spans[1][0].end = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(refused(input));
+  timeline = subject.timeline;
+  timeline.spans[2][1] = {5, 4};
+  EXPECT_TRUE(refused(input));
+  timeline = subject.timeline;
+  input.runs[0].memory.pop_back();
+  EXPECT_TRUE(refused(input));
+}
+
+TEST(Report, FormatFollowsTheEnding) {
+  const Subject subject(Named("1f1b", 2, 2));
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("penstock_report_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const auto head = [&](const char* name) {
+    const std::string path = (folder / name).string();
+    EXPECT_TRUE(WriteReport(subject.Input(), path));
+    return ReadFile(path).value_or("").substr(0, 9);
+  };
+  EXPECT_EQ(head("a.html"), "<!DOCTYPE");
+  EXPECT_EQ(head("a.svg"), "<svg xmln");
+  EXPECT_EQ(head("a.trace.json"), "{\"display");
+  for (const char* name : {"a.json", "a", ".htm", "a.html.gz"}) {
+    EXPECT_EQ(WriteReport(subject.Input(), (folder / name).string()).error().code,
+              ErrorCode::kInvalidArgument);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,65 @@
+#include "report/table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+TEST(Table, ColumnsAreAlignedAndFiguresFlushRight) {
+  const Table table{"Title", {"schedule", "makespan"}, {{"1f1b", "117"}, {"é", "5.25 ms"}}};
+  EXPECT_EQ(FormatTable(table),
+            "Title\n"
+            "schedule  makespan\n"
+            "--------  --------\n"
+            "1f1b           117\n"
+            "é          5.25 ms\n");
+}
+
+TEST(Table, NamesThatBeginWithADigitAreNoFigures) {
+  const Table table{
+      "", {"a", "b", "c", "d"}, {{"1f1b", "1.5", "12%", "-"}, {"x", "-2", "", "3 s"}}};
+  EXPECT_EQ(FigureColumns(table), (std::vector<bool>{false, true, true, true}));
+}
+
+TEST(Table, CsvQuotesWhatNeedsIt) {
+  const Table table{"Title", {"a", "b"}, {{"1,5", "say \"so\""}, {"plain", "two\nlines"}}};
+  EXPECT_EQ(FormatTableCsv(table), "a,b\n\"1,5\",\"say \"\"so\"\"\"\nplain,\"two\nlines\"\n");
+}
+
+TEST(Table, Numbers) {
+  EXPECT_EQ(FormatNumber(117), "117");
+  EXPECT_EQ(FormatNumber(11.5), "11.5");
+  EXPECT_EQ(FormatNumber(100), "100");
+  EXPECT_EQ(FormatNumber(1.0 / 3), "0.3333");
+  EXPECT_EQ(FormatNumber(-0.00001), "0");
+  EXPECT_EQ(FormatNumber(2.5, 0), "2");
+  EXPECT_EQ(FormatNumber(std::nan("")), "-");
+  EXPECT_EQ(FormatPercent(0.1795), "17.9%");
+  EXPECT_EQ(FormatAmount(0.0124, "s"), "12.4 ms");
+  EXPECT_EQ(FormatAmount(0, "s"), "0 s");
+  EXPECT_EQ(FormatAmount(1536, "B"), "1.50 KiB");
+  EXPECT_EQ(FormatAmount(1.5, ""), "1.5");
+}
+
+TEST(Table, PredictedBesideMeasured) {
+  SimulationResult predicted;
+  predicted.makespan = 2;
+  predicted.bubble = 0.25;
+  predicted.peak_memory = 1024;
+  predicted.ranks = {{1.5, 0, 2, 1024}, {1, 0.5, 1.5, 0}};
+  SimulationResult measured = predicted;
+  measured.makespan = 3;
+  measured.ranks[0].busy = 1.8;
+  const Table table = PredictedMeasuredTable(predicted, measured, "s", "B");
+  ASSERT_EQ(table.rows.size(), 3U);
+  for (const auto& row : table.rows) ASSERT_EQ(row.size(), table.columns.size());
+  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"0", "1.5 s", "1.8 s", "1.2", "25.0%", "40.0%",
+                                                     "1.00 KiB", "1.00 KiB", "1"}));
+  EXPECT_EQ(table.rows[1].back(), "-");  // nothing predicted, so no ratio
+  EXPECT_EQ(table.rows[2][3], "1.5");
+}
+
+}  // namespace
+}  // namespace penstock
