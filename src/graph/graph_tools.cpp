@@ -1,5 +1,9 @@
 #include "graph/graph_tools.h"
 
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 
 namespace penstock {
@@ -61,6 +65,35 @@ std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> value
     ForEachInput(node, [&](ValueId id) { needed.insert(graph.Root(id)); });
   }
   return nodes;
+}
+
+bool MakesItsTypes(const Graph& graph, const Node& node) {
+  const auto meta = [&](ValueId id) {
+    const TensorType& type = graph.value(id).type;
+    return at::empty_strided(type.sizes, type.strides,
+                             at::TensorOptions().dtype(type.dtype).device(at::kMeta));
+  };
+  torch::jit::Stack stack;
+  for (const Argument& argument : node.arguments) {
+    if (const auto* id = std::get_if<ValueId>(&argument)) {
+      stack.emplace_back(meta(*id));
+    } else if (const auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
+      c10::List<at::Tensor> tensors;
+      for (const ValueId each : *list) tensors.push_back(meta(each));
+      stack.emplace_back(std::move(tensors));
+    } else {
+      stack.push_back(std::get<c10::IValue>(argument));
+    }
+  }
+  const c10::InferenceMode inference;
+  node.op.callBoxed(stack);
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    if (node.outputs[i] != kNoValue &&
+        TypeOf(stack[i].toTensor()) != graph.value(node.outputs[i]).type) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void PruneBound(Graph& graph) {

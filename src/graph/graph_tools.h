@@ -36,6 +36,9 @@ ValueSet MadeValues(const Graph& graph);
 std::vector<ValueId> FreeValues(const Graph& graph);
 // By node: whether `values`, or (with `effects`) a change of a bound gradient, needs it.
 std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> values, bool effects);
+// Whether the node's op makes outputs of the types that the graph says, by the op's own meta
+// kernel.
+bool MakesItsTypes(const Graph& graph, const Node& node);
 // Drops bound values that nothing reads.
 void PruneBound(Graph& graph);
 

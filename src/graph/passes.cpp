@@ -11,6 +11,7 @@ namespace {
 constexpr std::array kPasses = {
     Pass{"fold_constants", FoldConstants, false,
          "first: what depends on constants alone is computed once, and never saved"},
+    Pass{"simplify", Simplify, false, "before equal calls are merged: it makes more calls equal"},
     Pass{"merge_common", MergeCommon, false, "before the cut, which counts what is saved"},
     Pass{"remove_dead", RemoveDead, false, "before the cut: what nothing reads saves nothing"},
     Pass{"partition", Partition, true, "cuts the joint graph into forward and backward"},
@@ -18,6 +19,8 @@ constexpr std::array kPasses = {
          "before the split, which then places the additions"},
     Pass{"accumulate_in_matmul", AccumulateInMatmul, false,
          "after the additions stand alone; only where results need not be bitwise exact"},
+    Pass{"matmul_by_onednn", MatmulByOneDnn, false,
+         "after weight gradients have left the plain matmuls; only where not bitwise exact"},
     Pass{"split_di_dw", SplitInputWeight, true, "last: splits whatever backward has become"},
 };
 

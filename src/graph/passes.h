@@ -25,11 +25,13 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options);
 
 // Each in its own file under passes/.
 Status FoldConstants(StageGraphs& graphs, const CompileOptions& options);
+Status Simplify(StageGraphs& graphs, const CompileOptions& options);
 Status MergeCommon(StageGraphs& graphs, const CompileOptions& options);
 Status Partition(StageGraphs& graphs, const CompileOptions& options);
 Status SplitInputWeight(StageGraphs& graphs, const CompileOptions& options);
 Status AccumulateGradients(StageGraphs& graphs, const CompileOptions& options);
 Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options);
+Status MatmulByOneDnn(StageGraphs& graphs, const CompileOptions& options);
 Status RemoveDead(StageGraphs& graphs, const CompileOptions& options);
 
 }  // namespace penstock

@@ -69,7 +69,7 @@ std::string PrintValue(const Graph& graph, ValueId id) {
 
 std::string PrintBound(const Graph& graph, const Bound& bound) {
   const std::int64_t bytes = BytesOf(graph.value(bound.value).type);
-  std::string what = "constant";
+  std::string what = bound.name.empty() ? "constant" : fmt::format("constant {}", bound.name);
   if (bound.kind == BoundKind::kParameter) {
     what = fmt::format("parameter {} {}", bound.index, bound.name);
   } else if (bound.kind == BoundKind::kGradient) {

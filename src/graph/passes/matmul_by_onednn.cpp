@@ -1,0 +1,68 @@
+// Gives large matmuls that are no weight gradients to oneDNN, which is faster there than the BLAS.
+//
+//   before:  mm(a, b)
+//   after:   mkldnn::_linear_pointwise(a, transpose(b))
+//
+// Sums are rounded differently (about 1e-7 of the result in fp32), so it runs only where `exact` is
+// off. Weight gradients stay: with a transposed first factor the BLAS is faster. Order: after
+// weight gradients are added in their own matmuls, which then are no mm any more.
+#include <algorithm>
+
+#include "graph/graph_tools.h"
+#include "graph/passes.h"
+
+namespace penstock {
+namespace {
+
+// Below this a call's fixed cost of some 10 us is more than what its kernel saves.
+constexpr std::int64_t kFewestMultiplies = 8'000'000;
+
+bool IsRowMajor(const TensorType& type) {
+  return type.strides[1] == 1 && type.strides[0] == type.sizes[1];
+}
+
+bool Pays(const Graph& graph, const Node& node) {
+  const TensorType& a = graph.value(std::get<ValueId>(node.arguments[0])).type;
+  const TensorType& b = graph.value(std::get<ValueId>(node.arguments[1])).type;
+  return a.dtype == c10::kFloat && IsRowMajor(a) &&
+         a.sizes[0] * a.sizes[1] * b.sizes[1] >= kFewestMultiplies;
+}
+
+// `id` transposed: a view of the same root.
+ValueId Transpose(Graph& graph, ValueId id) {
+  Value value = graph.value(id);
+  std::swap(value.type.sizes[0], value.type.sizes[1]);
+  std::swap(value.type.strides[0], value.type.strides[1]);
+  const ValueId root = graph.Root(id);
+  if (value.type == graph.value(root).type && value.view_offset == 0) return root;
+  value.view_of = root;
+  return graph.AddValue(std::move(value));
+}
+
+void Replace(Graph& graph) {
+  static const char* const kName = "mkldnn::_linear_pointwise";
+  const auto linear = c10::Dispatcher::singleton().findSchema({kName, ""});
+  if (!linear) return;  // a libtorch without oneDNN
+  for (Node& node : graph.nodes) {
+    if (c10::toString(node.op.operator_name()) != "aten::mm" || !Pays(graph, node)) continue;
+    const ValueId b = Transpose(graph, std::get<ValueId>(node.arguments[1]));
+    node.op = *linear;
+    node.arguments = {node.arguments[0],
+                      b,
+                      c10::IValue(),
+                      c10::IValue("none"),
+                      c10::IValue(c10::List<std::optional<at::Scalar>>()),
+                      c10::IValue("")};
+  }
+}
+
+}  // namespace
+
+Status MatmulByOneDnn(StageGraphs& graphs, const CompileOptions& options) {
+  if (options.exact) return {};
+  Replace(graphs.forward);
+  Replace(graphs.backward);
+  return {};
+}
+
+}  // namespace penstock

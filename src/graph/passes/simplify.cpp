@@ -1,0 +1,203 @@
+// Says the same with fewer or cheaper calls, to the same bits.
+//
+//   add.Scalar(x, 1e-5)             -> add.Tensor(x, bound 1e-5): what it calls; saves a wrapping
+//   pow(x, 1)                       -> x
+//   mean(x, dim)                    -> div(sum(x, dim), count): what it calls
+//   add(add(x, pad(a)), pad(b))     -> add(x, cat(a, b)) where a and b fill the whole: the backward
+//                                      of a split; the pads are slice_backward (a zero's sign
+//                                      apart)
+//
+// Order: before merge_common, which then sees equal calls as equal.
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "graph/graph_tools.h"
+#include "graph/passes.h"
+#include "graph/print.h"
+
+namespace penstock {
+namespace {
+
+using c10::IValue;
+
+bool Is(const Node& node, const char* name, const char* overload) {
+  return node.op.operator_name().name == name && node.op.operator_name().overload_name == overload;
+}
+
+const IValue& Constant(const Node& node, std::size_t argument) {
+  return std::get<IValue>(node.arguments[argument]);
+}
+
+bool IsOne(const IValue& value) {
+  return (value.isInt() && value.toInt() == 1) || (value.isDouble() && value.toDouble() == 1.0);
+}
+
+c10::OperatorHandle FindOp(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+class Simplifier {
+ public:
+  explicit Simplifier(Graph& graph) : graph_(graph), reads_(graph.values.size()) {
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (const ValueId output : graph.nodes[i].outputs) {
+        if (output != kNoValue) maker_[output] = i;
+      }
+      ForEachInput(graph.nodes[i],
+                   [&](ValueId id) { ++reads_[static_cast<std::size_t>(graph.Root(id))]; });
+    }
+    for (const ValueId output : graph.outputs) {
+      if (output != kNoValue) ++reads_[static_cast<std::size_t>(graph.Root(output))];
+    }
+  }
+
+  void Run() {
+    std::vector<Node> nodes = graph_.nodes;
+    for (Node& node : nodes) {
+      ReadWhatReplaced(node);
+      if (ByTensor(node) || MeanBySum(node) || JoinedPads(node) || PowerOfOne(node)) continue;
+      kept_.push_back(std::move(node));
+    }
+    graph_.nodes = std::move(kept_);
+    for (ValueId& output : graph_.outputs) {
+      if (output != kNoValue) output = Now(output);
+    }
+  }
+
+ private:
+  // A number as the tensor that scalar overloads make of it; one for each value.
+  ValueId BindNumber(const at::Scalar& number) {
+    const std::string key = PrintConstant(IValue(number));
+    const auto found = numbers_.find(key);
+    if (found != numbers_.end()) return found->second;
+    const at::Tensor tensor = at::native::wrapped_scalar_tensor(number);
+    const ValueId id = graph_.AddValue({TypeOf(tensor), kNoValue, 0});
+    graph_.bound.push_back({id, BoundKind::kConstant, -1, key, tensor});
+    numbers_.emplace(key, id);
+    return id;
+  }
+
+  bool ByTensor(const Node& node) {
+    for (const char* name : {"aten::add", "aten::sub", "aten::mul", "aten::div"}) {
+      if (!Is(node, name, "Scalar")) continue;
+      Node same = node;
+      same.op = FindOp(name, "Tensor");
+      same.arguments[1] = BindNumber(Constant(node, 1).toScalar());
+      kept_.push_back(std::move(same));
+      return true;
+    }
+    return false;
+  }
+
+  // As the CPU kernel does it; it takes 16-bit floats another way.
+  bool MeanBySum(const Node& node) {
+    if (!Is(node, "aten::mean", "dim") || !Constant(node, 3).isNone()) return false;
+    const TensorType& input = graph_.value(std::get<ValueId>(node.arguments[0])).type;
+    if (input.dtype != c10::kFloat && input.dtype != c10::kDouble) return false;
+    if (!Constant(node, 1).isIntList() || input.sizes.empty()) return false;
+    std::int64_t count = 1;
+    for (std::int64_t dim : Constant(node, 1).toIntVector()) {
+      if (dim < 0) dim += static_cast<std::int64_t>(input.sizes.size());
+      count *= input.sizes[static_cast<std::size_t>(dim)];
+    }
+    if (Constant(node, 1).toIntVector().empty()) return false;
+    const ValueId mean = node.outputs[0];
+    const ValueId sum = graph_.AddValue(graph_.value(mean));
+    kept_.push_back({FindOp("aten::sum", "dim_IntList"), node.arguments, {sum}, node.phase});
+    kept_.push_back({FindOp("aten::div", "Tensor"), {sum, BindNumber(count)}, {mean}, node.phase});
+    return true;
+  }
+
+  bool PowerOfOne(const Node& node) {
+    if (!Is(node, "aten::pow", "Tensor_Scalar") || !IsOne(Constant(node, 1))) return false;
+    const ValueId input = std::get<ValueId>(node.arguments[0]);
+    if (graph_.value(input).type != graph_.value(node.outputs[0]).type) return false;
+    replaced_[node.outputs[0]] = input;
+    return true;
+  }
+
+  // What `id` is read as now. A view of something replaced is the same view of what replaced it.
+  ValueId Now(ValueId id) {
+    const auto found = replaced_.find(graph_.Root(id));
+    if (found == replaced_.end()) return id;
+    if (graph_.Root(id) == id) return found->second;
+    const Value& by = graph_.value(found->second);
+    Value view = graph_.value(id);
+    view.view_of = graph_.Root(found->second);
+    view.view_offset += by.view_of == kNoValue ? 0 : by.view_offset;
+    return graph_.AddValue(std::move(view));
+  }
+  void ReadWhatReplaced(Node& node) {
+    ForEachInput(node, [&](ValueId& id) { id = Now(id); });
+  }
+
+  // The node that makes `id`, if that is no view and only one reader reads it.
+  const Node* OnlyReadHere(ValueId id) const {
+    const auto found = maker_.find(id);
+    if (found == maker_.end() || reads_[static_cast<std::size_t>(id)] != 1) return nullptr;
+    return &graph_.nodes[found->second];
+  }
+  bool IsPlainAdd(const Node& node) const {
+    return Is(node, "aten::add", "Tensor") && IsOne(Constant(node, 2));
+  }
+  // slice_backward(gradient, input_sizes, dim, start, end, step) with step 1.
+  bool IsPad(const Node* node) const {
+    return node != nullptr && Is(*node, "aten::slice_backward", "") && IsOne(Constant(*node, 5));
+  }
+
+  bool JoinedPads(const Node& node) {
+    if (!IsPlainAdd(node)) return false;
+    const Node* inner = OnlyReadHere(std::get<ValueId>(node.arguments[0]));
+    const Node* second = OnlyReadHere(std::get<ValueId>(node.arguments[1]));
+    if (inner == nullptr || !IsPlainAdd(*inner) || !IsPad(second)) return false;
+    const Node* first = OnlyReadHere(std::get<ValueId>(inner->arguments[1]));
+    if (!IsPad(first) || inner->phase != node.phase) return false;
+    const std::int64_t dim = Constant(*first, 2).toInt();
+    if (Constant(*second, 2).toInt() != dim) return false;
+    const Node* low = first;
+    const Node* high = second;
+    if (Constant(*low, 3).toInt() > Constant(*high, 3).toInt()) std::swap(low, high);
+    const std::vector<std::int64_t> sizes = Constant(*low, 1).toIntVector();
+    const std::int64_t whole =
+        sizes[static_cast<std::size_t>(dim < 0 ? dim + std::ssize(sizes) : dim)];
+    if (Constant(*low, 3).toInt() != 0 || Constant(*low, 4).toInt() != Constant(*high, 3).toInt() ||
+        Constant(*high, 4).toInt() < whole) {
+      return false;
+    }
+    const ValueId joined = graph_.AddValue(graph_.value(first->outputs[0]));
+    const Node cat = {FindOp("aten::cat", ""),
+                      {std::vector<ValueId>{Now(std::get<ValueId>(low->arguments[0])),
+                                            Now(std::get<ValueId>(high->arguments[0]))},
+                       IValue(dim)},
+                      {joined},
+                      node.phase};
+    const Node add = {node.op,
+                      {Now(std::get<ValueId>(inner->arguments[0])), joined, IValue(1)},
+                      node.outputs,
+                      node.phase};
+    if (!MakesItsTypes(graph_, cat) || !MakesItsTypes(graph_, add)) return false;
+    kept_.push_back(cat);
+    kept_.push_back(add);
+    return true;
+  }
+
+  Graph& graph_;
+  std::vector<Node> kept_;
+  std::map<ValueId, std::size_t> maker_;  // by value: position in the graph as it was
+  std::vector<int> reads_;                // by root, in the graph as it was
+  std::map<ValueId, ValueId> replaced_;
+  std::map<std::string, ValueId> numbers_;
+};
+
+}  // namespace
+
+Status Simplify(StageGraphs& graphs, const CompileOptions&) {
+  Simplifier(graphs.joint.graph).Run();
+  return {};
+}
+
+}  // namespace penstock
