@@ -1,6 +1,7 @@
 #include "schedule/catalog.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 
 #include "schedule/algorithms/algorithms.h"
@@ -58,19 +59,36 @@ Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
   return {};
 }
 
+// What is left of a name where spellings differ: torch writes ScheduleInterleaved1F1B, others
+// interleaved_1f1b or 1f1b-interleaved.
+std::string PlainName(std::string_view name) {
+  constexpr std::string_view kPrefix = "schedule";
+  std::string plain;
+  for (const char c : name) {
+    if (c == '-' || c == '_' || c == ' ') continue;
+    plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return plain.compare(0, kPrefix.size(), kPrefix) == 0 ? plain.substr(kPrefix.size()) : plain;
+}
+
 }  // namespace
 
 std::span<const Algorithm> Catalog() {
-  static const std::vector<Algorithm> catalog = {Naive(), GPipe(), OneFOneB(), Interleaved()};
+  static const std::vector<Algorithm> catalog = {
+      Naive(),   GPipe(),   OneFOneB(),      Interleaved(), LoopedBfs(),    ZbH1(),
+      ZbH2(),    ZbAuto(),  InterleavedZb(), Zbv(),         ZbvFormatted(), VHalf(),
+      VMin(),    V1f1b(),   VAuto(),         DualPipe(),    DualPipeV(),    Hanayo(),
+      Chimera(), Seq1f1b(), PipeDream(),     PipeDream2bw()};
   return catalog;
 }
 
 Result<const Algorithm*> FindAlgorithm(std::string_view name) {
+  const std::string plain = PlainName(name);
   std::string names;
   for (const Algorithm& algorithm : Catalog()) {
+    const auto same = [&](std::string_view other) { return PlainName(other) == plain; };
     const auto& aliases = algorithm.aliases;
-    if (name == algorithm.name ||
-        std::find(aliases.begin(), aliases.end(), name) != aliases.end()) {
+    if (same(algorithm.name) || std::any_of(aliases.begin(), aliases.end(), same)) {
       return &algorithm;
     }
     names += names.empty() ? "" : ", ";
@@ -80,7 +98,12 @@ Result<const Algorithm*> FindAlgorithm(std::string_view name) {
 }
 
 Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
-  if (params.chunks == 0) params.chunks = algorithm.knobs.default_chunks;
+  if (params.chunks == 0) {
+    const bool by_waves = algorithm.knobs.waves && params.waves > 0;
+    params.chunks = by_waves ? static_cast<int>(std::min(std::int64_t{2} * params.waves,
+                                                         std::int64_t{kMaxStages} + 1))
+                             : algorithm.knobs.default_chunks;
+  }
   Status status = CheckKnobs(algorithm, params);
   if (status) status = CheckSize(algorithm, params);
   if (status && algorithm.check) status = algorithm.check(params);

@@ -12,6 +12,28 @@ Algorithm Naive();
 Algorithm GPipe();
 Algorithm OneFOneB();
 Algorithm Interleaved();
+Algorithm LoopedBfs();
+Algorithm ZbH1();
+Algorithm ZbH2();
+Algorithm ZbAuto();
+Algorithm InterleavedZb();
+Algorithm Zbv();
+Algorithm ZbvFormatted();
+Algorithm VHalf();
+Algorithm VMin();
+Algorithm V1f1b();
+Algorithm VAuto();
+Algorithm DualPipe();
+Algorithm DualPipeV();
+Algorithm Hanayo();
+Algorithm Chimera();
+Algorithm Seq1f1b();
+Algorithm PipeDream();
+Algorithm PipeDream2bw();
+
+// `interleaved --group G` shares these with interleaved-zb: G is at least half the ranks.
+Status CheckGroup(const ScheduleParams& params);
+Schedule GenerateInterleavedZb(const ScheduleParams& params);
 
 // A schedule of these sizes with its lanes still empty.
 inline Schedule EmptySchedule(Placement placement, const ScheduleParams& params) {
@@ -44,6 +66,12 @@ Lane WarmUpThenAlternate(int count, int warmup, NextForward next_forward,
 inline std::optional<double> UniformWork(const ScheduleParams& params) {
   if (params.costs) return std::nullopt;
   return params.forward + params.backward_input + params.backward_weight;
+}
+
+// Whether F = I = W on all stages, without latency: what closed forms of split backwards are for.
+inline bool EqualTimes(const ScheduleParams& params) {
+  return !params.costs && params.comm == 0 && params.forward == params.backward_input &&
+         params.forward == params.backward_weight;
 }
 
 }  // namespace penstock

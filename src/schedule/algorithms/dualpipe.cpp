@@ -8,9 +8,9 @@
 // DualPipe runs two chains over two replicas of the weights; DualPipeV cuts it in half: the chain
 // comes back over the same ranks as a vee, and no weights are held twice.
 // Bubble time (makespan less the busy time of the least busy rank), FB being a pair:
-// dualpipe (p/2-1)(FB + B - 3W), dualpipev (p-1)(FB + B - 3W) in chunk times; peak p + 1 and p + 1/2.
-// DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, section 3.2.1; github.com/deepseek-ai/DualPipe;
-// Sea AI Lab, "Cut-in-half" DualPipe, 2025 (DualPipeV).
+// dualpipe (p/2-1)(FB + B - 3W), dualpipev (p-1)(FB + B - 3W) in chunk times; peak p + 1 and p +
+// 1/2. DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, section 3.2.1;
+// github.com/deepseek-ai/DualPipe; Sea AI Lab, "Cut-in-half" DualPipe, 2025 (DualPipeV).
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
@@ -112,8 +112,8 @@ Schedule GenerateDualPipe(const ScheduleParams& params) {
   const int p = params.ranks;
   Schedule schedule = EmptySchedule(Placement::Bidirectional(p), params);
   for (int rank = 0; rank < p; ++rank) {
-    HalfPipe half{p / 2, std::min(rank, p - 1 - rank), params.microbatches / 2,
-                  {rank, 2 * p - 1 - rank}};
+    HalfPipe half{
+        p / 2, std::min(rank, p - 1 - rank), params.microbatches / 2, {rank, 2 * p - 1 - rank}};
     if (rank >= p / 2) std::swap(half.stage[0], half.stage[1]);
     schedule.lanes[static_cast<std::size_t>(rank)] = LaneWriter(half).Write();
   }
@@ -135,7 +135,6 @@ Schedule GenerateDualPipeV(const ScheduleParams& params) {
 Algorithm DualPipe() {
   Algorithm algorithm;
   algorithm.name = "dualpipe";
-  algorithm.aliases = {"DualPipe", "dual-pipe"};
   algorithm.summary = "two directions over two replicas, forward and backward overlapped";
   algorithm.constraint = "p and m even, m >= 2p";
   algorithm.makespan = "bubble time (p/2-1)(FB+B-3W), FB a pair";
@@ -153,7 +152,6 @@ Algorithm DualPipe() {
 Algorithm DualPipeV() {
   Algorithm algorithm;
   algorithm.name = "dualpipev";
-  algorithm.aliases = {"DualPipeV", "ScheduleDualPipeV", "dualpipe-v"};
   algorithm.summary = "DualPipe cut in half: a vee, weights held once";
   algorithm.constraint = "m >= 2p";
   algorithm.makespan = "bubble time (p-1)(FB+B-3W) in chunk times, FB a pair";

@@ -7,69 +7,29 @@
 // round, chunk down, microbatch. Even rounds are faster than padding a short last one, and they
 // keep the order free of deadlock for every m.
 // Makespan (mv + p - 1)(F + B)/v, for m < p (pv + m - 1)(F + B)/v; peak ((v-1)g + 2p - 1)/v.
+// `--group G` sets the size of rounds. Below p it takes the backward in halves, as interleaved-zb.
 // Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
 // Megatron-LM, SC 2021, section 2.2.2.
 #include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/rounds.h"
 
 namespace penstock {
 namespace {
 
-// Walks (round, chunk, microbatch) in order and gives stage and microbatch of each step.
-class RoundOrder {
- public:
-  enum class Direction { kChunksUp, kChunksDown };
-
-  RoundOrder(const ScheduleParams& params, int rank, Direction direction)
-      : rounds_(std::max(1, params.microbatches / params.ranks)),
-        microbatches_(params.microbatches),
-        first_stage_(direction == Direction::kChunksUp ? rank
-                                                       : rank + (params.chunks - 1) * params.ranks),
-        stage_step_(direction == Direction::kChunksUp ? params.ranks : -params.ranks),
-        chunks_(params.chunks) {
-    StartRound();
-  }
-
-  Action Next(Op op) {
-    if (microbatch_ == round_end_) {
-      microbatch_ = round_begin_;
-      stage_ += stage_step_;
-      if (++chunk_ == chunks_) {
-        round_begin_ = round_end_;
-        ++round_;
-        StartRound();
-      }
-    }
-    return MakeAction(op, stage_, microbatch_++);
-  }
-
- private:
-  void StartRound() {
-    const int longer = microbatches_ % rounds_;
-    round_end_ = round_begin_ + microbatches_ / rounds_ + (round_ < longer ? 1 : 0);
-    microbatch_ = round_begin_;
-    stage_ = first_stage_;
-    chunk_ = 0;
-  }
-
-  const int rounds_, microbatches_;
-  const int first_stage_, stage_step_, chunks_;
-  int round_ = 0, round_begin_ = 0, round_end_ = 0;
-  int chunk_ = 0, stage_ = 0, microbatch_ = 0;
-};
-
-int FirstRound(const ScheduleParams& params) {
-  const int rounds = std::max(1, params.microbatches / params.ranks);
-  return (params.microbatches + rounds - 1) / rounds;
-}
-
 // Forwards on rank 0 before its first backward can have come back, for any rank.
 int WarmUp(const ScheduleParams& params, int rank) {
   const std::int64_t warmup = std::int64_t{2} * (params.ranks - 1 - rank) +
-                              std::int64_t{params.chunks - 1} * FirstRound(params);
+                              std::int64_t{params.chunks - 1} * Rounds::Of(params).Size(0);
   return static_cast<int>(std::min(warmup, std::int64_t{params.microbatches} * params.chunks));
 }
 
+// With a whole B, rounds of fewer than p microbatches would deadlock; the split form runs them.
+bool TakesSplitForm(const ScheduleParams& params) {
+  return params.group != 0 && params.group < params.ranks;
+}
+
 Schedule Rows(const ScheduleParams& params) {
+  if (TakesSplitForm(params)) return GenerateInterleavedZb(params);
   Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
     RoundOrder forwards(params, rank, RoundOrder::Direction::kChunksUp);
@@ -83,12 +43,13 @@ Schedule Rows(const ScheduleParams& params) {
 }
 
 ClosedForm Figures(const ScheduleParams& params) {
+  if (TakesSplitForm(params)) return {};
   const int p = params.ranks, v = params.chunks, m = params.microbatches;
   ClosedForm form;
   const double count = static_cast<double>(m) * v;
   form.peak_memory = std::min(count, static_cast<double>(WarmUp(params, 0)) + 1) / v;
   const auto work = UniformWork(params);
-  if (work && params.comm == 0) {
+  if (work && params.comm == 0 && params.group == 0) {
     form.makespan = (m >= p ? count + p - 1 : static_cast<double>(p) * v + m - 1) * *work / v;
   }
   return form;
@@ -100,11 +61,13 @@ Algorithm Interleaved() {
   Algorithm algorithm;
   algorithm.name = "interleaved";
   algorithm.aliases = {"vpp", "1f1b-interleaved", "interleaved-1f1b"};
+  algorithm.constraint = "p/2 <= G where --group G is given";
   algorithm.summary = "1f1b over v stages a rank: a v-th of the bubble, more messages";
   algorithm.makespan = "(mv+p-1)(F+B)/v; (pv+m-1)(F+B)/v for m < p";
   algorithm.memory = "((v-1)g+2p-1)/v, g about p; p+(p-1)/v where p divides m";
   algorithm.source = "Narayanan et al., Megatron-LM, SC 2021, section 2.2.2";
-  algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2};
+  algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
+  algorithm.check = CheckGroup;
   algorithm.generate = Rows;
   algorithm.closed_form = Figures;
   return algorithm;

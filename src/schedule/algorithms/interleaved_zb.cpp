@@ -28,27 +28,25 @@ SplitTurns Turns(const ScheduleParams& params, int rank) {
           small_group ? 2 * rank / 3 : rank};
 }
 
-Status Check(const ScheduleParams& params) {
-  if (params.group != 0 && 2 * std::int64_t{params.group} < params.ranks) {
-    return InvalidArgument("--group {}: below half the ranks it can deadlock; at least {}",
-                           params.group, (params.ranks + 1) / 2);
-  }
-  return {};
-}
-
 ClosedForm Figures(const ScheduleParams& params) {
   ClosedForm form;
   const double p = params.ranks, v = params.chunks, m = params.microbatches;
   if (params.group != 0 && params.group != params.ranks) return form;
   if (params.microbatches % params.ranks != 0) return form;
   form.peak_memory = p;
-  const bool equal = !params.costs && params.comm == 0 && params.forward == params.backward_input &&
-                     params.forward == params.backward_weight;
-  if (equal) form.makespan = (3 * m + (p - 1) / v) * params.forward;
+  if (EqualTimes(params)) form.makespan = (3 * m + (p - 1) / v) * params.forward;
   return form;
 }
 
 }  // namespace
+
+Status CheckGroup(const ScheduleParams& params) {
+  if (params.group != 0 && 2 * std::int64_t{params.group} < params.ranks) {
+    return InvalidArgument("--group {}: below half the ranks it can deadlock; at least {}",
+                           params.group, (params.ranks + 1) / 2);
+  }
+  return {};
+}
 
 Schedule GenerateInterleavedZb(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
@@ -67,15 +65,14 @@ Schedule GenerateInterleavedZb(const ScheduleParams& params) {
 Algorithm InterleavedZb() {
   Algorithm algorithm;
   algorithm.name = "interleaved-zb";
-  algorithm.aliases = {"InterleavedZeroBubble", "ScheduleInterleavedZeroBubble", "zb-interleaved",
-                       "group-interleaved-1f1b"};
+  algorithm.aliases = {"interleaved-zero-bubble", "zb-interleaved", "group-interleaved-1f1b"};
   algorithm.summary = "interleaved with the backward in halves: the least makespan of all";
   algorithm.constraint = "p/2 <= G where --group G is given";
   algorithm.makespan = "3m+(p-1)/v where p divides m";
   algorithm.memory = "p where p divides m; about G+(p-G)/v with --group G < p";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2";
   algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
-  algorithm.check = Check;
+  algorithm.check = CheckGroup;
   algorithm.generate = GenerateInterleavedZb;
   algorithm.closed_form = Figures;
   return algorithm;

@@ -49,7 +49,7 @@ ClosedForm Figures(const ScheduleParams& params) {
 Algorithm LoopedBfs() {
   Algorithm algorithm;
   algorithm.name = "looped-bfs";
-  algorithm.aliases = {"LoopedBFS", "ScheduleLoopedBFS", "breadth-first"};
+  algorithm.aliases = {"breadth-first"};
   algorithm.summary = "breadth first: all forwards of a chunk before the next chunk";
   algorithm.makespan = "(mv+p-1)(F+B)/v; (pv+m-1)(F+B)/v for m < p";
   algorithm.memory = "m";

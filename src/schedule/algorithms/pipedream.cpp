@@ -4,8 +4,8 @@
 //   pipedream, rank 0 of 2, m = 2, 2 steps      F0 F1 B0 STEP F2 B1 STEP F3 B2 STEP B3 STEP
 //   pipedream-2bw, the same                     F0 F1 B0 F2 B1 STEP F3 B2 B3 STEP
 //
-// PipeDream updates after every microbatch; a microbatch's B reads the version its F read, so rank r
-// keeps p - r versions. 2BW updates once a batch and lags a whole batch everywhere, so that two
+// PipeDream updates after every microbatch; a microbatch's B reads the version its F read, so rank
+// r keeps p - r versions. 2BW updates once a batch and lags a whole batch everywhere, so that two
 // versions are enough: W(t+1) = W(t) - lr grad_t(W(t-1)). That takes m >= p: with fewer, a third
 // version is still read when the second is overwritten.
 // Narayanan et al., PipeDream, SOSP 2019, section 3.3; Memory-Efficient Pipeline-Parallel DNN
@@ -79,7 +79,7 @@ Algorithm PipeDream() {
 Algorithm PipeDream2bw() {
   Algorithm algorithm;
   algorithm.name = "pipedream-2bw";
-  algorithm.aliases = {"2bw", "pipedream2bw"};
+  algorithm.aliases = {"2bw"};
   algorithm.summary = "1f1b without a flush: an update a batch, two weight versions";
   algorithm.constraint = "m >= p";
   algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";

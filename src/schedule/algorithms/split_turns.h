@@ -1,7 +1,7 @@
 // The lane that most zero-bubble schedules share: warm-up, then F, I and W in turn.
 #pragma once
 
-#include "schedule/schedule.h"
+#include "schedule/reserve.h"
 
 namespace penstock {
 
@@ -17,7 +17,7 @@ struct SplitTurns {
 template <class NextF, class NextI, class NextW>
 Lane WarmUpThenSplitTurns(const SplitTurns& turns, NextF next_f, NextI next_i, NextW next_w) {
   Lane lane;
-  lane.reserve(3 * static_cast<std::size_t>(turns.count));
+  ReserveLane(lane, 3 * static_cast<std::size_t>(turns.count));
   for (int i = 0; i < turns.warmup; ++i) lane.push_back(next_f());
   for (int turn = 0; turn < turns.count + turns.lag; ++turn) {
     if (turn < turns.count - turns.warmup) lane.push_back(next_f());

@@ -30,9 +30,7 @@ ClosedForm Figures(const ScheduleParams& params) {
   const int p = params.ranks, m = params.microbatches;
   ClosedForm form;
   form.peak_memory = std::min(m, p);
-  const bool equal = !params.costs && params.comm == 0 && params.forward == params.backward_input &&
-                     params.forward == params.backward_weight;
-  if (equal) {
+  if (EqualTimes(params)) {
     form.makespan = (m > p ? 3.0 * m + p - 1 : 2.0 * m + 2.0 * p - 1) * params.forward;
   }
   return form;

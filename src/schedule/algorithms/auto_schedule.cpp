@@ -1,0 +1,123 @@
+// zb-auto and v-auto: the shortest zero-bubble schedule that is found for any costs, even or not,
+// any latency and any memory limit; zb-auto on one chunk a rank, v-auto on a vee.
+//
+//   zb-auto, 2 ranks, m = 3, limit 2
+//   rank 0   F0 F1 .  I0 W0 F2 I1 W1 .  I2 W2
+//   rank 1   .  F0 I0 F1 I1 W0 W1 F2 I2 W2
+//
+// Starts from list scheduling, from patterns, and from the schedules by rule that fit the limit,
+// and improves the best of them (search.h). The limit is in activations of one rank's share of one
+// microbatch, or in the unit of the costs where those are given; without one, 2p (ZB-H2's, about).
+// Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3 (automatic scheduling); Qi et
+// al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3.
+#include <cmath>
+
+#include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/search.h"
+#include "schedule/algorithms/split_turns.h"
+#include "schedule/algorithms/zbv.h"
+
+namespace penstock {
+namespace {
+
+double Limit(const ScheduleParams& params, const Placement& placement, const Costs& costs) {
+  if (params.memory_limit) return *params.memory_limit;
+  return 2.0 * params.ranks * LeastMemory(placement, costs);
+}
+
+Status CheckLimit(const ScheduleParams& params, const Placement& placement) {
+  if (!params.memory_limit) return {};
+  const double least = LeastMemory(placement, CostsOf(params, placement));
+  if (*params.memory_limit < least * (1 - kRounding)) {
+    return InvalidArgument("--memory-limit {}: one microbatch alone takes {}", *params.memory_limit,
+                           least);
+  }
+  return {};
+}
+
+// ZB-H1's turns with the warm-up that fits the limit: `reach` forwards for each rank behind (1 as
+// in ZB-H1, 2 as in ZB-H2), and as many weight gradients owed as memory is left.
+std::vector<Lane> TurnsWithin(const Problem& problem, int reach) {
+  const int p = problem.placement.ranks();
+  std::vector<Lane> lanes;
+  int warmup = problem.rows;
+  for (int rank = 0; rank < p; ++rank) {
+    const double activation = problem.costs.stages[static_cast<std::size_t>(rank)].activation;
+    const double fit = problem.memory_limit * (1 + kRounding) / activation;
+    const int alive = static_cast<int>(std::min<double>(problem.rows + 1, fit));
+    // Never more than the rank before, whose forwards it waits for.
+    warmup = std::max(0, std::min({warmup, reach * (p - 1 - rank), alive - 1}));
+    const int lag = std::max(0, std::min(reach * rank, alive - 1 - warmup));
+    lanes.push_back(WarmUpThenSplitTurns(
+        {problem.rows, warmup, lag}, [rank, n = 0]() mutable { return Forward(rank, n++); },
+        [rank, n = 0]() mutable { return BackwardInput(rank, n++); },
+        [rank, n = 0]() mutable { return BackwardWeight(rank, n++); }));
+  }
+  return lanes;
+}
+
+Schedule GenerateZbAuto(const ScheduleParams& params) {
+  Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
+  const Costs costs = CostsOf(params, schedule.placement);
+  const Problem problem = {schedule.placement,
+                           costs,
+                           params.microbatches,
+                           1,
+                           true,
+                           Limit(params, schedule.placement, costs)};
+  schedule.lanes = SearchLanes(problem, {TurnsWithin(problem, 1), TurnsWithin(problem, 2)});
+  return schedule;
+}
+
+Schedule GenerateVAuto(const ScheduleParams& params) {
+  Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
+  const Costs costs = CostsOf(params, schedule.placement);
+  const Problem problem = {schedule.placement,
+                           costs,
+                           params.microbatches,
+                           1,
+                           true,
+                           Limit(params, schedule.placement, costs)};
+  schedule.lanes = SearchLanes(problem, {ZbvLanes(params.ranks, params.microbatches)});
+  return schedule;
+}
+
+}  // namespace
+
+Algorithm ZbAuto() {
+  Algorithm algorithm;
+  algorithm.name = "zb-auto";
+  algorithm.aliases = {"zero-bubble-heuristic", "zbb", "zb"};
+  algorithm.summary = "the shortest split-backward schedule found for the costs and the limit";
+  algorithm.constraint = "memory limit >= 1 microbatch";
+  algorithm.makespan = "best found";
+  algorithm.memory = "the limit; 2p without one";
+  algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3";
+  algorithm.knobs = {.memory_limit = true};
+  algorithm.check = [](const ScheduleParams& params) {
+    return CheckLimit(params, Placement::Linear(params.ranks));
+  };
+  algorithm.generate = GenerateZbAuto;
+  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  return algorithm;
+}
+
+Algorithm VAuto() {
+  Algorithm algorithm;
+  algorithm.name = "v-auto";
+  algorithm.aliases = {"v-auto-schedule"};
+  algorithm.summary = "the shortest schedule on a vee found for the costs and the limit";
+  algorithm.constraint = "memory limit >= 1 microbatch";
+  algorithm.makespan = "best found";
+  algorithm.memory = "the limit; 2p without one";
+  algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
+  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .memory_limit = true};
+  algorithm.check = [](const ScheduleParams& params) {
+    return CheckLimit(params, Placement::Vee(params.ranks));
+  };
+  algorithm.generate = GenerateVAuto;
+  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  return algorithm;
+}
+
+}  // namespace penstock

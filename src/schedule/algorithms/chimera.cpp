@@ -1,0 +1,101 @@
+// Chimera: two chains in opposite directions over two replicas of the weights, so that each fills
+// the other's bubbles.
+//
+//   rank 0 of 2, m = 4 (stages 0 and 3)   0F0 3F0 3B0 0B0 0F1 3F1 3B1 0B1
+//   rank 1             (stages 1 and 2)   2F0 1F0 1B0 2B0 2F1 1F1 1B1 2B1
+//
+// Units of p microbatches, p/2 a chain. In slots, microbatch n of unit u at its chain's stage k
+// runs F at 2pu + k + 2n and B at 2pu + 2p-1-k + 2n: the two chains never want one rank at one
+// slot, and the order is kept. Makespan 2m + p-2 in F where B = F; with B = 2F and m = p, 5p-4.
+// `--split` has the backward in halves and takes list scheduling with p/2 microbatches of each
+// chain in flight: about half of ZB-H1's bubble. Li and Hoefler, Chimera: Efficiently Training
+// Large-Scale Neural Networks with Bidirectional Pipelines, SC 2021, section 3.
+#include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/list_scheduler.h"
+
+namespace penstock {
+namespace {
+
+Status Check(const ScheduleParams& params) {
+  if (params.ranks % 2 != 0) return InvalidArgument("{} ranks: an even number", params.ranks);
+  if (params.microbatches % 2 != 0) {
+    return InvalidArgument("{} microbatches: an even number, half for each direction",
+                           params.microbatches);
+  }
+  return {};
+}
+
+// One rank's lane, slot by slot. Chain 0 comes to the rank as its stage `rank`, chain 1 as stage
+// p-1-rank; each wants every other slot, and where one's forwards of a unit end the other's
+// backwards begin.
+Lane UnitsLane(const ScheduleParams& params, int rank) {
+  const int p = params.ranks;
+  const int per_chain = params.microbatches / 2;
+  const int stage[2] = {rank, 2 * p - 1 - rank};
+  const int depth[2] = {rank, p - 1 - rank};
+  Lane lane;
+  ReserveLane(lane, 2 * static_cast<std::size_t>(params.microbatches));
+  for (std::int64_t slot = 0; lane.size() < 2 * static_cast<std::size_t>(params.microbatches);
+       ++slot) {
+    const int chain = (slot - depth[0]) % 2 == 0 ? 0 : 1;
+    const std::int64_t since = slot - depth[chain];
+    if (since < 0) continue;
+    const int in_unit = static_cast<int>(since % (2 * p));
+    const bool forward = in_unit < p;
+    const std::int64_t n = since / (2 * p) * (p / 2) + in_unit % p / 2;
+    if (n >= per_chain) continue;
+    const int row = static_cast<int>(n);
+    lane.push_back(forward ? Forward(stage[chain], row) : Backward(stage[1 - chain], row));
+  }
+  return lane;
+}
+
+Schedule GenerateChimera(const ScheduleParams& params) {
+  Schedule schedule = EmptySchedule(Placement::Bidirectional(params.ranks), params);
+  if (!params.split) {
+    for (int rank = 0; rank < params.ranks; ++rank) {
+      schedule.lanes[static_cast<std::size_t>(rank)] = UnitsLane(params, rank);
+    }
+    return schedule;
+  }
+  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
+  const int rows = params.microbatches / 2;
+  ListScheduler scheduler(
+      {schedule.placement, costs, rows, 1, true, static_cast<double>(params.ranks)});
+  ListRule rule = ListRule::BackwardFirst(schedule.placement, rows);
+  rule.window = params.ranks / 2;
+  scheduler.Run(rule);
+  schedule.lanes = scheduler.TakeLanes();
+  return schedule;
+}
+
+ClosedForm Figures(const ScheduleParams& params) {
+  ClosedForm form;
+  if (params.split || params.costs || params.comm != 0 || params.microbatches < params.ranks) {
+    return form;
+  }
+  const double p = params.ranks, m = params.microbatches;
+  const double f = params.forward, b = params.backward_input + params.backward_weight;
+  if (b == f && params.microbatches % params.ranks == 0) form.makespan = (2 * m + p - 2) * f;
+  if (b == 2 * f && m == p) form.makespan = (5 * p - 4) * f;
+  return form;
+}
+
+}  // namespace
+
+Algorithm Chimera() {
+  Algorithm algorithm;
+  algorithm.name = "chimera";
+  algorithm.summary = "two opposite chains over two replicas of the weights";
+  algorithm.constraint = "p and m even";
+  algorithm.makespan = "(2m+p-2)F where B = F and p divides m; (5p-4)F where B = 2F and m = p";
+  algorithm.memory = "min(m, p); weights twice";
+  algorithm.source = "Li and Hoefler, Chimera, SC 2021, section 3";
+  algorithm.knobs = {.replicas = 2, .split = true};
+  algorithm.check = Check;
+  algorithm.generate = GenerateChimera;
+  algorithm.closed_form = Figures;
+  return algorithm;
+}
+
+}  // namespace penstock

@@ -1,0 +1,112 @@
+#include "schedule/algorithms/period_pattern.h"
+
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+// Calls visit(Action) for the rank's actions of `rows` microbatches, in order of their starts.
+template <class Visit>
+void ForEachInOrder(const Problem& problem, const PeriodPattern& pattern, int rank, int rows,
+                    Visit visit) {
+  struct Stream {
+    Op op;
+    int stage;
+    double start;
+    int row = 0;
+  };
+  std::vector<Stream> streams;
+  for (const int stage : problem.placement.stages_of(rank)) {
+    const auto s = static_cast<std::size_t>(stage);
+    streams.push_back({Op::kForward, stage, pattern.forward[s]});
+    if (problem.split) {
+      streams.push_back({Op::kBackwardInput, stage, pattern.backward[s]});
+      streams.push_back({Op::kBackwardWeight, stage, pattern.weight[s]});
+    } else {
+      streams.push_back({Op::kBackward, stage, pattern.backward[s]});
+    }
+  }
+  std::stable_sort(streams.begin(), streams.end(),
+                   [](const Stream& a, const Stream& b) { return a.op < b.op; });
+  for (std::size_t left = streams.size() * static_cast<std::size_t>(rows); left > 0; --left) {
+    Stream* next = nullptr;
+    double start = kNever;
+    for (Stream& stream : streams) {
+      const double candidate = stream.start + pattern.period * stream.row;
+      if (stream.row < rows && candidate < start) {
+        next = &stream;
+        start = candidate;
+      }
+    }
+    visit(MakeAction(next->op, next->stage, next->row++));
+  }
+}
+
+// Memory taken, or given back where below zero, by the action.
+double Change(const Costs& costs, const Action& action) {
+  const StageCosts& stage = costs.stages[action.first.stage];
+  switch (action.first.op) {
+    case Op::kForward:
+      return stage.activation;
+    case Op::kBackwardInput:
+      return stage.activation_after_i - stage.activation;
+    case Op::kBackwardWeight:
+      return -stage.activation_after_i;
+    default:
+      return -stage.activation;
+  }
+}
+
+// Microbatches until the rank's memory repeats itself.
+int RowsUntilSteady(const Problem& problem, const PeriodPattern& pattern, int rank) {
+  double first = kNever, last = -kNever;
+  for (const int stage : problem.placement.stages_of(rank)) {
+    const auto s = static_cast<std::size_t>(stage);
+    first = std::min(first, pattern.forward[s]);
+    last = std::max({last, pattern.backward[s], pattern.weight[s]});
+  }
+  const double alive = std::ceil((last - first) / pattern.period) + 2;
+  return static_cast<int>(std::min(alive, static_cast<double>(problem.rows)));
+}
+
+}  // namespace
+
+std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern) {
+  std::vector<Lane> lanes(static_cast<std::size_t>(problem.placement.ranks()));
+  for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
+    Lane& lane = lanes[static_cast<std::size_t>(rank)];
+    lane.reserve((problem.split ? 3 : 2) * problem.placement.stages_of(rank).size() *
+                 static_cast<std::size_t>(problem.rows));
+    ForEachInOrder(problem, pattern, rank, problem.rows,
+                   [&lane](const Action& action) { lane.push_back(action); });
+  }
+  return lanes;
+}
+
+bool FitsMemory(const Problem& problem, const PeriodPattern& pattern) {
+  const double limit = problem.memory_limit * (1 + kRounding);
+  for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
+    double held = 0, peak = 0;
+    ForEachInOrder(problem, pattern, rank, RowsUntilSteady(problem, pattern, rank),
+                   [&](const Action& action) {
+                     held += Change(problem.costs, action);
+                     peak = std::max(peak, held);
+                   });
+    if (peak > limit) return false;
+  }
+  return true;
+}
+
+double PeakMemory(const Problem& problem, const std::vector<Lane>& lanes) {
+  double peak = 0;
+  for (const Lane& lane : lanes) {
+    double held = 0;
+    for (const Action& action : lane) {
+      held += Change(problem.costs, action);
+      peak = std::max(peak, held);
+    }
+  }
+  return peak;
+}
+
+}  // namespace penstock

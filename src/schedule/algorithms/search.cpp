@@ -1,0 +1,330 @@
+#include "schedule/algorithms/search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "schedule/algorithms/list_scheduler.h"
+#include "schedule/algorithms/period_pattern.h"
+#include "schedule/algorithms/squeeze.h"
+
+namespace penstock {
+namespace {
+
+using Direction = SqueezeOptions::Direction;
+using WeightsLast = SqueezeOptions::WeightsLast;
+
+// Work of one search, in actions run: about half a second on one core.
+constexpr double kActionBudget = 3e6;
+constexpr double kMostPasses = 260;
+// Candidates that are worth squeezing to and fro.
+constexpr std::size_t kPoolSize = 24;
+
+// What a pass to and fro goes through in turn.
+constexpr std::array<SqueezeOptions, 6> kPasses = {{
+    {Direction::kFromStart, WeightsLast::kNever, 0.5},
+    {Direction::kFromStart, WeightsLast::kInDrain, 0},
+    {Direction::kFromStart, WeightsLast::kAlways, 1},
+    {Direction::kFromStart, WeightsLast::kNever, 0},
+    {Direction::kFromStart, WeightsLast::kAlways, 0.5},
+    {Direction::kFromStart, WeightsLast::kInDrain, 1},
+}};
+
+// Raw bits of the standard generator: its distributions differ between libraries.
+class Dice {
+ public:
+  int Below(int n) { return static_cast<int>(engine_() % static_cast<std::uint32_t>(n)); }
+  double Between(double low, double high) {
+    return low + (high - low) * (static_cast<double>(engine_()) * 0x1p-32);
+  }
+
+ private:
+  std::mt19937 engine_{1};
+};
+
+struct Candidate {
+  double makespan = kNever;
+  double peak_memory = kNever;
+  std::vector<Lane> lanes;
+  int visits = 0;
+
+  bool BetterThan(const Candidate& other) const {
+    const double slack = kRounding * makespan;
+    if (std::abs(makespan - other.makespan) > slack) return makespan < other.makespan;
+    return peak_memory < other.peak_memory - slack;
+  }
+};
+
+// Work of one microbatch on the busiest rank.
+double BusiestWork(const Problem& problem) {
+  double most = 0;
+  for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
+    double work = 0;
+    for (const int stage : problem.placement.stages_of(rank)) {
+      const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(stage)];
+      work += cost.forward + cost.backward_input + cost.backward_weight;
+    }
+    most = std::max(most, work);
+  }
+  return most;
+}
+
+// Draws patterns whose microbatches go up and down the chain at a steady pace of its own in each
+// direction, with pauses at the turns. Where too many do not fit the memory, the period grows.
+class PatternSampler {
+ public:
+  explicit PatternSampler(const Problem& problem)
+      : problem_(problem), period_(BusiestWork(problem)) {}
+
+  PeriodPattern Draw() {
+    const Placement& placement = problem_.placement;
+    const int stages = placement.stages();
+    PeriodPattern pattern(stages);
+    pattern.period = period_ * stretch_;
+    const bool in_slots = dice_.Below(2) == 0;
+    const double forward_pace[] = {Pace(), Pace()}, backward_pace[] = {Pace(), Pace()};
+    const double turn = Pause(3), turn_back = Pause(3), last = Pause(2);
+    const double weight_lag = dice_.Below(2) == 0 ? 0 : dice_.Between(0, period_);
+    double time = 0;
+    for (int s = 0; s < stages; ++s) {
+      pattern.forward[static_cast<std::size_t>(s)] = time;
+      time += Step(s, s + 1, forward_pace[ChunkParity(s)], turn, Duration(s, in_slots, true));
+    }
+    time += last;
+    for (int s = stages - 1; s >= 0; --s) {
+      const double duration = Duration(s, in_slots, false);
+      pattern.backward[static_cast<std::size_t>(s)] = time;
+      pattern.weight[static_cast<std::size_t>(s)] = time + duration + weight_lag;
+      time += Step(s, s - 1, backward_pace[ChunkParity(s)], turn_back, duration);
+    }
+    return pattern;
+  }
+
+  void Accepted() { stretch_ = std::max(1.0, stretch_ * 0.98); }
+  void Rejected() { stretch_ *= 1.02; }
+  Dice& dice() { return dice_; }
+
+ private:
+  // How long a step from stage to stage takes, in durations of the action.
+  double Pace() {
+    const int kind = dice_.Below(5);
+    if (kind == 0) return dice_.Between(1, 3);
+    return kind == 1 ? 2 : 1;
+  }
+  double Pause(int one_in) { return dice_.Below(one_in) == 0 ? dice_.Between(0, period_) : 0; }
+
+  int ChunkParity(int stage) const { return stage / problem_.placement.ranks() % 2; }
+
+  // In slots, all actions count the same: a third of the stage's share of the period.
+  double Duration(int stage, bool in_slots, bool is_forward) const {
+    const StageCosts& cost = problem_.costs.stages[static_cast<std::size_t>(stage)];
+    if (in_slots && problem_.split)
+      return (cost.forward + cost.backward_input + cost.backward_weight) / 3;
+    if (is_forward) return cost.forward;
+    return cost.backward_input + (problem_.split ? 0 : cost.backward_weight);
+  }
+
+  double Step(int from, int to, double pace, double turn, double duration) const {
+    const Placement& placement = problem_.placement;
+    if (to < 0 || to == placement.stages()) return duration;
+    if (placement.rank_of(from) == placement.rank_of(to)) return duration + turn;
+    return pace * (duration + problem_.costs.comm);
+  }
+
+  const Problem& problem_;
+  const double period_;
+  double stretch_ = 1;
+  Dice dice_;
+};
+
+class Search {
+ public:
+  explicit Search(const Problem& problem)
+      : problem_(problem), squeezer_(problem), lower_bound_(LowerBound(problem)) {
+    const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
+    passes_ = std::min(kActionBudget / actions, kMostPasses);
+    window_ = 16 * problem.placement.chunks();
+  }
+
+  void AddSeed(const std::vector<Lane>& lanes) {
+    if (Done() || PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) return;
+    SqueezeOptions in_order;
+    in_order.window = 1;
+    Squeeze(lanes, in_order);
+    if (!Done()) Squeeze(lanes, kPasses[1]);
+  }
+
+  // List scheduling with several windows of microbatches in flight.
+  void AddListSchedules(double passes) {
+    if (passes < 2 && !pool_.empty()) return;
+    ListScheduler scheduler(problem_);
+    const double most = std::min<double>(
+        problem_.rows, 3 * problem_.memory_limit / LeastMemory(problem_.placement, problem_.costs));
+    const double windows = std::max(1.0, std::floor(passes / 2));
+    ListRule rule = ListRule::BackwardFirst(problem_.placement, problem_.rows);
+    int previous = 0;
+    for (double i = 1; i <= windows && !Done(); ++i) {
+      const int window = std::max(1, static_cast<int>(std::ceil(most * i / windows)));
+      if (window == previous) continue;
+      previous = rule.window = window;
+      for (const double patience : {0.0, 0.5}) {
+        rule.patience = patience;
+        const double makespan = scheduler.Run(rule);
+        Add({makespan, scheduler.peak_memory(), scheduler.lanes()});
+      }
+    }
+  }
+
+  void AddPatterns(double passes) {
+    PatternSampler sampler(problem_);
+    // Memory is quick to check beside a pass over all actions.
+    int tries_left = static_cast<int>(20 * passes);
+    for (double i = 0; i < passes && tries_left > 0 && !Done(); --tries_left) {
+      const PeriodPattern pattern = sampler.Draw();
+      const auto pass = static_cast<std::size_t>(sampler.dice().Below(kPasses.size()));
+      if (!FitsMemory(problem_, pattern)) {
+        sampler.Rejected();
+        continue;
+      }
+      sampler.Accepted();
+      Squeeze(LanesOf(problem_, pattern), kPasses[pass]);
+      ++i;
+    }
+  }
+
+  // Squeezes the pool's candidates to and fro, best first, each as often as the others.
+  void Improve(double passes) {
+    for (double i = 0; i + 2 <= passes && !Done(); i += 2) {
+      std::size_t next = 0;
+      for (std::size_t k = 1; k < pool_.size(); ++k) {
+        if (pool_[k].visits < pool_[next].visits) next = k;
+      }
+      Candidate& candidate = pool_[next];
+      const int visit = candidate.visits++;
+      SqueezeOptions back;
+      back.direction = Direction::kFromEnd;
+      back.patience = visit % 2 == 0 ? 0 : 0.5;
+      back.window = window_;
+      squeezer_.Run(candidate.lanes, back);
+      const std::vector<Lane> moved = squeezer_.lanes();
+      SqueezeOptions forth = kPasses[static_cast<std::size_t>(visit) % kPasses.size()];
+      forth.window = window_;
+      candidate.makespan = squeezer_.Run(moved, forth);
+      candidate.peak_memory = squeezer_.peak_memory();
+      candidate.lanes = squeezer_.lanes();
+      if (candidate.BetterThan(best_)) best_ = candidate;
+    }
+  }
+
+  bool Done() const { return best_.makespan <= lower_bound_ * (1 + kRounding); }
+  double passes() const { return passes_; }
+  std::vector<Lane> TakeBest() { return std::move(best_.lanes); }
+
+ private:
+  void Squeeze(const std::vector<Lane>& lanes, SqueezeOptions options) {
+    if (options.window != 1) options.window = window_;
+    const double makespan = squeezer_.Run(lanes, options);
+    Add({makespan, squeezer_.peak_memory(), squeezer_.lanes()});
+  }
+
+  // Keeps the best, one of each makespan.
+  void Add(Candidate candidate) {
+    if (candidate.BetterThan(best_)) best_ = candidate;
+    const auto place = std::find_if(pool_.begin(), pool_.end(), [&](const Candidate& other) {
+      return !other.BetterThan(candidate);
+    });
+    if (place != pool_.end() && !candidate.BetterThan(*place)) return;
+    pool_.insert(place, std::move(candidate));
+    if (pool_.size() > kPoolSize) pool_.pop_back();
+  }
+
+  const Problem& problem_;
+  Squeezer squeezer_;
+  const double lower_bound_;
+  double passes_ = 0;
+  int window_ = 0;
+  Candidate best_;
+  std::vector<Candidate> pool_;  // best first when filled
+};
+
+// Most time of forwards that fit the memory: the stages with most time for their memory first.
+double ForwardTimeWithin(const Problem& problem, int rank) {
+  std::vector<const StageCosts*> stages;
+  for (const int stage : problem.placement.stages_of(rank)) {
+    stages.push_back(&problem.costs.stages[static_cast<std::size_t>(stage)]);
+  }
+  std::sort(stages.begin(), stages.end(), [](const StageCosts* a, const StageCosts* b) {
+    return a->forward * b->activation > b->forward * a->activation;
+  });
+  double left = problem.memory_limit * (1 + kRounding), time = 0;
+  for (const StageCosts* stage : stages) {
+    const double fit = stage->activation > 0 ? std::floor(left / stage->activation) : kNever;
+    const double count = std::min<double>(problem.rows, fit);
+    time += count * stage->forward;
+    if (count < problem.rows) {  // part of the next one, to stay below any mixture
+      const double part = left / stage->activation - count;
+      return time + (stages.size() > 1 ? part * stage->forward : 0);
+    }
+    left -= count * stage->activation;
+  }
+  return time;
+}
+
+}  // namespace
+
+double LowerBound(const Problem& problem) {
+  const Placement& placement = problem.placement;
+  std::vector<double> first_forward(static_cast<std::size_t>(placement.ranks()), kNever);
+  std::vector<double> first_backward = first_forward;
+  const auto latency = [&](int from, int to) {
+    return placement.rank_of(from) == placement.rank_of(to) ? 0 : problem.costs.comm;
+  };
+  const int length = placement.chain_length();
+  for (int begin = 0; begin < placement.stages(); begin += length) {
+    double time = 0;
+    for (int s = begin; s < begin + length; ++s) {
+      if (s > begin) time += latency(s - 1, s);
+      auto& first = first_forward[static_cast<std::size_t>(placement.rank_of(s))];
+      first = std::min(first, time);
+      time += problem.costs.stages[static_cast<std::size_t>(s)].forward;
+    }
+    for (int s = begin + length - 1; s >= begin; --s) {
+      auto& first = first_backward[static_cast<std::size_t>(placement.rank_of(s))];
+      first = std::min(first, time);
+      const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(s)];
+      time += cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+      if (s > begin) time += latency(s, s - 1);
+    }
+  }
+  double bound = 0;
+  for (int rank = 0; rank < placement.ranks(); ++rank) {
+    double work = 0;
+    for (const int stage : placement.stages_of(rank)) {
+      const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(stage)];
+      work += cost.forward + cost.backward_input + cost.backward_weight;
+    }
+    const auto r = static_cast<std::size_t>(rank);
+    const double idle = first_backward[r] - ForwardTimeWithin(problem, rank);
+    bound = std::max(bound, work * problem.rows + std::max(first_forward[r], idle));
+  }
+  return bound;
+}
+
+std::vector<Lane> SearchLanes(const Problem& problem, const std::vector<std::vector<Lane>>& seeds) {
+  Search search(problem);
+  for (const auto& lanes : seeds) search.AddSeed(lanes);
+  search.AddListSchedules(search.passes() / 8);
+  search.AddPatterns(search.passes() / 3);
+  search.Improve(search.passes() / 2);
+  return search.TakeBest();
+}
+
+std::vector<Lane> SqueezeToAndFro(const Problem& problem, const std::vector<Lane>& lanes) {
+  Search search(problem);
+  search.AddSeed(lanes);
+  search.Improve(4.0 * kPasses.size());
+  return search.TakeBest();
+}
+
+}  // namespace penstock

@@ -1,0 +1,204 @@
+#include "schedule/algorithms/squeeze.h"
+
+#include <algorithm>
+
+#include "base/result.h"
+
+namespace penstock {
+
+Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
+  const Placement& placement = problem.placement;
+  stages_.resize(static_cast<std::size_t>(placement.stages()));
+  ranks_.resize(static_cast<std::size_t>(placement.ranks()));
+  has_run_.resize(ranks_.size());
+  out_.resize(ranks_.size());
+  double total = 0;
+  for (int s = 0; s < placement.stages(); ++s) {
+    const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(s)];
+    Stage& stage = stages_[static_cast<std::size_t>(s)];
+    stage.rank = placement.rank_of(s);
+    stage.is_first = placement.previous(s) < 0;
+    stage.is_last = placement.next(s) < 0;
+    const auto latency_to = [&](int other) {
+      return other < 0 || placement.rank_of(other) == stage.rank ? 0 : problem.costs.comm;
+    };
+    stage.latency_before = latency_to(placement.previous(s));
+    stage.latency_after = latency_to(placement.next(s));
+    stage.duration[kF] = cost.forward;
+    stage.duration[kI] = cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+    stage.duration[kW] = cost.backward_weight;
+    stage.activation = cost.activation;
+    stage.freed_by_w = problem.split ? cost.activation_after_i : 0;
+    stage.freed_by_i = cost.activation - stage.freed_by_w;
+    total += cost.forward + cost.backward_input + cost.backward_weight + problem.costs.comm;
+  }
+  slack_ = kRounding * total * problem.rows;
+  memory_limit_ = problem.memory_limit * (1 + kRounding);
+}
+
+double Squeezer::Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
+  Reset(lanes, options);
+  for (int rank = events_.Pop(); rank >= 0; rank = events_.Pop()) {
+    const double now = events_.time_of(rank);
+    ranks_[static_cast<std::size_t>(rank)].busy = false;
+    const Choice choice = Choose(rank, now);
+    if (choice.arrival == kNever) {
+      events_.Set(rank, choice.next_arrival);
+      continue;
+    }
+    const Part& part = At(rank, choice.position).first;
+    const double duration = stages_[part.stage].duration[KindOf(part.op)];
+    if (choice.next_arrival < now + options_.patience * duration - slack_) {
+      events_.Set(rank, choice.next_arrival);
+    } else {
+      Start(rank, choice, now);
+    }
+  }
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    PENSTOCK_CHECK(out_[r].size() == lanes[r].size(), "squeezing is stuck on rank {}", r);
+    if (from_end_) std::reverse(out_[r].begin(), out_[r].end());
+  }
+  return makespan_;
+}
+
+void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
+  in_ = &lanes;
+  options_ = options;
+  from_end_ = options.direction == SqueezeOptions::Direction::kFromEnd;
+  makespan_ = 0;
+  peak_memory_ = 0;
+  entering_ = problem_.rows * problem_.placement.replicas();
+  for (auto& ends : ends_) {
+    ends.assign(stages_.size() * static_cast<std::size_t>(problem_.rows), kNever);
+  }
+  for (Stage& stage : stages_) {
+    const double at_start[] = {stage.activation, 0, 0};
+    const double at_end[] = {0, stage.freed_by_i, stage.freed_by_w};
+    std::copy_n(from_end_ ? at_end : at_start, kKinds, stage.taken);
+    std::copy_n(from_end_ ? at_start : at_end, kKinds, stage.given);
+  }
+  events_.Reset(static_cast<int>(ranks_.size()));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    ranks_[r] = {};
+    has_run_[r].assign(lanes[r].size(), 0);
+    out_[r].clear();
+    out_[r].reserve(lanes[r].size());
+    events_.Set(static_cast<int>(r), 0);
+  }
+}
+
+Squeezer::Kind Squeezer::KindOf(Op op) {
+  return op == Op::kForward ? kF : op == Op::kBackwardWeight ? kW : kI;
+}
+
+// The action at a place of the lane, counted in the direction of the run.
+const Action& Squeezer::At(int rank, std::size_t position) const {
+  const Lane& lane = (*in_)[static_cast<std::size_t>(rank)];
+  return from_end_ ? lane[lane.size() - 1 - position] : lane[position];
+}
+
+// When everything is there that the part waits for, in the direction of the run: from the end, what
+// waits for a part in the schedule is what the part waits for here.
+double Squeezer::Arrival(const Part& part) const {
+  const Stage& stage = stages_[part.stage];
+  const auto rows = static_cast<std::size_t>(problem_.rows);
+  const std::size_t at = part.stage * rows + static_cast<std::size_t>(part.microbatch);
+  const int cut = part.microbatch % problem_.cuts;
+  const bool has_cut_before = cut > 0, has_cut_after = cut < problem_.cuts - 1;
+  const Kind kind = KindOf(part.op);
+  double arrival = 0;
+  if (kind == kF) {
+    if (from_end_) {
+      arrival = ends_[kI][at];
+      if (!stage.is_last) arrival = std::max(arrival, ends_[kF][at + rows] + stage.latency_after);
+      if (has_cut_after) arrival = std::max(arrival, ends_[kF][at + 1]);
+    } else {
+      if (!stage.is_first) arrival = ends_[kF][at - rows] + stage.latency_before;
+      if (has_cut_before) arrival = std::max(arrival, ends_[kF][at - 1]);
+    }
+  } else if (kind == kI) {
+    if (from_end_) {
+      if (problem_.split) arrival = ends_[kW][at];
+      if (!stage.is_first) arrival = std::max(arrival, ends_[kI][at - rows] + stage.latency_before);
+      if (has_cut_before) arrival = std::max(arrival, ends_[kI][at - 1]);
+    } else {
+      arrival = ends_[kF][at];
+      if (!stage.is_last) arrival = std::max(arrival, ends_[kI][at + rows] + stage.latency_after);
+      if (has_cut_after) arrival = std::max(arrival, ends_[kI][at + 1]);
+    }
+  } else if (!from_end_) {
+    arrival = ends_[kI][at];
+  }
+  return arrival;
+}
+
+// The first action of the lane that is ready and leaves the ones it overtakes their memory.
+Squeezer::Choice Squeezer::Choose(int r, double now) const {
+  const Rank& rank = ranks_[static_cast<std::size_t>(r)];
+  const auto& has_run = has_run_[static_cast<std::size_t>(r)];
+  const bool weights_last =
+      !from_end_ &&
+      (options_.weights_last == SqueezeOptions::WeightsLast::kAlways ||
+       (options_.weights_last == SqueezeOptions::WeightsLast::kInDrain && entering_ == 0));
+  Choice choice;
+  double held = rank.held, most_held = rank.held;
+  int left = options_.window;
+  for (std::size_t k = rank.head; k < has_run.size() && left > 0; ++k) {
+    if (has_run[k] != 0) continue;
+    --left;
+    const Part& part = At(r, k).first;
+    const Stage& stage = stages_[part.stage];
+    const Kind kind = KindOf(part.op);
+    if (most_held + stage.taken[kind] <= memory_limit_) {
+      const double arrival = Arrival(part);
+      if (arrival > now + slack_) {
+        choice.next_arrival = std::min(choice.next_arrival, arrival);
+      } else if (!weights_last || kind != kW) {
+        choice.position = k;
+        choice.arrival = arrival;
+        return choice;
+      } else if (choice.arrival == kNever) {
+        choice.position = k;
+        choice.arrival = arrival;
+      }
+    }
+    held += stage.taken[kind];
+    most_held = std::max(most_held, held);
+    held -= stage.given[kind];
+  }
+  return choice;
+}
+
+void Squeezer::Start(int r, const Choice& choice, double now) {
+  Rank& rank = ranks_[static_cast<std::size_t>(r)];
+  auto& has_run = has_run_[static_cast<std::size_t>(r)];
+  const Action& action = At(r, choice.position);
+  const Part& part = action.first;
+  const Stage& stage = stages_[part.stage];
+  const Kind kind = KindOf(part.op);
+  const double end = std::max(now, choice.arrival) + stage.duration[kind];
+  out_[static_cast<std::size_t>(r)].push_back(action);
+  has_run[choice.position] = 1;
+  while (rank.head < has_run.size() && has_run[rank.head] != 0) ++rank.head;
+  rank.busy = true;
+  rank.held += stage.taken[kind];
+  peak_memory_ = std::max(peak_memory_, rank.held);
+  rank.held -= stage.given[kind];
+  if (kind == kF && stage.is_first) --entering_;
+  makespan_ = std::max(makespan_, end);
+  const auto rows = static_cast<std::size_t>(problem_.rows);
+  ends_[kind][part.stage * rows + static_cast<std::size_t>(part.microbatch)] = end;
+  const bool goes_up = (kind == kF) != from_end_;
+  if (kind != kW && goes_up && !stage.is_last) Wake(part.stage + 1, end + stage.latency_after);
+  if (kind != kW && !goes_up && !stage.is_first) Wake(part.stage - 1, end + stage.latency_before);
+  events_.Set(r, end);
+}
+
+void Squeezer::Wake(int stage, double time) {
+  const int rank = stages_[static_cast<std::size_t>(stage)].rank;
+  if (!ranks_[static_cast<std::size_t>(rank)].busy && time < events_.time_of(rank)) {
+    events_.Set(rank, time);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,98 @@
+// Squeezes the idle time out of a schedule: its lanes are run by events, and an action may overtake
+// those before it in its lane that are not ready yet.
+//
+//   in   F0 .  .  I0 F1 W0 I1 W1        F1 overtakes I0, whose input is still to come, if memory
+//   out  F0 F1 .  I0 I1 W0 W1           allows it; then I1 overtakes W0
+//
+// The rest of a lane always stays within the memory limit when it is run in its order, so squeezing
+// never gets stuck. It works in either direction of time: run from the end (kFromEnd), actions move
+// as late as they can, and what was fill becomes drain. Squeezing to and fro is the
+// forward-backward improvement of project scheduling (Li and Willis 1992; Valls et al. 2005): each
+// pass uses the slack that the other has opened.
+//
+// Threads: one object, one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/algorithms/problem.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct SqueezeOptions {
+  enum class Direction { kFromStart, kFromEnd } direction = Direction::kFromStart;
+  // When W gives way to any later F or I that is ready: never, in the drain (once the last
+  // microbatch has entered its chain), or always. From the start only.
+  enum class WeightsLast { kNever, kInDrain, kAlways } weights_last = WeightsLast::kNever;
+  // A rank rather waits than overtakes when an earlier action of its lane is known to arrive within
+  // this part of the overtaking action's duration.
+  double patience = 0;
+  int window = 32;  // actions of the lane, from the first that has not run, that are looked at
+};
+
+class Squeezer {
+ public:
+  explicit Squeezer(const Problem& problem);
+
+  // Runs the lanes and returns the makespan. Requires: they are valid, and stay within the
+  // problem's memory limit when run in order.
+  double Run(const std::vector<Lane>& lanes, const SqueezeOptions& options);
+
+  // Of the last run.
+  const std::vector<Lane>& lanes() const { return out_; }
+  double peak_memory() const { return peak_memory_; }
+
+ private:
+  enum Kind { kF, kI, kW, kKinds };
+
+  struct Stage {
+    int rank = 0;
+    bool is_first = false, is_last = false;        // of its chain
+    double latency_before = 0, latency_after = 0;  // to the stage before and after
+    double duration[kKinds] = {};
+    // Memory taken at the start and given back at the end, in the direction of the run.
+    double taken[kKinds] = {}, given[kKinds] = {};
+    double activation = 0, freed_by_i = 0, freed_by_w = 0;
+  };
+
+  struct Rank {
+    std::size_t head = 0;  // first of the lane that has not run
+    bool busy = false;
+    double held = 0;
+  };
+
+  struct Choice {
+    std::size_t position = 0;
+    double arrival = kNever;       // kNever: nothing is ready
+    double next_arrival = kNever;  // of an action that comes before it
+  };
+
+  void Reset(const std::vector<Lane>& lanes, const SqueezeOptions& options);
+  const Action& At(int rank, std::size_t position) const;
+  double Arrival(const Part& part) const;
+  void Raise(double& arrival, double value) const;
+  Choice Choose(int rank, double now) const;
+  void Start(int rank, const Choice& choice, double now);
+  void Wake(int stage, double time);
+  static Kind KindOf(Op op);
+
+  const Problem problem_;
+  double slack_ = 0;
+  double memory_limit_ = 0;
+  std::vector<Stage> stages_;
+  std::vector<Rank> ranks_;
+  EventQueue events_;
+  std::vector<double> ends_[kKinds];  // by stage and row; kNever until it has run
+  const std::vector<Lane>* in_ = nullptr;
+  SqueezeOptions options_;
+  bool from_end_ = false;
+  int entering_ = 0;  // rows that have not entered their chain
+  std::vector<std::vector<std::uint8_t>> has_run_;
+  std::vector<Lane> out_;
+  double makespan_ = 0;
+  double peak_memory_ = 0;
+};
+
+}  // namespace penstock

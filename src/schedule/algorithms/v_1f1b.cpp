@@ -1,0 +1,40 @@
+// V-1F1B: a vee with the backward whole, in two thirds of 1F1B's memory and with less bubble.
+//
+//   rank 0 of 2, m = 2   0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1
+//   rank 1               1F0 2F0 1F1 2B0 2F1 1B0 2B1 1B1
+//
+// Found as v-auto's schedules are, within a memory of floor(2p/3) + 1: the stages of a vee that are
+// early on a rank hold their activations long, the late ones shortly, so all ranks hold the same.
+// Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3 (1F1B-V).
+#include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/search.h"
+
+namespace penstock {
+namespace {
+
+Schedule GenerateV1f1b(const ScheduleParams& params) {
+  Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
+  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
+  const double limit = 2 * params.ranks / 3 + 1;
+  schedule.lanes =
+      SearchLanes({schedule.placement, costs, params.microbatches, 1, false, limit}, {});
+  return schedule;
+}
+
+}  // namespace
+
+Algorithm V1f1b() {
+  Algorithm algorithm;
+  algorithm.name = "v-1f1b";
+  algorithm.aliases = {"1f1b-v"};
+  algorithm.summary = "a vee with the backward whole, two thirds of 1f1b's memory";
+  algorithm.makespan = "best found";
+  algorithm.memory = "min(m, floor(2p/3)+1)";
+  algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
+  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
+  algorithm.generate = GenerateV1f1b;
+  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  return algorithm;
+}
+
+}  // namespace penstock

@@ -1,0 +1,119 @@
+// V-Half and V-Min: a vee whose microbatches stay shorter on each rank, for half and a third of
+// 1F1B's memory.
+//
+// One microbatch's block, in slots, is repeated every 6 slots; on rank r
+//   v-min    F0 at r    F1 at 2p-1-r   I1 at 2p+d+r       I0 at 4p+d-1-r    d = 2 if 3 divides p
+//   v-half   F0 at 2r   F1 at 3p-2-r   I1 at 3p+d-1+2r    I0 at 6p+d-2-r    d = 3 if p is even
+// and W takes the first free slot after its I. The order is what counts: the lanes are then
+// squeezed to and fro with the real costs, within the block's own memory.
+//
+//   v-min, rank 0 of 4   0F0 0F1 0F2 0F3 . . . 7F0 7I0 7W0 7F1 7I1 7W1 7F2 0I0 0W0 7I2 ...
+//
+// Peak floor(p/2) + 1 and floor((p+1)/3) + 1.
+// Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3 and appendix.
+#include <array>
+#include <cmath>
+
+#include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/period_pattern.h"
+#include "schedule/algorithms/search.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kSlots = 6;  // of one microbatch on one rank
+
+// Slots of microbatch 0 on one rank.
+struct Block {
+  int forward[2];   // of chunks 0 and 1
+  int backward[2];  // I
+};
+
+Block MinBlock(int ranks, int rank) {
+  const int pause = ranks % 3 == 0 ? 2 : 0;
+  return {{rank, 2 * ranks - 1 - rank}, {4 * ranks + pause - 1 - rank, 2 * ranks + pause + rank}};
+}
+
+Block HalfBlock(int ranks, int rank) {
+  const int pause = ranks % 2 == 0 ? 3 : 0;
+  return {{2 * rank, 3 * ranks - 2 - rank},
+          {6 * ranks + pause - 2 - rank, 3 * ranks + pause - 1 + 2 * rank}};
+}
+
+// The first slots after I that repeat free, taken in the order of the I's.
+std::array<int, 2> WeightSlots(const Block& block) {
+  std::array<bool, kSlots> taken = {};
+  for (const int chunk : {0, 1}) {
+    taken[static_cast<std::size_t>(block.forward[chunk] % kSlots)] = true;
+    taken[static_cast<std::size_t>(block.backward[chunk] % kSlots)] = true;
+  }
+  std::array<int, 2> slots = {};
+  for (const int chunk : {1, 0}) {  // chunk 1's I comes first
+    int& slot = slots[static_cast<std::size_t>(chunk)];
+    slot = block.backward[chunk] + 1;
+    while (taken[static_cast<std::size_t>(slot % kSlots)]) ++slot;
+    taken[static_cast<std::size_t>(slot % kSlots)] = true;
+  }
+  return slots;
+}
+
+Schedule GenerateFrom(const ScheduleParams& params, Block (*block_of)(int, int), int limit) {
+  const int p = params.ranks;
+  Schedule schedule = EmptySchedule(Placement::Vee(p), params);
+  PeriodPattern pattern(2 * p);
+  pattern.period = kSlots;
+  for (int rank = 0; rank < p; ++rank) {
+    const Block block = block_of(p, rank);
+    const std::array<int, 2> weights = WeightSlots(block);
+    for (const int chunk : {0, 1}) {
+      const auto stage = static_cast<std::size_t>(chunk == 0 ? rank : 2 * p - 1 - rank);
+      pattern.forward[stage] = block.forward[chunk];
+      pattern.backward[stage] = block.backward[chunk];
+      pattern.weight[stage] = weights[static_cast<std::size_t>(chunk)];
+    }
+  }
+  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
+  const Problem problem = {schedule.placement,        costs, params.microbatches, 1, true,
+                           static_cast<double>(limit)};
+  schedule.lanes = SqueezeToAndFro(problem, LanesOf(problem, pattern));
+  return schedule;
+}
+
+int HalfMemory(int ranks) { return ranks / 2 + 1; }
+int MinMemory(int ranks) { return (ranks + 1) / 3 + 1; }
+
+Algorithm VeeRow() {
+  Algorithm algorithm;
+  algorithm.makespan = "simulated";
+  algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
+  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
+  return algorithm;
+}
+
+}  // namespace
+
+Algorithm VHalf() {
+  Algorithm algorithm = VeeRow();
+  algorithm.name = "v-half";
+  algorithm.summary = "a vee with half of 1f1b's memory";
+  algorithm.memory = "min(m, floor(p/2)+1)";
+  algorithm.generate = [](const ScheduleParams& params) {
+    return GenerateFrom(params, HalfBlock, HalfMemory(params.ranks));
+  };
+  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  return algorithm;
+}
+
+Algorithm VMin() {
+  Algorithm algorithm = VeeRow();
+  algorithm.name = "v-min";
+  algorithm.summary = "a vee with a third of 1f1b's memory";
+  algorithm.memory = "min(m, floor((p+1)/3)+1)";
+  algorithm.generate = [](const ScheduleParams& params) {
+    return GenerateFrom(params, MinBlock, MinMemory(params.ranks));
+  };
+  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  return algorithm;
+}
+
+}  // namespace penstock

@@ -1,0 +1,53 @@
+// ZB-H2: ZB-H1 with about twice the memory: enough forwards in the warm-up that no rank idles
+// between its first and last action.
+//
+//   rank 0 of 3, m = 6   F0 F1 F2 F3 F4 I0 W0 F5 I1 W1 ...
+//   rank 2               F0 I0 F1 I1 F2 I2 ...                 W at the end
+//
+// Run by events: a free rank takes the next I if it is ready, else the next F if it is ready, fewer
+// than 2(p-r)-1 are ahead of their I and fewer than 2p-1 microbatches are alive, else a W. For F =
+// I = W = 1: makespan as ZB-H1's (its idle time has moved to the front), span 3m from m = 2p-1,
+// peak 2p-1. Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.3 (ZB-H2).
+#include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/list_scheduler.h"
+
+namespace penstock {
+namespace {
+
+Schedule GenerateZbH2(const ScheduleParams& params) {
+  const int p = params.ranks;
+  Schedule schedule = EmptySchedule(Placement::Linear(p), params);
+  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
+  ListScheduler scheduler({schedule.placement, costs, params.microbatches, 1, true, 2.0 * p - 1});
+  ListRule rule = ListRule::BackwardFirst(schedule.placement, params.microbatches);
+  for (int rank = 0; rank < p; ++rank) rule.most_ahead.push_back(2 * (p - rank) - 1);
+  scheduler.Run(rule);
+  schedule.lanes = scheduler.TakeLanes();
+  return schedule;
+}
+
+ClosedForm Figures(const ScheduleParams& params) {
+  const int p = params.ranks, m = params.microbatches;
+  ClosedForm form;
+  if (EqualTimes(params)) {
+    form.makespan = (m > p ? 3.0 * m + p - 1 : 2.0 * m + 2.0 * p - 1) * params.forward;
+  }
+  return form;
+}
+
+}  // namespace
+
+Algorithm ZbH2() {
+  Algorithm algorithm;
+  algorithm.name = "zb-h2";
+  algorithm.aliases = {"zb2p"};
+  algorithm.summary = "zb-h1 with twice the memory: no idle time within a rank's span";
+  algorithm.makespan = "3m+p-1, span 3m from m = 2p-1; 2m+2p-1 for m <= p";
+  algorithm.memory = "min(m, 2p-1)";
+  algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.3";
+  algorithm.generate = GenerateZbH2;
+  algorithm.closed_form = Figures;
+  return algorithm;
+}
+
+}  // namespace penstock

@@ -1,0 +1,13 @@
+// The lanes of ZB-V by its rule, for those who start from them.
+#pragma once
+
+#include <vector>
+
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// Valid for any sizes; memory at most `ranks` microbatches on a rank.
+std::vector<Lane> ZbvLanes(int ranks, int microbatches);
+
+}  // namespace penstock
