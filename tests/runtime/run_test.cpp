@@ -170,7 +170,7 @@ TEST(RunTest, TheWatchdogNamesWhoRunsAndWhoWaits) {
     if (part == Forward(1, 1).first) release.wait(false);
   });
   RunOptions options;
-  options.watchdog = milliseconds(50);
+  options.watchdog = milliseconds(300);
   Error told;
   options.on_stuck = [&](const Error& reason) {
     told = reason;
@@ -181,7 +181,7 @@ TEST(RunTest, TheWatchdogNamesWhoRunsAndWhoWaits) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(status.error().message,
-            "no rank made progress for 0.05 s; rank 1 runs 1F1"
+            "no rank made progress for 0.3 s; rank 1 runs 1F1"
             "; rank 0 waits at 0B1 for the input gradient of stage 1, microbatch 1, from rank 1"
             "; rank 2 waits at 2F1 for the activation of stage 1, microbatch 1, from rank 1");
   EXPECT_EQ(told.message, status.error().message);
@@ -194,7 +194,7 @@ TEST(RunTest, TheWatchdogLeavesASlowRunAlone) {
   Probes probes(schedule,
                 [](const Part&, std::int64_t) { std::this_thread::sleep_for(milliseconds(15)); });
   RunOptions options;
-  options.watchdog = milliseconds(150);
+  options.watchdog = milliseconds(400);
   options.steps = 2;
   const Status status = RunRanks(schedule, probes.stages, options);
   EXPECT_TRUE(status) << status.error().message;
