@@ -1,7 +1,7 @@
 // CompileStage: a stage's code becomes the graphs that a schedule's actions run.
 //
 // Captures the stage, runs the pass table, and numbers the values that a microbatch holds between
-// actions. Bind the result to instruction lists with Program (interpret.h).
+// actions. Bind the result to instruction lists with GraphProgram (interpret.h).
 #pragma once
 
 #include <string>

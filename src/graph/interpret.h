@@ -15,14 +15,15 @@ namespace penstock {
 
 // The memory that a graph's bound parameters and gradients stand for, by parameter index. Constants
 // are in the graph. Parameters and gradients that the graph names must be there.
-struct Binding {
+struct GraphBinding {
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;
 };
 
 // Runs the graph node by node and checks that every result has the type that was captured. The
-// reference that passes and Program are tested against. Throws InternalError where a type differs.
-std::vector<at::Tensor> RunReference(const Graph& graph, const Binding& binding,
+// reference that passes and GraphProgram are tested against. Throws InternalError where a type
+// differs.
+std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs);
 
 struct ProgramCode;
@@ -30,13 +31,13 @@ struct ProgramCode;
 // A graph as a flat list of calls on numbered slots: made once, run often. A run looks nothing up
 // and allocates nothing of its own; a value is released at its last use. Views cost no dispatch.
 // Ownership: keeps what it is bound to. Threads: one at a time.
-class Program {
+class GraphProgram {
  public:
   // Requires: VerifyGraph(graph) holds and the binding has what the graph names.
-  Program(const Graph& graph, const Binding& binding);
-  ~Program();
-  Program(Program&&) noexcept;
-  Program& operator=(Program&&) noexcept;
+  GraphProgram(const Graph& graph, const GraphBinding& binding);
+  ~GraphProgram();
+  GraphProgram(GraphProgram&&) noexcept;
+  GraphProgram& operator=(GraphProgram&&) noexcept;
 
   // Takes the inputs (they are empty after) and leaves the outputs; undefined for kNoValue.
   // Inputs have the captured type; an op's exception leaves the program ready for the next run.

@@ -22,7 +22,7 @@ bool IsContiguous(const TensorType& type) {
   return true;
 }
 
-ValueId Graph::AddValue(Value value) {
+ValueId Graph::AddValue(TensorValue value) {
   values.push_back(std::move(value));
   return static_cast<ValueId>(values.size()) - 1;
 }

@@ -32,7 +32,7 @@ TensorType TypeOf(const at::Tensor& tensor);
 std::int64_t BytesOf(const TensorType& type);
 bool IsContiguous(const TensorType& type);
 
-struct Value {
+struct TensorValue {
   TensorType type;
   // A view: of which value (never a view itself), and how many elements of its own dtype after
   // that value's first element it starts. kNoValue where it is no view.
@@ -72,19 +72,19 @@ struct Bound {
 
 struct Graph {
   std::string name;
-  std::vector<Value> values;  // by ValueId; may hold more than this piece uses
+  std::vector<TensorValue> values;  // by ValueId; may hold more than this piece uses
   std::vector<Bound> bound;
   std::vector<Node> nodes;  // in an order that can run
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;  // may be views, inputs or bound values, or kNoValue
 
-  const Value& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
+  const TensorValue& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
   // The value whose memory `id` lies in: itself unless it is a view.
   ValueId Root(ValueId id) const {
     const ValueId of = value(id).view_of;
     return of == kNoValue ? id : of;
   }
-  ValueId AddValue(Value value);
+  ValueId AddValue(TensorValue value);
 };
 
 // Calls visit(ValueId) for every tensor that the node reads, in order, absent ones left out.

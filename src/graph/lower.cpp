@@ -1,4 +1,4 @@
-// Lower: from a graph to the flat list that Program runs.
+// Lower: from a graph to the flat list that GraphProgram runs.
 #include <algorithm>
 #include <map>
 
@@ -12,7 +12,7 @@ namespace {
 // Lowers a graph: gives values slots, finds last uses, writes the flat arrays.
 class Lowering {
  public:
-  Lowering(const Graph& graph, const Binding& binding, ProgramCode& code)
+  Lowering(const Graph& graph, const GraphBinding& binding, ProgramCode& code)
       : graph_(graph), code_(code), slot_of_(graph.values.size(), -1) {
     for (const Bound& bound : graph.bound) Bind(bound, binding);
     BindViews();
@@ -43,7 +43,7 @@ class Lowering {
   std::int32_t& slot_of(ValueId id) { return slot_of_[static_cast<std::size_t>(id)]; }
   bool IsBound(std::int32_t slot) const { return slot < code_.bound_slots; }
 
-  void Bind(const Bound& bound, const Binding& binding) {
+  void Bind(const Bound& bound, const GraphBinding& binding) {
     const auto index = static_cast<std::size_t>(bound.index);
     const at::Tensor& tensor = bound.kind == BoundKind::kParameter  ? binding.parameters.at(index)
                                : bound.kind == BoundKind::kGradient ? binding.gradients.at(index)
@@ -74,7 +74,7 @@ class Lowering {
   // The slot that holds `id` for the next instruction.
   std::int32_t SlotFor(ValueId id) {
     if (slot_of(id) >= 0) return slot_of(id);
-    const Value& value = graph_.value(id);
+    const TensorValue& value = graph_.value(id);
     const std::int32_t source = slot_of(value.view_of);
     Instruction instruction;
     instruction.view = static_cast<std::int32_t>(code_.views.size());
@@ -88,7 +88,7 @@ class Lowering {
     return slot;
   }
 
-  at::Tensor EmptySource(const Value& value) const {
+  at::Tensor EmptySource(const TensorValue& value) const {
     return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(code_.nothing),
                                                     c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                     c10::scalarTypeToTypeMeta(value.type.dtype));
@@ -202,7 +202,7 @@ class Lowering {
 
 }  // namespace
 
-void Lower(const Graph& graph, const Binding& binding, ProgramCode& code) {
+void Lower(const Graph& graph, const GraphBinding& binding, ProgramCode& code) {
   Lowering(graph, binding, code).Lower();
 }
 

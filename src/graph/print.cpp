@@ -99,7 +99,7 @@ class Printer {
  private:
   // A view stands once, before its first reader.
   void PrintView(ValueId id) {
-    const Value& value = graph_.value(id);
+    const TensorValue& value = graph_.value(id);
     if (value.view_of == kNoValue || !printed_.insert(id).second) return;
     text_ += fmt::format("  {} = view %{}", PrintValue(graph_, id), value.view_of);
     if (value.view_offset != 0) text_ += fmt::format(" + {}", value.view_offset);

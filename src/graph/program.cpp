@@ -90,7 +90,7 @@ void ProgramCode::Clear() {
   for (const CodeView& view : views) slots[static_cast<std::size_t>(view.slot)] = view.tensor;
 }
 
-Program::Program(const Graph& graph, const Binding& binding)
+GraphProgram::GraphProgram(const Graph& graph, const GraphBinding& binding)
     : code_(std::make_unique<ProgramCode>()) {
   const c10::InferenceMode inference;
   code_->nothing = c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, at::kCPU),
@@ -98,13 +98,13 @@ Program::Program(const Graph& graph, const Binding& binding)
   Lower(graph, binding, *code_);
 }
 
-Program::~Program() = default;
-Program::Program(Program&&) noexcept = default;
-Program& Program::operator=(Program&&) noexcept = default;
+GraphProgram::~GraphProgram() = default;
+GraphProgram::GraphProgram(GraphProgram&&) noexcept = default;
+GraphProgram& GraphProgram::operator=(GraphProgram&&) noexcept = default;
 
-int Program::instructions() const { return static_cast<int>(code_->instructions.size()); }
+int GraphProgram::instructions() const { return static_cast<int>(code_->instructions.size()); }
 
-void Program::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs) {
+void GraphProgram::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs) {
   const c10::InferenceMode inference;
   ProgramCode& code = *code_;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -1,4 +1,4 @@
-// ProgramCode: the flat arrays of a Program, written by Lower and run by Program::Run.
+// ProgramCode: the flat arrays of a GraphProgram, written by Lower and run by GraphProgram::Run.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -59,7 +59,7 @@ struct ProgramCode {
     std::int32_t slot = -1;
     bool last = false;
     bool is_view = false;
-    Value view;
+    TensorValue view;
   };
   std::vector<std::int32_t> input_slots;  // -1: never read
   std::vector<Output> output_slots;
@@ -75,6 +75,6 @@ struct ProgramCode {
 };
 
 // Fills `code` from the graph: gives values slots, makes views of bound values, finds last uses.
-void Lower(const Graph& graph, const Binding& binding, ProgramCode& code);
+void Lower(const Graph& graph, const GraphBinding& binding, ProgramCode& code);
 
 }  // namespace penstock

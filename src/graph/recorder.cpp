@@ -155,7 +155,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
   const std::int64_t bytes =
       tensor.storage_offset() * item -
       memory.tensor.storage_offset() * static_cast<std::int64_t>(memory.tensor.element_size());
-  Value view{TypeOf(tensor), memory.root, bytes / item};
+  TensorValue view{TypeOf(tensor), memory.root, bytes / item};
   const TensorType& root = graph_.value(memory.root).type;
   if (view.type == root && bytes == 0) return memory.root;
 

@@ -11,7 +11,7 @@ namespace {
 
 class Reference {
  public:
-  Reference(const Graph& graph, const Binding& binding)
+  Reference(const Graph& graph, const GraphBinding& binding)
       : graph_(graph), memory_(graph.values.size()) {
     for (const Bound& bound : graph.bound) {
       const auto index = static_cast<std::size_t>(bound.index);
@@ -84,7 +84,7 @@ class Reference {
 
 }  // namespace
 
-std::vector<at::Tensor> RunReference(const Graph& graph, const Binding& binding,
+std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs) {
   const c10::InferenceMode inference;
   PENSTOCK_CHECK(inputs.size() == graph.inputs.size(), "graph {} takes {} inputs, not {}",

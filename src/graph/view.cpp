@@ -2,7 +2,7 @@
 
 namespace penstock {
 
-at::Tensor MakeView(const at::Tensor& source, const Value& view) {
+at::Tensor MakeView(const at::Tensor& source, const TensorValue& view) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(view.type.dtype));
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(source.storage()), source.key_set(),

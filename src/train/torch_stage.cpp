@@ -68,11 +68,11 @@ const char* NameOf(RowState state) {
 // A piece bound to its program, with room for what goes in and out.
 struct BoundPiece {
   Piece piece;
-  Program program;
+  GraphProgram program;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
 
-  BoundPiece(Piece from, const Binding& binding)
+  BoundPiece(Piece from, const GraphBinding& binding)
       : piece(std::move(from)),
         program(piece.graph, binding),
         inputs(piece.inputs.size()),
@@ -245,7 +245,7 @@ class CompiledStage final : public TorchStage {
   TorchStageOptions options_;
   Update update_;
   Gradients gradients_;
-  Binding binding_;
+  GraphBinding binding_;
   BoundPiece forward_;
   BoundPiece backward_input_;
   BoundPiece backward_weight_;

@@ -19,7 +19,7 @@ std::vector<at::Tensor> Parameters(const StageSpec& spec) {
 TEST(Program, KeepsNothingOfARun) {
   const StageSpec spec = MiddleStage();
   const StageGraphs graphs = Build(spec).value();
-  Program program(graphs.forward, {Parameters(spec), {}});
+  GraphProgram program(graphs.forward, {Parameters(spec), {}});
   std::vector<at::Tensor> inputs = {at::randn({kBatch, kSequence, kDim})};
   const c10::weak_intrusive_ptr<c10::StorageImpl> input(
       c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
@@ -35,7 +35,7 @@ TEST(Program, SeesParametersChange) {
   const StageSpec spec = MiddleStage();
   const StageGraphs graphs = Build(spec).value();
   const std::vector<at::Tensor> parameters = Parameters(spec);
-  Program program(graphs.forward, {parameters, {}});
+  GraphProgram program(graphs.forward, {parameters, {}});
   const Data data = RandomData(spec, 7);
   for (int i = 0; i < 2; ++i) {
     std::vector<at::Tensor> inputs = data.inputs;
@@ -49,7 +49,7 @@ TEST(Program, SeesParametersChange) {
 TEST(Program, SurvivesAnException) {
   const StageSpec spec = FirstStage();
   const StageGraphs graphs = Build(spec).value();
-  Program program(graphs.forward, {Parameters(spec), {}});
+  GraphProgram program(graphs.forward, {Parameters(spec), {}});
   std::vector<at::Tensor> outputs(graphs.forward.outputs.size());
   std::vector<at::Tensor> beyond = {at::zeros({kBatch, kSequence}, at::kLong).add(kVocabulary)};
   EXPECT_ANY_THROW(program.Run(beyond, outputs));

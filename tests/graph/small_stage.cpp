@@ -165,7 +165,7 @@ namespace {
 // Runs pieces one after another on the values that they hold in common.
 class Pieces {
  public:
-  Pieces(const StageGraphs& graphs, Binding binding, bool reference)
+  Pieces(const StageGraphs& graphs, GraphBinding binding, bool reference)
       : held_(graphs.backward.values.size()), binding_(std::move(binding)), reference_(reference) {}
 
   void Hold(ValueId id, at::Tensor tensor) {
@@ -180,7 +180,7 @@ class Pieces {
     if (reference_) {
       outputs = RunReference(graph, binding_, inputs);
     } else {
-      Program program(graph, binding_);
+      GraphProgram program(graph, binding_);
       std::vector<at::Tensor> again = inputs;
       program.Run(inputs, outputs);
       // A second run says that the first left nothing behind; gradients must be gathered once.
@@ -194,7 +194,7 @@ class Pieces {
 
  private:
   std::vector<at::Tensor> held_;
-  Binding binding_;
+  GraphBinding binding_;
   bool reference_;
 };
 
@@ -202,7 +202,7 @@ class Pieces {
 
 Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& data,
                  const Runner& runner) {
-  Binding binding;
+  GraphBinding binding;
   for (const NamedTensor& parameter : spec.parameters) {
     binding.parameters.push_back(parameter.tensor.detach());
     binding.gradients.push_back(at::zeros_like(parameter.tensor).detach());

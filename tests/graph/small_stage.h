@@ -41,7 +41,7 @@ Answer RunAutograd(const StageSpec& spec, const Data& data);
 // How the pieces of a compiled stage are run in turn.
 struct Runner {
   bool split = true;      // backward_input then backward_weight; else backward as one graph
-  bool reference = true;  // the reference interpreter; else Program
+  bool reference = true;  // the reference interpreter; else GraphProgram
 };
 Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& data,
                  const Runner& runner);

@@ -35,7 +35,7 @@ std::vector<int> CountReaders(const Graph& graph) {
 
 // Whether `view` is the transpose of the whole of its 2-D root.
 bool IsTranspose(const Graph& graph, ValueId view) {
-  const Value& value = graph.value(view);
+  const TensorValue& value = graph.value(view);
   if (value.view_of == kNoValue || value.view_offset != 0) return false;
   const TensorType& type = value.type;
   const TensorType& root = graph.value(value.view_of).type;

@@ -30,7 +30,7 @@ bool Pays(const Graph& graph, const Node& node) {
 
 // `id` transposed: a view of the same root.
 ValueId Transpose(Graph& graph, ValueId id) {
-  Value value = graph.value(id);
+  TensorValue value = graph.value(id);
   std::swap(value.type.sizes[0], value.type.sizes[1]);
   std::swap(value.type.strides[0], value.type.strides[1]);
   const ValueId root = graph.Root(id);

@@ -35,7 +35,7 @@ std::string KeyOf(const Node& node) {
 
 // Reads of views of `old` become reads of the same views of `same`.
 void MoveViews(Graph& graph, ValueId old, ValueId same, std::vector<ValueId>& now) {
-  const auto equal = [&](const Value& a, const Value& b) {
+  const auto equal = [&](const TensorValue& a, const TensorValue& b) {
     return a.view_offset == b.view_offset && a.type == b.type;
   };
   for (std::size_t i = 0; i < graph.values.size(); ++i) {

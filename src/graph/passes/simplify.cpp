@@ -125,8 +125,8 @@ class Simplifier {
     const auto found = replaced_.find(graph_.Root(id));
     if (found == replaced_.end()) return id;
     if (graph_.Root(id) == id) return found->second;
-    const Value& by = graph_.value(found->second);
-    Value view = graph_.value(id);
+    const TensorValue& by = graph_.value(found->second);
+    TensorValue view = graph_.value(id);
     view.view_of = graph_.Root(found->second);
     view.view_offset += by.view_of == kNoValue ? 0 : by.view_offset;
     return graph_.AddValue(std::move(view));
