@@ -1,6 +1,4 @@
 // penstock graph: prints the graphs of a model's stage, as captured or after any pass.
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -8,19 +6,13 @@
 #include "cli/command.h"
 #include "graph/passes.h"
 #include "graph/print.h"
-#include "model/model.h"
 #include "train/config.h"
-#include "train/torch_stage.h"
+#include "train/stage_graphs.h"
 
 namespace penstock {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-int StageCount(const PipelineConfig& pipeline) {
-  if (pipeline.ranks == 0) return pipeline.stages;
-  return pipeline.ranks * std::max(pipeline.chunks, 1);
-}
 
 std::int64_t Bytes(const Graph& graph, const std::vector<ValueId>& values) {
   std::int64_t bytes = 0;
@@ -28,28 +20,6 @@ std::int64_t Bytes(const Graph& graph, const std::vector<ValueId>& values) {
     if (value != kNoValue) bytes += BytesOf(graph.value(value).type);
   }
   return bytes;
-}
-
-// The stage's graphs after the passes that `options` leaves in.
-Result<StageGraphs> GraphsOf(const TrainConfig& config, int stage, const CompileOptions& options) {
-  const int stages = StageCount(config.pipeline);
-  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
-  if (stage < 0 || stage >= stages) {
-    return InvalidArgument("stage {}: the configuration makes stages 0 to {}", stage, stages - 1);
-  }
-  PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
-               BuildStage(config.model, ranges[static_cast<std::size_t>(stage)]));
-  TorchStageOptions stage_options;
-  stage_options.first = stage == 0;
-  stage_options.last = stage == stages - 1;
-  stage_options.microbatches = config.pipeline.microbatches;
-  const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
-  const at::Tensor input = stage_options.first
-                               ? tokens
-                               : at::zeros({config.batch, config.model.sequence, config.model.dim});
-  PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, input, tokens, stage_options)));
-  return BuildStageGraphs(std::move(joint), options);
 }
 
 class GraphCommand : public Command {
@@ -73,7 +43,7 @@ class GraphCommand : public Command {
   Result<int> Run() override {
     options_.exact = !inexact_;
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
-    PENSTOCK_TRY(StageGraphs graphs, GraphsOf(config, stage_, options_));
+    PENSTOCK_TRY(StageGraphs graphs, GraphsOfStage(config, stage_, options_));
     std::vector<const Graph*> chosen;
     for (const Graph* graph : AllGraphs(graphs)) {
       if (only_.empty() ? IsShown(graphs, *graph) : graph->name == only_) chosen.push_back(graph);

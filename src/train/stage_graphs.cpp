@@ -1,0 +1,37 @@
+#include "train/stage_graphs.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <thread>
+
+#include "model/model.h"
+#include "train/setup.h"
+#include "train/torch_stage.h"
+
+namespace penstock {
+Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
+                                  const CompileOptions& options) {
+  TrainConfig chosen = config;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, cores));
+  const int stages = schedule.stages();
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
+  if (stage < 0 || stage >= stages) {
+    return InvalidArgument("stage {}: the configuration makes stages 0 to {}", stage, stages - 1);
+  }
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
+               BuildStage(config.model, ranges[static_cast<std::size_t>(stage)]));
+  TorchStageOptions stage_options;
+  stage_options.first = stage == 0;
+  stage_options.last = stage == stages - 1;
+  stage_options.microbatches = chosen.pipeline.microbatches;
+  const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
+  const at::Tensor input = stage_options.first
+                               ? tokens
+                               : at::zeros({config.batch, config.model.sequence, config.model.dim});
+  PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, input, tokens, stage_options)));
+  return BuildStageGraphs(std::move(joint), options);
+}
+
+}  // namespace penstock
