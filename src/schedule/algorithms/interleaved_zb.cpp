@@ -7,9 +7,11 @@
 // Rank r runs p-1-r + (v-1)g forwards, then F, I and W in turn with W r steps behind; g is the
 // first round's size. Where p divides m: makespan m(F+I+W) + (p-1)/v for F = I = W = 1 and peak p.
 //
-// `--group G` makes rounds of about G < p microbatches, for less memory: about G + (p - G)/v. At
+// `--group G` makes rounds of G < p microbatches, for less memory: about G + (p - G)/v. A last
+// round that would be short is laid out in full and its missing microbatches are left out. At
 // G <= p/2 the W run floor(2r/3) steps behind. Below p/2 a round's first microbatch comes back too
 // late for its next chunk and the lanes can wait for each other: refused.
+//
 // Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2; Qi et al., Pipeline
 // Parallelism with Controllable Memory, NeurIPS 2024 (grouped interleaving).
 #include "schedule/algorithms/algorithms.h"
@@ -38,6 +40,20 @@ ClosedForm Figures(const ScheduleParams& params) {
   return form;
 }
 
+Schedule FullRounds(const ScheduleParams& params) {
+  Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
+  for (int rank = 0; rank < params.ranks; ++rank) {
+    RoundOrder forwards(params, rank, RoundOrder::Direction::kChunksUp);
+    RoundOrder inputs(params, rank, RoundOrder::Direction::kChunksDown);
+    RoundOrder weights = inputs;
+    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenSplitTurns(
+        Turns(params, rank), [&forwards] { return forwards.Next(Op::kForward); },
+        [&inputs] { return inputs.Next(Op::kBackwardInput); },
+        [&weights] { return weights.Next(Op::kBackwardWeight); });
+  }
+  return schedule;
+}
+
 }  // namespace
 
 Status CheckGroup(const ScheduleParams& params) {
@@ -49,15 +65,17 @@ Status CheckGroup(const ScheduleParams& params) {
 }
 
 Schedule GenerateInterleavedZb(const ScheduleParams& params) {
-  Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
-  for (int rank = 0; rank < params.ranks; ++rank) {
-    RoundOrder forwards(params, rank, RoundOrder::Direction::kChunksUp);
-    RoundOrder inputs(params, rank, RoundOrder::Direction::kChunksDown);
-    RoundOrder weights = inputs;
-    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenSplitTurns(
-        Turns(params, rank), [&forwards] { return forwards.Next(Op::kForward); },
-        [&inputs] { return inputs.Next(Op::kBackwardInput); },
-        [&weights] { return weights.Next(Op::kBackwardWeight); });
+  const bool short_round = params.group != 0 && params.group < params.microbatches &&
+                           params.microbatches % params.group != 0;
+  if (!short_round) return FullRounds(params);
+  // What is left of a valid schedule when whole microbatches are taken out is valid.
+  ScheduleParams padded = params;
+  padded.microbatches += params.group - params.microbatches % params.group;
+  Schedule schedule = FullRounds(padded);
+  schedule.microbatches = params.microbatches;
+  for (Lane& lane : schedule.lanes) {
+    std::erase_if(
+        lane, [&](const Action& action) { return action.first.microbatch >= params.microbatches; });
   }
   return schedule;
 }

@@ -17,18 +17,21 @@ using WeightsLast = SqueezeOptions::WeightsLast;
 
 // Work of one search, in actions run: about half a second on one core.
 constexpr double kActionBudget = 3e6;
-constexpr double kMostPasses = 260;
+constexpr double kMostPasses = 400;
 // Candidates that are worth squeezing to and fro.
 constexpr std::size_t kPoolSize = 24;
 
-// What a pass to and fro goes through in turn.
-constexpr std::array<SqueezeOptions, 6> kPasses = {{
+// The ways to squeeze from the start; passes to and fro go through them in turn.
+constexpr std::array<SqueezeOptions, 9> kPasses = {{
     {Direction::kFromStart, WeightsLast::kNever, 0.5},
     {Direction::kFromStart, WeightsLast::kInDrain, 0},
     {Direction::kFromStart, WeightsLast::kAlways, 1},
     {Direction::kFromStart, WeightsLast::kNever, 0},
     {Direction::kFromStart, WeightsLast::kAlways, 0.5},
     {Direction::kFromStart, WeightsLast::kInDrain, 1},
+    {Direction::kFromStart, WeightsLast::kAlways, 0},
+    {Direction::kFromStart, WeightsLast::kInDrain, 0.5},
+    {Direction::kFromStart, WeightsLast::kNever, 1},
 }};
 
 // Raw bits of the standard generator: its distributions differ between libraries.
@@ -55,6 +58,31 @@ struct Candidate {
     return peak_memory < other.peak_memory - slack;
   }
 };
+
+// The same costs with all times alike.
+Costs AverageTimes(const Problem& problem) {
+  Costs averages = problem.costs;
+  double total = 0;
+  for (const StageCosts& stage : averages.stages) {
+    total += stage.forward + stage.backward_input + stage.backward_weight;
+  }
+  const double average = total / 3 / static_cast<double>(averages.stages.size());
+  for (StageCosts& stage : averages.stages) {
+    stage.forward = stage.backward_input = stage.backward_weight = average;
+  }
+  averages.comm = 0;
+  return averages;
+}
+
+bool HasEqualTimes(const Problem& problem) {
+  const double time = problem.costs.stages.front().forward;
+  bool equal = problem.costs.comm == 0;
+  for (const StageCosts& stage : problem.costs.stages) {
+    equal = equal && stage.forward == time && stage.backward_input == time &&
+            stage.backward_weight == time;
+  }
+  return equal;
+}
 
 // Work of one microbatch on the busiest rank.
 double BusiestWork(const Problem& problem) {
@@ -109,8 +137,8 @@ class PatternSampler {
   // How long a step from stage to stage takes, in durations of the action.
   double Pace() {
     const int kind = dice_.Below(5);
-    if (kind == 0) return dice_.Between(1, 3);
-    return kind == 1 ? 2 : 1;
+    if (kind == 0) return dice_.Between(1, 5);
+    return kind == 1 ? 1 + dice_.Below(5) : kind == 2 ? 2 : 1;
   }
   double Pause(int one_in) { return dice_.Below(one_in) == 0 ? dice_.Between(0, period_) : 0; }
 
@@ -141,7 +169,13 @@ class PatternSampler {
 class Search {
  public:
   explicit Search(const Problem& problem)
-      : problem_(problem), squeezer_(problem), lower_bound_(LowerBound(problem)) {
+      : problem_(problem),
+        averages_(AverageTimes(problem)),
+        equal_times_(HasEqualTimes(problem)),
+        squeezer_(problem),
+        average_squeezer_({problem.placement, averages_, problem.rows, problem.cuts, problem.split,
+                           problem.memory_limit}),
+        lower_bound_(LowerBound(problem)) {
     const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
     passes_ = std::min(kActionBudget / actions, kMostPasses);
     window_ = 16 * problem.placement.chunks();
@@ -152,7 +186,11 @@ class Search {
     SqueezeOptions in_order;
     in_order.window = 1;
     Squeeze(lanes, in_order);
-    if (!Done()) Squeeze(lanes, kPasses[1]);
+    const std::size_t variants = std::min<std::size_t>(kPasses.size(), passes_ / 2);
+    for (std::size_t i = 0; i < variants && !Done(); ++i) {
+      Squeeze(lanes, kPasses[i]);
+      if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, kPasses[i]);
+    }
   }
 
   // List scheduling with several windows of microbatches in flight.
@@ -188,7 +226,11 @@ class Search {
         continue;
       }
       sampler.Accepted();
-      Squeeze(LanesOf(problem_, pattern), kPasses[pass]);
+      const std::vector<Lane> lanes = LanesOf(problem_, pattern);
+      Squeeze(lanes, kPasses[pass]);
+      ++i;
+      if (equal_times_ || Done()) continue;
+      SqueezeInEqualTimes(lanes, kPasses[pass]);
       ++i;
     }
   }
@@ -228,6 +270,16 @@ class Search {
     Add({makespan, squeezer_.peak_memory(), squeezer_.lanes()});
   }
 
+  // Squeezes as if all actions took the same time: patterns made for F = I = W keep their order
+  // better.
+  void SqueezeInEqualTimes(const std::vector<Lane>& lanes, SqueezeOptions options) {
+    options.window = window_;
+    average_squeezer_.Run(lanes, options);
+    SqueezeOptions in_order;
+    in_order.window = 1;
+    Squeeze(average_squeezer_.lanes(), in_order);
+  }
+
   // Keeps the best, one of each makespan.
   void Add(Candidate candidate) {
     if (candidate.BetterThan(best_)) best_ = candidate;
@@ -240,7 +292,10 @@ class Search {
   }
 
   const Problem& problem_;
+  const Costs averages_;
+  const bool equal_times_;
   Squeezer squeezer_;
+  Squeezer average_squeezer_;
   const double lower_bound_;
   double passes_ = 0;
   int window_ = 0;

@@ -1,6 +1,8 @@
 // The lane that most zero-bubble schedules share: warm-up, then F, I and W in turn.
 #pragma once
 
+#include <algorithm>
+
 #include "schedule/reserve.h"
 
 namespace penstock {
@@ -8,7 +10,7 @@ namespace penstock {
 struct SplitTurns {
   int count = 0;   // of each of F, I and W
   int warmup = 0;  // forwards before the first turn; at most count
-  int lag = 0;     // turns before the first W: the weight gradients that the rank owes
+  int lag = 0;     // turns with an F before the first W: the weight gradients that the rank owes
 };
 
 // One lane: `warmup` forwards, then F, I and W in turn, where a kind is skipped that has run out
@@ -19,10 +21,12 @@ Lane WarmUpThenSplitTurns(const SplitTurns& turns, NextF next_f, NextI next_i, N
   Lane lane;
   ReserveLane(lane, 3 * static_cast<std::size_t>(turns.count));
   for (int i = 0; i < turns.warmup; ++i) lane.push_back(next_f());
-  for (int turn = 0; turn < turns.count + turns.lag; ++turn) {
-    if (turn < turns.count - turns.warmup) lane.push_back(next_f());
+  const int forward_turns = turns.count - turns.warmup;
+  const int lag = std::min(turns.lag, forward_turns);
+  for (int turn = 0; turn < turns.count + lag; ++turn) {
+    if (turn < forward_turns) lane.push_back(next_f());
     if (turn < turns.count) lane.push_back(next_i());
-    if (turn >= turns.lag) lane.push_back(next_w());
+    if (turn >= lag) lane.push_back(next_w());
   }
   return lane;
 }

@@ -1,6 +1,7 @@
 #include "schedule/algorithms/squeeze.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/result.h"
 
@@ -17,6 +18,12 @@ Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
     const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(s)];
     Stage& stage = stages_[static_cast<std::size_t>(s)];
     stage.rank = placement.rank_of(s);
+    // The last chunks of a rank with more than there are bits for share a bit that is never set.
+    std::uint64_t& bits = ranks_[static_cast<std::size_t>(stage.rank)].all_bits;
+    const int chunk = std::popcount(bits) / kKinds;
+    const bool has_bits = chunk < kMostBits / kKinds;
+    stage.first_bit = has_bits ? std::uint64_t{1} << (chunk * kKinds) : 0;
+    bits |= has_bits ? stage.first_bit * ((1 << kKinds) - 1) : std::uint64_t{1} << kMostBits;
     stage.is_first = placement.previous(s) < 0;
     stage.is_last = placement.next(s) < 0;
     const auto latency_to = [&](int other) {
@@ -79,7 +86,8 @@ void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& optio
   }
   events_.Reset(static_cast<int>(ranks_.size()));
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    ranks_[r] = {};
+    Rank& rank = ranks_[r];
+    rank = {.all_bits = rank.all_bits};
     has_run_[r].assign(lanes[r].size(), 0);
     out_[r].clear();
     out_[r].reserve(lanes[r].size());
@@ -133,15 +141,16 @@ double Squeezer::Arrival(const Part& part) const {
 }
 
 // The first action of the lane that is ready and leaves the ones it overtakes their memory.
+//
+// A stage runs its actions of one kind in the order of the lane, so once one is seen to wait, the
+// later ones are passed over; and when one of every kind is, nothing is ready.
 Squeezer::Choice Squeezer::Choose(int r, double now) const {
   const Rank& rank = ranks_[static_cast<std::size_t>(r)];
   const auto& has_run = has_run_[static_cast<std::size_t>(r)];
-  const bool weights_last =
-      !from_end_ &&
-      (options_.weights_last == SqueezeOptions::WeightsLast::kAlways ||
-       (options_.weights_last == SqueezeOptions::WeightsLast::kInDrain && entering_ == 0));
+  const bool weights_last = WeightsGiveWay();
   Choice choice;
   double held = rank.held, most_held = rank.held;
+  std::uint64_t waiting = 0;
   int left = options_.window;
   for (std::size_t k = rank.head; k < has_run.size() && left > 0; ++k) {
     if (has_run[k] != 0) continue;
@@ -149,24 +158,35 @@ Squeezer::Choice Squeezer::Choose(int r, double now) const {
     const Part& part = At(r, k).first;
     const Stage& stage = stages_[part.stage];
     const Kind kind = KindOf(part.op);
-    if (most_held + stage.taken[kind] <= memory_limit_) {
-      const double arrival = Arrival(part);
-      if (arrival > now + slack_) {
-        choice.next_arrival = std::min(choice.next_arrival, arrival);
-      } else if (!weights_last || kind != kW) {
+    const std::uint64_t bit = stage.first_bit << kind;
+    if ((waiting & bit) == 0) {
+      const bool fits = most_held + stage.taken[kind] <= memory_limit_;
+      const double arrival = fits ? Arrival(part) : kNever;
+      const bool ready = arrival <= now + slack_;
+      if (ready && !(weights_last && kind == kW)) {
         choice.position = k;
         choice.arrival = arrival;
         return choice;
-      } else if (choice.arrival == kNever) {
+      }
+      if (ready) {
         choice.position = k;
         choice.arrival = arrival;
+      } else {
+        choice.next_arrival = std::min(choice.next_arrival, arrival);
       }
+      waiting |= bit;
+      if (waiting == rank.all_bits) return choice;
     }
     held += stage.taken[kind];
     most_held = std::max(most_held, held);
     held -= stage.given[kind];
   }
   return choice;
+}
+
+bool Squeezer::WeightsGiveWay() const {
+  if (from_end_ || options_.weights_last == SqueezeOptions::WeightsLast::kNever) return false;
+  return options_.weights_last == SqueezeOptions::WeightsLast::kAlways || entering_ == 0;
 }
 
 void Squeezer::Start(int r, const Choice& choice, double now) {

@@ -47,8 +47,11 @@ class Squeezer {
  private:
   enum Kind { kF, kI, kW, kKinds };
 
+  static constexpr int kMostBits = 63;
+
   struct Stage {
     int rank = 0;
+    std::uint64_t first_bit = 0;  // of its kinds in a rank's sets of kinds; 0 where it has none
     bool is_first = false, is_last = false;        // of its chain
     double latency_before = 0, latency_after = 0;  // to the stage before and after
     double duration[kKinds] = {};
@@ -58,6 +61,7 @@ class Squeezer {
   };
 
   struct Rank {
+    std::uint64_t all_bits = 0;
     std::size_t head = 0;  // first of the lane that has not run
     bool busy = false;
     double held = 0;
@@ -74,6 +78,7 @@ class Squeezer {
   double Arrival(const Part& part) const;
   void Raise(double& arrival, double value) const;
   Choice Choose(int rank, double now) const;
+  bool WeightsGiveWay() const;
   void Start(int rank, const Choice& choice, double now);
   void Wake(int stage, double time);
   static Kind KindOf(Op op);
