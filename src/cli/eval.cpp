@@ -1,0 +1,50 @@
+// penstock eval: the held-out loss of a trained model, beside the bigram baseline.
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+class EvalCommand final : public Command {
+ public:
+  std::string Name() const override { return "eval"; }
+  std::string Summary() const override { return "Held-out loss of a trained model"; }
+
+  void Define(CLI::App& app) override {
+    app.add_option("checkpoint", checkpoint_, "A run's folder, or its model.safetensors")
+        ->required();
+    app.add_option("--data", data_, "A file or a folder of text (default: the run's)");
+    app.add_flag("--json", json_, "Print one JSON object");
+  }
+
+  Result<int> Run() override {
+    TuneAllocator();
+    PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_));
+    if (json_) {
+      const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
+                                             {"baseline_loss", summary.baseline_loss},
+                                             {"bytes", summary.bytes},
+                                             {"step", summary.step}};
+      fmt::print("{}\n", object.dump(2));
+    } else {
+      fmt::print(
+          "held-out loss {:.4f} nats a byte over {} bytes, after {} steps; a bigram model of "
+          "the same text {:.4f}\n",
+          summary.held_out_loss, summary.bytes, summary.step, summary.baseline_loss);
+    }
+    return kExitOk;
+  }
+
+ private:
+  std::string checkpoint_;
+  std::string data_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeEvalCommand() { return std::make_unique<EvalCommand>(); }
+
+}  // namespace penstock

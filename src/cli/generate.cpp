@@ -1,0 +1,48 @@
+// penstock generate: text that a trained model writes.
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+class GenerateCommand final : public Command {
+ public:
+  std::string Name() const override { return "generate"; }
+  std::string Summary() const override { return "Write text with a trained model"; }
+
+  void Define(CLI::App& app) override {
+    app.add_option("checkpoint", checkpoint_, "A run's folder, or its model.safetensors")
+        ->required();
+    app.add_option("--prompt", options_.prompt, "What the text begins with");
+    app.add_option("--bytes", options_.bytes, "Bytes to write (default 300)");
+    app.add_option("--temperature", options_.temperature,
+                   "0: the most likely byte; higher: more varied (default 0.8)");
+    app.add_option("--seed", options_.seed, "Of the choice of bytes (default 1)");
+    app.add_flag("--json", json_, "Print one JSON object");
+  }
+
+  Result<int> Run() override {
+    TuneAllocator();
+    PENSTOCK_TRY(const std::string text, Generate(checkpoint_, options_));
+    if (json_) {
+      const nlohmann::ordered_json object = {{"prompt", options_.prompt}, {"text", text}};
+      fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    } else {
+      fmt::print("{}{}\n", options_.prompt, text);
+    }
+    return kExitOk;
+  }
+
+ private:
+  std::string checkpoint_;
+  GenerateOptions options_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeGenerateCommand() { return std::make_unique<GenerateCommand>(); }
+
+}  // namespace penstock

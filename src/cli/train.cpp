@@ -1,0 +1,125 @@
+// penstock train: trains a model over pipeline ranks and leaves the run's files in runs/NAME.
+#include "train/train.h"
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace penstock {
+namespace {
+
+std::atomic<bool> interrupted{false};
+
+// An interrupt stops the ranks between two actions; a second one ends the process.
+void OnInterrupt(int) {
+  interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+nlohmann::ordered_json ToJson(const TrainSummary& summary) {
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  for (const RankSummary& rank : summary.per_rank) {
+    ranks.push_back({{"busy", rank.busy},
+                     {"bubble", rank.bubble},
+                     {"peak_activation_bytes", rank.peak_activation_bytes},
+                     {"predicted_busy", rank.predicted_busy},
+                     {"predicted_bubble", rank.predicted_bubble},
+                     {"predicted_peak_activation_bytes", rank.predicted_peak_activation_bytes}});
+  }
+  return {{"held_out_loss", summary.held_out_loss},
+          {"baseline_loss", summary.baseline_loss},
+          {"tokens_per_second", summary.tokens_per_second},
+          {"step_time", summary.step_time},
+          {"predicted_step_time", summary.predicted_step_time},
+          {"steps", summary.steps},
+          {"ranks", summary.ranks},
+          {"per_rank", ranks},
+          {"passage", summary.passage},
+          {"files", summary.files}};
+}
+
+void Print(const TrainSummary& summary) {
+  fmt::print(
+      "\nheld-out loss {:.3f} nats a byte; a bigram model of the same text {:.3f} ({:.3f} "
+      "below)\n\nA passage the model wrote:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
+      "{:.1f} ms; {:.0f} tokens/s over {} steps\n\nfiles:\n",
+      summary.held_out_loss, summary.baseline_loss, summary.baseline_loss - summary.held_out_loss,
+      summary.passage, summary.table, summary.step_time * 1e3, summary.predicted_step_time * 1e3,
+      summary.tokens_per_second, summary.steps);
+  for (const std::string& file : summary.files) fmt::print("  {}\n", file);
+}
+
+class TrainCommand final : public Command {
+ public:
+  std::string Name() const override { return "train"; }
+  std::string Summary() const override {
+    return "Train a model over pipeline ranks; files go to runs/NAME";
+  }
+
+  void Define(CLI::App& app) override {
+    app.add_option("config", config_, "Configuration, YAML")->required();
+    app.add_option("overrides", overrides_,
+                   "key=value: any key of the configuration (model.dim=64, steps=100)");
+    const auto add = [&](const std::string& name, const char* key, const char* help) {
+      app.add_option_function<std::string>(
+          name, [this, key](const std::string& value) { Override(key, value); }, help);
+    };
+    add("--data", "data.path", "A file or a folder of text");
+    add("-p,--ranks", "pipeline.ranks", "Pipeline ranks (auto: as many as cores, 2 to 4)");
+    add("-v,--chunks", "pipeline.chunks", "Stages a rank holds (auto: 4 stages over the ranks)");
+    add("-s,--schedule", "pipeline.schedule", "Schedule, by name (auto: 1f1b or interleaved)");
+    add("--csv", "pipeline.csv", "A schedule's file, in place of --schedule");
+    add("-m,--microbatches", "pipeline.microbatches", "Microbatches of a step");
+    add("--steps", "steps", "Optimizer steps");
+    add("--seconds", "seconds", "Time for the steps; --steps is then the most");
+    add("--seed", "seed", "Of parameters, batches and the passage");
+    add("--name", "name", "The run's name");
+    app.add_flag("--json", json_, "Only one JSON object on stdout; all else on stderr");
+  }
+
+  Result<int> Run() override {
+    TuneAllocator();
+    PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
+    std::signal(SIGINT, OnInterrupt);
+    TrainOptions options;
+    options.log = json_ ? stderr : stdout;
+    options.cancel = &interrupted;
+    PENSTOCK_TRY(const TrainSummary summary, Train(config, options));
+    if (json_) {
+      fmt::print("{}\n", ToJson(summary).dump(2));
+    } else {
+      Print(summary);
+    }
+    return kExitOk;
+  }
+
+ private:
+  void Override(const std::string& key, const std::string& value) {
+    options_.push_back(key + "=" + value);
+    has_csv_ = has_csv_ || key == "pipeline.csv";
+    has_schedule_ = has_schedule_ || key == "pipeline.schedule";
+  }
+
+  // Options win over key=value. One source of the schedule replaces the other, in the file.
+  std::vector<std::string> AllOverrides() const {
+    std::vector<std::string> all = overrides_;
+    if (has_csv_ && !has_schedule_) all.emplace_back("pipeline.schedule=auto");
+    if (has_schedule_ && !has_csv_) all.emplace_back("pipeline.csv=");
+    all.insert(all.end(), options_.begin(), options_.end());
+    return all;
+  }
+
+  std::string config_;
+  std::vector<std::string> overrides_;
+  std::vector<std::string> options_;  // as key=value
+  bool has_csv_ = false;
+  bool has_schedule_ = false;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeTrainCommand() { return std::make_unique<TrainCommand>(); }
+
+}  // namespace penstock

@@ -1,0 +1,76 @@
+#include "train/pipeline.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+// One tensor a row. A first and a last stage may be on two threads: each reads through its own.
+class RowBuffers {
+ public:
+  RowBuffers(const Sampler& sampler, const TrainConfig& config, std::size_t shift)
+      : sampler_(sampler), batch_(config.batch), shift_(shift) {
+    for (int row = 0; row < config.pipeline.microbatches; ++row) {
+      rows_.push_back(at::empty({config.batch, config.model.sequence}, at::kLong));
+    }
+  }
+
+  at::Tensor Fill(std::int64_t step, int row) const {
+    const at::Tensor& tensor = rows_[static_cast<std::size_t>(row)];
+    auto* to = tensor.mutable_data_ptr<std::int64_t>();
+    for (int i = 0; i < batch_; ++i) {
+      const auto sample = sampler_.Sample(step, static_cast<std::int64_t>(row) * batch_ + i);
+      const auto bytes = sample.subspan(shift_, sample.size() - 1);
+      to = std::copy(bytes.begin(), bytes.end(), to);
+    }
+    return tensor;
+  }
+
+ private:
+  Sampler sampler_;
+  int batch_;
+  std::size_t shift_;  // 0: tokens; 1: targets
+  std::vector<at::Tensor> rows_;
+};
+
+}  // namespace
+
+std::vector<Stage*> Pipeline::pointers() const {
+  std::vector<Stage*> pointers;
+  for (const auto& stage : stages) pointers.push_back(stage.get());
+  return pointers;
+}
+
+BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
+  const auto read = [&](std::size_t shift) {
+    const auto buffers = std::make_shared<const RowBuffers>(sampler, config, shift);
+    return [buffers](std::int64_t step, int row) { return buffers->Fill(step, row); };
+  };
+  return {read(0), read(1)};
+}
+
+Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
+                               const BatchSource& source) {
+  Pipeline pipeline;
+  PENSTOCK_TRY(pipeline.model,
+               LanguageModel::Build(config.model, schedule.stages(), config.pipeline.stage_layers));
+  pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
+  const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
+  at::Tensor input = tokens;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    TorchStageOptions options;
+    options.first = stage == 0;
+    options.last = stage == schedule.stages() - 1;
+    options.microbatches = schedule.microbatches;
+    const auto optimizer = std::make_shared<AdamW>(pipeline.rate);
+    auto made = TorchStage::Make(
+        pipeline.model.stages[static_cast<std::size_t>(stage)], input, tokens, source, options,
+        [optimizer](std::vector<NamedParameter>& parameters) { optimizer->Update(parameters); });
+    if (!made) return tl::unexpected(std::move(made).error());
+    pipeline.stages.push_back(*std::move(made));
+    input = pipeline.stages.back()->ExampleOutput();
+  }
+  return pipeline;
+}
+
+}  // namespace penstock

@@ -1,0 +1,164 @@
+#include "train/results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "report/report.h"
+#include "schedule/text.h"
+#include "simulate/memory.h"
+#include "simulate/summary.h"
+#include "train/checkpoint.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view kSeconds = "s";  // units as the report names them
+constexpr std::string_view kBytes = "B";
+constexpr int kSkippedSteps = 2;  // the first ones warm caches up
+
+SimulationResult MeasuredResult(const Schedule& schedule, const RunMeasure& measure,
+                                const SimulationResult& predicted) {
+  SimulationResult result;
+  result.actions = predicted.actions;
+  for (const RankMeasure& rank : measure.ranks) {
+    result.ranks.push_back({rank.busy, rank.first_start, rank.last_end,
+                            static_cast<double>(rank.peak_activation_bytes)});
+  }
+  FillTotals(schedule, result);
+  return result;
+}
+
+// The kept round whose makespan is nearest to the median.
+std::int64_t TypicalRound(const Trace& trace, double makespan) {
+  std::int64_t best = trace.last_round() - 1;
+  double distance = std::numeric_limits<double>::max();
+  for (std::int64_t round = trace.first_round(); round < trace.last_round(); ++round) {
+    const double away = std::abs(MeasureRound(trace, round).makespan - makespan);
+    if (away < distance) {
+      distance = away;
+      best = round;
+    }
+  }
+  return best;
+}
+
+double IdleShare(const RankResult& rank, double makespan) {
+  return makespan > 0 ? 1 - rank.busy / makespan : 0;
+}
+
+std::string MetricLines(const std::vector<StepMetric>& metrics) {
+  std::string lines;
+  for (const StepMetric& metric : metrics) {
+    const nlohmann::ordered_json line = {{"step", metric.step},
+                                         {"loss", metric.loss},
+                                         {"lr", metric.lr},
+                                         {"seconds", metric.seconds}};
+    lines += line.dump();
+    lines += '\n';
+  }
+  return lines;
+}
+
+ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
+  const Comparison& comparison = *record.comparison;
+  const Schedule& schedule = *record.schedule;
+  ReportInput report;
+  report.title = fmt::format("Training run {}", record.config.name);
+  report.subtitle =
+      fmt::format("{}: {} stages on {} ranks, {} microbatches, {} steps", schedule.algorithm,
+                  schedule.stages(), schedule.ranks(), schedule.microbatches, summary.steps);
+  report.time_unit = std::string(kSeconds);
+  report.memory_unit = std::string(kBytes);
+  report.schedule = &schedule;
+  report.runs.push_back(
+      {"predicted", &comparison.predicted_timeline, comparison.predicted,
+       MemoryOverTime(schedule, comparison.predicted_timeline, comparison.costs)});
+  report.runs.push_back({"measured", &comparison.measured_timeline, comparison.measured,
+                         MemoryOverTime(schedule, comparison.measured_timeline, comparison.costs)});
+  report.figures = {
+      {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats a byte"},
+      {"bigram baseline", fmt::format("{:.3f}", summary.baseline_loss), "nats a byte"},
+      {"tokens a second", fmt::format("{:.0f}", summary.tokens_per_second), "whole run"},
+      {"step", FormatAmount(summary.step_time, "s"),
+       fmt::format("predicted {}", FormatAmount(summary.predicted_step_time, "s"))},
+  };
+  Series loss{"training loss", {}};
+  for (const StepMetric& metric : record.metrics) {
+    loss.points.emplace_back(static_cast<double>(metric.step), metric.loss);
+  }
+  Series held_out{"bigram baseline", {}};
+  if (!record.metrics.empty()) {
+    held_out.points = {{static_cast<double>(record.metrics.front().step), summary.baseline_loss},
+                       {static_cast<double>(record.metrics.back().step), summary.baseline_loss}};
+  }
+  report.plots.push_back({"Loss", "step", "nats a byte", {std::move(loss), std::move(held_out)}});
+  report.passages = {{"A passage the model wrote", summary.passage},
+                     {"Configuration", ToYaml(record.config)}};
+  return report;
+}
+
+}  // namespace
+
+Result<Comparison> Compare(const Trace& trace) {
+  const Schedule& schedule = trace.schedule();
+  const RunMeasure measure = MeasureRun(trace, kSkippedSteps);
+  Comparison comparison;
+  comparison.costs = MeasuredCosts(trace, kSkippedSteps);
+  PENSTOCK_TRY(comparison.predicted,
+               Simulate(schedule, comparison.costs, {.timeline = &comparison.predicted_timeline}));
+  comparison.measured = MeasuredResult(schedule, measure, comparison.predicted);
+  comparison.measured_timeline = MeasuredTimeline(trace, TypicalRound(trace, measure.makespan));
+  comparison.step_time = measure.step_time;
+  const auto first_rank = static_cast<std::size_t>(schedule.placement.rank_of(0));
+  comparison.predicted_step_time =
+      comparison.predicted.makespan + measure.ranks[first_rank].optimizer;
+  return comparison;
+}
+
+void Summarize(const Comparison& comparison, TrainSummary& summary) {
+  const SimulationResult& predicted = comparison.predicted;
+  const SimulationResult& measured = comparison.measured;
+  summary.step_time = comparison.step_time;
+  summary.predicted_step_time = comparison.predicted_step_time;
+  summary.ranks = static_cast<int>(measured.ranks.size());
+  for (std::size_t rank = 0; rank < measured.ranks.size(); ++rank) {
+    summary.per_rank.push_back(
+        {measured.ranks[rank].busy, IdleShare(measured.ranks[rank], measured.makespan),
+         static_cast<std::int64_t>(measured.ranks[rank].peak_memory), predicted.ranks[rank].busy,
+         IdleShare(predicted.ranks[rank], predicted.makespan),
+         static_cast<std::int64_t>(predicted.ranks[rank].peak_memory)});
+  }
+  summary.table = FormatTable(PredictedMeasuredTable(predicted, measured, "s", "B"));
+}
+
+Status PrepareFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return InvalidArgument("cannot make the folder {}: {}", folder, error.message());
+  const std::string probe = fmt::format("{}/.writable", folder);
+  PENSTOCK_TRY_STATUS(WriteFileAtomically(probe, ""));
+  std::filesystem::remove(probe, error);
+  return {};
+}
+
+Status WriteRunFiles(const RunRecord& record, TrainSummary& summary) {
+  const auto add = [&](const char* name) {
+    summary.files.push_back(
+        fmt::format("{}/{}/{}", record.config.folder, record.config.name, name));
+    return summary.files.back();
+  };
+  PENSTOCK_TRY_STATUS(WriteFileAtomically(add("config.yaml"), ToYaml(record.config)));
+  PENSTOCK_TRY_STATUS(SaveSchedule(*record.schedule, add("schedule.csv")));
+  PENSTOCK_TRY_STATUS(
+      SaveCheckpoint(*record.model, {summary.steps, record.config}, add("model.safetensors")));
+  PENSTOCK_TRY_STATUS(WriteFileAtomically(add("metrics.jsonl"), MetricLines(record.metrics)));
+  const ReportInput report = MakeReport(record, summary);
+  PENSTOCK_TRY_STATUS(WriteChromeTrace(report, add("trace.json")));
+  return WriteHtmlReport(report, add("report.html"));
+}
+
+}  // namespace penstock

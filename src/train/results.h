@@ -1,0 +1,55 @@
+// What a run leaves behind: its figures, predicted beside measured, and its files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/trace.h"
+#include "simulate/simulate.h"
+#include "train/language_model.h"
+#include "train/train.h"
+
+namespace penstock {
+
+struct StepMetric {
+  std::int64_t step = 0;
+  double loss = 0;
+  double lr = 0;
+  double seconds = 0;  // since the first step began
+};
+
+// Predicted and measured, of the same schedule and in seconds and bytes.
+struct Comparison {
+  SimulationResult predicted;
+  Timeline predicted_timeline;
+  SimulationResult measured;   // medians over the kept steps
+  Timeline measured_timeline;  // of the step that is the median one
+  Costs costs;                 // what the prediction is made from
+  double step_time = 0;
+  double predicted_step_time = 0;
+};
+
+// The prediction is the simulator's, from the median time of each stage's actions in the trace; an
+// optimizer update of the rank that starts the next step is added to its makespan for a step.
+Result<Comparison> Compare(const Trace& trace);
+
+// Fills the summary's figures by rank, its table and its step times.
+void Summarize(const Comparison& comparison, TrainSummary& summary);
+
+struct RunRecord {
+  TrainConfig config;
+  const Schedule* schedule = nullptr;
+  const LanguageModel* model = nullptr;
+  const Comparison* comparison = nullptr;
+  std::vector<StepMetric> metrics;
+};
+
+// Makes the folder and tries that files can be written there.
+Status PrepareFolder(const std::string& folder);
+
+// Writes config.yaml, schedule.csv, trace.json, model.safetensors, metrics.jsonl and report.html
+// into the run's folder; sets summary.files. On an error some may be missing, each is whole.
+Status WriteRunFiles(const RunRecord& record, TrainSummary& summary);
+
+}  // namespace penstock

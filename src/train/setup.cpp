@@ -1,0 +1,85 @@
+#include "train/setup.h"
+
+#include <algorithm>
+
+#include "schedule/catalog.h"
+#include "schedule/text.h"
+#include "schedule/validate.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kRanksLeast = 2;
+constexpr int kRanksMost = 4;
+
+int AutomaticRanks(int stages, int cores) {
+  for (int ranks = std::min(kRanksMost, cores); ranks > kRanksLeast; --ranks) {
+    if (stages % ranks == 0) return ranks;
+  }
+  return kRanksLeast;
+}
+
+// Stages go over the ranks in chunks where they divide; a named schedule has its own default.
+int AutomaticChunks(const PipelineConfig& pipeline) {
+  if (pipeline.schedule != "auto" && pipeline.schedule != "interleaved") return 0;
+  return pipeline.stages % pipeline.ranks == 0 ? pipeline.stages / pipeline.ranks : 1;
+}
+
+Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores) {
+  if (pipeline.ranks == 0) pipeline.ranks = AutomaticRanks(pipeline.stages, cores);
+  ScheduleParams params;
+  params.ranks = pipeline.ranks;
+  params.chunks = pipeline.chunks == 0 ? AutomaticChunks(pipeline) : pipeline.chunks;
+  params.microbatches = pipeline.microbatches;
+  if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
+  return Generate(pipeline.schedule, params);
+}
+
+Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
+  PENSTOCK_TRY(Schedule schedule, LoadSchedule(pipeline.csv));
+  if (pipeline.ranks != 0 && pipeline.ranks != schedule.ranks()) {
+    return InvalidArgument("{} has {} ranks, not the {} asked for", pipeline.csv, schedule.ranks(),
+                           pipeline.ranks);
+  }
+  if (pipeline.chunks != 0 && pipeline.chunks != schedule.placement.chunks()) {
+    return InvalidArgument("{} has {} chunks a rank, not the {} asked for", pipeline.csv,
+                           schedule.placement.chunks(), pipeline.chunks);
+  }
+  const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
+  if (faults.empty()) return schedule;
+  const Fault& fault = faults.front();
+  std::string where;
+  if (fault.rank >= 0) where += fmt::format("rank {}, ", fault.rank);
+  if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
+  return InvalidArgument("{} is not a valid schedule: {}{}: {} ('penstock validate' shows all)",
+                         pipeline.csv, where, fault.action, fault.reason);
+}
+
+Status CheckTrainable(const Schedule& schedule) {
+  const char* refused = nullptr;
+  if (schedule.placement.replicas() > 1) refused = "replicas of stages";
+  if (schedule.cuts > 1) refused = "cuts along the sequence";
+  if (schedule.steps > 1 || schedule.weights != WeightPolicy::kFlush) refused = "stale weights";
+  if (refused == nullptr) return {};
+  return InvalidArgument("schedule '{}' has {}, which training does not do yet: simulate it",
+                         schedule.algorithm, refused);
+}
+
+}  // namespace
+
+Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
+  PipelineConfig& pipeline = config.pipeline;
+  auto chosen = pipeline.csv.empty() ? FromCatalog(pipeline, cores) : FromCsv(pipeline);
+  if (!chosen) return tl::unexpected(std::move(chosen).error());
+  Schedule schedule = *std::move(chosen);
+  PENSTOCK_TRY_STATUS(CheckTrainable(schedule));
+  pipeline.ranks = schedule.ranks();
+  pipeline.chunks = schedule.placement.chunks();
+  pipeline.stages = schedule.stages();
+  pipeline.microbatches = schedule.microbatches;
+  const auto layers = SplitLayers(config.model.layers, schedule.stages(), pipeline.stage_layers);
+  if (!layers) return tl::unexpected(layers.error());
+  return schedule;
+}
+
+}  // namespace penstock

@@ -1,0 +1,17 @@
+// Chooses what a configuration leaves open: ranks, chunks and the schedule. No torch here.
+#pragma once
+
+#include "base/result.h"
+#include "schedule/schedule.h"
+#include "train/config.h"
+
+namespace penstock {
+
+// The run's schedule, valid; `config.pipeline` then holds what was chosen. Automatic ranks: the
+// largest number from 2 to 4 that `cores` allow and that divides the stages (2 at least);
+// automatic chunks: stages over ranks; automatic schedule: 1f1b, or interleaved with chunks.
+// A CSV's own shape wins. Refuses an invalid schedule with its first fault, and what training does
+// not do: replicas, cuts, stale weights.
+Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
+
+}  // namespace penstock

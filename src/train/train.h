@@ -1,0 +1,74 @@
+// Training runs: from a configuration to a trained model and its files. No torch here.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "train/config.h"
+
+namespace penstock {
+
+// One rank, a step: seconds and bytes, medians of the run's last steps.
+struct RankSummary {
+  double busy = 0;
+  double bubble = 0;  // idle share of the step's makespan
+  std::int64_t peak_activation_bytes = 0;
+  double predicted_busy = 0;
+  double predicted_bubble = 0;
+  std::int64_t predicted_peak_activation_bytes = 0;
+};
+
+struct TrainSummary {
+  double held_out_loss = 0;  // nats a byte
+  double baseline_loss = 0;  // of the bigram on the same bytes
+  double tokens_per_second = 0;
+  double step_time = 0;            // seconds
+  double predicted_step_time = 0;  // by the simulator, from the run's median action times
+  std::int64_t steps = 0;
+  int ranks = 0;
+  std::vector<RankSummary> per_rank;
+  std::vector<std::string> files;
+  std::string passage;  // what the model wrote
+  std::string table;    // predicted against measured, by rank, as text
+};
+
+struct TrainOptions {
+  std::FILE* log = stdout;  // the configuration and the progress
+  // Set to stop the run between actions, by a signal handler, say.
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// Trains and leaves the run's files in config.folder/config.name, all of them or, on an error,
+// none. Threads: one run at a time in a process; sets torch's number of threads.
+// Errors: kInvalidArgument and kNotFound before anything runs; kUnavailable where a stage fails,
+// the loss is no number, or the run was cancelled; kDeadlineExceeded where ranks are stuck.
+Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options);
+
+// The held-out loss of a checkpoint; `data` in place of the text it was trained on.
+struct EvalSummary {
+  double held_out_loss = 0;
+  double baseline_loss = 0;
+  std::int64_t bytes = 0;  // that were predicted
+  std::int64_t step = 0;   // of the checkpoint
+};
+Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {});
+
+// Text that a checkpoint's model writes.
+struct GenerateOptions {
+  std::string prompt;
+  int bytes = 300;
+  double temperature = 0.8;
+  std::uint64_t seed = 1;
+};
+Result<std::string> Generate(const std::string& checkpoint, const GenerateOptions& options);
+
+// Keeps freed memory in the process, so that a step meets no page fault. Call it first in main's
+// command: it helps what is allocated later. Linux and glibc.
+void TuneAllocator();
+
+}  // namespace penstock

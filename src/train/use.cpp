@@ -1,0 +1,66 @@
+// What is done with a checkpoint: Evaluate() and Generate(). And the process's allocator.
+#include <malloc.h>
+
+#include "train/bigram.h"
+#include "train/checkpoint.h"
+#include "train/data.h"
+#include "train/guard.h"
+#include "train/language_model.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+Result<LanguageModel> LoadModel(const std::string& checkpoint, const ModelConfig& config) {
+  PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(config));
+  PENSTOCK_TRY_STATUS(LoadCheckpoint(checkpoint, model));
+  return model;
+}
+
+Result<EvalSummary> EvaluateUnguarded(const std::string& checkpoint, const std::string& data) {
+  PENSTOCK_TRY(CheckpointInfo info, ReadCheckpointInfo(checkpoint));
+  if (!data.empty()) info.config.data.path = data;
+  PENSTOCK_TRY(const Corpus corpus, LoadCorpus(info.config.data.path, info.config.data.held_out));
+  const std::int64_t sequence = info.config.model.sequence;
+  PENSTOCK_TRY_STATUS(CheckLength(corpus, sequence));
+  PENSTOCK_TRY(const LanguageModel model, LoadModel(checkpoint, info.config.model));
+  const auto part = EvaluatedPart(corpus.held_out, sequence);
+  EvalSummary summary;
+  summary.held_out_loss = EvaluateText(model, corpus.held_out);
+  summary.baseline_loss = Bigram(corpus.train).MeanNats(part);
+  summary.bytes = static_cast<std::int64_t>(part.size()) - 1;
+  summary.step = info.step;
+  return summary;
+}
+
+Result<std::string> GenerateUnguarded(const std::string& checkpoint,
+                                      const GenerateOptions& options) {
+  if (options.bytes < 0) return InvalidArgument("--bytes {}: at least 0", options.bytes);
+  if (!(options.temperature >= 0)) {
+    return InvalidArgument("--temperature {}: at least 0", options.temperature);
+  }
+  PENSTOCK_TRY(const CheckpointInfo info, ReadCheckpointInfo(checkpoint));
+  PENSTOCK_TRY(const LanguageModel model, LoadModel(checkpoint, info.config.model));
+  return WriteText(model, {options.prompt, options.bytes, options.temperature, options.seed});
+}
+
+}  // namespace
+
+Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data) {
+  return Guard<EvalSummary>([&] { return EvaluateUnguarded(checkpoint, data); });
+}
+
+Result<std::string> Generate(const std::string& checkpoint, const GenerateOptions& options) {
+  return Guard<std::string>([&] { return GenerateUnguarded(checkpoint, options); });
+}
+
+void TuneAllocator() {
+  constexpr int kNeverMap = 1 << 30;         // bytes: blocks come from the heap, not from mmap
+  constexpr int kNeverTrim = 2'000'000'000;  // bytes kept at the heap's end
+  constexpr int kGrowBy = 64 << 20;          // bytes
+  mallopt(M_MMAP_THRESHOLD, kNeverMap);
+  mallopt(M_TRIM_THRESHOLD, kNeverTrim);
+  mallopt(M_TOP_PAD, kGrowBy);
+}
+
+}  // namespace penstock

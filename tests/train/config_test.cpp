@@ -1,0 +1,100 @@
+#include "train/config.h"
+
+#include <gtest/gtest.h>
+
+#include "temp_folder.h"
+
+namespace penstock {
+namespace {
+
+std::string ErrorOf(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto config = ParseTrainConfig(yaml, "a.yaml", overrides);
+  if (config) return "";
+  EXPECT_EQ(config.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(config.error().message.find('\n'), std::string::npos);
+  return config.error().message;
+}
+
+TEST(Config, OverridesWinOverTheFile) {
+  const auto config = ParseTrainConfig(
+      "name: first\nmodel: {dim: 64, layers: 6}\npipeline:\n  ranks: auto\n  stage_layers: [4, "
+      "2]\n",
+      "a.yaml", {"model.dim=32", "steps=7", "name=second", "stage_layers=1,5", "ranks=2"});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->model.dim, 32);
+  EXPECT_EQ(config->model.layers, 6);
+  EXPECT_EQ(config->steps, 7);
+  EXPECT_EQ(config->name, "second");
+  EXPECT_EQ(config->pipeline.ranks, 2);
+  EXPECT_EQ(config->pipeline.stage_layers, (std::vector<std::int64_t>{1, 5}));
+}
+
+TEST(Config, SeedIsTheModelsToo) {
+  EXPECT_EQ(ParseTrainConfig("seed: 9", "a.yaml")->model.seed, 9U);
+}
+
+TEST(Config, PrintsWhatReadsBackToTheSame) {
+  const std::vector<std::string> odd = {"data.path=a \"b\": #c\\d", "optimizer.lr=0.00012345678901",
+                                        "stage_layers=2,1,1", "chunks=2", "pipeline.csv=x.csv"};
+  const auto config = ParseTrainConfig("", "none", odd);
+  ASSERT_TRUE(config) << config.error().message;
+  const std::string text = ToYaml(*config);
+  const auto again = ParseTrainConfig(text, "printed");
+  ASSERT_TRUE(again) << again.error().message << text;
+  EXPECT_EQ(ToYaml(*again), text);
+  EXPECT_EQ(again->data.path, "a \"b\": #c\\d");
+  EXPECT_EQ(again->optimizer.lr, 0.00012345678901);
+  EXPECT_EQ(again->pipeline.ranks, 0);
+}
+
+TEST(Config, RefusesUnknownKeysWithTheNearest) {
+  EXPECT_NE(ErrorOf("model: {dimm: 3}").find("unknown key 'model.dimm': did you mean 'model.dim'"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("", {"lerning.lr=3"}).find("'optimizer.lr'"), std::string::npos);
+  EXPECT_NE(ErrorOf("", {"step=3"}).find("'steps'"), std::string::npos);
+  EXPECT_NE(ErrorOf("dim: 3").find("unknown key 'dim'"), std::string::npos);  // a file is exact
+  EXPECT_NE(ErrorOf("", {"steps"}), "");
+  EXPECT_NE(ErrorOf("", {"=3"}), "");
+}
+
+TEST(Config, RefusesValuesThatMakeNoSense) {
+  for (const char* bad : {"steps=0",
+                          "steps=many",
+                          "steps=1.5",
+                          "steps=",
+                          "steps=99999999999999999999",
+                          "lr=-1",
+                          "lr=nan",
+                          "lr=inf",
+                          "model.dim=0",
+                          "heads=3",
+                          "model.name=lama",
+                          "ranks=-1",
+                          "batch=0",
+                          "held_out=0.9",
+                          "held_out=0",
+                          "vocabulary=10",
+                          "name=a/b",
+                          "name=",
+                          "name=..",
+                          "beta2=1",
+                          "stage_layers=1,x",
+                          "microbatches=auto",
+                          "seed=-1"}) {
+    EXPECT_NE(ErrorOf("", {bad}), "") << bad;
+  }
+  EXPECT_NE(ErrorOf("", {"schedule=gpipe", "csv=x.csv"}), "");
+}
+
+TEST(Config, RefusesMalformedFiles) {
+  for (const char* bad : {"a: [", "- 1\n- 2", "just text", "steps: [1, 2]", "steps: {a: 1}",
+                          "steps:", "model: 3", "? {a: 1}\n: 2", "steps: &a [*a]"}) {
+    EXPECT_NE(ErrorOf(bad), "") << bad;
+  }
+  const auto missing = LoadTrainConfig("/nowhere/at/all.yaml");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace penstock
