@@ -1,4 +1,4 @@
-// penstock report: writes a schedule's picture, page or trace to a file.
+// penstock report: writes the page, picture or trace of one or several schedules to a file.
 #include "report/report.h"
 
 #include "cli/command.h"
@@ -8,29 +8,45 @@
 namespace penstock {
 namespace {
 
-ReportInput InputOf(const Simulated& simulated) {
-  const Schedule& schedule = simulated.chosen.schedule;
-  const SimulationResult& result = simulated.result;
+std::vector<KeyFigure> FiguresOf(const SimulationResult& result) {
+  return {{"makespan", FormatNumber(result.makespan), "in the unit of the costs"},
+          {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
+          {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
+          {"peak memory", FormatNumber(result.peak_memory), "activations of a rank's microbatch"},
+          {"messages", fmt::format("{}", result.messages), "between ranks, both ways"},
+          {"actions", fmt::format("{}", result.actions), "that compute"}};
+}
+
+// One schedule with its figures, or several under each other on one axis of time.
+ReportInput InputOf(const std::vector<Simulated>& all) {
+  const Simulated& first = all.front();
   ReportInput input;
-  input.title = simulated.chosen.label;
-  input.subtitle = ShapeText(schedule);
-  input.schedule = &schedule;
-  input.runs.push_back({"simulated", &simulated.timeline, result,
-                        MemoryOverTime(schedule, simulated.timeline, simulated.chosen.costs)});
-  input.figures = {
-      {"makespan", FormatNumber(result.makespan), "in the unit of the costs"},
-      {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
-      {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
-      {"peak memory", FormatNumber(result.peak_memory), "activations of a rank's microbatch"},
-      {"messages", fmt::format("{}", result.messages), "between ranks, both ways"},
-      {"actions", fmt::format("{}", result.actions), "that compute"}};
+  input.schedule = &first.chosen.schedule;
+  for (const Simulated& simulated : all) {
+    const Schedule& schedule = simulated.chosen.schedule;
+    if (!input.title.empty()) input.title += ", ";
+    input.title += simulated.chosen.label;
+    input.runs.push_back({all.size() > 1 ? simulated.chosen.label : "simulated",
+                          &simulated.timeline, simulated.result,
+                          MemoryOverTime(schedule, simulated.timeline, simulated.chosen.costs),
+                          &schedule});
+  }
+  if (all.size() == 1) {
+    input.subtitle = ShapeText(first.chosen.schedule);
+    input.figures = FiguresOf(first.result);
+  } else {
+    input.subtitle = fmt::format("{} ranks, {} microbatches", first.chosen.schedule.ranks(),
+                                 first.chosen.schedule.microbatches);
+    input.tables.push_back(ComparisonTable(all));
+    input.tables.back().title = "Comparison";
+  }
   return input;
 }
 
 class ReportCommand : public Command {
  public:
   std::string Name() const override { return "report"; }
-  std::string Summary() const override { return "Write a schedule's page, picture or trace"; }
+  std::string Summary() const override { return "Write a page, a picture or a trace of schedules"; }
   void Define(CLI::App& app) override {
     options_.DefineSource(app);
     options_.DefineShape(app);
@@ -42,15 +58,12 @@ class ReportCommand : public Command {
   }
 
   Result<int> Run() override {
-    if (options_.schedules.size() > 1) {
-      return InvalidArgument("a report shows one schedule, and {} are given",
-                             options_.schedules.size());
-    }
     PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_, true));
-    PENSTOCK_TRY_STATUS(WriteReport(InputOf(all.front()), output_));
+    PENSTOCK_TRY_STATUS(WriteReport(InputOf(all), output_));
     if (options_.json) {
-      nlohmann::ordered_json object = ToJson(all.front(), false);
-      object["files"] = {output_};
+      nlohmann::ordered_json schedules = nlohmann::ordered_json::array();
+      for (const Simulated& simulated : all) schedules.push_back(ToJson(simulated, false));
+      const nlohmann::ordered_json object = {{"files", {output_}}, {"schedules", schedules}};
       fmt::print("{}\n", object.dump(2));
     } else {
       fmt::print("wrote {}\n", output_);

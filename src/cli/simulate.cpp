@@ -1,6 +1,4 @@
 // penstock simulate: what schedules cost, one or several side by side.
-#include <algorithm>
-
 #include "cli/command.h"
 #include "cli/simulated.h"
 #include "report/table.h"
@@ -11,47 +9,6 @@ namespace {
 
 constexpr std::string_view kUnits =
     "Time in the unit of --cost; memory in activations of one rank's share of one microbatch.\n";
-
-// Closed forms of the schedule's algorithm at these parameters; none for a file.
-ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
-  if (chosen.algorithm == nullptr || !chosen.algorithm->closed_form) return {};
-  return chosen.algorithm->closed_form(chosen.params);
-}
-
-std::string Optional(const std::optional<double>& value) {
-  return value ? FormatNumber(*value) : "-";
-}
-
-Table Comparison(const std::vector<Simulated>& all) {
-  const bool with_forms = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
-    const ClosedForm form = ClosedFormOf(simulated.chosen);
-    return form.makespan || form.peak_memory;
-  });
-  Table table;
-  table.columns = {"schedule", "ranks", "chunks", "microbatches", "actions", "makespan"};
-  if (with_forms) table.columns.emplace_back("closed form");
-  table.columns.insert(table.columns.end(), {"bubble", "span bubble", "peak memory"});
-  if (with_forms) table.columns.emplace_back("closed form");
-  table.columns.emplace_back("messages");
-  for (const Simulated& simulated : all) {
-    const Schedule& schedule = simulated.chosen.schedule;
-    const SimulationResult& result = simulated.result;
-    const ClosedForm form = ClosedFormOf(simulated.chosen);
-    std::vector<std::string> row = {simulated.chosen.label,
-                                    fmt::format("{}", schedule.ranks()),
-                                    fmt::format("{}", schedule.placement.chunks()),
-                                    fmt::format("{}", schedule.microbatches),
-                                    fmt::format("{}", result.actions),
-                                    FormatNumber(result.makespan)};
-    if (with_forms) row.push_back(Optional(form.makespan));
-    row.insert(row.end(), {FormatPercent(result.bubble), FormatPercent(result.span_bubble),
-                           FormatNumber(result.peak_memory)});
-    if (with_forms) row.push_back(Optional(form.peak_memory));
-    row.push_back(fmt::format("{}", result.messages));
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
 
 // The same figures unrounded, under the names of --json.
 Table FullFigures(const std::vector<Simulated>& all) {
@@ -137,7 +94,7 @@ class SimulateCommand : public Command {
   }
 
   void PrintTables(const std::vector<Simulated>& all) const {
-    fmt::print("{}", FormatTable(Comparison(all)));
+    fmt::print("{}", FormatTable(ComparisonTable(all)));
     if (all.size() == 1) fmt::print("\n{}", FormatTable(RankTable(all.front().result, "", "")));
     if (time_steps_) {
       for (const Simulated& simulated : all) {

@@ -1,5 +1,6 @@
 #include "cli/simulated.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "schedule/text.h"
@@ -22,6 +23,16 @@ Json TimeSteps(const Simulated& simulated) {
     lanes.push_back(std::move(steps));
   }
   return lanes;
+}
+
+// Closed forms of the schedule's algorithm at these parameters; none for a file.
+ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
+  if (chosen.algorithm == nullptr || !chosen.algorithm->closed_form) return {};
+  return chosen.algorithm->closed_form(chosen.params);
+}
+
+std::string Optional(const std::optional<double>& value) {
+  return value ? FormatNumber(*value) : "-";
 }
 
 }  // namespace
@@ -63,6 +74,37 @@ nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps) {
                  {"per_rank", std::move(per_rank)}};
   if (with_steps) object["time_steps"] = TimeSteps(simulated);
   return object;
+}
+
+Table ComparisonTable(const std::vector<Simulated>& all) {
+  const bool with_forms = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
+    const ClosedForm form = ClosedFormOf(simulated.chosen);
+    return form.makespan || form.peak_memory;
+  });
+  Table table;
+  table.columns = {"schedule", "ranks", "chunks", "microbatches", "actions", "makespan"};
+  if (with_forms) table.columns.emplace_back("closed form");
+  table.columns.insert(table.columns.end(), {"bubble", "span bubble", "peak memory"});
+  if (with_forms) table.columns.emplace_back("closed form");
+  table.columns.emplace_back("messages");
+  for (const Simulated& simulated : all) {
+    const Schedule& schedule = simulated.chosen.schedule;
+    const SimulationResult& result = simulated.result;
+    const ClosedForm form = ClosedFormOf(simulated.chosen);
+    std::vector<std::string> row = {simulated.chosen.label,
+                                    fmt::format("{}", schedule.ranks()),
+                                    fmt::format("{}", schedule.placement.chunks()),
+                                    fmt::format("{}", schedule.microbatches),
+                                    fmt::format("{}", result.actions),
+                                    FormatNumber(result.makespan)};
+    if (with_forms) row.push_back(Optional(form.makespan));
+    row.insert(row.end(), {FormatPercent(result.bubble), FormatPercent(result.span_bubble),
+                           FormatNumber(result.peak_memory)});
+    if (with_forms) row.push_back(Optional(form.peak_memory));
+    row.push_back(fmt::format("{}", result.messages));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
 }
 
 std::string ShapeText(const Schedule& schedule) {

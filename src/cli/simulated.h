@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "cli/schedule_options.h"
+#include "report/table.h"
 #include "schedule/timeline.h"
 #include "simulate/simulate.h"
 
@@ -23,6 +24,9 @@ Result<std::vector<Simulated>> SimulateChosen(const ScheduleOptions& options, bo
 // One object of `simulate --json`; `with_steps` adds time_steps: for each rank, every action with
 // its start and end.
 nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps);
+
+// One row a schedule, closed forms beside simulated figures where there are any.
+Table ComparisonTable(const std::vector<Simulated>& all);
 
 // "4 ranks, 2 chunks, 8 microbatches"
 std::string ShapeText(const Schedule& schedule);

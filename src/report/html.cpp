@@ -5,14 +5,13 @@
 
 #include "report/markup.h"
 #include "report/page_assets.h"
-#include "report/palette.h"
 #include "report/report.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kPairMark = 255;  // page.js: PAIR
-// Beyond this many actions the page has no picture for browsers without scripts.
+// Beyond this many actions the page holds no picture for browsers without scripts.
 constexpr std::size_t kMostInPicture = 4000;
 
 std::string Quoted(const std::string& text) {
@@ -28,16 +27,13 @@ std::string Quoted(const std::string& text) {
 // What page.js reads. Written by hand, since a timeline has millions of figures.
 class PageData {
  public:
-  explicit PageData(const ReportInput& input) : input_(input), schedule_(*input.schedule) {}
+  explicit PageData(const ReportInput& input) : input_(input) {}
 
   std::string Write() {
-    Add(R"({{"timeUnit":{},"memoryUnit":{},"cuts":{},"chainLength":{})", Quoted(input_.time_unit),
-        Quoted(input_.memory_unit), schedule_.cuts,
-        std::max(1, schedule_.placement.chain_length()));
-    Colors();
-    Add(R"(,"chunkOf":[)");
-    for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      Add("{}{}", stage > 0 ? "," : "", ChunkOf(schedule_.placement, stage));
+    Add(R"({{"timeUnit":{},"memoryUnit":{},"names":[)", Quoted(input_.time_unit),
+        Quoted(input_.memory_unit));
+    for (int op = 0; op < kOpCount; ++op) {
+      Add("{}\"{}\"", op > 0 ? "," : "", OpName(static_cast<Op>(op)));
     }
     Add(R"(],"runs":[)");
     for (const ReportRun& run : input_.runs) {
@@ -59,28 +55,42 @@ class PageData {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
 
-  void Colors() {
-    std::string names;
-    std::string colors;
-    const int chunks = std::max(1, MostChunks(schedule_.placement));
+  // Runs of one schedule carry one number: only their actions can be compared.
+  std::size_t FirstRunOf(const Schedule& schedule) const {
+    std::size_t run = 0;
+    while (&ScheduleOf(input_, input_.runs[run]) != &schedule) ++run;
+    return run;
+  }
+
+  // For each op and chunk the colours of block and text; the chunk of each stage.
+  void Colors(const Schedule& schedule) {
+    const int chunks = std::max(1, MostChunks(schedule.placement));
+    Add(R"(,"colors":[)");
     for (int op = 0; op < kOpCount; ++op) {
-      names += fmt::format("{}\"{}\"", op > 0 ? "," : "", OpName(static_cast<Op>(op)));
-      colors += op > 0 ? ",[" : "[";
+      Add("{}[", op > 0 ? "," : "");
       for (int chunk = 0; chunk < chunks; ++chunk) {
         const Color color = BlockColor(static_cast<Op>(op), chunk, chunks);
-        colors += fmt::format("{}[\"{}\",\"{}\"]", chunk > 0 ? "," : "", Hex(color),
-                              Hex(TextColor(color)));
+        Add("{}[\"{}\",\"{}\"]", chunk > 0 ? "," : "", Hex(color), Hex(TextColor(color)));
       }
-      colors += "]";
+      Add("]");
     }
-    Add(R"(,"names":[{}],"colors":[{}])", names, colors);
+    Add(R"(],"chunkOf":[)");
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      Add("{}{}", stage > 0 ? "," : "", ChunkOf(schedule.placement, stage));
+    }
+    Add("]");
   }
 
   void Run(const ReportRun& run) {
-    Add(R"({{"label":{},"end":{:.9g},"lanes":[)", Quoted(run.label), EndOf(*run.timeline));
-    for (std::size_t r = 0; r < schedule_.lanes.size(); ++r) {
+    const Schedule& schedule = ScheduleOf(input_, run);
+    Add(R"({{"label":{},"end":{:.9g},"cuts":{},"chainLength":{},"schedule":{})", Quoted(run.label),
+        EndOf(*run.timeline), schedule.cuts, std::max(1, schedule.placement.chain_length()),
+        FirstRunOf(schedule));
+    Colors(schedule);
+    Add(R"(,"lanes":[)");
+    for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
       Add("{}[", r > 0 ? "," : "");
-      Lane(schedule_.lanes[r], run.timeline->spans[r]);
+      Lane(schedule.lanes[r], run.timeline->spans[r]);
       Add("]");
     }
     Add(R"(],"idle":[)");
@@ -134,7 +144,6 @@ class PageData {
   }
 
   const ReportInput& input_;
-  const Schedule& schedule_;
   std::string text_;
 };
 
@@ -174,22 +183,15 @@ std::string Figures(const ReportInput& input) {
 }
 
 std::string Legend(const ReportInput& input) {
-  const Schedule& schedule = *input.schedule;
-  const int chunks = std::max(1, MostChunks(schedule.placement));
-  std::vector<Op> ops;
-  for (const ReportRun& run : input.runs) {
-    for (const Op op : DrawnOps(schedule, *run.timeline)) {
-      if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
-    }
-  }
-  std::sort(ops.begin(), ops.end());
   std::string html = R"(<div class="legend">)";
-  for (const Op op : ops) {
+  std::size_t chunks = 1;
+  for (const LegendEntry& entry : LegendOf(input)) {
     html += R"(<span class="item">)";
-    for (int chunk = 0; chunk < (IsCompute(op) ? chunks : 1); ++chunk) {
-      html += fmt::format(R"(<i style="background:{}"></i>)", Hex(BlockColor(op, chunk, chunks)));
+    for (const Color color : entry.colors) {
+      html += fmt::format(R"(<i style="background:{}"></i>)", Hex(color));
     }
-    html += fmt::format("{}</span>", OpName(op));
+    html += fmt::format("{}</span>", OpName(entry.op));
+    chunks = std::max(chunks, entry.colors.size());
   }
   html += "<span class=\"item\"><i style=\"background:var(--idle)\"></i>idle</span>";
   if (chunks > 1) html += "<span class=\"item hint\">lighter: later chunks of a rank</span>";
@@ -219,7 +221,9 @@ Result<std::string> TimelineCard(const ReportInput& input) {
         EscapeMarkup(input.runs[i].label), EscapeMarkup(RunFigures(input, input.runs[i])), i,
         EscapeMarkup(input.runs[i].label));
   }
-  if (input.schedule->action_count() <= kMostInPicture) {
+  std::size_t actions = 0;
+  for (const ReportRun& run : input.runs) actions += ScheduleOf(input, run).action_count();
+  if (actions <= kMostInPicture) {
     PENSTOCK_TRY(const std::string picture, RenderSvg(input));
     html += "<noscript>" + picture + "</noscript>\n";
   }
@@ -228,7 +232,9 @@ Result<std::string> TimelineCard(const ReportInput& input) {
 
 std::string TableCards(const ReportInput& input) {
   std::string html;
-  if (input.runs.size() > 1) {
+  for (const Table& table : input.tables) html += Card(table.title, TableHtml(table));
+  if (input.runs.size() > 1 &&
+      &ScheduleOf(input, input.runs[0]) == &ScheduleOf(input, input.runs[1])) {
     html += Card("Predicted and measured",
                  TableHtml(PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
                                                   input.time_unit, input.memory_unit)));
@@ -238,9 +244,7 @@ std::string TableCards(const ReportInput& input) {
     html += Card(fmt::format("Ranks, {}", run.label),
                  TableHtml(RankTable(run.result, input.time_unit, input.memory_unit)));
   }
-  html += "</div>\n";
-  for (const Table& table : input.tables) html += Card(table.title, TableHtml(table));
-  return html;
+  return html + "</div>\n";
 }
 
 }  // namespace

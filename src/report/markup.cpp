@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "report/palette.h"
+#include <utility>
 
 namespace penstock {
 namespace {
@@ -147,14 +146,44 @@ std::string RunFigures(const ReportInput& input, const ReportRun& run) {
   return text;
 }
 
+const Schedule& ScheduleOf(const ReportInput& input, const ReportRun& run) {
+  return run.schedule != nullptr ? *run.schedule : *input.schedule;
+}
+
+std::vector<LegendEntry> LegendOf(const ReportInput& input) {
+  std::vector<LegendEntry> legend;
+  for (const ReportRun& run : input.runs) {
+    const Schedule& schedule = ScheduleOf(input, run);
+    const int chunks = std::max(1, MostChunks(schedule.placement));
+    for (const Op op : DrawnOps(schedule, *run.timeline)) {
+      std::vector<Color> colors;
+      for (int chunk = 0; chunk < (IsCompute(op) ? chunks : 1); ++chunk) {
+        colors.push_back(BlockColor(op, chunk, chunks));
+      }
+      const auto at = std::find_if(legend.begin(), legend.end(),
+                                   [op](const LegendEntry& entry) { return entry.op == op; });
+      if (at == legend.end()) {
+        legend.push_back({op, std::move(colors)});
+      } else if (colors.size() > at->colors.size()) {
+        at->colors = std::move(colors);
+      }
+    }
+  }
+  std::sort(legend.begin(), legend.end(),
+            [](const LegendEntry& a, const LegendEntry& b) { return a.op < b.op; });
+  return legend;
+}
+
 Status CheckReport(const ReportInput& input) {
-  if (input.schedule == nullptr || input.runs.empty() || input.schedule->ranks() == 0) {
+  if (input.schedule == nullptr || input.runs.empty()) {
     return InvalidArgument("a report needs a schedule and one run of it at least");
   }
-  const auto ranks = static_cast<std::size_t>(input.schedule->ranks());
   for (const ReportRun& run : input.runs) {
+    const Schedule& schedule = ScheduleOf(input, run);
+    const auto ranks = static_cast<std::size_t>(schedule.ranks());
+    if (ranks == 0) return InvalidArgument("run '{}' has no ranks", run.label);
     if (run.timeline == nullptr) return InvalidArgument("run '{}' has no timeline", run.label);
-    PENSTOCK_TRY_STATUS(RequireSpans(*input.schedule, *run.timeline));
+    PENSTOCK_TRY_STATUS(RequireSpans(schedule, *run.timeline));
     if (run.result.ranks.size() != ranks || (!run.memory.empty() && run.memory.size() != ranks)) {
       return InvalidArgument("run '{}' has figures of other ranks than the schedule's {}",
                              run.label, ranks);

@@ -3,8 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "report/palette.h"
 #include "report/report.h"
 
 namespace penstock {
@@ -18,6 +20,16 @@ std::string PlotSvg(const Plot& plot);
 
 // "makespan 117, bubble 17.9%, peak memory 8"
 std::string RunFigures(const ReportInput& input, const ReportRun& run);
+
+// What the run ran.
+const Schedule& ScheduleOf(const ReportInput& input, const ReportRun& run);
+
+// An op that some run shows, with its colour for each chunk.
+struct LegendEntry {
+  Op op;
+  std::vector<Color> colors;
+};
+std::vector<LegendEntry> LegendOf(const ReportInput& input);
 
 // Refuses an input without a schedule or a run, and runs that do not fit the schedule.
 Status CheckReport(const ReportInput& input);

@@ -36,6 +36,7 @@ const most = Math.max(1e-300, ...data.runs.flatMap((run) => run.memory.map((curv
 const view = {t0: 0, t1: end, hover: null, pinned: null, memory: data.runs.some((r) => r.memory.length)};
 
 // ---- figures as text
+const escapeText = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
 function plain(value) {
   if (value === 0) return '0';
   const size = Math.abs(value);
@@ -57,24 +58,25 @@ function memoryText(value) {
   }
   return Math.round(value) + ' B';
 }
-function rowText(row) {
-  return data.cuts > 1 ? Math.floor(row / data.cuts) + '.' + (row % data.cuts) : String(row);
+function rowText(run, row) {
+  return run.cuts > 1 ? Math.floor(row / run.cuts) + '.' + (row % run.cuts) : String(row);
 }
-function partName(part) {
-  const microbatch = part[2] >= 0 ? ', microbatch ' + rowText(part[2]) : '';
+function partName(run, part) {
+  const microbatch = part[2] >= 0 ? ', microbatch ' + rowText(run, part[2]) : '';
   return `<b>${data.names[part[0]]}</b> stage ${part[1]}${microbatch}`;
 }
 
 // ---- layout
-const ranks = data.runs[0].lanes.length;
+const ranks = Math.max(...data.runs.map((run) => run.lanes.length));
 const rowHeight = ranks <= 8 ? 30 : ranks <= 16 ? 22 : ranks <= 32 ? 15 : 9;
 const stripHeight = ranks <= 8 ? 20 : ranks <= 16 ? 14 : ranks <= 32 ? 9 : 6;
 const gap = ranks <= 16 ? 6 : 3;
 const withMemory = (run) => view.memory && run.memory.length > 0;
 const pitch = (run) => rowHeight + gap + (withMemory(run) ? stripHeight + 2 : 0);
-const chainOf = (stage) => Math.floor(stage / data.chainLength);
-const sameMicrobatch = (block, mark) => block.parts.some(
-    (part) => part[2] === mark.row && chainOf(part[1]) === mark.chain);
+const chainOf = (run, stage) => Math.floor(stage / run.chainLength);
+const sameMicrobatch = (run, block, mark) => block.parts.some(
+    (part) => part[2] === mark.row && chainOf(run, part[1]) === mark.chain);
+const heightOf = (run) => AXIS + run.lanes.length * pitch(run);
 
 const canvases = data.runs.map((run, index) => {
   const canvas = document.getElementById('run' + index);
@@ -84,7 +86,7 @@ const canvases = data.runs.map((run, index) => {
 
 function resize(canvas) {
   const ratio = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth, height = AXIS + ranks * pitch(canvas.run);
+  const width = canvas.clientWidth, height = heightOf(canvas.run);
   canvas.style.height = height + 'px';
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -136,12 +138,12 @@ function drawAxis(canvas, pen, height) {
     pen.stroke();
   }
 }
-function drawPart(pen, part, box, label) {
-  const [fill, text] = data.colors[part[0]][data.chunkOf[part[1]] || 0] || data.colors[part[0]][0];
+function drawPart(pen, run, part, box, label) {
+  const [fill, text] = run.colors[part[0]][run.chunkOf[part[1]] || 0];
   pen.fillStyle = fill;
   pen.fillRect(box.x, box.y, box.w, box.h);
   if (!label || part[2] < 0 || box.h < 9) return;
-  const number = rowText(part[2]);
+  const number = rowText(run, part[2]);
   const size = Math.min(12, box.h - 2);
   if (number.length * size * 0.6 > box.w - 2) return;
   pen.fillStyle = text;
@@ -149,7 +151,7 @@ function drawPart(pen, part, box, label) {
   pen.fillText(number, box.x + box.w / 2, box.y + box.h / 2 + 0.5);
 }
 function drawLane(canvas, pen, lane, y) {
-  const plotEnd = canvas.clientWidth - RIGHT;
+  const plotEnd = canvas.clientWidth - RIGHT, run = canvas.run;
   const mark = view.hover || view.pinned;
   let drawn = -1;  // the last pixel column that a sliver was drawn in
   for (let i = firstAfter(lane, view.t0); i < lane.length && lane[i].start < view.t1; ++i) {
@@ -160,13 +162,13 @@ function drawLane(canvas, pen, lane, y) {
     if (sliver && Math.floor(x0) === drawn) continue;
     if (sliver) drawn = Math.floor(x0);
     const box = {x: x0, y, w: Math.max(sliver ? 0.75 : 0.5, x1 - x0 - (x1 - x0 > 4 ? 1 : 0)), h: rowHeight};
-    pen.globalAlpha = mark && !sameMicrobatch(block, mark) ? 0.25 : 1;
+    pen.globalAlpha = mark && !sameMicrobatch(run, block, mark) ? 0.25 : 1;
     if (block.parts.length === 1) {
-      drawPart(pen, block.parts[0], box, !sliver);
+      drawPart(pen, run, block.parts[0], box, !sliver);
     } else {
       const half = rowHeight / 2;
-      drawPart(pen, block.parts[0], {...box, h: half}, !sliver);
-      drawPart(pen, block.parts[1], {...box, y: y + half, h: half}, !sliver);
+      drawPart(pen, run, block.parts[0], {...box, h: half}, !sliver);
+      drawPart(pen, run, block.parts[1], {...box, y: y + half, h: half}, !sliver);
     }
   }
   pen.globalAlpha = 1;
@@ -198,7 +200,7 @@ function drawMemory(canvas, pen, curve, y) {
 }
 function draw(canvas) {
   const run = canvas.run, pen = canvas.getContext('2d');
-  const width = canvas.clientWidth, height = AXIS + ranks * pitch(run);
+  const width = canvas.clientWidth, height = heightOf(run);
   pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
   pen.lineWidth = 1;
@@ -261,7 +263,7 @@ function blockAt(canvas, event) {
   const box = canvas.getBoundingClientRect();
   const x = event.clientX - box.left, y = event.clientY - box.top - AXIS;
   const rank = Math.floor(y / pitch(canvas.run));
-  if (x < LEFT || x > canvas.clientWidth - RIGHT || rank < 0 || rank >= ranks) return null;
+  if (x < LEFT || x > canvas.clientWidth - RIGHT || rank < 0 || rank >= canvas.run.lanes.length) return null;
   const time = toTime(canvas, x), lane = canvas.run.lanes[rank];
   const block = lane[firstAfter(lane, time)];
   const inRow = y - rank * pitch(canvas.run) < rowHeight;
@@ -284,12 +286,13 @@ function showTip(html, event) {
 const hideTip = () => { tip.style.opacity = 0; };
 function blockTip(canvas, found) {
   const {block, rank} = found;
-  const lines = block.parts.map(partName);
+  const lines = block.parts.map((part) => partName(canvas.run, part));
   lines.push(`<span class="dim">rank ${rank}, ${timeText(block.start)} to ${timeText(block.end)}</span>`);
-  for (const run of data.runs) {
+  const runs = data.runs.filter((run) => run.schedule === canvas.run.schedule);
+  for (const run of runs) {
     const other = run === canvas.run ? block : run.at.get(block.parts[0].join());
-    if (other && data.runs.length > 1) lines.push(`${run.label}: ${timeText(other.end - other.start)}`);
-    if (data.runs.length === 1) lines.push(`takes ${timeText(block.end - block.start)}`);
+    const name = runs.length > 1 ? escapeText(run.label) + ':' : 'takes';
+    if (other) lines.push(`${name} ${timeText(other.end - other.start)}`);
   }
   if (canvas.run.memory.length) {
     lines.push(`<span class="dim">memory held: ${memoryText(memoryAt(canvas.run.memory[rank], found.time))}</span>`);
@@ -299,7 +302,7 @@ function blockTip(canvas, found) {
 function hover(canvas, event) {
   const found = blockAt(canvas, event);
   const part = found && found.block && found.block.parts.find((p) => p[2] >= 0);
-  const mark = part ? {row: part[2], chain: chainOf(part[1])} : null;
+  const mark = part ? {row: part[2], chain: chainOf(canvas.run, part[1])} : null;
   if (JSON.stringify(mark) !== JSON.stringify(view.hover)) {
     view.hover = mark;
     redraw();
@@ -386,8 +389,8 @@ document.querySelectorAll('svg.plot').forEach((svg, index) => {
     cross.setAttribute('x1', at);
     cross.setAttribute('x2', at);
     cross.style.visibility = 'visible';
-    showTip(`<span class="dim">${plot.x} ${plain(near[0][0])}</span><br>` + plot.series.map(
-        (series, i) => `${series.name} <b>${plain(near[i][1])}</b>`).join('<br>'), event);
+    showTip(`<span class="dim">${escapeText(plot.x)} ${plain(near[0][0])}</span><br>` + plot.series.map(
+        (series, i) => `${escapeText(series.name)} <b>${plain(near[i][1])}</b>`).join('<br>'), event);
   });
   svg.addEventListener('pointerleave', () => {
     cross.style.visibility = 'hidden';

@@ -19,12 +19,14 @@
 
 namespace penstock {
 
-// One run of the schedule: what a timeline shows, under a name ("predicted", "measured").
+// One run of a schedule: what a timeline shows, under a name ("predicted", "measured").
 struct ReportRun {
   std::string label;
   const Timeline* timeline = nullptr;
   SimulationResult result;          // from Simulate, or from Summarize for a measured run
   std::vector<MemoryCurve> memory;  // one a rank; empty where it is not known
+  // What ran, where it is not the report's schedule: several schedules side by side.
+  const Schedule* schedule = nullptr;
 };
 
 // A line over x: the loss over steps, say. Several series share one plot.
@@ -57,11 +59,11 @@ struct ReportInput {
   std::string subtitle;
   std::string time_unit;    // "s", or empty for the unit of the costs
   std::string memory_unit;  // "B", or empty for activations of one rank's share of one microbatch
-  const Schedule* schedule = nullptr;
-  std::vector<ReportRun> runs;  // predicted first, then measured; at least one
+  const Schedule* schedule = nullptr;  // what ran, but for runs that name their own
+  std::vector<ReportRun> runs;         // predicted first, then measured; at least one
   std::vector<KeyFigure> figures;
   std::vector<Plot> plots;
-  std::vector<Table> tables;  // after those by rank, which the report makes itself
+  std::vector<Table> tables;  // before those by rank, which the report makes itself
   std::vector<Passage> passages;
 };
 

@@ -3,7 +3,6 @@
 #include <iterator>
 
 #include "report/markup.h"
-#include "report/palette.h"
 #include "report/report.h"
 #include "schedule/text.h"
 
@@ -39,11 +38,7 @@ struct Rows {
 
 class SvgWriter {
  public:
-  explicit SvgWriter(const ReportInput& input)
-      : input_(input),
-        schedule_(*input.schedule),
-        chunks_(std::max(1, MostChunks(schedule_.placement))),
-        rows_(Rows::For(schedule_.ranks())) {
+  explicit SvgWriter(const ReportInput& input) : input_(input), schedule_(input.schedule) {
     for (const ReportRun& run : input.runs) {
       end_ = std::max(end_, EndOf(*run.timeline));
       for (const MemoryCurve& curve : run.memory) {
@@ -95,14 +90,17 @@ class SvgWriter {
 
   // Draws the run from `y` down; where the next thing may begin.
   double Run(const ReportRun& run, double y) {
+    schedule_ = &ScheduleOf(input_, run);
+    chunks_ = std::max(1, MostChunks(schedule_->placement));
+    rows_ = Rows::For(schedule_->ranks());
     Add(R"(<text x="{}" y="{}" font-size="13" fill="{}"><tspan font-weight="600">{}</tspan>)",
         kLeft, y + 22, kInk, EscapeMarkup(run.label));
     Add(R"(<tspan dx="12" fill="{}">{}</tspan></text>)"
         "\n",
         kMuted, EscapeMarkup(RunFigures(input_, run)));
     y += kHeading;
-    const double bottom = y + Pitch(run) * schedule_.ranks();
-    for (int rank = 0; rank < schedule_.ranks(); ++rank) Row(run, rank, y + Pitch(run) * rank);
+    const double bottom = y + Pitch(run) * schedule_->ranks();
+    for (int rank = 0; rank < schedule_->ranks(); ++rank) Row(run, rank, y + Pitch(run) * rank);
     Axis(y, bottom);
     return bottom + kAxis;
   }
@@ -120,7 +118,7 @@ class SvgWriter {
     Add(R"(<rect x="{}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)"
         "\n",
         kLeft, y, X(EndOf(*run.timeline)) - kLeft, rows_.block, kIdle);
-    Lane(schedule_.lanes[r], run.timeline->spans[r], y);
+    Lane(schedule_->lanes[r], run.timeline->spans[r], y);
     if (!HasStrip(run)) return;
     Strip(run.memory[r], EndOf(*run.timeline), y + rows_.block + 2);
     Add(R"(<text x="{}" y="{:.1f}" font-size="11" fill="{}">peak {}</text>)"
@@ -154,13 +152,13 @@ class SvgWriter {
   }
 
   void PartBox(const Part& part, double x, double y, double width, double height) {
-    const Color color = BlockColor(part.op, ChunkOf(schedule_.placement, part.stage), chunks_);
+    const Color color = BlockColor(part.op, ChunkOf(schedule_->placement, part.stage), chunks_);
     // A hair of background keeps neighbours of one colour apart.
     const double drawn = width > 4 ? width - 0.8 : width;
     Add(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)", x, y, drawn,
         height, Hex(color));
     if (!HasMicrobatch(part.op) || height < 11) return;
-    const std::string label = MicrobatchText(schedule_, part.microbatch);
+    const std::string label = MicrobatchText(*schedule_, part.microbatch);
     if (kDigitWidth * static_cast<double>(label.size()) > drawn - 1) return;
     Add(R"(<text x="{:.2f}" y="{:.1f}" font-size="{}" text-anchor="middle" fill="{}">{}</text>)",
         x + drawn / 2, y + height / 2 + 4, height < 14 ? 10 : 11, Hex(TextColor(color)), label);
@@ -207,17 +205,9 @@ class SvgWriter {
       Add(R"(<text x="{}" y="{}" fill="{}">{}</text>)", x + 8, y + 10.5, kInk, text);
       x += 30 + 6.2 * static_cast<double>(text.size());
     };
-    std::vector<Op> ops;
-    for (const ReportRun& run : input_.runs) {
-      for (const Op op : DrawnOps(schedule_, *run.timeline)) {
-        if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
-      }
-    }
-    for (const Op op : ops) {
-      for (int chunk = 0; chunk < (IsCompute(op) ? chunks_ : 1); ++chunk) {
-        swatch(Hex(BlockColor(op, chunk, chunks_)));
-      }
-      name(OpName(op));
+    for (const LegendEntry& entry : LegendOf(input_)) {
+      for (const Color color : entry.colors) swatch(Hex(color));
+      name(OpName(entry.op));
     }
     swatch(kIdle);
     name("idle");
@@ -230,9 +220,9 @@ class SvgWriter {
   }
 
   const ReportInput& input_;
-  const Schedule& schedule_;
-  const int chunks_;
-  const Rows rows_;
+  const Schedule* schedule_;  // of the run being drawn, as are the next two
+  int chunks_ = 1;
+  Rows rows_ = Rows::For(1);
   double end_ = 0;
   double most_ = 0;
   std::string text_;

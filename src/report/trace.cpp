@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "report/markup.h"
-#include "report/palette.h"
 #include "report/report.h"
 #include "schedule/text.h"
 
@@ -27,9 +26,10 @@ class TraceWriter {
     for (std::size_t process = 0; process < input_.runs.size(); ++process) {
       const ReportRun& run = input_.runs[process];
       Name("process_name", process, 0, run.label);
-      for (std::size_t rank = 0; rank < input_.schedule->lanes.size(); ++rank) {
+      const Schedule& schedule = ScheduleOf(input_, run);
+      for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
         Name("thread_name", process, rank, fmt::format("rank {}", rank));
-        Lane(process, rank);
+        Actions(process, rank, schedule.lanes[rank]);
         if (!run.memory.empty()) Memory(process, rank, run.memory[rank]);
       }
     }
@@ -49,8 +49,7 @@ class TraceWriter {
           Quoted(name));
   }
 
-  void Lane(std::size_t process, std::size_t rank) {
-    const auto& lane = input_.schedule->lanes[rank];
+  void Actions(std::size_t process, std::size_t rank, const Lane& lane) {
     const auto& spans = input_.runs[process].timeline->spans[rank];
     for (std::size_t i = 0; i < lane.size(); ++i) {
       if (!IsDrawn(lane[i], spans[i])) continue;

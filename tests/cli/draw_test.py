@@ -60,6 +60,20 @@ class ReportTest(program.CommandTest):
         self.assertEqual(len(data["runs"][0]["lanes"]), 3)
         self.assertEqual(len(data["runs"][0]["memory"]), 3)
 
+    def test_several_schedules_share_a_page(self):
+        self.run_ok("report", "--schedule", "gpipe,interleaved", "-p", 3, "-m", 4, "-o", "a.html")
+        page = (self.folder / "a.html").read_text(encoding="utf-8")
+        data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
+        self.assertEqual([run["label"] for run in data["runs"]], ["gpipe", "interleaved"])
+        self.assertEqual([max(run["chunkOf"]) for run in data["runs"]], [0, 1])
+        self.assertIn("closed form", page)
+        self.assertNotIn("Predicted and measured", page)
+
+    def test_json_names_the_file(self):
+        result = self.run_json("report", "--schedule", "1f1b", "-o", "a.svg")
+        self.assertEqual(result["files"], ["a.svg"])
+        self.assertEqual(result["schedules"][0]["makespan"], 33)
+
     def test_picture_is_well_formed(self):
         root = xml.etree.ElementTree.fromstring(self.report("a.svg"))
         self.assertTrue(root.tag.endswith("svg"))
@@ -83,7 +97,7 @@ class ReportTest(program.CommandTest):
         self.refuse(*words)
         self.assertIn(".html", self.refuse(*words, "-o", "a.pdf"))
         self.refuse(*words, "-o", "none/a.html")
-        self.refuse("report", "--schedule", "1f1b,gpipe", "-o", "a.html")
+        self.refuse("report", "--schedule", "1f1b,no-such", "-o", "a.html")
         message = self.refuse(*words, "-o", "a.png", code=1, env={"PATH": "/nonexistent"})
         self.assertIn("chromium", message)
         self.assertEqual(self.files(), [])
