@@ -49,6 +49,18 @@ install_torch() {
   printf '%s' "$torch_packages" >"$venv/.complete"
 }
 
+# The peer: the whole of PyPI torch, in an environment of its own. Only tools/peer-test and bench/run ask for it.
+install_peer() {
+  local venv="$root/build/peer-venv"
+  [ -f "$venv/.complete" ] && return
+  say "installing the peer, PyPI torch, into build/peer-venv"
+  rm -rf "$venv"
+  /usr/bin/python3 -m venv "$venv" >&2 || fail "python3 -m venv failed: install python3-venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check torch==2.11.0 numpy >&2 ||
+    fail "pip could not install the peer: check the network"
+  touch "$venv/.complete"
+}
+
 # set_up KIND...: packages of each kind (build, test, bench) and torch. Skipped where the stamp of the
 # last set-up names the same packages.
 set_up() {

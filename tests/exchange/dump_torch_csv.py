@@ -1,0 +1,72 @@
+"""Writes torch's own schedules as the CSV files of torch_csv/, for the tests that read them.
+
+    build/peer-venv/bin/python tests/exchange/dump_torch_csv.py [FOLDER]
+
+SCHEDULE_pP_vV_mM.csv is what torch generates (compute only); with .comms. in its name, what torch lowers that
+to: with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD. torch 2.11 cannot save GPipe and 1F1B; their files hold
+what its `_get_pipeline_order` says. That of 1F1B never runs microbatch 0 on the last rank, and torch's own
+check refuses it, as ours must; the 1F1B that torch does run is Interleaved1F1B with one stage a rank.
+"""
+import pathlib
+import sys
+
+import torch
+from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _PipelineScheduleRuntime
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# name: (stages a rank, [(ranks, microbatches)])
+SINGLE = {"GPipe": [(1, 2), (2, 1), (3, 4)], "1F1B": [(2, 3), (4, 6)]}
+MULTI = {
+    "LoopedBFS": [(2, 2, 3), (3, 1, 4), (2, 3, 2)],
+    "Interleaved1F1B": [(1, 2, 3), (2, 1, 4), (4, 1, 8), (4, 1, 2), (2, 2, 4), (3, 2, 2), (4, 2, 10), (2, 3, 4)],
+    "InterleavedZeroBubble": [(2, 1, 4), (4, 1, 8), (2, 2, 4), (3, 2, 2), (4, 2, 10), (2, 3, 4)],
+    "ZBVZeroBubble": [(1, 2, 2), (2, 2, 4), (3, 2, 8), (4, 2, 3)],
+    "DualPipeV": [(1, 2, 3), (2, 2, 4), (3, 2, 8)],
+}
+
+
+class Stage:
+    """As much of a stage as schedules look at."""
+
+    def __init__(self, index, ranks, stages):
+        self.stage_index, self.num_stages = index, stages
+        self.group_size, self.group_rank = ranks, 0
+        self.submod = torch.nn.Identity()
+
+
+def single(name, ranks, microbatches):
+    return schedules.get_schedule_class(name)(Stage(0, ranks, ranks), microbatches)
+
+
+def multi(name, ranks, chunks, microbatches):
+    stages = [Stage(chunk, ranks, ranks * chunks) for chunk in range(chunks)]
+    return schedules.get_schedule_class(name)(stages, microbatches, loss_fn=torch.nn.MSELoss())
+
+
+def runtime(ranks, stages, microbatches):
+    """What loads a CSV of any schedule."""
+    per_rank = [Stage(stage, ranks, stages) for stage in range(max(1, stages // ranks))]
+    return _PipelineScheduleRuntime(per_rank, microbatches, loss_fn=torch.nn.MSELoss())
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "torch_csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, sizes in SINGLE.items():
+        for ranks, microbatches in sizes:
+            order = single(name, ranks, microbatches)._get_pipeline_order()
+            dump = runtime(ranks, ranks, microbatches)
+            dump.pipeline_order = order
+            PipelineScheduleMulti._dump_csv(dump, folder / f"{name}_p{ranks}_v1_m{microbatches}.csv")
+    for name, sizes in MULTI.items():
+        for ranks, chunks, microbatches in sizes:
+            stem = f"{name}_p{ranks}_v{chunks}_m{microbatches}"
+            schedule = multi(name, ranks, chunks, microbatches)
+            schedule._dump_csv(folder / f"{stem}.csv", format="compute_only")
+            schedule._dump_csv(folder / f"{stem}.comms.csv", format="compute_comms")
+
+
+if __name__ == "__main__":
+    main()

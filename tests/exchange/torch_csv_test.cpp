@@ -1,0 +1,140 @@
+// torch's own CSV files, as dump_torch_csv.py saved them, load here and are judged as torch judges
+// them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "schedule/catalog.h"
+#include "schedule/text.h"
+#include "schedule/validate.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a file's name says: SCHEDULE_pP_vV_mM, with .comms where it is lowered.
+struct TorchFile {
+  std::string path, schedule;
+  int ranks = 0, chunks = 0, microbatches = 0;
+  bool lowered = false;
+};
+
+std::vector<TorchFile> TorchFiles() {
+  std::vector<TorchFile> files;
+  for (const auto& entry : fs::directory_iterator(PENSTOCK_EXCHANGE "/torch_csv")) {
+    TorchFile file;
+    file.path = entry.path().string();
+    const std::string name = entry.path().stem().string();
+    const std::size_t end = name.find('_');
+    file.schedule = name.substr(0, end);
+    file.lowered = name.find(".comms") != std::string::npos;
+    EXPECT_EQ(std::sscanf(name.c_str() + end, "_p%d_v%d_m%d", &file.ranks, &file.chunks,
+                          &file.microbatches),
+              3)
+        << name;
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::vector<Lane> ComputeOnly(const Schedule& schedule) {
+  std::vector<Lane> lanes;
+  for (const Lane& lane : schedule.lanes) {
+    std::copy_if(lane.begin(), lane.end(), std::back_inserter(lanes.emplace_back()),
+                 [](const Action& action) { return IsCompute(action); });
+  }
+  return lanes;
+}
+
+double Makespan(const Schedule& schedule) {
+  const auto result = Simulate(schedule, Costs::Uniform(schedule.placement, 1, 3, 2, 4, 0.5));
+  EXPECT_TRUE(result) << result.error().message;
+  return result ? result->makespan : -1;
+}
+
+TEST(TorchCsv, EveryScheduleOfTorchLoadsAndIsValid) {
+  std::map<std::string, int> seen;
+  for (const TorchFile& file : TorchFiles()) {
+    SCOPED_TRACE(file.path);
+    const auto schedule = LoadSchedule(file.path);
+    ASSERT_TRUE(schedule) << schedule.error().message;
+    ++seen[file.schedule];
+    EXPECT_EQ(schedule->ranks(), file.ranks);
+    EXPECT_EQ(schedule->placement.chunks(), file.chunks);
+    if (file.schedule == "1F1B") continue;  // below
+    EXPECT_EQ(schedule->microbatches, file.microbatches);
+    const auto faults = Validate(*schedule);
+    EXPECT_TRUE(faults.empty()) << Describe(*schedule, faults.front());
+    EXPECT_TRUE(RequireTorchOps(*schedule));
+    const auto back = ParseCsv(WriteCsv(*schedule));
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->lanes, schedule->lanes);
+  }
+  for (const char* name : {"GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble",
+                           "ZBVZeroBubble", "DualPipeV"}) {
+    EXPECT_GE(seen[name], 2) << name;
+  }
+}
+
+TEST(TorchCsv, LoweringByTorchChangesNeitherOrderNorMakespan) {
+  int pairs = 0;
+  for (const TorchFile& file : TorchFiles()) {
+    if (!file.lowered) continue;
+    SCOPED_TRACE(file.path);
+    std::string plain = file.path;
+    plain.replace(plain.find(".comms"), 6, "");
+    const auto lowered = LoadSchedule(file.path);
+    const auto compute = LoadSchedule(plain);
+    ASSERT_TRUE(lowered && compute);
+    EXPECT_EQ(ComputeOnly(*lowered), compute->lanes);
+    EXPECT_EQ(Makespan(*lowered), Makespan(*compute));
+    ++pairs;
+  }
+  EXPECT_GE(pairs, 20);
+}
+
+// torch never runs this form of its 1F1B: on the last rank it starts with microbatch 1.
+TEST(TorchCsv, TheFaultInTorchs1f1bTableIsFound) {
+  int files = 0;
+  for (const TorchFile& file : TorchFiles()) {
+    if (file.schedule != "1F1B") continue;
+    const auto schedule = LoadSchedule(file.path, {.microbatches = file.microbatches});
+    ASSERT_TRUE(schedule) << schedule.error().message;
+    const auto faults = Validate(*schedule);
+    ASSERT_FALSE(faults.empty()) << file.path;
+    EXPECT_TRUE(std::all_of(faults.begin(), faults.end(), [&](const Fault& fault) {
+      return fault.rank == file.ranks - 1;
+    })) << Describe(*schedule, faults.front());
+    ++files;
+  }
+  EXPECT_GE(files, 2);
+}
+
+// Where both have an algorithm of one definition, the files are the same action by action.
+TEST(TorchCsv, SameAlgorithmSameActions) {
+  int same = 0;
+  for (const TorchFile& file : TorchFiles()) {
+    const bool shared = file.schedule == "LoopedBFS" || file.schedule == "Interleaved1F1B";
+    if (!shared || file.lowered) continue;
+    SCOPED_TRACE(file.path);
+    const auto theirs = LoadSchedule(file.path);
+    ASSERT_TRUE(theirs);
+    ScheduleParams params;
+    params.ranks = file.ranks;
+    params.chunks = file.chunks;
+    params.microbatches = file.microbatches;
+    const auto ours = Generate(file.schedule, params);
+    ASSERT_TRUE(ours) << ours.error().message;
+    EXPECT_EQ(WriteCsv(*ours), WriteCsv(*theirs));
+    ++same;
+  }
+  EXPECT_GE(same, 8);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,216 @@
+"""torch.distributed.pipelining reads our CSV and trains with it: torch_peer.py PROGRAM PEER_PYTHON.
+
+Run by any Python; the work is done by PEER_PYTHON, which has PyPI torch (tools/peer-test makes it). Where it is
+not there the test is skipped with exit code 77 and the reason.
+
+1. Every schedule of the catalog at several sizes: what `schedule --torch` writes, `_load_csv` reads as the same
+   actions and lowers to something that torch's own simulator runs to its end; what `--torch --lower` writes,
+   it reads as a schedule with communication. What torch has no form for, `--torch` refuses.
+2. torch trains with our zb-auto, interleaved-zb, v-half and others on Gloo, one process a rank; the gradients
+   equal those of torch's own Schedule1F1B on the same layers, data and loss.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+REFUSED = {"dualpipe", "chimera", "pipedream", "pipedream-2bw"}
+LOAD_SIZES = [(1, 2), (2, 3), (3, 7), (4, 8), (5, 4)]
+# Name, options, ranks: each is trained with. With --lower torch runs our SEND and RECV; nothing scales the
+# gradients then, since a REDUCE_GRAD does that.
+TRAINED = [("zb-auto", [], 4), ("zb-auto", ["--memory-limit", "2", "--cost", "3,2,4"], 4),
+           ("interleaved-zb", ["--chunks", "2"], 4), ("v-half", [], 4), ("interleaved-zb", ["--chunks", "4"], 2),
+           ("v-half", [], 2), ("v-half", ["--lower"], 4), ("interleaved", ["--lower"], 4), ("zbv", [], 4), ("hanayo", ["--waves", "2"], 4), ("dualpipev", [], 4),
+           ("zb-auto", [], 2)]
+MICROBATCHES, LAYERS, WIDTH, BATCH = 8, 16, 8, 16
+
+
+def write_csv(program, path, *words):
+    """Runs `penstock schedule`: (stages, None), or (None, the error line) where it refuses."""
+    words = [program, "schedule", *map(str, words), "--torch", "--json", "-o", str(path)]
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    if result.returncode:
+        return None, result.stderr.strip()
+    return json.loads(result.stdout)["stages"], None
+
+
+# ---- 1: what torch reads ------------------------------------------------------------------------------------
+
+def check_messages(lanes, ranks_of):
+    """Between any two ranks, messages arrive in the order they leave: Gloo and NCCL match by order alone."""
+    sent, received = {}, {}
+    for rank, lane in lanes.items():
+        for action in lane:
+            kind, stage = action.computation_type.value, action.stage_index
+            if kind.startswith("SEND"):
+                to = stage + 1 if kind == "SEND_F" else stage - 1
+                sent.setdefault((rank, ranks_of[to]), []).append((to, kind[-1], action.microbatch_index))
+            elif kind.startswith("RECV"):
+                origin = stage - 1 if kind == "RECV_F" else stage + 1
+                received.setdefault((ranks_of[origin], rank), []).append((stage, kind[-1], action.microbatch_index))
+    assert sent == received, "torch would match a message with another one's receive"
+
+
+def simulate(schedule):
+    """Runs torch's simulator, which knows neither sharding nor pairs; it raises on a deadlock."""
+    from torch.distributed.pipelining import schedules  # pylint: disable=import-outside-toplevel
+
+    sharding = (schedules.UNSHARD, schedules.RESHARD, schedules.REDUCE_GRAD)
+    lanes = {rank: [action for action in lane if action.computation_type not in sharding]
+             for rank, lane in schedule.pipeline_order_with_comms.items()}
+    if not any(action.sub_actions for lane in lanes.values() for action in lane):
+        schedules._simulate_comms_compute(lanes, lambda s: schedule.stage_index_to_group_rank[s], schedule._num_stages)
+
+
+def check_loads(program, folder):
+    import dump_torch_csv  # needs torch  # pylint: disable=import-outside-toplevel
+
+    catalog = json.loads(subprocess.run([program, "schedules", "--json"], capture_output=True, check=True).stdout)
+    loaded, refused = 0, set()
+    for row in catalog:
+        for ranks, microbatches in LOAD_SIZES:
+            for lower in (False, True):
+                path = folder / "schedule.csv"
+                words = [row["name"], "-p", ranks, "-m", microbatches] + (["--lower"] if lower else [])
+                stages, error = write_csv(program, path, *words)
+                if error:
+                    if "torch has no" in error:
+                        refused.add(row["name"])
+                    continue  # else the algorithm takes no such size
+                cells = [[cell for cell in line.split(",") if cell] for line in path.read_text().splitlines()]
+                schedule = dump_torch_csv.runtime(ranks, stages, microbatches)
+                schedule._load_csv(path, format="compute_comms" if lower else "compute_only")
+                order = schedule.pipeline_order_with_comms if lower else schedule.pipeline_order
+                assert [[str(a) for a in order[rank]] for rank in range(ranks)] == cells, words
+                check_messages(schedule.pipeline_order_with_comms, schedule.stage_index_to_group_rank)
+                simulate(schedule)
+                loaded += 1
+    assert refused == REFUSED, f"refused {refused}, not {REFUSED}"
+    _, error = write_csv(program, folder / "cuts.csv", "seq1f1b", "--cuts", 2)
+    assert error and "torch has no" in error, error
+    assert loaded >= 100, f"only {loaded} files were loaded"
+    print(f"torch loads {loaded} files of {len(catalog) - len(refused)} schedules; "
+          f"has no form for {', '.join(sorted(refused))}")
+
+
+# ---- 2: what torch trains with ------------------------------------------------------------------------------
+
+def make_layers(indices):
+    import torch  # pylint: disable=import-outside-toplevel
+
+    layers = []
+    for index in indices:
+        torch.manual_seed(index)
+        layers.append(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()))
+    return torch.nn.Sequential(*layers)
+
+
+def gradients(stages, per_stage):
+    """Gradients by the layer's number in the whole model."""
+    found = {}
+    for stage in stages:
+        for name, parameter in stage.submod.named_parameters():
+            layer, rest = name.split(".", 1)
+            found[f"{stage.stage_index * per_stage + int(layer)}.{rest}"] = parameter.grad
+    return found
+
+
+def make_stages(rank, placement):
+    """This rank's stages of a model split in len(placement) stages; placement[s] is the rank of stage s."""
+    from torch.distributed.pipelining import PipelineStage  # pylint: disable=import-outside-toplevel
+
+    per_stage = LAYERS // len(placement)
+    return [PipelineStage(make_layers(range(stage * per_stage, (stage + 1) * per_stage)), stage, len(placement), "cpu")
+            for stage, owner in enumerate(placement) if owner == rank], per_stage
+
+
+def train_rank(rank, ranks, folder, files):
+    import torch  # pylint: disable=import-outside-toplevel
+    import torch.distributed as dist  # pylint: disable=import-outside-toplevel
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # pylint: disable=import-outside-toplevel
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime  # pylint: disable=import-outside-toplevel
+
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / f"store{ranks}"), ranks)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
+    # Gloo refuses torch's warm-up message from a vee's last rank to itself.
+    neighbours = PipelineStage._get_init_p2p_neighbors_ops
+    PipelineStage._get_init_p2p_neighbors_ops = lambda stage: [
+        op for op in neighbours(stage) if op.group_peer != rank]
+
+    torch.manual_seed(1000)
+    batch, target = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+    loss = torch.nn.MSELoss()
+
+    def step(schedule, stages, losses):
+        inputs = (batch,) if any(stage.is_first for stage in stages) else ()
+        last = any(stage.is_last for stage in stages)
+        schedule.step(*inputs, target=target if last else None, losses=losses if last else None)
+
+    stages, per_stage = make_stages(rank, list(range(ranks)))
+    own, want_losses = Schedule1F1B(stages[0], MICROBATCHES, loss_fn=loss), []
+    step(own, stages, want_losses)
+    everyone = [None] * ranks
+    dist.all_gather_object(everyone, (gradients(stages, per_stage), want_losses))
+    want = {name: grad for found, _ in everyone for name, grad in found.items()}
+    want_losses = everyone[-1][1]
+    assert len(want) == 2 * LAYERS and all(grad.abs().max() > 0 for grad in want.values())
+
+    for label, path, placement in files:
+        stages, per_stage = make_stages(rank, placement)
+        schedule = _PipelineScheduleRuntime(stages, MICROBATCHES, loss_fn=loss)
+        lowered = "--lower" in label
+        schedule._load_csv(path, format="compute_comms" if lowered else "compute_only")
+        losses = []
+        step(schedule, stages, losses)
+        for stage in stages if lowered else []:
+            stage.scale_grads(MICROBATCHES)
+        for name, grad in gradients(stages, per_stage).items():
+            assert torch.equal(grad, want[name]), f"{label}: {name}: off by {(grad - want[name]).abs().max()}"
+        if losses:
+            assert all(map(torch.equal, losses, want_losses)), label
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def check_training(program, folder):
+    import torch.multiprocessing as mp  # pylint: disable=import-outside-toplevel
+    import dump_torch_csv  # pylint: disable=import-outside-toplevel
+
+    for ranks in sorted({ranks for _, _, ranks in TRAINED}):
+        files = []
+        for number, (name, options, wanted_ranks) in enumerate(TRAINED):
+            if wanted_ranks != ranks:
+                continue
+            path = folder / f"{number}.csv"
+            stages, error = write_csv(program, path, name, "-p", ranks, "-m", MICROBATCHES, *options)
+            assert error is None, error
+            loaded = dump_torch_csv.runtime(ranks, stages, MICROBATCHES)
+            loaded._load_csv(path, format="compute_comms" if "--lower" in options else "compute_only")
+            placement = [loaded.stage_index_to_group_rank[stage] for stage in range(stages)]
+            files.append((" ".join([name, *options]), path, placement))
+        mp.spawn(train_rank, args=(ranks, folder, files), nprocs=ranks)
+        print(f"torch trains on {ranks} Gloo ranks, gradients bitwise those of its 1F1B: "
+              f"{', '.join(label for label, _, _ in files)}")
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit("usage: torch_peer.py PROGRAM PEER_PYTHON")
+    program, peer = sys.argv[1], pathlib.Path(sys.argv[2])
+    if not (peer.parent.parent / ".complete").exists():
+        print(f"skipped: PyPI torch is not at {peer}; tools/peer-test installs it")
+        sys.exit(SKIPPED)
+    if pathlib.Path(sys.executable).absolute() != peer.absolute():
+        os.execv(peer, [str(peer), "-B", *sys.argv])
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    with tempfile.TemporaryDirectory(prefix="penstock-peer-") as name:
+        check_loads(program, pathlib.Path(name))
+        check_training(program, pathlib.Path(name))
+
+
+if __name__ == "__main__":
+    main()
