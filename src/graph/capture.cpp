@@ -101,7 +101,7 @@ class Tracer {
       return at::scalar_tensor(*spec_.output_gradient, output.options().requires_grad(false))
           .reshape(output.sizes());
     }
-    const at::Tensor gradient = at::zeros_like(output, output.options().requires_grad(false));
+    at::Tensor gradient = at::zeros_like(output, output.options().requires_grad(false));
     output_gradient_ = recorder_.DefineInput(gradient);
     return gradient;
   }

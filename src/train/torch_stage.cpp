@@ -119,10 +119,10 @@ struct Gradients {
 
 class CompiledStage final : public TorchStage {
  public:
-  CompiledStage(StageProgram program, std::span<const NamedTensor> parameters,
-                const BatchSource& source, const TorchStageOptions& options, Update update)
+  CompiledStage(StageProgram program, std::span<const NamedTensor> parameters, BatchSource source,
+                const TorchStageOptions& options, Update update)
       : program_(std::move(program)),
-        source_(source),
+        source_(std::move(source)),
         options_(options),
         update_(std::move(update)),
         gradients_(parameters),
@@ -130,7 +130,8 @@ class CompiledStage final : public TorchStage {
         forward_(program_.forward, binding_),
         backward_input_(program_.backward_input, binding_),
         backward_weight_(program_.backward_weight, binding_),
-        held_(static_cast<std::size_t>(options.microbatches * program_.held)),
+        held_(static_cast<std::size_t>(options.microbatches) *
+              static_cast<std::size_t>(program_.held)),
         states_(static_cast<std::size_t>(options.microbatches), RowState::kEmpty),
         losses_(static_cast<std::size_t>(options.microbatches), 0.0) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -226,8 +227,8 @@ class CompiledStage final : public TorchStage {
     RowState& state = states_[static_cast<std::size_t>(row)];
     PENSTOCK_CHECK(state == from, "{} of microbatch {}, which {}", action, row, NameOf(state));
     state = to;
-    return std::span(held_).subspan(static_cast<std::size_t>(row * program_.held),
-                                    static_cast<std::size_t>(program_.held));
+    const auto held = static_cast<std::size_t>(program_.held);
+    return std::span(held_).subspan(static_cast<std::size_t>(row) * held, held);
   }
 
   at::Tensor Read(const std::function<at::Tensor(std::int64_t, int)>& read, int row,
@@ -295,10 +296,11 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Te
   return spec;
 }
 
-Result<std::unique_ptr<TorchStage>> TorchStage::Make(std::shared_ptr<StageModule> module,
-                                                     at::Tensor example_input,
-                                                     at::Tensor example_targets, BatchSource source,
-                                                     TorchStageOptions options, Update update) {
+Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<StageModule>& module,
+                                                     const at::Tensor& example_input,
+                                                     const at::Tensor& example_targets,
+                                                     BatchSource source, TorchStageOptions options,
+                                                     Update update) {
   PENSTOCK_TRY_STATUS(CheckOptions(options, example_input, example_targets));
   const StageSpec spec = MakeStageSpec(module, example_input, example_targets, options);
   CompileOptions compile;
@@ -310,7 +312,7 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(std::shared_ptr<StageModule
         "before it");
   }
   return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
-      std::move(program), spec.parameters, source, options, std::move(update)));
+      std::move(program), spec.parameters, std::move(source), options, std::move(update)));
 }
 
 }  // namespace penstock

@@ -48,10 +48,11 @@ class TorchStage : public Stage {
 
   // `example_input` has the shape and dtype of every input (tokens for a first stage);
   // `example_targets` of every target (last stages only).
-  static Result<std::unique_ptr<TorchStage>> Make(std::shared_ptr<StageModule> module,
-                                                  at::Tensor example_input,
-                                                  at::Tensor example_targets, BatchSource source,
-                                                  TorchStageOptions options, Update update);
+  static Result<std::unique_ptr<TorchStage>> Make(const std::shared_ptr<StageModule>& module,
+                                                  const at::Tensor& example_input,
+                                                  const at::Tensor& example_targets,
+                                                  BatchSource source, TorchStageOptions options,
+                                                  Update update);
 
   virtual std::vector<NamedParameter>& Parameters() = 0;
   // Mean loss of the last step's microbatches; last stages only, else 0.
