@@ -57,16 +57,16 @@ double Change(const Costs& costs, const Action& action) {
   }
 }
 
-// Microbatches until the rank's memory repeats itself.
-int RowsUntilSteady(const Problem& problem, const PeriodPattern& pattern, int rank) {
-  double first = kNever, last = -kNever;
-  for (const int stage : problem.placement.stages_of(rank)) {
-    const auto s = static_cast<std::size_t>(stage);
-    first = std::min(first, pattern.forward[s]);
-    last = std::max({last, pattern.backward[s], pattern.weight[s]});
-  }
-  const double alive = std::ceil((last - first) / pattern.period) + 2;
-  return static_cast<int>(std::min(alive, static_cast<double>(problem.rows)));
+// Memory that a stage holds at a time when all microbatches run, by what has started until then.
+double HeldAt(const Problem& problem, const PeriodPattern& pattern, int stage, double time) {
+  const auto s = static_cast<std::size_t>(stage);
+  const StageCosts& cost = problem.costs.stages[s];
+  const auto before = [&](double start) { return std::ceil((time - start) / pattern.period); };
+  const double forwards = std::floor((time - pattern.forward[s]) / pattern.period) + 1;
+  const double inputs = before(pattern.backward[s]);
+  if (!problem.split) return (forwards - inputs) * cost.activation;
+  const double weights = before(pattern.weight[s]);
+  return (forwards - inputs) * cost.activation + (inputs - weights) * cost.activation_after_i;
 }
 
 }  // namespace
@@ -86,13 +86,14 @@ std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern) 
 bool FitsMemory(const Problem& problem, const PeriodPattern& pattern) {
   const double limit = problem.memory_limit * (1 + kRounding);
   for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
-    double held = 0, peak = 0;
-    ForEachInOrder(problem, pattern, rank, RowsUntilSteady(problem, pattern, rank),
-                   [&](const Action& action) {
-                     held += Change(problem.costs, action);
-                     peak = std::max(peak, held);
-                   });
-    if (peak > limit) return false;
+    // Memory only grows with a forward.
+    for (const int forward : problem.placement.stages_of(rank)) {
+      double held = 0;
+      for (const int stage : problem.placement.stages_of(rank)) {
+        held += HeldAt(problem, pattern, stage, pattern.forward[static_cast<std::size_t>(forward)]);
+      }
+      if (held > limit) return false;
+    }
   }
   return true;
 }

@@ -24,8 +24,7 @@ struct PeriodPattern {
 // The lanes in the order of starts; where two coincide F goes first, then I.
 std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern);
 
-// Whether the lanes stay within the problem's memory limit; looks at only as many microbatches as
-// are alive at a time.
+// Whether the lanes stay within the problem's memory limit, however many microbatches there are.
 bool FitsMemory(const Problem& problem, const PeriodPattern& pattern);
 
 // Most memory that lanes hold on any rank when they run in their order.

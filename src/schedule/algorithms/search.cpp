@@ -5,8 +5,9 @@
 #include <cmath>
 #include <random>
 
+#include "schedule/algorithms/critical_swaps.h"
 #include "schedule/algorithms/list_scheduler.h"
-#include "schedule/algorithms/period_pattern.h"
+#include "schedule/algorithms/pattern_sampler.h"
 #include "schedule/algorithms/squeeze.h"
 
 namespace penstock {
@@ -18,6 +19,8 @@ using WeightsLast = SqueezeOptions::WeightsLast;
 // Work of one search, in actions run: about half a second on one core.
 constexpr double kActionBudget = 3e6;
 constexpr double kMostPasses = 400;
+// Patterns that may be drawn for each one that is squeezed.
+constexpr double kDrawsAPass = 100;
 // Candidates that are worth squeezing to and fro.
 constexpr std::size_t kPoolSize = 24;
 
@@ -33,18 +36,6 @@ constexpr std::array<SqueezeOptions, 9> kPasses = {{
     {Direction::kFromStart, WeightsLast::kInDrain, 0.5},
     {Direction::kFromStart, WeightsLast::kNever, 1},
 }};
-
-// Raw bits of the standard generator: its distributions differ between libraries.
-class Dice {
- public:
-  int Below(int n) { return static_cast<int>(engine_() % static_cast<std::uint32_t>(n)); }
-  double Between(double low, double high) {
-    return low + (high - low) * (static_cast<double>(engine_()) * 0x1p-32);
-  }
-
- private:
-  std::mt19937 engine_{1};
-};
 
 struct Candidate {
   double makespan = kNever;
@@ -84,88 +75,6 @@ bool HasEqualTimes(const Problem& problem) {
   return equal;
 }
 
-// Work of one microbatch on the busiest rank.
-double BusiestWork(const Problem& problem) {
-  double most = 0;
-  for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
-    double work = 0;
-    for (const int stage : problem.placement.stages_of(rank)) {
-      const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(stage)];
-      work += cost.forward + cost.backward_input + cost.backward_weight;
-    }
-    most = std::max(most, work);
-  }
-  return most;
-}
-
-// Draws patterns whose microbatches go up and down the chain at a steady pace of its own in each
-// direction, with pauses at the turns. Where too many do not fit the memory, the period grows.
-class PatternSampler {
- public:
-  explicit PatternSampler(const Problem& problem)
-      : problem_(problem), period_(BusiestWork(problem)) {}
-
-  PeriodPattern Draw() {
-    const Placement& placement = problem_.placement;
-    const int stages = placement.stages();
-    PeriodPattern pattern(stages);
-    pattern.period = period_ * stretch_;
-    const bool in_slots = dice_.Below(2) == 0;
-    const double forward_pace[] = {Pace(), Pace()}, backward_pace[] = {Pace(), Pace()};
-    const double turn = Pause(3), turn_back = Pause(3), last = Pause(2);
-    const double weight_lag = dice_.Below(2) == 0 ? 0 : dice_.Between(0, period_);
-    double time = 0;
-    for (int s = 0; s < stages; ++s) {
-      pattern.forward[static_cast<std::size_t>(s)] = time;
-      time += Step(s, s + 1, forward_pace[ChunkParity(s)], turn, Duration(s, in_slots, true));
-    }
-    time += last;
-    for (int s = stages - 1; s >= 0; --s) {
-      const double duration = Duration(s, in_slots, false);
-      pattern.backward[static_cast<std::size_t>(s)] = time;
-      pattern.weight[static_cast<std::size_t>(s)] = time + duration + weight_lag;
-      time += Step(s, s - 1, backward_pace[ChunkParity(s)], turn_back, duration);
-    }
-    return pattern;
-  }
-
-  void Accepted() { stretch_ = std::max(1.0, stretch_ * 0.98); }
-  void Rejected() { stretch_ *= 1.02; }
-  Dice& dice() { return dice_; }
-
- private:
-  // How long a step from stage to stage takes, in durations of the action.
-  double Pace() {
-    const int kind = dice_.Below(5);
-    if (kind == 0) return dice_.Between(1, 5);
-    return kind == 1 ? 1 + dice_.Below(5) : kind == 2 ? 2 : 1;
-  }
-  double Pause(int one_in) { return dice_.Below(one_in) == 0 ? dice_.Between(0, period_) : 0; }
-
-  int ChunkParity(int stage) const { return stage / problem_.placement.ranks() % 2; }
-
-  // In slots, all actions count the same: a third of the stage's share of the period.
-  double Duration(int stage, bool in_slots, bool is_forward) const {
-    const StageCosts& cost = problem_.costs.stages[static_cast<std::size_t>(stage)];
-    if (in_slots && problem_.split)
-      return (cost.forward + cost.backward_input + cost.backward_weight) / 3;
-    if (is_forward) return cost.forward;
-    return cost.backward_input + (problem_.split ? 0 : cost.backward_weight);
-  }
-
-  double Step(int from, int to, double pace, double turn, double duration) const {
-    const Placement& placement = problem_.placement;
-    if (to < 0 || to == placement.stages()) return duration;
-    if (placement.rank_of(from) == placement.rank_of(to)) return duration + turn;
-    return pace * (duration + problem_.costs.comm);
-  }
-
-  const Problem& problem_;
-  const double period_;
-  double stretch_ = 1;
-  Dice dice_;
-};
-
 class Search {
  public:
   explicit Search(const Problem& problem)
@@ -181,15 +90,19 @@ class Search {
     window_ = 16 * problem.placement.chunks();
   }
 
-  void AddSeed(const std::vector<Lane>& lanes) {
-    if (Done() || PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) return;
-    SqueezeOptions in_order;
-    in_order.window = 1;
-    Squeeze(lanes, in_order);
-    const std::size_t variants = std::min<std::size_t>(kPasses.size(), passes_ / 2);
-    for (std::size_t i = 0; i < variants && !Done(); ++i) {
-      Squeeze(lanes, kPasses[i]);
-      if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, kPasses[i]);
+  void AddSeeds(const std::vector<std::vector<Lane>>& seeds) {
+    // Each in its order, and squeezed in some ways that take a third of the passes together.
+    const double ways = passes_ / 6 / static_cast<double>(std::max<std::size_t>(1, seeds.size()));
+    for (const auto& lanes : seeds) {
+      if (Done()) return;
+      if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
+      SqueezeOptions in_order;
+      in_order.window = 1;
+      Squeeze(lanes, in_order);
+      for (std::size_t i = 0; i < kPasses.size() && static_cast<double>(i) < ways && !Done(); ++i) {
+        Squeeze(lanes, kPasses[i]);
+        if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, kPasses[i]);
+      }
     }
   }
 
@@ -217,7 +130,7 @@ class Search {
   void AddPatterns(double passes) {
     PatternSampler sampler(problem_);
     // Memory is quick to check beside a pass over all actions.
-    int tries_left = static_cast<int>(20 * passes);
+    int tries_left = static_cast<int>(kDrawsAPass * passes);
     for (double i = 0; i < passes && tries_left > 0 && !Done(); --tries_left) {
       const PeriodPattern pattern = sampler.Draw();
       const auto pass = static_cast<std::size_t>(sampler.dice().Below(kPasses.size()));
@@ -256,6 +169,39 @@ class Search {
       candidate.peak_memory = squeezer_.peak_memory();
       candidate.lanes = squeezer_.lanes();
       if (candidate.BetterThan(best_)) best_ = candidate;
+    }
+  }
+
+  // Swaps neighbours on the critical path of the best, one at a time, squeezes what comes of it,
+  // and goes on from there if it is no longer.
+  void Polish(double passes) {
+    SqueezeOptions in_order;
+    in_order.window = 1;
+    Candidate current = best_;
+    double i = 0;
+    while (i < passes && !Done()) {
+      squeezer_.Run(current.lanes, in_order);
+      const std::vector<Swap> swaps = CriticalSwaps(problem_, squeezer_, current.lanes);
+      ++i;
+      if (swaps.empty()) return;
+      for (int tries = 0; tries < 8 && i < passes && !Done(); ++tries) {
+        const Swap& swap =
+            swaps[static_cast<std::size_t>(dice_.Below(static_cast<int>(swaps.size())))];
+        std::vector<Lane> lanes = current.lanes;
+        Lane& lane = lanes[static_cast<std::size_t>(swap.rank)];
+        std::swap(lane[swap.position], lane[swap.position + 1]);
+        if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
+        SqueezeOptions forth = kPasses[static_cast<std::size_t>(dice_.Below(kPasses.size()))];
+        forth.window = dice_.Below(3) == 0 ? 1 : window_;
+        const double makespan = squeezer_.Run(lanes, forth);
+        ++i;
+        if (makespan > current.makespan * (1 + kRounding)) continue;
+        const bool better = makespan < current.makespan * (1 - kRounding);
+        current = {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+        if (current.BetterThan(best_)) best_ = current;
+        if (better) break;
+        break;
+      }
     }
   }
 
@@ -299,6 +245,7 @@ class Search {
   const double lower_bound_;
   double passes_ = 0;
   int window_ = 0;
+  Dice dice_;
   Candidate best_;
   std::vector<Candidate> pool_;  // best first when filled
 };
@@ -368,16 +315,17 @@ double LowerBound(const Problem& problem) {
 
 std::vector<Lane> SearchLanes(const Problem& problem, const std::vector<std::vector<Lane>>& seeds) {
   Search search(problem);
-  for (const auto& lanes : seeds) search.AddSeed(lanes);
+  search.AddSeeds(seeds);
   search.AddListSchedules(search.passes() / 8);
   search.AddPatterns(search.passes() / 3);
   search.Improve(search.passes() / 2);
+  search.Polish(search.passes());
   return search.TakeBest();
 }
 
 std::vector<Lane> SqueezeToAndFro(const Problem& problem, const std::vector<Lane>& lanes) {
   Search search(problem);
-  search.AddSeed(lanes);
+  search.AddSeeds({lanes});
   search.Improve(4.0 * kPasses.size());
   return search.TakeBest();
 }

@@ -99,6 +99,11 @@ Squeezer::Kind Squeezer::KindOf(Op op) {
   return op == Op::kForward ? kF : op == Op::kBackwardWeight ? kW : kI;
 }
 
+double Squeezer::EndOf(const Part& part) const {
+  return ends_[KindOf(part.op)][part.stage * static_cast<std::size_t>(problem_.rows) +
+                                static_cast<std::size_t>(part.microbatch)];
+}
+
 // The action at a place of the lane, counted in the direction of the run.
 const Action& Squeezer::At(int rank, std::size_t position) const {
   const Lane& lane = (*in_)[static_cast<std::size_t>(rank)];

@@ -43,6 +43,9 @@ class Squeezer {
   // Of the last run.
   const std::vector<Lane>& lanes() const { return out_; }
   double peak_memory() const { return peak_memory_; }
+  // Of the last run, which was from the start: when the part ended, and when its inputs were there.
+  double EndOf(const Part& part) const;
+  double ArrivalOf(const Part& part) const { return Arrival(part); }
 
  private:
   enum Kind { kF, kI, kW, kKinds };

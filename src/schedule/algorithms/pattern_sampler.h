@@ -1,0 +1,63 @@
+// Draws period patterns at random, for a search to try: the same ones in every run.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+#include "schedule/algorithms/period_pattern.h"
+
+namespace penstock {
+
+// Raw bits of the standard generator: its distributions differ between libraries.
+class Dice {
+ public:
+  // 0 to n-1.
+  int Below(int n) { return static_cast<int>(engine_() % static_cast<std::uint32_t>(n)); }
+  double Between(double low, double high) {
+    return low + (high - low) * (static_cast<double>(engine_()) * 0x1p-32);
+  }
+
+ private:
+  std::mt19937 engine_{1};
+};
+
+// A microbatch goes up and down its chain, with a pace of its own on each kind of chunk in each
+// direction and pauses at the turns: either in the costs' own times, or in slots of equal length
+// that repeat without conflict. Where drawn patterns do not fit the memory, later ones get longer
+// periods.
+class PatternSampler {
+ public:
+  explicit PatternSampler(const Problem& problem);
+
+  // What is drawn may exceed the memory limit: tell the sampler by Accepted() or Rejected().
+  PeriodPattern Draw();
+  void Accepted();
+  void Rejected();
+
+  Dice& dice() { return dice_; }
+
+ private:
+  struct Gait {
+    double forward[2];  // by chunk, even and odd: time of a step, in durations of the action
+    double backward[2];
+    double turn, turn_back, last;  // pauses, in periods
+    double weight_lag;
+    bool joined;  // in slots: W right after I, which suits costs where the two differ
+    int stumble;  // in slots: one step in so many takes one or two slots more; 0 for none
+  };
+
+  Gait DrawGait();
+  double DrawPace();
+  double DrawPause(int one_in);
+  PeriodPattern InTimes(const Gait& gait) const;
+  bool InSlots(const Gait& gait, PeriodPattern& pattern);
+  int ChunkParity(int stage) const { return stage / problem_.placement.ranks() % 2; }
+  bool IsTurn(int from, int to) const;
+
+  const Problem& problem_;
+  const double period_;  // work of one microbatch on the busiest rank
+  double stretch_ = 1;
+  Dice dice_;
+};
+
+}  // namespace penstock
