@@ -35,9 +35,10 @@ int MostChunks(const Placement& placement);
 // "5", or "5.2" for cut 2 of microbatch 5.
 std::string MicrobatchText(const Schedule& schedule, int row);
 
-// Whether the picture shows the action: it computes, or it took time.
+// Whether the picture shows the action: it computes, or it occupied the rank for a time. What runs
+// beside compute would cover it.
 inline bool IsDrawn(const Action& action, const Span& span) {
-  return IsCompute(action) || span.end > span.start;
+  return IsCompute(action) || (OccupiesRank(action.first.op) && span.end > span.start);
 }
 // The ops that the schedule holds among those drawn, each once, in the order of Op.
 std::vector<Op> DrawnOps(const Schedule& schedule, const Timeline& timeline);

@@ -32,6 +32,11 @@ inline constexpr int kOpCount = static_cast<int>(Op::kNone);
 
 constexpr bool IsCompute(Op op) { return op <= Op::kBackward; }
 constexpr bool IsCommunication(Op op) { return op >= Op::kSendForward && op <= Op::kRecvBackward; }
+// Whether the rank does nothing else meanwhile: compute, RECOMPUTE and STEP. The others are instant
+// or run beside it.
+constexpr bool OccupiesRank(Op op) {
+  return IsCompute(op) || op == Op::kRecompute || op == Op::kStep;
+}
 // Whether the op makes the stage's input gradient, which the previous stage waits for.
 constexpr bool MakesInputGradient(Op op) { return op == Op::kBackwardInput || op == Op::kBackward; }
 // Whether the op is the last reader of a microbatch's activations on its stage.

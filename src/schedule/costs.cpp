@@ -5,7 +5,8 @@ namespace penstock {
 Costs Costs::Uniform(const Placement& placement, int cuts, double f, double i, double w,
                      double comm) {
   const double share = static_cast<double>(placement.chunks()) * cuts;
-  const StageCosts stage{f / share, i / share, w / share, 1 / share, 1 / share};
+  StageCosts stage{f / share, i / share, w / share, 1 / share, 1 / share};
+  stage.recompute = stage.forward;
   Costs costs;
   costs.stages.assign(static_cast<std::size_t>(placement.stages()), stage);
   costs.comm = comm;

@@ -19,6 +19,13 @@ struct StageCosts {
   double backward_weight = 1;
   double activation = 1;          // held from the start of F to the end of B or W
   double activation_after_i = 1;  // of it, still held between the end of I and the end of W
+  // Of what passes add. All 0: at once, and for nothing.
+  double recompute = 0;         // time of RECOMPUTE, which occupies the rank
+  double input_activation = 0;  // of `activation`, what F keeps of a row that is recomputed
+  double step = 0;              // time of STEP, which occupies the rank
+  double unshard = 0;           // time of UNSHARD, on the rank's link for collectives
+  double reduce = 0;            // time of REDUCE_GRAD, on the same link
+  double gathered = 0;          // memory of the gathered weights, from UNSHARD's start to RESHARD
 };
 
 // What an overlapped pair costs, from its forward f and its backward b.
@@ -43,13 +50,19 @@ struct Costs {
   std::vector<StageCosts> stages;  // one a stage of the placement
   double comm = 0;                 // latency of a transfer between two ranks
   OverlapRule overlap;
+  // Time that one unit of memory takes to the slower pool and back: each rank has a link of its own
+  // for either direction, and one transfer at a time on it.
+  double offload = 0, reload = 0;
+  // Without post-validation a STEP waits until every stage has its gradients (for their global
+  // norm); else only until the stage and its replicas have.
+  bool steps_wait_for_all = false;
 
   // The same for every stage: f, i, w are of one rank's share of one microbatch, so a chunk costs
-  // 1/v of it and a cut 1/k of that, in time and in memory.
+  // 1/v of it and a cut 1/k of that, in time and in memory. RECOMPUTE takes as long as F.
   static Costs Uniform(const Placement& placement, int cuts, double f, double i, double w,
                        double comm = 0);
 
-  // Time of one part; 0 for parts that only move or free things.
+  // Time of one part; 0 for parts that do not occupy the rank.
   double Duration(const Part& part) const {
     const StageCosts& stage = stages[part.stage];
     switch (part.op) {
@@ -61,6 +74,10 @@ struct Costs {
         return stage.backward_weight;
       case Op::kBackward:
         return stage.backward_input + stage.backward_weight;
+      case Op::kRecompute:
+        return stage.recompute;
+      case Op::kStep:
+        return stage.step;
       default:
         return 0;
     }
@@ -70,6 +87,22 @@ struct Costs {
     return action.first.op == Op::kForward
                ? overlap.Price(Duration(action.first), Duration(action.second))
                : overlap.Price(Duration(action.second), Duration(action.first));
+  }
+  // Time on one of the rank's links of a part that runs beside compute and moves `amount` of
+  // memory; 0 for the others.
+  double TransferTime(const Part& part, double amount) const {
+    switch (part.op) {
+      case Op::kUnshard:
+        return stages[part.stage].unshard;
+      case Op::kReduceGrad:
+        return stages[part.stage].reduce;
+      case Op::kOffload:
+        return amount * offload;
+      case Op::kReload:
+        return amount * reload;
+      default:
+        return 0;
+    }
   }
 };
 

@@ -1,5 +1,9 @@
 #include "simulate/memory.h"
 
+#include <algorithm>
+
+#include "simulate/holdings.h"
+
 namespace penstock {
 namespace {
 
@@ -14,48 +18,92 @@ void AddChange(MemoryCurve& curve, double time, double change) {
   }
 }
 
-double Freed(const StageCosts& stage, Op op) {
-  switch (op) {
-    case Op::kBackward:
-      return stage.activation;
-    case Op::kBackwardInput:
-      return stage.activation - stage.activation_after_i;
-    case Op::kBackwardWeight:
-      return stage.activation_after_i;
-    default:
-      return 0;
+struct Change {
+  double time = 0;
+  double amount = 0;
+};
+
+// What one action takes at its start and gives back at its end.
+struct Changes {
+  Change at_start, at_end;
+};
+
+Changes ChangesOf(const Action& action, const Span& span, const Holdings& holdings,
+                  const Costs& costs) {
+  Changes changes{{span.start, 0}, {span.end, 0}};
+  ForEachPart(action, [&](const Part& part) {
+    if (part.stage >= costs.stages.size()) return;
+    switch (part.op) {
+      case Op::kForward:
+      case Op::kReload:
+        changes.at_start.amount += holdings.Kept(part);
+        break;
+      case Op::kOffload:
+        changes.at_end.amount -= holdings.Kept(part);
+        break;
+      case Op::kRecompute:
+        changes.at_start.amount += holdings.Remade(part);
+        break;
+      case Op::kUnshard:
+        changes.at_start.amount += costs.stages[part.stage].gathered;
+        break;
+      case Op::kReshard:
+        changes.at_end.amount -= costs.stages[part.stage].gathered;
+        break;
+      default:
+        changes.at_end.amount -= holdings.Freed(part);
+        break;
+    }
+  });
+  return changes;
+}
+
+MemoryCurve CurveOf(const Lane& lane, const std::vector<Span>& spans, const Holdings& holdings,
+                    const Costs& costs) {
+  std::vector<Change> changes;
+  changes.reserve(2 * lane.size());
+  bool ordered = true;  // transfers beside compute end after what stands behind them
+  const auto add = [&](const Change& change) {
+    if (change.amount == 0) return;
+    ordered = ordered && (changes.empty() || changes.back().time <= change.time);
+    changes.push_back(change);
+  };
+  for (std::size_t i = 0; i < lane.size(); ++i) {
+    const Changes action = ChangesOf(lane[i], spans[i], holdings, costs);
+    add(action.at_start);
+    add(action.at_end);
   }
+  if (!ordered) {
+    std::stable_sort(changes.begin(), changes.end(),
+                     [](const Change& a, const Change& b) { return a.time < b.time; });
+  }
+  MemoryCurve curve = {{0, 0}};
+  for (const Change& change : changes) AddChange(curve, change.time, change.amount);
+  return curve;
+}
+
+MemoryCurve RankCurve(const Schedule& schedule, const Timeline& timeline, const Holdings& holdings,
+                      const Costs& costs, int rank) {
+  const Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
+  const std::vector<Span>& spans = timeline.spans[static_cast<std::size_t>(rank)];
+  PENSTOCK_CHECK(lane.size() == spans.size(), "rank {}: {} actions, {} spans", rank, lane.size(),
+                 spans.size());
+  return CurveOf(lane, spans, holdings, costs);
 }
 
 }  // namespace
 
 MemoryCurve MemoryOverTime(const Schedule& schedule, const Timeline& timeline, const Costs& costs,
                            int rank) {
-  const Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
-  const std::vector<Span>& spans = timeline.spans[static_cast<std::size_t>(rank)];
-  PENSTOCK_CHECK(lane.size() == spans.size(), "rank {}: {} actions, {} spans", rank, lane.size(),
-                 spans.size());
-  MemoryCurve curve = {{0, 0}};
-  for (std::size_t i = 0; i < lane.size(); ++i) {
-    double taken = 0;
-    double freed = 0;
-    ForEachPart(lane[i], [&](const Part& part) {
-      if (part.stage >= costs.stages.size()) return;
-      const StageCosts& stage = costs.stages[part.stage];
-      if (part.op == Op::kForward) taken += stage.activation;
-      freed += Freed(stage, part.op);
-    });
-    AddChange(curve, spans[i].start, taken);
-    AddChange(curve, spans[i].end, -freed);
-  }
-  return curve;
+  return RankCurve(schedule, timeline, Holdings(schedule, costs), costs, rank);
 }
 
 std::vector<MemoryCurve> MemoryOverTime(const Schedule& schedule, const Timeline& timeline,
                                         const Costs& costs) {
+  const Holdings holdings(schedule, costs);
   std::vector<MemoryCurve> curves;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    curves.push_back(MemoryOverTime(schedule, timeline, costs, rank));
+    curves.push_back(RankCurve(schedule, timeline, holdings, costs, rank));
   }
   return curves;
 }

@@ -18,8 +18,10 @@ struct MemoryPoint {
 using MemoryCurve = std::vector<MemoryPoint>;
 
 // By the simulator's rule: F takes its activation at its start; I gives back at its end what W does
-// not read; W or B gives back the rest at its end. Times never go down and no two points are equal.
-// Requires: the timeline and the costs belong to the schedule.
+// not read; W or B gives back the rest at its end. OFFLOAD gives back at its end and RELOAD takes
+// at its start; a row that is recomputed holds only its input up to RECOMPUTE; gathered weights are
+// held from UNSHARD's start to RESHARD. Times never go down and no two points are equal. Requires:
+// the timeline and the costs belong to the schedule.
 MemoryCurve MemoryOverTime(const Schedule& schedule, const Timeline& timeline, const Costs& costs,
                            int rank);
 

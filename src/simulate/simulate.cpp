@@ -4,17 +4,21 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "schedule/deps.h"
 #include "schedule/text.h"
 #include "simulate/arrivals.h"
+#include "simulate/side_work.h"
 #include "simulate/summary.h"
 
 namespace penstock {
 namespace {
 
 constexpr Arrivals::Key kNoValue = std::numeric_limits<Arrivals::Key>::max();
+// What a STEP waits for: gradients of other ranks' stages.
+constexpr Arrivals::Key kOtherGradients = kNoValue - 1;
 // How many actions of a lane are fetched ahead. A hundred lanes and more that take turns are too
 // many streams for the processor to foresee: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
@@ -47,6 +51,7 @@ enum class LaneEnd {
   kWaitsOrDone,
   kMalformed,  // an action that is none of the rank's
   kSends,      // the first SEND or RECV, while none was expected
+  kSideWork,   // the first cell of SideWork::PricedOps, while none was expected
 };
 
 // Runs every lane as far as it goes, and goes on with a lane when what it waited for is there. Each
@@ -58,24 +63,27 @@ class Engine {
  public:
   Engine(const Schedule& schedule, const Costs& costs, Timeline* timeline)
       : schedule_(schedule),
+        costs_(costs),
         timeline_(timeline),
         shape_(ChainShape::Of(schedule)),
         overlap_(costs.overlap),
         comm_(costs.comm),
+        side_ops_(SideWork::PricedOps(schedule, costs)),
         rows_(static_cast<std::size_t>(schedule.rows())),
         arrivals_(static_cast<std::size_t>(schedule.stages()), rows_) {
     stages_.resize(static_cast<std::size_t>(schedule.stages()));
-    for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage, costs);
+    for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
     // A rank is in the list at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
   }
 
   Status Run() {
+    // Few schedules have cells beside compute, and those have them early. So none is looked for
+    // beforehand: the first one that is met starts the run over.
     LaneEnd end = RunAll();
-    if (end == LaneEnd::kSends) {
-      // Communication has cells of its own. Rather than look for one beforehand, start over: in a
-      // lowered schedule the first stands within the first few actions.
-      explicit_ = true;
+    while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
+      explicit_ = explicit_ || end == LaneEnd::kSends;
+      if (end == LaneEnd::kSideWork || side_) side_.emplace(schedule_, costs_);
       arrivals_.Clear();
       end = RunAll();
     }
@@ -88,22 +96,24 @@ class Engine {
     return CheckDone();
   }
 
-  SimulationResult Collect() const {
+  SimulationResult Collect() {
     SimulationResult result;
-    for (const RankState& state : ranks_) {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const RankState& state = ranks_[r];
       result.actions += state.position - state.others;
-      // A lane's clock moves with compute actions only.
+      const double peak_memory = side_ ? side_->Peak(r) : state.peak_memory;
+      // A lane's clock moves with what occupies the rank only.
       result.ranks.push_back(
-          {state.busy, std::max(state.first_start, 0.0), state.clock, state.peak_memory});
+          {state.busy, std::max(state.first_start, 0.0), state.clock, peak_memory});
     }
     FillTotals(schedule_, result);
     return result;
   }
 
  private:
-  void FillStage(int stage, const Costs& costs) {
+  void FillStage(int stage) {
     const Placement& placement = schedule_.placement;
-    const StageCosts& cost = costs.stages[static_cast<std::size_t>(stage)];
+    const StageCosts& cost = costs_.stages[static_cast<std::size_t>(stage)];
     StageRow& row = stages_[static_cast<std::size_t>(stage)];
     row.rank = placement.rank_of(stage);
     const int next = placement.next(stage);
@@ -116,7 +126,7 @@ class Engine {
     }
     for (std::size_t op = 0; op < kComputeOps; ++op) {
       row.duration[op] =
-          costs.Duration(Part{static_cast<Op>(op), static_cast<std::uint16_t>(stage)});
+          costs_.Duration(Part{static_cast<Op>(op), static_cast<std::uint16_t>(stage)});
     }
     row.activation = cost.activation;
     row.activation_after_i = cost.activation_after_i;
@@ -136,34 +146,47 @@ class Engine {
     while (!runnable_.empty()) {
       current_ = runnable_.back();
       runnable_.pop_back();
-      const LaneEnd end = timeline_ != nullptr ? RunLane<true>(current_) : RunLane<false>(current_);
+      const LaneEnd end = RunCurrent();
       if (end != LaneEnd::kWaitsOrDone) return end;
     }
     return LaneEnd::kWaitsOrDone;
   }
 
+  LaneEnd RunCurrent() {
+    if (side_) {
+      return timeline_ != nullptr ? RunLane<true, true>(current_) : RunLane<false, true>(current_);
+    }
+    return timeline_ != nullptr ? RunLane<true, false>(current_) : RunLane<false, false>(current_);
+  }
+
   // Runs the rank's lane until it has to wait or ends.
-  template <bool kWithTimes>
+  template <bool kWithTimes, bool kWithSide>
   LaneEnd RunLane(int rank) {
     const Lane& lane = schedule_.lanes[static_cast<std::size_t>(rank)];
     RankState& state = ranks_[static_cast<std::size_t>(rank)];
     for (; state.position < lane.size(); ++state.position) {
       const Action& action = lane[state.position];
       __builtin_prefetch(&action + kActionsAhead);
-      double start = state.clock;
+      Span span{state.clock, state.clock};
       if (IsCompute(action)) {
         if (!IsOurs(action, rank)) return LaneEnd::kMalformed;
-        if (!Compute(action, rank, state, start)) return LaneEnd::kWaitsOrDone;
+        if (!Compute<kWithSide>(action, rank, state, span.start)) return LaneEnd::kWaitsOrDone;
+        span.end = state.clock;
       } else {
-        if (IsCommunication(action.first.op)) {
+        const Part& part = action.first;
+        if (IsCommunication(part.op)) {
           if (!explicit_) return LaneEnd::kSends;
-          if (!IsOurs(action.first, rank)) return LaneEnd::kMalformed;
-          if (!Send(action.first, state)) return LaneEnd::kWaitsOrDone;
+          if (!IsOurs(part, rank)) return LaneEnd::kMalformed;
+          if (!Send(part, state)) return LaneEnd::kWaitsOrDone;
+        } else if ((side_ops_ & SideWork::Bit(part.op)) != 0) {
+          if constexpr (!kWithSide) return LaneEnd::kSideWork;
+          if (!IsOurCell(part, rank)) return LaneEnd::kMalformed;
+          if (!RunSideWork(part, rank, state, span)) return LaneEnd::kWaitsOrDone;
         }
         ++state.others;
       }
       if constexpr (kWithTimes) {
-        timeline_->spans[static_cast<std::size_t>(rank)].push_back({start, state.clock});
+        timeline_->spans[static_cast<std::size_t>(rank)].push_back(span);
       }
     }
     return LaneEnd::kWaitsOrDone;
@@ -178,7 +201,14 @@ class Engine {
            (!action.is_pair() || (IsCompute(action.second.op) && IsOurs(action.second, rank)));
   }
 
+  // The same for a cell that may have no microbatch.
+  bool IsOurCell(const Part& part, int rank) const {
+    if (HasMicrobatch(part.op)) return IsOurs(part, rank);
+    return part.stage < stages_.size() && stages_[part.stage].rank == rank;
+  }
+
   // Runs the action if it can; else notes what it waits for.
+  template <bool kWithSide>
   bool Compute(const Action& action, int rank, RankState& state, double& start) {
     Arrivals::Key missing = Missing(action.first, rank, start);
     if (action.is_pair() && missing == kNoValue) missing = Missing(action.second, rank, start);
@@ -186,17 +216,51 @@ class Engine {
       state.waits_for = missing;
       return false;
     }
+    if constexpr (kWithSide) {
+      ForEachPart(action,
+                  [&](const Part& part) { start = std::max(start, side_->EarliestStart(part)); });
+    }
     const double duration = Duration(action);
     const double end = start + duration;
     if (state.first_start < 0) state.first_start = start;
     state.clock = end;
     state.busy += duration;
-    ForEachPart(action, [&](const Part& part) { Allocate(part, state); });
-    ForEachPart(action, [&](const Part& part) {
-      Release(part, state);
-      Publish(part, end);
-    });
+    if constexpr (kWithSide) {
+      const auto r = static_cast<std::size_t>(rank);
+      ForEachPart(action, [&](const Part& part) { side_->Begin(r, part, start); });
+      ForEachPart(action, [&](const Part& part) {
+        if (side_->End(r, part, end)) WakeSteps();
+        Publish(part, end);
+      });
+    } else {
+      ForEachPart(action, [&](const Part& part) { Allocate(part, state); });
+      ForEachPart(action, [&](const Part& part) {
+        Release(part, state);
+        Publish(part, end);
+      });
+    }
     return true;
+  }
+
+  // Runs a cell of SideWork::PricedOps; false where it is a STEP that must wait.
+  bool RunSideWork(const Part& part, int rank, RankState& state, Span& span) {
+    const SideWork::Outcome outcome = side_->Run(static_cast<std::size_t>(rank), part, state.clock);
+    if (!outcome.runs) {
+      state.waits_for = kOtherGradients;
+      return false;
+    }
+    span = outcome.span;
+    if (OccupiesRank(part.op)) {
+      state.clock = span.end;
+      state.busy += span.end - span.start;
+    }
+    if (outcome.completes) WakeSteps();
+    return true;
+  }
+
+  // Each looks again whether its own gradients are complete.
+  void WakeSteps() {
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) Wake(rank, kOtherGradients);
   }
 
   // Raises `start` to when all that the part waits for is there, or says what is not.
@@ -299,6 +363,10 @@ class Engine {
   std::string WaitText(std::size_t rank) const {
     const RankState& state = ranks_[rank];
     const Arrivals::Key key = state.waits_for;
+    if (key == kOtherGradients) {
+      return fmt::format("rank {} at {} waits for the gradients of other ranks", rank,
+                         ToText(schedule_.lanes[rank][state.position]));
+    }
     const std::size_t stage = arrivals_.StageOf(key);
     const bool gradient = arrivals_.KindOf(key) == ValueKind::kGradient;
     return fmt::format("rank {} at {} waits for the {} of stage {}, microbatch {} (rank {})", rank,
@@ -308,10 +376,12 @@ class Engine {
   }
 
   const Schedule& schedule_;
+  const Costs& costs_;
   Timeline* timeline_;
   const ChainShape shape_;
   const OverlapRule overlap_;
   const double comm_;
+  const std::uint32_t side_ops_;
   const std::size_t rows_;
   bool explicit_ = false;  // nothing leaves a rank without a SEND
   int current_ = 0;
@@ -319,6 +389,7 @@ class Engine {
   std::vector<StageRow> stages_;
   Arrivals arrivals_;
   std::vector<int> runnable_;
+  std::optional<SideWork> side_;  // there once the run has met a cell that needs it
 };
 
 Status CheckInput(const Schedule& schedule, const Costs& costs) {
@@ -335,11 +406,14 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
                            costs.stages.size(), schedule.stages());
   }
   const auto usable = [](double cost) { return std::isfinite(cost) && cost >= 0; };
-  bool sound = usable(costs.comm) && usable(costs.overlap.factor);
+  bool sound = usable(costs.comm) && usable(costs.overlap.factor) && usable(costs.offload) &&
+               usable(costs.reload);
   for (const StageCosts& stage : costs.stages) {
     sound = sound && usable(stage.forward) && usable(stage.backward_input) &&
             usable(stage.backward_weight) && usable(stage.activation) &&
-            usable(stage.activation_after_i);
+            usable(stage.activation_after_i) && usable(stage.recompute) &&
+            usable(stage.input_activation) && usable(stage.step) && usable(stage.unshard) &&
+            usable(stage.reduce) && usable(stage.gathered);
   }
   if (!sound) return InvalidArgument("a cost is negative or not a number: costs are at least 0");
   return {};

@@ -5,6 +5,9 @@
 // time, RECV only posts; an overlapped pair starts when the inputs of both parts are there and
 // publishes both outputs at its end. Memory: F takes its activation at its start; I gives back the
 // part that W does not read at its end, W or B the rest at theirs.
+// What passes add runs on links beside compute, or occupies the rank (RECOMPUTE, STEP): see
+// side_work.h. A STEP waits for its REDUCE_GRAD and for the gradients of its stage's replicas, and
+// with costs.steps_wait_for_all for those of every stage.
 #pragma once
 
 #include <vector>
@@ -17,9 +20,9 @@
 namespace penstock {
 
 struct RankResult {
-  double busy = 0;         // time in compute
+  double busy = 0;         // time in compute, RECOMPUTE and STEP
   double first_start = 0;  // of its first compute action
-  double last_end = 0;     // of its last compute action
+  double last_end = 0;     // of the last action that occupies the rank
   double peak_memory = 0;  // in the unit of costs' activations
 };
 

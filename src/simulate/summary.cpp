@@ -36,12 +36,14 @@ SimulationResult Summarize(const Schedule& schedule, const Timeline& timeline) {
     RankResult rank;
     bool started = false;
     for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
-      if (!IsCompute(schedule.lanes[r][i])) continue;
+      const Action& action = schedule.lanes[r][i];
+      if (!OccupiesRank(action.first.op)) continue;
       const Span& span = timeline.spans[r][i];
-      if (!started) rank.first_start = span.start;
-      started = true;
       rank.busy += span.end - span.start;
       rank.last_end = std::max(rank.last_end, span.end);
+      if (!IsCompute(action)) continue;
+      if (!started) rank.first_start = span.start;
+      started = true;
       ++result.actions;
     }
     result.ranks.push_back(rank);

@@ -1,0 +1,68 @@
+// What each row holds in memory on its stage, by the rules of F, OFFLOAD, RELOAD and RECOMPUTE.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+class Holdings {
+ public:
+  // `costs` must outlive it.
+  Holdings(const Schedule& schedule, const Costs& costs)
+      : costs_(&costs), rows_(static_cast<std::size_t>(schedule.rows())) {
+    for (const Lane& lane : schedule.lanes) {
+      for (const Action& action : lane) {
+        if (action.first.op != Op::kRecompute || !InTable(schedule, action.first)) continue;
+        if (recomputed_.empty()) {
+          recomputed_.resize(static_cast<std::size_t>(schedule.stages()) * rows_);
+        }
+        recomputed_[Key(action.first)] = 1;
+      }
+    }
+  }
+
+  // What F takes at its start, and OFFLOAD and RELOAD move: all, or the input alone where the row
+  // is recomputed.
+  double Kept(const Part& part) const {
+    const StageCosts& stage = costs_->stages[part.stage];
+    const bool recomputed = !recomputed_.empty() && recomputed_[Key(part)] != 0;
+    return recomputed ? stage.input_activation : stage.activation;
+  }
+  // What RECOMPUTE takes at its start.
+  double Remade(const Part& part) const {
+    const StageCosts& stage = costs_->stages[part.stage];
+    return stage.activation - stage.input_activation;
+  }
+  // What I, W or B gives back at its end.
+  double Freed(const Part& part) const {
+    const StageCosts& stage = costs_->stages[part.stage];
+    switch (part.op) {
+      case Op::kBackward:
+        return stage.activation;
+      case Op::kBackwardInput:
+        return stage.activation - stage.activation_after_i;
+      case Op::kBackwardWeight:
+        return stage.activation_after_i;
+      default:
+        return 0;
+    }
+  }
+
+ private:
+  std::size_t Key(const Part& part) const {
+    return part.stage * rows_ + static_cast<std::size_t>(part.microbatch);
+  }
+  bool InTable(const Schedule& schedule, const Part& part) const {
+    return part.stage < schedule.stages() && static_cast<std::size_t>(part.microbatch) < rows_;
+  }
+
+  const Costs* costs_;
+  std::size_t rows_;
+  std::vector<std::uint8_t> recomputed_;  // by (stage, row); empty where no row is
+};
+
+}  // namespace penstock

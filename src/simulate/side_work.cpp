@@ -1,0 +1,210 @@
+#include "simulate/side_work.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+void MemoryLedger::Take(double time, double amount) {
+  Advance(time, true);
+  held_ += amount;
+  peak_ = std::max(peak_, held_);
+}
+
+void MemoryLedger::Give(double time, double amount) {
+  Advance(time, false);
+  held_ -= amount;
+}
+
+void MemoryLedger::Later(Link link, double time, double amount) {
+  std::vector<Change>& changes = queues_[link].changes;
+  changes.push_back({time, link == kOffloads || link == kReshards ? -amount : amount});
+  // A link does one thing after the other, so this hardly ever moves.
+  for (std::size_t i = changes.size() - 1;
+       i > queues_[link].next && changes[i].time < changes[i - 1].time; --i) {
+    std::swap(changes[i], changes[i - 1]);
+  }
+}
+
+double MemoryLedger::Peak() {
+  Advance(std::numeric_limits<double>::infinity(), true);
+  return peak_;
+}
+
+void MemoryLedger::Advance(double time, bool all_at_it) {
+  for (;;) {
+    // The earliest; queues that give back stand first, so they win a tie.
+    Queue* first = nullptr;
+    for (Queue& queue : queues_) {
+      if (queue.next == queue.changes.size()) continue;
+      if (first == nullptr || queue.changes[queue.next].time < first->changes[first->next].time) {
+        first = &queue;
+      }
+    }
+    if (first == nullptr) return;
+    const Change& change = first->changes[first->next];
+    const bool due =
+        change.time < time || (change.time == time && (all_at_it || change.amount < 0));
+    if (!due) return;
+    held_ += change.amount;
+    peak_ = std::max(peak_, held_);
+    ++first->next;
+  }
+}
+
+std::uint32_t SideWork::PricedOps(const Schedule& schedule, const Costs& costs) {
+  std::uint32_t ops = Bit(Op::kOffload) | Bit(Op::kReload) | Bit(Op::kRecompute);
+  bool unshard = false, reduce = false, step = false;
+  for (const StageCosts& stage : costs.stages) {
+    unshard = unshard || stage.unshard > 0 || stage.gathered > 0;
+    reduce = reduce || stage.reduce > 0;
+    step = step || stage.step > 0;
+  }
+  if (unshard || reduce) ops |= Bit(Op::kUnshard) | Bit(Op::kReshard) | Bit(Op::kReduceGrad);
+  if (reduce || step || costs.steps_wait_for_all || schedule.placement.replicas() > 1) {
+    ops |= Bit(Op::kStep) | Bit(Op::kReduceGrad);
+  }
+  return ops;
+}
+
+SideWork::SideWork(const Schedule& schedule, const Costs& costs)
+    : costs_(costs),
+      holdings_(schedule, costs),
+      rows_(static_cast<std::size_t>(schedule.rows())),
+      rows_a_unit_(std::max<std::size_t>(
+          1, schedule.weights == WeightPolicy::kStashed
+                 ? static_cast<std::size_t>(schedule.cuts)
+                 : rows_ / static_cast<std::size_t>(std::max(1, schedule.steps)))),
+      units_(rows_ / rows_a_unit_),
+      priced_(PricedOps(schedule, costs)),
+      ledgers_(schedule.lanes.size()),
+      links_(schedule.lanes.size()) {
+  const auto stages = static_cast<std::size_t>(schedule.stages());
+  unsharded_.resize(stages);
+  reduced_.resize(stages);
+  reductions_.resize(stages);
+  steps_.resize(stages);
+  std::uint32_t seen = 0;
+  std::vector<bool> reduces(stages);
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      seen |= Bit(action.first.op);
+      if (action.first.op == Op::kReduceGrad && action.first.stage < stages) {
+        reduces[action.first.stage] = true;
+      }
+    }
+  }
+  if ((seen & Bit(Op::kOffload)) != 0) moved_.resize(stages * rows_);
+  if ((seen & Bit(Op::kStep)) == 0) return;
+  if (!costs.steps_wait_for_all && schedule.placement.replicas() == 1) return;
+  const auto groups = costs.steps_wait_for_all
+                          ? std::size_t{1}
+                          : static_cast<std::size_t>(schedule.placement.chain_length());
+  gradients_.resize(groups * units_);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    group_.push_back(stage % groups);
+    for (std::size_t unit = 0; unit < units_; ++unit) {
+      gradients_[group_[stage] * units_ + unit].remaining +=
+          static_cast<std::int64_t>(rows_a_unit_) + (reduces[stage] ? 1 : 0);
+    }
+  }
+}
+
+double SideWork::EarliestStart(const Part& part) const {
+  double start = unsharded_[part.stage];
+  const bool reads = MakesInputGradient(part.op) || part.op == Op::kRecompute;
+  if (reads && !moved_.empty()) start = std::max(start, moved_[Key(part)]);
+  return start;
+}
+
+void SideWork::Begin(std::size_t rank, const Part& part, double start) {
+  if (part.op == Op::kForward) ledgers_[rank].Take(start, holdings_.Kept(part));
+}
+
+bool SideWork::End(std::size_t rank, const Part& part, double end) {
+  const double freed = holdings_.Freed(part);
+  if (freed != 0) ledgers_[rank].Give(end, freed);
+  if (!EndsMicrobatch(part.op)) return false;
+  return Complete(part.stage, static_cast<std::size_t>(part.microbatch) / rows_a_unit_, end);
+}
+
+bool SideWork::Complete(std::size_t stage, std::size_t unit, double time) {
+  if (group_.empty() || unit >= units_) return false;
+  Gradients& gradients = gradients_[group_[stage] * units_ + unit];
+  gradients.ready = std::max(gradients.ready, time);
+  return --gradients.remaining == 0;
+}
+
+SideWork::Outcome SideWork::Run(std::size_t rank, const Part& part, double clock) {
+  if ((priced_ & Bit(part.op)) == 0) return {true, false, {clock, clock}};
+  switch (part.op) {
+    case Op::kStep:
+      return RunStep(part, clock);
+    case Op::kUnshard:
+    case Op::kReshard:
+    case Op::kReduceGrad:
+      return RunCollective(rank, part, clock);
+    default:
+      return RunMove(rank, part, clock);
+  }
+}
+
+SideWork::Outcome SideWork::RunStep(const Part& part, double clock) {
+  double start = std::max(clock, reduced_[part.stage]);
+  const std::size_t unit = steps_[part.stage];
+  if (!group_.empty() && unit < units_) {
+    const Gradients& gradients = gradients_[group_[part.stage] * units_ + unit];
+    if (gradients.remaining > 0) return {false, false, {}};
+    start = std::max(start, gradients.ready);
+  }
+  ++steps_[part.stage];
+  return {true, false, {start, start + costs_.Duration(part)}};
+}
+
+SideWork::Outcome SideWork::RunCollective(std::size_t rank, const Part& part, double clock) {
+  MemoryLedger& ledger = ledgers_[rank];
+  const double gathered = costs_.stages[part.stage].gathered;
+  if (part.op == Op::kReshard) {
+    const double time = std::max(clock, unsharded_[part.stage]);
+    ledger.Later(MemoryLedger::kReshards, time, gathered);
+    return {true, false, {time, time}};
+  }
+  double& link = links_[rank].collective_free;
+  const double start = std::max(clock, link);
+  const double end = start + costs_.TransferTime(part, 0);
+  link = end;
+  if (part.op == Op::kUnshard) {
+    unsharded_[part.stage] = end;
+    ledger.Later(MemoryLedger::kUnshards, start, gathered);
+    return {true, false, {start, end}};
+  }
+  reduced_[part.stage] = end;
+  const bool completes = Complete(part.stage, reductions_[part.stage]++, end);
+  return {true, completes, {start, end}};
+}
+
+SideWork::Outcome SideWork::RunMove(std::size_t rank, const Part& part, double clock) {
+  MemoryLedger& ledger = ledgers_[rank];
+  if (part.op == Op::kRecompute) {
+    const double start = std::max(clock, EarliestStart(part));
+    ledger.Take(start, holdings_.Remade(part));
+    return {true, false, {start, start + costs_.Duration(part)}};
+  }
+  const double amount = holdings_.Kept(part);
+  const double time = costs_.TransferTime(part, amount);
+  Links& links = links_[rank];
+  if (part.op == Op::kOffload) {
+    const double start = std::max(clock, links.offload_free);
+    links.offload_free = moved_[Key(part)] = start + time;
+    ledger.Later(MemoryLedger::kOffloads, start + time, amount);
+    return {true, false, {start, start + time}};
+  }
+  // What is on its way out comes back when it is there.
+  const double gone = moved_.empty() ? 0 : moved_[Key(part)];
+  const double start = std::max({clock, links.reload_free, gone});
+  links.reload_free = start + time;
+  if (!moved_.empty()) moved_[Key(part)] = start + time;
+  ledger.Later(MemoryLedger::kReloads, start, amount);
+  return {true, false, {start, start + time}};
+}
+
+}  // namespace penstock
