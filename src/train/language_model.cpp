@@ -1,8 +1,11 @@
 #include "train/language_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <future>
+#include <numeric>
 
 #include "train/data.h"
 
@@ -52,6 +55,17 @@ std::string Printable(std::string_view text) {
   return result;
 }
 
+// Summed over the windows; `bytes` holds them and the last one's last target.
+double WindowLoss(const LanguageModel& model, std::span<const std::uint8_t> bytes,
+                  std::int64_t windows) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor logits = model.Logits(ToTokens(bytes.first(bytes.size() - 1), windows));
+  const at::Tensor targets = ToTokens(bytes.subspan(1), windows);
+  const at::Tensor loss =
+      at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
+  return loss.item<double>() * static_cast<double>(windows);
+}
+
 }  // namespace
 
 Result<LanguageModel> LanguageModel::Build(const ModelConfig& config, int stages,
@@ -95,28 +109,34 @@ std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
   return text.first((text.size() - 1) / length * length + 1);
 }
 
-double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text) {
+double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads) {
   const std::int64_t sequence = model.config.sequence;
   const std::span<const std::uint8_t> part = EvaluatedPart(text, sequence);
   const auto windows = static_cast<std::int64_t>(part.size() - 1) / sequence;
   const std::int64_t at_once = std::max<std::int64_t>(1, kEvaluatedAtOnce / sequence);
-  const at::NoGradGuard no_grad;
-  double sum = 0;
-  for (std::int64_t begin = 0; begin < windows; begin += at_once) {
-    const std::int64_t samples = std::min(at_once, windows - begin);
-    const auto first = static_cast<std::size_t>(begin * sequence);
-    const auto bytes = static_cast<std::size_t>(samples * sequence);
-    const at::Tensor logits = model.Logits(ToTokens(part.subspan(first, bytes), samples));
-    const at::Tensor targets = ToTokens(part.subspan(first + 1, bytes), samples);
-    const at::Tensor loss =
-        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
-    sum += loss.item<double>() * static_cast<double>(samples);
-  }
-  return sum / static_cast<double>(windows);
+  const std::int64_t blocks = (windows + at_once - 1) / at_once;
+  std::vector<double> sums(static_cast<std::size_t>(blocks));
+  // Threads of our own, each with every n-th block: torch's split single operators, and wait.
+  const auto run = [&](std::int64_t first) {
+    at::set_num_threads(1);
+    for (std::int64_t block = first; block < blocks; block += threads) {
+      const std::int64_t begin = block * at_once;
+      const std::int64_t samples = std::min(at_once, windows - begin);
+      const auto bytes = part.subspan(static_cast<std::size_t>(begin * sequence),
+                                      static_cast<std::size_t>(samples * sequence) + 1);
+      sums[static_cast<std::size_t>(block)] = WindowLoss(model, bytes, samples);
+    }
+  };
+  std::vector<std::future<void>> others;
+  for (int i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, run, i));
+  run(0);
+  for (std::future<void>& other : others) other.get();
+  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(windows);
 }
 
 std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
   const at::NoGradGuard no_grad;
+  at::set_num_threads(1);  // one short sample at a time: nothing to share out
   at::Generator generator = at::detail::createCPUGenerator(options.seed);
   std::vector<std::uint8_t> bytes = {kEndOfDocument};
   bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());

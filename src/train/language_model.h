@@ -33,8 +33,8 @@ struct LanguageModel {
 at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples);
 
 // Mean nats a byte over the text's whole windows of `config.sequence` targets, each read with
-// nothing before its window. Requires: CheckLength (data.h).
-double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text);
+// nothing before its window. The same for any number of threads. Requires: CheckLength (data.h).
+double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads);
 // The part of the text that EvaluateText reads: give the baseline the same.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);

@@ -56,6 +56,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                LanguageModel::Build(config.model, schedule.stages(), config.pipeline.stage_layers));
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
+  const at::Tensor targets = at::zeros_like(tokens);
   at::Tensor input = tokens;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     TorchStageOptions options;
@@ -64,7 +65,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.microbatches = schedule.microbatches;
     const auto optimizer = std::make_shared<AdamW>(pipeline.rate);
     auto made = TorchStage::Make(
-        pipeline.model.stages[static_cast<std::size_t>(stage)], input, tokens, source, options,
+        pipeline.model.stages[static_cast<std::size_t>(stage)], input, targets, source, options,
         [optimizer](std::vector<NamedParameter>& parameters) { optimizer->Update(parameters); });
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));

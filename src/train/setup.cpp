@@ -1,6 +1,7 @@
 #include "train/setup.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "schedule/catalog.h"
 #include "schedule/text.h"
@@ -66,6 +67,8 @@ Status CheckTrainable(const Schedule& schedule) {
 }
 
 }  // namespace
+
+int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   PipelineConfig& pipeline = config.pipeline;

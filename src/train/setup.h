@@ -7,6 +7,9 @@
 
 namespace penstock {
 
+// Cores that this process may use.
+int Cores();
+
 // The run's schedule, valid; `config.pipeline` then holds what was chosen. Automatic ranks: the
 // largest number from 2 to 4 that `cores` allow and that divides the stages (2 at least);
 // automatic chunks: stages over ranks; automatic schedule: 1f1b, or interleaved with chunks.

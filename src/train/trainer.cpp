@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <thread>
 
 #include "base/units.h"
 #include "runtime/run.h"
@@ -23,8 +22,6 @@ namespace {
 constexpr int kFirstBlock = 6;            // steps that a time limit's first estimate is made from
 constexpr std::int64_t kBlocks = 8;       // of the steps left: how often the estimate is renewed
 constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replaces the kept trace
-
-int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 // The training steps of one run, in one block or, with a time limit, in several.
 class StepRunner {
@@ -151,14 +148,13 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
 
   StepRunner runner(config, options, schedule, pipeline);
   PENSTOCK_TRY_STATUS(runner.Run());
-  at::set_num_threads(Cores());
 
   TrainSummary summary;
   summary.steps = runner.steps();
   summary.tokens_per_second = static_cast<double>(summary.steps * config.batch *
                                                   schedule.microbatches * config.model.sequence) /
                               runner.seconds();
-  summary.held_out_loss = EvaluateText(pipeline.model, corpus.held_out);
+  summary.held_out_loss = EvaluateText(pipeline.model, corpus.held_out, Cores());
   summary.baseline_loss =
       Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
   WriteOptions write;

@@ -6,6 +6,7 @@
 #include "train/data.h"
 #include "train/guard.h"
 #include "train/language_model.h"
+#include "train/setup.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -26,7 +27,7 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& checkpoint, const std::
   PENSTOCK_TRY(const LanguageModel model, LoadModel(checkpoint, info.config.model));
   const auto part = EvaluatedPart(corpus.held_out, sequence);
   EvalSummary summary;
-  summary.held_out_loss = EvaluateText(model, corpus.held_out);
+  summary.held_out_loss = EvaluateText(model, corpus.held_out, Cores());
   summary.baseline_loss = Bigram(corpus.train).MeanNats(part);
   summary.bytes = static_cast<std::int64_t>(part.size()) - 1;
   summary.step = info.step;

@@ -130,8 +130,7 @@ Both TrainBoth(TrainConfig config, const Schedule& schedule) {
   const std::vector<std::uint8_t> text = Text();
   const BatchSource source =
       MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
-  auto pipeline = BuildPipeline(config, schedule, source);
-  EXPECT_TRUE(pipeline) << pipeline.error().message;
+  const Pipeline pipeline = BuildPipeline(config, schedule, source).value();
   Both both;
   both.pipeline.losses.resize(kSteps);
   RunOptions options;
@@ -140,18 +139,24 @@ Both TrainBoth(TrainConfig config, const Schedule& schedule) {
   const int last_rank = schedule.placement.rank_of(schedule.stages() - 1);
   options.on_step = [&](int rank, std::int64_t step) {
     if (rank == last_rank) {
-      both.pipeline.losses[static_cast<std::size_t>(step)] = pipeline->last().StepLoss();
+      both.pipeline.losses[static_cast<std::size_t>(step)] = pipeline.last().StepLoss();
     }
   };
-  const std::vector<Stage*> stages = pipeline->pointers();
+  const std::vector<Stage*> stages = pipeline.pointers();
   const Status status = RunRanks(schedule, stages, options);
   EXPECT_TRUE(status) << status.error().message;
-  both.pipeline.parameters = ByName(pipeline->model);
+  both.pipeline.parameters = ByName(pipeline.model);
+
+  // Something was trained: no parameter is where it began.
+  const LanguageModel start = LanguageModel::Build(config.model).value();
+  for (const auto& [name, value] : start.Parameters()) {
+    EXPECT_FALSE(at::equal(value, both.pipeline.parameters.at(name))) << name;
+  }
 
   std::map<std::string, std::vector<int>> orders;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     for (const auto& parameter :
-         pipeline->model.stages[static_cast<std::size_t>(stage)]->named_parameters()) {
+         pipeline.model.stages[static_cast<std::size_t>(stage)]->named_parameters()) {
       orders[parameter.key()] = OrderOfGradients(schedule, stage);
     }
   }
@@ -161,7 +166,6 @@ Both TrainBoth(TrainConfig config, const Schedule& schedule) {
 
 void ExpectEqual(const Trained& actual, const Trained& expected) {
   EXPECT_EQ(actual.losses, expected.losses);
-  EXPECT_LT(expected.losses.back(), expected.losses.front());
   ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
   for (const auto& [name, value] : expected.parameters) {
     EXPECT_TRUE(at::equal(actual.parameters.at(name), value)) << name;

@@ -182,7 +182,7 @@ TEST_F(TrainRun, RefusesWhatCannotRun) {
   const auto code = [this](std::initializer_list<std::string> options) {
     return ErrorOf(options).code;
   };
-  EXPECT_EQ(code({"schedule=1f2b"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"schedule=1f2b"}), ErrorCode::kNotFound);
   EXPECT_EQ(code({"layers=3"}), ErrorCode::kInvalidArgument);  // for four stages
   EXPECT_EQ(code({"schedule=1f1b", "ranks=8"}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({"schedule=1f1b", "chunks=2"}), ErrorCode::kInvalidArgument);
