@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "report/primus_dump.h"
 #include "schedule/text.h"
 #include "schedule/validate.h"
 
@@ -87,13 +88,16 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
 void ScheduleOptions::DefineSource(CLI::App& app) {
   app.add_option("-s,--schedule", schedules, "Algorithms, by name; several with commas")
       ->delimiter(',');
-  app.add_option("--csv", csv, "A schedule's file, in place of --schedule");
+  app.add_option(
+      "--csv", csv,
+      "A schedule's file, or a folder of Primus's pp_rank_N.json, in place of --schedule");
   DefineCsvReading(app);
 }
 
 void ScheduleOptions::DefineCsvReading(CLI::App& app) {
   app.add_option("--replicas", replicas, "Chains of stages in the file (default 1)");
   app.add_option("--weights", weights, "Weight policy: flush, stashed or double-buffered");
+  app.add_option("--iteration", iteration, "Which iteration of Primus's dumps (default: the last)");
 }
 
 void ScheduleOptions::DefineFormat(CLI::App& app) {
@@ -168,17 +172,33 @@ Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_cuts
   return costs;
 }
 
-Result<Schedule> ScheduleOptions::LoadCsv() const {
+Result<ScheduleOptions::LoadedCsv> ScheduleOptions::LoadCsvWithCosts() const {
   if (!csv) return InvalidArgument("no file is given: --csv FILE");
-  CsvOptions options;
-  options.microbatches = microbatches;
-  options.replicas = replicas;
-  options.cuts = cuts;
-  options.steps = steps;
-  if (weights) {
-    PENSTOCK_TRY(options.weights, ParseWeights(*weights));
+  LoadedCsv loaded;
+  if (IsPrimusDump(*csv)) {
+    PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(*csv, iteration));
+    loaded.schedule = std::move(dump.schedule);
+    if (!cost && !stage_costs) {
+      PENSTOCK_TRY(const ScheduleParams params, Params());
+      dump.costs.comm = params.comm;
+      if (overlap) {
+        PENSTOCK_TRY(dump.costs.overlap, ParseOverlap(*overlap));
+      }
+      loaded.costs = std::move(dump.costs);
+    }
+  } else {
+    if (iteration) return InvalidArgument("--iteration is for a folder of Primus's dumps");
+    CsvOptions options;
+    options.microbatches = microbatches;
+    options.replicas = replicas;
+    options.cuts = cuts;
+    options.steps = steps;
+    if (weights) {
+      PENSTOCK_TRY(options.weights, ParseWeights(*weights));
+    }
+    PENSTOCK_TRY(loaded.schedule, LoadSchedule(*csv, options));
   }
-  PENSTOCK_TRY(Schedule schedule, LoadSchedule(*csv, options));
+  const Schedule& schedule = loaded.schedule;
   if (ranks && *ranks != schedule.ranks()) {
     return InvalidArgument("{} has {} ranks, not the {} of --ranks", *csv, schedule.ranks(),
                            *ranks);
@@ -187,7 +207,12 @@ Result<Schedule> ScheduleOptions::LoadCsv() const {
     return InvalidArgument("{} has {} chunks a rank, not the {} of --chunks", *csv,
                            schedule.placement.chunks(), *chunks);
   }
-  return schedule;
+  return loaded;
+}
+
+Result<Schedule> ScheduleOptions::LoadCsv() const {
+  PENSTOCK_TRY(LoadedCsv loaded, LoadCsvWithCosts());
+  return std::move(loaded.schedule);
 }
 
 Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
@@ -199,11 +224,15 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
   PENSTOCK_TRY(const ScheduleParams params, Params());
   std::vector<ChosenSchedule> chosen;
   if (csv) {
-    PENSTOCK_TRY(Schedule schedule, LoadCsv());
+    PENSTOCK_TRY(LoadedCsv loaded, LoadCsvWithCosts());
+    Schedule& schedule = loaded.schedule;
     PENSTOCK_TRY_STATUS(RequireValid(schedule, *csv));
-    PENSTOCK_TRY(Costs costs, CostsFor(schedule.placement, schedule.cuts));
+    if (!loaded.costs) {
+      PENSTOCK_TRY(loaded.costs, CostsFor(schedule.placement, schedule.cuts));
+    }
+    PENSTOCK_TRY_STATUS(passes.Apply(schedule, *loaded.costs));
     const ScheduleParams shape = ParamsOf(schedule, params);
-    chosen.push_back({*csv, nullptr, shape, std::move(schedule), std::move(costs)});
+    chosen.push_back({*csv, nullptr, shape, std::move(schedule), std::move(*loaded.costs)});
     return chosen;
   }
   for (const std::string& name : schedules) {
@@ -213,6 +242,9 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
     PENSTOCK_TRY(Schedule schedule, Generate(name, shape));
     PENSTOCK_TRY(Costs costs, CostsFor(schedule.placement, schedule.cuts));
     shape.chunks = schedule.placement.chunks();
+    PENSTOCK_TRY_STATUS(passes.Apply(schedule, costs));
+    // A changed schedule is no longer the algorithm's: its closed forms do not hold.
+    if (!passes.passes.empty()) algorithm = nullptr;
     chosen.push_back({name, algorithm, shape, std::move(schedule), std::move(costs)});
   }
   return chosen;

@@ -2,6 +2,8 @@
 //
 //   --schedule NAME[,NAME...] | --csv FILE     and what shapes and prices them
 //
+// FILE may be a folder of Primus's dumps (pp_rank_N.json): then it says its costs as well.
+//
 // A command embeds ScheduleOptions, calls the Define functions it needs, and Build() in Run().
 // Fields that were not given stay empty, so that a configuration file can fill them before Build().
 #pragma once
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/pass_options.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
@@ -37,6 +40,7 @@ struct ScheduleOptions {
   std::optional<int> ranks, chunks, microbatches;
   std::optional<int> group, cuts, waves, steps, replicas;
   std::optional<std::string> weights;  // flush, stashed, double-buffered
+  std::optional<int> iteration;        // of a folder of Primus's dumps
   bool split = false;
   // Its costs.
   std::optional<std::string> cost;          // "F" or "F,I,W", of one rank's share of a microbatch
@@ -46,6 +50,8 @@ struct ScheduleOptions {
   // Per-stage costs, from a configuration file; win over `cost`. One entry a stage, already of one
   // chunk (and cut), as in Costs.
   std::optional<std::vector<StageCosts>> stage_costs;
+  // What is done to it then.
+  PassOptions passes;
   // How a result is printed.
   std::optional<std::string> format;
   bool json = false;
@@ -56,7 +62,7 @@ struct ScheduleOptions {
   void DefineCosts(CLI::App& app);
   // --schedule and --csv with what a CSV cannot say (--replicas --weights).
   void DefineSource(CLI::App& app);
-  // --replicas --weights alone, for a command whose argument is the file.
+  // --replicas --weights --iteration alone, for a command whose argument is the file.
   void DefineCsvReading(CLI::App& app);
   // --format table|csv|json and --json for short.
   void DefineFormat(CLI::App& app);
@@ -65,7 +71,13 @@ struct ScheduleOptions {
   Result<ScheduleParams> Params() const;
   // Costs of any placement under these options.
   Result<Costs> CostsFor(const Placement& placement, int cuts) const;
-  // Reads --csv with its options; not validated.
+  // Reads --csv with its options; not validated. The costs are those of a dump, where it is one and
+  // the options do not price it.
+  struct LoadedCsv {
+    Schedule schedule;
+    std::optional<Costs> costs;
+  };
+  Result<LoadedCsv> LoadCsvWithCosts() const;
   Result<Schedule> LoadCsv() const;
   // Every chosen schedule: generated, or read and validated. Refuses none and both sources.
   Result<std::vector<ChosenSchedule>> Build() const;

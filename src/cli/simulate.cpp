@@ -1,6 +1,10 @@
 // penstock simulate: what schedules cost, one or several side by side.
+#include <filesystem>
+
 #include "cli/command.h"
+#include "cli/simulate_config.h"
 #include "cli/simulated.h"
+#include "report/primus_dump.h"
 #include "report/table.h"
 #include "schedule/text.h"
 
@@ -46,18 +50,24 @@ class SimulateCommand : public Command {
   std::string Name() const override { return "simulate"; }
   std::string Summary() const override { return "Price schedules: makespan, bubbles, memory"; }
   void Define(CLI::App& app) override {
+    app.add_option("CONFIG", config_,
+                   "A YAML file with these options as keys, or Primus's pp_simulation.yaml");
     options_.DefineSource(app);
     options_.DefineShape(app);
     options_.DefineCosts(app);
+    options_.passes.Define(app);
     options_.DefineFormat(app);
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
+    app.add_option("--dump", dump_, "Write DIR/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
+        ->type_name("DIR");
     app.footer(
         "Several names give one table: penstock simulate --schedule gpipe,1f1b,interleaved -p 8");
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
-    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_, time_steps_));
+    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateAll());
+    if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     switch (format) {
       case OutputFormat::kJson:
         PrintJson(all);
@@ -73,6 +83,31 @@ class SimulateCommand : public Command {
   }
 
  private:
+  Result<std::vector<Simulated>> SimulateAll() {
+    std::optional<PrimusConfig> primus;
+    if (!config_.empty()) {
+      PENSTOCK_TRY(primus, LoadSimulateConfig(config_, options_));
+    }
+    if (primus && dump_.empty()) dump_ = primus->output_dir;
+    const bool with_timeline = time_steps_ || !dump_.empty();
+    if (primus) return SimulateEach(std::move(primus->schedules), with_timeline);
+    return SimulateChosen(options_, with_timeline);
+  }
+
+  Status Dump(const std::vector<Simulated>& all) const {
+    for (const Simulated& simulated : all) {
+      const std::string& label = simulated.chosen.label;
+      const std::string name = std::filesystem::path(label).filename().string();
+      if (name.empty() || name == "." || name == "..") {
+        return InvalidArgument("'{}' cannot name a folder below {}", label, dump_);
+      }
+      PENSTOCK_TRY_STATUS(SavePrimusDump(
+          {simulated.chosen.schedule, simulated.timeline, simulated.chosen.costs, simulated.result},
+          (std::filesystem::path(dump_) / name).string()));
+    }
+    return {};
+  }
+
   void PrintJson(const std::vector<Simulated>& all) const {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
     for (const Simulated& simulated : all) array.push_back(ToJson(simulated, time_steps_));
@@ -102,9 +137,11 @@ class SimulateCommand : public Command {
       }
     }
     fmt::print("\n{}", kUnits);
+    if (!dump_.empty()) fmt::print("Primus's dumps are in {}.\n", dump_);
   }
 
   ScheduleOptions options_;
+  std::string config_, dump_;
   bool time_steps_ = false;
 };
 

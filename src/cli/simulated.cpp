@@ -39,6 +39,11 @@ std::string Optional(const std::optional<double>& value) {
 
 Result<std::vector<Simulated>> SimulateChosen(const ScheduleOptions& options, bool with_timeline) {
   PENSTOCK_TRY(std::vector<ChosenSchedule> chosen, options.Build());
+  return SimulateEach(std::move(chosen), with_timeline);
+}
+
+Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen,
+                                            bool with_timeline) {
   std::vector<Simulated> all;
   for (ChosenSchedule& choice : chosen) {
     Simulated simulated;

@@ -20,6 +20,7 @@ struct Simulated {
 
 // Builds and simulates every schedule that the options choose.
 Result<std::vector<Simulated>> SimulateChosen(const ScheduleOptions& options, bool with_timeline);
+Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen, bool with_timeline);
 
 // One object of `simulate --json`; `with_steps` adds time_steps: for each rank, every action with
 // its start and end.

@@ -1,0 +1,138 @@
+#include "cli/simulate_config.h"
+
+#include "base/files.h"
+
+namespace penstock {
+namespace {
+
+const std::vector<std::string_view> kKeys = {
+    "schedule", "csv",   "ranks",   "chunks",       "microbatches", "group",
+    "cuts",     "waves", "steps",   "replicas",     "weights",      "split",
+    "cost",     "comm",  "overlap", "memory_limit", "stage_costs"};
+
+Status FillInt(const YamlMap& config, const char* key, std::optional<int>& field) {
+  PENSTOCK_TRY(const std::optional<int> value, config.Int(key));
+  if (!field) field = value;
+  return {};
+}
+
+Status FillText(const YamlMap& config, const char* key, std::optional<std::string>& field) {
+  PENSTOCK_TRY(const std::optional<std::string> value, config.Text(key));
+  if (!field) field = value;
+  return {};
+}
+
+Result<StageCosts> ReadStage(const YAML::Node& node) {
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of stage_costs"));
+  PENSTOCK_TRY_STATUS(map.RequireKnown(
+      {"forward", "backward_input", "backward_weight", "activation", "activation_after_i"}));
+  StageCosts stage;
+  const auto read = [&](const char* key, double& field, double otherwise) -> Status {
+    PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
+    field = value.value_or(otherwise);
+    if (field < 0) return InvalidArgument("{}: at least 0, not {}", key, field);
+    return {};
+  };
+  PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));
+  PENSTOCK_TRY_STATUS(read("backward_input", stage.backward_input, 1));
+  PENSTOCK_TRY_STATUS(read("backward_weight", stage.backward_weight, 1));
+  PENSTOCK_TRY_STATUS(read("activation", stage.activation, 1));
+  PENSTOCK_TRY_STATUS(read("activation_after_i", stage.activation_after_i, stage.activation));
+  if (stage.activation_after_i > stage.activation) {
+    return InvalidArgument("activation_after_i: at most the activation");
+  }
+  return stage;
+}
+
+Status FillStageCosts(const YamlMap& config, ScheduleOptions& options) {
+  if (!config.Has("stage_costs") || options.cost || options.stage_costs) return {};
+  const YAML::Node list = config.Node("stage_costs");
+  if (!list.IsSequence()) return InvalidArgument("stage_costs: a list of stages is needed");
+  std::vector<StageCosts> stages;
+  for (const YAML::Node& node : list) {
+    auto stage = ReadStage(node);
+    if (!stage) {
+      return InvalidArgument("stage_costs, stage {}: {}", stages.size(), stage.error().message);
+    }
+    stages.push_back(*stage);
+  }
+  options.stage_costs = std::move(stages);
+  return {};
+}
+
+// "F,I,W", F, or [F, I, W].
+Status FillCost(const YamlMap& config, ScheduleOptions& options) {
+  const YAML::Node node = config.Node("cost");
+  if (!node.IsSequence()) return FillText(config, "cost", options.cost);
+  PENSTOCK_TRY(const auto words, config.Texts("cost"));
+  if (!options.cost && words) options.cost = fmt::format("{}", fmt::join(*words, ","));
+  return {};
+}
+
+Status Fill(const YamlMap& config, ScheduleOptions& options) {
+  PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
+  PENSTOCK_TRY_STATUS(FillStageCosts(config, options));  // before `cost`, which it wins over
+  if (!options.stage_costs) PENSTOCK_TRY_STATUS(FillCost(config, options));
+  PENSTOCK_TRY(const auto names, config.Texts("schedule"));
+  PENSTOCK_TRY(const std::optional<std::string> csv, config.Text("csv"));
+  if (options.schedules.empty() && !options.csv) {
+    if (names) options.schedules = *names;
+    options.csv = csv;
+  }
+  const std::pair<const char*, std::optional<int>*> counts[] = {
+      {"ranks", &options.ranks},
+      {"chunks", &options.chunks},
+      {"microbatches", &options.microbatches},
+      {"group", &options.group},
+      {"cuts", &options.cuts},
+      {"waves", &options.waves},
+      {"steps", &options.steps},
+      {"replicas", &options.replicas}};
+  for (const auto& [key, field] : counts) PENSTOCK_TRY_STATUS(FillInt(config, key, *field));
+  PENSTOCK_TRY_STATUS(FillText(config, "weights", options.weights));
+  PENSTOCK_TRY_STATUS(FillText(config, "overlap", options.overlap));
+  PENSTOCK_TRY_STATUS(FillText(config, "memory_limit", options.memory_limit));
+  PENSTOCK_TRY(const std::optional<bool> split, config.Bool("split"));
+  options.split = options.split || split.value_or(false);
+  PENSTOCK_TRY(const std::optional<double> comm, config.Number("comm"));
+  if (!options.comm) options.comm = comm;
+  return {};
+}
+
+Status RequireOpen(const ScheduleOptions& options) {
+  const bool open = options.schedules.empty() && !options.csv && !options.ranks &&
+                    !options.chunks && !options.microbatches && !options.group && !options.cuts &&
+                    !options.waves && !options.steps && !options.replicas && !options.weights &&
+                    !options.split && !options.cost && !options.comm && !options.overlap &&
+                    !options.memory_limit;
+  if (open) return {};
+  return InvalidArgument(
+      "it is a configuration of Primus's simulator, whose schedulers say all; give no options that "
+      "choose, shape or price a schedule");
+}
+
+Result<std::optional<PrimusConfig>> Load(const std::string& path, ScheduleOptions& options) {
+  PENSTOCK_TRY(const std::string text, ReadFile(path));
+  PENSTOCK_TRY(const YAML::Node root, ParseYaml(text));
+  PENSTOCK_TRY(const YamlMap config, YamlMap::Of(root, "the configuration"));
+  if (!IsPrimusConfig(config)) {
+    PENSTOCK_TRY_STATUS(Fill(config, options));
+    return std::optional<PrimusConfig>();
+  }
+  PENSTOCK_TRY_STATUS(RequireOpen(options));
+  PENSTOCK_TRY(PrimusConfig primus, ReadPrimusConfig(config));
+  return std::optional(std::move(primus));
+}
+
+}  // namespace
+
+Result<std::optional<PrimusConfig>> LoadSimulateConfig(const std::string& path,
+                                                       ScheduleOptions& options) {
+  auto loaded = Load(path, options);
+  if (!loaded && loaded.error().code != ErrorCode::kNotFound) {
+    return MakeError(loaded.error().code, "{}: {}", path, loaded.error().message);
+  }
+  return loaded;
+}
+
+}  // namespace penstock
