@@ -11,7 +11,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "schedule/passes/passes.h"
+#include "schedule/passes/lanes.h"
+#include "schedule/passes/pass_table.h"
 #include "schedule/reserve.h"
 #include "schedule/stage_edges.h"
 
@@ -21,9 +22,9 @@ namespace {
 constexpr std::uint8_t Bit(ValueKind kind) { return static_cast<std::uint8_t>(1U << int(kind)); }
 constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 
-class CommunicationPass {
+class Lowering {
  public:
-  explicit CommunicationPass(const Schedule& schedule)
+  explicit Lowering(const Schedule& schedule)
       : cuts_(schedule.cuts),
         rows_(Index(schedule.rows())),
         made_(rows_ * Index(schedule.stages())),
@@ -148,28 +149,22 @@ class CommunicationPass {
   std::vector<Lane> lanes_;
 };
 
-bool HasCommunication(const Schedule& schedule) {
-  for (const Lane& lane : schedule.lanes) {
-    for (const Action& action : lane) {
-      if (IsCommunication(action.first.op)) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 Schedule AddCommunication(const Schedule& schedule) {
-  if (HasCommunication(schedule)) return schedule;
-  Schedule lowered;
-  lowered.algorithm = schedule.algorithm;
-  lowered.placement = schedule.placement;
-  lowered.microbatches = schedule.microbatches;
-  lowered.cuts = schedule.cuts;
-  lowered.steps = schedule.steps;
-  lowered.weights = schedule.weights;
-  lowered.lanes = CommunicationPass(schedule).Run();
-  return lowered;
+  constexpr std::uint32_t kTransfers = OpBit(Op::kSendForward) | OpBit(Op::kRecvForward) |
+                                       OpBit(Op::kSendBackward) | OpBit(Op::kRecvBackward);
+  if (HasOps(schedule, kTransfers)) return schedule;
+  return WithLanes(schedule, Lowering(schedule).Run());
+}
+
+Pass CommunicationPass() {
+  return {"communication", "", "SEND and RECV for every edge between two ranks",
+          [](const Schedule& schedule, PassArguments arguments,
+             const PassContext&) -> Result<Schedule> {
+            PENSTOCK_TRY_STATUS(arguments.Done());
+            return AddCommunication(schedule);
+          }};
 }
 
 }  // namespace penstock

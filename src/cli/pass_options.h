@@ -1,0 +1,28 @@
+// The options that change a schedule after it is made, and price what they add.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct PassOptions {
+  std::vector<std::string> passes;  // --pass NAME[=ARGUMENTS], in order
+  std::vector<std::string> prices;  // --price KEY=VALUE
+
+  // --pass and --price.
+  void Define(CLI::App& app);
+  // Sets what --price says in the schedule's costs, and runs the passes.
+  Status Apply(Schedule& schedule, Costs& costs) const;
+
+ private:
+  Status SetPrices(const Placement& placement, int cuts, Costs& costs) const;
+};
+
+}  // namespace penstock

@@ -1,0 +1,113 @@
+// Adds the optimizer's STEP of every stage, one for each update.
+//
+//   before                   1F0 3F0 ... 3W7 1I7 1W7
+//   with post-validation     1F0 3F0 ... 3W7 3STEP 1I7 1W7 1STEP
+//   without                  1F0 3F0 ... 3W7 1I7 1W7 1STEP 3STEP
+//
+// The norm that clips gradients, and the search for values that are not finite, need the gradients
+// of every stage. Without post-validation every STEP waits for all of them (as the simulator does
+// with steps_wait_for_all), so a rank's STEPs stand behind the last gradient of all its stages.
+// With it a stage steps at once and the check follows (Qi et al., Zero Bubble Pipeline Parallelism,
+// ICLR 2024, section 4), so its STEP stands behind its own last W or B and REDUCE_GRAD. Replicas
+// add their gradients before either steps: as without post-validation, so that none waits inside a
+// lane. Both stand behind the cells that follow without occupying the rank, so that no message is
+// late.
+#include <limits>
+
+#include "schedule/passes/lanes.h"
+#include "schedule/passes/pass_table.h"
+#include "schedule/validate.h"
+
+namespace penstock {
+namespace {
+
+class LaneStepper {
+ public:
+  LaneStepper(const Schedule& schedule, int rank, bool at_once)
+      : lane_(schedule.lanes[static_cast<std::size_t>(rank)]),
+        stages_(schedule.placement.stages_of(rank)),
+        at_once_(at_once),
+        due_(static_cast<std::size_t>(schedule.stages())),
+        reduces_(static_cast<std::size_t>(schedule.stages())) {
+    for (const Action& action : lane_) {
+      if (action.first.op == Op::kReduceGrad) reduces_[action.first.stage] = true;
+    }
+  }
+
+  Lane Run(GradientCounter& gradients) {
+    out_.reserve(lane_.size() + stages_.size());
+    for (const Action& action : lane_) {
+      if (OccupiesRank(action.first.op)) EmitDue();
+      out_.push_back(action);
+      ForEachPart(action, [&](const Part& part) {
+        const int complete = gradients.Note(part);
+        if (!reduces_[part.stage]) due_[part.stage] += complete;
+      });
+      if (action.first.op == Op::kReduceGrad) ++due_[action.first.stage];
+      any_due_ = any_due_ || EndsUpdate(action);
+    }
+    EmitDue();
+    return std::move(out_);
+  }
+
+ private:
+  static bool EndsUpdate(const Action& action) {
+    return EndsMicrobatch(action.first.op) || EndsMicrobatch(action.second.op) ||
+           action.first.op == Op::kReduceGrad;
+  }
+
+  void EmitDue() {
+    if (!any_due_) return;
+    any_due_ = false;
+    int common = std::numeric_limits<int>::max();
+    for (const int stage : stages_) common = std::min(common, due_[Index(stage)]);
+    for (const int stage : stages_) {
+      const int count = at_once_ ? due_[Index(stage)] : common;
+      due_[Index(stage)] -= count;
+      out_.insert(out_.end(), Index(count), MakeAction(Op::kStep, stage));
+    }
+  }
+  static std::size_t Index(int i) { return static_cast<std::size_t>(i); }
+
+  const Lane& lane_;
+  const std::vector<int>& stages_;
+  const bool at_once_;
+  bool any_due_ = false;
+  std::vector<int> due_;       // by stage: updates whose gradients are complete, but for their STEP
+  std::vector<bool> reduces_;  // by stage: a gradient is complete when it is reduced
+  Lane out_;
+};
+
+}  // namespace
+
+Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& options) {
+  if (HasOps(schedule, OpBit(Op::kStep))) return schedule;
+  GradientCounter gradients(schedule);
+  const bool at_once = options.post_validation && schedule.placement.replicas() == 1;
+  std::vector<Lane> lanes;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    lanes.push_back(LaneStepper(schedule, rank, at_once).Run(gradients));
+  }
+  Schedule result = WithLanes(schedule, std::move(lanes));
+  const std::vector<Fault> faults = Validate(result, {.max_faults = 1});
+  if (!faults.empty()) {
+    return InvalidArgument("no place for a STEP: {} on rank {}: {}", faults.front().action,
+                           faults.front().rank, faults.front().reason);
+  }
+  return result;
+}
+
+Pass OptimizerPass() {
+  return {
+      "optimizer", "[post-validation]",
+      "STEP of each stage, when a rank's gradients are complete, or by post-validation each at "
+      "once",
+      [](const Schedule& schedule, PassArguments arguments,
+         const PassContext&) -> Result<Schedule> {
+        const OptimizerOptions options{.post_validation = arguments.TakeWord("post-validation")};
+        PENSTOCK_TRY_STATUS(arguments.Done());
+        return AddOptimizer(schedule, options);
+      }};
+}
+
+}  // namespace penstock

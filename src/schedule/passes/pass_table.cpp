@@ -1,0 +1,96 @@
+#include "schedule/passes/pass_table.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "schedule/validate.h"
+
+namespace penstock {
+
+PassArguments::PassArguments(std::string_view text) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(':', begin), text.size());
+    left_.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+std::optional<double> PassArguments::TakeNumber() {
+  for (auto it = left_.begin(); it != left_.end(); ++it) {
+    double value = 0;
+    const char* end = it->data() + it->size();
+    const auto parsed = std::from_chars(it->data(), end, value);
+    if (parsed.ec != std::errc() || parsed.ptr != end || !std::isfinite(value) || value < 0) {
+      continue;
+    }
+    left_.erase(it);
+    return value;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> PassArguments::TakeCount() {
+  for (auto it = left_.begin(); it != left_.end(); ++it) {
+    int value = 0;
+    const char* end = it->data() + it->size();
+    const auto parsed = std::from_chars(it->data(), end, value);
+    if (parsed.ec != std::errc() || parsed.ptr != end || value < 0) continue;
+    left_.erase(it);
+    return value;
+  }
+  return std::nullopt;
+}
+
+bool PassArguments::TakeWord(std::string_view word) {
+  for (auto it = left_.begin(); it != left_.end(); ++it) {
+    if (*it != word) continue;
+    left_.erase(it);
+    return true;
+  }
+  return false;
+}
+
+Status PassArguments::Done() const {
+  if (left_.empty()) return {};
+  return InvalidArgument("'{}' is none of its arguments", left_.front());
+}
+
+std::span<const Pass> Passes() {
+  static const std::vector<Pass> passes = {CommunicationPass(), ShardingPass(), SplitBackwardPass(),
+                                           MergeBackwardPass(), OverlapPass(),  RecomputePass(),
+                                           OffloadPass(),       OptimizerPass()};
+  return passes;
+}
+
+Result<const Pass*> FindPass(std::string_view name) {
+  std::string names;
+  for (const Pass& pass : Passes()) {
+    if (pass.name == name) return &pass;
+    names += names.empty() ? "" : ", ";
+    names += pass.name;
+  }
+  return NotFound("no pass is called '{}'; there are {}", name, names);
+}
+
+Result<Schedule> RunPasses(Schedule schedule, std::span<const std::string> passes,
+                           const PassContext& context) {
+  for (const std::string& text : passes) {
+    const std::size_t equals = std::min(text.find('='), text.size());
+    PENSTOCK_TRY(const Pass* pass, FindPass(std::string_view(text).substr(0, equals)));
+    const std::string_view arguments =
+        std::string_view(text).substr(std::min(equals + 1, text.size()));
+    auto result = pass->run(schedule, PassArguments(arguments), context);
+    if (!result) {
+      const std::string usage =
+          pass->arguments.empty() ? std::string() : fmt::format("={}", pass->arguments);
+      return MakeError(result.error().code, "pass {}{}: {}", pass->name, usage,
+                       result.error().message);
+    }
+    schedule = std::move(*result);
+    const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
+    PENSTOCK_CHECK(faults.empty(), "pass {}: {}", pass->name, Describe(schedule, faults.front()));
+  }
+  return schedule;
+}
+
+}  // namespace penstock

@@ -1,0 +1,212 @@
+// Gathers each stage's sharded weights before they are read, frees them after, and reduces its
+// gradients when they are complete (FSDP, ZeRO-3; without resharding ZeRO-2).
+//
+//   before                    0F0 0F1 2F0 2F1 ...
+//   prefetch 0                0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2F1 ...
+//   prefetch 1 (v = 3)        0UNSHARD 2UNSHARD 0F0 0F1 0RESHARD 4UNSHARD 2F0 2F1 ...
+//   reshard only at the end   0UNSHARD 2UNSHARD 0F0 0F1 4UNSHARD 2F0 2F1 ...
+//
+// A rank's window is the stages that it uses next, `prefetch` + 1 different ones. A stage is
+// gathered when it enters the window, and freed when it leaves: torch's rule in
+// pipelining/schedules.py (_add_unshard_reshard, max_active_stages = prefetch + 1), in linear time.
+// RECOMPUTE reads weights too, so run recompute first; and split or merge first, which move the
+// last use. REDUCE_GRAD stands behind the gathering of what comes next, which compute waits for.
+#include "schedule/passes/lanes.h"
+#include "schedule/passes/pass_table.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kNobody = -1;
+
+bool ReadsWeights(Op op) { return IsCompute(op) || op == Op::kRecompute; }
+
+// The stages that a rank uses next, each once, as a list from the next to the last. Walked
+// backwards over the lane, each use moves its stage to the front, so a step changes the window of
+// the first `size` by one stage at most.
+class NextUses {
+ public:
+  NextUses(std::size_t stages, int size)
+      : size_(size), before_(stages, kNobody), after_(stages, kNobody), state_(stages) {}
+
+  // One use, going backwards. Returns whether the stage was outside the window that comes after
+  // this use, and the stage that enters that window in its place, if any.
+  struct Change {
+    bool leaves = false;
+    int enters = kNobody;
+  };
+  Change Use(int stage) {
+    Change change;
+    const State state = state_[Index(stage)];
+    if (state != State::kInWindow) {
+      change.leaves = true;
+      if (state == State::kListed) Unlink(stage);
+      PushFront(stage);
+      if (count_ < size_) {
+        ++count_;
+        if (count_ == 1) last_ = stage;
+      } else {
+        change.enters = last_;
+        state_[Index(last_)] = State::kListed;
+        last_ = before_[Index(last_)];
+      }
+      state_[Index(stage)] = State::kInWindow;
+    } else if (stage != first_) {
+      if (stage == last_) last_ = before_[Index(stage)];
+      Unlink(stage);
+      PushFront(stage);
+    }
+    return change;
+  }
+
+  std::vector<int> Window() const {
+    std::vector<int> stages;
+    for (int s = first_; s != kNobody && state_[Index(s)] == State::kInWindow;
+         s = after_[Index(s)]) {
+      stages.push_back(s);
+    }
+    return stages;
+  }
+
+ private:
+  enum class State : std::uint8_t { kUnused, kListed, kInWindow };
+  static std::size_t Index(int stage) { return static_cast<std::size_t>(stage); }
+
+  void Unlink(int stage) {
+    const int before = before_[Index(stage)];
+    const int after = after_[Index(stage)];
+    (before == kNobody ? first_ : after_[Index(before)]) = after;
+    if (after != kNobody) before_[Index(after)] = before;
+  }
+  void PushFront(int stage) {
+    before_[Index(stage)] = kNobody;
+    after_[Index(stage)] = first_;
+    if (first_ != kNobody) before_[Index(first_)] = stage;
+    first_ = stage;
+  }
+
+  const int size_;
+  int count_ = 0;  // stages in the window
+  int first_ = kNobody;
+  int last_ = kNobody;               // of the window
+  std::vector<int> before_, after_;  // in the list; by local stage
+  std::vector<State> state_;
+};
+
+// One rank's lane.
+class LaneSharder {
+ public:
+  LaneSharder(const Schedule& schedule, int rank, const ShardingOptions& options)
+      : lane_(schedule.lanes[static_cast<std::size_t>(rank)]),
+        stages_(schedule.placement.stages_of(rank)),
+        reshard_(options.reshard),
+        local_of_(static_cast<std::size_t>(schedule.stages()), kNobody) {
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      local_of_[static_cast<std::size_t>(stages_[i])] = static_cast<int>(i);
+    }
+    bool pairs = false;
+    for (const Action& action : lane_) pairs = pairs || action.is_pair();
+    FindChanges(std::max(options.prefetch + 1, pairs ? 2 : 1));
+  }
+
+  Lane Run(GradientCounter& gradients) {
+    gathered_.assign(stages_.size(), false);
+    out_.reserve(lane_.size() + lane_.size() / 4 + 3 * stages_.size());
+    for (const int stage : first_window_) Gather(stage);
+    std::size_t use = 0;
+    for (const Action& action : lane_) {
+      out_.push_back(action);
+      if (!ReadsWeights(action.first.op)) continue;
+      ForEachPart(action, [&](const Part& part) { Move(Local(part), use++); });
+      ForEachPart(action, [&](const Part& part) {
+        for (int left = gradients.Note(part); left > 0; --left) {
+          out_.push_back(MakeAction(Op::kReduceGrad, part.stage));
+        }
+      });
+    }
+    return std::move(out_);
+  }
+
+ private:
+  int Local(const Part& part) const { return local_of_[part.stage]; }
+
+  void FindChanges(int window) {
+    NextUses next_uses(stages_.size(), window);
+    std::size_t uses = 0;
+    for (const Action& action : lane_) {
+      if (ReadsWeights(action.first.op)) uses += action.is_pair() ? 2 : 1;
+    }
+    changes_.resize(uses);
+    last_use_.assign(stages_.size(), uses);
+    const auto note = [&](const Part& part) {
+      const int stage = Local(part);
+      std::size_t& last = last_use_[static_cast<std::size_t>(stage)];
+      if (last == changes_.size()) last = uses - 1;
+      changes_[--uses] = next_uses.Use(stage);
+    };
+    for (std::size_t i = lane_.size(); i-- > 0;) {
+      if (!ReadsWeights(lane_[i].first.op)) continue;
+      if (lane_[i].is_pair()) note(lane_[i].second);
+      note(lane_[i].first);
+    }
+    first_window_ = next_uses.Window();
+  }
+
+  // The window's change behind a use.
+  void Move(int stage, std::size_t use) {
+    const NextUses::Change& change = changes_[use];
+    if (change.leaves && (reshard_ || last_use_[static_cast<std::size_t>(stage)] == use)) {
+      gathered_[static_cast<std::size_t>(stage)] = false;
+      out_.push_back(MakeAction(Op::kReshard, stages_[static_cast<std::size_t>(stage)]));
+    }
+    if (change.enters != kNobody) Gather(change.enters);
+  }
+
+  void Gather(int stage) {
+    if (gathered_[static_cast<std::size_t>(stage)]) return;
+    gathered_[static_cast<std::size_t>(stage)] = true;
+    out_.push_back(MakeAction(Op::kUnshard, stages_[static_cast<std::size_t>(stage)]));
+  }
+
+  const Lane& lane_;
+  const std::vector<int>& stages_;  // the rank's, by local number
+  const bool reshard_;
+  std::vector<int> local_of_;              // by stage
+  std::vector<NextUses::Change> changes_;  // by use
+  std::vector<std::size_t> last_use_;      // by local stage
+  std::vector<int> first_window_;
+  std::vector<bool> gathered_;  // by local stage
+  Lane out_;
+};
+
+}  // namespace
+
+Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options) {
+  if (options.prefetch < 0) return InvalidArgument("prefetch {}: at least 0", options.prefetch);
+  constexpr std::uint32_t kShards =
+      OpBit(Op::kUnshard) | OpBit(Op::kReshard) | OpBit(Op::kReduceGrad);
+  if (HasOps(schedule, kShards)) return schedule;
+  GradientCounter gradients(schedule);
+  std::vector<Lane> lanes;
+  const int most = schedule.stages();  // a larger look-ahead sees no more
+  const ShardingOptions bounded{std::min(options.prefetch, most), options.reshard};
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    lanes.push_back(LaneSharder(schedule, rank, bounded).Run(gradients));
+  }
+  return WithLanes(schedule, std::move(lanes));
+}
+
+Pass ShardingPass() {
+  return {"sharding", "[N][:keep]",
+          "UNSHARD up to N (1) stages early, RESHARD after use (keep: after the last), REDUCE_GRAD",
+          [](const Schedule& schedule, PassArguments arguments,
+             const PassContext&) -> Result<Schedule> {
+            ShardingOptions options;
+            options.prefetch = arguments.TakeCount().value_or(options.prefetch);
+            options.reshard = !arguments.TakeWord("keep");
+            PENSTOCK_TRY_STATUS(arguments.Done());
+            return AddSharding(schedule, options);
+          }};
+}
+
+}  // namespace penstock
