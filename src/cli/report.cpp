@@ -51,6 +51,7 @@ class ReportCommand : public Command {
     options_.DefineSource(app);
     options_.DefineShape(app);
     options_.DefineCosts(app);
+    options_.passes.Define(app);
     app.add_option("-o,--output", output_,
                    "The file; its ending says what: .html .svg .png .trace.json")
         ->required();

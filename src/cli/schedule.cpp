@@ -60,6 +60,7 @@ class ScheduleCommand : public Command {
     options_.DefineSource(app);
     options_.DefineShape(app);
     options_.DefineCosts(app);
+    options_.passes.Define(app);
     options_.DefineFormat(app);
     app.add_flag("--lower", lower_, "Add SEND and RECV between ranks");
     app.add_flag("--torch", torch_, "Refuse what torch.distributed.pipelining cannot read");

@@ -41,6 +41,7 @@ class ShowCommand : public Command {
     options_.DefineSource(app);
     options_.DefineShape(app);
     options_.DefineCosts(app);
+    options_.passes.Define(app);
     app.add_option("--width", width_, "Columns to draw in (default: the terminal's)")
         ->check(CLI::Range(kLeastWidth, kMostWidth));
     app.add_option("--color", color_, "Colours: auto, always or never")
