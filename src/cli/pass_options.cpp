@@ -10,7 +10,7 @@ namespace {
 
 std::string PassHelp() {
   std::string help = "Change the schedule by passes, in this order:";
-  for (const Pass& pass : Passes()) {
+  for (const SchedulePass& pass : SchedulePasses()) {
     help += fmt::format("\n{}{}{}: {}", pass.name, pass.arguments.empty() ? "" : "=",
                         pass.arguments, pass.summary);
   }
@@ -91,7 +91,7 @@ Status PassOptions::Apply(Schedule& schedule, Costs& costs) const {
     }
   }
   if (passes.empty()) return {};
-  PENSTOCK_TRY(schedule, RunPasses(std::move(schedule), passes, SimulatedContext(costs)));
+  PENSTOCK_TRY(schedule, RunSchedulePasses(std::move(schedule), passes, SimulatedContext(costs)));
   return {};
 }
 

@@ -158,7 +158,7 @@ Schedule AddCommunication(const Schedule& schedule) {
   return WithLanes(schedule, Lowering(schedule).Run());
 }
 
-Pass CommunicationPass() {
+SchedulePass CommunicationPass() {
   return {"communication", "", "SEND and RECV for every edge between two ranks",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext&) -> Result<Schedule> {

@@ -67,7 +67,7 @@ Schedule MergeBackward(const Schedule& schedule, const MergeOptions& options) {
   return WithLanes(schedule, std::move(lanes));
 }
 
-Pass MergeBackwardPass() {
+SchedulePass MergeBackwardPass() {
   return {"merge-backward", "[adjacent]",
           "I and W as B in I's place: all, or where W directly follows",
           [](const Schedule& schedule, PassArguments arguments,

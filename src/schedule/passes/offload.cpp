@@ -242,7 +242,7 @@ Result<Schedule> AddOffload(const Schedule& schedule, const Costs& costs, const 
   return Offloader(schedule, costs, price, before).Run(options.memory_limit);
 }
 
-Pass OffloadPass() {
+SchedulePass OffloadPass() {
   return {
       "offload", "[LIMIT]",
       "OFFLOAD and RELOAD as far as nothing waits: to the lowest memory, or to LIMIT on each rank",

@@ -97,7 +97,7 @@ Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& 
   return result;
 }
 
-Pass OptimizerPass() {
+SchedulePass OptimizerPass() {
   return {
       "optimizer", "[post-validation]",
       "STEP of each stage, when a rank's gradients are complete, or by post-validation each at "

@@ -212,7 +212,7 @@ Schedule PairForwardBackward(const Schedule& schedule, const Costs& costs,
   return paired;
 }
 
-Pass OverlapPass() {
+SchedulePass OverlapPass() {
   return {"overlap", "[all]",
           "neighbouring F and B in pairs: where neither waits for it, or all that are independent",
           [](const Schedule& schedule, PassArguments arguments,

@@ -55,16 +55,16 @@ Status PassArguments::Done() const {
   return InvalidArgument("'{}' is none of its arguments", left_.front());
 }
 
-std::span<const Pass> Passes() {
-  static const std::vector<Pass> passes = {CommunicationPass(), ShardingPass(), SplitBackwardPass(),
-                                           MergeBackwardPass(), OverlapPass(),  RecomputePass(),
-                                           OffloadPass(),       OptimizerPass()};
+std::span<const SchedulePass> SchedulePasses() {
+  static const std::vector<SchedulePass> passes = {
+      CommunicationPass(), ShardingPass(),  SplitBackwardPass(), MergeBackwardPass(),
+      OverlapPass(),       RecomputePass(), OffloadPass(),       OptimizerPass()};
   return passes;
 }
 
-Result<const Pass*> FindPass(std::string_view name) {
+Result<const SchedulePass*> FindSchedulePass(std::string_view name) {
   std::string names;
-  for (const Pass& pass : Passes()) {
+  for (const SchedulePass& pass : SchedulePasses()) {
     if (pass.name == name) return &pass;
     names += names.empty() ? "" : ", ";
     names += pass.name;
@@ -72,11 +72,12 @@ Result<const Pass*> FindPass(std::string_view name) {
   return NotFound("no pass is called '{}'; there are {}", name, names);
 }
 
-Result<Schedule> RunPasses(Schedule schedule, std::span<const std::string> passes,
-                           const PassContext& context) {
+Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::string> passes,
+                                   const PassContext& context) {
   for (const std::string& text : passes) {
     const std::size_t equals = std::min(text.find('='), text.size());
-    PENSTOCK_TRY(const Pass* pass, FindPass(std::string_view(text).substr(0, equals)));
+    PENSTOCK_TRY(const SchedulePass* pass,
+                 FindSchedulePass(std::string_view(text).substr(0, equals)));
     const std::string_view arguments =
         std::string_view(text).substr(std::min(equals + 1, text.size()));
     auto result = pass->run(schedule, PassArguments(arguments), context);

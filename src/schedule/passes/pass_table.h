@@ -34,30 +34,30 @@ struct PassContext {
   Pricer price;  // simulates under these costs; empty where no simulator is at hand
 };
 
-struct Pass {
+struct SchedulePass {
   std::string_view name;
   std::string_view arguments;  // as in "[N][:keep]"; empty where it takes none
   std::string_view summary;    // one line
   std::function<Result<Schedule>(const Schedule&, PassArguments, const PassContext&)> run;
 };
 
-std::span<const Pass> Passes();
+std::span<const SchedulePass> SchedulePasses();
 // By name; the error lists the names.
-Result<const Pass*> FindPass(std::string_view name);
+Result<const SchedulePass*> FindSchedulePass(std::string_view name);
 
 // Runs "NAME" or "NAME=ARGUMENTS" of `passes`, one after the other. Errors name the pass.
 // Requires: the schedule is valid.
-Result<Schedule> RunPasses(Schedule schedule, std::span<const std::string> passes,
-                           const PassContext& context);
+Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::string> passes,
+                                   const PassContext& context);
 
 // The table's entries, each in the file of its pass.
-Pass CommunicationPass();
-Pass ShardingPass();
-Pass SplitBackwardPass();
-Pass MergeBackwardPass();
-Pass OverlapPass();
-Pass RecomputePass();
-Pass OffloadPass();
-Pass OptimizerPass();
+SchedulePass CommunicationPass();
+SchedulePass ShardingPass();
+SchedulePass SplitBackwardPass();
+SchedulePass MergeBackwardPass();
+SchedulePass OverlapPass();
+SchedulePass RecomputePass();
+SchedulePass OffloadPass();
+SchedulePass OptimizerPass();
 
 }  // namespace penstock

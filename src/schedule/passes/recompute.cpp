@@ -116,7 +116,7 @@ Result<Schedule> AddRecompute(const Schedule& schedule, const Costs& costs, cons
       price, before.peak_memory, std::vector<double>(ranks, *options.memory_limit));
 }
 
-Pass RecomputePass() {
+SchedulePass RecomputePass() {
   return {"recompute", "[LIMIT]",
           "RECOMPUTE before I or B: every row, or as few as keep each rank's memory at LIMIT",
           [](const Schedule& schedule, PassArguments arguments,

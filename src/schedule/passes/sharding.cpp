@@ -196,7 +196,7 @@ Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& op
   return WithLanes(schedule, std::move(lanes));
 }
 
-Pass ShardingPass() {
+SchedulePass ShardingPass() {
   return {"sharding", "[N][:keep]",
           "UNSHARD up to N (1) stages early, RESHARD after use (keep: after the last), REDUCE_GRAD",
           [](const Schedule& schedule, PassArguments arguments,

@@ -77,7 +77,7 @@ Schedule SplitBackward(const Schedule& schedule, const SplitOptions& options) {
   return WithLanes(schedule, std::move(lanes));
 }
 
-Pass SplitBackwardPass() {
+SchedulePass SplitBackwardPass() {
   return {"split-backward", "[DELAY|rank]",
           "B as I and W; W DELAY (0) backwards later, or r of them on rank r",
           [](const Schedule& schedule, PassArguments arguments,
