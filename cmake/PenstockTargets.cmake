@@ -1,18 +1,24 @@
 # How every target of the project is made: one folder, one library, one test program.
 
+include(GNUInstallDirs)
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Precompiled headers are safe to cache only when their defines and timestamps are not compared.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1  # clones share the cache
       ${CCACHE_PROGRAM})
 endif()
 
+# What every target shares; who links an installed library gets the headers and the standard alone.
 add_library(penstock_options INTERFACE)
-target_compile_options(penstock_options INTERFACE -Wall -Wextra -Werror)
+set_target_properties(penstock_options PROPERTIES EXPORT_NAME options)
+target_compile_features(penstock_options INTERFACE cxx_std_20)
+target_compile_options(penstock_options INTERFACE $<BUILD_INTERFACE:-Wall;-Wextra;-Werror>)
 target_include_directories(penstock_options INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/penstock>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/penstock>)
 if(PENSTOCK_SANITIZE)
   target_compile_options(penstock_options INTERFACE
     -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g -O1)
