@@ -2,6 +2,7 @@
 #include "train/train.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -85,6 +86,10 @@ class TrainCommand final : public Command {
     TrainOptions options;
     options.log = json_ ? stderr : stdout;
     options.cancel = &interrupted;
+    options.on_stuck = [](const Error& reason) {
+      fmt::print(stderr, "penstock: error: {}\n", reason.message);
+      std::_Exit(kExitFailed);
+    };
     PENSTOCK_TRY(const TrainSummary summary, Train(config, options));
     if (json_) {
       fmt::print("{}\n", ToJson(summary).dump(2));

@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-using FieldValue = std::variant<std::string*, int*, std::int64_t*, std::uint64_t*, double*,
+using FieldValue = std::variant<std::string*, bool*, int*, std::int64_t*, std::uint64_t*, double*,
                                 std::vector<std::int64_t>*>;
 
 struct Field {
@@ -38,6 +38,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"steps", &c.steps, 1},
       {"seconds", &c.seconds, 0},
       {"sample", &c.sample, 0},
+      {"exact", &c.exact},
       {"watchdog", &c.watchdog, 0.1},
       {"data.path", &c.data.path},
       {"data.held_out", &c.data.held_out, 0.001, false, 0.5},
@@ -170,6 +171,12 @@ Status SetField(const Field& field, const std::string& text) {
         if constexpr (std::is_same_v<T, std::string>) {
           *target = text;
           return {};
+        } else if constexpr (std::is_same_v<T, bool>) {
+          if (text != "true" && text != "false") {
+            return InvalidArgument("{}: '{}' is neither true nor false", field.key, text);
+          }
+          *target = text == "true";
+          return {};
         } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
           return SetList(field, target, text);
         } else {
@@ -246,6 +253,8 @@ std::string ValueText(const Field& field) {
         using T = std::remove_cv_t<std::remove_pointer_t<decltype(value)>>;
         if constexpr (std::is_same_v<T, std::string>) {
           return Quoted(*value);
+        } else if constexpr (std::is_same_v<T, bool>) {
+          return *value ? "true" : "false";
         } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
           return fmt::format("[{}]", fmt::join(*value, ", "));
         } else {

@@ -52,7 +52,10 @@ struct TrainConfig {
   std::int64_t steps = 300;  // optimizer steps
   double seconds = 0;        // time for the steps; 0: no limit. With a limit `steps` is the most
   int sample = 300;          // bytes of the passage written at the end
-  double watchdog = 60;      // seconds without any progress that end the run
+  // Weight gradients are added up as autograd does, to the last bit. False is faster: inside the
+  // matrix products. Either way a run is the same every time.
+  bool exact = true;
+  double watchdog = 60;  // seconds without any progress that end the run
 };
 
 // Reads the file, then applies overrides ("model.dim=64"; a key's last word where only one key has

@@ -63,6 +63,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.first = stage == 0;
     options.last = stage == schedule.stages() - 1;
     options.microbatches = schedule.microbatches;
+    options.exact = config.exact;
     const auto optimizer = std::make_shared<AdamW>(pipeline.rate);
     auto made = TorchStage::Make(
         pipeline.model.stages[static_cast<std::size_t>(stage)], input, targets, source, options,

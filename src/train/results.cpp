@@ -46,6 +46,32 @@ std::int64_t TypicalRound(const Trace& trace, double makespan) {
   return best;
 }
 
+// What each rank held over a round: what an F adds from its start on, as the simulator counts it.
+std::vector<MemoryCurve> MeasuredMemory(const Trace& trace, const Timeline& timeline,
+                                        std::int64_t round) {
+  std::vector<MemoryCurve> curves;
+  for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
+    const Program& program = trace.program(rank);
+    const std::span<const Stamp> stamps = trace.RankStep(rank, round);
+    std::vector<std::int64_t> held(static_cast<std::size_t>(trace.schedule().stages()));
+    std::int64_t in_all = 0;
+    MemoryCurve curve;
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      std::int64_t& of_stage = held[program[i].part.stage];
+      const std::int64_t change = stamps[i].activation_bytes - of_stage;
+      if (change == 0 || program[i].position < 0) continue;
+      of_stage += change;
+      in_all += change;
+      const Span& span =
+          timeline
+              .spans[static_cast<std::size_t>(rank)][static_cast<std::size_t>(program[i].position)];
+      curve.push_back({change > 0 ? span.start : span.end, static_cast<double>(in_all)});
+    }
+    curves.push_back(std::move(curve));
+  }
+  return curves;
+}
+
 double IdleShare(const RankResult& rank, double makespan) {
   return makespan > 0 ? 1 - rank.busy / makespan : 0;
 }
@@ -77,8 +103,8 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
   report.runs.push_back(
       {"predicted", &comparison.predicted_timeline, comparison.predicted,
        MemoryOverTime(schedule, comparison.predicted_timeline, comparison.costs)});
-  report.runs.push_back({"measured", &comparison.measured_timeline, comparison.measured,
-                         MemoryOverTime(schedule, comparison.measured_timeline, comparison.costs)});
+  report.runs.push_back(
+      {"measured", &comparison.measured_timeline, comparison.measured, comparison.measured_memory});
   report.figures = {
       {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats a byte"},
       {"bigram baseline", fmt::format("{:.3f}", summary.baseline_loss), "nats a byte"},
@@ -111,7 +137,9 @@ Result<Comparison> Compare(const Trace& trace) {
   PENSTOCK_TRY(comparison.predicted,
                Simulate(schedule, comparison.costs, {.timeline = &comparison.predicted_timeline}));
   comparison.measured = MeasuredResult(schedule, measure, comparison.predicted);
-  comparison.measured_timeline = MeasuredTimeline(trace, TypicalRound(trace, measure.makespan));
+  const std::int64_t typical = TypicalRound(trace, measure.makespan);
+  comparison.measured_timeline = MeasuredTimeline(trace, typical);
+  comparison.measured_memory = MeasuredMemory(trace, comparison.measured_timeline, typical);
   comparison.step_time = measure.step_time;
   const auto first_rank = static_cast<std::size_t>(schedule.placement.rank_of(0));
   comparison.predicted_step_time =

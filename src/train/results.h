@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "runtime/trace.h"
+#include "simulate/memory.h"
 #include "simulate/simulate.h"
 #include "train/language_model.h"
 #include "train/train.h"
@@ -23,9 +24,10 @@ struct StepMetric {
 struct Comparison {
   SimulationResult predicted;
   Timeline predicted_timeline;
-  SimulationResult measured;   // medians over the kept steps
-  Timeline measured_timeline;  // of the step that is the median one
-  Costs costs;                 // what the prediction is made from
+  SimulationResult measured;                 // medians over the kept steps
+  Timeline measured_timeline;                // of the step that is the median one
+  std::vector<MemoryCurve> measured_memory;  // of the same step
+  Costs costs;                               // what the prediction is made from
   double step_time = 0;
   double predicted_step_time = 0;
 };

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,6 +41,9 @@ struct TrainOptions {
   std::FILE* log = stdout;  // the configuration and the progress
   // Set to stop the run between actions, by a signal handler, say.
   const std::atomic<bool>* cancel = nullptr;
+  // Called with the reason where the run has failed but a rank does not return from its stage: all
+  // a program can do is print it and exit. Train waits for the rank where it is not set.
+  std::function<void(const Error& reason)> on_stuck;
 };
 
 // Trains and leaves the run's files in config.folder/config.name, all of them or, on an error,

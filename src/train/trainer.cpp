@@ -23,6 +23,24 @@ constexpr int kFirstBlock = 6;            // steps that a time limit's first est
 constexpr std::int64_t kBlocks = 8;       // of the steps left: how often the estimate is renewed
 constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replaces the kept trace
 
+// The run's folder: gone again where nothing was written to it.
+class RunFolder {
+ public:
+  explicit RunFolder(const TrainConfig& config)
+      : path_(fmt::format("{}/{}", config.folder, config.name)) {}
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  ~RunFolder() {
+    std::error_code error;  // of a folder that is not empty
+    std::filesystem::remove(path_, error);
+  }
+
+  Status Prepare() const { return PrepareFolder(path_); }
+
+ private:
+  std::string path_;
+};
+
 // The training steps of one run, in one block or, with a time limit, in several.
 class StepRunner {
  public:
@@ -85,6 +103,7 @@ class StepRunner {
     run.first_step = first;
     run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(config_.watchdog * 1e3));
     run.cancel = options_.cancel;
+    run.on_stuck = options_.on_stuck;
     const int threads = std::max(1, Cores() / schedule_.ranks());
     run.on_thread_start = [threads](int) { at::set_num_threads(threads); };
     run.on_step = [this](int rank, std::int64_t step) {
@@ -135,38 +154,43 @@ void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline&
   std::fflush(log);
 }
 
-Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
-  PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
-  PENSTOCK_TRY_STATUS(CheckModel(config.model));
-  PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
-  PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
-  PENSTOCK_TRY_STATUS(PrepareFolder((std::filesystem::path(config.folder) / config.name).string()));
-  const Sampler sampler(corpus.train, config.model.sequence, config.seed);
-  PENSTOCK_TRY(Pipeline pipeline,
-               BuildPipeline(config, schedule, MakeBatchSource(sampler, config)));
-  PrintStart(config, corpus, pipeline, options.log);
-
-  StepRunner runner(config, options, schedule, pipeline);
-  PENSTOCK_TRY_STATUS(runner.Run());
-
+// What is left to do behind the last step: losses, a passage, the comparison and the files.
+Result<TrainSummary> Finish(StepRunner& runner, RunRecord record, const Corpus& corpus) {
+  const TrainConfig& config = record.config;
   TrainSummary summary;
   summary.steps = runner.steps();
-  summary.tokens_per_second = static_cast<double>(summary.steps * config.batch *
-                                                  schedule.microbatches * config.model.sequence) /
-                              runner.seconds();
-  summary.held_out_loss = EvaluateText(pipeline.model, corpus.held_out, Cores());
+  const std::int64_t tokens_a_step =
+      config.batch * record.schedule->microbatches * config.model.sequence;
+  summary.tokens_per_second = static_cast<double>(summary.steps * tokens_a_step) / runner.seconds();
+  summary.held_out_loss = EvaluateText(*record.model, corpus.held_out, Cores());
   summary.baseline_loss =
       Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
   WriteOptions write;
   write.bytes = config.sample;
   write.seed = config.seed;
-  summary.passage = WriteText(pipeline.model, write);
+  summary.passage = WriteText(*record.model, write);
   PENSTOCK_TRY(const Comparison comparison, Compare(runner.trace()));
   Summarize(comparison, summary);
-  const RunRecord record{config, &schedule, &pipeline.model, &comparison,
-                         std::move(runner.metrics())};
+  record.comparison = &comparison;
+  record.metrics = std::move(runner.metrics());
   PENSTOCK_TRY_STATUS(WriteRunFiles(record, summary));
   return summary;
+}
+
+Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
+  PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
+  PENSTOCK_TRY_STATUS(CheckModel(config.model));
+  PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
+  PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
+  const RunFolder folder(config);
+  PENSTOCK_TRY_STATUS(folder.Prepare());
+  const Sampler sampler(corpus.train, config.model.sequence, config.seed);
+  PENSTOCK_TRY(Pipeline pipeline,
+               BuildPipeline(config, schedule, MakeBatchSource(sampler, config)));
+  PrintStart(config, corpus, pipeline, options.log);
+  StepRunner runner(config, options, schedule, pipeline);
+  PENSTOCK_TRY_STATUS(runner.Run());
+  return Finish(runner, {config, &schedule, &pipeline.model, nullptr, {}}, corpus);
 }
 
 }  // namespace

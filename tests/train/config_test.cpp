@@ -34,8 +34,12 @@ TEST(Config, SeedIsTheModelsToo) {
 }
 
 TEST(Config, PrintsWhatReadsBackToTheSame) {
-  const std::vector<std::string> odd = {"data.path=a \"b\": #c\\d", "optimizer.lr=0.00012345678901",
-                                        "stage_layers=2,1,1", "chunks=2", "pipeline.csv=x.csv"};
+  const std::vector<std::string> odd = {"data.path=a \"b\": #c\\d",
+                                        "optimizer.lr=0.00012345678901",
+                                        "stage_layers=2,1,1",
+                                        "chunks=2",
+                                        "exact=false",
+                                        "pipeline.csv=x.csv"};
   const auto config = ParseTrainConfig("", "none", odd);
   ASSERT_TRUE(config) << config.error().message;
   const std::string text = ToYaml(*config);
@@ -80,7 +84,8 @@ TEST(Config, RefusesValuesThatMakeNoSense) {
                           "beta2=1",
                           "stage_layers=1,x",
                           "microbatches=auto",
-                          "seed=-1"}) {
+                          "seed=-1",
+                          "exact=1"}) {
     EXPECT_NE(ErrorOf("", {bad}), "") << bad;
   }
   EXPECT_NE(ErrorOf("", {"schedule=gpipe", "csv=x.csv"}), "");

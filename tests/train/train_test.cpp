@@ -51,14 +51,16 @@ class TrainRun : public testing::Test {
   Result<TrainSummary> Run(const std::vector<std::string>& options) {
     PENSTOCK_TRY(const TrainConfig config, Config(options));
     const std::unique_ptr<std::FILE, CloseFile> log(std::fopen((folder_ / "log").c_str(), "w"));
-    return Train(config, {.log = log.get()});
+    TrainOptions train_options;
+    train_options.log = log.get();
+    return Train(config, train_options);
   }
 
   // The error of a run that must fail; it leaves no file behind.
   Error ErrorOf(const std::vector<std::string>& options) {
     const auto summary = Run(options);
     EXPECT_FALSE(summary);
-    EXPECT_EQ(FilesOf("run").size(), 0U);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
     if (summary) return {};
     EXPECT_EQ(summary.error().message.find('\n'), std::string::npos) << summary.error().message;
     return summary.error();
@@ -204,10 +206,13 @@ TEST_F(TrainRun, CanBeCancelled) {
   const std::atomic<bool> cancel{true};
   const TrainConfig config = Config({"steps=1000000"}).value();
   const std::unique_ptr<std::FILE, CloseFile> log(std::fopen((folder_ / "log").c_str(), "w"));
-  const auto summary = Train(config, {.log = log.get(), .cancel = &cancel});
+  TrainOptions options;
+  options.log = log.get();
+  options.cancel = &cancel;
+  const auto summary = Train(config, options);
   ASSERT_FALSE(summary);
   EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(FilesOf("run").size(), 0U);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
 }
 
 }  // namespace
