@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <deque>
 
 #include "schedule/algorithms/algorithms.h"
 
@@ -71,6 +72,18 @@ std::string PlainName(std::string_view name) {
   return plain.compare(0, kPrefix.size(), kPrefix) == 0 ? plain.substr(kPrefix.size()) : plain;
 }
 
+// The embedding program's own; a deque, so that pointers to its rows stay.
+std::deque<Algorithm>& AddedAlgorithms() {
+  static std::deque<Algorithm> added;
+  return added;
+}
+
+bool IsCalled(const Algorithm& algorithm, const std::string& plain_name) {
+  const auto same = [&](std::string_view other) { return PlainName(other) == plain_name; };
+  return same(algorithm.name) ||
+         std::any_of(algorithm.aliases.begin(), algorithm.aliases.end(), same);
+}
+
 }  // namespace
 
 std::span<const Algorithm> Catalog() {
@@ -82,18 +95,34 @@ std::span<const Algorithm> Catalog() {
   return catalog;
 }
 
+Status AddAlgorithm(Algorithm algorithm) {
+  if (PlainName(algorithm.name).empty()) return InvalidArgument("an algorithm needs a name");
+  if (!algorithm.generate) return InvalidArgument("{} has nothing to generate it", algorithm.name);
+  std::vector<std::string_view> names = algorithm.aliases;
+  names.push_back(algorithm.name);
+  for (const std::string_view name : names) {
+    if (FindAlgorithm(name)) return InvalidArgument("there is a schedule '{}' already", name);
+  }
+  if (!algorithm.closed_form) {
+    algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  }
+  AddedAlgorithms().push_back(std::move(algorithm));
+  return {};
+}
+
 Result<const Algorithm*> FindAlgorithm(std::string_view name) {
   const std::string plain = PlainName(name);
   std::string names;
-  for (const Algorithm& algorithm : Catalog()) {
-    const auto same = [&](std::string_view other) { return PlainName(other) == plain; };
-    const auto& aliases = algorithm.aliases;
-    if (same(algorithm.name) || std::any_of(aliases.begin(), aliases.end(), same)) {
-      return &algorithm;
+  const auto find = [&](const auto& algorithms) -> const Algorithm* {
+    for (const Algorithm& algorithm : algorithms) {
+      if (IsCalled(algorithm, plain)) return &algorithm;
+      names += names.empty() ? "" : ", ";
+      names += algorithm.name;
     }
-    names += names.empty() ? "" : ", ";
-    names += algorithm.name;
-  }
+    return nullptr;
+  };
+  if (const Algorithm* const ours = find(Catalog())) return ours;
+  if (const Algorithm* const added = find(AddedAlgorithms())) return added;
   return NotFound("no schedule is called '{}'; there are {}", name, names);
 }
 

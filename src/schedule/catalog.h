@@ -67,10 +67,18 @@ struct Algorithm {
   std::function<ClosedForm(const ScheduleParams&)> closed_form;
 };
 
-// Every algorithm, in the order of docs/schedules.md.
+// Every algorithm of ours, in the order of docs/schedules.md.
 std::span<const Algorithm> Catalog();
 
-// By name or alias; the error lists the names.
+// Adds an algorithm of the embedding program: FindAlgorithm and Generate then know it as they know
+// ours. `check` and `closed_form` may be empty.
+// Ownership: what the row's string views refer to lives as long as the program.
+// Threads: before any other thread uses the catalog.
+// Errors: kInvalidArgument where it has no name or no `generate`, or where a name or alias is
+// taken.
+Status AddAlgorithm(Algorithm algorithm);
+
+// By name or alias, among ours and those added; the error lists the names.
 Result<const Algorithm*> FindAlgorithm(std::string_view name);
 
 // Fills in the algorithm's defaults and refuses what it does not take, naming the option.

@@ -1,0 +1,37 @@
+# Installs the build into an empty prefix, then configures, builds and runs examples/own_schedule on
+# it, as a user would: cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCXX=... -P install_test.cmake
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+
+function(step)
+  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY ${WORK} RESULT_VARIABLE code
+                  OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${ARGV}\n${output}")
+  endif()
+  message(STATUS "${output}")
+endfunction()
+
+step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component core)
+step(${CMAKE_COMMAND} -G Ninja -S ${SOURCE} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix
+     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=-Wall\ -Wextra\ -Werror)
+step(${CMAKE_COMMAND} --build ${WORK}/build)
+step(${WORK}/build/own_schedule)
+foreach(file eager_1f1b.csv eager_1f1b.html)
+  if(NOT EXISTS ${WORK}/${file})
+    message(FATAL_ERROR "own_schedule did not write ${file}")
+  endif()
+endforeach()
+
+# No header of the engine is installed, and none that is names torch.
+file(GLOB_RECURSE headers ${WORK}/prefix/*.h)
+list(LENGTH headers count)
+if(count LESS 30)
+  message(FATAL_ERROR "only ${count} headers are installed")
+endif()
+foreach(header ${headers})
+  file(STRINGS ${header} found REGEX "#include [<\"](torch|ATen|c10)/")
+  if(found)
+    message(FATAL_ERROR "${header}: ${found}")
+  endif()
+endforeach()
