@@ -6,7 +6,6 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,7 +38,7 @@ class YamlMap {
   YAML::Node Node(const std::string& key) const;
 
  private:
-  YamlMap(YAML::Node node, std::string what) : node_(std::move(node)), what_(std::move(what)) {}
+  YamlMap(const YAML::Node& node, std::string what) : node_(node), what_(std::move(what)) {}
 
   YAML::Node node_;
   std::string what_;
