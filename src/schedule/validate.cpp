@@ -72,10 +72,11 @@ class Validator {
   }
 
  private:
-  // What a blocked rank waits for: a bit of a (stage, row)'s history.
+  // What a blocked rank waits for: a bit of a (stage, row)'s history; or with no bits the stage's
+  // gradients of an update.
   struct Wait {
     int stage = -1;
-    int row = -1;
+    int row = -1;  // or update
     std::uint8_t bits = 0;
   };
 
@@ -104,7 +105,8 @@ class Validator {
         continue;
       }
       if (!WellFormed(rank, position, action.first)) continue;
-      const Inputs inputs = Look(rank, action.first);
+      const Inputs inputs = action.first.op != Op::kStep ? Look(rank, action.first)
+                                                         : LookAtReplicas(rank, action.first);
       if (inputs.blocked && patient_) return;
       if (CheckPart(rank, position, action.first, inputs)) Mark(action.first);
     }
@@ -181,6 +183,31 @@ class Validator {
     return inputs;
   }
 
+  // Replicas add their gradients before either steps.
+  Inputs LookAtReplicas(int rank, const Part& step) {
+    Inputs inputs;
+    const int update = rare_.NextUpdate(step.stage);
+    ForEachReplica(step.stage, [&](int stage) {
+      if (rare_.GradientsReady(stage, update)) return;
+      if (edges_[Index(stage)].rank == rank) {
+        inputs.own_missing = true;
+      } else {
+        waits_[Index(rank)] = {stage, update, 0};
+        inputs.blocked = true;
+      }
+    });
+    return inputs;
+  }
+
+  // Calls visit(stage) for the other replicas of a stage.
+  template <class Visit>
+  void ForEachReplica(int stage, Visit&& visit) const {
+    const int length = shape_.chain_length;
+    for (int other = stage % length; other < static_cast<int>(edges_.size()); other += length) {
+      if (other != stage) visit(other);
+    }
+  }
+
   // What a part's own rank must have brought before it. True if the part counts as run.
   bool CheckPart(int rank, std::size_t position, const Part& part, const Inputs& inputs) {
     std::uint8_t history = 0;
@@ -214,6 +241,10 @@ class Validator {
   }
 
   [[gnu::cold]] void ReportOwnInputs(int rank, std::size_t position, const Part& part) {
+    if (part.op == Op::kStep) {
+      AddFault(rank, position, "a replica of the stage, on this rank too, lacks gradients");
+      return;
+    }
     ForEachDependency(shape_, part, [&](const Value& value) {
       if (edges_[Index(value.stage)].rank != rank) return;
       const bool activation = value.kind == ValueKind::kActivation;
@@ -252,7 +283,10 @@ class Validator {
   }
 
   void Mark(const Part& part) {
-    if (usage_.rare) rare_.Note(part);
+    if (usage_.rare) {
+      rare_.Note(part);
+      if (patient_ && usage_.step) WakeReplicas(part);
+    }
     if (part.op > Op::kRecvBackward) return;
     const std::uint8_t bit = Bit(part.op);
     History(part.stage, part.microbatch) |= bit;
@@ -267,7 +301,25 @@ class Validator {
     }
   }
 
+  // Lets STEPs go on that wait for the part's stage.
+  void WakeReplicas(const Part& part) {
+    if (!EndsMicrobatch(part.op) && part.op != Op::kReduceGrad) return;
+    ForEachReplica(part.stage, [&](int stage) {
+      const int rank = edges_[Index(stage)].rank;
+      Wait& wait = waits_[Index(rank)];
+      if (wait.stage != part.stage || wait.bits != 0 || !IsThere(wait)) return;
+      wait = {};
+      runnable_.push_back(rank);
+    });
+  }
+
+  bool IsThere(const Wait& wait) {
+    if (wait.bits == 0) return rare_.GradientsReady(wait.stage, wait.row);
+    return (History(wait.stage, wait.row) & wait.bits) != 0;
+  }
+
   std::string WaitText(const Wait& wait) const {
+    if (wait.bits == 0) return fmt::format("the gradients of stage {}", wait.stage);
     const Op op = (wait.bits & kForwardBit) != 0              ? Op::kForward
                   : (wait.bits & Bit(Op::kSendForward)) != 0  ? Op::kSendForward
                   : (wait.bits & Bit(Op::kSendBackward)) != 0 ? Op::kSendBackward
@@ -287,16 +339,15 @@ class Validator {
       while (visited_from[Index(rank)] < 0) {
         visited_from[Index(rank)] = start;
         const Wait& wait = waits[Index(rank)];
-        if ((History(wait.stage, wait.row) & wait.bits) == 0) {
-          AddFault(rank, positions[Index(rank)], "it waits for {} of rank {}, which never runs",
-                   WaitText(wait), holder(rank));
+        if (!IsThere(wait)) {
+          AddFault(rank, positions[Index(rank)], "it waits for {} of rank {}, which never {}",
+                   WaitText(wait), holder(rank), wait.bits == 0 ? "are complete" : "runs");
           break;
         }
         rank = holder(rank);
       }
       const Wait& wait = waits[Index(rank)];
-      const bool missing = (History(wait.stage, wait.row) & wait.bits) == 0;
-      if (missing || visited_from[Index(rank)] != start) continue;
+      if (!IsThere(wait) || visited_from[Index(rank)] != start) continue;
       std::string cycle;
       for (int at = rank; cycle.empty() || at != rank; at = holder(at)) {
         const Action& action = schedule_.lanes[Index(at)][positions[Index(at)]];
@@ -377,36 +428,6 @@ class Validator {
 };
 
 Fault WholeFault(std::string reason) { return {-1, -1, "", std::move(reason)}; }
-
-// The numbers that everything else counts on; a reason where they make no sense.
-std::string CheckShape(const Schedule& schedule, const Usage& usage) {
-  const Placement& placement = schedule.placement;
-  if (placement.ranks() == 0 || placement.stages() == 0) return "it has no stage";
-  if (schedule.lanes.size() != Index(placement.ranks())) {
-    return fmt::format("it has {} lanes for {} ranks", schedule.lanes.size(), placement.ranks());
-  }
-  if (schedule.microbatches < 1 || schedule.cuts < 1 || schedule.steps < 1) {
-    return fmt::format("{} microbatches, {} cuts and {} steps: each is at least 1",
-                       schedule.microbatches, schedule.cuts, schedule.steps);
-  }
-  if (schedule.microbatches % placement.replicas() != 0) {
-    return fmt::format("{} microbatches do not divide over {} replicas", schedule.microbatches,
-                       placement.replicas());
-  }
-  if (placement.stages() > kMaxStages) return fmt::format("more than {} stages", kMaxStages);
-  // Each row of each stage needs two parts; without them all no table is worth its memory.
-  const std::int64_t most = usage.parts / 2 / placement.stages();
-  const std::int64_t microbatches = schedule.microbatches / placement.replicas();
-  if (microbatches > most / schedule.cuts / schedule.steps) {
-    const std::int64_t slack = (std::int64_t{1} << 20) / placement.stages() + most;
-    if (microbatches > slack / schedule.cuts / schedule.steps) {
-      return fmt::format(
-          "{} microbatches on {} stages need many more actions than the {} there are",
-          schedule.microbatches, placement.stages(), usage.parts);
-    }
-  }
-  return "";
-}
 
 }  // namespace
 }  // namespace validation

@@ -6,24 +6,6 @@
 
 namespace penstock::validation {
 
-Usage Usage::Of(const Schedule& schedule) {
-  Usage usage;
-  std::uint32_t seen = 0;
-  for (const Lane& lane : schedule.lanes) {
-    for (const Action& action : lane) {
-      seen |= action.first.op < Op::kNone ? 1U << static_cast<int>(action.first.op) : 0U;
-      usage.parts += action.is_pair() ? 2 : 1;
-    }
-  }
-  const auto has = [seen](Op op) { return (seen >> static_cast<int>(op) & 1U) != 0; };
-  usage.communication = has(Op::kSendForward) || has(Op::kRecvForward) || has(Op::kSendBackward) ||
-                        has(Op::kRecvBackward);
-  usage.unshard = has(Op::kUnshard);
-  usage.step = has(Op::kStep) || schedule.weights != WeightPolicy::kFlush;
-  usage.rare = usage.step || seen >> static_cast<int>(Op::kUnshard) != 0;
-  return usage;
-}
-
 RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows)
     : usage_(usage),
       weights_(schedule.weights),
@@ -41,6 +23,13 @@ RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows)
   ended_.resize(stages * units_);
   steps_.resize(stages);
   reduced_.resize(stages);
+  reduces_.resize(stages);
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      const Part& part = action.first;
+      if (part.op == Op::kReduceGrad && part.stage < stages) reduces_[part.stage] = true;
+    }
+  }
 }
 
 std::string RareOps::Check(const Part& part, std::uint8_t history) {
@@ -111,6 +100,10 @@ std::string RareOps::CheckVersion(const Part& part) const {
 
 std::string RareOps::CheckMove(const Part& part, std::uint8_t history) const {
   const std::uint8_t moves = moves_[Key(part)];
+  if (part.op == Op::kRecompute && usage_.unshard && unsharded_[part.stage] == 0) {
+    return fmt::format("stage {} is not unsharded: {}UNSHARD must come before it", part.stage,
+                       part.stage);
+  }
   if ((history & kForwardBit) == 0) return "its forward has not run";
   if ((history & (kInputGradientBits | kEndBits)) != 0) return "its backward has run already";
   if (part.op == Op::kOffload) {
@@ -179,6 +172,14 @@ void RareOps::Note(const Part& part) {
     default:
       break;
   }
+}
+
+bool RareOps::GradientsReady(int stage, int update) const {
+  const auto s = static_cast<std::size_t>(stage);
+  const auto unit = static_cast<std::size_t>(update);
+  if (unit >= units_) return false;
+  const bool made = static_cast<std::size_t>(ended_[s * units_ + unit]) >= rows_a_unit_;
+  return made && (!reduces_[s] || reduced_[s] > update);
 }
 
 int RareOps::MissingSteps(int stage) const {

@@ -44,6 +44,9 @@ struct Usage {
   static Usage Of(const Schedule& schedule);
 };
 
+// The numbers that everything else counts on; a reason where they make no sense.
+std::string CheckShape(const Schedule& schedule, const Usage& usage);
+
 // Rules of the ops beside compute and transfers: shards, offload, recompute, optimizer steps.
 class RareOps {
  public:
@@ -56,6 +59,10 @@ class RareOps {
   void Note(const Part& part);
   // Steps that a stage lacks at the end; 0 where all are there.
   int MissingSteps(int stage) const;
+  // The update that the stage's next STEP makes.
+  int NextUpdate(int stage) const { return steps_[static_cast<std::size_t>(stage)]; }
+  // Whether the stage's gradients of an update are made, and reduced where it reduces them.
+  bool GradientsReady(int stage, int update) const;
 
  private:
   enum MoveBit : std::uint8_t { kOffloaded = 1, kReloaded = 2, kRecomputed = 4 };
@@ -79,6 +86,7 @@ class RareOps {
   std::vector<std::int32_t> ended_;      // by (stage, unit): rows whose gradient is complete
   std::vector<std::int32_t> steps_;      // by stage: STEPs so far
   std::vector<std::int32_t> reduced_;    // by stage: REDUCE_GRADs so far
+  std::vector<bool> reduces_;            // by stage: whether it has any REDUCE_GRAD
 };
 
 }  // namespace penstock::validation

@@ -92,8 +92,8 @@ void ListScheduler::Reset(const ListRule& rule) {
     }
     if (stage.previous < 0) {
       for (std::size_t row = 0; row < rows; ++row) {
-        f_arrivals_[s * rows + row] =
-            rule.interval * static_cast<double>(row / static_cast<std::size_t>(problem_.cuts));
+        const std::size_t microbatch = row / static_cast<std::size_t>(problem_.cuts);
+        f_arrivals_[s * rows + row] = rule.interval * static_cast<double>(microbatch);
       }
     }
   }

@@ -21,7 +21,8 @@ namespace {
 Schedule GenerateV1f1b(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  const double limit = 2 * params.ranks / 3 + 1;
+  const int two_thirds = 2 * params.ranks / 3;
+  const double limit = two_thirds + 1;
   const Problem problem = {schedule.placement, costs, params.microbatches, 1, false, limit};
   schedule.lanes = SearchLanes(problem, {});
   return schedule;

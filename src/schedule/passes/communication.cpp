@@ -160,7 +160,7 @@ Schedule AddCommunication(const Schedule& schedule) {
 
 SchedulePass CommunicationPass() {
   return {"communication", "", "SEND and RECV for every edge between two ranks",
-          [](const Schedule& schedule, PassArguments arguments,
+          [](const Schedule& schedule, const PassArguments& arguments,
              const PassContext&) -> Result<Schedule> {
             PENSTOCK_TRY_STATUS(arguments.Done());
             return AddCommunication(schedule);

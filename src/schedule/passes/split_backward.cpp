@@ -5,7 +5,7 @@
 //   delay 1   0F0 0F1 0I0 0SEND_B0 0I1 0W0 0W1 0REDUCE_GRAD
 //
 // W needs only its I, so it may stand anywhere behind it, but not behind what reads or frees what W
-// needs: RESHARD, REDUCE_GRAD, STEP of its stage. A pair keeps its place with I for B.
+// needs: RESHARD and REDUCE_GRAD of its stage, any STEP. A pair keeps its place with I for B.
 // With a delay of r on rank r, 1F1B becomes ZB-H1.
 #include <deque>
 
@@ -24,9 +24,9 @@ class LaneSplitter {
   void Add(Action action) {
     if (!IsCommunication(action.first.op)) Emit(delay_);
     const Op op = action.first.op;
-    if (op == Op::kReshard || op == Op::kReduceGrad || op == Op::kStep) {
-      EmitStage(action.first.stage);
-    }
+    if (op == Op::kReshard || op == Op::kReduceGrad) EmitStage(action.first.stage);
+    // It may wait for stages of other ranks, which in turn wait for any of this rank's.
+    if (op == Op::kStep) Emit(0);
     for (Part* part : {&action.first, &action.second}) {
       if (part->op != Op::kBackward) continue;
       part->op = Op::kBackwardInput;
