@@ -22,7 +22,7 @@ def run(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit("%s failed:\n%s" % (" ".join(command), done.stderr[-2000:]))
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return json.loads(done.stdout[done.stdout.index("{"):])
 
 
 def peer(options, shape, compiled, steps):
@@ -34,7 +34,7 @@ def peer(options, shape, compiled, steps):
 
 
 def ours(options, shape, steps, folder):
-    settings = dict(shape, steps=steps, ranks=2, chunks=1, schedule="1f1b", name=os.path.join(folder, "run"))
+    settings = dict(shape, steps=steps, ranks=2, chunks=1, schedule="1f1b", folder=folder, name="run")
     command = [options.program, "train", os.path.join(ROOT, "bench", "train.yaml"), "--json"]
     return run(command + ["%s=%s" % item for item in settings.items()])["tokens_per_second"]
 
