@@ -90,7 +90,13 @@ class SimulateCommand : public Command {
     }
     if (primus && dump_.empty()) dump_ = primus->output_dir;
     const bool with_timeline = time_steps_ || !dump_.empty();
-    if (primus) return SimulateEach(std::move(primus->schedules), with_timeline);
+    if (primus) {
+      for (ChosenSchedule& chosen : primus->schedules) {
+        PENSTOCK_TRY_STATUS(options_.passes.Apply(chosen.schedule, chosen.costs));
+        if (!options_.passes.passes.empty()) chosen.algorithm = nullptr;
+      }
+      return SimulateEach(std::move(primus->schedules), with_timeline);
+    }
     return SimulateChosen(options_, with_timeline);
   }
 

@@ -6,9 +6,9 @@ namespace penstock {
 namespace {
 
 const std::vector<std::string_view> kKeys = {
-    "schedule", "csv",   "ranks",   "chunks",       "microbatches", "group",
-    "cuts",     "waves", "steps",   "replicas",     "weights",      "split",
-    "cost",     "comm",  "overlap", "memory_limit", "stage_costs"};
+    "schedule", "csv",          "ranks",       "chunks",  "microbatches", "group", "cuts",
+    "waves",    "steps",        "replicas",    "weights", "split",        "cost",  "comm",
+    "overlap",  "memory_limit", "stage_costs", "pass",    "price"};
 
 Status FillInt(const YamlMap& config, const char* key, std::optional<int>& field) {
   PENSTOCK_TRY(const std::optional<int> value, config.Int(key));
@@ -92,6 +92,10 @@ Status Fill(const YamlMap& config, ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(FillText(config, "weights", options.weights));
   PENSTOCK_TRY_STATUS(FillText(config, "overlap", options.overlap));
   PENSTOCK_TRY_STATUS(FillText(config, "memory_limit", options.memory_limit));
+  PENSTOCK_TRY(const auto passes, config.Texts("pass"));
+  PENSTOCK_TRY(const auto prices, config.Texts("price"));
+  if (passes && options.passes.passes.empty()) options.passes.passes = *passes;
+  if (prices && options.passes.prices.empty()) options.passes.prices = *prices;
   PENSTOCK_TRY(const std::optional<bool> split, config.Bool("split"));
   options.split = options.split || split.value_or(false);
   PENSTOCK_TRY(const std::optional<double> comm, config.Number("comm"));

@@ -190,7 +190,8 @@ Status ReadNode(const YAML::Node& node, const std::string& key, const std::vecto
   if (node.IsMap()) {
     for (const auto& entry : node) {
       const auto name = entry.first.as<std::string>();
-      PENSTOCK_TRY_STATUS(ReadNode(entry.second, key.empty() ? name : key + "." + name, fields));
+      PENSTOCK_TRY_STATUS(
+          ReadNode(entry.second, key.empty() ? name : fmt::format("{}.{}", key, name), fields));
     }
     return {};
   }

@@ -171,6 +171,11 @@ class ConfigTest(program.CommandTest):
         self.assertEqual([rank["peak_memory"] for rank in row["per_rank"]], [2, 2])
         self.assertIn("stage", self.refuse("simulate", "a.yaml", "-p", 3))
 
+    def test_passes(self):
+        self.write("a.yaml", "schedule: zb-h1\npass: merge-backward\nranks: 3\n")
+        self.assertEqual(self.run_json("simulate", "a.yaml"),
+                         self.run_json("simulate", "-s", "zb-h1", "-p", 3, "--pass", "merge-backward"))
+
     def test_refusals(self):
         for text in ("ranks: 4\nspeed: 3\n", "ranks: four\n", "- 1f1b\n", "schedule: {}\n", "split: maybe\n",
                      "schedule: 1f1b\nstage_costs: [{forward: -1}]\n", "schedule: 1f1b\nstage_costs: [3]\n",

@@ -1,0 +1,83 @@
+"""penstock train, generate, eval: the example configuration, made small."""
+import json
+import pathlib
+
+import program
+
+ENGLISH = pathlib.Path(__file__).resolve().parents[2] / "examples" / "english.yaml"
+SMALL = ("dim=16", "heads=2", "sequence=32", "batch=1", "steps=4", "microbatches=4", "sample=20")
+FILES = ["config.yaml", "metrics.jsonl", "model.safetensors", "report.html", "schedule.csv",
+         "trace.json"]
+
+
+class TrainTest(program.CommandTest):
+    def setUp(self):
+        super().setUp()
+        if "train" not in self.start("--help").stdout:
+            self.skipTest("a build without the engine")
+        self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(3000)))
+
+    def train(self, *words):
+        return ("train", ENGLISH, *SMALL, "--data", "text", *words)
+
+    def test_json_is_all_there_is_on_stdout(self):
+        result = self.start(*self.train("--name", "a", "--json", "--ranks", "2"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        summary = json.loads(result.stdout)
+        for key in ("held_out_loss", "baseline_loss", "tokens_per_second", "step_time",
+                    "predicted_step_time"):
+            self.assertGreater(summary[key], 0, key)
+        self.assertEqual(summary["ranks"], 2)
+        self.assertEqual(len(summary["per_rank"]), 2)
+        for rank in summary["per_rank"]:
+            for key in ("busy", "bubble", "peak_activation_bytes",
+                        "predicted_peak_activation_bytes"):
+                self.assertGreaterEqual(rank[key], 0, key)
+        written = sorted(path.name for path in (self.folder / "runs" / "a").iterdir())
+        self.assertEqual(written, FILES)
+        self.assertEqual(sorted(pathlib.Path(name).name for name in summary["files"]), FILES)
+
+        loss = self.run_json("eval", "runs/a", "--data", "text")["held_out_loss"]
+        self.assertAlmostEqual(loss, summary["held_out_loss"], places=5)
+        text = self.run_ok("generate", "runs/a", "--prompt", "line ", "--bytes", "10")
+        self.assertTrue(text.startswith("line "), text)
+
+    def test_the_stored_configuration_and_schedule_run_again(self):
+        words = self.train("--schedule", "zb-h1", "--ranks", "2", "--name", "a")
+        self.assertEqual(self.start(*words).returncode, 0)
+        for name, source in (("b", ()), ("c", ("--csv", "runs/a/schedule.csv"))):
+            result = self.start("train", "runs/a/config.yaml", "--name", name, *source)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        def losses(name):
+            lines = (self.folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
+            return [json.loads(line)["loss"] for line in lines]
+        self.assertEqual(losses("a"), losses("b"))
+        self.assertEqual(losses("a"), losses("c"))
+
+    def test_refusals(self):
+        self.write("empty", "")
+        self.write("bad.csv", "0F0,0B0\n1F0\n")
+        self.write("worse.csv", "0F0,zero\n")
+        for words in (["--schedule", "1f2b"], ["--ranks", "3", "--chunks", "2"], ["layers=3"],
+                      ["--ranks", "eight"], ["--data", "none"], ["--data", "empty"], ["dimm=3"],
+                      ["--csv", "bad.csv"], ["--csv", "worse.csv"], ["--csv", "none.csv"],
+                      ["--schedule", "dualpipe", "--ranks", "4"], ["--no-such-option"],
+                      ["sequence=100000"], ["folder=text"]):
+            self.refuse(*self.train(*words))
+        self.assertIn("model.dim", self.refuse(*self.train("dimm=3")))
+        self.refuse("train")
+        self.refuse("train", "none.yaml")
+        self.refuse("eval", "none")
+        self.refuse("generate", "text")
+        self.assertEqual([name for name in self.files() if name == "runs"], [])
+
+    def test_a_run_that_fails_says_so_and_leaves_nothing(self):
+        result = self.start(*self.train("lr=1e30", "steps=50", "--json", "--name", "a"))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stdout, "")
+        self.assertIn("penstock: error: ", result.stderr.splitlines()[-1])
+        self.assertFalse((self.folder / "runs" / "a").exists())
+
+
+if __name__ == "__main__":
+    program.main()
