@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/allocator.h"
 #include "report/table.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
@@ -131,6 +132,7 @@ int Main(const std::vector<std::string>& names) {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
+  penstock::KeepFreedMemory();
   std::vector<std::string> names(argv + 1, argv + argc);
   if (names.empty()) names = {"1f1b", "interleaved", "gpipe"};
   try {

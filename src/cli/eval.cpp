@@ -20,7 +20,6 @@ class EvalCommand final : public Command {
   }
 
   Result<int> Run() override {
-    TuneAllocator();
     PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_));
     if (json_) {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},

@@ -24,7 +24,6 @@ class GenerateCommand final : public Command {
   }
 
   Result<int> Run() override {
-    TuneAllocator();
     PENSTOCK_TRY(const std::string text, Generate(checkpoint_, options_));
     if (json_) {
       const nlohmann::ordered_json object = {{"prompt", options_.prompt}, {"text", text}};

@@ -3,6 +3,7 @@
 #include <exception>
 #include <vector>
 
+#include "base/allocator.h"
 #include "cli/commands.h"
 
 namespace penstock {
@@ -63,6 +64,7 @@ int Main(int argc, char** argv) {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
+  penstock::KeepFreedMemory();
   try {
     return penstock::Main(argc, argv);
   } catch (const std::exception& error) {

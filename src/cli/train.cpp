@@ -80,7 +80,6 @@ class TrainCommand final : public Command {
   }
 
   Result<int> Run() override {
-    TuneAllocator();
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
     std::signal(SIGINT, OnInterrupt);
     TrainOptions options;

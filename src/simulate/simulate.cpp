@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "schedule/deps.h"
+#include "schedule/reserve.h"
 #include "schedule/text.h"
 #include "simulate/arrivals.h"
 #include "simulate/side_work.h"
@@ -140,7 +141,7 @@ class Engine {
       timeline_->spans.resize(ranks_.size());
       for (std::size_t r = 0; r < ranks_.size(); ++r) {
         timeline_->spans[r].clear();
-        timeline_->spans[r].reserve(schedule_.lanes[r].size());
+        ReserveLong(timeline_->spans[r], schedule_.lanes[r].size());
       }
     }
     while (!runnable_.empty()) {

@@ -70,8 +70,4 @@ struct GenerateOptions {
 };
 Result<std::string> Generate(const std::string& checkpoint, const GenerateOptions& options);
 
-// Keeps freed memory in the process, so that a step meets no page fault. Call it first in main's
-// command: it helps what is allocated later. Linux and glibc.
-void TuneAllocator();
-
 }  // namespace penstock

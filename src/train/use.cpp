@@ -1,6 +1,4 @@
-// What is done with a checkpoint: Evaluate() and Generate(). And the process's allocator.
-#include <malloc.h>
-
+// What is done with a checkpoint: Evaluate() and Generate().
 #include "train/bigram.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
@@ -53,15 +51,6 @@ Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& d
 
 Result<std::string> Generate(const std::string& checkpoint, const GenerateOptions& options) {
   return Guard<std::string>([&] { return GenerateUnguarded(checkpoint, options); });
-}
-
-void TuneAllocator() {
-  constexpr int kNeverMap = 1 << 30;         // bytes: blocks come from the heap, not from mmap
-  constexpr int kNeverTrim = 2'000'000'000;  // bytes kept at the heap's end
-  constexpr int kGrowBy = 64 << 20;          // bytes
-  mallopt(M_MMAP_THRESHOLD, kNeverMap);
-  mallopt(M_TRIM_THRESHOLD, kNeverTrim);
-  mallopt(M_TOP_PAD, kGrowBy);
 }
 
 }  // namespace penstock

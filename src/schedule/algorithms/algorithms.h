@@ -52,7 +52,7 @@ template <class NextForward, class NextBackward>
 Lane WarmUpThenAlternate(int count, int warmup, NextForward next_forward,
                          NextBackward next_backward) {
   Lane lane;
-  ReserveLane(lane, 2 * static_cast<std::size_t>(count));
+  ReserveLong(lane, 2 * static_cast<std::size_t>(count));
   for (int i = 0; i < warmup; ++i) lane.push_back(next_forward());
   for (int i = warmup; i < count; ++i) {
     lane.push_back(next_forward());

@@ -34,7 +34,7 @@ Lane UnitsLane(const ScheduleParams& params, int rank) {
   const int stage[2] = {rank, 2 * p - 1 - rank};
   const int depth[2] = {rank, p - 1 - rank};
   Lane lane;
-  ReserveLane(lane, 2 * static_cast<std::size_t>(params.microbatches));
+  ReserveLong(lane, 2 * static_cast<std::size_t>(params.microbatches));
   for (std::int64_t slot = 0; lane.size() < 2 * static_cast<std::size_t>(params.microbatches);
        ++slot) {
     const int chain = (slot - depth[0]) % 2 == 0 ? 0 : 1;

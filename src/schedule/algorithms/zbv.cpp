@@ -23,7 +23,7 @@ class ZbvLane {
  public:
   ZbvLane(int ranks, int rank, int microbatches)
       : ranks_(ranks), rank_(rank), count_(microbatches), stage_{rank, 2 * ranks - 1 - rank} {
-    ReserveLane(lane_, 6 * static_cast<std::size_t>(microbatches));
+    ReserveLong(lane_, 6 * static_cast<std::size_t>(microbatches));
   }
 
   Lane Write() && {

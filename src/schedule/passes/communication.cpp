@@ -25,20 +25,21 @@ constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 class Lowering {
  public:
   explicit Lowering(const Schedule& schedule)
-      : cuts_(schedule.cuts),
-        rows_(Index(schedule.rows())),
-        made_(rows_ * Index(schedule.stages())),
-        edges_(EdgesOf(schedule)) {
+      : cuts_(schedule.cuts), rows_(Index(schedule.rows())), edges_(EdgesOf(schedule)) {
+    ReserveLong(made_, rows_ * Index(schedule.stages()));
+    made_.resize(rows_ * Index(schedule.stages()));
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       const Lane& lane = schedule.lanes[Index(rank)];
-      cursors_.push_back({lane.data(), lane.data() + lane.size(), kNothing});
+      Cursor& cursor = cursors_.emplace_back();
+      cursor.next = lane.data();
+      cursor.end = lane.data() + lane.size();
       // Each edge to another rank is a SEND and a RECV for each row.
       std::size_t cells = lane.size();
       for (const int stage : schedule.placement.stages_of(rank)) {
         if (edges_[Index(stage)].next_rank >= 0) cells += 2 * rows_;
         if (edges_[Index(stage)].previous_rank >= 0) cells += 2 * rows_;
       }
-      ReserveLane(lanes_.emplace_back(), cells);
+      ReserveLong(cursor.lane, cells);
     }
   }
 
@@ -63,20 +64,24 @@ class Lowering {
         Prefetch(rank);
       }
     }
-    for (std::size_t rank = 0; rank < cursors_.size(); ++rank) {
-      PENSTOCK_CHECK(cursors_[rank].next == cursors_[rank].end,
-                     "rank {} waits forever: the schedule is not valid", rank);
+    std::vector<Lane> lanes;
+    for (Cursor& cursor : cursors_) {
+      PENSTOCK_CHECK(cursor.next == cursor.end, "rank {} waits forever: the schedule is not valid",
+                     lanes.size());
+      lanes.push_back(std::move(cursor.lane));
     }
-    return std::move(lanes_);
+    return lanes;
   }
 
  private:
   static constexpr std::size_t kNothing = ~std::size_t{0};
 
-  struct Cursor {
-    const Action* next;
-    const Action* end;
-    std::size_t waits_for;  // WaitKey of the value that a blocked rank needs
+  // Where a rank stands; one cache line, as hundreds of ranks are visited in turn.
+  struct alignas(64) Cursor {
+    const Action* next = nullptr;
+    const Action* end = nullptr;
+    std::size_t waits_for = kNothing;  // WaitKey of the value that a blocked rank needs
+    Lane lane;                         // what is written so far
   };
   std::size_t Key(int stage, int row) const { return Index(stage) * rows_ + Index(row); }
   static std::size_t WaitKey(std::size_t key, ValueKind kind) {
@@ -86,10 +91,10 @@ class Lowering {
   // With hundreds of ranks the hardware does not see the streams of each: fetch a few actions
   // ahead, about a cache line read and two written a visit.
   void Prefetch(int rank) const {
-    constexpr int kReadAhead = 8, kWriteAhead = 12;  // actions; past the end does no harm
-    __builtin_prefetch(cursors_[Index(rank)].next + kReadAhead, 0);
-    const Lane& lane = lanes_[Index(rank)];
-    __builtin_prefetch(lane.data() + lane.size() + kWriteAhead, 1);
+    constexpr int kReadAhead = 4, kWriteAhead = 8;  // actions; past the end does no harm
+    const Cursor& cursor = cursors_[Index(rank)];
+    __builtin_prefetch(cursor.next + kReadAhead, 0);
+    __builtin_prefetch(cursor.lane.data() + cursor.lane.size() + kWriteAhead, 1);
   }
 
   // Emits the rank's next compute action, and all others on the way to it. False if it must wait
@@ -100,7 +105,7 @@ class Lowering {
       const Action& action = *cursor.next;
       const bool compute = IsCompute(action);
       if (compute && !Ready(rank, action, cursor)) return false;
-      lanes_[Index(rank)].push_back(action);
+      cursor.lane.push_back(action);
       ++cursor.next;
       if (compute) return true;
     }
@@ -131,9 +136,9 @@ class Lowering {
     const std::size_t key = Key(part.stage, part.microbatch);
     made_[key] |= Bit(MadeBy(part.op));
     const int consumer = forward ? part.stage + 1 : part.stage - 1;
-    lanes_[Index(rank)].push_back(
+    cursors_[Index(rank)].lane.push_back(
         MakeAction(forward ? Op::kSendForward : Op::kSendBackward, part.stage, part.microbatch));
-    lanes_[Index(peer)].push_back(
+    cursors_[Index(peer)].lane.push_back(
         MakeAction(forward ? Op::kRecvForward : Op::kRecvBackward, consumer, part.microbatch));
     if (cursors_[Index(peer)].waits_for == WaitKey(key, MadeBy(part.op))) {
       cursors_[Index(peer)].waits_for = kNothing;
@@ -146,7 +151,6 @@ class Lowering {
   std::vector<std::uint8_t> made_;  // [stage * rows + row]: Bits of what left for another rank
   std::vector<StageEdges> edges_;   // by stage
   std::vector<Cursor> cursors_;     // by rank
-  std::vector<Lane> lanes_;
 };
 
 }  // namespace
