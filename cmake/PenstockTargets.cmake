@@ -40,12 +40,35 @@ function(penstock_library name)
   target_link_libraries(penstock_${name} PUBLIC penstock_options ${ARGN})
 endfunction()
 
-# penstock_test(NAME DEPENDS...): the test program NAME_tests from every .cpp in this folder.
+# penstock_core_library(NAME DEPENDS...): the same, with the precompiled header that base makes.
+function(penstock_core_library name)
+  penstock_library(${name} ${ARGN})
+  target_precompile_headers(penstock_${name} REUSE_FROM penstock_base)
+endfunction()
+
+# penstock_test(NAME DEPENDS...): the test program NAME_tests from every .cpp in this folder. The
+# first one, base_tests, makes the precompiled header of all.
 function(penstock_test name)
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
-  if(NOT sources)
-    return()
+  penstock_test_program(${name} ${ARGN})
+  if(name STREQUAL base)
+    target_precompile_headers(base_tests PRIVATE
+      <gtest/gtest.h> <fmt/format.h> <tl/expected.hpp> <algorithm> <functional> <random> <string> <vector>)
+  else()
+    target_precompile_headers(${name}_tests REUSE_FROM base_tests)
   endif()
+endfunction()
+
+# penstock_engine_test(NAME DEPENDS...): the same, with the model library's precompiled header. That
+# is shared only between targets compiled alike: -fPIC, not -fPIE.
+function(penstock_engine_test name)
+  penstock_test_program(${name} ${ARGN})
+  set_target_properties(${name}_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name}_tests PRIVATE -fPIC)
+  target_precompile_headers(${name}_tests REUSE_FROM penstock_model)
+endfunction()
+
+function(penstock_test_program name)
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   add_executable(${name}_tests ${sources})
   target_link_libraries(${name}_tests PRIVATE penstock_options ${ARGN} GTest::gtest_main)
   gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})

@@ -13,7 +13,7 @@ FILES = ["config.yaml", "metrics.jsonl", "model.safetensors", "report.html", "sc
 class TrainTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "train" not in self.start("--help").stdout:
+        if "\n  train " not in self.start("--help").stdout:
             self.skipTest("a build without the engine")
         self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(3000)))
 
