@@ -1,6 +1,7 @@
 // penstock train: trains a model over pipeline ranks and leaves the run's files in runs/NAME.
 #include "train/train.h"
 
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -41,11 +42,12 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
 }
 
 void Print(const TrainSummary& summary) {
+  const double below = summary.baseline_loss - summary.held_out_loss;
   fmt::print(
       "\nheld-out loss {:.3f} nats a byte; a bigram model of the same text {:.3f} ({:.3f} "
-      "below)\n\nA passage the model wrote:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
+      "{})\n\nA passage the model wrote:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
       "{:.1f} ms; {:.0f} tokens/s over {} steps\n\nfiles:\n",
-      summary.held_out_loss, summary.baseline_loss, summary.baseline_loss - summary.held_out_loss,
+      summary.held_out_loss, summary.baseline_loss, std::abs(below), below < 0 ? "above" : "below",
       summary.passage, summary.table, summary.step_time * 1e3, summary.predicted_step_time * 1e3,
       summary.tokens_per_second, summary.steps);
   for (const std::string& file : summary.files) fmt::print("  {}\n", file);
