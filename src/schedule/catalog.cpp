@@ -84,7 +84,42 @@ bool IsCalled(const Algorithm& algorithm, const std::string& plain_name) {
          std::any_of(algorithm.aliases.begin(), algorithm.aliases.end(), same);
 }
 
+// Edges between ranks in the chain that a microbatch passes through.
+std::optional<std::int64_t> EdgesBetweenRanks(PlacementForm form, const ScheduleParams& params) {
+  const std::int64_t p = params.ranks, v = params.chunks;
+  switch (form) {
+    case PlacementForm::kLooped:
+      return p > 1 ? p * v - 1 : 0;
+    case PlacementForm::kLinear:
+    case PlacementForm::kVee:
+    case PlacementForm::kZigzag:
+    case PlacementForm::kBidirectional:
+      return v * (p - 1);
+    case PlacementForm::kOther:
+      break;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::string_view ToText(PlacementForm form) {
+  switch (form) {
+    case PlacementForm::kLinear:
+      return "linear";
+    case PlacementForm::kLooped:
+      return "looped";
+    case PlacementForm::kVee:
+      return "vee";
+    case PlacementForm::kZigzag:
+      return "zigzag";
+    case PlacementForm::kBidirectional:
+      return "bidirectional";
+    case PlacementForm::kOther:
+      break;
+  }
+  return "other";
+}
 
 std::span<const Algorithm> Catalog() {
   static const std::vector<Algorithm> catalog = {
@@ -141,6 +176,23 @@ Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams pa
                      status.error().message);
   }
   return params;
+}
+
+ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params) {
+  ClosedForm form;
+  const std::int64_t rows = std::int64_t{params.microbatches} * params.steps;
+  if (!params.costs) {
+    if (algorithm.closed_form) form = algorithm.closed_form(params);
+    // Every rank computes all of its share of every microbatch, so all are the busiest.
+    const double work = params.forward + params.backward_input + params.backward_weight;
+    if (form.makespan && *form.makespan > 0 && !form.bubble) {
+      form.bubble = 1 - static_cast<double>(rows) * work / *form.makespan;
+    }
+  }
+  if (const auto edges = EdgesBetweenRanks(algorithm.placement, params)) {
+    form.messages = 2 * *edges * rows * params.cuts;
+  }
+  return form;
 }
 
 ScheduleParams DropUnusedKnobs(const Algorithm& algorithm, ScheduleParams params) {

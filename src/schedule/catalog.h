@@ -4,6 +4,7 @@
 // algorithms/. Adding one is that file and one line in catalog.cpp.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -24,6 +25,7 @@ struct ScheduleParams {
   int microbatches = 8;
   double forward = 1, backward_input = 1, backward_weight = 1;
   double comm = 0;
+  OverlapRule overlap = {};                 // of pairs of a forward and a backward
   std::optional<Costs> costs = {};          // uneven stages; overrides the uniform times above
   std::optional<double> memory_limit = {};  // activations of one rank's share of one microbatch
   int group = 0;                            // interleaved group size; 0 is the algorithm's default
@@ -38,7 +40,16 @@ struct ScheduleParams {
 struct ClosedForm {
   std::optional<double> makespan = {};
   std::optional<double> peak_memory = {};  // of the worst rank
+  std::optional<double> bubble = {};       // 1 - ideal/makespan
+  // Between ranks, both ways, over all rows: those of one microbatch times its number.
+  std::optional<std::int64_t> messages = {};
 };
+
+// How an algorithm places its stages (placement.h), which says how many messages it sends. A vee is
+// a zigzag of two chunks; one chunk of either is linear.
+enum class PlacementForm { kOther, kLinear, kLooped, kVee, kZigzag, kBidirectional };
+
+std::string_view ToText(PlacementForm form);
 
 // Knobs of ScheduleParams beyond ranks, microbatches and costs that an algorithm reads.
 struct Knobs {
@@ -52,10 +63,12 @@ struct Algorithm {
   std::string_view name;
   std::vector<std::string_view> aliases;
   std::string_view summary;     // one line
+  std::string_view when;        // when to use it, one or two sentences; empty where nobody says
   std::string_view constraint;  // what parameters it takes, one line; empty for any
   std::string_view makespan;    // closed form, as text
   std::string_view memory;      // closed form of the peak, as text
   std::string_view source;      // paper and section
+  PlacementForm placement = PlacementForm::kOther;
   Knobs knobs;
 
   // Below, params.chunks is never 0: the default is filled in.
@@ -64,6 +77,7 @@ struct Algorithm {
   // where it takes any; the common bounds and the knobs are checked before it.
   std::function<Status(const ScheduleParams&)> check;
   std::function<Schedule(const ScheduleParams&)> generate;  // requires a check() that passed
+  // Makespan and peak memory, where the row says so; ask ClosedFormOf.
   std::function<ClosedForm(const ScheduleParams&)> closed_form;
 };
 
@@ -83,6 +97,11 @@ Result<const Algorithm*> FindAlgorithm(std::string_view name);
 
 // Fills in the algorithm's defaults and refuses what it does not take, naming the option.
 Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params);
+
+// All that is known in closed form: what the row's closed_form says, with the bubble and the
+// messages that follow. Where stages differ (params.costs) only the messages are. Requires: params
+// that CheckParams has passed.
+ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params);
 
 // `params` without the knobs that the algorithm does not read, so that one set of options serves a
 // comparison of several algorithms.

@@ -56,6 +56,7 @@ struct Costs {
   // Without post-validation a STEP waits until every stage has its gradients (for their global
   // norm); else only until the stage and its replicas have.
   bool steps_wait_for_all = false;
+  double message_bytes = 0;  // of the tensor between two stages for one row; 0: nobody knows
 
   // The same for every stage: f, i, w are of one rank's share of one microbatch, so a chunk costs
   // 1/v of it and a cut 1/k of that, in time and in memory. RECOMPUTE takes as long as F.

@@ -1,7 +1,9 @@
-// Closed forms of the four schedules without split backwards, met exactly.
+// Closed forms, met exactly: those of the four schedules without split backwards as written here,
+// those of the catalog at random sizes and times.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
@@ -95,32 +97,100 @@ TEST_F(ClosedForm, Interleaved) {
   EXPECT_EQ(checked_, 1200);
 }
 
+// They search for their order, which takes long at large sizes.
+constexpr std::string_view kSearched[] = {"zb-auto", "v-auto", "v-1f1b", "zbv"};
+
+// Parameters of every kind that the algorithm may or may not take.
+ScheduleParams DrawParams(const Algorithm& algorithm, bool searched, std::mt19937& random) {
+  const auto draw = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  const Knobs& knobs = algorithm.knobs;
+  ScheduleParams params;
+  params.ranks = draw(1, searched ? 5 : 12);
+  params.microbatches = draw(1, searched ? 12 : 40);
+  if (draw(0, 1) == 1) params.chunks = draw(knobs.min_chunks, std::min(knobs.max_chunks, 5));
+  if (knobs.group && draw(0, 2) == 0) params.group = draw(1, 14);
+  if (knobs.cuts) params.cuts = draw(1, 4);
+  if (knobs.steps) params.steps = draw(1, 3);
+  if (knobs.waves && draw(0, 1) == 1) params.waves = draw(1, 3);
+  if (knobs.split) params.split = draw(0, 1) == 1;
+  const int times = draw(0, 3);  // a half at F = I = W, the rest not
+  const auto time = [&] { return static_cast<double>(draw(1, 5)); };
+  if (times == 0) params.backward_weight = params.backward_input = params.forward = time();
+  if (times == 1) params.backward_input = 1 + params.backward_weight;
+  if (times == 2) {
+    params.forward = time();
+    params.backward_input = time();
+    params.backward_weight = time();
+  }
+  if (draw(0, 2) == 0) params.comm = 0.25 * draw(1, 8);
+  const int pair = draw(0, 2);
+  if (pair == 1) params.overlap.kind = OverlapRule::Kind::kSum;
+  if (pair == 2) params.overlap = {OverlapRule::Kind::kFactor, 0.1 * draw(5, 11)};
+  return params;
+}
+
+void ExpectForm(const penstock::ClosedForm& form, const SimulationResult& result) {
+  constexpr double kRounding = 1e-9;
+  if (form.makespan) {
+    EXPECT_NEAR(result.makespan, *form.makespan, kRounding * *form.makespan);
+    ASSERT_TRUE(form.bubble);
+    EXPECT_NEAR(result.bubble, *form.bubble, kRounding);
+  }
+  if (form.peak_memory) {
+    EXPECT_NEAR(result.peak_memory, *form.peak_memory, kRounding);
+  }
+  ASSERT_TRUE(form.messages);
+  EXPECT_EQ(static_cast<std::int64_t>(result.messages), *form.messages);
+}
+
 TEST_F(ClosedForm, CatalogSaysWhatTheSimulatorFinds) {
+  std::mt19937 random(23);
+  int makespans = 0, peaks = 0;
   for (const Algorithm& algorithm : Catalog()) {
-    if (!algorithm.closed_form) continue;
-    for (int p = 1; p <= 8; ++p) {
-      for (int m = 1; m <= 24; ++m) {
-        ScheduleParams asked;
-        asked.ranks = p;
-        asked.microbatches = m;
-        const auto params = CheckParams(algorithm, asked);
-        if (!params) continue;
-        SCOPED_TRACE(fmt::format("{} p={} m={}", algorithm.name, p, m));
-        const auto schedule = Generate(algorithm.name, *params);
-        ASSERT_TRUE(schedule) << schedule.error().message;
-        const auto result =
-            Simulate(*schedule, Costs::Uniform(schedule->placement, schedule->cuts, 1, 1, 1));
-        ASSERT_TRUE(result) << result.error().message;
-        const penstock::ClosedForm form = algorithm.closed_form(*params);
-        if (form.makespan) {
-          EXPECT_NEAR(result->makespan, *form.makespan, 1e-9);
-        }
-        if (form.peak_memory) {
-          EXPECT_NEAR(result->peak_memory, *form.peak_memory, 1e-9);
-        }
-        if (HasFailure()) return;
-      }
+    const bool searched = std::find(std::begin(kSearched), std::end(kSearched), algorithm.name) !=
+                          std::end(kSearched);
+    for (int left = searched ? 100 : 400, tries = 0; left > 0; ++tries) {
+      ASSERT_LT(tries, 20000) << algorithm.name << " takes hardly any of the sizes drawn";
+      const auto params = CheckParams(algorithm, DrawParams(algorithm, searched, random));
+      if (!params) continue;
+      --left;
+      SCOPED_TRACE(fmt::format(
+          "{} p={} v={} m={} group={} cuts={} split={} times {},{},{} comm {} overlap "
+          "{}",
+          algorithm.name, params->ranks, params->chunks, params->microbatches, params->group,
+          params->cuts, params->split, params->forward, params->backward_input,
+          params->backward_weight, params->comm, params->overlap.Price(1, 2)));
+      const auto schedule = Generate(algorithm.name, *params);
+      ASSERT_TRUE(schedule) << schedule.error().message;
+      Costs costs = Costs::Uniform(schedule->placement, schedule->cuts, params->forward,
+                                   params->backward_input, params->backward_weight, params->comm);
+      costs.overlap = params->overlap;
+      const auto result = Simulate(*schedule, costs);
+      ASSERT_TRUE(result) << result.error().message;
+      const penstock::ClosedForm form = ClosedFormOf(algorithm, *params);
+      ExpectForm(form, *result);
+      makespans += form.makespan ? 1 : 0;
+      peaks += form.peak_memory ? 1 : 0;
+      if (HasFailure()) return;
     }
+  }
+  EXPECT_GT(makespans, 2000);
+  EXPECT_GT(peaks, 4500);
+}
+
+TEST(ClosedFormOf, KnowsTheMessagesAloneWhereStagesDiffer) {
+  for (const Algorithm& algorithm : Catalog()) {
+    ScheduleParams asked;
+    asked.microbatches = 8;
+    auto params = CheckParams(algorithm, asked);
+    ASSERT_TRUE(params) << params.error().message;
+    const auto messages = ClosedFormOf(algorithm, *params).messages;
+    params->costs = Costs{};
+    const penstock::ClosedForm form = ClosedFormOf(algorithm, *params);
+    EXPECT_FALSE(form.makespan || form.bubble || form.peak_memory) << algorithm.name;
+    EXPECT_EQ(form.messages, messages) << algorithm.name;
   }
 }
 

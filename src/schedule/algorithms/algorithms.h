@@ -74,4 +74,12 @@ inline bool EqualTimes(const ScheduleParams& params) {
          params.forward == params.backward_weight;
 }
 
+// The form of a schedule whose memory grows up to `most` microbatches of a rank and no further,
+// where F = I = W; other times change its order.
+inline ClosedForm PeakAtEqualTimes(const ScheduleParams& params, double most) {
+  ClosedForm form;
+  if (EqualTimes(params)) form.peak_memory = std::min<double>(params.microbatches, most);
+  return form;
+}
+
 }  // namespace penstock

@@ -89,6 +89,10 @@ Algorithm ZbAuto() {
   algorithm.name = "zb-auto";
   algorithm.aliases = {"zero-bubble-heuristic", "zbb", "zb"};
   algorithm.summary = "the shortest split-backward schedule found for the costs and the limit";
+  algorithm.when =
+      "Where stages differ or transfers take time, and one stage a rank is given: it searches "
+      "for your costs and your memory limit.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.constraint = "memory limit >= 1 microbatch";
   algorithm.makespan = "best found";
   algorithm.memory = "the limit; 2p without one";
@@ -107,6 +111,10 @@ Algorithm VAuto() {
   algorithm.name = "v-auto";
   algorithm.aliases = {"v-auto-schedule"};
   algorithm.summary = "the shortest schedule on a vee found for the costs and the limit";
+  algorithm.when =
+      "With a memory limit of your own, uneven stages or slow links: it searches for the "
+      "shortest schedule on a vee that stays within the limit.";
+  algorithm.placement = PlacementForm::kVee;
   algorithm.constraint = "memory limit >= 1 microbatch";
   algorithm.makespan = "best found";
   algorithm.memory = "the limit; 2p without one";

@@ -70,8 +70,9 @@ Schedule GenerateChimera(const ScheduleParams& params) {
 }
 
 ClosedForm Figures(const ScheduleParams& params) {
-  ClosedForm form;
-  if (params.split || params.costs || params.comm != 0 || params.microbatches < params.ranks) {
+  if (params.split) return {};
+  ClosedForm form = PeakAtEqualTimes(params, params.ranks);
+  if (params.costs || params.comm != 0 || params.microbatches < params.ranks) {
     return form;
   }
   const double p = params.ranks, m = params.microbatches;
@@ -87,6 +88,10 @@ Algorithm Chimera() {
   Algorithm algorithm;
   algorithm.name = "chimera";
   algorithm.summary = "two opposite chains over two replicas of the weights";
+  algorithm.when =
+      "At m = p with the weights held twice: about half the bubble of 1f1b. At larger m take "
+      "`--split`, or another schedule.";
+  algorithm.placement = PlacementForm::kBidirectional;
   algorithm.constraint = "p and m even";
   algorithm.makespan = "(2m+p-2)F where B = F and p divides m; (5p-4)F where B = 2F and m = p";
   algorithm.memory = "min(m, p); weights twice";

@@ -130,12 +130,34 @@ Schedule GenerateDualPipeV(const ScheduleParams& params) {
   return schedule;
 }
 
+// Where F = I = W and a pair takes no less than the backward in it and no more than both in turn.
+// `half.microbatches` are of one direction, `share` is a stage's part of a rank's share.
+ClosedForm Figures(const ScheduleParams& params, const HalfPipe& half, double share) {
+  ClosedForm form;
+  form.peak_memory = params.ranks + share;
+  const double f = share * params.forward, b = 2 * f, pair = params.overlap.Price(f, b);
+  if (!EqualTimes(params) || pair < b || pair > f + b) return form;
+  // What a pair saves makes ranks near the turn, which have the most pairs, the least busy.
+  const double twice = 2.0 * half.microbatches, saved = f + b - pair;
+  const double most_pairs = twice - 2.0 * half.ranks - 1;
+  const double least_pairs = std::min(most_pairs, twice - 3.0 * half.ranks + 1);
+  const double makespan =
+      twice * (f + b) - most_pairs * saved + (half.ranks - 1) * (pair + b - 3 * f);
+  form.makespan = makespan;
+  form.bubble = 1 - (twice * (f + b) - least_pairs * saved) / makespan;
+  return form;
+}
+
 }  // namespace
 
 Algorithm DualPipe() {
   Algorithm algorithm;
   algorithm.name = "dualpipe";
   algorithm.summary = "two directions over two replicas, forward and backward overlapped";
+  algorithm.when =
+      "For mixture-of-experts models, whose all-to-all of one microbatch runs under the compute "
+      "of another in its overlapped pairs. The weights are held twice.";
+  algorithm.placement = PlacementForm::kBidirectional;
   algorithm.constraint = "p and m even, m >= 2p";
   algorithm.makespan = "bubble time (p/2-1)(FB+B-3W), FB a pair";
   algorithm.memory = "p+1; weights twice";
@@ -144,7 +166,7 @@ Algorithm DualPipe() {
   algorithm.check = CheckDualPipe;
   algorithm.generate = GenerateDualPipe;
   algorithm.closed_form = [](const ScheduleParams& params) {
-    return ClosedForm{std::nullopt, params.ranks + 1.0};
+    return Figures(params, {params.ranks / 2, 0, params.microbatches / 2, {}}, 1);
   };
   return algorithm;
 }
@@ -153,6 +175,9 @@ Algorithm DualPipeV() {
   Algorithm algorithm;
   algorithm.name = "dualpipev";
   algorithm.summary = "DualPipe cut in half: a vee, weights held once";
+  algorithm.when =
+      "As dualpipe, where there is no memory for weights held twice: the same pairs on a vee.";
+  algorithm.placement = PlacementForm::kVee;
   algorithm.constraint = "m >= 2p";
   algorithm.makespan = "bubble time (p-1)(FB+B-3W) in chunk times, FB a pair";
   algorithm.memory = "p+1/2";
@@ -161,7 +186,7 @@ Algorithm DualPipeV() {
   algorithm.check = CheckMicrobatches;
   algorithm.generate = GenerateDualPipeV;
   algorithm.closed_form = [](const ScheduleParams& params) {
-    return ClosedForm{std::nullopt, params.ranks + 0.5};
+    return Figures(params, {params.ranks, 0, params.microbatches, {}}, 0.5);
   };
   return algorithm;
 }

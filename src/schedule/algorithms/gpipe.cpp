@@ -38,6 +38,10 @@ Algorithm GPipe() {
   Algorithm algorithm;
   algorithm.name = "gpipe";
   algorithm.summary = "all forwards, then all backwards";
+  algorithm.when =
+      "With few microbatches, or together with recompute: it is the simplest schedule, but holds "
+      "the activations of all m microbatches at once.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "(m+p-1)(F+B)";
   algorithm.memory = "m";
   algorithm.source = "Huang et al., GPipe, NeurIPS 2019, section 2.3";

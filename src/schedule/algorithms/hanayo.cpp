@@ -67,6 +67,10 @@ Algorithm Hanayo() {
   algorithm.name = "hanayo";
   algorithm.aliases = {"wave"};
   algorithm.summary = "waves down and up the ranks, backward whole";
+  algorithm.when =
+      "Where the backward cannot be split and m is near p: w waves cut the bubble by about w, "
+      "for 2w times the messages. It gains little at large m.";
+  algorithm.placement = PlacementForm::kZigzag;
   algorithm.constraint = "--waves w, 2w chunks; memory limit 1 to 2p";
   algorithm.makespan = "about 3m+2(p-1)/w at m = p";
   algorithm.memory = "min(m, p), or the limit";
@@ -78,7 +82,9 @@ Algorithm Hanayo() {
                      .memory_limit = true};
   algorithm.check = Check;
   algorithm.generate = GenerateHanayo;
-  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  algorithm.closed_form = [](const ScheduleParams& params) {
+    return PeakAtEqualTimes(params, std::floor(params.memory_limit.value_or(params.ranks)));
+  };
   return algorithm;
 }
 

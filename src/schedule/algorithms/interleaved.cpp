@@ -63,6 +63,10 @@ Algorithm Interleaved() {
   algorithm.aliases = {"vpp", "1f1b-interleaved", "interleaved-1f1b"};
   algorithm.constraint = "p/2 <= G where --group G is given";
   algorithm.summary = "1f1b over v stages a rank: a v-th of the bubble, more messages";
+  algorithm.when =
+      "Where m is small beside p and the links are fast: v chunks cut the bubble by v, for v "
+      "times the messages and a little more memory.";
+  algorithm.placement = PlacementForm::kLooped;
   algorithm.makespan = "(mv+p-1)(F+B)/v; (pv+m-1)(F+B)/v for m < p";
   algorithm.memory = "((v-1)g+2p-1)/v, g about p; p+(p-1)/v where p divides m";
   algorithm.source = "Narayanan et al., Megatron-LM, SC 2021, section 2.2.2";

@@ -85,6 +85,10 @@ Algorithm InterleavedZb() {
   algorithm.name = "interleaved-zb";
   algorithm.aliases = {"interleaved-zero-bubble", "zb-interleaved", "group-interleaved-1f1b"};
   algorithm.summary = "interleaved with the backward in halves: the least makespan of all";
+  algorithm.when =
+      "For the shortest step where links are fast and p divides m. With `--group G` from p/2 on "
+      "it also saves memory.";
+  algorithm.placement = PlacementForm::kLooped;
   algorithm.constraint = "p/2 <= G where --group G is given";
   algorithm.makespan = "3m+(p-1)/v where p divides m";
   algorithm.memory = "p where p divides m; about G+(p-G)/v with --group G < p";

@@ -51,6 +51,10 @@ Algorithm LoopedBfs() {
   algorithm.name = "looped-bfs";
   algorithm.aliases = {"breadth-first"};
   algorithm.summary = "breadth first: all forwards of a chunk before the next chunk";
+  algorithm.when =
+      "With sharded weights (FSDP): each chunk's weights are gathered once each way a batch. It "
+      "holds the activations of the whole batch, so it suits small m.";
+  algorithm.placement = PlacementForm::kLooped;
   algorithm.makespan = "(mv+p-1)(F+B)/v; (pv+m-1)(F+B)/v for m < p";
   algorithm.memory = "m";
   algorithm.source = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, section 4";

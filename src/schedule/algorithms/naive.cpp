@@ -37,6 +37,10 @@ Algorithm Naive() {
   algorithm.name = "naive";
   algorithm.aliases = {"sequential"};
   algorithm.summary = "one microbatch at a time through all stages and back";
+  algorithm.when =
+      "As the baseline, or where the activations of a single microbatch are all that fits. All "
+      "ranks but one idle at any time.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "m p (F+B)";
   algorithm.memory = "1";
   algorithm.source = "model parallelism without a pipeline; the baseline of GPipe, section 1";

@@ -38,6 +38,10 @@ Algorithm OneFOneB() {
   algorithm.name = "1f1b";
   algorithm.aliases = {"one-f-one-b", "pipedream-flush", "basic-1f1b"};
   algorithm.summary = "one forward, one backward in turn after a short warm-up";
+  algorithm.when =
+      "The safe default: as fast as gpipe, with memory that does not grow with m. Go on from it "
+      "where the bubble, (p-1)/(m+p-1), is too large.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "(m+p-1)(F+B)";
   algorithm.memory = "min(m, p)";
   algorithm.source = "Narayanan et al., PipeDream-2BW, ICML 2021, section 2.2 (PipeDream-Flush)";

@@ -67,6 +67,10 @@ Algorithm PipeDream() {
   Algorithm algorithm;
   algorithm.name = "pipedream";
   algorithm.summary = "1f1b without a flush: an update after every microbatch, stashed weights";
+  algorithm.when =
+      "Where stale gradients do no harm and there is memory for up to p versions of the weights: "
+      "no bubble in steady state. Training differs from the synchronous one.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";
   algorithm.memory = "min(Tm, p); p-r weight versions on rank r";
   algorithm.source = "Narayanan et al., PipeDream, SOSP 2019, section 3.3";
@@ -81,6 +85,10 @@ Algorithm PipeDream2bw() {
   algorithm.name = "pipedream-2bw";
   algorithm.aliases = {"2bw"};
   algorithm.summary = "1f1b without a flush: an update a batch, two weight versions";
+  algorithm.when =
+      "As pipedream, with two versions of the weights on every rank and gradients that are one "
+      "batch old: the asynchronous schedule for large models.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.constraint = "m >= p";
   algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";
   algorithm.memory = "min(Tm, p); 2 weight versions";

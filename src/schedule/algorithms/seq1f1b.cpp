@@ -91,6 +91,10 @@ Algorithm Seq1f1b() {
   Algorithm algorithm;
   algorithm.name = "seq1f1b";
   algorithm.summary = "1f1b over pieces of the sequence: bubble and memory shrink with them";
+  algorithm.when =
+      "For long sequences under causal attention: k cuts divide the bubble and the activations "
+      "by about k. Needs a model that keeps keys and values of earlier cuts.";
+  algorithm.placement = PlacementForm::kZigzag;
   algorithm.constraint = "causal attention; 1 chunk, or 2 for a vee";
   algorithm.makespan = "(mk+p-1)(F+B)/k; with --split (3mk+p-1)/k for mk >= p+k-1";
   algorithm.memory = "min(mk, p+k-1)/k";

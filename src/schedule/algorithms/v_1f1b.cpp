@@ -35,12 +35,17 @@ Algorithm V1f1b() {
   algorithm.name = "v-1f1b";
   algorithm.aliases = {"1f1b-v"};
   algorithm.summary = "a vee with the backward whole, two thirds of 1f1b's memory";
+  algorithm.when =
+      "Where memory is short and the backward cannot be split: two thirds of 1f1b's activations.";
+  algorithm.placement = PlacementForm::kVee;
   algorithm.makespan = "simulated";
   algorithm.memory = "min(m, floor(2p/3)+1)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
   algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
   algorithm.generate = GenerateV1f1b;
-  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  algorithm.closed_form = [](const ScheduleParams& params) {
+    return PeakAtEqualTimes(params, 2 * params.ranks / 3 + 1);
+  };
   return algorithm;
 }
 

@@ -84,6 +84,7 @@ int MinMemory(int ranks) { return (ranks + 1) / 3 + 1; }
 
 Algorithm VeeRow() {
   Algorithm algorithm;
+  algorithm.placement = PlacementForm::kVee;
   algorithm.makespan = "simulated";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
   algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
@@ -96,11 +97,14 @@ Algorithm VHalf() {
   Algorithm algorithm = VeeRow();
   algorithm.name = "v-half";
   algorithm.summary = "a vee with half of 1f1b's memory";
+  algorithm.when = "Where memory is short: half of 1f1b's activations for a few per cent of time.";
   algorithm.memory = "min(m, floor(p/2)+1)";
   algorithm.generate = [](const ScheduleParams& params) {
     return GenerateFrom(params, HalfBlock, HalfMemory(params.ranks));
   };
-  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  algorithm.closed_form = [](const ScheduleParams& params) {
+    return PeakAtEqualTimes(params, HalfMemory(params.ranks));
+  };
   return algorithm;
 }
 
@@ -108,11 +112,16 @@ Algorithm VMin() {
   Algorithm algorithm = VeeRow();
   algorithm.name = "v-min";
   algorithm.summary = "a vee with a third of 1f1b's memory";
+  algorithm.when =
+      "Where memory is very short: a third of 1f1b's activations, the least of all that keep the "
+      "ranks busy. Uneven costs lengthen it more than v-half.";
   algorithm.memory = "min(m, floor((p+1)/3)+1)";
   algorithm.generate = [](const ScheduleParams& params) {
     return GenerateFrom(params, MinBlock, MinMemory(params.ranks));
   };
-  algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  algorithm.closed_form = [](const ScheduleParams& params) {
+    return PeakAtEqualTimes(params, MinMemory(params.ranks));
+  };
   return algorithm;
 }
 

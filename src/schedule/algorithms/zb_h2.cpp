@@ -28,7 +28,7 @@ Schedule GenerateZbH2(const ScheduleParams& params) {
 
 ClosedForm Figures(const ScheduleParams& params) {
   const int p = params.ranks, m = params.microbatches;
-  ClosedForm form;
+  ClosedForm form = PeakAtEqualTimes(params, 2 * p - 1);
   if (EqualTimes(params)) {
     form.makespan = (m > p ? 3.0 * m + p - 1 : 2.0 * m + 2.0 * p - 1) * params.forward;
   }
@@ -42,6 +42,10 @@ Algorithm ZbH2() {
   algorithm.name = "zb-h2";
   algorithm.aliases = {"zb2p"};
   algorithm.summary = "zb-h1 with twice the memory: no idle time within a rank's span";
+  algorithm.when =
+      "Where there is memory for about 2p microbatches and steps follow each other without a "
+      "flush: no rank idles between its first and its last action.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "3m+p-1, span 3m from m = 2p-1; 2m+2p-1 for m <= p";
   algorithm.memory = "min(m, 2p-1)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.3";

@@ -113,6 +113,10 @@ Algorithm Zbv() {
   algorithm.name = "zbv";
   algorithm.aliases = {"zbv-zero-bubble", "v-zb"};
   algorithm.summary = "a vee of two chunks: no bubble in a rank's span, 1f1b's memory";
+  algorithm.when =
+      "The first choice where the backward can be split: no bubble within a rank's span at the "
+      "memory of 1f1b. The loss is computed on the rank that reads the input, as on every vee.";
+  algorithm.placement = PlacementForm::kVee;
   algorithm.makespan = "3m+(p-1)/2, span 3m, for m >= 2p-1";
   algorithm.memory = "min(m, p)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
@@ -127,6 +131,9 @@ Algorithm ZbvFormatted() {
   algorithm.name = "zbv-formatted";
   algorithm.aliases = {};
   algorithm.summary = "the pattern of zbv by rule, whatever the costs";
+  algorithm.when =
+      "Where the order must not depend on measured costs, so that every run has the same one. "
+      "Else take zbv, which is at least as fast.";
   algorithm.constraint = "m >= 2p-1";
   algorithm.memory = "p";
   algorithm.check = CheckFormatted;

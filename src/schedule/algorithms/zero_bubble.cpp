@@ -43,6 +43,10 @@ Algorithm ZbH1() {
   algorithm.name = "zb-h1";
   algorithm.aliases = {"zb1p", "zero-bubble"};
   algorithm.summary = "1f1b with the backward in halves: a third of the bubble, the same memory";
+  algorithm.when =
+      "In place of 1f1b wherever the backward can be split in I and W: a third of the bubble at "
+      "the same memory and the same messages.";
+  algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "3m+p-1; 2m+2p-1 for m <= p";
   algorithm.memory = "min(m, p)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.2";
