@@ -8,11 +8,14 @@
 namespace penstock {
 namespace {
 
-std::vector<KeyFigure> FiguresOf(const SimulationResult& result) {
+std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
+  const SimulationResult& result = simulated.result;
+  const std::string& unit = simulated.chosen.memory_unit;
   return {{"makespan", FormatNumber(result.makespan), "in the unit of the costs"},
           {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
           {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
-          {"peak memory", FormatNumber(result.peak_memory), "activations of a rank's microbatch"},
+          {"peak memory", FormatAmount(result.peak_memory, unit),
+           unit.empty() ? "activations of a rank's microbatch" : "of the worst rank"},
           {"messages", fmt::format("{}", result.messages), "between ranks, both ways"},
           {"actions", fmt::format("{}", result.actions), "that compute"}};
 }
@@ -22,6 +25,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
   ReportInput input;
   input.schedule = &first.chosen.schedule;
+  input.memory_unit = first.chosen.memory_unit;
   for (const Simulated& simulated : all) {
     const Schedule& schedule = simulated.chosen.schedule;
     if (!input.title.empty()) input.title += ", ";
@@ -33,7 +37,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   }
   if (all.size() == 1) {
     input.subtitle = ShapeText(first.chosen.schedule);
-    input.figures = FiguresOf(first.result);
+    input.figures = FiguresOf(first);
   } else {
     input.subtitle = fmt::format("{} ranks, {} microbatches", first.chosen.schedule.ranks(),
                                  first.chosen.schedule.microbatches);

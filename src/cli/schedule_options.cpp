@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/units.h"
 #include "report/primus_dump.h"
 #include "schedule/text.h"
 #include "schedule/validate.h"
@@ -56,6 +57,27 @@ Result<WeightPolicy> ParseWeights(std::string_view text) {
   return InvalidArgument("--weights {}: give flush, stashed or double-buffered", text);
 }
 
+// "4GiB", or a number of bytes.
+Result<double> ParseSize(const std::string& text, std::string_view option) {
+  const Result<double> plain = ParseNumber(text, option);
+  const Result<std::int64_t> bytes = ParseBytes(text);
+  const double size = plain ? *plain : bytes ? static_cast<double>(*bytes) : 0;
+  if (size > 0) return size;
+  return InvalidArgument("{}: '{}' is not a size: give bytes, or a number with its unit (4GiB)",
+                         option, text);
+}
+
+void ScaleMemory(Costs& costs, double factor) {
+  for (StageCosts& stage : costs.stages) {
+    stage.activation *= factor;
+    stage.activation_after_i *= factor;
+    stage.input_activation *= factor;
+    stage.gathered *= factor;
+  }
+  costs.offload /= factor;
+  costs.reload /= factor;
+}
+
 ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
   params.ranks = schedule.ranks();
   params.chunks = schedule.placement.chunks();
@@ -82,7 +104,13 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
   app.add_option("--cost", cost, "Times F,I,W of one rank and microbatch (default 1,1,1)");
   app.add_option("--comm", comm, "Latency of one transfer between ranks, in the unit of --cost");
   app.add_option("--overlap", overlap, "Cost of an overlapped pair: max, sum or a factor of F + B");
-  app.add_option("--memory-limit", memory_limit, "Most activations of one rank and microbatch");
+  app.add_option("--memory-limit", memory_limit,
+                 "Most memory of a rank: activations of one rank and microbatch, or a size (6GiB) "
+                 "where the costs are in bytes");
+  app.add_option("--activation-bytes", activation_bytes,
+                 "Size of the activations of one rank and microbatch (4GiB): memory is in bytes");
+  app.add_option("--message-bytes", message_bytes,
+                 "Size of the tensor between two stages for a microbatch (16MiB)");
 }
 
 void ScheduleOptions::DefineSource(CLI::App& app) {
@@ -139,18 +167,13 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
     params.backward_input = times.backward_input;
     params.backward_weight = times.backward_weight;
   }
+  if (overlap) {
+    PENSTOCK_TRY(params.overlap, ParseOverlap(*overlap));
+  }
   if (memory_limit) {
-    PENSTOCK_TRY(params.memory_limit, ParseNumber(*memory_limit, "--memory-limit"));
-    if (!(*params.memory_limit > 0)) {
-      return InvalidArgument("--memory-limit {}: more than 0 is needed", *memory_limit);
-    }
+    PENSTOCK_TRY(params.memory_limit, MemoryLimit());
   }
-  if (stage_costs) {
-    params.costs = Costs{*stage_costs, params.comm, {}};
-    if (overlap) {
-      PENSTOCK_TRY(params.costs->overlap, ParseOverlap(*overlap));
-    }
-  }
+  if (stage_costs) params.costs = Costs{*stage_costs, params.comm, params.overlap};
   return params;
 }
 
@@ -166,9 +189,7 @@ Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_cuts
   }
   Costs costs = Costs::Uniform(placement, row_cuts, params.forward, params.backward_input,
                                params.backward_weight, params.comm);
-  if (overlap) {
-    PENSTOCK_TRY(costs.overlap, ParseOverlap(*overlap));
-  }
+  costs.overlap = params.overlap;
   return costs;
 }
 
@@ -181,9 +202,7 @@ Result<ScheduleOptions::LoadedCsv> ScheduleOptions::LoadCsvWithCosts() const {
     if (!cost && !stage_costs) {
       PENSTOCK_TRY(const ScheduleParams params, Params());
       dump.costs.comm = params.comm;
-      if (overlap) {
-        PENSTOCK_TRY(dump.costs.overlap, ParseOverlap(*overlap));
-      }
+      if (overlap) dump.costs.overlap = params.overlap;
       loaded.costs = std::move(dump.costs);
     }
   } else {
@@ -215,37 +234,113 @@ Result<Schedule> ScheduleOptions::LoadCsv() const {
   return std::move(loaded.schedule);
 }
 
+Result<double> ScheduleOptions::MemoryLimit() const {
+  const Result<double> count = ParseNumber(*memory_limit, "--memory-limit");
+  const Result<std::int64_t> bytes = ParseBytes(*memory_limit);
+  if (count ? !(*count > 0) : bytes && *bytes == 0) {
+    return InvalidArgument("--memory-limit {}: more than 0 is needed", *memory_limit);
+  }
+  if (count) {
+    if (!stage_costs_in_bytes) return *count;
+    return InvalidArgument(
+        "--memory-limit {}: the stages' activations are in bytes; give a size with its unit (6GiB)",
+        *memory_limit);
+  }
+  if (!bytes) {
+    return InvalidArgument(
+        "--memory-limit '{}': give activations of one rank and microbatch, or a size with its unit "
+        "(6GiB)",
+        *memory_limit);
+  }
+  if (stage_costs_in_bytes) return static_cast<double>(*bytes);
+  if (!activation_bytes) {
+    return InvalidArgument(
+        "--memory-limit {}: the costs are not in bytes; give activations of one rank and "
+        "microbatch (6), or their size by --activation-bytes",
+        *memory_limit);
+  }
+  PENSTOCK_TRY(const double activation, ParseSize(*activation_bytes, "--activation-bytes"));
+  return static_cast<double>(*bytes) / activation;
+}
+
+Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
+  if (message_bytes) {
+    PENSTOCK_TRY(const double size, ParseSize(*message_bytes, "--message-bytes"));
+    chosen.costs.message_bytes = size / chosen.params.cuts;
+  }
+  if (stage_costs_in_bytes) chosen.memory_unit = "B";
+  if (!activation_bytes) return {};
+  if (stage_costs) {
+    return InvalidArgument("--activation-bytes: the stages' costs say what they hold");
+  }
+  PENSTOCK_TRY(chosen.activation, ParseSize(*activation_bytes, "--activation-bytes"));
+  chosen.memory_unit = "B";
+  return {};
+}
+
+Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
+  PENSTOCK_TRY_STATUS(passes.Apply(chosen.schedule, costs));
+  ScaleMemory(costs, chosen.activation);
+  costs.message_bytes = chosen.costs.message_bytes;
+  chosen.costs = std::move(costs);
+  // A changed schedule is no longer the algorithm's: its closed forms do not hold.
+  if (!passes.passes.empty()) chosen.algorithm = nullptr;
+  return {};
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildFromCsv() const {
+  PENSTOCK_TRY(const ScheduleParams params, Params());
+  PENSTOCK_TRY(LoadedCsv loaded, LoadCsvWithCosts());
+  PENSTOCK_TRY_STATUS(RequireValid(loaded.schedule, *csv));
+  ChosenSchedule chosen;
+  chosen.label = *csv;
+  chosen.params = ParamsOf(loaded.schedule, params);
+  chosen.schedule = std::move(loaded.schedule);
+  PENSTOCK_TRY_STATUS(SetUnits(chosen));
+  if (!loaded.costs) {
+    PENSTOCK_TRY(loaded.costs, CostsFor(chosen.schedule.placement, chosen.schedule.cuts));
+  }
+  PENSTOCK_TRY_STATUS(SetCosts(chosen, std::move(*loaded.costs)));
+  return chosen;
+}
+
+Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs knobs) const {
+  PENSTOCK_TRY(const ScheduleParams asked, Params());
+  ChosenSchedule chosen;
+  chosen.label = algorithm.name;
+  chosen.algorithm = &algorithm;
+  PENSTOCK_TRY(
+      chosen.params,
+      CheckParams(algorithm, knobs == Knobs::kAll ? asked : DropUnusedKnobs(algorithm, asked)));
+  PENSTOCK_TRY_STATUS(SetUnits(chosen));
+  return chosen;
+}
+
+Status ScheduleOptions::Make(ChosenSchedule& chosen) const {
+  PENSTOCK_TRY(chosen.schedule, Generate(chosen.algorithm->name, chosen.params));
+  PENSTOCK_TRY(Costs costs, CostsFor(chosen.schedule.placement, chosen.schedule.cuts));
+  return SetCosts(chosen, std::move(costs));
+}
+
 Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
   if (schedules.empty() == !csv) {
     return InvalidArgument(
         "give either --schedule NAME or --csv FILE ('penstock schedules' lists "
         "the names)");
   }
-  PENSTOCK_TRY(const ScheduleParams params, Params());
   std::vector<ChosenSchedule> chosen;
   if (csv) {
-    PENSTOCK_TRY(LoadedCsv loaded, LoadCsvWithCosts());
-    Schedule& schedule = loaded.schedule;
-    PENSTOCK_TRY_STATUS(RequireValid(schedule, *csv));
-    if (!loaded.costs) {
-      PENSTOCK_TRY(loaded.costs, CostsFor(schedule.placement, schedule.cuts));
-    }
-    PENSTOCK_TRY_STATUS(passes.Apply(schedule, *loaded.costs));
-    const ScheduleParams shape = ParamsOf(schedule, params);
-    chosen.push_back({*csv, nullptr, shape, std::move(schedule), std::move(*loaded.costs)});
-    return chosen;
+    PENSTOCK_TRY(ChosenSchedule read, BuildFromCsv());
+    chosen.push_back(std::move(read));
   }
   for (const std::string& name : schedules) {
     PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
     // One set of options serves a comparison: each algorithm takes those that it reads.
-    ScheduleParams shape = schedules.size() > 1 ? DropUnusedKnobs(*algorithm, params) : params;
-    PENSTOCK_TRY(Schedule schedule, Generate(name, shape));
-    PENSTOCK_TRY(Costs costs, CostsFor(schedule.placement, schedule.cuts));
-    shape.chunks = schedule.placement.chunks();
-    PENSTOCK_TRY_STATUS(passes.Apply(schedule, costs));
-    // A changed schedule is no longer the algorithm's: its closed forms do not hold.
-    if (!passes.passes.empty()) algorithm = nullptr;
-    chosen.push_back({name, algorithm, shape, std::move(schedule), std::move(costs)});
+    PENSTOCK_TRY(ChosenSchedule made,
+                 Choose(*algorithm, schedules.size() > 1 ? Knobs::kThoseItReads : Knobs::kAll));
+    made.label = name;
+    PENSTOCK_TRY_STATUS(Make(made));
+    chosen.push_back(std::move(made));
   }
   return chosen;
 }

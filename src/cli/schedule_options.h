@@ -28,8 +28,12 @@ struct ChosenSchedule {
   std::string label;                     // the name or the file as the user wrote it
   const Algorithm* algorithm = nullptr;  // null for a file
   ScheduleParams params;                 // of a file: as far as its rows say
-  Schedule schedule;                     // valid
+  Schedule schedule;                     // valid; empty where only its closed forms are wanted
   Costs costs;                           // one entry a stage
+  // What its memory is in: bytes ("B"), or activations of one rank and microbatch (empty), of which
+  // one is `activation` in that unit.
+  std::string memory_unit;
+  double activation = 1;
 };
 
 struct ScheduleOptions {
@@ -46,10 +50,13 @@ struct ScheduleOptions {
   std::optional<std::string> cost;          // "F" or "F,I,W", of one rank's share of a microbatch
   std::optional<double> comm;               // latency of one transfer
   std::optional<std::string> overlap;       // max, sum or a factor
-  std::optional<std::string> memory_limit;  // activations of one rank and microbatch
+  std::optional<std::string> memory_limit;  // activations of one rank and microbatch, or bytes
+  std::optional<std::string> activation_bytes;  // of one rank and microbatch: memory is in bytes
+  std::optional<std::string> message_bytes;     // of the tensor between two stages, a microbatch
   // Per-stage costs, from a configuration file; win over `cost`. One entry a stage, already of one
   // chunk (and cut), as in Costs.
   std::optional<std::vector<StageCosts>> stage_costs;
+  bool stage_costs_in_bytes = false;  // what their activations are in
   // What is done to it then.
   PassOptions passes;
   // How a result is printed.
@@ -58,7 +65,7 @@ struct ScheduleOptions {
 
   // --ranks --chunks --microbatches and the knobs of single algorithms.
   void DefineShape(CLI::App& app);
-  // --cost --comm --overlap --memory-limit
+  // --cost --comm --overlap --memory-limit --activation-bytes --message-bytes
   void DefineCosts(CLI::App& app);
   // --schedule and --csv with what a CSV cannot say (--replicas --weights).
   void DefineSource(CLI::App& app);
@@ -81,7 +88,21 @@ struct ScheduleOptions {
   Result<Schedule> LoadCsv() const;
   // Every chosen schedule: generated, or read and validated. Refuses none and both sources.
   Result<std::vector<ChosenSchedule>> Build() const;
+  // What these options, but for --schedule and --csv, ask of one algorithm: all of them, or those
+  // that it reads. Without the schedule and what its stages cost, which Make() adds.
+  enum class Knobs { kAll, kThoseItReads };
+  Result<ChosenSchedule> Choose(const Algorithm& algorithm, Knobs knobs) const;
+  Status Make(ChosenSchedule& chosen) const;
   Result<OutputFormat> Format() const;
+
+ private:
+  Result<ChosenSchedule> BuildFromCsv() const;
+  // --memory-limit in the unit of ScheduleParams.
+  Result<double> MemoryLimit() const;
+  // What memory is in, and how large a message is.
+  Status SetUnits(ChosenSchedule& chosen) const;
+  // Runs the passes, then brings the costs to those units.
+  Status SetCosts(ChosenSchedule& chosen, Costs costs) const;
 };
 
 // Refuses a schedule that has faults, naming the first; `label` is its name or file.

@@ -66,7 +66,8 @@ class ShowCommand : public Command {
       fmt::print("{}{}: {}; makespan {}, bubble {}, peak memory {}\n{}",
                  &simulated == all.data() ? "" : "\n", simulated.chosen.label,
                  ShapeText(simulated.chosen.schedule), FormatNumber(result.makespan),
-                 FormatPercent(result.bubble), FormatNumber(result.peak_memory), picture);
+                 FormatPercent(result.bubble),
+                 FormatAmount(result.peak_memory, simulated.chosen.memory_unit), picture);
     }
     return kExitOk;
   }

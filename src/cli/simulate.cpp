@@ -11,19 +11,20 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kUnits =
-    "Time in the unit of --cost; memory in activations of one rank's share of one microbatch.\n";
-
 // The same figures unrounded, under the names of --json.
 Table FullFigures(const std::vector<Simulated>& all) {
   Table table;
-  table.columns = {"schedule", "ranks",  "chunks",      "microbatches", "actions",
-                   "makespan", "bubble", "span_bubble", "peak_memory",  "messages"};
   for (const Simulated& simulated : all) {
-    const nlohmann::ordered_json object = ToJson(simulated, false);
-    std::vector<std::string> row = {simulated.chosen.label};
-    for (std::size_t i = 1; i < table.columns.size(); ++i) {
-      row.push_back(object[table.columns[i]].dump());
+    nlohmann::ordered_json object = ToJson(simulated, false);
+    const nlohmann::ordered_json form = std::move(object["closed_form"]);
+    object.erase("closed_form");
+    for (const auto& [key, value] : form.items()) object["closed_form_" + key] = value;
+    object.erase("per_rank");
+    table.columns.clear();
+    std::vector<std::string> row;
+    for (const auto& [key, value] : object.items()) {
+      table.columns.push_back(key);
+      row.push_back(value.is_string() ? value.get<std::string>() : value.dump());
     }
     table.rows.push_back(std::move(row));
   }
@@ -136,13 +137,15 @@ class SimulateCommand : public Command {
 
   void PrintTables(const std::vector<Simulated>& all) const {
     fmt::print("{}", FormatTable(ComparisonTable(all)));
-    if (all.size() == 1) fmt::print("\n{}", FormatTable(RankTable(all.front().result, "", "")));
+    if (all.size() == 1)
+      fmt::print("\n{}",
+                 FormatTable(RankTable(all.front().result, "", all.front().chosen.memory_unit)));
     if (time_steps_) {
       for (const Simulated& simulated : all) {
         fmt::print("\n{}", FormatTable(TimeStepTable(simulated)));
       }
     }
-    fmt::print("\n{}", kUnits);
+    fmt::print("\n{}", UnitsText(all));
     if (!dump_.empty()) fmt::print("Primus's dumps are in {}.\n", dump_);
   }
 

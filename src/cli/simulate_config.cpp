@@ -1,14 +1,17 @@
 #include "cli/simulate_config.h"
 
 #include "base/files.h"
+#include "base/units.h"
 
 namespace penstock {
 namespace {
 
 const std::vector<std::string_view> kKeys = {
-    "schedule", "csv",          "ranks",       "chunks",  "microbatches", "group", "cuts",
-    "waves",    "steps",        "replicas",    "weights", "split",        "cost",  "comm",
-    "overlap",  "memory_limit", "stage_costs", "pass",    "price"};
+    "schedule",     "csv",         "ranks", "chunks", "microbatches",
+    "group",        "cuts",        "waves", "steps",  "replicas",
+    "weights",      "split",       "cost",  "comm",   "overlap",
+    "memory_limit", "stage_costs", "pass",  "price",  "activation_bytes",
+    "message_bytes"};
 
 Status FillInt(const YamlMap& config, const char* key, std::optional<int>& field) {
   PENSTOCK_TRY(const std::optional<int> value, config.Int(key));
@@ -22,11 +25,32 @@ Status FillText(const YamlMap& config, const char* key, std::optional<std::strin
   return {};
 }
 
-Result<StageCosts> ReadStage(const YAML::Node& node) {
+// Activations: a number, or a size with its unit ("1.5GiB"), which sets `in_bytes`.
+Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_bytes) {
+  PENSTOCK_TRY(const std::optional<std::string> text, map.Text(key));
+  const Result<std::int64_t> bytes = ParseBytes(text.value_or(""));
+  if (bytes) {
+    field = static_cast<double>(*bytes);
+    in_bytes = true;
+    return {};
+  }
+  PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
+  field = value.value_or(field);
+  if (field < 0) return InvalidArgument("{}: at least 0, not {}", key, field);
+  return {};
+}
+
+struct ReadStageCosts {
+  StageCosts costs;
+  bool in_bytes = false;  // its activations
+};
+
+Result<ReadStageCosts> ReadStage(const YAML::Node& node) {
   PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of stage_costs"));
   PENSTOCK_TRY_STATUS(map.RequireKnown(
       {"forward", "backward_input", "backward_weight", "activation", "activation_after_i"}));
-  StageCosts stage;
+  ReadStageCosts entry;
+  StageCosts& stage = entry.costs;
   const auto read = [&](const char* key, double& field, double otherwise) -> Status {
     PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
     field = value.value_or(otherwise);
@@ -36,12 +60,18 @@ Result<StageCosts> ReadStage(const YAML::Node& node) {
   PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));
   PENSTOCK_TRY_STATUS(read("backward_input", stage.backward_input, 1));
   PENSTOCK_TRY_STATUS(read("backward_weight", stage.backward_weight, 1));
-  PENSTOCK_TRY_STATUS(read("activation", stage.activation, 1));
-  PENSTOCK_TRY_STATUS(read("activation_after_i", stage.activation_after_i, stage.activation));
+  PENSTOCK_TRY_STATUS(ReadMemory(map, "activation", stage.activation, entry.in_bytes));
+  stage.activation_after_i = stage.activation;
+  bool after_in_bytes = entry.in_bytes && !map.Has("activation_after_i");
+  PENSTOCK_TRY_STATUS(
+      ReadMemory(map, "activation_after_i", stage.activation_after_i, after_in_bytes));
+  if (entry.in_bytes != after_in_bytes && stage.activation_after_i != 0) {
+    return InvalidArgument("activation and activation_after_i: give both with a unit, or neither");
+  }
   if (stage.activation_after_i > stage.activation) {
     return InvalidArgument("activation_after_i: at most the activation");
   }
-  return stage;
+  return entry;
 }
 
 Status FillStageCosts(const YamlMap& config, ScheduleOptions& options) {
@@ -54,7 +84,11 @@ Status FillStageCosts(const YamlMap& config, ScheduleOptions& options) {
     if (!stage) {
       return InvalidArgument("stage_costs, stage {}: {}", stages.size(), stage.error().message);
     }
-    stages.push_back(*stage);
+    if (!stages.empty() && stage->in_bytes != options.stage_costs_in_bytes) {
+      return InvalidArgument("stage_costs: give every activation with a unit, or none");
+    }
+    options.stage_costs_in_bytes = stage->in_bytes;
+    stages.push_back(stage->costs);
   }
   options.stage_costs = std::move(stages);
   return {};
@@ -92,6 +126,8 @@ Status Fill(const YamlMap& config, ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(FillText(config, "weights", options.weights));
   PENSTOCK_TRY_STATUS(FillText(config, "overlap", options.overlap));
   PENSTOCK_TRY_STATUS(FillText(config, "memory_limit", options.memory_limit));
+  PENSTOCK_TRY_STATUS(FillText(config, "activation_bytes", options.activation_bytes));
+  PENSTOCK_TRY_STATUS(FillText(config, "message_bytes", options.message_bytes));
   PENSTOCK_TRY(const auto passes, config.Texts("pass"));
   PENSTOCK_TRY(const auto prices, config.Texts("price"));
   if (passes && options.passes.passes.empty()) options.passes.passes = *passes;
@@ -108,7 +144,7 @@ Status RequireOpen(const ScheduleOptions& options) {
                     !options.chunks && !options.microbatches && !options.group && !options.cuts &&
                     !options.waves && !options.steps && !options.replicas && !options.weights &&
                     !options.split && !options.cost && !options.comm && !options.overlap &&
-                    !options.memory_limit;
+                    !options.memory_limit && !options.activation_bytes && !options.message_bytes;
   if (open) return {};
   return InvalidArgument(
       "it is a configuration of Primus's simulator, whose schedulers say all; give no options that "

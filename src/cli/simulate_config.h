@@ -6,6 +6,7 @@
 //   microbatches: 32            ... every option that shapes or prices, by its long name
 //   stage_costs:                where stages differ, one entry a stage in place of `cost`
 //     - {forward: 1, backward_input: 1.2, backward_weight: 0.8, activation: 1}
+//                             activation: 1.5GiB puts all memory in bytes
 //
 // What the command line gives wins.
 #pragma once

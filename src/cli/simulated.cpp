@@ -25,14 +25,60 @@ Json TimeSteps(const Simulated& simulated) {
   return lanes;
 }
 
-// Closed forms of the schedule's algorithm at these parameters; none for a file.
-ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
-  if (chosen.algorithm == nullptr || !chosen.algorithm->closed_form) return {};
-  return chosen.algorithm->closed_form(chosen.params);
+// A figure as JSON or as text, which may not be known.
+template <class Number>
+Json ToJson(const std::optional<Number>& value) {
+  return value ? Json(*value) : Json(nullptr);
 }
 
-std::string Optional(const std::optional<double>& value) {
-  return value ? FormatNumber(*value) : "-";
+// Messages that a microbatch sends, both ways, each counted with its share of a whole one's bytes.
+double WholeMessages(const ChosenSchedule& chosen, double messages) {
+  const ScheduleParams& params = chosen.params;
+  return messages / (double{1} * params.microbatches * params.steps * params.cuts);
+}
+
+std::string BytesText(const ChosenSchedule& chosen, double messages) {
+  const auto bytes = BytesAMicrobatch(chosen, messages);
+  return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
+}
+
+// Of the comparison.
+const std::vector<std::string> kColumns = {
+    "schedule", "ranks",       "chunks",      "microbatches", "actions",         "makespan",
+    "bubble",   "span bubble", "peak memory", "messages",     "bytes/microbatch"};
+
+std::vector<std::string> SimulatedRow(const Simulated& simulated) {
+  const ChosenSchedule& chosen = simulated.chosen;
+  const SimulationResult& result = simulated.result;
+  std::vector<std::string> row = {chosen.label, fmt::format("{}", chosen.params.ranks),
+                                  fmt::format("{}", chosen.params.chunks),
+                                  fmt::format("{}", chosen.params.microbatches)};
+  if (!simulated.ran()) {
+    row.resize(kColumns.size(), "-");
+    return row;
+  }
+  row.insert(row.end(), {fmt::format("{}", result.actions), FormatNumber(result.makespan),
+                         FormatPercent(result.bubble), FormatPercent(result.span_bubble),
+                         FormatAmount(result.peak_memory, chosen.memory_unit),
+                         fmt::format("{}", result.messages),
+                         BytesText(chosen, static_cast<double>(result.messages))});
+  return row;
+}
+
+// Below SimulatedRow, in the same columns.
+std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const ClosedForm& form) {
+  const std::string none = "-";
+  return {"  closed form",
+          "",
+          "",
+          "",
+          "",
+          form.makespan ? FormatNumber(*form.makespan) : none,
+          form.bubble ? FormatPercent(*form.bubble) : none,
+          "",
+          form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
+          form.messages ? fmt::format("{}", *form.messages) : none,
+          form.messages ? BytesText(chosen, static_cast<double>(*form.messages)) : none};
 }
 
 }  // namespace
@@ -42,21 +88,59 @@ Result<std::vector<Simulated>> SimulateChosen(const ScheduleOptions& options, bo
   return SimulateEach(std::move(chosen), with_timeline);
 }
 
+Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline) {
+  Simulated simulated;
+  simulated.chosen = std::move(chosen);
+  const SimulateOptions how{.timeline = with_timeline ? &simulated.timeline : nullptr};
+  PENSTOCK_TRY(simulated.result, Simulate(simulated.chosen.schedule, simulated.chosen.costs, how));
+  return simulated;
+}
+
 Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen,
                                             bool with_timeline) {
   std::vector<Simulated> all;
   for (ChosenSchedule& choice : chosen) {
-    Simulated simulated;
-    simulated.chosen = std::move(choice);
-    const SimulateOptions how{.timeline = with_timeline ? &simulated.timeline : nullptr};
-    PENSTOCK_TRY(simulated.result,
-                 Simulate(simulated.chosen.schedule, simulated.chosen.costs, how));
+    PENSTOCK_TRY(Simulated simulated, SimulateOne(std::move(choice), with_timeline));
     all.push_back(std::move(simulated));
   }
   return all;
 }
 
-nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps) {
+ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
+  if (chosen.algorithm == nullptr) return {};
+  ClosedForm form = ClosedFormOf(*chosen.algorithm, chosen.params);
+  if (form.peak_memory) *form.peak_memory *= chosen.activation;
+  return form;
+}
+
+std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages) {
+  if (chosen.costs.message_bytes == 0) return std::nullopt;
+  return WholeMessages(chosen, messages) * chosen.params.cuts * chosen.costs.message_bytes;
+}
+
+Json FiguresJson(const Simulated& simulated) {
+  const SimulationResult& result = simulated.result;
+  return {{"makespan", result.makespan},
+          {"bubble", result.bubble},
+          {"span_bubble", result.span_bubble},
+          {"peak_memory", result.peak_memory},
+          {"messages", result.messages},
+          {"bytes_per_microbatch",
+           ToJson(BytesAMicrobatch(simulated.chosen, static_cast<double>(result.messages)))}};
+}
+
+Json ClosedFormJson(const ChosenSchedule& chosen) {
+  const ClosedForm form = ClosedFormOf(chosen);
+  std::optional<double> bytes;
+  if (form.messages) bytes = BytesAMicrobatch(chosen, static_cast<double>(*form.messages));
+  return {{"makespan", ToJson(form.makespan)},
+          {"bubble", ToJson(form.bubble)},
+          {"peak_memory", ToJson(form.peak_memory)},
+          {"messages", ToJson(form.messages)},
+          {"bytes_per_microbatch", ToJson(bytes)}};
+}
+
+Json ToJson(const Simulated& simulated, bool with_steps) {
   const Schedule& schedule = simulated.chosen.schedule;
   const SimulationResult& result = simulated.result;
   Json per_rank = Json::array();
@@ -70,46 +154,35 @@ nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps) {
                  {"ranks", schedule.ranks()},
                  {"chunks", schedule.placement.chunks()},
                  {"microbatches", schedule.microbatches},
-                 {"actions", result.actions},
-                 {"makespan", result.makespan},
-                 {"bubble", result.bubble},
-                 {"span_bubble", result.span_bubble},
-                 {"peak_memory", result.peak_memory},
-                 {"messages", result.messages},
-                 {"per_rank", std::move(per_rank)}};
+                 {"actions", result.actions}};
+  object.update(FiguresJson(simulated));
+  object["closed_form"] = ClosedFormJson(simulated.chosen);
+  object["per_rank"] = std::move(per_rank);
   if (with_steps) object["time_steps"] = TimeSteps(simulated);
   return object;
 }
 
 Table ComparisonTable(const std::vector<Simulated>& all) {
-  const bool with_forms = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
-    const ClosedForm form = ClosedFormOf(simulated.chosen);
-    return form.makespan || form.peak_memory;
-  });
   Table table;
-  table.columns = {"schedule", "ranks", "chunks", "microbatches", "actions", "makespan"};
-  if (with_forms) table.columns.emplace_back("closed form");
-  table.columns.insert(table.columns.end(), {"bubble", "span bubble", "peak memory"});
-  if (with_forms) table.columns.emplace_back("closed form");
-  table.columns.emplace_back("messages");
+  table.columns = kColumns;
   for (const Simulated& simulated : all) {
-    const Schedule& schedule = simulated.chosen.schedule;
-    const SimulationResult& result = simulated.result;
+    table.rows.push_back(SimulatedRow(simulated));
     const ClosedForm form = ClosedFormOf(simulated.chosen);
-    std::vector<std::string> row = {simulated.chosen.label,
-                                    fmt::format("{}", schedule.ranks()),
-                                    fmt::format("{}", schedule.placement.chunks()),
-                                    fmt::format("{}", schedule.microbatches),
-                                    fmt::format("{}", result.actions),
-                                    FormatNumber(result.makespan)};
-    if (with_forms) row.push_back(Optional(form.makespan));
-    row.insert(row.end(), {FormatPercent(result.bubble), FormatPercent(result.span_bubble),
-                           FormatNumber(result.peak_memory)});
-    if (with_forms) row.push_back(Optional(form.peak_memory));
-    row.push_back(fmt::format("{}", result.messages));
-    table.rows.push_back(std::move(row));
+    if (form.messages || form.makespan || form.peak_memory) {
+      table.rows.push_back(ClosedFormRow(simulated.chosen, form));
+    }
   }
   return table;
+}
+
+std::string UnitsText(const std::vector<Simulated>& all) {
+  const bool in_bytes = !all.empty() && !all.front().chosen.memory_unit.empty();
+  std::string text = "Time in the unit of --cost";
+  if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
+  if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
+    text += ";\nS is the size of the tensor between two stages (--message-bytes)";
+  }
+  return text + ".\n";
 }
 
 std::string ShapeText(const Schedule& schedule) {

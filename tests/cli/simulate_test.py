@@ -5,7 +5,8 @@ import io
 import program
 
 KEYS = ["schedule", "ranks", "chunks", "microbatches", "actions", "makespan", "bubble",
-        "span_bubble", "peak_memory", "messages", "per_rank"]
+        "span_bubble", "peak_memory", "messages", "bytes_per_microbatch", "closed_form", "per_rank"]
+FORM_KEYS = ["makespan", "bubble", "peak_memory", "messages", "bytes_per_microbatch"]
 RANK_KEYS = ["busy", "first_start", "last_end", "peak_memory"]
 
 
@@ -20,6 +21,8 @@ class SimulateTest(program.CommandTest):
         self.assertAlmostEqual(row["bubble"], 1 - 96 / 117)
         self.assertEqual(row["peak_memory"], 8)
         self.assertEqual(row["messages"], 2 * 7 * 32)
+        self.assertEqual(row["closed_form"],
+                         {**{key: row[key] for key in FORM_KEYS}, "bytes_per_microbatch": None})
 
     def test_reference_figures(self):
         rows = self.run_json("simulate", "--schedule", "naive,gpipe,1f1b,interleaved", "-p", 8,
@@ -55,19 +58,73 @@ class SimulateTest(program.CommandTest):
                 self.run_ok("schedule", name, "-p", 4, "-m", 8, "-o", "a.csv", *lower)
                 (made,) = self.run_json("simulate", "--schedule", name, "-p", 4, "-m", 8)
                 (read,) = self.run_json("simulate", "--csv", "a.csv")
-                self.assertEqual({**read, "schedule": name}, made)
+                self.assertEqual(set(read["closed_form"].values()), {None})
+                self.assertEqual({**read, "schedule": name, "closed_form": made["closed_form"]}, made)
 
     def test_comparison_has_closed_forms_beside(self):
-        table = self.run_ok("simulate", "--schedule", "gpipe,1f1b,interleaved", "-p", 8, "-m", 32)
-        lines = table.splitlines()
-        self.assertEqual(lines[0].count("closed form"), 2)
-        self.assertEqual(lines[4].split()[:7],
-                         ["interleaved", "8", "2", "32", "1024", "106.5", "106.5"])
+        words = ("simulate", "--schedule", "gpipe,1f1b,interleaved", "-p", 8, "-m", 32)
+        lines = self.run_ok(*words).splitlines()
+        self.assertEqual(lines[6].split(), ["interleaved", "8", "2", "32", "1024", "106.5", "9.9%",
+                                            "9.9%", "11.5", "960", "30", "S"])
+        self.assertEqual(lines[7].split(),
+                         ["closed", "form", "106.5", "9.9%", "11.5", "960", "30", "S"])
+        self.assertLessEqual(max(map(len, lines)), 130)
+        sized = self.run_ok(*words, "--message-bytes", "16MiB").splitlines()
+        self.assertEqual(sized[6].split()[-2:], ["480.0", "MiB"])
+        self.assertEqual(sized[7].split()[-2:], ["480.0", "MiB"])
+
+    def test_bytes_of_a_microbatch(self):
+        for name, words, edges in (("1f1b", (), 3), ("interleaved", (), 7), ("zbv", (), 6),
+                                   ("chimera", (), 3), ("hanayo", ("--waves", 2), 12),
+                                   ("seq1f1b", ("--cuts", 4), 3), ("pipedream", ("--steps", 3), 3)):
+            (row,) = self.run_json("simulate", "-s", name, "-p", 4, "-m", 8, *words,
+                                   "--message-bytes", "1KiB")
+            self.assertAlmostEqual(row["bytes_per_microbatch"], 2 * edges * 1024, msg=name)
+            self.assertEqual(row["closed_form"]["bytes_per_microbatch"],
+                             row["bytes_per_microbatch"])
+            self.assertEqual(row["closed_form"]["messages"], row["messages"])
+
+    def test_memory_in_bytes(self):
+        words = ("simulate", "-s", "1f1b", "-p", 4, "-m", 8, "--activation-bytes", "1.5GiB")
+        (row,) = self.run_json(*words)
+        self.assertEqual(row["peak_memory"], 6 * 2**30)
+        self.assertEqual(row["closed_form"]["peak_memory"], 6 * 2**30)
+        self.assertIn("6.00 GiB", self.run_ok(*words))
+        self.assertIn("6.00 GiB", self.run_ok("show", *words[1:]))
+        for size in ("0", "-1GiB", "1 parsec", "GiB", ""):
+            self.refuse("simulate", "-s", "1f1b", f"--activation-bytes={size}")
+            self.refuse("simulate", "-s", "1f1b", f"--message-bytes={size}")
+
+    def test_memory_limit_in_activations_or_bytes(self):
+        words = ("simulate", "-s", "v-auto", "-p", 4, "-m", 8)
+        (by_count,) = self.run_json(*words, "--memory-limit", 3)
+        (by_size,) = self.run_json(*words, "--memory-limit", "6GiB", "--activation-bytes", "2GiB")
+        self.assertEqual(by_count["makespan"], by_size["makespan"])
+        self.assertEqual(by_count["peak_memory"] * 2**31, by_size["peak_memory"])
+        self.assertLessEqual(by_size["peak_memory"], 6 * 2**30)
+        self.assertIn("--activation-bytes", self.refuse(*words, "--memory-limit", "6GiB"))
+        for limit in ("0", "-1", "0GiB", "six", "6 apples"):
+            self.refuse(*words, f"--memory-limit={limit}")
+
+    def test_memory_limit_of_stages_in_bytes(self):
+        stages = "".join(f"- {{activation: {size}}}\n" for size in ("1GiB", "2GiB", "1GiB"))
+        self.write("a.yaml", f"schedule: zb-auto\nranks: 3\nstage_costs:\n{stages}")
+        (row,) = self.run_json("simulate", "a.yaml", "--memory-limit", "4GiB")
+        self.assertLessEqual(row["peak_memory"], 4 * 2**30)
+        self.assertGreaterEqual(row["peak_memory"], 2 * 2**30)
+        self.assertIn("unit", self.refuse("simulate", "a.yaml", "--memory-limit", 4))
+        self.refuse("simulate", "a.yaml", "--activation-bytes", "1GiB")
+        self.write("b.yaml", f"schedule: zb-auto\nranks: 3\nstage_costs:\n"
+                             f"{stages.replace('2GiB', '2')}")
+        self.assertIn("unit", self.refuse("simulate", "b.yaml"))
+        self.write("c.yaml", "schedule: zb-auto\nranks: 1\n"
+                             "stage_costs: [{activation: 1GiB, activation_after_i: 0.5}]\n")
+        self.assertIn("unit", self.refuse("simulate", "c.yaml"))
 
     def test_csv_output(self):
         text = self.run_ok("simulate", "--schedule", "gpipe,1f1b", "--format", "csv")
         rows = list(csv.DictReader(io.StringIO(text)))
-        self.assertEqual(list(rows[0]), KEYS[:-1])
+        self.assertEqual(list(rows[0]), KEYS[:-2] + [f"closed_form_{key}" for key in FORM_KEYS])
         self.assertEqual([row["schedule"] for row in rows], ["gpipe", "1f1b"])
 
     def test_invalid_schedules_are_refused(self):
