@@ -1,30 +1,17 @@
 // penstock schedules: the algorithms there are, what they take and what they cost.
 #include <nlohmann/json.hpp>
 
+#include "cli/algorithm_text.h"
 #include "cli/command.h"
+#include "cli/schedule_docs.h"
 #include "cli/schedule_options.h"
+#include "cli/simulated.h"
+#include "report/table.h"
 
 namespace penstock {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string ChunksText(const Knobs& knobs) {
-  if (knobs.min_chunks == knobs.max_chunks) return fmt::format("{}", knobs.min_chunks);
-  return fmt::format("{}+ (default {})", knobs.min_chunks, knobs.default_chunks);
-}
-
-std::vector<std::string> OptionNames(const Knobs& knobs) {
-  std::vector<std::string> names;
-  if (knobs.min_chunks != knobs.max_chunks) names.emplace_back("--chunks");
-  if (knobs.group) names.emplace_back("--group");
-  if (knobs.cuts) names.emplace_back("--cuts");
-  if (knobs.waves) names.emplace_back("--waves");
-  if (knobs.steps) names.emplace_back("--steps");
-  if (knobs.split) names.emplace_back("--split");
-  if (knobs.memory_limit) names.emplace_back("--memory-limit");
-  return names;
-}
 
 std::string Join(const std::vector<std::string_view>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
@@ -35,24 +22,44 @@ Json ToJson(const Algorithm& algorithm) {
   row["name"] = algorithm.name;
   row["aliases"] = algorithm.aliases;
   row["summary"] = algorithm.summary;
+  row["when"] = algorithm.when;
+  row["placement"] = ToText(algorithm.placement);
   row["constraint"] = algorithm.constraint;
   row["default_chunks"] = algorithm.knobs.default_chunks;
   row["options"] = OptionNames(algorithm.knobs);
   row["makespan"] = algorithm.makespan;
   row["memory"] = algorithm.memory;
+  row["messages"] = MessagesText(algorithm);
   row["source"] = algorithm.source;
   return row;
 }
 
-// The closed forms as numbers at the sizes asked for; null where there is none, or no schedule.
-Json FiguresAt(const Algorithm& algorithm, const ScheduleParams& asked) {
-  Json row;
-  const auto params = CheckParams(algorithm, DropUnusedKnobs(algorithm, asked));
-  const ClosedForm form = params ? algorithm.closed_form(*params) : ClosedForm{};
-  row["makespan"] = form.makespan ? Json(*form.makespan) : Json(nullptr);
-  row["peak_memory"] = form.peak_memory ? Json(*form.peak_memory) : Json(nullptr);
-  if (!params) row["refused"] = params.error().message;
-  return row;
+// Above this many forwards of a schedule only its closed forms are given: the listing stays quick.
+constexpr double kMostSimulated = 1 << 20;
+
+// One algorithm at the sizes asked for.
+struct AtSize {
+  std::string refused;  // why there is no schedule; else empty
+  Simulated simulated;
+};
+
+Result<AtSize> PriceAt(const Algorithm& algorithm, const ScheduleOptions& options) {
+  AtSize at;
+  auto chosen = options.Choose(algorithm, ScheduleOptions::Knobs::kThoseItReads);
+  if (!chosen) {
+    at.refused = chosen.error().message;
+    return at;
+  }
+  const ScheduleParams& params = chosen->params;
+  const double forwards = double{1} * params.ranks * params.chunks * params.microbatches *
+                          params.cuts * params.steps * algorithm.knobs.replicas;
+  if (forwards > kMostSimulated) {
+    at.simulated.chosen = std::move(*chosen);
+    return at;
+  }
+  PENSTOCK_TRY_STATUS(options.Make(*chosen));
+  PENSTOCK_TRY(at.simulated, SimulateOne(std::move(*chosen), false));
+  return at;
 }
 
 class SchedulesCommand : public Command {
@@ -65,63 +72,101 @@ class SchedulesCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.DefineFormat(app);
+    app.add_option("--docs", docs_, "Write FOLDER/schedules.md and its pictures instead")
+        ->type_name("FOLDER");
     app.footer(
         "p ranks, v chunks a rank, m microbatches; F, B times of one rank and microbatch; memory "
-        "in\nactivations of one rank and microbatch. With --ranks or --microbatches the closed "
-        "forms are\nshown as numbers too.");
+        "in\nactivations of one rank and microbatch. With --ranks or --microbatches one table "
+        "compares them all,\nclosed forms beside simulated figures (up to a million forwards a "
+        "schedule).");
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
-    PENSTOCK_TRY(const ScheduleParams params, options_.Params());
-    const bool at_a_size = options_.ranks || options_.microbatches;
-    if (format == OutputFormat::kJson) {
-      Json rows = Json::array();
+    PENSTOCK_TRY_STATUS(options_.Params());  // says what is wrong with the options themselves
+    if (!docs_.empty()) {
+      PENSTOCK_TRY_STATUS(WriteScheduleDocs(docs_));
+      fmt::print("wrote {}/schedules.md\n", docs_);
+      return kExitOk;
+    }
+    std::vector<AtSize> sized;
+    if (options_.ranks || options_.microbatches) {
       for (const Algorithm& algorithm : Catalog()) {
-        Json row = ToJson(algorithm);
-        if (at_a_size) row["closed_form"] = FiguresAt(algorithm, params);
-        rows.push_back(std::move(row));
+        PENSTOCK_TRY(AtSize at, PriceAt(algorithm, options_));
+        sized.push_back(std::move(at));
       }
-      fmt::print("{}\n", rows.dump(2));
+    }
+    if (format == OutputFormat::kJson) {
+      PrintJson(sized);
+    } else if (!sized.empty()) {
+      PrintComparison(sized, format);
     } else if (format == OutputFormat::kCsv) {
       PrintCsv();
     } else {
-      PrintTable(params, at_a_size);
+      PrintList();
     }
     return kExitOk;
   }
 
  private:
-  static void PrintCsv() {
-    fmt::print("name,aliases,chunks,makespan,memory,constraint,source\n");
+  static void PrintJson(const std::vector<AtSize>& sized) {
+    Json rows = Json::array();
     for (const Algorithm& algorithm : Catalog()) {
-      fmt::print("{},\"{}\",{},\"{}\",\"{}\",\"{}\",\"{}\"\n", algorithm.name,
-                 Join(algorithm.aliases), ChunksText(algorithm.knobs), algorithm.makespan,
-                 algorithm.memory, algorithm.constraint, algorithm.source);
+      Json row = ToJson(algorithm);
+      if (!sized.empty()) {
+        const AtSize& at = sized[rows.size()];
+        row["closed_form"] = ClosedFormJson(at.simulated.chosen);
+        row["simulated"] = at.simulated.ran() ? FiguresJson(at.simulated) : Json(nullptr);
+        if (!at.refused.empty()) row["refused"] = at.refused;
+      }
+      rows.push_back(std::move(row));
+    }
+    fmt::print("{}\n", rows.dump(2));
+  }
+
+  static void PrintComparison(std::vector<AtSize>& sized, OutputFormat format) {
+    std::vector<Simulated> priced;
+    for (AtSize& at : sized) {
+      if (at.refused.empty()) priced.push_back(std::move(at.simulated));
+    }
+    const Table table = ComparisonTable(priced);
+    fmt::print("{}", format == OutputFormat::kCsv ? FormatTableCsv(table) : FormatTable(table));
+    if (format == OutputFormat::kCsv) return;
+    fmt::print("\n{}", UnitsText(priced));
+    for (const AtSize& at : sized) {
+      if (!at.refused.empty()) fmt::print("{}\n", at.refused);
     }
   }
 
-  static void PrintTable(const ScheduleParams& params, bool at_a_size) {
+  static void PrintCsv() {
+    Table table;
+    table.columns = {"name", "aliases", "chunks", "makespan", "memory", "constraint", "source"};
+    for (const Algorithm& algorithm : Catalog()) {
+      table.rows.push_back({std::string(algorithm.name), Join(algorithm.aliases),
+                            ChunksText(algorithm.knobs), std::string(algorithm.makespan),
+                            std::string(algorithm.memory), std::string(algorithm.constraint),
+                            std::string(algorithm.source)});
+    }
+    fmt::print("{}", FormatTableCsv(table));
+  }
+
+  static void PrintList() {
     for (const Algorithm& algorithm : Catalog()) {
       fmt::print("{}", algorithm.name);
       if (!algorithm.aliases.empty()) fmt::print(" ({})", Join(algorithm.aliases));
       fmt::print(": {}\n", algorithm.summary);
-      fmt::print("  chunks      {}\n", ChunksText(algorithm.knobs));
-      fmt::print("  takes       {}\n", algorithm.constraint.empty() ? "any ranks, any microbatches"
-                                                                    : algorithm.constraint);
+      fmt::print("  chunks      {}, {}\n", ChunksText(algorithm.knobs),
+                 ToText(algorithm.placement));
+      fmt::print("  takes       {}\n", ConstraintText(algorithm));
       fmt::print("  makespan    {}\n", algorithm.makespan);
       fmt::print("  memory      {}\n", algorithm.memory);
-      if (at_a_size) {
-        const Json figures = FiguresAt(algorithm, params);
-        fmt::print("  at p={} m={} makespan {}, memory {}{}\n", params.ranks, params.microbatches,
-                   figures["makespan"].dump(), figures["peak_memory"].dump(),
-                   figures.contains("refused") ? "; " + figures["refused"].get<std::string>() : "");
-      }
+      fmt::print("  messages    {}\n", MessagesText(algorithm));
       fmt::print("  source      {}\n\n", algorithm.source);
     }
   }
 
   ScheduleOptions options_;
+  std::string docs_;
 };
 
 }  // namespace

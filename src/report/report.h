@@ -57,6 +57,7 @@ struct Passage {
 struct ReportInput {
   std::string title;
   std::string subtitle;
+  int width = 1200;         // of the picture, in pixels
   std::string time_unit;    // "s", or empty for the unit of the costs
   std::string memory_unit;  // "B", or empty for activations of one rank's share of one microbatch
   const Schedule* schedule = nullptr;  // what ran, but for runs that name their own

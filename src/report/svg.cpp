@@ -10,9 +10,8 @@ namespace penstock {
 namespace {
 
 // In the picture's units, which are pixels at its own size.
-constexpr double kWidth = 1200;
 constexpr double kLeft = 84;
-constexpr double kRight = 1092;
+constexpr double kRightMargin = 108;  // holds what is said of a rank
 constexpr double kMargin = 24;
 constexpr double kHeading = 34;  // title of a run
 constexpr double kAxis = 30;
@@ -46,12 +45,15 @@ class SvgWriter {
       }
     }
     if (!(end_ > 0)) end_ = 1;
+    right_ = input.width - kRightMargin;
   }
 
   std::string Write() {
     double y = kMargin;
-    Title(y);
-    y += 44;
+    if (!input_.title.empty()) {
+      Title(y);
+      y += 44;
+    }
     for (const ReportRun& run : input_.runs) y = Run(run, y);
     Legend(y + 8);
     const double height = std::ceil(y + kLegend + kMargin);
@@ -62,7 +64,7 @@ class SvgWriter {
                "\n"
                R"(<rect width="{0}" height="{1}" fill="#ffffff"/>)"
                "\n",
-               kWidth, height) +
+               input_.width, height) +
            text_ + "</svg>\n";
   }
 
@@ -72,7 +74,7 @@ class SvgWriter {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
 
-  double X(double time) const { return kLeft + time / end_ * (kRight - kLeft); }
+  double X(double time) const { return kLeft + time / end_ * (right_ - kLeft); }
   bool HasStrip(const ReportRun& run) const {
     return !run.memory.empty() && rows_.strip > 0 && most_ > 0;
   }
@@ -113,7 +115,7 @@ class SvgWriter {
     const double idle = makespan > 0 ? 1 - run.result.ranks[r].busy / makespan : 0;
     Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}" text-anchor="end">rank {}</text>)",
         kLeft - 10, middle, size, kInk, rank);
-    Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}">{} idle</text>)", kRight + 10, middle, size,
+    Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}">{} idle</text>)", right_ + 10, middle, size,
         kMuted, FormatPercent(idle));
     Add(R"(<rect x="{}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)"
         "\n",
@@ -123,7 +125,7 @@ class SvgWriter {
     Strip(run.memory[r], EndOf(*run.timeline), y + rows_.block + 2);
     Add(R"(<text x="{}" y="{:.1f}" font-size="11" fill="{}">peak {}</text>)"
         "\n",
-        kRight + 10, y + rows_.block + rows_.strip / 2 + 6, kMuted,
+        right_ + 10, y + rows_.block + rows_.strip / 2 + 6, kMuted,
         FormatAmount(run.result.ranks[r].peak_memory, input_.memory_unit));
   }
 
@@ -223,6 +225,7 @@ class SvgWriter {
   const Schedule* schedule_;  // of the run being drawn, as are the next two
   int chunks_ = 1;
   Rows rows_ = Rows::For(1);
+  double right_ = 0;  // where rows end
   double end_ = 0;
   double most_ = 0;
   std::string text_;

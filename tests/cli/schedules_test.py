@@ -13,6 +13,31 @@ class SchedulesTest(program.CommandTest):
             self.assertIn(name, self.run_ok("schedules"))
         self.assertIn("vpp", rows["interleaved"]["aliases"])
 
+    def test_with_a_size_closed_forms_stand_beside_simulated_figures(self):
+        words = ("schedules", "-p", 8, "-m", 32, "--message-bytes", 1000)
+        rows = self.run_json(*words)
+        for row in rows:
+            (priced,) = self.run_json("simulate", "-s", row["name"], *words[1:])
+            self.assertEqual(row["closed_form"], priced["closed_form"])
+            self.assertEqual(row["simulated"], {key: priced[key] for key in row["simulated"]})
+            for key, value in row["closed_form"].items():
+                if value is not None:
+                    self.assertAlmostEqual(value, row["simulated"][key], msg=(row["name"], key))
+        lines = self.run_ok(*words).splitlines()
+        self.assertEqual(sum(line.startswith("  closed form") for line in lines), len(rows))
+        self.assertLessEqual(max(map(len, lines)), 130)
+
+    def test_with_a_size_refusals_are_said_and_large_ones_not_simulated(self):
+        rows = {row["name"]: row for row in self.run_json("schedules", "-p", 3, "-m", 5)}
+        self.assertIn("m", rows["dualpipe"]["refused"])
+        self.assertIsNone(rows["dualpipe"]["simulated"])
+        self.assertIsNone(rows["dualpipe"]["closed_form"]["messages"])
+        self.assertIn("schedule dualpipe: ", self.run_ok("schedules", "-p", 3, "-m", 5))
+        rows = {row["name"]: row for row in self.run_json("schedules", "-p", 1024, "-m", 8192)}
+        self.assertIsNone(rows["1f1b"]["simulated"])
+        self.assertEqual(rows["1f1b"]["closed_form"]["makespan"], 3 * (8192 + 1023))
+        self.assertEqual(rows["1f1b"]["closed_form"]["messages"], 2 * 1023 * 8192)
+
     def test_writes_rows_of_cells(self):
         self.assertEqual(self.run_ok("schedule", "1f1b", "-p", 2, "-m", 3),
                          "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n")
