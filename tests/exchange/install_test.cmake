@@ -23,6 +23,10 @@ foreach(file eager_1f1b.csv eager_1f1b.html)
   endif()
 endforeach()
 
+# The whole of it: the program as well, which runs from where it was put.
+step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/whole)
+step(${WORK}/whole/bin/penstock simulate --schedule zb-auto,zbv)
+
 # No header of the engine is installed, and none that is names torch.
 file(GLOB_RECURSE headers ${WORK}/prefix/*.h)
 list(LENGTH headers count)
