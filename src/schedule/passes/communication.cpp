@@ -4,162 +4,181 @@
 //   after    rank 0: 0F0 0SEND_F0 0F1 ...     rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 ...
 //
 // The schedule is played in ticks of one action a rank. When a producer's tick ends, its SEND goes
-// behind it and the RECV to the end of what the consumer has done by then. So both ends of every
-// message stand at one place of one global order: whatever the transport (asynchronous, in order
-// without tags, or a rendezvous of both ends), walking the lanes cannot deadlock, and any two ranks
-// see their messages in the same order. A rank that waits costs nothing, so the pass is linear.
-#include <cstdint>
+// behind it and the RECV behind what the consumer has done by then; of one tick's messages those of
+// lower ranks go first. So both ends of every message stand at one place of one global order:
+// whatever the transport (asynchronous, in order without tags, or a rendezvous of both ends),
+// walking the lanes cannot deadlock, and any two ranks see their messages in the same order.
+//
+// Once the ticks are known each lane is written alone, from its own actions and its neighbours':
+// long streams, which the processor foresees also where there are a thousand ranks.
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
+#include "schedule/passes/unit_ticks.h"
 #include "schedule/reserve.h"
-#include "schedule/stage_edges.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::uint8_t Bit(ValueKind kind) { return static_cast<std::uint8_t>(1U << int(kind)); }
 constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
+constexpr Tick kNoTick = std::numeric_limits<Tick>::max();
 
-class Lowering {
+// The rank that needs what a part makes, -1 where it is the same rank or none.
+int ReaderOf(const StageEdges& edges, Op op) {
+  if (op == Op::kForward) return edges.next_rank;
+  return MakesInputGradient(op) ? edges.previous_rank : -1;
+}
+
+// The messages that one rank sends to another, in order.
+class Incoming {
  public:
-  explicit Lowering(const Schedule& schedule)
-      : cuts_(schedule.cuts), rows_(Index(schedule.rows())), edges_(EdgesOf(schedule)) {
-    ReserveLong(made_, rows_ * Index(schedule.stages()));
-    made_.resize(rows_ * Index(schedule.stages()));
-    for (int rank = 0; rank < schedule.ranks(); ++rank) {
-      const Lane& lane = schedule.lanes[Index(rank)];
-      Cursor& cursor = cursors_.emplace_back();
-      cursor.next = lane.data();
-      cursor.end = lane.data() + lane.size();
-      // Each edge to another rank is a SEND and a RECV for each row.
-      std::size_t cells = lane.size();
-      for (const int stage : schedule.placement.stages_of(rank)) {
-        if (edges_[Index(stage)].next_rank >= 0) cells += 2 * rows_;
-        if (edges_[Index(stage)].previous_rank >= 0) cells += 2 * rows_;
-      }
-      ReserveLong(cursor.lane, cells);
-    }
+  Incoming(const std::vector<StageEdges>& edges, int reader, int sender, const Lane& lane,
+           const std::vector<Tick>& ticks)
+      : edges_(edges.data()),
+        reader_(reader),
+        sender_(sender),
+        next_(lane.data()),
+        end_(lane.data() + lane.size()),
+        ticks_(ticks.data()) {
+    Find();
   }
 
-  std::vector<Lane> Run() {
-    std::vector<int> tick, next, ran;
-    for (std::size_t rank = 0; rank < cursors_.size(); ++rank) {
-      next.push_back(static_cast<int>(rank));
+  int sender() const { return sender_; }
+  // When the first message leaves, kNoTick where none is left.
+  Tick tick() const { return tick_; }
+  Action Receive() const {
+    const bool forward = part_->op == Op::kForward;
+    return MakeAction(forward ? Op::kRecvForward : Op::kRecvBackward,
+                      forward ? part_->stage + 1 : part_->stage - 1, part_->microbatch);
+  }
+  void Pop() {
+    const bool second_is_left = part_ == &next_->first && next_->is_pair();
+    if (second_is_left && IsForReader(next_->second)) {
+      part_ = &next_->second;
+      return;
     }
-    while (!next.empty()) {
-      tick.swap(next);
-      next.clear();
-      ran.clear();
-      for (const int rank : tick) {
-        if (Advance(rank)) ran.push_back(rank);
-      }
-      // What a tick made is there from the next one on.
-      for (const int rank : ran) {
-        Cursor& cursor = cursors_[Index(rank)];
-        const Action action = cursor.next[-1];
-        ForEachPart(action, [&](const Part& part) { Publish(rank, part, next); });
-        if (cursor.next != cursor.end) next.push_back(rank);
-        Prefetch(rank);
-      }
-    }
-    std::vector<Lane> lanes;
-    for (Cursor& cursor : cursors_) {
-      PENSTOCK_CHECK(cursor.next == cursor.end, "rank {} waits forever: the schedule is not valid",
-                     lanes.size());
-      lanes.push_back(std::move(cursor.lane));
-    }
-    return lanes;
+    Step();
+    Find();
   }
 
  private:
-  static constexpr std::size_t kNothing = ~std::size_t{0};
-
-  // Where a rank stands; one cache line, as hundreds of ranks are visited in turn.
-  struct alignas(64) Cursor {
-    const Action* next = nullptr;
-    const Action* end = nullptr;
-    std::size_t waits_for = kNothing;  // WaitKey of the value that a blocked rank needs
-    Lane lane;                         // what is written so far
-  };
-  std::size_t Key(int stage, int row) const { return Index(stage) * rows_ + Index(row); }
-  static std::size_t WaitKey(std::size_t key, ValueKind kind) {
-    return 2 * key + static_cast<std::size_t>(kind);
+  bool IsForReader(const Part& part) const {
+    return ReaderOf(edges_[part.stage], part.op) == reader_;
   }
-
-  // With hundreds of ranks the hardware does not see the streams of each: fetch a few actions
-  // ahead, about a cache line read and two written a visit.
-  void Prefetch(int rank) const {
-    constexpr int kReadAhead = 4, kWriteAhead = 8;  // actions; past the end does no harm
-    const Cursor& cursor = cursors_[Index(rank)];
-    __builtin_prefetch(cursor.next + kReadAhead, 0);
-    __builtin_prefetch(cursor.lane.data() + cursor.lane.size() + kWriteAhead, 1);
-  }
-
-  // Emits the rank's next compute action, and all others on the way to it. False if it must wait
-  // or its lane is at its end.
-  bool Advance(int rank) {
-    Cursor& cursor = cursors_[Index(rank)];
-    while (cursor.next != cursor.end) {
-      const Action& action = *cursor.next;
-      const bool compute = IsCompute(action);
-      if (compute && !Ready(rank, action, cursor)) return false;
-      cursor.lane.push_back(action);
-      ++cursor.next;
-      if (compute) return true;
+  void Step() { ++next_, ++ticks_; }
+  void Find() {
+    for (; next_ != end_; Step()) {
+      part_ = IsForReader(next_->first) ? &next_->first : &next_->second;
+      if (part_ == &next_->first || (next_->is_pair() && IsForReader(next_->second))) {
+        tick_ = *ticks_;
+        return;
+      }
     }
-    return false;
+    tick_ = kNoTick;
   }
 
-  // Values of the rank itself are there: its own order brought them.
-  bool Ready(int rank, const Action& action, Cursor& cursor) const {
-    bool ready = true;
-    ForEachPart(action, [&](const Part& part) {
-      ForEachDependency(edges_[part.stage].neighbours, cuts_, part, [&](const Value& value) {
-        if (edges_[Index(value.stage)].rank == rank) return;
-        const std::size_t key = Key(value.stage, value.microbatch);
-        if ((made_[key] & Bit(value.kind)) != 0) return;
-        ready = false;
-        cursor.waits_for = WaitKey(key, value.kind);
-      });
-    });
-    return ready;
+  const StageEdges* edges_;
+  int reader_, sender_;
+  const Action* next_;
+  const Action* end_;
+  const Tick* ticks_;
+  const Part* part_ = nullptr;
+  Tick tick_ = kNoTick;
+};
+
+// Writes one rank's lane.
+class LaneWriter {
+ public:
+  LaneWriter(const Schedule& schedule, const std::vector<StageEdges>& edges, const UnitTicks& ticks,
+             int rank)
+      : edges_(edges),
+        rank_(rank),
+        actions_(schedule.lanes[Index(rank)]),
+        ticks_(ticks.ticks[Index(rank)]) {
+    std::size_t cells = actions_.size();
+    for (const int stage : schedule.placement.stages_of(rank)) {
+      for (const int peer : {edges[Index(stage)].previous_rank, edges[Index(stage)].next_rank}) {
+        if (peer < 0) continue;
+        cells += 2 * Index(schedule.rows());  // a SEND and a RECV for each row
+        AddSender(schedule, ticks, peer);
+      }
+    }
+    ReserveLong(lane_, cells);
+    if (incoming_.empty()) return;
+    first_ = incoming_.data();
+    FindFirst();
   }
 
-  void Publish(int rank, const Part& part, std::vector<int>& next) {
-    if (part.op == Op::kBackwardWeight) return;
-    const bool forward = part.op == Op::kForward;
-    const StageEdges& edges = edges_[part.stage];
-    const int peer = forward ? edges.next_rank : edges.previous_rank;
-    if (peer < 0) return;
-    const std::size_t key = Key(part.stage, part.microbatch);
-    made_[key] |= Bit(MadeBy(part.op));
-    const int consumer = forward ? part.stage + 1 : part.stage - 1;
-    cursors_[Index(rank)].lane.push_back(
-        MakeAction(forward ? Op::kSendForward : Op::kSendBackward, part.stage, part.microbatch));
-    cursors_[Index(peer)].lane.push_back(
-        MakeAction(forward ? Op::kRecvForward : Op::kRecvBackward, consumer, part.microbatch));
-    if (cursors_[Index(peer)].waits_for == WaitKey(key, MadeBy(part.op))) {
-      cursors_[Index(peer)].waits_for = kNothing;
-      next.push_back(peer);
+  Lane Write() && {
+    for (std::size_t i = 0; i < actions_.size(); ++i) {
+      const Action& action = actions_[i];
+      const Tick tick = ticks_[i];
+      ReceiveBefore(tick, -1);
+      lane_.push_back(action);
+      if (IsCompute(action)) {
+        ForEachPart(action, [&](const Part& part) { Send(part, tick); });
+      }
+    }
+    ReceiveBefore(kNoTick, -1);
+    return std::move(lane_);
+  }
+
+ private:
+  void AddSender(const Schedule& schedule, const UnitTicks& ticks, int sender) {
+    for (const Incoming& incoming : incoming_) {
+      if (incoming.sender() == sender) return;
+    }
+    incoming_.emplace_back(edges_, rank_, sender, schedule.lanes[Index(sender)],
+                           ticks.ticks[Index(sender)]);
+  }
+
+  void Send(const Part& part, Tick tick) {
+    if (ReaderOf(edges_[part.stage], part.op) < 0) return;
+    ReceiveBefore(tick, rank_);
+    const Op op = part.op == Op::kForward ? Op::kSendForward : Op::kSendBackward;
+    lane_.push_back(MakeAction(op, part.stage, part.microbatch));
+  }
+
+  // RECVs of all messages before the place (tick, sender) of the global order.
+  void ReceiveBefore(Tick tick, int sender) {
+    while (first_ != nullptr && IsBefore(*first_, tick, sender)) {
+      lane_.push_back(first_->Receive());
+      first_->Pop();
+      FindFirst();
     }
   }
+  void FindFirst() {
+    for (Incoming& incoming : incoming_) {
+      if (IsBefore(incoming, first_->tick(), first_->sender())) first_ = &incoming;
+    }
+  }
+  static bool IsBefore(const Incoming& incoming, Tick tick, int sender) {
+    return incoming.tick() < tick || (incoming.tick() == tick && incoming.sender() < sender);
+  }
 
-  const int cuts_;
-  const std::size_t rows_;
-  std::vector<std::uint8_t> made_;  // [stage * rows + row]: Bits of what left for another rank
-  std::vector<StageEdges> edges_;   // by stage
-  std::vector<Cursor> cursors_;     // by rank
+  const std::vector<StageEdges>& edges_;
+  const int rank_;
+  const Lane& actions_;
+  const std::vector<Tick>& ticks_;
+  std::vector<Incoming> incoming_;  // one a rank that sends here
+  Incoming* first_ = nullptr;       // whose message is the first; null where no rank sends
+  Lane lane_;
 };
 
 }  // namespace
 
 Schedule AddCommunication(const Schedule& schedule) {
-  constexpr std::uint32_t kTransfers = OpBit(Op::kSendForward) | OpBit(Op::kRecvForward) |
-                                       OpBit(Op::kSendBackward) | OpBit(Op::kRecvBackward);
-  if (HasOps(schedule, kTransfers)) return schedule;
-  return WithLanes(schedule, Lowering(schedule).Run());
+  const std::vector<StageEdges> edges = EdgesOf(schedule);
+  const UnitTicks ticks = RunInTicks(schedule, edges);
+  if (ticks.has_communication) return schedule;
+  std::vector<Lane> lanes;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    lanes.push_back(LaneWriter(schedule, edges, ticks, rank).Write());
+  }
+  return WithLanes(schedule, std::move(lanes));
 }
 
 SchedulePass CommunicationPass() {

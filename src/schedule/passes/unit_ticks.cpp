@@ -1,0 +1,128 @@
+#include "schedule/passes/unit_ticks.h"
+
+#include <algorithm>
+
+#include "schedule/deps.h"
+#include "schedule/reserve.h"
+
+namespace penstock {
+namespace {
+
+constexpr Tick kNotMade = 0;  // as no value is made before the first tick ends
+constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
+
+// Each rank runs as far as it can, and goes on when the value is there that it waited for.
+class TickRun {
+ public:
+  TickRun(const Schedule& schedule, const std::vector<StageEdges>& edges)
+      : schedule_(schedule), edges_(edges), rows_(Index(schedule.rows())) {
+    ReserveLong(made_, 2 * rows_ * edges.size());
+    made_.resize(2 * rows_ * edges.size(), kNotMade);
+    ranks_.resize(schedule.lanes.size());
+    result_.ticks.resize(schedule.lanes.size());
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const Lane& lane = schedule.lanes[rank];
+      ReserveLong(result_.ticks[rank], lane.size());
+      ranks_[rank].next = lane.data();
+      ranks_[rank].end = lane.data() + lane.size();
+    }
+  }
+
+  UnitTicks Run() {
+    for (int rank = schedule_.ranks() - 1; rank >= 0; --rank) runnable_.push_back(rank);
+    while (!runnable_.empty()) {
+      const int rank = runnable_.back();
+      runnable_.pop_back();
+      Advance(rank);
+      if (result_.has_communication) return std::move(result_);
+    }
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      PENSTOCK_CHECK(ranks_[rank].next == ranks_[rank].end,
+                     "rank {} waits forever: the schedule is not valid", rank);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr std::size_t kNothing = ~std::size_t{0};
+  struct alignas(32) RankState {
+    const Action* next = nullptr;
+    const Action* end = nullptr;
+    std::size_t waits_for = kNothing;  // Key of a value
+    Tick clock = 0;                    // ticks gone by
+  };
+
+  std::size_t Key(ValueKind kind, int stage, int row) const {
+    return 2 * (Index(stage) * rows_ + Index(row)) + static_cast<std::size_t>(kind);
+  }
+
+  void Advance(int rank) {
+    RankState& state = ranks_[Index(rank)];
+    std::vector<Tick>& ticks = result_.ticks[Index(rank)];
+    constexpr std::size_t kReadAhead = 8;  // actions; past the end does no harm
+    for (; state.next != state.end; ++state.next) {
+      const Action& action = *state.next;
+      __builtin_prefetch(&action + kReadAhead);
+      if (!IsCompute(action)) {
+        // Cells of the next action's tick get it here, or where that had to wait, a little early:
+        // still behind all that is before them.
+        result_.has_communication |= IsCommunication(action.first.op);
+        ticks.push_back(state.clock);
+        continue;
+      }
+      Tick start = state.clock;
+      if (!Ready(rank, action, state, start)) return;
+      ticks.push_back(start);
+      state.clock = start + 1;
+      ForEachPart(action, [&](const Part& part) { Publish(part, state.clock); });
+    }
+  }
+
+  // Whether all values of other ranks are there, and when; those of the rank itself are, as its own
+  // order brought them.
+  bool Ready(int rank, const Action& action, RankState& state, Tick& start) const {
+    bool ready = true;
+    ForEachPart(action, [&](const Part& part) {
+      ForEachDependency(edges_[part.stage].neighbours, schedule_.cuts, part,
+                        [&](const Value& value) {
+                          if (edges_[Index(value.stage)].rank == rank) return;
+                          const std::size_t key = Key(value.kind, value.stage, value.microbatch);
+                          const Tick made = made_[key];
+                          start = std::max(start, made);
+                          if (made != kNotMade) return;
+                          ready = false;
+                          state.waits_for = key;
+                        });
+    });
+    return ready;
+  }
+
+  void Publish(const Part& part, Tick end) {
+    if (part.op == Op::kBackwardWeight) return;
+    const StageEdges& edges = edges_[part.stage];
+    const int reader = part.op == Op::kForward ? edges.next_rank : edges.previous_rank;
+    if (reader < 0) return;
+    const std::size_t key = Key(MadeBy(part.op), part.stage, part.microbatch);
+    made_[key] = end;
+    std::size_t& waits_for = ranks_[Index(reader)].waits_for;
+    if (waits_for != key) return;
+    waits_for = kNothing;
+    runnable_.push_back(reader);
+  }
+
+  const Schedule& schedule_;
+  const std::vector<StageEdges>& edges_;
+  const std::size_t rows_;
+  std::vector<Tick> made_;  // by Key: the tick behind which a value that leaves its rank is there
+  std::vector<RankState> ranks_;
+  std::vector<int> runnable_;  // a stack: neighbours that take turns share cache lines
+  UnitTicks result_;
+};
+
+}  // namespace
+
+UnitTicks RunInTicks(const Schedule& schedule, const std::vector<StageEdges>& edges) {
+  return TickRun(schedule, edges).Run();
+}
+
+}  // namespace penstock
