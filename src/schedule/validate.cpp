@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/prefetch.h"
 #include "schedule/stage_edges.h"
 #include "schedule/text.h"
 #include "schedule/validate_state.h"
@@ -96,8 +97,8 @@ class Validator {
     const Lane& lane = schedule_.lanes[Index(rank)];
     std::size_t& position = position_[Index(rank)];
     // With many ranks each walk is short, and no hardware follows that many streams.
-    constexpr std::size_t kReadAhead = 8;  // actions; past the end does no harm
-    __builtin_prefetch(lane.data() + position + kReadAhead);
+    constexpr std::size_t kReadAhead = 8;  // actions
+    PrefetchRead(lane.data(), position + kReadAhead);
     for (; position < lane.size() && !faults_.full(); ++position) {
       const Action& action = lane[position];
       if (action.is_pair()) {
@@ -251,7 +252,10 @@ class Validator {
       const Wait wait = {value.stage, value.microbatch,
                          activation ? kForwardBit : kInputGradientBits};
       if ((History(wait.stage, wait.row) & wait.bits) != 0) return;
-      AddFault(rank, position, "it needs {} before it on this rank", WaitText(wait));
+      const std::string needs = part.op == Op::kBackwardWeight
+                                    ? ToText(BackwardInput(value.stage, value.microbatch))
+                                    : WaitText(wait);
+      AddFault(rank, position, "it needs {} before it on this rank", needs);
     });
   }
 
@@ -318,15 +322,17 @@ class Validator {
     return (History(wait.stage, wait.row) & wait.bits) != 0;
   }
 
-  std::string WaitText(const Wait& wait) const {
+  // What is waited for; of several ops that would do, the one that is there.
+  std::string WaitText(const Wait& wait) {
     if (wait.bits == 0) return fmt::format("the gradients of stage {}", wait.stage);
-    const Op op = (wait.bits & kForwardBit) != 0              ? Op::kForward
-                  : (wait.bits & Bit(Op::kSendForward)) != 0  ? Op::kSendForward
-                  : (wait.bits & Bit(Op::kSendBackward)) != 0 ? Op::kSendBackward
-                                                              : Op::kNone;
-    if (op == Op::kNone)
-      return fmt::format("{}I{} or {}B{}", wait.stage, wait.row, wait.stage, wait.row);
-    return fmt::format("{}{}{}", wait.stage, OpText(op), wait.row);
+    const int there = wait.bits & History(wait.stage, wait.row);
+    std::string text;
+    for (const Op op :
+         {Op::kForward, Op::kBackwardInput, Op::kBackward, Op::kSendForward, Op::kSendBackward}) {
+      if (((there != 0 ? there : wait.bits) & Bit(op)) == 0) continue;
+      text += fmt::format("{}{}{}{}", text.empty() ? "" : " or ", wait.stage, OpText(op), wait.row);
+    }
+    return text;
   }
 
   // Every stuck rank waits for one other rank: follow these to the cycles, and name each once.
@@ -348,14 +354,16 @@ class Validator {
       }
       const Wait& wait = waits[Index(rank)];
       if (!IsThere(wait) || visited_from[Index(rank)] != start) continue;
-      std::string cycle;
-      for (int at = rank; cycle.empty() || at != rank; at = holder(at)) {
+      Fault fault = {rank, static_cast<int>(positions[Index(rank)]), "", "deadlock: "};
+      for (int at = rank; fault.cycle.empty() || at != rank; at = holder(at)) {
         const Action& action = schedule_.lanes[Index(at)][positions[Index(at)]];
-        cycle += fmt::format("rank {} at {} waits for {}, ", at, ToText(action),
-                             WaitText(waits[Index(at)]));
+        if (fault.cycle.empty()) fault.action = ToText(action);
+        fault.reason += fmt::format("rank {} at {} waits for {}, ", at, ToText(action),
+                                    WaitText(waits[Index(at)]));
+        fault.cycle.push_back({at, static_cast<int>(positions[Index(at)])});
       }
-      AddFault(rank, positions[Index(rank)], "deadlock: {}which stands further on in rank {}",
-               cycle, rank);
+      fault.reason += fmt::format("which stands further on in rank {}", rank);
+      faults_.Add(std::move(fault));
     }
   }
 
@@ -387,8 +395,9 @@ class Validator {
         ReportRow(stage, static_cast<int>(n), bits, transfers);
       }
       if (const int steps = rare_.MissingSteps(stage); steps > 0) {
-        faults_.Add({edges.rank, -1, fmt::format("{}STEP", stage),
-                     fmt::format("{} STEPs of the stage are missing", steps)});
+        faults_.Add(
+            {edges.rank, -1, fmt::format("{}STEP", stage),
+             fmt::format("stage {} lacks {} of its {} STEPs", stage, steps, rare_.updates())});
       }
     }
   }
@@ -438,29 +447,6 @@ std::vector<Fault> Validate(const Schedule& schedule, const ValidateOptions& opt
     return {validation::WholeFault(std::move(reason))};
   }
   return validation::Validator(schedule, usage, options.max_faults).Run();
-}
-
-std::string Describe(const Schedule& schedule, const Fault& fault) {
-  std::string text;
-  if (fault.rank >= 0) text += fmt::format("rank {}", fault.rank);
-  if (fault.position >= 0) text += fmt::format(", position {}", fault.position);
-  if (!fault.action.empty()) text += fmt::format("{}{}", text.empty() ? "" : ", ", fault.action);
-  text += fmt::format("{}{}\n", text.empty() ? "" : ": ", fault.reason);
-  const auto rank = static_cast<std::size_t>(fault.rank);
-  if (fault.rank < 0 || rank >= schedule.lanes.size() || fault.position < 0) return text;
-
-  constexpr int kAround = 4;  // actions shown on either side
-  const Lane& lane = schedule.lanes[rank];
-  const auto size = static_cast<int>(lane.size());
-  const int begin = std::max(0, fault.position - kAround);
-  const int end = std::min(size, fault.position + kAround + 1);
-  text += begin > 0 ? "    ..." : "   ";
-  for (int i = begin; i < end; ++i) {
-    const std::string cell = ToText(lane[static_cast<std::size_t>(i)]);
-    text += i == fault.position ? fmt::format(" [{}]", cell) : " " + cell;
-  }
-  text += end < size ? " ...\n" : "\n";
-  return text;
 }
 
 }  // namespace penstock

@@ -59,6 +59,8 @@ class RareOps {
   void Note(const Part& part);
   // Steps that a stage lacks at the end; 0 where all are there.
   int MissingSteps(int stage) const;
+  // STEPs that each stage makes, where any does.
+  int updates() const { return static_cast<int>(units_); }
   // The update that the stage's next STEP makes.
   int NextUpdate(int stage) const { return steps_[static_cast<std::size_t>(stage)]; }
   // Whether the stage's gradients of an update are made, and reduced where it reduces them.

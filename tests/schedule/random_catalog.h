@@ -4,25 +4,10 @@
 #include <random>
 #include <vector>
 
+#include "draw.h"
 #include "make_schedules.h"
 
 namespace penstock::testing {
-
-inline int Draw(std::mt19937& random, int low, int high) {
-  return std::uniform_int_distribution<int>(low, high)(random);
-}
-
-// Parameters that the algorithm may or may not take: small, so that many can be tried.
-inline ScheduleParams DrawParams(const Algorithm& algorithm, std::mt19937& random) {
-  ScheduleParams params;
-  params.ranks = Draw(random, 1, 6);
-  params.chunks = Draw(random, 0, 1) == 0 ? 0 : Draw(random, 1, 3);
-  params.microbatches = Draw(random, 1, 14);
-  if (algorithm.knobs.cuts) params.cuts = Draw(random, 1, 3);
-  if (algorithm.knobs.steps) params.steps = Draw(random, 1, 3);
-  if (algorithm.knobs.split) params.split = Draw(random, 0, 1) == 1;
-  return params;
-}
 
 // `count` schedules of each algorithm.
 inline std::vector<Schedule> DrawCatalog(int count, std::mt19937& random) {

@@ -1,0 +1,97 @@
+// Draws what tests are made of: parameters, costs, passes. `random` is a std::mt19937, or a
+// fuzzer's bytes read as one.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "schedule/catalog.h"
+
+namespace penstock::testing {
+
+template <class Random>
+int Draw(Random& random, int low, int high) {
+  return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+}
+
+// Parameters that the algorithm may or may not take: small, so that many can be tried.
+template <class Random>
+ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
+  ScheduleParams params;
+  params.ranks = Draw(random, 1, 6);
+  params.chunks = Draw(random, 0, 1) == 0 ? 0 : Draw(random, 1, 3);
+  params.microbatches = Draw(random, 1, 14);
+  if (algorithm.knobs.cuts) params.cuts = Draw(random, 1, 3);
+  if (algorithm.knobs.steps) params.steps = Draw(random, 1, 3);
+  if (algorithm.knobs.split) params.split = Draw(random, 0, 1) == 1;
+  if (algorithm.knobs.group && Draw(random, 0, 2) == 0) params.group = Draw(random, 1, 6);
+  if (algorithm.knobs.waves) params.waves = Draw(random, 0, 2);
+  if (algorithm.knobs.memory_limit && Draw(random, 0, 1) == 1) {
+    params.memory_limit = Draw(random, 1, 8);
+  }
+  if (Draw(random, 0, 1) == 1) {
+    params.forward = Draw(random, 1, 4);
+    params.backward_input = Draw(random, 1, 4);
+    params.backward_weight = Draw(random, 1, 4);
+    params.comm = 0.25 * Draw(random, 0, 4);
+  }
+  return params;
+}
+
+// Costs under which every pass has something to do.
+template <class Random>
+Costs DrawPassCosts(const Schedule& schedule, Random& random) {
+  Costs costs = Costs::Uniform(schedule.placement, schedule.cuts, Draw(random, 1, 3),
+                               Draw(random, 1, 3), Draw(random, 1, 3), 0.25 * Draw(random, 0, 2));
+  for (StageCosts& stage : costs.stages) {
+    stage.activation_after_i = stage.activation * 0.25 * Draw(random, 0, 4);
+    stage.input_activation = stage.activation * 0.25;
+    stage.step = Draw(random, 0, 1);
+    stage.unshard = 0.25 * Draw(random, 0, 3);
+    stage.reduce = 0.25 * Draw(random, 0, 3);
+    stage.gathered = 0.25 * Draw(random, 0, 2);
+  }
+  costs.offload = 0.5 * Draw(random, 0, 4);
+  costs.reload = 0.5 * Draw(random, 0, 4);
+  return costs;
+}
+
+// As on the command line: NAME or NAME=ARGUMENTS. Only those with a memory limit may refuse it.
+template <class Random>
+std::string DrawPass(Random& random) {
+  const auto either = [&](const char* one, const char* other) {
+    return std::string(Draw(random, 0, 1) == 0 ? one : other);
+  };
+  switch (Draw(random, 0, 9)) {
+    case 0:
+      return "communication";
+    case 1:
+      return "sharding=" + std::to_string(Draw(random, 0, 4)) + either("", ":keep");
+    case 2:
+      return "split-backward=" + std::to_string(Draw(random, 0, 6));
+    case 3:
+      return "split-backward=rank";
+    case 4:
+      return either("merge-backward", "merge-backward=adjacent");
+    case 5:
+      return either("overlap", "overlap=all");
+    case 6:
+      return either("recompute", "offload");
+    case 7:
+      return "recompute=" + std::to_string(Draw(random, 1, 5));
+    case 8:
+      return "offload=" + std::to_string(Draw(random, 1, 5));
+    default:
+      return either("optimizer", "optimizer=post-validation");
+  }
+}
+
+template <class Random>
+std::vector<std::string> DrawPasses(int count, Random& random) {
+  std::vector<std::string> passes;
+  for (int i = 0; i < count; ++i) passes.push_back(DrawPass(random));
+  return passes;
+}
+
+}  // namespace penstock::testing
