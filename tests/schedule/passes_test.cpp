@@ -15,23 +15,10 @@ namespace {
 
 using testing::Draw;
 using testing::DrawCatalog;
+using testing::DrawPassCosts;
 using testing::FirstFault;
 using testing::Make;
 using testing::Name;
-
-Costs DrawCosts(const Schedule& schedule, std::mt19937& random) {
-  Costs costs = Costs::Uniform(schedule.placement, schedule.cuts, Draw(random, 1, 3),
-                               Draw(random, 1, 3), Draw(random, 1, 3), 0.25 * Draw(random, 0, 2));
-  for (StageCosts& stage : costs.stages) {
-    stage.input_activation = stage.activation * 0.25;
-    stage.step = Draw(random, 0, 1);
-    stage.unshard = 0.25 * Draw(random, 0, 3);
-    stage.reduce = 0.25 * Draw(random, 0, 3);
-  }
-  costs.offload = 0.5 * Draw(random, 0, 4);
-  costs.reload = 0.5 * Draw(random, 0, 4);
-  return costs;
-}
 
 // The lanes without the ops of `ops`.
 std::vector<Lane> Without(const Schedule& schedule, std::initializer_list<Op> ops) {
@@ -79,7 +66,7 @@ const std::vector<std::string> kEveryPass = {"communication",
 TEST(Passes, EachKeepsEveryCatalogScheduleValid) {
   std::mt19937 random(3);
   for (const Schedule& schedule : DrawCatalog(12, random)) {
-    const Costs costs = DrawCosts(schedule, random);
+    const Costs costs = DrawPassCosts(schedule, random);
     for (const std::string& pass : kEveryPass) {
       const Schedule changed = Applied(pass, schedule, costs);
       ASSERT_EQ(FirstFault(changed), "") << pass << " on " << Name(schedule);
@@ -88,28 +75,10 @@ TEST(Passes, EachKeepsEveryCatalogScheduleValid) {
   }
 }
 
-TEST(Passes, ComposeInAnyOrder) {
-  std::mt19937 random(4);
-  for (Schedule schedule : DrawCatalog(12, random)) {
-    const Costs costs = DrawCosts(schedule, random);
-    std::vector<std::string> order = kEveryPass;
-    std::shuffle(order.begin(), order.end(), random);
-    order.resize(6);
-    std::string so_far = Name(schedule);
-    for (const std::string& pass : order) {
-      schedule = Applied(pass, schedule, costs);
-      so_far += " " + pass;
-      ASSERT_EQ(FirstFault(schedule), "") << so_far;
-    }
-    Price(schedule, costs);
-    EXPECT_FALSE(::testing::Test::HasFailure()) << so_far;
-  }
-}
-
 TEST(Passes, AddingTwiceIsAddingOnce) {
   std::mt19937 random(5);
   for (const Schedule& schedule : DrawCatalog(3, random)) {
-    const Costs costs = DrawCosts(schedule, random);
+    const Costs costs = DrawPassCosts(schedule, random);
     for (const std::string& pass : kEveryPass) {
       if (pass.rfind("split", 0) == 0 || pass.rfind("overlap", 0) == 0) continue;
       const Schedule once = Applied(pass, schedule, costs);
@@ -278,7 +247,7 @@ TEST(Overlap, KeepsTheOrderAndStaysValid) {
   for (const Schedule& drawn : DrawCatalog(8, random)) {
     const Schedule schedule = Unpaired(MergeBackward(drawn));
     if (!Validate(schedule).empty()) continue;  // a pair may need its parts together
-    const Costs costs = DrawCosts(schedule, random);
+    const Costs costs = DrawPassCosts(schedule, random);
     for (const bool all : {false, true}) {
       Schedule paired = PairForwardBackward(schedule, costs, {.all = all});
       ASSERT_EQ(FirstFault(paired), "") << Name(schedule);

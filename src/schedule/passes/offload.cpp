@@ -45,8 +45,7 @@ class LaneOffloader {
   LaneOffloader(const Schedule& schedule, const Costs& costs, const Priced& priced, int rank)
       : lane_(schedule.lanes[static_cast<std::size_t>(rank)]), costs_(costs) {
     const std::vector<Span>& spans = priced.timeline.spans[static_cast<std::size_t>(rank)];
-    // What rounding may cost, so that nothing waits by the last bit.
-    margin_ = priced.makespan * 1e-12;
+    rounding_ = priced.makespan * 1e-12;
     FindRows(schedule, rank, spans);
     double clock = 0;
     for (std::size_t i = 0; i < lane_.size(); ++i) {
@@ -86,8 +85,7 @@ class LaneOffloader {
     return MakeAction(op, row.forward.stage, row.forward.microbatch);
   }
   double Time(Op op, const Row& row) const {
-    const double time = costs_.TransferTime(Cell(op, row).first, row.amount);
-    return time > 0 ? time + margin_ : 0;
+    return costs_.TransferTime(Cell(op, row).first, row.amount);
   }
 
   void FindRows(const Schedule& schedule, int rank, const std::vector<Span>& spans) {
@@ -150,7 +148,8 @@ class LaneOffloader {
       const double left = start + Time(Op::kOffload, row);
       const double spare = row.end - row.begin - Time(Op::kOffload, row) - Time(Op::kReload, row);
       trip_of[r] = {r, -1, kNever};
-      if (row.amount <= 0 || spare <= 0 || start - row.begin > patience * spare) continue;
+      if (row.amount <= 0 || spare <= rounding_) continue;
+      if (start - row.begin > patience * spare + rounding_) continue;
       if (memory.At(row.begin) <= level) continue;
       memory.Add(left, -row.amount);
       memory.Add(row.end - Time(Op::kReload, row), row.amount);
@@ -170,10 +169,10 @@ class LaneOffloader {
       if (trip.left < 0) continue;
       const Row& row = rows_[trip.row];
       const double start = std::min(row.end, link_needed) - Time(Op::kReload, row);
-      if (start <= trip.left) continue;
+      if (start <= trip.left + rounding_) continue;
       link_needed = start;
       back = std::min(back, row.reader);
-      while (reached_[back] > start) --back;  // not beyond F, which has ended before it
+      while (reached_[back] > start + rounding_) --back;  // not beyond F, which has ended before it
       trip.back = back;
       trips.push_back(trip);
     }
@@ -182,7 +181,7 @@ class LaneOffloader {
 
   const Lane& lane_;
   const Costs& costs_;
-  double margin_ = 0;
+  double rounding_ = 0;               // what differs by less is equal
   std::vector<Row> rows_;             // in order of F
   std::vector<std::size_t> readers_;  // rows, in order of their readers
   std::vector<double> reached_;       // by position: the rank's clock when it reaches the cell
