@@ -16,7 +16,10 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as cases:
         for line in cases:
             case = json.loads(line)
-            verdict = referee.judge(referee.parse_csv(case.pop("csv")), **case)
+            try:
+                verdict = referee.judge(referee.parse_csv(case.pop("csv")), **case)
+            except referee.FormatError as error:
+                verdict = {"valid": False, "violations": [str(error)]}
             print(json.dumps(verdict))
 
 

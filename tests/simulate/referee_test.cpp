@@ -2,15 +2,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "../schedule/draw.h"
+#include "../schedule/mutate.h"
 #include "random_schedule.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text.h"
+#include "schedule/validate.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
@@ -32,7 +36,7 @@ Json CaseJson(const Case& one) {
   }
   const StageCosts& first = one.costs.stages.front();
   return {{"csv", WriteCsv(one.schedule)},
-          {"microbatches", one.schedule.microbatches},
+          {"microbatches", one.schedule.rows() * one.schedule.placement.replicas()},
           {"replicas", one.schedule.placement.replicas()},
           {"f", f},
           {"i", i},
@@ -46,7 +50,7 @@ Json CaseJson(const Case& one) {
 
 // One verdict a case, from one run of Python for all of them.
 std::vector<Json> Judge(const std::vector<Case>& cases) {
-  const std::filesystem::path folder(testing::TempDir());
+  const std::filesystem::path folder(::testing::TempDir());
   const std::string name = std::to_string(getpid());  // test programs may run side by side
   const std::filesystem::path input = folder / ("penstock_cases_" + name + ".jsonl");
   const std::filesystem::path output = folder / ("penstock_verdicts_" + name + ".jsonl");
@@ -105,7 +109,7 @@ void ExpectRefereeAgrees(const std::vector<Case>& cases) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("case " + std::to_string(i) + ":\n" + WriteCsv(cases[i].schedule));
     ExpectSame(cases[i], verdicts[i]);
-    if (testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
@@ -125,29 +129,105 @@ TEST(Referee, AgreesOnRandomOrders) {
   ExpectRefereeAgrees(cases);
 }
 
-TEST(Referee, AgreesOnTheCatalog) {
-  std::mt19937 random(7);
+// In the cells that the referee knows, torch's: without STEPs, so all batches are one.
+Schedule WithoutSteps(Schedule schedule) {
+  schedule.microbatches *= schedule.steps;
+  schedule.steps = 1;
+  schedule.weights = WeightPolicy::kFlush;
+  for (Lane& lane : schedule.lanes) {
+    std::erase_if(lane, [](const Action& action) { return action.first.op == Op::kStep; });
+  }
+  return schedule;
+}
+
+// `count` cases of each algorithm, half of them made for the costs that they are priced with.
+std::vector<Case> DrawCatalogCases(int count, std::mt19937& random) {
   std::vector<Case> cases;
   for (const Algorithm& algorithm : Catalog()) {
-    int wanted = 24;
-    for (int attempt = 0; attempt < 400 && wanted > 0; ++attempt) {
-      ScheduleParams params;
-      params.ranks = static_cast<int>(1 + random() % 6);
-      params.chunks = random() % 2 == 0 ? 0 : static_cast<int>(1 + random() % 3);
-      params.microbatches = static_cast<int>(1 + random() % 16);
+    int left = count;
+    for (int attempt = 0; attempt < 50 * count && left > 0; ++attempt) {
+      ScheduleParams params = testing::DrawParams(algorithm, random);
       auto schedule = Generate(algorithm.name, params);
-      // Orders of cuts and of batches are beyond the referee.
-      if (!schedule || schedule->cuts > 1 || schedule->steps > 1) continue;
-      if (!RequireTorchOps(*schedule) && schedule->placement.replicas() == 1) continue;
+      if (!schedule) continue;
       Costs costs = RandomCosts(schedule->placement, random);
-      Schedule lowered = AddCommunication(*schedule);
-      cases.push_back({std::move(*schedule), costs});
-      cases.push_back({std::move(lowered), std::move(costs)});
-      --wanted;
+      if (random() % 2 == 0) {
+        params.costs = costs;
+        schedule = Generate(algorithm.name, params);
+        if (!schedule) continue;  // a memory limit that these costs do not meet
+      }
+      cases.push_back({WithoutSteps(std::move(*schedule)), std::move(costs)});
+      --left;
+    }
+    EXPECT_EQ(left, 0) << algorithm.name;
+  }
+  return cases;
+}
+
+TEST(Referee, AgreesOnTheCatalog) {
+  std::mt19937 random(7);
+  std::vector<Case> cases = DrawCatalogCases(60, random);
+  for (std::size_t i = 0, count = cases.size(); i < count; ++i) {
+    const Schedule& schedule = cases[i].schedule;
+    const Costs costs = cases[i].costs;
+    ASSERT_TRUE(Validate(schedule).empty()) << WriteCsv(schedule);
+    Schedule lowered = AddCommunication(schedule);
+    ASSERT_TRUE(Validate(lowered).empty()) << WriteCsv(lowered);
+    ASSERT_EQ(Simulate(lowered, costs)->makespan, Simulate(schedule, costs)->makespan);
+    cases.push_back({std::move(lowered), costs});
+  }
+  ASSERT_GT(cases.size(), 2000U);
+  ExpectRefereeAgrees(cases);
+}
+
+// Every form that torch's cells give a schedule: split, paired, lowered, sharded.
+Schedule InTorchsCells(Schedule schedule, const Costs& costs, std::mt19937& random) {
+  if (random() % 3 == 0) schedule = MergeBackward(schedule);
+  if (random() % 3 == 0) schedule = PairForwardBackward(schedule, costs, {.all = true});
+  if (random() % 3 == 0) schedule = SplitBackward(schedule, {.delay = int(random() % 3)});
+  if (random() % 2 == 0) schedule = AddCommunication(schedule);
+  if (random() % 3 == 0) schedule = *AddSharding(schedule, {.prefetch = int(random() % 3)});
+  return schedule;
+}
+
+// The referee does not ask on which rank a stage's shards are gathered and its gradients reduced.
+bool ShardsAreHome(const Schedule& schedule) {
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    for (const Action& action : schedule.lanes[static_cast<std::size_t>(rank)]) {
+      const bool shard = action.first.op >= Op::kUnshard && action.first.op <= Op::kReduceGrad;
+      if (shard && schedule.placement.rank_of(action.first.stage) != rank) return false;
     }
   }
-  ASSERT_GT(cases.size(), 100U);
-  ExpectRefereeAgrees(cases);
+  return true;
+}
+
+TEST(Referee, AgreesOnWhatIsValid) {
+  constexpr int kMutantsEach = 8;
+  std::mt19937 random(8);
+  std::vector<Case> cases;
+  for (const Case& drawn : DrawCatalogCases(16, random)) {
+    if (drawn.schedule.cuts > 1) continue;  // their order is not among its rules
+    const Schedule sound = InTorchsCells(drawn.schedule, drawn.costs, random);
+    for (int mutant = 0; mutant < kMutantsEach; ++mutant) {
+      Case changed = {sound, drawn.costs};
+      for (unsigned count = 1 + random() % 2; count > 0; --count) {
+        testing::Mutate(changed.schedule, random);
+      }
+      if (ShardsAreHome(changed.schedule)) cases.push_back(std::move(changed));
+    }
+  }
+  const std::vector<Json> verdicts = Judge(cases);
+  ASSERT_EQ(verdicts.size(), cases.size());
+  std::array<int, 2> counts = {};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::vector<Fault> faults = Validate(cases[i].schedule);
+    const bool valid = verdicts[i]["valid"].get<bool>();
+    ASSERT_EQ(faults.empty(), valid)
+        << WriteCsv(cases[i].schedule) << verdicts[i]
+        << (faults.empty() ? "" : Describe(cases[i].schedule, faults.front()));
+    ++counts[valid ? 1 : 0];
+  }
+  EXPECT_GT(counts[0], 1500);
+  EXPECT_GT(counts[1], 150);
 }
 
 }  // namespace
