@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "cli/command.h"
+#include "graph/flops.h"
 #include "graph/passes.h"
 #include "graph/print.h"
 #include "train/config.h"
@@ -76,8 +77,8 @@ class GraphCommand : public Command {
 
   void PrintSummary(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
     for (const Graph* graph : chosen) {
-      fmt::print("{}: {} nodes, {} in, {} out\n", graph->name, graph->nodes.size(),
-                 FormatBytes(Bytes(*graph, graph->inputs)),
+      fmt::print("{}: {} nodes, {}, {} in, {} out\n", graph->name, graph->nodes.size(),
+                 FormatFlops(FlopsOf(*graph)), FormatBytes(Bytes(*graph, graph->inputs)),
                  FormatBytes(Bytes(*graph, graph->outputs)));
     }
     if (graphs.backward_weight.name.empty()) return;
@@ -98,6 +99,7 @@ class GraphCommand : public Command {
     for (const Graph* graph : chosen) {
       object["graphs"].push_back({{"name", graph->name},
                                   {"nodes", graph->nodes.size()},
+                                  {"flops", FlopsOf(*graph)},
                                   {"input_bytes", Bytes(*graph, graph->inputs)},
                                   {"output_bytes", Bytes(*graph, graph->outputs)},
                                   {"text", dot_ ? PrintDot(*graph) : PrintGraph(*graph)}});

@@ -3,32 +3,32 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "base/units.h"
+#include "graph/flops.h"
 
 namespace penstock {
 namespace {
 
+struct DtypeText {
+  c10::ScalarType dtype;
+  std::string_view text;
+};
+constexpr std::array kDtypes = {
+    DtypeText{c10::ScalarType::Float, "f32"},     DtypeText{c10::ScalarType::Double, "f64"},
+    DtypeText{c10::ScalarType::BFloat16, "bf16"}, DtypeText{c10::ScalarType::Half, "f16"},
+    DtypeText{c10::ScalarType::Long, "i64"},      DtypeText{c10::ScalarType::Int, "i32"},
+    DtypeText{c10::ScalarType::Short, "i16"},     DtypeText{c10::ScalarType::Char, "i8"},
+    DtypeText{c10::ScalarType::Byte, "u8"},       DtypeText{c10::ScalarType::Bool, "bool"},
+};
+
 std::string_view DtypeName(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::ScalarType::Float:
-      return "f32";
-    case c10::ScalarType::Double:
-      return "f64";
-    case c10::ScalarType::BFloat16:
-      return "bf16";
-    case c10::ScalarType::Half:
-      return "f16";
-    case c10::ScalarType::Long:
-      return "i64";
-    case c10::ScalarType::Int:
-      return "i32";
-    case c10::ScalarType::Bool:
-      return "bool";
-    default:
-      return c10::toString(dtype);
+  for (const DtypeText& known : kDtypes) {
+    if (known.dtype == dtype) return known.text;
   }
+  return c10::toString(dtype);
 }
 
 std::string PrintId(ValueId id) { return id == kNoValue ? "none" : fmt::format("%{}", id); }
@@ -44,18 +44,23 @@ bool IsDefault(const c10::Argument& argument, const c10::IValue& value) {
          PrintConstant(*argument.default_value()) == PrintConstant(value);
 }
 
-// Tensors in order, constants by name where they are not the op's default.
+// Tensors in order as long as none was left out, the rest by name; constants by name where they
+// are not the op's default.
 std::string PrintArguments(const Node& node) {
   const auto& expected = node.op.schema().arguments();
   std::vector<std::string> texts;
+  bool in_order = true;
   for (std::size_t i = 0; i < node.arguments.size(); ++i) {
     const Argument& argument = node.arguments[i];
+    const std::string name = in_order ? "" : expected[i].name() + "=";
     if (const auto* id = std::get_if<ValueId>(&argument)) {
-      texts.push_back(PrintId(*id));
+      texts.push_back(name + PrintId(*id));
     } else if (const auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
-      texts.push_back(fmt::format("[{}]", PrintIds(*list)));
-    } else if (const auto& constant = std::get<c10::IValue>(argument);
-               !IsDefault(expected[i], constant)) {
+      texts.push_back(fmt::format("{}[{}]", name, PrintIds(*list)));
+    } else {
+      in_order = false;
+      const auto& constant = std::get<c10::IValue>(argument);
+      if (IsDefault(expected[i], constant)) continue;
       texts.push_back(fmt::format("{}={}", expected[i].name(), PrintConstant(constant)));
     }
   }
@@ -107,6 +112,8 @@ class Printer {
   }
 
   void PrintNode(const Node& node) {
+    if (node.phase != phase_) text_ += "  -- backward\n";
+    phase_ = node.phase;
     ForEachInput(node, [&](ValueId id) { PrintView(id); });
     std::vector<std::string> outputs;
     std::int64_t bytes = 0;
@@ -116,11 +123,19 @@ class Printer {
     }
     const bool changes = MutatedArgument(node.op.schema()) >= 0;
     text_ += "  ";
-    if (!changes) text_ += fmt::format("{} {} = ", fmt::join(outputs, ", "), FormatBytes(bytes));
+    if (!changes)
+      text_ += fmt::format("{} {} = ", fmt::join(outputs, ", "), PrintCost(node, bytes));
     text_ += fmt::format("{}({})\n", c10::toString(node.op.operator_name()), PrintArguments(node));
   }
 
+  std::string PrintCost(const Node& node, std::int64_t bytes) const {
+    const std::int64_t flops = FlopsOf(graph_, node);
+    return flops == 0 ? FormatBytes(bytes)
+                      : fmt::format("{} {}", FormatBytes(bytes), FormatFlops(flops));
+  }
+
   const Graph& graph_;
+  Phase phase_ = Phase::kForward;
   std::string text_;
   std::set<ValueId> printed_;
 };
@@ -131,7 +146,12 @@ std::string PrintConstant(const c10::IValue& value) {
   if (value.isNone()) return "None";
   if (value.isBool()) return value.toBool() ? "True" : "False";
   if (value.isInt()) return fmt::format("{}", value.toInt());
-  if (value.isDouble()) return fmt::format("{}", value.toDouble());
+  if (value.isDouble()) {
+    std::string text = fmt::format("{}", value.toDouble());
+    // So that it reads as no whole number.
+    if (text.find_first_of(".en") == std::string::npos) text += ".0";
+    return text;
+  }
   if (value.isString()) return fmt::format("\"{}\"", value.toStringRef());
   if (value.isDevice()) return value.toDevice().str();
   if (value.isTensor()) return "undefined";
@@ -150,6 +170,21 @@ bool HasExactText(const c10::IValue& value) {
   }
   return value.isNone() || value.isBool() || value.isInt() || value.isDouble() ||
          value.isString() || value.isDevice() || (value.isTensor() && !value.toTensor().defined());
+}
+
+c10::ScalarType DtypeOf(std::string_view text) {
+  for (const DtypeText& known : kDtypes) {
+    if (known.text == text) return known.dtype;
+  }
+  return c10::ScalarType::Undefined;
+}
+
+std::string FormatFlops(std::int64_t flops) {
+  constexpr std::array kUnits = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"};
+  auto value = static_cast<double>(flops);
+  std::size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
 std::string PrintType(const TensorType& type) {

@@ -31,18 +31,20 @@ TEST(PrintGraph, IsReadable) {
   EXPECT_EQ(PrintGraph(graphs.forward), R"(graph forward(%1: f32[4,2]) -> (%4)
   bound %0: f32[3,2] 24 B = parameter 0 weight
   %2: f32[2,3]/[1,2] = view %0
-  %3: f32[4,3] 48 B = aten::mm(%1, %2)
+  %3: f32[4,3] 48 B 48 FLOP = aten::mm(%1, %2)
   %4: f32[4,3] 48 B = aten::add.Scalar(%3, other=1.5)
 )");
   EXPECT_EQ(PrintGraph(graphs.backward_input), R"(graph backward_input(%5: f32[4,3]) -> (%8)
   bound %0: f32[3,2] 24 B = parameter 0 weight
-  %8: f32[4,2] 32 B = aten::mm(%5, %0)
+  -- backward
+  %8: f32[4,2] 32 B 48 FLOP = aten::mm(%5, %0)
 )");
   EXPECT_EQ(PrintGraph(graphs.backward_weight),
             R"(graph backward_weight(%1: f32[4,2], %5: f32[4,3]) -> ()
   bound %9: f32[3,2] 24 B = gradient 0 weight
+  -- backward
   %6: f32[3,4]/[1,3] = view %5
-  %7: f32[3,2] 24 B = aten::mm(%6, %1)
+  %7: f32[3,2] 24 B 48 FLOP = aten::mm(%6, %1)
   aten::add_.Tensor(%9, %7)
 )");
 }
