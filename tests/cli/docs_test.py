@@ -26,14 +26,15 @@ class DocsTest(program.CommandTest):
 
     def test_every_schedule_has_a_section_with_its_picture_and_figures(self):
         page = (DOCS / "schedules.md").read_text(encoding="utf-8")
-        for row in self.run_json("schedules"):
+        rows = self.run_json("schedules")
+        names = ",".join(row["name"] for row in rows)
+        for row, priced in zip(rows, self.run_json("simulate", "-s", names, "-p", 8, "-m", 32), strict=True):
             section = page.partition(f"\n## {row['name']}\n")[2].partition("\n## ")[0]
             for text in (row["summary"][1:], row["when"], row["memory"], row["source"],
                          f"pictures/{row['name']}.svg"):
                 self.assertIn(text, section)
             for key in ("summary", "when", "source"):
                 self.assertGreater(len(row[key]), 10, row["name"])
-            (priced,) = self.run_json("simulate", "-s", row["name"], "-p", 8, "-m", 32)
             figures = re.search(r"\n\| default \| (.*) \|\n", section).group(1).split(" | ")
             self.assertAlmostEqual(float(figures[0]), priced["makespan"], places=3)
             self.assertAlmostEqual(float(figures[1].rstrip("%")), 100 * priced["bubble"], places=0)

@@ -91,9 +91,9 @@ class SimulateTest(program.CommandTest):
         self.assertEqual(row["closed_form"]["peak_memory"], 6 * 2**30)
         self.assertIn("6.00 GiB", self.run_ok(*words))
         self.assertIn("6.00 GiB", self.run_ok("show", *words[1:]))
-        for size in ("0", "-1GiB", "1 parsec", "GiB", ""):
-            self.refuse("simulate", "-s", "1f1b", f"--activation-bytes={size}")
-            self.refuse("simulate", "-s", "1f1b", f"--message-bytes={size}")
+        for size in ("activation-bytes=0", "message-bytes=-1GiB", "activation-bytes=1 parsec",
+                     "message-bytes=GiB", "activation-bytes="):
+            self.refuse("simulate", "-s", "1f1b", f"--{size}")
 
     def test_memory_limit_in_activations_or_bytes(self):
         words = ("simulate", "-s", "v-auto", "-p", 4, "-m", 8)

@@ -48,7 +48,7 @@ class UsageTest(program.CommandTest):
         words = ["--schedule", "1f1b", "interleaved", "--ranks", "3", "-m", "--cost", "1,2,3", "-v",
                  "--json", "--csv", "none.csv", "--comm", "0.5", "--format", "csv", "-1", "", "=",
                  "--width", "7", "-o", "x.html", "--time-steps", "\x01", "--", "--memory-limit"]
-        for _ in range(150):
+        for _ in range(60):
             command = [draw.choice(COMMANDS)] + draw.choices(words, k=draw.randint(0, 6))
             result = self.start(*command)
             self.assertIn(result.returncode, (0, 1, 2), command)
