@@ -69,7 +69,7 @@ Algorithm Hanayo() {
   algorithm.summary = "waves down and up the ranks, backward whole";
   algorithm.when =
       "Where the backward cannot be split and m is near p: w waves cut the bubble by about w, "
-      "for 2w times the messages. It gains little at large m.";
+      "for 2w times the messages. At larger m compare it with 1f1b first.";
   algorithm.placement = PlacementForm::kZigzag;
   algorithm.constraint = "--waves w, 2w chunks; memory limit 1 to 2p";
   algorithm.makespan = "about 3m+2(p-1)/w at m = p";

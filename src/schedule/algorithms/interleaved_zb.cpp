@@ -84,7 +84,7 @@ Algorithm InterleavedZb() {
   Algorithm algorithm;
   algorithm.name = "interleaved-zb";
   algorithm.aliases = {"interleaved-zero-bubble", "zb-interleaved", "group-interleaved-1f1b"};
-  algorithm.summary = "interleaved with the backward in halves: the least makespan of all";
+  algorithm.summary = "interleaved with the backward in halves: a v-th of zb-h1's bubble";
   algorithm.when =
       "For the shortest step where links are fast and p divides m. With `--group G` from p/2 on "
       "it also saves memory.";
