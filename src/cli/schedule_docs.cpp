@@ -33,8 +33,9 @@ are those of the whole batch, both ways.
 **Placements.** *linear*: stage s on rank s. *looped*: stage s on rank s mod p. *vee*: two chunks, down the ranks and up
 again; a *zigzag* has more of them. *bidirectional*: two chains in opposite directions over two replicas of the weights.
 
-**Pictures** are at {} ranks with F = I = W. **Figures** are at p = {}, m = {} with F = I = W and transfers that take no
-time, as the simulator finds them; a pair of a forward and a backward takes as long as the longer of the two. For your own:
+**Pictures** are at {} ranks with F = I = W; a block's number is its microbatch, and later chunks of a rank are lighter.
+**Figures** are at p = {}, m = {} with F = I = W and transfers that take no time, as the simulator finds them; a pair of
+a forward and a backward takes as long as the longer of the two. For your own:
 `penstock simulate --schedule NAME,NAME --ranks P --microbatches M --cost F,I,W --comm T`.
 )";
 
