@@ -1,5 +1,7 @@
 #include "graph/capture.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -17,16 +19,28 @@ using torch::jit::Stack;
 
 thread_local Recorder* recording = nullptr;
 
+c10::DispatchKeySet Below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+}
+
+// randn_like and its kind take no generator, but the ops that they are made of do.
+bool IsSeenThrough(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded) && !TakesGenerator(op.schema()) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
 // Every op of a thread that captures comes here, below autograd and before its kernel.
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (recording != nullptr && IsSeenThrough(op)) {
+    op.redispatchBoxed(Below(keys), stack);
+    return;
+  }
   // What the kernel itself calls is part of the op.
   const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);
-  const c10::DispatchKeySet after =
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
   if (recording == nullptr) {
-    op.redispatchBoxed(after, stack);
+    op.redispatchBoxed(Below(keys), stack);
   } else {
-    recording->Run(op, after, stack);
+    recording->Run(op, Below(keys), stack);
   }
 }
 
@@ -47,9 +61,17 @@ class CaptureScope {
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 
-struct Traced {
-  at::Tensor output;
-  std::vector<at::Tensor> gradients;  // of each parameter, then of the input where asked
+// A capture runs the stage's random ops: the process's generator is left as it was.
+class GeneratorStateGuard {
+ public:
+  GeneratorStateGuard() : state_(generator_.get_state()) {}
+  ~GeneratorStateGuard() { generator_.set_state(state_); }
+  GeneratorStateGuard(const GeneratorStateGuard&) = delete;
+  GeneratorStateGuard& operator=(const GeneratorStateGuard&) = delete;
+
+ private:
+  at::Generator generator_ = at::detail::getDefaultCPUGenerator();
+  at::Tensor state_;
 };
 
 // Runs the stage forward and back under capture.
@@ -143,6 +165,7 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
   }
   if (recording != nullptr) return InvalidArgument("capture: this thread is capturing already");
   Recorder recorder;
+  const GeneratorStateGuard keep_random_state;
   try {
     return Tracer(spec, recorder).Trace();
   } catch (const CaptureRefused& refused) {

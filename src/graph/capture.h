@@ -5,7 +5,8 @@
 // our own, no change to model code. Tensors are identified by their storage and their place in it.
 // An in-place op becomes its functional form, and its storage then means the new value.
 // Threads: captures the calling thread's ops; captures on several threads are independent.
-// Errors: kInvalidArgument for what a graph could not repeat exactly: random ops, values read out
+// Errors: kInvalidArgument for what a graph could not repeat exactly: random ops that take no
+// generator, values read out
 // of tensors (item()), shapes that depend on data, in-place changes of inputs and parameters.
 #pragma once
 

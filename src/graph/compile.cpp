@@ -81,6 +81,10 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
     program.output_gradient = places.Of(output_gradient);
   }
   program.held = places.count();
+  for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
+    program.random = program.random ||
+                     std::any_of(piece->graph.nodes.begin(), piece->graph.nodes.end(), IsRandom);
+  }
   program.has_input_gradient = input.outputs.front() != kNoValue;
   program.saved_bytes =
       BytesOf(graphs.joint.graph, read_by_backward, Union(graphs.live, {output_gradient}));

@@ -54,6 +54,7 @@ struct StageProgram {
   std::vector<int> stage_inputs;  // place of each of the stage's inputs
   int output_gradient = -1;       // its place; -1 where backward reads none
   bool has_input_gradient = false;
+  bool random = false;           // some node draws random numbers
   std::int64_t saved_bytes = 0;  // held by a microbatch from the end of F to I or B
   std::int64_t live_bytes = 0;   // held from the end of I to W
   TensorType output;

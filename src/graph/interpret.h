@@ -3,6 +3,7 @@
 // Both run below autograd on the values they are given and repeat the captured ops exactly.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/stack.h>
 
 #include <memory>
@@ -16,9 +17,16 @@ namespace penstock {
 // The memory that a graph's bound parameters and gradients stand for, by parameter index. Constants
 // are in the graph. Parameters and gradients that the graph names must be there.
 struct GraphBinding {
-  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> parameters = {};
   std::vector<at::Tensor> gradients;
+  // What random ops draw from; undefined: the process's own. Who runs the graph seeds it before a
+  // run, so that a microbatch's numbers do not depend on the schedule.
+  at::Generator generator = {};
 };
+
+// A constant argument as a run passes it: the binding's generator where the op takes one.
+c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
+                        const GraphBinding& binding);
 
 // Runs the graph node by node and checks that every result has the type that was captured. The
 // reference that passes and GraphProgram are tested against. Throws InternalError where a type

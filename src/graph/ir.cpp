@@ -1,5 +1,7 @@
 #include "graph/ir.h"
 
+#include <ATen/core/enum_tag.h>
+
 namespace penstock {
 
 TensorType TypeOf(const at::Tensor& tensor) {
@@ -25,6 +27,14 @@ bool IsContiguous(const TensorType& type) {
 ValueId Graph::AddValue(TensorValue value) {
   values.push_back(std::move(value));
   return static_cast<ValueId>(values.size()) - 1;
+}
+
+bool IsRandom(const Node& node) {
+  if (!node.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
+  const auto dropout = node.op.schema().argumentIndexWithName("dropout_p");
+  if (!dropout) return true;
+  const auto* p = std::get_if<c10::IValue>(&node.arguments[static_cast<std::size_t>(*dropout)]);
+  return p == nullptr || !p->isDouble() || p->toDouble() != 0.0;
 }
 
 int MutatedArgument(const c10::FunctionSchema& schema) {

@@ -115,6 +115,9 @@ void ForEachInput(Node& node, Visit&& visit) {
   }
 }
 
+// Whether the node draws random numbers: by the generator of a run's GraphBinding, never equal to
+// another node, never folded, never run again to save memory.
+bool IsRandom(const Node& node);
 // Position of the argument that the op changes in place, -1 if it changes none.
 int MutatedArgument(const c10::FunctionSchema& schema);
 

@@ -13,7 +13,7 @@ namespace {
 class Lowering {
  public:
   Lowering(const Graph& graph, const GraphBinding& binding, ProgramCode& code)
-      : graph_(graph), code_(code), slot_of_(graph.values.size(), -1) {
+      : graph_(graph), binding_(binding), code_(code), slot_of_(graph.values.size(), -1) {
     for (const Bound& bound : graph.bound) Bind(bound, binding);
     BindViews();
     code_.bound_slots = static_cast<std::int32_t>(code_.slots.size());
@@ -132,7 +132,7 @@ class Lowering {
     } else {
       code_.operands.push_back(
           {OperandKind::kConstant, static_cast<std::int32_t>(code_.constants.size())});
-      code_.constants.push_back(std::get<c10::IValue>(argument));
+      code_.constants.push_back(RunConstant(std::get<c10::IValue>(argument), type, binding_));
     }
   }
 
@@ -194,6 +194,7 @@ class Lowering {
   }
 
   const Graph& graph_;
+  const GraphBinding& binding_;
   ProgramCode& code_;
   std::vector<std::int32_t> slot_of_;                  // by value
   std::map<std::int32_t, std::int32_t> last_use_;      // by slot: instruction, or their number

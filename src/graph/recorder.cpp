@@ -69,9 +69,12 @@ bool IndexesByNumbers(const c10::OperatorHandle& op, const Stack& arguments) {
 
 void RefuseUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
   const c10::FunctionSchema& schema = op.schema();
-  if (op.hasTag(at::Tag::nondeterministic_seeded) && !DropoutIsOff(schema, arguments)) {
-    Refuse("the stage calls the random op {}: graphs repeat no random ops yet; set dropout to 0",
-           NameOf(op));
+  if (op.hasTag(at::Tag::nondeterministic_seeded) && !DropoutIsOff(schema, arguments) &&
+      !TakesGenerator(schema)) {
+    Refuse(
+        "the stage calls the random op {}, which takes no generator and so cannot be repeated: "
+        "write it with at::dropout or bernoulli",
+        NameOf(op));
   }
   if (op.hasTag(at::Tag::data_dependent_output)) {
     Refuse(
@@ -99,12 +102,18 @@ bool WritesSeveral(const c10::FunctionSchema& schema) {
 // aten::add.Scalar for aten::add_.Scalar.
 c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
   c10::OperatorName name = op.operator_name();
+  // The one pair whose overloads differ.
+  if (name == c10::OperatorName("aten::bernoulli_", "float")) name.overload_name = "p";
   if (!name.name.empty() && name.name.back() == '_') {
     name.name.pop_back();
-    const auto found = c10::Dispatcher::singleton().findSchema(name);
-    if (found && found->schema().arguments().size() == op.schema().arguments().size() &&
-        found->schema().returns().size() == 1 && MutatedArgument(found->schema()) < 0) {
-      return *found;
+    const std::string plain = name.name;
+    for (const char* suffix : {"", "_functional"}) {
+      name.name = plain + suffix;
+      const auto found = c10::Dispatcher::singleton().findSchema(name);
+      if (found && found->schema().arguments().size() == op.schema().arguments().size() &&
+          found->schema().returns().size() == 1 && MutatedArgument(found->schema()) < 0) {
+        return *found;
+      }
     }
   }
   Refuse("{} changes a tensor in place and has no form that does not: write it without",
@@ -117,6 +126,10 @@ at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
 }
 
 }  // namespace
+
+bool TakesGenerator(const c10::FunctionSchema& schema) {
+  return schema.argumentIndexWithName("generator").has_value();
+}
 
 ValueId Recorder::Define(const at::Tensor& tensor, bool made_here) {
   const ValueId id = graph_.AddValue({TypeOf(tensor), kNoValue, 0});
@@ -174,6 +187,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
 
 Argument Recorder::ToArgument(const IValue& value) {
   if (value.isTensor() && value.toTensor().defined()) return Use(value.toTensor());
+  if (value.isGenerator()) return IValue();  // a run brings its own
   if (value.isTensorList()) {
     std::vector<ValueId> ids;
     for (const at::Tensor& each : value.toTensorVector()) {

@@ -23,6 +23,9 @@ class CaptureRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A random op that takes a generator draws from a run's own, so that replays draw the same numbers.
+bool TakesGenerator(const c10::FunctionSchema& schema);
+
 class Recorder {
  public:
   Graph& graph() { return graph_; }

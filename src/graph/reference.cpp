@@ -12,7 +12,7 @@ namespace {
 class Reference {
  public:
   Reference(const Graph& graph, const GraphBinding& binding)
-      : graph_(graph), memory_(graph.values.size()) {
+      : graph_(graph), binding_(binding), memory_(graph.values.size()) {
     for (const Bound& bound : graph.bound) {
       const auto index = static_cast<std::size_t>(bound.index);
       switch (bound.kind) {
@@ -64,7 +64,9 @@ class Reference {
  private:
   c10::IValue GetArgument(const Argument& argument, const c10::Type& type) const {
     if (const auto* id = std::get_if<ValueId>(&argument)) return Get(*id);
-    if (const auto* constant = std::get_if<c10::IValue>(&argument)) return *constant;
+    if (const auto* constant = std::get_if<c10::IValue>(&argument)) {
+      return RunConstant(*constant, type, binding_);
+    }
     const auto& ids = std::get<std::vector<ValueId>>(argument);
     if (type.isSubtypeOf(*c10::ListType::ofTensors())) {
       c10::List<at::Tensor> list;
@@ -79,10 +81,22 @@ class Reference {
   }
 
   const Graph& graph_;
+  const GraphBinding& binding_;
   std::vector<at::Tensor> memory_;  // by value; roots only
 };
 
 }  // namespace
+
+c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
+                        const GraphBinding& binding) {
+  const auto takes_generator = [&] {
+    const auto* optional = type.castRaw<c10::OptionalType>();
+    return optional != nullptr &&
+           optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+  };
+  if (!binding.generator.defined() || !constant.isNone() || !takes_generator()) return constant;
+  return binding.generator;
+}
 
 std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/mix_bits.h"
+
 namespace penstock {
 namespace {
 
@@ -16,9 +18,7 @@ std::uint64_t StreamOf(std::uint64_t seed, std::string_view name) {
   for (const char c : name) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   }
-  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBULL;
-  return hash ^ (hash >> 31);
+  return MixBits(hash);
 }
 
 bool AddsToResidual(std::string_view name) {

@@ -1,5 +1,7 @@
 // Llama: pre-normalised blocks of rotary attention and SwiGLU, an untied head (Touvron et al. 2023,
 // section 2.2).
+#include <ATen/ops/dropout.h>
+
 #include "model/layers.h"
 #include "model/table.h"
 
@@ -20,14 +22,16 @@ std::int64_t KvHeadsOf(const ModelConfig& config) {
 class Block : public torch::nn::Module {
  public:
   explicit Block(const ModelConfig& config)
-      : attention_norm_(Norm("attention_norm", config)),
+      : dropout_(config.dropout),
+        attention_norm_(Norm("attention_norm", config)),
         attention_(*this, {config.dim, config.heads, KvHeadsOf(config)}),
         feed_forward_norm_(Norm("ffn_norm", config)),
         feed_forward_(*this, config.dim, HiddenOf(config)) {}
 
   torch::Tensor forward(const torch::Tensor& input, const RotaryTable& rotary) {
-    const torch::Tensor middle = input + attention_(attention_norm_->forward(input), rotary);
-    return middle + feed_forward_(feed_forward_norm_->forward(middle));
+    const torch::Tensor middle =
+        input + Dropped(attention_(attention_norm_->forward(input), rotary));
+    return middle + Dropped(feed_forward_(feed_forward_norm_->forward(middle)));
   }
 
  private:
@@ -35,6 +39,11 @@ class Block : public torch::nn::Module {
     return register_module(name, std::make_shared<RmsNorm>(config.dim, config.norm_epsilon));
   }
 
+  torch::Tensor Dropped(const torch::Tensor& branch) {
+    return at::dropout(branch, dropout_, is_training());
+  }
+
+  double dropout_;
   std::shared_ptr<RmsNorm> attention_norm_;
   Attention attention_;
   std::shared_ptr<RmsNorm> feed_forward_norm_;

@@ -96,6 +96,7 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
   std::shared_ptr<StageModule> stage = model->build(config, range);
   InitializeParameters(*stage, config);
+  stage->eval();
   return stage;
 }
 

@@ -23,7 +23,8 @@ class StageModule : public torch::nn::Module {
   virtual torch::Tensor forward(torch::Tensor input) = 0;
 };
 
-// Refuses what CheckModel refuses, and a range that the model does not have.
+// In evaluation mode: who trains it says so. Refuses what CheckModel refuses, and a range that the
+// model does not have.
 Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config, const LayerRange& range);
 
 }  // namespace penstock

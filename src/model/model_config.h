@@ -22,6 +22,7 @@ struct ModelConfig {
   std::int64_t sequence = 128;  // tokens a sample
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
+  double dropout = 0;  // chance that a number of the residual stream is dropped in training
   std::uint64_t seed = 1;
 };
 

@@ -52,6 +52,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"model.sequence", &c.model.sequence, 1},
       {"model.rope_theta", &c.model.rope_theta, 1},
       {"model.norm_epsilon", &c.model.norm_epsilon, 0},
+      {"model.dropout", &c.model.dropout, 0, false, 0.99},
       {"pipeline.stages", &c.pipeline.stages, 1},
       {"pipeline.ranks", &c.pipeline.ranks, 0, true},
       {"pipeline.chunks", &c.pipeline.chunks, 0, true},

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/files.h"
+#include "base/mix_bits.h"
 
 namespace penstock {
 namespace {
@@ -15,14 +16,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSectionLeast = 64;
 constexpr std::size_t kSectionMost = 4096;
 constexpr std::size_t kSectionsOfText = 100;
-
-// Splitmix64's finaliser.
-std::uint64_t Mix(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
 
 // Equal for documents that differ in spaces, case and punctuation alone.
 std::uint64_t IdentityOf(std::string_view document) {
@@ -39,7 +32,7 @@ std::uint64_t IdentityOf(std::string_view document) {
     add(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
   }
   if (!letters) std::for_each(document.begin(), document.end(), add);  // a drawing
-  return Mix(hash);
+  return SeedOf(hash, 0);
 }
 
 bool IsBinary(std::string_view text) {
@@ -204,7 +197,9 @@ Status CheckLength(const Corpus& corpus, std::int64_t sequence) {
 
 std::span<const std::uint8_t> Sampler::Sample(std::int64_t step, std::int64_t sample) const {
   const std::uint64_t random =
-      Mix(Mix(Mix(seed_) ^ static_cast<std::uint64_t>(step)) ^ static_cast<std::uint64_t>(sample));
+      SeedOf(SeedOf(SeedOf(seed_, 0) ^ static_cast<std::uint64_t>(step), 0) ^
+                 static_cast<std::uint64_t>(sample),
+             0);
   return text_.subspan(random % (text_.size() - sequence_), sequence_ + 1);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/mix_bits.h"
+
 namespace penstock {
 namespace {
 
@@ -64,6 +66,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.last = stage == schedule.stages() - 1;
     options.microbatches = schedule.microbatches;
     options.exact = config.exact;
+    options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(stage));
     const auto optimizer = std::make_shared<AdamW>(pipeline.rate);
     auto made = TorchStage::Make(
         pipeline.model.stages[static_cast<std::size_t>(stage)], input, targets, source, options,

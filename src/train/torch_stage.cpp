@@ -1,5 +1,6 @@
 #include "train/torch_stage.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +10,7 @@
 #include <numeric>
 #include <span>
 
+#include "base/mix_bits.h"
 #include "graph/compile.h"
 #include "graph/interpret.h"
 #include "graph/print.h"
@@ -126,7 +128,7 @@ class CompiledStage final : public TorchStage {
         options_(options),
         update_(std::move(update)),
         gradients_(parameters),
-        binding_{Values(parameters), gradients_.each},
+        binding_{Values(parameters), gradients_.each, at::detail::createCPUGenerator()},
         forward_(program_.forward, binding_),
         backward_input_(program_.backward_input, binding_),
         backward_weight_(program_.backward_weight, binding_),
@@ -158,6 +160,7 @@ class CompiledStage final : public TorchStage {
       const TensorType& type = program_.forward.graph.value(program_.forward.graph.inputs[1]).type;
       At(held, program_.stage_inputs[1]) = Read(source_.targets, row, type, "targets");
     }
+    SeedRandom(row, Op::kForward);
     at::Tensor result = forward_.Run(held);
     activation_bytes_ += program_.saved_bytes;
     if (options_.last) {
@@ -179,6 +182,7 @@ class CompiledStage final : public TorchStage {
     if (program_.output_gradient >= 0) {
       At(held, program_.output_gradient) = ToTensor(std::move(output_gradient), program_.output);
     }
+    SeedRandom(row, Op::kBackwardInput);
     at::Tensor result = backward_input_.Run(held);
     activation_bytes_ += program_.live_bytes - program_.saved_bytes;
     if (!options_.first) input_gradient.Send(ToMessage(std::move(result)));
@@ -186,6 +190,7 @@ class CompiledStage final : public TorchStage {
 
   void BackwardWeight(int row) override {
     const std::span<at::Tensor> held = Enter(row, "W", RowState::kInputDone, RowState::kEmpty);
+    SeedRandom(row, Op::kBackwardWeight);
     backward_weight_.Run(held);
     activation_bytes_ -= program_.live_bytes;
   }
@@ -218,6 +223,11 @@ class CompiledStage final : public TorchStage {
   }
   static at::Tensor& At(std::span<at::Tensor> held, int place) {
     return held[static_cast<std::size_t>(place)];
+  }
+
+  void SeedRandom(int row, Op op) {
+    if (!program_.random) return;
+    binding_.generator.set_current_seed(SeedOfRun(options_.seed, step_, row, op));
   }
 
   // What `row` holds, which must be in state `from`; it is in state `to` from now on.
@@ -259,6 +269,18 @@ class CompiledStage final : public TorchStage {
   int rows_done_ = 0;
 };
 
+// Dropout and its like are on while this lives.
+class TrainingMode {
+ public:
+  explicit TrainingMode(StageModule& module) : module_(module) { module_.train(); }
+  ~TrainingMode() { module_.eval(); }
+  TrainingMode(const TrainingMode&) = delete;
+  TrainingMode& operator=(const TrainingMode&) = delete;
+
+ private:
+  StageModule& module_;
+};
+
 Status CheckOptions(const TorchStageOptions& options, const at::Tensor& example_input,
                     const at::Tensor& example_targets) {
   if (options.microbatches < 1) {
@@ -273,6 +295,14 @@ Status CheckOptions(const TorchStageOptions& options, const at::Tensor& example_
 
 }  // namespace
 
+std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op op) {
+  std::uint64_t seed = stage_seed;
+  for (const auto part : {step, std::int64_t{row}, static_cast<std::int64_t>(op)}) {
+    seed = SeedOf(seed, static_cast<std::uint64_t>(part));
+  }
+  return seed;
+}
+
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Tensor& example_input,
                         const at::Tensor& example_targets, const TorchStageOptions& options) {
   StageSpec spec;
@@ -283,6 +313,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Te
   spec.input_gradient = !options.first;
   if (!options.last) {
     spec.forward = [module](std::span<const at::Tensor> inputs) {
+      const TrainingMode training(*module);
       return module->forward(inputs[0]);
     };
     return spec;
@@ -290,6 +321,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Te
   spec.inputs.push_back(example_targets);
   spec.output_gradient = 1.0 / options.microbatches;
   spec.forward = [module](std::span<const at::Tensor> inputs) {
+    const TrainingMode training(*module);
     const at::Tensor logits = module->forward(inputs[0]).to(at::kFloat);
     return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs[1].reshape({-1}));
   };

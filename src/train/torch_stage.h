@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "runtime/stage.h"
+#include "schedule/action.h"
 
 namespace penstock {
 
@@ -32,6 +33,7 @@ struct TorchStageOptions {
   int microbatches = 1;  // of a step: losses and gradients are means over them
   // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
   bool exact = true;
+  std::uint64_t seed = 0;  // of its random ops (dropout); stages of one model differ
 };
 
 // A parameter with the gradient gathered so far (same shape; zero at the start of a step).
@@ -65,6 +67,10 @@ class TorchStage : public Stage {
   // Shape of what Forward sends, for the next stage's example input; empty for a last stage.
   virtual at::Tensor ExampleOutput() const = 0;
 };
+
+// What a stage's generator starts from when action `op` of microbatch `row` runs: the same numbers
+// whatever the schedule, and whenever it is run again.
+std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op op);
 
 // What TorchStage captures: the module and, for a last stage, its loss. For printing graphs.
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Tensor& example_input,

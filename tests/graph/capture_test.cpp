@@ -8,7 +8,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/masked_select.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/native_dropout.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
@@ -91,6 +95,23 @@ INSTANTIATE_TEST_SUITE_P(
                              const at::Tensor rows = at::full({2}, 3, at::kLong);
                              return Scaled(x, w).index({rows});
                            }},
+                      Case{"Dropout",
+                           [](In x, In w) { return at::dropout(Scaled(x, w), 0.5, true); }},
+                      Case{"DropoutTwice",
+                           [](In x, In w) {
+                             const at::Tensor y = Scaled(x, w);
+                             return at::dropout(y, 0.5, true) + at::dropout(y, 0.5, true);
+                           }},
+                      Case{"RandomNumbers",
+                           [](In x, In w) {
+                             return Scaled(x, w) + at::randn_like(x) * at::rand({4, 6}) +
+                                    at::empty_like(x).normal_(2, 3);
+                           }},
+                      Case{"AttentionWithDropout",
+                           [](In x, In w) {
+                             const at::Tensor y = Scaled(x, w).view({1, 1, 4, 6});
+                             return at::scaled_dot_product_attention(y, y, y, {}, 0.3, true);
+                           }},
                       Case{"UnsqueezeInPlace",
                            [](In x, In w) {
                              at::Tensor y = Scaled(x, w);
@@ -117,7 +138,8 @@ TEST_P(Refused, WithOneClearLine) {
 INSTANTIATE_TEST_SUITE_P(
     Capture, Refused,
     ::testing::Values(
-        Case{"Dropout", [](In x, In w) { return at::dropout(Scaled(x, w), 0.5, true); }},
+        Case{"RandomWithoutGenerator",
+             [](In x, In w) { return std::get<0>(at::native_dropout(Scaled(x, w), 0.5, true)); }},
         Case{"Item", [](In x, In w) { return Scaled(x, w) * x.sum().item<float>(); }},
         Case{"ShapeFromData", [](In x, In w) { return at::masked_select(Scaled(x, w), x > 0); }},
         Case{"ChangesItsInput",

@@ -1,5 +1,6 @@
 #include "small_stage.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -23,6 +24,8 @@
 
 namespace penstock::testing {
 namespace {
+
+constexpr std::uint64_t kSeed = 42;  // of random ops
 
 // One thread: sums in one order, so that results can be compared bit by bit.
 class OneThread : public ::testing::Environment {
@@ -149,6 +152,8 @@ Answer RunAutograd(const StageSpec& spec, const Data& data) {
   for (const NamedTensor& parameter : spec.parameters) wanted.push_back(parameter.tensor);
   if (spec.input_gradient) wanted.push_back(inputs[0]);
   Answer answer;
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  generator.set_current_seed(kSeed);
   answer.output = spec.forward(inputs);
   const at::Tensor start =
       spec.output_gradient ? at::scalar_tensor(*spec.output_gradient) : data.output_gradient;
@@ -186,13 +191,19 @@ class Pieces {
       // A second run says that the first left nothing behind; gradients must be gathered once.
       bool pure = true;
       for (const Bound& bound : graph.bound) pure = pure && bound.kind != BoundKind::kGradient;
-      if (pure) program.Run(again, outputs);
+      if (!pure) return Held(graph, outputs);
+      binding_.generator.set_current_seed(kSeed);
+      program.Run(again, outputs);
     }
+    return Held(graph, outputs);
+  }
+
+ private:
+  at::Tensor Held(const Graph& graph, const std::vector<at::Tensor>& outputs) {
     for (std::size_t i = 1; i < outputs.size(); ++i) Hold(graph.outputs[i], outputs[i]);
     return outputs.empty() ? at::Tensor() : outputs.front();
   }
 
- private:
   std::vector<at::Tensor> held_;
   GraphBinding binding_;
   bool reference_;
@@ -207,6 +218,7 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
     binding.parameters.push_back(parameter.tensor.detach());
     binding.gradients.push_back(at::zeros_like(parameter.tensor).detach());
   }
+  binding.generator = at::detail::createCPUGenerator(kSeed);
   Answer answer;
   answer.gradients = binding.gradients;
   Pieces pieces(graphs, std::move(binding), runner.reference);

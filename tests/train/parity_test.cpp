@@ -3,6 +3,7 @@
 // Bit for bit: each stage adds up its microbatches' weight gradients in the order of its own B or W
 // cells, and the reference adds in that order, too. In another order the sums differ in the last
 // bits, and so do schedules among each other.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <map>
 #include <random>
 
+#include "base/mix_bits.h"
 #include "runtime/run.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
@@ -69,7 +71,7 @@ class Reference {
   Reference(const TrainConfig& config, std::map<std::string, std::vector<int>> orders)
       : config_(config),
         orders_(std::move(orders)),
-        model_(LanguageModel::Build(config.model).value()),
+        model_(Model(config)),
         optimizer_(std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps})) {
     for (const auto& [name, value] : model_.Parameters()) {
       parameters_.push_back({name, value, at::zeros_like(value)});
@@ -84,21 +86,40 @@ class Reference {
   }
 
  private:
+  // Whole; but where numbers are drawn, which each stage does for itself, in the same stages.
+  static LanguageModel Model(const TrainConfig& config) {
+    if (config.model.dropout == 0) return LanguageModel::Build(config.model).value();
+    const auto& layers = config.pipeline.stage_layers;
+    return LanguageModel::Build(config.model, static_cast<int>(layers.size()), layers).value();
+  }
+
+  at::Tensor Forward(at::Tensor value, int step, int row) {
+    for (std::size_t i = 0; i < model_.stages.size(); ++i) {
+      StageModule& stage = *model_.stages[i];
+      stage.zero_grad();
+      stage.train();
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      generator.set_current_seed(SeedOfRun(SeedOf(config_.seed, i), step, row, Op::kForward));
+      value = stage.forward(value);
+    }
+    return value;
+  }
+
   double Step(const BatchSource& source, int step) {
     const int rows = config_.pipeline.microbatches;
     std::vector<std::map<std::string, at::Tensor>> gradients;
     double sum = 0;
     for (int row = 0; row < rows; ++row) {
-      StageModule& module = *model_.stages[0];
-      module.zero_grad();
-      const at::Tensor logits = module.forward(source.tokens(step, row));
+      const at::Tensor logits = Forward(source.tokens(step, row), step, row);
       const at::Tensor loss = at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
                                                      source.targets(step, row).reshape({-1}));
       (loss / rows).backward();
       sum += loss.item<float>();
       auto& of_row = gradients.emplace_back();
-      for (const auto& parameter : module.named_parameters()) {
-        of_row[parameter.key()] = parameter.value().grad().clone();
+      for (const auto& stage : model_.stages) {
+        for (const auto& parameter : stage->named_parameters()) {
+          of_row[parameter.key()] = parameter.value().grad().clone();
+        }
       }
     }
     for (NamedParameter& parameter : parameters_) {
@@ -213,6 +234,7 @@ TEST_P(Parity, TrainsAsOneRankDoes) {
     config.pipeline.stage_layers = UnevenLayers(random, schedule->stages());
     config.model.layers = 0;
     for (const std::int64_t count : config.pipeline.stage_layers) config.model.layers += count;
+    if (cases == 2) config.model.dropout = 0.25;
     const Both both = TrainBoth(config, attempt % 2 == 0 ? *schedule : AddCommunication(*schedule));
     ExpectEqual(both.pipeline, both.reference);
   }

@@ -19,7 +19,7 @@ Status FoldConstants(StageGraphs& graphs, const CompileOptions&) {
   }
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
-    bool fold = true;
+    bool fold = !IsRandom(node);
     ForEachInput(node, [&](ValueId id) { fold = fold && constant.contains(graph.Root(id)); });
     if (!fold) {
       kept.push_back(std::move(node));

@@ -58,7 +58,9 @@ Status MergeCommon(StageGraphs& graphs, const CompileOptions&) {
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     ForEachInput(node, [&](ValueId& id) { id = now[static_cast<std::size_t>(id)]; });
-    const auto [place, is_new] = seen.emplace(KeyOf(node), kept.size());
+    // Random nodes stay apart by their place.
+    const std::string key = IsRandom(node) ? fmt::format("{}", kept.size()) : KeyOf(node);
+    const auto [place, is_new] = seen.emplace(key, kept.size());
     if (is_new) {
       kept.push_back(std::move(node));
       continue;

@@ -1,0 +1,20 @@
+// Seeds from seeds: near numbers become unlike ones.
+#pragma once
+
+#include <cstdint>
+
+namespace penstock {
+
+// Splitmix64's finaliser (Steele et al., Fast Splittable Pseudorandom Number Generators, 2014).
+constexpr std::uint64_t MixBits(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+// A seed of its own for part `part` of what `seed` stands for.
+constexpr std::uint64_t SeedOf(std::uint64_t seed, std::uint64_t part) {
+  return MixBits(seed + (part + 1) * 0x9E3779B97F4A7C15ULL);
+}
+
+}  // namespace penstock
