@@ -4,6 +4,7 @@
 // actions. Bind the result to instruction lists with GraphProgram (interpret.h).
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,15 @@ struct StageGraphs {
   std::vector<ValueId> live;   // made by backward_input, read by backward_weight; never a view
 };
 
+inline constexpr std::int64_t kHoldAll = std::numeric_limits<std::int64_t>::max();
+
 struct CompileOptions {
   // Bitwise equal to autograd. False adds weight gradients up inside the matmul (addmm_).
   bool exact = true;
+  // Bytes that a microbatch may hold from the end of F to its backward, and from the end of I to W:
+  // what is not held is made again. kHoldAll, or 0 for as little as can be.
+  std::int64_t hold = kHoldAll;
+  std::int64_t hold_for_weight = kHoldAll;
   std::vector<std::string> disabled;  // passes left out, by name; refuses those that must run
   std::string stop_after;             // runs no pass after this one; empty: all
 };

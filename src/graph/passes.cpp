@@ -15,13 +15,17 @@ constexpr std::array kPasses = {
     Pass{"merge_common", MergeCommon, false, "before the cut, which counts what is saved"},
     Pass{"remove_dead", RemoveDead, false, "before the cut: what nothing reads saves nothing"},
     Pass{"partition", Partition, true, "cuts the joint graph into forward and backward"},
+    Pass{"recompute", Recompute, false,
+         "right after the cut, which says what is saved; the passes behind it see one backward"},
     Pass{"accumulate_gradients", AccumulateGradients, true,
          "before the split, which then places the additions"},
     Pass{"accumulate_in_matmul", AccumulateInMatmul, false,
          "after the additions stand alone; only where results need not be bitwise exact"},
     Pass{"matmul_by_onednn", MatmulByOneDnn, false,
          "after weight gradients have left the plain matmuls; only where not bitwise exact"},
-    Pass{"split_di_dw", SplitInputWeight, true, "last: splits whatever backward has become"},
+    Pass{"split_di_dw", SplitInputWeight, true, "splits whatever backward has become"},
+    Pass{"recompute_for_weight", RecomputeForWeight, false,
+         "last: what W holds is known only after the split"},
 };
 
 Status Check(std::string_view name, const char* what) {

@@ -28,6 +28,8 @@ Status FoldConstants(StageGraphs& graphs, const CompileOptions& options);
 Status Simplify(StageGraphs& graphs, const CompileOptions& options);
 Status MergeCommon(StageGraphs& graphs, const CompileOptions& options);
 Status Partition(StageGraphs& graphs, const CompileOptions& options);
+Status Recompute(StageGraphs& graphs, const CompileOptions& options);
+Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options);
 Status SplitInputWeight(StageGraphs& graphs, const CompileOptions& options);
 Status AccumulateGradients(StageGraphs& graphs, const CompileOptions& options);
 Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options);

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "base/files.h"
+#include "base/units.h"
 
 namespace penstock {
 namespace {
@@ -60,6 +61,8 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"pipeline.csv", &c.pipeline.csv},
       {"pipeline.microbatches", &c.pipeline.microbatches, 1},
       {"pipeline.stage_layers", &c.pipeline.stage_layers, kAny},
+      {"recompute.hold", &c.recompute.hold},
+      {"recompute.hold_for_weight", &c.recompute.hold_for_weight},
       {"optimizer.lr", &c.optimizer.lr, 0},
       {"optimizer.lr_end", &c.optimizer.lr_end, 0, false, 1},
       {"optimizer.warmup", &c.optimizer.warmup, 0},
@@ -230,6 +233,11 @@ Status CheckConfig(const TrainConfig& config) {
     return InvalidArgument("give either pipeline.schedule '{}' or pipeline.csv '{}'",
                            config.pipeline.schedule, config.pipeline.csv);
   }
+  for (const std::string& held : {config.recompute.hold, config.recompute.hold_for_weight}) {
+    if (const auto bytes = HeldBytes(held); !bytes) {
+      return InvalidArgument("recompute: {}", bytes.error().message);
+    }
+  }
   return CheckModel(config.model);
 }
 
@@ -298,6 +306,16 @@ Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides) {
   PENSTOCK_TRY(const std::string text, ReadFile(path));
   return ParseTrainConfig(text, path, overrides);
+}
+
+Result<std::int64_t> HeldBytes(std::string_view text) {
+  if (text == "all") return std::numeric_limits<std::int64_t>::max();
+  if (text == "least") return 0;
+  const auto bytes = ParseBytes(text);
+  if (!bytes || *bytes < 1) {
+    return InvalidArgument("'{}' is none of: all, least, or bytes with a unit (1.5MiB)", text);
+  }
+  return *bytes;
 }
 
 std::string ToYaml(const TrainConfig& config) {

@@ -30,6 +30,13 @@ struct PipelineConfig {
   std::vector<std::int64_t> stage_layers;  // layers of each stage; empty: as even as possible
 };
 
+// What a microbatch may hold of its activations; the rest is made again when it is needed. "all",
+// "least" (as little as can be), or bytes with a unit.
+struct RecomputeConfig {
+  std::string hold = "all";             // from the end of F to its backward
+  std::string hold_for_weight = "all";  // from the end of I to W
+};
+
 struct OptimizerConfig {
   double lr = 3e-3;      // peak
   double lr_end = 0.05;  // share of the peak left at the last step
@@ -47,6 +54,7 @@ struct TrainConfig {
   ModelConfig model;       // its seed is set from the one above
   DataConfig data;
   PipelineConfig pipeline;
+  RecomputeConfig recompute;
   OptimizerConfig optimizer;
   int batch = 4;             // samples of a microbatch
   std::int64_t steps = 300;  // optimizer steps
@@ -67,6 +75,9 @@ Result<TrainConfig> LoadTrainConfig(const std::string& path,
 // The same from YAML text; `where` names it in errors.
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides = {});
+
+// Bytes of a RecomputeConfig's value: the largest number for "all", 0 for "least".
+Result<std::int64_t> HeldBytes(std::string_view text);
 
 // The whole configuration as YAML, which ParseTrainConfig reads back to the same.
 std::string ToYaml(const TrainConfig& config);

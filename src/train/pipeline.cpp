@@ -66,6 +66,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.last = stage == schedule.stages() - 1;
     options.microbatches = schedule.microbatches;
     options.exact = config.exact;
+    PENSTOCK_TRY(options.hold, HeldBytes(config.recompute.hold));
+    PENSTOCK_TRY(options.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
     options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(stage));
     const auto optimizer = std::make_shared<AdamW>(pipeline.rate);
     auto made = TorchStage::Make(

@@ -11,6 +11,9 @@
 namespace penstock {
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
+  CompileOptions with_config = options;
+  PENSTOCK_TRY(with_config.hold, HeldBytes(config.recompute.hold));
+  PENSTOCK_TRY(with_config.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
   TrainConfig chosen = config;
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, cores));
@@ -31,7 +34,7 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                ? tokens
                                : at::zeros({config.batch, config.model.sequence, config.model.dim});
   PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, input, tokens, stage_options)));
-  return BuildStageGraphs(std::move(joint), options);
+  return BuildStageGraphs(std::move(joint), with_config);
 }
 
 }  // namespace penstock

@@ -337,6 +337,8 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
   const StageSpec spec = MakeStageSpec(module, example_input, example_targets, options);
   CompileOptions compile;
   compile.exact = options.exact;
+  compile.hold = options.hold;
+  compile.hold_for_weight = options.hold_for_weight;
   PENSTOCK_TRY(StageProgram program, CompileStage(spec, compile));
   if (!options.first && !program.has_input_gradient) {
     return InvalidArgument(

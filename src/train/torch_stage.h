@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,12 +28,16 @@ struct BatchSource {
   std::function<at::Tensor(std::int64_t step, int row)> targets;
 };
 
+inline constexpr std::int64_t kHoldAllBytes = std::numeric_limits<std::int64_t>::max();
+
 struct TorchStageOptions {
   bool first = false;
   bool last = false;
   int microbatches = 1;  // of a step: losses and gradients are means over them
   // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
   bool exact = true;
+  std::int64_t hold = kHoldAllBytes;  // of a microbatch's activations, see CompileOptions
+  std::int64_t hold_for_weight = kHoldAllBytes;
   std::uint64_t seed = 0;  // of its random ops (dropout); stages of one model differ
 };
 

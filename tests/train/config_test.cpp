@@ -51,6 +51,14 @@ TEST(Config, PrintsWhatReadsBackToTheSame) {
   EXPECT_EQ(again->pipeline.ranks, 0);
 }
 
+TEST(Config, HoldsBytesWithAUnit) {
+  EXPECT_EQ(*HeldBytes("1.5MiB"), 3 << 19);
+  EXPECT_EQ(*HeldBytes("least"), 0);
+  EXPECT_GT(*HeldBytes("all"), std::int64_t{1} << 60);
+  EXPECT_NE(ErrorOf("recompute: {hold: some}").find("recompute: 'some' is none of: all, least"),
+            std::string::npos);
+}
+
 TEST(Config, RefusesUnknownKeysWithTheNearest) {
   EXPECT_NE(ErrorOf("model: {dimm: 3}").find("unknown key 'model.dimm': did you mean 'model.dim'"),
             std::string::npos);
