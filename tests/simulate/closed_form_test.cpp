@@ -103,9 +103,9 @@ struct Extent {
   int cases, most_ranks, most_microbatches;
 };
 constexpr Extent kFull = {"", 400, 12, 40};
-constexpr Extent kSearched[] = {{"zb-auto", 30, 4, 8},   {"v-auto", 30, 4, 8},
-                                {"v-1f1b", 60, 6, 12},   {"zbv", 60, 6, 12},
-                                {"v-half", 120, 12, 20}, {"v-min", 120, 12, 20}};
+constexpr Extent kSearched[] = {{"zb-auto", 30, 4, 8},  {"v-auto", 30, 4, 8},
+                                {"v-1f1b", 60, 6, 12},  {"zbv", 60, 6, 12},
+                                {"v-half", 50, 12, 16}, {"v-min", 50, 12, 16}};
 
 const Extent& ExtentOf(const Algorithm& algorithm) {
   const Extent* found =
