@@ -5,8 +5,9 @@
 //   rank 0, m = 2   0F0 0F1 3F0 4F0 3F1 4F1 7F0 7B0 7F1 7B1 4B0 3B0 4B1 3B1 0B0 0B1
 //
 // List scheduling with B whole: a ready B first (lowest microbatch, deepest stage), else F by group
-// of p microbatches, then chunk, then microbatch; p microbatches in flight, or --memory-limit up to
-// 2p of them. Makespan about 3m + 2(p-1)/w at m = p for F = I = W = 1.
+// of p microbatches, then chunk, then microbatch, or, which is shorter for few microbatches, by
+// chunk from the deepest; p microbatches in flight, or --memory-limit up to 2p of them. Makespan
+// about 3m + 2(p-1)/w at m = p for F = I = W = 1.
 // Liu et al., Hanayo: Harnessing Wave-like Pipeline Parallelism, SC 2023, section 3.
 #include <cmath>
 
@@ -32,7 +33,8 @@ Status Check(const ScheduleParams& params) {
   return {};
 }
 
-ListRule WaveRule(const ScheduleParams& params, const Placement& placement) {
+// By group of p microbatches, then chunk up.
+ListRule ByGroup(const ScheduleParams& params, const Placement& placement) {
   ListRule rule = ListRule::BackwardFirst(placement, params.microbatches);
   const double groups = std::ceil(static_cast<double>(params.microbatches) / params.ranks);
   for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -53,10 +55,15 @@ Schedule GenerateHanayo(const ScheduleParams& params) {
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
   const double alive = std::floor(params.memory_limit.value_or(params.ranks));
   ListScheduler scheduler({schedule.placement, costs, params.microbatches, 1, false, alive});
-  ListRule rule = WaveRule(params, schedule.placement);
-  rule.window = static_cast<int>(alive);
-  scheduler.Run(rule);
-  schedule.lanes = scheduler.TakeLanes();
+  double shortest = kNever;
+  for (ListRule rule : {ByGroup(params, schedule.placement),
+                        ListRule::BackwardFirst(schedule.placement, params.microbatches)}) {
+    rule.window = static_cast<int>(alive);
+    const double makespan = scheduler.Run(rule, shortest);
+    if (makespan >= shortest) continue;
+    shortest = makespan;
+    schedule.lanes = scheduler.lanes();
+  }
   return schedule;
 }
 

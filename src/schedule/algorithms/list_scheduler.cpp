@@ -15,7 +15,7 @@ ListRule ListRule::BackwardFirst(const Placement& placement, int rows) {
     const double classes = span * stages;
     rule.backward.offset.push_back(-2 * classes - deep / stages);
     rule.forward.offset.push_back(-deep * span);
-    rule.weight.offset.push_back(2 * classes);
+    rule.weight.offset.push_back(2 * classes + deep / stages);
   }
   return rule;
 }

@@ -40,7 +40,8 @@ struct ListRule {
   // Microbatch n enters its chain not before n times this.
   double interval = 0;
 
-  // I first (lowest row, deepest stage), else F (deepest stage, lowest row), else W.
+  // I first (lowest row, deepest stage), else F (deepest stage, lowest row), else W (lowest row,
+  // shallowest stage: which lets the next row in).
   static ListRule BackwardFirst(const Placement& placement, int rows);
 };
 
