@@ -65,7 +65,9 @@ Schedule GenerateZbAuto(const ScheduleParams& params) {
                            1,
                            true,
                            Limit(params, schedule.placement, costs)};
-  schedule.lanes = SearchLanes(problem, {TurnsWithin(problem, 1), TurnsWithin(problem, 2)});
+  schedule.lanes = SearchLanes(problem, [](const Problem& part) {
+    return Seeds{TurnsWithin(part, 1), TurnsWithin(part, 2)};
+  });
   return schedule;
 }
 
@@ -78,7 +80,9 @@ Schedule GenerateVAuto(const ScheduleParams& params) {
                            1,
                            true,
                            Limit(params, schedule.placement, costs)};
-  schedule.lanes = SearchLanes(problem, {ZbvLanes(params.ranks, params.microbatches)});
+  schedule.lanes = SearchLanes(problem, [](const Problem& part) {
+    return Seeds{ZbvLanes(part.placement.ranks(), part.rows)};
+  });
   return schedule;
 }
 

@@ -27,13 +27,13 @@ PatternSampler::PatternSampler(const Problem& problem)
     : problem_(problem), period_(BusiestWork(problem)) {}
 
 PeriodPattern PatternSampler::Draw() {
-  const bool in_slots = dice_.Below(2) == 0;
-  const Gait gait = DrawGait();
-  if (in_slots) {
+  drawn_ = praised_ && dice_.Below(2) == 0 ? LikePraised() : DrawGait();
+  if (drawn_.in_slots) {
     PeriodPattern pattern(problem_.placement.stages());
-    if (InSlots(gait, pattern)) return pattern;
+    if (InSlots(drawn_, pattern)) return pattern;
+    drawn_.in_slots = false;
   }
-  return InTimes(gait);
+  return InTimes(drawn_);
 }
 
 void PatternSampler::Accepted() { stretch_ = std::max(1.0, stretch_ * 0.9); }
@@ -41,14 +41,52 @@ void PatternSampler::Rejected() { stretch_ *= 1.005; }
 
 PatternSampler::Gait PatternSampler::DrawGait() {
   Gait gait = {};
-  for (double& pace : gait.forward) pace = DrawPace();
-  for (double& pace : gait.backward) pace = DrawPace();
+  for (Paces& paces : gait.paces) {
+    for (double& pace : paces.forward) pace = DrawPace();
+    for (double& pace : paces.backward) pace = DrawPace();
+  }
+  const int ranks = problem_.placement.ranks();
+  gait.change = dice_.Below(2) == 0 ? ranks : dice_.Below(ranks);
   gait.turn = DrawPause(3);
   gait.turn_back = DrawPause(3);
   gait.last = DrawPause(2);
   gait.weight_lag = DrawPause(2);
   gait.joined = !problem_.split || dice_.Below(2) == 0;
   gait.stumble = dice_.Below(2) == 0 ? 0 : 2 + dice_.Below(8);
+  gait.in_slots = !problem_.split || dice_.Below(2) == 0;
+  return gait;
+}
+
+// The praised gait with one trait drawn anew.
+PatternSampler::Gait PatternSampler::LikePraised() {
+  Gait gait = *praised_;
+  const Gait fresh = DrawGait();
+  const int side = dice_.Below(2), chunk = dice_.Below(2);
+  switch (dice_.Below(8)) {
+    case 0:
+      gait.paces[side].forward[chunk] = fresh.paces[side].forward[chunk];
+      break;
+    case 1:
+      gait.paces[side].backward[chunk] = fresh.paces[side].backward[chunk];
+      break;
+    case 2:
+      gait.change = fresh.change;
+      break;
+    case 3:
+      gait.turn = fresh.turn;
+      break;
+    case 4:
+      gait.turn_back = fresh.turn_back;
+      break;
+    case 5:
+      gait.last = fresh.last;
+      break;
+    case 6:
+      gait.weight_lag = fresh.weight_lag;
+      break;
+    default:
+      gait.stumble = fresh.stumble;
+  }
   return gait;
 }
 
@@ -67,6 +105,16 @@ double PatternSampler::DrawPause(int one_in) {
   return dice_.Below(one_in) == 0 ? dice_.Between(0, 1) : 0;
 }
 
+double PatternSampler::ForwardPace(const Gait& gait, int stage) const {
+  const bool changed = problem_.placement.rank_of(stage) >= gait.change;
+  return gait.paces[changed ? 1 : 0].forward[ChunkParity(stage)];
+}
+
+double PatternSampler::BackwardPace(const Gait& gait, int stage) const {
+  const bool changed = problem_.placement.rank_of(stage) >= gait.change;
+  return gait.paces[changed ? 1 : 0].backward[ChunkParity(stage)];
+}
+
 bool PatternSampler::IsTurn(int from, int to) const {
   return problem_.placement.rank_of(from) == problem_.placement.rank_of(to);
 }
@@ -82,7 +130,7 @@ PeriodPattern PatternSampler::InTimes(const Gait& gait) const {
     if (s + 1 == stages || IsTurn(s, s + 1)) {
       time += cost.forward + (s + 1 == stages ? gait.last : gait.turn) * period_;
     } else {
-      time += gait.forward[ChunkParity(s)] * (cost.forward + problem_.costs.comm);
+      time += ForwardPace(gait, s) * (cost.forward + problem_.costs.comm);
     }
   }
   for (int s = stages - 1; s >= 0; --s) {
@@ -93,7 +141,7 @@ PeriodPattern PatternSampler::InTimes(const Gait& gait) const {
     if (s > 0 && IsTurn(s, s - 1)) {
       time += duration + gait.turn_back * period_;
     } else {
-      time += gait.backward[ChunkParity(s)] * (duration + problem_.costs.comm);
+      time += BackwardPace(gait, s) * (duration + problem_.costs.comm);
     }
   }
   return pattern;
@@ -124,7 +172,7 @@ bool PatternSampler::InSlots(const Gait& gait, PeriodPattern& pattern) {
     else if (IsTurn(s, s + 1))
       earliest += pause(gait.turn);
     else
-      earliest += step(gait.forward[ChunkParity(s)]);
+      earliest += step(ForwardPace(gait, s));
   }
   for (int s = stages - 1; s >= 0; --s) {
     RepeatedSlots& rank = ranks[static_cast<std::size_t>(placement.rank_of(s))];
@@ -136,7 +184,7 @@ bool PatternSampler::InSlots(const Gait& gait, PeriodPattern& pattern) {
     if (s > 0 && IsTurn(s, s - 1))
       earliest += pause(gait.turn_back);
     else
-      earliest += step(gait.backward[ChunkParity(s)]);
+      earliest += step(BackwardPace(gait, s));
   }
   for (int s = stages - 1; s >= 0 && !gait.joined; --s) {
     RepeatedSlots& rank = ranks[static_cast<std::size_t>(placement.rank_of(s))];

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <random>
 
+#include "base/result.h"
 #include "schedule/algorithms/critical_swaps.h"
 #include "schedule/algorithms/list_scheduler.h"
+#include "schedule/algorithms/lower_bound.h"
 #include "schedule/algorithms/pattern_sampler.h"
+#include "schedule/algorithms/repeat_middle.h"
 #include "schedule/algorithms/squeeze.h"
 
 namespace penstock {
@@ -16,16 +18,30 @@ namespace {
 using Direction = SqueezeOptions::Direction;
 using WeightsLast = SqueezeOptions::WeightsLast;
 
-// Work of one search, in actions run: about half a second on one core.
+// Work of one search, in actions run: about a third of a second on one core.
 constexpr double kActionBudget = 3e6;
-constexpr double kMostPasses = 400;
+constexpr double kMostPasses = 4000;
+constexpr double kMostListPasses = 40;
+// A search ends when it has found nothing better for this many passes and this part of all passes.
+constexpr double kPatience = 1000;
+constexpr double kPatiencePart = 0.3;
 // Patterns that may be drawn for each one that is squeezed.
 constexpr double kDrawsAPass = 100;
-// Candidates that are worth squeezing to and fro.
-constexpr std::size_t kPoolSize = 24;
+// Candidates that are kept beside the best.
+constexpr std::size_t kPoolSize = 8;
+// A candidate within this part of the best may become the best by going to and fro.
+constexpr double kNear = 0.05;
+// Of a search with many microbatches, the part that goes into one with few.
+constexpr double kPartForFew = 0.6;
+// Passes of the final local search, as a part of the others.
+constexpr double kPartForPolish = 0.6;
+// In the local search, one change in so many is squeezed to and fro.
+constexpr int kToAndFroOneIn = 3;
+// Places in the schedule of few, as parts of its makespan, that are tried for repetition.
+constexpr std::array<double, 5> kMiddles = {0.5, 0.4, 0.6, 0.3, 0.7};
 
-// The ways to squeeze from the start; passes to and fro go through them in turn.
-constexpr std::array<SqueezeOptions, 9> kPasses = {{
+// The ways to squeeze from the start; rounds to and fro go through them in turn.
+constexpr std::array<SqueezeOptions, 9> kWays = {{
     {Direction::kFromStart, WeightsLast::kNever, 0.5},
     {Direction::kFromStart, WeightsLast::kInDrain, 0},
     {Direction::kFromStart, WeightsLast::kAlways, 1},
@@ -41,10 +57,10 @@ struct Candidate {
   double makespan = kNever;
   double peak_memory = kNever;
   std::vector<Lane> lanes;
-  int visits = 0;
 
   bool BetterThan(const Candidate& other) const {
-    const double slack = kRounding * makespan;
+    if (other.makespan == kNever) return makespan < kNever;
+    const double slack = kRounding * other.makespan;
     if (std::abs(makespan - other.makespan) > slack) return makespan < other.makespan;
     return peak_memory < other.peak_memory - slack;
   }
@@ -77,7 +93,8 @@ bool HasEqualTimes(const Problem& problem) {
 
 class Search {
  public:
-  explicit Search(const Problem& problem)
+  // Runs about `budget` actions.
+  Search(const Problem& problem, double budget)
       : problem_(problem),
         averages_(AverageTimes(problem)),
         equal_times_(HasEqualTimes(problem)),
@@ -86,29 +103,27 @@ class Search {
                            problem.memory_limit}),
         lower_bound_(LowerBound(problem)) {
     const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
-    passes_ = std::min(kActionBudget / actions, kMostPasses);
+    passes_ = std::min(budget / actions, kMostPasses);
     window_ = 16 * problem.placement.chunks();
   }
 
-  void AddSeeds(const std::vector<std::vector<Lane>>& seeds) {
-    // Each in its order, and squeezed in some ways that take a third of the passes together.
+  void AddSeeds(const Seeds& seeds) {
+    // Each in its order, and squeezed in some ways that take a sixth of the passes together.
     const double ways = passes_ / 6 / static_cast<double>(std::max<std::size_t>(1, seeds.size()));
     for (const auto& lanes : seeds) {
       if (Done()) return;
       if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
-      SqueezeOptions in_order;
-      in_order.window = 1;
-      Squeeze(lanes, in_order);
-      for (std::size_t i = 0; i < kPasses.size() && static_cast<double>(i) < ways && !Done(); ++i) {
-        Squeeze(lanes, kPasses[i]);
-        if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, kPasses[i]);
+      SqueezeInOrder(lanes);
+      for (std::size_t i = 0; i < kWays.size() && static_cast<double>(i) < ways && !Done(); ++i) {
+        Squeeze(lanes, kWays[i]);
+        if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, kWays[i]);
       }
     }
   }
 
   // List scheduling with several windows of microbatches in flight.
   void AddListSchedules(double passes) {
-    if (passes < 2 && !pool_.empty()) return;
+    if (passes < 2 && best_.makespan < kNever) return;
     ListScheduler scheduler(problem_);
     const double most = std::min<double>(
         problem_.rows, 3 * problem_.memory_limit / LeastMemory(problem_.placement, problem_.costs));
@@ -122,113 +137,185 @@ class Search {
       for (const double patience : {0.0, 0.5}) {
         rule.patience = patience;
         const double makespan = scheduler.Run(rule);
+        ++used_;
         Add({makespan, scheduler.peak_memory(), scheduler.lanes()});
       }
     }
   }
 
-  void AddPatterns(double passes) {
+  // Takes over what was found for another number of microbatches.
+  void AddFrom(Search& few) {
+    const std::vector<Candidate> pool = few.pool_;
+    for (const Candidate& candidate : pool) {
+      for (const double middle : kMiddles) {
+        if (Done()) return;
+        const std::vector<Lane> lanes = RepeatMiddle(
+            candidate.lanes, few.PlacesAt(candidate, middle), problem_.rows - few.problem_.rows);
+        if (lanes.empty()) continue;
+        SqueezeInOrder(lanes);
+        if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
+      }
+    }
+  }
+
+  // Draws patterns, squeezes them, and goes to and fro from those that come near the best.
+  void Explore() {
     PatternSampler sampler(problem_);
     // Memory is quick to check beside a pass over all actions.
-    int tries_left = static_cast<int>(kDrawsAPass * passes);
-    for (double i = 0; i < passes && tries_left > 0 && !Done(); --tries_left) {
+    int draws_left = static_cast<int>(kDrawsAPass * (passes_ - used_));
+    while (used_ < passes_ && draws_left-- > 0 && !Done() && !HasStalled()) {
       const PeriodPattern pattern = sampler.Draw();
-      const auto pass = static_cast<std::size_t>(sampler.dice().Below(kPasses.size()));
+      const auto way = static_cast<std::size_t>(sampler.dice().Below(kWays.size()));
+      const bool in_equal_times = !equal_times_ && sampler.dice().Below(2) == 0;
       if (!FitsMemory(problem_, pattern)) {
         sampler.Rejected();
         continue;
       }
       sampler.Accepted();
+      const double before = best_.makespan;
       const std::vector<Lane> lanes = LanesOf(problem_, pattern);
-      Squeeze(lanes, kPasses[pass]);
-      ++i;
-      if (equal_times_ || Done()) continue;
-      SqueezeInEqualTimes(lanes, kPasses[pass]);
-      ++i;
-    }
-  }
-
-  // Squeezes the pool's candidates to and fro, best first, each as often as the others.
-  void Improve(double passes) {
-    for (double i = 0; i + 2 <= passes && !Done(); i += 2) {
-      std::size_t next = 0;
-      for (std::size_t k = 1; k < pool_.size(); ++k) {
-        if (pool_[k].visits < pool_[next].visits) next = k;
+      if (in_equal_times) {
+        SqueezeInEqualTimes(lanes, kWays[way]);
+      } else {
+        Squeeze(lanes, kWays[way]);
       }
-      Candidate& candidate = pool_[next];
-      const int visit = candidate.visits++;
-      SqueezeOptions back;
-      back.direction = Direction::kFromEnd;
-      back.patience = visit % 2 == 0 ? 0 : 0.5;
-      back.window = window_;
-      squeezer_.Run(candidate.lanes, back);
-      const std::vector<Lane> moved = squeezer_.lanes();
-      SqueezeOptions forth = kPasses[static_cast<std::size_t>(visit) % kPasses.size()];
-      forth.window = window_;
-      candidate.makespan = squeezer_.Run(moved, forth);
-      candidate.peak_memory = squeezer_.peak_memory();
-      candidate.lanes = squeezer_.lanes();
-      if (candidate.BetterThan(best_)) best_ = candidate;
+      if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
+      if (best_.makespan < before) sampler.Praise();
     }
   }
 
-  // Swaps neighbours on the critical path of the best, one at a time, squeezes what comes of it,
-  // and goes on from there if it is no longer.
+  // To and fro from each of the pool.
+  void ImprovePool() {
+    const std::vector<Candidate> pool = pool_;
+    for (const Candidate& candidate : pool) GoToAndFro(candidate);
+  }
+
+  // Swaps two neighbours on the critical path of the best, squeezes what comes of it (now and then
+  // to and fro), and goes on from there if it is no longer.
   void Polish(double passes) {
-    SqueezeOptions in_order;
-    in_order.window = 1;
     Candidate current = best_;
-    double i = 0;
-    while (i < passes && !Done()) {
-      squeezer_.Run(current.lanes, in_order);
-      const std::vector<Swap> swaps = CriticalSwaps(problem_, squeezer_, current.lanes);
-      ++i;
-      if (swaps.empty()) return;
-      for (int tries = 0; tries < 8 && i < passes && !Done(); ++tries) {
-        const Swap& swap =
-            swaps[static_cast<std::size_t>(dice_.Below(static_cast<int>(swaps.size())))];
-        std::vector<Lane> lanes = current.lanes;
-        Lane& lane = lanes[static_cast<std::size_t>(swap.rank)];
-        std::swap(lane[swap.position], lane[swap.position + 1]);
-        if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
-        SqueezeOptions forth = kPasses[static_cast<std::size_t>(dice_.Below(kPasses.size()))];
-        forth.window = dice_.Below(3) == 0 ? 1 : window_;
-        const double makespan = squeezer_.Run(lanes, forth);
-        ++i;
-        if (makespan > current.makespan * (1 + kRounding)) continue;
-        const bool better = makespan < current.makespan * (1 - kRounding);
-        current = {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
-        if (current.BetterThan(best_)) best_ = current;
-        if (better) break;
-        break;
+    std::vector<Swap> swaps;
+    for (const double end = used_ + passes; used_ < end && !Done();) {
+      if (swaps.empty()) {
+        squeezer_.Run(current.lanes, InOrder());
+        ++used_;
+        swaps = CriticalSwaps(problem_, squeezer_, current.lanes);
+        if (swaps.empty()) return;
       }
+      std::vector<Lane> lanes = current.lanes;
+      Apply(swaps[static_cast<std::size_t>(dice_.Below(static_cast<int>(swaps.size())))], lanes);
+      used_ += 0.1;  // so that swaps that never fit the memory end, too
+      if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
+      const Candidate next = dice_.Below(kToAndFroOneIn) == 0 ? ToAndFro(lanes) : Forth(lanes);
+      if (next.makespan > current.makespan * (1 + kRounding)) continue;
+      current = next;
+      swaps.clear();
+      Keep(current);
     }
   }
 
   bool Done() const { return best_.makespan <= lower_bound_ * (1 + kRounding); }
   double passes() const { return passes_; }
-  std::vector<Lane> TakeBest() { return std::move(best_.lanes); }
+  std::vector<Lane> TakeBest() {
+    PENSTOCK_CHECK(best_.makespan < kNever, "no schedule fits the memory limit");
+    return std::move(best_.lanes);
+  }
 
  private:
-  void Squeeze(const std::vector<Lane>& lanes, SqueezeOptions options) {
-    if (options.window != 1) options.window = window_;
-    const double makespan = squeezer_.Run(lanes, options);
-    Add({makespan, squeezer_.peak_memory(), squeezer_.lanes()});
+  static SqueezeOptions InOrder() {
+    SqueezeOptions options;
+    options.window = 1;
+    return options;
+  }
+
+  void SqueezeInOrder(const std::vector<Lane>& lanes) { Run(lanes, InOrder()); }
+
+  void Squeeze(const std::vector<Lane>& lanes, SqueezeOptions way) {
+    way.window = window_;
+    Run(lanes, way);
   }
 
   // Squeezes as if all actions took the same time: patterns made for F = I = W keep their order
   // better.
-  void SqueezeInEqualTimes(const std::vector<Lane>& lanes, SqueezeOptions options) {
-    options.window = window_;
-    average_squeezer_.Run(lanes, options);
-    SqueezeOptions in_order;
-    in_order.window = 1;
-    Squeeze(average_squeezer_.lanes(), in_order);
+  void SqueezeInEqualTimes(const std::vector<Lane>& lanes, SqueezeOptions way) {
+    way.window = window_;
+    average_squeezer_.Run(lanes, way);
+    SqueezeInOrder(average_squeezer_.lanes());
+  }
+
+  void Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
+    const double makespan = squeezer_.Run(lanes, options);
+    ++used_;
+    latest_ = {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+    Add(latest_);
+  }
+
+  static void Apply(const Swap& swap, std::vector<Lane>& lanes) {
+    Lane& lane = lanes[static_cast<std::size_t>(swap.rank)];
+    std::swap(lane[swap.position], lane[swap.position + 1]);
+  }
+
+  // Squeezed from the start, in a way by chance.
+  Candidate Forth(const std::vector<Lane>& lanes) {
+    SqueezeOptions way = kWays[static_cast<std::size_t>(dice_.Below(kWays.size()))];
+    way.window = dice_.Below(3) == 0 ? 1 : window_;
+    const double makespan = squeezer_.Run(lanes, way);
+    ++used_;
+    return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+  }
+
+  // Squeezed from the end, then from the start, in the next way of all.
+  Candidate ToAndFro(const std::vector<Lane>& lanes) {
+    SqueezeOptions back;
+    back.direction = Direction::kFromEnd;
+    back.patience = way_ % 2 == 0 ? 0 : 0.5;
+    back.window = window_;
+    squeezer_.Run(lanes, back);
+    const std::vector<Lane> moved = squeezer_.lanes();
+    SqueezeOptions forth = kWays[way_++ % kWays.size()];
+    forth.window = window_;
+    const double makespan = squeezer_.Run(moved, forth);
+    used_ += 2;
+    return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+  }
+
+  // Squeezes to and fro until that has not helped.
+  void GoToAndFro(Candidate current) {
+    Candidate shortest = current;
+    for (bool helped = true; helped && !Done() && used_ < passes_;) {
+      current = ToAndFro(current.lanes);
+      helped = current.makespan < shortest.makespan * (1 - kRounding);
+      if (current.BetterThan(shortest)) shortest = current;
+      Keep(current);
+    }
+    Add(std::move(shortest));
+  }
+
+  // The positions that ranks have come to at a part of the candidate's makespan.
+  std::vector<std::size_t> PlacesAt(const Candidate& candidate, double part) {
+    squeezer_.Run(candidate.lanes, InOrder());
+    std::vector<std::size_t> places;
+    for (const Lane& lane : candidate.lanes) {
+      const auto reached = std::partition_point(lane.begin(), lane.end(), [&](const Action& a) {
+        return squeezer_.EndOf(a.first) <= part * candidate.makespan;
+      });
+      places.push_back(static_cast<std::size_t>(reached - lane.begin()));
+    }
+    return places;
+  }
+
+  bool HasStalled() const { return used_ - found_at_ > std::max(kPatience, kPatiencePart * used_); }
+
+  void Keep(const Candidate& candidate) {
+    if (!candidate.BetterThan(best_)) return;
+    best_ = candidate;
+    found_at_ = used_;
   }
 
   // Keeps the best, one of each makespan.
   void Add(Candidate candidate) {
-    if (candidate.BetterThan(best_)) best_ = candidate;
+    if (candidate.makespan == kNever) return;
+    Keep(candidate);
     const auto place = std::find_if(pool_.begin(), pool_.end(), [&](const Candidate& other) {
       return !other.BetterThan(candidate);
     });
@@ -243,90 +330,39 @@ class Search {
   Squeezer squeezer_;
   Squeezer average_squeezer_;
   const double lower_bound_;
-  double passes_ = 0;
+  double passes_ = 0, used_ = 0, found_at_ = 0;
   int window_ = 0;
+  std::size_t way_ = 0;
   Dice dice_;
-  Candidate best_;
-  std::vector<Candidate> pool_;  // best first when filled
+  Candidate best_, latest_;
+  std::vector<Candidate> pool_;  // best first
 };
 
-// Most time of forwards that fit the memory: the stages with most time for their memory first.
-double ForwardTimeWithin(const Problem& problem, int rank) {
-  std::vector<const StageCosts*> stages;
-  for (const int stage : problem.placement.stages_of(rank)) {
-    stages.push_back(&problem.costs.stages[static_cast<std::size_t>(stage)]);
-  }
-  std::sort(stages.begin(), stages.end(), [](const StageCosts* a, const StageCosts* b) {
-    return a->forward * b->activation > b->forward * a->activation;
-  });
-  double left = problem.memory_limit * (1 + kRounding), time = 0;
-  for (const StageCosts* stage : stages) {
-    const double fit = stage->activation > 0 ? std::floor(left / stage->activation) : kNever;
-    const double count = std::min<double>(problem.rows, fit);
-    time += count * stage->forward;
-    if (count < problem.rows) {  // part of the next one, to stay below any mixture
-      const double part = left / stage->activation - count;
-      return time + (stages.size() > 1 ? part * stage->forward : 0);
-    }
-    left -= count * stage->activation;
-  }
-  return time;
+// Microbatches that show a schedule's fill, its steady state and its drain.
+int FewRows(const Problem& problem) { return 2 * problem.placement.ranks() + 4; }
+
+void SearchAll(Search& search, const Seeds& seeds) {
+  search.AddSeeds(seeds);
+  search.AddListSchedules(std::min(search.passes() / 8, kMostListPasses));
+  search.ImprovePool();
 }
 
 }  // namespace
 
-double LowerBound(const Problem& problem) {
-  const Placement& placement = problem.placement;
-  std::vector<double> first_forward(static_cast<std::size_t>(placement.ranks()), kNever);
-  std::vector<double> first_backward = first_forward;
-  const auto latency = [&](int from, int to) {
-    return placement.rank_of(from) == placement.rank_of(to) ? 0 : problem.costs.comm;
-  };
-  const int length = placement.chain_length();
-  for (int begin = 0; begin < placement.stages(); begin += length) {
-    double time = 0;
-    for (int s = begin; s < begin + length; ++s) {
-      if (s > begin) time += latency(s - 1, s);
-      auto& first = first_forward[static_cast<std::size_t>(placement.rank_of(s))];
-      first = std::min(first, time);
-      time += problem.costs.stages[static_cast<std::size_t>(s)].forward;
-    }
-    for (int s = begin + length - 1; s >= begin; --s) {
-      auto& first = first_backward[static_cast<std::size_t>(placement.rank_of(s))];
-      first = std::min(first, time);
-      const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(s)];
-      time += cost.backward_input + (problem.split ? 0 : cost.backward_weight);
-      if (s > begin) time += latency(s, s - 1);
-    }
+std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds) {
+  Search search(problem, kActionBudget);
+  SearchAll(search, seeds(problem));
+  Problem few = problem;
+  few.rows = FewRows(problem);
+  if (!search.Done() && few.rows != problem.rows && search.passes() > 4) {
+    Search few_search(few, kActionBudget * kPartForFew);
+    SearchAll(few_search, seeds(few));
+    few_search.Explore();
+    few_search.Polish(kPartForPolish * few_search.passes());
+    search.AddFrom(few_search);
   }
-  double bound = 0;
-  for (int rank = 0; rank < placement.ranks(); ++rank) {
-    double work = 0;
-    for (const int stage : placement.stages_of(rank)) {
-      const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(stage)];
-      work += cost.forward + cost.backward_input + cost.backward_weight;
-    }
-    const auto r = static_cast<std::size_t>(rank);
-    const double idle = first_backward[r] - ForwardTimeWithin(problem, rank);
-    bound = std::max(bound, work * problem.rows + std::max(first_forward[r], idle));
-  }
-  return bound;
-}
-
-std::vector<Lane> SearchLanes(const Problem& problem, const std::vector<std::vector<Lane>>& seeds) {
-  Search search(problem);
-  search.AddSeeds(seeds);
-  search.AddListSchedules(search.passes() / 8);
-  search.AddPatterns(search.passes() / 3);
-  search.Improve(search.passes() / 2);
-  search.Polish(search.passes());
-  return search.TakeBest();
-}
-
-std::vector<Lane> SqueezeToAndFro(const Problem& problem, const std::vector<Lane>& lanes) {
-  Search search(problem);
-  search.AddSeeds({lanes});
-  search.Improve(4.0 * kPasses.size());
+  search.Explore();
+  search.Polish(kPartForPolish * search.passes());
   return search.TakeBest();
 }
 

@@ -1,11 +1,13 @@
 // Searches for a short schedule of a problem, under its memory limit and with its costs.
 //
 // Candidates come from the caller's seeds, from list scheduling under several rules, and from
-// sampled period patterns; the best of them are squeezed to and fro (squeeze.h). Everything is
+// sampled period patterns; those that come near the best are squeezed to and fro (squeeze.h). With
+// many microbatches, most of the search is done with few, and their middle repeated. Everything is
 // deterministic, and the work is bounded: linear in the actions for large problems, a fixed number
 // of passes for small ones.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "schedule/algorithms/problem.h"
@@ -13,17 +15,13 @@
 
 namespace penstock {
 
-// No schedule is shorter: for each rank, its first input's way in, its work, and the time that it
-// must idle before its first gradient because more forwards would not fit the memory.
-double LowerBound(const Problem& problem);
+// Schedules to start from, and what makes them: for the problem, or for it with fewer rows.
+using Seeds = std::vector<std::vector<Lane>>;
+using SeedMaker = std::function<Seeds(const Problem&)>;
 
 // The shortest schedule found; of equally short ones that with the least peak memory. Seeds are
 // valid lanes of the problem; those above the memory limit are left out. Requires: split, no cuts,
 // and a memory limit of at least LeastMemory().
-std::vector<Lane> SearchLanes(const Problem& problem, const std::vector<std::vector<Lane>>& seeds);
-
-// Squeezes lanes to and fro a few times and returns the shortest lanes met, the given ones
-// included. Requires: they stay within the problem's memory limit.
-std::vector<Lane> SqueezeToAndFro(const Problem& problem, const std::vector<Lane>& lanes);
+std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds);
 
 }  // namespace penstock

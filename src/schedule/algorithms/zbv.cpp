@@ -75,8 +75,9 @@ Schedule GenerateZbv(const ScheduleParams& params) {
   if (PatternIsBest(params)) return schedule;
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
   const double limit = params.ranks;
-  schedule.lanes = SearchLanes({schedule.placement, costs, params.microbatches, 1, true, limit},
-                               {schedule.lanes});
+  schedule.lanes = SearchLanes(
+      {schedule.placement, costs, params.microbatches, 1, true, limit},
+      [](const Problem& part) { return Seeds{ZbvLanes(part.placement.ranks(), part.rows)}; });
   return schedule;
 }
 

@@ -1,0 +1,12 @@
+// What no schedule of a problem can beat.
+#pragma once
+
+#include "schedule/algorithms/problem.h"
+
+namespace penstock {
+
+// No schedule is shorter: for each rank, its first input's way in, its work, and the time that it
+// must idle before its first gradient because more forwards would not fit the memory.
+double LowerBound(const Problem& problem);
+
+}  // namespace penstock

@@ -1,0 +1,294 @@
+// What each algorithm states of itself, against the simulator: memory, figures at p = 8, names, and
+// what it refuses. (Closed forms: tests/simulate/closed_form_test.cpp.)
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "make_schedules.h"
+#include "schedule/algorithms/lower_bound.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+using testing::FirstFault;
+
+struct Figures {
+  double makespan = 0, peak_memory = 0, span_bubble = 0;
+};
+
+Costs CostsFor(const Schedule& schedule, const ScheduleParams& params) {
+  if (params.costs) return *params.costs;
+  return Costs::Uniform(schedule.placement, schedule.cuts, params.forward, params.backward_input,
+                        params.backward_weight, params.comm);
+}
+
+Figures FiguresOf(std::string_view name, const ScheduleParams& params, OverlapRule overlap = {}) {
+  const auto schedule = Generate(name, params);
+  if (!schedule) {
+    ADD_FAILURE() << schedule.error().message;
+    return {};
+  }
+  EXPECT_EQ(FirstFault(*schedule), "") << name;
+  Costs costs = CostsFor(*schedule, params);
+  costs.overlap = overlap;
+  const auto result = Simulate(*schedule, costs);
+  if (!result) {
+    ADD_FAILURE() << name << ": " << result.error().message;
+    return {};
+  }
+  return {result->makespan, result->peak_memory, result->span_bubble};
+}
+
+ScheduleParams Sized(int ranks, int microbatches) {
+  ScheduleParams params;
+  params.ranks = ranks;
+  params.microbatches = microbatches;
+  return params;
+}
+
+struct Stated {
+  std::string_view name;
+  ScheduleParams params;
+  double makespan = 0, peak_memory = 0;
+  OverlapRule overlap = {};
+};
+
+TEST(AlgorithmFigures, AsStatedAtEightRanks) {
+  const auto with = [](int m, auto set) {
+    ScheduleParams params = Sized(8, m);
+    set(params);
+    return params;
+  };
+  const ScheduleParams plain = Sized(8, 32);
+  const OverlapRule sum = {OverlapRule::Kind::kSum, 1};
+  const std::vector<Stated> all = {
+      {"zb-h1", plain, 103, 8},
+      {"zb-h2", plain, 103, 15},
+      {"zbv", plain, 99.5, 8},
+      {"zbv-formatted", plain, 99.5, 8},
+      {"interleaved-zb", with(32, [](auto& p) { p.chunks = 4; }), 97.75, 8},
+      {"interleaved-zb", with(32, [](auto& p) { p.chunks = 4, p.group = 4; }), 101.5, 5},
+      {"interleaved", with(32, [](auto& p) { p.chunks = 4, p.group = 4; }), 101.5, 5},
+      {"dualpipe", plain, 76, 9},
+      {"dualpipe", plain, 102, 9, sum},
+      {"dualpipev", plain, 76, 8.5},
+      {"dualpipev", plain, 103, 8.5, sum},
+      {"hanayo", with(8, [](auto& p) { p.waves = 1; }), 38, 8},
+      {"hanayo", with(8, [](auto& p) { p.waves = 2; }), 31.5, 8},
+      {"hanayo", with(8, [](auto& p) { p.waves = 4; }), 27.75, 8},
+      {"hanayo", with(32, [](auto& p) { p.waves = 1; }), 134.5, 8},
+      {"hanayo", with(32, [](auto& p) { p.waves = 2; }), 120.75, 8},
+      {"hanayo", with(32, [](auto& p) { p.waves = 4; }), 111.875, 8},
+      {"chimera", plain, 126, 8},
+      {"chimera", with(32, [](auto& p) { p.split = true; }), 99, 8},
+      {"seq1f1b", with(32, [](auto& p) { p.cuts = 4; }), 101.25, 2.75},
+      {"seq1f1b", with(32, [](auto& p) { p.cuts = 4, p.split = true; }), 97.75, 2.75},
+  };
+  for (const Stated& stated : all) {
+    const Figures figures = FiguresOf(stated.name, stated.params, stated.overlap);
+    const std::string where = fmt::format("{} v={} k={} w={}", stated.name, stated.params.chunks,
+                                          stated.params.cuts, stated.params.waves);
+    EXPECT_NEAR(figures.makespan, stated.makespan, 1e-9) << where;
+    EXPECT_NEAR(figures.peak_memory, stated.peak_memory, 1e-9) << where;
+  }
+}
+
+TEST(AlgorithmFigures, NoBubbleWithinTheSpan) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (int microbatches = 2 * ranks - 1; microbatches <= 2 * ranks + 9; microbatches += 3) {
+      const ScheduleParams params = Sized(ranks, microbatches);
+      for (const std::string_view name : {"zb-h2", "zbv", "zbv-formatted"}) {
+        EXPECT_NEAR(FiguresOf(name, params).span_bubble, 0, 1e-9)
+            << name << " p=" << ranks << " m=" << microbatches;
+      }
+    }
+  }
+}
+
+TEST(AlgorithmFigures, VeesStayWithinTheirMemory) {
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    for (const int microbatches : {1, 3, 12}) {
+      const ScheduleParams params = Sized(ranks, microbatches);
+      EXPECT_LE(FiguresOf("v-min", params).peak_memory, (ranks + 1) / 3 + 1 + 1e-9);
+      EXPECT_LE(FiguresOf("v-half", params).peak_memory, ranks / 2 + 1 + 1e-9);
+      EXPECT_LE(FiguresOf("v-1f1b", params).peak_memory, 2 * ranks / 3 + 1 + 1e-9);
+    }
+  }
+}
+
+// Uneven stages, latency, activations of any size, partly freed by I.
+ScheduleParams RandomCosts(std::mt19937& random, int chunks) {
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  ScheduleParams params = Sized(1 + below(6), 1 + below(14));
+  Costs costs;
+  costs.comm = below(2) == 0 ? 0 : 0.1 * below(8);
+  for (int stage = 0; stage < params.ranks * chunks; ++stage) {
+    StageCosts cost = {0.2 + 0.1 * below(15), 0.1 * below(15), 0.1 * below(15), 1.0 + below(3)};
+    cost.activation_after_i = cost.activation * 0.25 * below(5);
+    costs.stages.push_back(cost);
+  }
+  params.costs = costs;
+  return params;
+}
+
+double OneMicrobatch(const Placement& placement, const Costs& costs) {
+  return LeastMemory(placement, costs);
+}
+
+TEST(AlgorithmFigures, SearchesKeepAnyLimitWithAnyCosts) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 60; ++i) {
+    const bool vee = i % 2 == 0;
+    ScheduleParams params = RandomCosts(random, vee ? 2 : 1);
+    const Placement placement =
+        vee ? Placement::Vee(params.ranks) : Placement::Linear(params.ranks);
+    const double least = OneMicrobatch(placement, *params.costs);
+    params.memory_limit = least * (1 + static_cast<double>(random() % 300) / 100);
+    const Figures figures = FiguresOf(vee ? "v-auto" : "zb-auto", params);
+    EXPECT_LE(figures.peak_memory, *params.memory_limit * (1 + 1e-9));
+    const Problem problem = {placement, *params.costs, params.microbatches,
+                             1,         true,          *params.memory_limit};
+    EXPECT_GE(figures.makespan, LowerBound(problem) * (1 - 1e-9));
+
+    params.memory_limit = least * 0.9;
+    const auto refused = Generate(vee ? "v-auto" : "zb-auto", params);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("--memory-limit"), std::string::npos);
+  }
+}
+
+TEST(AlgorithmFigures, SearchesAreNoLongerThanWhatTheyStartFrom) {
+  for (const auto& [ranks, microbatches] : {std::pair{2, 8}, {3, 9}, {4, 16}, {5, 12}, {6, 10}}) {
+    for (const double input : {1.0, 1.2, 0.7}) {
+      ScheduleParams params = Sized(ranks, microbatches);
+      params.backward_input = input;
+      params.backward_weight = 2 - input;
+      ScheduleParams limited = params;
+      limited.memory_limit = ranks;
+      EXPECT_LE(FiguresOf("zb-auto", limited).makespan, FiguresOf("zb-h1", params).makespan + 1e-9);
+      EXPECT_LE(FiguresOf("v-auto", limited).makespan, FiguresOf("zbv", params).makespan + 1e-9);
+    }
+  }
+}
+
+TEST(AlgorithmFigures, TheSameInEveryRun) {
+  ScheduleParams params = Sized(4, 12);
+  params.backward_input = 1.3;
+  params.memory_limit = 3;
+  for (const std::string_view name : {"zb-auto", "v-auto"}) {
+    EXPECT_EQ(Generate(name, params)->lanes, Generate(name, params)->lanes);
+  }
+}
+
+TEST(AlgorithmFigures, SequenceCutsOnAVee) {
+  for (int ranks = 1; ranks <= 6; ++ranks) {
+    for (int cuts = 1; cuts <= 4; ++cuts) {
+      for (const int microbatches : {1, 2, 5, 9}) {
+        for (const bool split : {false, true}) {
+          ScheduleParams params = Sized(ranks, microbatches);
+          params.cuts = cuts;
+          params.chunks = 2;
+          params.split = split;
+          const Figures figures = FiguresOf("seq1f1b", params);
+          EXPECT_LE(figures.peak_memory, (ranks + cuts - 1.0) / cuts + 1e-9);
+        }
+      }
+    }
+  }
+}
+
+TEST(AlgorithmFigures, UpdatesOfRunningOn) {
+  ScheduleParams params = Sized(3, 4);
+  params.steps = 2;
+  const auto every = Generate("pipedream", params);
+  const auto batch = Generate("pipedream-2bw", params);
+  ASSERT_TRUE(every && batch);
+  EXPECT_EQ(every->weights, WeightPolicy::kStashed);
+  EXPECT_EQ(batch->weights, WeightPolicy::kDoubleBuffered);
+  EXPECT_EQ(every->action_count(), 3U * (2 * 8 + 8));
+  EXPECT_EQ(batch->action_count(), 3U * (2 * 8 + 2));
+  EXPECT_EQ(FirstFault(*every), "");
+  EXPECT_EQ(FirstFault(*batch), "");
+}
+
+TEST(AlgorithmFigures, GroupsTakeLessMemory) {
+  for (const int ranks : {2, 4, 5, 8}) {
+    for (const int microbatches : {1, 3, 8, 13, 25}) {
+      double last = 0;
+      for (int group = (ranks + 1) / 2; group <= ranks; ++group) {
+        ScheduleParams params = Sized(ranks, microbatches);
+        params.chunks = 3;
+        params.group = group;
+        const Figures figures = FiguresOf("interleaved-zb", params);
+        EXPECT_GE(figures.peak_memory, last - 1e-9) << ranks << " " << microbatches << " " << group;
+        last = figures.peak_memory;
+      }
+    }
+  }
+}
+
+TEST(AlgorithmFigures, NamesThatUsersKnow) {
+  const std::pair<const char*, const char*> names[] = {
+      {"ScheduleGPipe", "gpipe"},
+      {"Schedule1F1B", "1f1b"},
+      {"ScheduleInterleaved1F1B", "interleaved"},
+      {"ScheduleLoopedBFS", "looped-bfs"},
+      {"ScheduleInterleavedZeroBubble", "interleaved-zb"},
+      {"ScheduleZBVZeroBubble", "zbv"},
+      {"ScheduleDualPipeV", "dualpipev"},
+      {"1f1b-interleaved", "interleaved"},
+      {"zero-bubble", "zb-h1"},
+      {"zero-bubble-heuristic", "zb-auto"},
+      {"zb1p", "zb-h1"},
+      {"zb2p", "zb-h2"},
+      {"zbb", "zb-auto"},
+      {"zb", "zb-auto"},
+      {"vpp", "interleaved"},
+      {"v_auto_schedule", "v-auto"},
+      {"v1f1b", "v-1f1b"},
+      {"DualPipe", "dualpipe"},
+      {"zbv_formatted", "zbv-formatted"},
+  };
+  for (const auto& [theirs, ours] : names) {
+    const auto algorithm = FindAlgorithm(theirs);
+    ASSERT_TRUE(algorithm) << theirs;
+    EXPECT_EQ((*algorithm)->name, ours);
+  }
+}
+
+TEST(AlgorithmFigures, RefusalsSayWhatWouldDo) {
+  const auto refused = [](std::string_view name, const ScheduleParams& params,
+                          std::string_view word) {
+    const auto schedule = Generate(name, params);
+    ASSERT_FALSE(schedule) << name;
+    EXPECT_EQ(schedule.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(schedule.error().message.find(word), std::string::npos) << schedule.error().message;
+  };
+  const auto with = [](ScheduleParams params, auto set) {
+    set(params);
+    return params;
+  };
+  refused("dualpipe", Sized(3, 8), "even");
+  refused("dualpipe", Sized(4, 9), "even");
+  refused("dualpipe", Sized(4, 6), "at least 2 a rank");
+  refused("dualpipev", Sized(4, 7), "at least 2 a rank");
+  refused("chimera", Sized(3, 8), "even");
+  refused("chimera", Sized(4, 7), "even");
+  refused("zbv-formatted", Sized(4, 6), "at least 2p-1");
+  refused("pipedream-2bw", Sized(4, 3), "at least one a rank");
+  refused("zb-auto", with(Sized(4, 8), [](auto& p) { p.memory_limit = 0.5; }), "--memory-limit");
+  refused("v-auto", with(Sized(4, 8), [](auto& p) { p.memory_limit = 0.9; }), "--memory-limit");
+  refused("interleaved-zb", with(Sized(8, 8), [](auto& p) { p.group = 3; }), "--group");
+  refused("interleaved", with(Sized(8, 8), [](auto& p) { p.group = 3; }), "--group");
+  refused("interleaved", with(Sized(8, 8), [](auto& p) { p.group = -1; }), "--group");
+  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.chunks = 3; }), "--chunks");
+  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.chunks = 4, p.waves = 3; }), "--waves");
+  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.waves = -2; }), "--waves");
+  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.waves = 2000000000; }), "--chunks");
+  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.memory_limit = 9; }), "--memory-limit");
+  refused("seq1f1b", with(Sized(4, 8), [](auto& p) { p.chunks = 3; }), "--chunks");
+}
+
+}  // namespace
+}  // namespace penstock
