@@ -18,12 +18,12 @@ namespace {
 using Direction = SqueezeOptions::Direction;
 using WeightsLast = SqueezeOptions::WeightsLast;
 
-// Work of one search, in actions run: about a third of a second on one core.
-constexpr double kActionBudget = 3e6;
-constexpr double kMostPasses = 4000;
+// Work of one search with all effort, in actions run: about a seventh of a second on one core.
+constexpr double kActionBudget = 1e6;
+constexpr double kMostPasses = 1500;
 constexpr double kMostListPasses = 40;
 // A search ends when it has found nothing better for this many passes and this part of all passes.
-constexpr double kPatience = 1000;
+constexpr double kPatience = 300;
 constexpr double kPatiencePart = 0.3;
 // Patterns that may be drawn for each one that is squeezed.
 constexpr double kDrawsAPass = 100;
@@ -41,7 +41,9 @@ constexpr int kToAndFroOneIn = 3;
 constexpr std::array<double, 5> kMiddles = {0.5, 0.4, 0.6, 0.3, 0.7};
 
 // The ways to squeeze from the start; rounds to and fro go through them in turn.
-constexpr std::array<SqueezeOptions, 9> kWays = {{
+constexpr std::array<SqueezeOptions, 11> kWays = {{
+    {Direction::kFromStart, WeightsLast::kInDrain, 0, true},
+    {Direction::kFromStart, WeightsLast::kNever, 0, true},
     {Direction::kFromStart, WeightsLast::kNever, 0.5},
     {Direction::kFromStart, WeightsLast::kInDrain, 0},
     {Direction::kFromStart, WeightsLast::kAlways, 1},
@@ -93,8 +95,8 @@ bool HasEqualTimes(const Problem& problem) {
 
 class Search {
  public:
-  // Runs about `budget` actions.
-  Search(const Problem& problem, double budget)
+  // Runs about `effort` times kActionBudget actions.
+  Search(const Problem& problem, double effort)
       : problem_(problem),
         averages_(AverageTimes(problem)),
         equal_times_(HasEqualTimes(problem)),
@@ -103,7 +105,8 @@ class Search {
                            problem.memory_limit}),
         lower_bound_(LowerBound(problem)) {
     const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
-    passes_ = std::min(budget / actions, kMostPasses);
+    passes_ = effort * std::min(kActionBudget / actions, kMostPasses);
+    patience_ = effort * kPatience;
     window_ = 16 * problem.placement.chunks();
   }
 
@@ -195,7 +198,8 @@ class Search {
   void Polish(double passes) {
     Candidate current = best_;
     std::vector<Swap> swaps;
-    for (const double end = used_ + passes; used_ < end && !Done();) {
+    found_at_ = used_;
+    for (const double end = used_ + passes; used_ < end && !Done() && !HasStalled();) {
       if (swaps.empty()) {
         squeezer_.Run(current.lanes, InOrder());
         ++used_;
@@ -239,13 +243,13 @@ class Search {
   // better.
   void SqueezeInEqualTimes(const std::vector<Lane>& lanes, SqueezeOptions way) {
     way.window = window_;
-    average_squeezer_.Run(lanes, way);
-    SqueezeInOrder(average_squeezer_.lanes());
+    latest_ = {};
+    if (average_squeezer_.Run(lanes, way) < kNever) SqueezeInOrder(average_squeezer_.lanes());
   }
 
   void Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
-    const double makespan = squeezer_.Run(lanes, options);
     ++used_;
+    const double makespan = squeezer_.Run(lanes, options);
     latest_ = {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
     Add(latest_);
   }
@@ -270,7 +274,7 @@ class Search {
     back.direction = Direction::kFromEnd;
     back.patience = way_ % 2 == 0 ? 0 : 0.5;
     back.window = window_;
-    squeezer_.Run(lanes, back);
+    if (squeezer_.Run(lanes, back) == kNever) return {};
     const std::vector<Lane> moved = squeezer_.lanes();
     SqueezeOptions forth = kWays[way_++ % kWays.size()];
     forth.window = window_;
@@ -304,7 +308,7 @@ class Search {
     return places;
   }
 
-  bool HasStalled() const { return used_ - found_at_ > std::max(kPatience, kPatiencePart * used_); }
+  bool HasStalled() const { return used_ - found_at_ > std::max(patience_, kPatiencePart * used_); }
 
   void Keep(const Candidate& candidate) {
     if (!candidate.BetterThan(best_)) return;
@@ -330,7 +334,7 @@ class Search {
   Squeezer squeezer_;
   Squeezer average_squeezer_;
   const double lower_bound_;
-  double passes_ = 0, used_ = 0, found_at_ = 0;
+  double passes_ = 0, patience_ = 0, used_ = 0, found_at_ = 0;
   int window_ = 0;
   std::size_t way_ = 0;
   Dice dice_;
@@ -349,13 +353,13 @@ void SearchAll(Search& search, const Seeds& seeds) {
 
 }  // namespace
 
-std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds) {
-  Search search(problem, kActionBudget);
+std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, double effort) {
+  Search search(problem, effort);
   SearchAll(search, seeds(problem));
   Problem few = problem;
   few.rows = FewRows(problem);
   if (!search.Done() && few.rows != problem.rows && search.passes() > 4) {
-    Search few_search(few, kActionBudget * kPartForFew);
+    Search few_search(few, effort * kPartForFew);
     SearchAll(few_search, seeds(few));
     few_search.Explore();
     few_search.Polish(kPartForPolish * few_search.passes());

@@ -21,7 +21,10 @@ using SeedMaker = std::function<Seeds(const Problem&)>;
 
 // The shortest schedule found; of equally short ones that with the least peak memory. Seeds are
 // valid lanes of the problem; those above the memory limit are left out. Requires: split, no cuts,
-// and a memory limit of at least LeastMemory().
-std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds);
+// and a memory limit of at least LeastMemory(). With less effort than 1, so much of the work.
+std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, double effort = 1);
+
+// For a pattern that is known to be good for its memory.
+inline constexpr double kLittleEffort = 0.33;
 
 }  // namespace penstock

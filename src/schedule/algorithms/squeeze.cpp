@@ -43,6 +43,20 @@ Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
 
 double Squeezer::Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
   Reset(lanes, options);
+  if (options.by_insertion) {
+    RunByInsertion();
+  } else {
+    RunByEvents();
+  }
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (out_[r].size() < lanes[r].size()) return kNever;
+    if (from_end_) std::reverse(out_[r].begin(), out_[r].end());
+  }
+  return makespan_;
+}
+
+void Squeezer::RunByEvents() {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) events_.Set(static_cast<int>(r), 0);
   for (int rank = events_.Pop(); rank >= 0; rank = events_.Pop()) {
     const double now = events_.time_of(rank);
     ranks_[static_cast<std::size_t>(rank)].busy = false;
@@ -59,11 +73,6 @@ double Squeezer::Run(const std::vector<Lane>& lanes, const SqueezeOptions& optio
       Start(rank, choice, now);
     }
   }
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (out_[r].size() < lanes[r].size()) return kNever;
-    if (from_end_) std::reverse(out_[r].begin(), out_[r].end());
-  }
-  return makespan_;
 }
 
 void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
@@ -89,7 +98,6 @@ void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& optio
     has_run_[r].assign(lanes[r].size(), 0);
     out_[r].clear();
     out_[r].reserve(lanes[r].size());
-    events_.Set(static_cast<int>(r), 0);
   }
 }
 

@@ -10,10 +10,15 @@
 // forward-backward improvement of project scheduling (Li and Willis 1992; Valls et al. 2005): each
 // pass uses the slack that the other has opened.
 //
+// By insertion instead (the serial scheme of project scheduling), each action in the order of its
+// lane goes to the earliest gap of its rank that is long enough: the ones before it do not move, so
+// a rank may wait for an action that it ranks first, which by events it never does.
+//
 // Threads: one object, one thread.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "schedule/algorithms/problem.h"
@@ -29,6 +34,8 @@ struct SqueezeOptions {
   // A rank rather waits than overtakes when an earlier action of its lane is known to arrive within
   // this part of the overtaking action's duration.
   double patience = 0;
+  // By insertion: without patience and window; W gives way in the drain of each rank, or never.
+  bool by_insertion = false;
   int window = 32;  // actions of the lane, from the first that has not run, that are looked at
 };
 
@@ -36,8 +43,9 @@ class Squeezer {
  public:
   explicit Squeezer(const Problem& problem);
 
-  // Runs the lanes and returns the makespan. Requires: they are valid, and stay within the
-  // problem's memory limit when run in order.
+  // Runs the lanes and returns the makespan; kNever where they wait for each other for ever, and
+  // lanes() is then incomplete. Requires: they stay within the problem's memory limit when run in
+  // order.
   double Run(const std::vector<Lane>& lanes, const SqueezeOptions& options);
 
   // Of the last run.
@@ -60,12 +68,14 @@ class Squeezer {
     double duration[kKinds] = {};
     // Memory taken at the start and given back at the end, in the direction of the run.
     double taken[kKinds] = {}, given[kKinds] = {};
+    double last_end[kKinds] = {};  // of those placed so far
     double activation = 0, freed_by_i = 0, freed_by_w = 0;
   };
 
   struct Rank {
     std::uint64_t all_bits = 0;
     std::size_t head = 0;  // first of the lane that has not run
+    std::size_t drain = std::numeric_limits<std::size_t>::max();  // first after the last F
     bool busy = false;
     double held = 0;
   };
@@ -76,10 +86,19 @@ class Squeezer {
     double next_arrival = kNever;  // of an action that comes before it
   };
 
+  // An action with its place in time, and what its rank holds while it runs.
+  struct Placed {
+    Action action;
+    double start = 0, end = 0, held = 0;
+  };
+
   void Reset(const std::vector<Lane>& lanes, const SqueezeOptions& options);
+  void RunByEvents();
+  void RunByInsertion();
+  void InsertReady(int rank, std::vector<int>& awake);
+  void Insert(int rank, const Action& action);
   const Action& At(int rank, std::size_t position) const;
   double Arrival(const Part& part) const;
-  void Raise(double& arrival, double value) const;
   Choice Choose(int rank, double now) const;
   bool WeightsGiveWay() const;
   void Start(int rank, const Choice& choice, double now);
@@ -98,6 +117,7 @@ class Squeezer {
   bool from_end_ = false;
   int entering_ = 0;  // rows that have not entered their chain
   std::vector<std::vector<std::uint8_t>> has_run_;
+  std::vector<std::vector<Placed>> placed_;
   std::vector<Lane> out_;
   double makespan_ = 0;
   double peak_memory_ = 0;

@@ -3,28 +3,52 @@
 //   rank 0 of 2, m = 2   0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1
 //   rank 1               1F0 2F0 1F1 2B0 2F1 1B0 2B1 1B1
 //
-// One microbatch's block, in slots, is repeated every 6 slots; a whole B takes two. Blocks with
-// several paces up and down the ranks are tried, those that fit a memory of floor(2p/3) + 1; the
-// best ones are squeezed to and fro with the real costs.
+// One microbatch's block, in slots, is repeated every 6 slots; a whole B takes two. The forwards go
+// down and up the ranks without a pause, and then the backwards, with 3 slots' rest after every
+// third rank: on rank r
+//   F0 at r    F1 at 2p-1-r    B1 at b(r)    B0 at b(2p-1-r)
+//   b(x) = 2p + d + 2x + 3 floor((x + (2p+1) mod 3) / 3), d = 3 if 3 divides p else 0
+// whose peak is floor(2p/3) + 1. This block and others that fit its memory are squeezed to and fro
+// with the real costs.
 //
 // Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3 (1F1B-V).
-#include <optional>
-
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/period_pattern.h"
-#include "schedule/algorithms/repeated_slots.h"
 #include "schedule/algorithms/search.h"
 
 namespace penstock {
 namespace {
 
+constexpr int kSlots = 6;  // of one microbatch on one rank
+
+int Memory(int ranks) { return 2 * ranks / 3 + 1; }
+
+PeriodPattern Block(int ranks) {
+  const int stages = 2 * ranks;
+  const int pause = ranks % 3 == 0 ? 3 : 0;
+  const int phase = (2 * ranks + 1) % 3;
+  PeriodPattern pattern(stages);
+  pattern.period = kSlots;
+  for (int i = 0; i < stages; ++i) {
+    pattern.forward[static_cast<std::size_t>(i)] = i;
+    const int rests = (i + phase) / 3;
+    pattern.backward[static_cast<std::size_t>(stages - 1 - i)] = stages + pause + 2 * i + 3 * rests;
+  }
+  return pattern;
+}
+
 Schedule GenerateV1f1b(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  const int two_thirds = 2 * params.ranks / 3;
-  const double limit = two_thirds + 1;
-  const Problem problem = {schedule.placement, costs, params.microbatches, 1, false, limit};
-  schedule.lanes = SearchLanes(problem, [](const Problem&) { return Seeds(); });
+  const Problem problem = {schedule.placement,
+                           costs,
+                           params.microbatches,
+                           1,
+                           false,
+                           static_cast<double>(Memory(params.ranks))};
+  const PeriodPattern block = Block(params.ranks);
+  schedule.lanes = SearchLanes(
+      problem, [&](const Problem& part) { return Seeds{LanesOf(part, block)}; }, kLittleEffort);
   return schedule;
 }
 
@@ -44,7 +68,7 @@ Algorithm V1f1b() {
   algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
   algorithm.generate = GenerateV1f1b;
   algorithm.closed_form = [](const ScheduleParams& params) {
-    return PeakAtEqualTimes(params, 2 * params.ranks / 3 + 1);
+    return PeakAtEqualTimes(params, Memory(params.ranks));
   };
   return algorithm;
 }

@@ -75,8 +75,8 @@ Schedule GenerateFrom(const ScheduleParams& params, Block (*block_of)(int, int),
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
   const Problem problem = {schedule.placement,        costs, params.microbatches, 1, true,
                            static_cast<double>(limit)};
-  schedule.lanes =
-      SearchLanes(problem, [&](const Problem& part) { return Seeds{LanesOf(part, pattern)}; });
+  schedule.lanes = SearchLanes(
+      problem, [&](const Problem& part) { return Seeds{LanesOf(part, pattern)}; }, kLittleEffort);
   return schedule;
 }
 

@@ -77,7 +77,8 @@ Schedule GenerateZbv(const ScheduleParams& params) {
   const double limit = params.ranks;
   schedule.lanes = SearchLanes(
       {schedule.placement, costs, params.microbatches, 1, true, limit},
-      [](const Problem& part) { return Seeds{ZbvLanes(part.placement.ranks(), part.rows)}; });
+      [](const Problem& part) { return Seeds{ZbvLanes(part.placement.ranks(), part.rows)}; },
+      kLittleEffort);
   return schedule;
 }
 
