@@ -1,12 +1,14 @@
 // penstock graph: prints the graphs of a model's stage, as captured or after any pass.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/units.h"
 #include "cli/command.h"
 #include "graph/flops.h"
 #include "graph/passes.h"
 #include "graph/print.h"
+#include "graph/shapes_only.h"
 #include "train/config.h"
 #include "train/stage_graphs.h"
 
@@ -19,6 +21,14 @@ std::int64_t Bytes(const Graph& graph, const std::vector<ValueId>& values) {
   std::int64_t bytes = 0;
   for (const ValueId value : values) {
     if (value != kNoValue) bytes += BytesOf(graph.value(value).type);
+  }
+  return bytes;
+}
+
+std::int64_t ParameterBytes(const StageGraphs& graphs) {
+  std::int64_t bytes = 0;
+  for (const Bound& parameter : graphs.joint.parameters) {
+    bytes += BytesOf(graphs.joint.graph.value(parameter.value).type);
   }
   return bytes;
 }
@@ -38,12 +48,16 @@ class GraphCommand : public Command {
     app.add_option("--graph", only_,
                    "One graph: joint, forward, backward, backward_input, backward_weight");
     app.add_flag("--inexact", inexact_, "Add weight gradients up inside the matmuls");
+    app.add_flag("--shapes-only", shapes_only_,
+                 "Capture without the stage's memory: for models larger than this machine");
     app.add_flag("--dot", dot_, "Write Graphviz");
     app.add_flag("--json", json_, "Write figures and text for a machine");
   }
   Result<int> Run() override {
     options_.exact = !inexact_;
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
+    std::optional<ShapesOnly> shapes;
+    if (shapes_only_) shapes.emplace();
     PENSTOCK_TRY(StageGraphs graphs, GraphsOfStage(config, stage_, options_));
     std::vector<const Graph*> chosen;
     for (const Graph* graph : AllGraphs(graphs)) {
@@ -81,6 +95,7 @@ class GraphCommand : public Command {
                  FormatFlops(FlopsOf(*graph)), FormatBytes(Bytes(*graph, graph->inputs)),
                  FormatBytes(Bytes(*graph, graph->outputs)));
     }
+    fmt::print("parameters: {}\n", FormatBytes(ParameterBytes(graphs)));
     if (graphs.backward_weight.name.empty()) return;
     const StageProgram program = MakeStageProgram(graphs);
     fmt::print("a microbatch holds {} between F and B, {} between I and W\n",
@@ -90,6 +105,7 @@ class GraphCommand : public Command {
   void PrintJson(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
     Json object;
     object["stage"] = stage_;
+    object["parameter_bytes"] = ParameterBytes(graphs);
     if (!graphs.backward_weight.name.empty()) {
       const StageProgram program = MakeStageProgram(graphs);
       object["saved_bytes"] = program.saved_bytes;
@@ -113,6 +129,7 @@ class GraphCommand : public Command {
   std::string only_;
   CompileOptions options_;
   bool inexact_ = false;
+  bool shapes_only_ = false;
   bool dot_ = false;
   bool json_ = false;
 };

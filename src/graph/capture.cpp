@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "graph/recorder.h"
+#include "graph/shapes_only.h"
 
 namespace penstock {
 namespace {
@@ -38,7 +39,7 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   // What the kernel itself calls is part of the op.
   const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);
   if (recording == nullptr) {
-    op.redispatchBoxed(Below(keys), stack);
+    RunKernel(op, Below(keys), stack);
   } else {
     recording->Run(op, Below(keys), stack);
   }

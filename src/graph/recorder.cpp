@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "graph/shapes_only.h"
 
 namespace penstock {
 namespace {
@@ -121,7 +122,11 @@ c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
 }
 
 at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
-  op.callBoxed(stack);
+  if (ShapesOnly* shapes = ShapesOnly::Current()) {
+    shapes->Run(op, &stack);
+  } else {
+    op.callBoxed(stack);
+  }
   return stack.back().toTensor();
 }
 
@@ -218,7 +223,7 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
     }
     RecordInPlace(op, arguments);
   }
-  op.redispatchBoxed(keys, stack);
+  RunKernel(op, keys, stack);
   if (!writes) {
     const std::size_t count = schema.returns().size();
     RecordResults(op, arguments, c10::ArrayRef<IValue>(*stack).slice(stack->size() - count, count));

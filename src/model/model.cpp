@@ -95,7 +95,10 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   }
   PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
   std::shared_ptr<StageModule> stage = model->build(config, range);
-  InitializeParameters(*stage, config);
+  // Without memory (shapes only) there is nothing to fill.
+  const auto parameters = stage->parameters();
+  const bool has_memory = parameters.empty() || parameters[0].const_data_ptr() != nullptr;
+  if (has_memory) InitializeParameters(*stage, config);
   stage->eval();
   return stage;
 }
