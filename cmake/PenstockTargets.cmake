@@ -20,6 +20,7 @@ target_compile_options(penstock_options INTERFACE $<BUILD_INTERFACE:-Wall;-Wextr
 target_include_directories(penstock_options INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/penstock>)
 if(PENSTOCK_SANITIZE)
+  target_compile_definitions(penstock_options INTERFACE PENSTOCK_SANITIZED)
   target_compile_options(penstock_options INTERFACE
     -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1 -O1)
   target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})

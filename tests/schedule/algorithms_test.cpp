@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
+#include "../cases.h"
 #include "make_schedules.h"
 #include "schedule/passes/passes.h"
 
 namespace penstock {
 namespace {
 
+using testing::Cases;
 using testing::FirstFault;
 using testing::Make;
 using testing::ParamsOf;
@@ -33,7 +35,7 @@ double PeakInFlight(const Schedule& schedule) {
 template <class Visit>
 void ForEachSize(const Algorithm& algorithm, Visit visit) {
   int accepted = 0;
-  for (int ranks = 1; ranks <= 9; ++ranks) {
+  for (int ranks = 1; ranks <= 4 + Cases(5); ++ranks) {
     for (int chunks = 0; chunks <= 4; ++chunks) {
       if (chunks == algorithm.knobs.default_chunks) continue;  // 0 says the same
       for (const int microbatches : {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 23, 32}) {

@@ -13,6 +13,7 @@
 namespace penstock {
 namespace {
 
+using testing::Cases;
 using testing::Draw;
 using testing::DrawCatalog;
 using testing::DrawPassCosts;
@@ -32,7 +33,7 @@ Schedule WithPasses(Schedule schedule, const std::vector<std::string>& passes, c
 }
 
 TEST(Mutation, ValidatorAgreesWithTheSlowChecker) {
-  constexpr int kSchedulesEach = 30, kMutantsEach = 20;
+  constexpr int kSchedulesEach = Cases(30), kMutantsEach = 20;
   std::mt19937 random(11);
   std::array<int, 2> verdicts = {};
   for (const Schedule& drawn : DrawCatalog(kSchedulesEach, random)) {
@@ -50,8 +51,8 @@ TEST(Mutation, ValidatorAgreesWithTheSlowChecker) {
       ++verdicts[expected ? 1 : 0];
     }
   }
-  EXPECT_GT(verdicts[0], 10000);
-  EXPECT_GT(verdicts[1], 1000) << "changes that keep a schedule valid are tested too";
+  EXPECT_GT(verdicts[0], Cases(10000));
+  EXPECT_GT(verdicts[1], Cases(1000)) << "changes that keep a schedule valid are tested too";
 }
 
 // A change in one place of a valid schedule is one fault, or few: what is said must help.

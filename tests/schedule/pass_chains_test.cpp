@@ -11,6 +11,7 @@
 namespace penstock {
 namespace {
 
+using testing::Cases;
 using testing::Draw;
 using testing::DrawCatalog;
 using testing::DrawPass;
@@ -121,7 +122,7 @@ void Apply(const std::string& pass, Schedule& schedule, const Costs& costs) {
 }
 
 TEST(PassChains, StayValidAndRunInAnyOrder) {
-  constexpr int kSchedulesEach = 60;
+  constexpr int kSchedulesEach = Cases(60);
   std::mt19937 random(21);
   for (Schedule schedule : DrawCatalog(kSchedulesEach, random)) {
     const Costs costs = DrawPassCosts(schedule, random);

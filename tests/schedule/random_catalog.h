@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "../cases.h"
 #include "draw.h"
 #include "make_schedules.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "../cases.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "simulate/simulate.h"
@@ -20,7 +21,7 @@ struct Times {
 // Multiples of a chunk count up to 4, so that a chunk's share is a whole number and sums are exact.
 constexpr Times kTimes[] = {{12, 12, 12}, {24, 36, 12}, {60, 12, 0}, {12, 48, 24}};
 
-class ClosedForm : public testing::Test {
+class ClosedForm : public ::testing::Test {
  protected:
   // Simulates the algorithm, alone and lowered, and holds it against the forms.
   void Check(std::string_view name, const ScheduleParams& params, double makespan, double memory) {
@@ -163,7 +164,7 @@ TEST_F(ClosedForm, CatalogSaysWhatTheSimulatorFinds) {
   std::mt19937 random(23);
   int makespans = 0, peaks = 0;
   for (const Algorithm& algorithm : Catalog()) {
-    for (int left = ExtentOf(algorithm).cases, tries = 0; left > 0; ++tries) {
+    for (int left = testing::Cases(ExtentOf(algorithm).cases), tries = 0; left > 0; ++tries) {
       ASSERT_LT(tries, 20000) << algorithm.name << " takes hardly any of the sizes drawn";
       const auto params = CheckParams(algorithm, DrawParams(algorithm, random));
       if (!params) continue;
@@ -188,8 +189,8 @@ TEST_F(ClosedForm, CatalogSaysWhatTheSimulatorFinds) {
       if (HasFailure()) return;
     }
   }
-  EXPECT_GT(makespans, 2000);
-  EXPECT_GT(peaks, 4500);
+  EXPECT_GT(makespans, testing::Cases(2000));
+  EXPECT_GT(peaks, testing::Cases(4500));
 }
 
 TEST(ClosedFormOf, KnowsTheMessagesAloneWhereStagesDiffer) {

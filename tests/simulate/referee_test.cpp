@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "../cases.h"
 #include "../schedule/draw.h"
 #include "../schedule/mutate.h"
 #include "random_schedule.h"
@@ -165,7 +166,7 @@ std::vector<Case> DrawCatalogCases(int count, std::mt19937& random) {
 
 TEST(Referee, AgreesOnTheCatalog) {
   std::mt19937 random(7);
-  std::vector<Case> cases = DrawCatalogCases(60, random);
+  std::vector<Case> cases = DrawCatalogCases(testing::Cases(60), random);
   for (std::size_t i = 0, count = cases.size(); i < count; ++i) {
     const Schedule& schedule = cases[i].schedule;
     const Costs costs = cases[i].costs;
@@ -175,7 +176,7 @@ TEST(Referee, AgreesOnTheCatalog) {
     ASSERT_EQ(Simulate(lowered, costs)->makespan, Simulate(schedule, costs)->makespan);
     cases.push_back({std::move(lowered), costs});
   }
-  ASSERT_GT(cases.size(), 2000U);
+  ASSERT_GT(cases.size(), std::size_t{testing::Cases(2000)});
   ExpectRefereeAgrees(cases);
 }
 
@@ -204,7 +205,7 @@ TEST(Referee, AgreesOnWhatIsValid) {
   constexpr int kMutantsEach = 8;
   std::mt19937 random(8);
   std::vector<Case> cases;
-  for (const Case& drawn : DrawCatalogCases(16, random)) {
+  for (const Case& drawn : DrawCatalogCases(testing::Cases(16), random)) {
     if (drawn.schedule.cuts > 1) continue;  // their order is not among its rules
     const Schedule sound = InTorchsCells(drawn.schedule, drawn.costs, random);
     for (int mutant = 0; mutant < kMutantsEach; ++mutant) {
@@ -226,8 +227,8 @@ TEST(Referee, AgreesOnWhatIsValid) {
         << (faults.empty() ? "" : Describe(cases[i].schedule, faults.front()));
     ++counts[valid ? 1 : 0];
   }
-  EXPECT_GT(counts[0], 1500);
-  EXPECT_GT(counts[1], 150);
+  EXPECT_GT(counts[0], testing::Cases(1500));
+  EXPECT_GT(counts[1], testing::Cases(150));
 }
 
 }  // namespace

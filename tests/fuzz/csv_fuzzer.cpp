@@ -1,0 +1,81 @@
+// libFuzzer: any bytes as a schedule's CSV. The reader and the validator never crash or hang; what
+// the reader takes it can write and read again; what the validator passes runs: lowered, priced,
+// and through every pass, valid each time.
+//
+// An input may begin with a line "%RCSW", digits for replicas, cuts, steps and the weight policy
+// (0 flush, 1 stashed, 2 double-buffered), since cells cannot say them.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "require.h"
+#include "schedule/passes/pass_table.h"
+#include "schedule/text.h"
+#include "schedule/validate.h"
+#include "simulate/pass_context.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+CsvOptions TakeOptions(std::string_view& text) {
+  CsvOptions options;
+  constexpr std::size_t kDigits = 4;
+  const std::size_t end = text.find('\n');
+  if (text.empty() || text.front() != '%' || end != kDigits + 1) return options;
+  const auto digit = [&](std::size_t i) { return text[i] - '0'; };
+  options.replicas = digit(1);
+  options.cuts = digit(2);
+  options.steps = digit(3);
+  options.weights = static_cast<WeightPolicy>(static_cast<unsigned>(digit(4)) % 3);
+  text.remove_prefix(end + 1);
+  return options;
+}
+
+void RunPasses(const Schedule& schedule, const Costs& costs) {
+  for (const SchedulePass& pass : SchedulePasses()) {
+    const std::vector<std::string> passes = {std::string(pass.name)};
+    // It checks by itself that the result is valid. A schedule may have no place for a STEP.
+    const auto changed = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
+    if (!changed) {
+      Require(pass.name == "optimizer", "a pass refuses a valid schedule", changed.error().message);
+      continue;
+    }
+    const auto priced = Simulate(*changed, costs);
+    Require(priced.has_value(), "a pass makes a schedule that does not run",
+            std::string(pass.name) + "\n" + WriteCsv(*changed));
+  }
+}
+
+void Check(std::string_view text) {
+  const CsvOptions options = TakeOptions(text);
+  const auto schedule = ParseCsv(text, options);
+  if (!schedule) {
+    const std::string& message = schedule.error().message;
+    Require(!message.empty() && message.find('\n') == std::string::npos, "not one line", message);
+    return;
+  }
+  const std::string csv = WriteCsv(*schedule);
+  const auto again = ParseCsv(csv, options);
+  Require(again.has_value() && again->lanes == schedule->lanes, "what is written reads as other",
+          csv);
+  const std::vector<Fault> faults = Validate(*schedule);
+  for (const Fault& fault : faults) {
+    Require(!fault.reason.empty(), "a fault without a reason", csv);
+    Require(!Describe(*schedule, fault).empty(), "a fault without a text", csv);
+  }
+  if (!faults.empty()) return;
+  const Costs costs = Costs::Uniform(schedule->placement, schedule->cuts, 1, 1, 1, 0.5);
+  const auto result = Simulate(*schedule, costs);
+  Require(result.has_value(), "valid, but it does not run", csv);
+  RunPasses(*schedule, costs);
+}
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  penstock::Check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

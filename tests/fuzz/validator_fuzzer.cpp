@@ -1,0 +1,94 @@
+// libFuzzer: bytes as a recipe of a schedule, so that every input gets past the reader. A catalog
+// algorithm at some size, a chain of passes, then some actions dropped, copied, swapped, moved or
+// changed. The validator says of it what the slow, obvious checker says, and names places that
+// there are; what it passes runs.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../schedule/draw.h"
+#include "../schedule/mutate.h"
+#include "../schedule/slow_checker.h"
+#include "require.h"
+#include "schedule/passes/pass_table.h"
+#include "schedule/text.h"
+#include "schedule/validate.h"
+#include "simulate/pass_context.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+// The input read as random numbers, two bytes each; zeros behind its end.
+class ByteSource {
+ public:
+  explicit ByteSource(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  unsigned operator()() { return TakeByte() + 256U * TakeByte(); }
+
+ private:
+  unsigned TakeByte() {
+    if (bytes_.empty()) return 0;
+    const unsigned byte = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return byte;
+  }
+  std::span<const std::uint8_t> bytes_;
+};
+
+void CheckFaults(const Schedule& schedule, const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
+    Require(!fault.reason.empty(), "a fault without a reason", WriteCsv(schedule));
+    Require(!Describe(schedule, fault).empty(), "a fault without a text", WriteCsv(schedule));
+    if (fault.position < 0) continue;
+    const Lane& lane = schedule.lanes.at(static_cast<std::size_t>(fault.rank));
+    Require(ToText(lane.at(static_cast<std::size_t>(fault.position))) == fault.action,
+            "a fault of another action", fault.reason + '\n' + WriteCsv(schedule));
+  }
+}
+
+// What searches takes nearly all the time, for orders like the others'.
+bool Searches(std::string_view name) {
+  for (const std::string_view other : {"zb-auto", "v-auto", "v-1f1b", "zbv", "v-half", "v-min"}) {
+    if (name == other) return true;
+  }
+  return false;
+}
+
+void Check(ByteSource bytes) {
+  const std::span<const Algorithm> catalog = Catalog();
+  const Algorithm& algorithm = catalog[bytes() % catalog.size()];
+  if (Searches(algorithm.name)) return;
+  ScheduleParams params = testing::DrawParams(algorithm, bytes);
+  params.microbatches = (params.microbatches + 1) / 2;  // many small schedules, not few large ones
+  auto made = Generate(algorithm.name, params);
+  if (!made) return;
+  Schedule schedule = std::move(*made);
+  const Costs costs = testing::DrawPassCosts(schedule, bytes);
+  for (int passes = testing::Draw(bytes, 0, 3); passes > 0; --passes) {
+    const std::vector<std::string> pass = {testing::DrawPass(bytes)};
+    auto changed = RunSchedulePasses(schedule, pass, SimulatedContext(costs));
+    if (changed) schedule = std::move(*changed);
+  }
+  constexpr int kMostChanges = 8;
+  for (int i = 0; i < kMostChanges && !bytes.empty(); ++i) testing::Mutate(schedule, bytes);
+
+  const std::vector<Fault> faults = Validate(schedule);
+  CheckFaults(schedule, faults);
+  Require(faults.empty() == testing::SlowlyValid(schedule),
+          faults.empty() ? "passed, but not valid" : "valid, but not passed", WriteCsv(schedule));
+  if (faults.empty()) {
+    Require(Simulate(schedule, costs).has_value(), "valid, but it does not run",
+            WriteCsv(schedule));
+  }
+}
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  penstock::Check(penstock::ByteSource({data, size}));
+  return 0;
+}
