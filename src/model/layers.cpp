@@ -31,8 +31,9 @@ RmsNorm::RmsNorm(std::int64_t dim, double epsilon)
     : weight_(register_parameter("weight", at::empty({dim}))), epsilon_(epsilon) {}
 
 torch::Tensor RmsNorm::forward(const torch::Tensor& input) {
-  const torch::Tensor mean_square = input.pow(2).mean(-1, /*keepdim=*/true);
-  return input * at::rsqrt(mean_square + epsilon_) * weight_;
+  const torch::Tensor wide = input.to(at::kFloat);  // squares need the range
+  const torch::Tensor mean_square = wide.pow(2).mean(-1, /*keepdim=*/true);
+  return (wide * at::rsqrt(mean_square + epsilon_)).to(input.scalar_type()) * weight_;
 }
 
 RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, double theta) {
@@ -48,7 +49,9 @@ torch::Tensor RotaryTable::Turn(const torch::Tensor& input) const {
   const std::int64_t length = input.size(-2), half = input.size(-1) / 2;
   const torch::Tensor swapped =
       at::cat({input.narrow(-1, half, half), input.narrow(-1, 0, half)}, -1);
-  return input * cos.narrow(0, 0, length) + swapped * sin.narrow(0, 0, length);
+  const torch::Tensor turned =
+      input * cos.narrow(0, 0, length) + swapped * sin.narrow(0, 0, length);
+  return turned.to(input.scalar_type());
 }
 
 Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : sizes_(sizes) {

@@ -103,4 +103,14 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   return stage;
 }
 
+Result<std::shared_ptr<StageModule>> CastStage(StageModule& stage, const ModelConfig& config,
+                                               const LayerRange& range, at::ScalarType dtype) {
+  PENSTOCK_TRY(std::shared_ptr<StageModule> cast, BuildStage(config, range));
+  const auto from = stage.named_parameters();
+  for (auto& parameter : cast->named_parameters()) {
+    parameter.value().set_data(from[parameter.key()].detach().to(dtype));
+  }
+  return cast;
+}
+
 }  // namespace penstock

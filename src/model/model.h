@@ -27,4 +27,8 @@ class StageModule : public torch::nn::Module {
 // model does not have.
 Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config, const LayerRange& range);
 
+// Another stage with the same weights in `dtype`; tables stay as they are.
+Result<std::shared_ptr<StageModule>> CastStage(StageModule& stage, const ModelConfig& config,
+                                               const LayerRange& range, at::ScalarType dtype);
+
 }  // namespace penstock

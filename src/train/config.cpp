@@ -40,6 +40,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"seconds", &c.seconds, 0},
       {"sample", &c.sample, 0},
       {"exact", &c.exact},
+      {"precision", &c.precision},
       {"watchdog", &c.watchdog, 0.1},
       {"data.path", &c.data.path},
       {"data.held_out", &c.data.held_out, 0.001, false, 0.5},
@@ -232,6 +233,9 @@ Status CheckConfig(const TrainConfig& config) {
   if (!config.pipeline.csv.empty() && config.pipeline.schedule != "auto") {
     return InvalidArgument("give either pipeline.schedule '{}' or pipeline.csv '{}'",
                            config.pipeline.schedule, config.pipeline.csv);
+  }
+  if (config.precision != "f32" && config.precision != "bf16") {
+    return InvalidArgument("precision '{}': f32 or bf16", config.precision);
   }
   for (const std::string& held : {config.recompute.hold, config.recompute.hold_for_weight}) {
     if (const auto bytes = HeldBytes(held); !bytes) {

@@ -57,6 +57,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   PENSTOCK_TRY(pipeline.model,
                LanguageModel::Build(config.model, schedule.stages(), config.pipeline.stage_layers));
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, schedule.stages(), config.pipeline.stage_layers));
   const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
   const at::Tensor targets = at::zeros_like(tokens);
   at::Tensor input = tokens;
@@ -66,12 +68,18 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.last = stage == schedule.stages() - 1;
     options.microbatches = schedule.microbatches;
     options.exact = config.exact;
+    const auto& module = pipeline.model.stages[static_cast<std::size_t>(stage)];
+    if (config.precision == "bf16") {
+      PENSTOCK_TRY(
+          options.working,
+          CastStage(*module, config.model, ranges[static_cast<std::size_t>(stage)], at::kBFloat16));
+    }
     PENSTOCK_TRY(options.hold, HeldBytes(config.recompute.hold));
     PENSTOCK_TRY(options.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
     options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(stage));
     const auto optimizer = std::make_shared<AdamW>(pipeline.rate);
     auto made = TorchStage::Make(
-        pipeline.model.stages[static_cast<std::size_t>(stage)], input, targets, source, options,
+        module, input, targets, source, options,
         [optimizer](std::vector<NamedParameter>& parameters) { optimizer->Update(parameters); });
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));

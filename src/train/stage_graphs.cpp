@@ -23,8 +23,13 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   if (stage < 0 || stage >= stages) {
     return InvalidArgument("stage {}: the configuration makes stages 0 to {}", stage, stages - 1);
   }
-  PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
+  PENSTOCK_TRY(std::shared_ptr<StageModule> module,
                BuildStage(config.model, ranges[static_cast<std::size_t>(stage)]));
+  const bool half = config.precision == "bf16";
+  if (half) {
+    PENSTOCK_TRY(module, CastStage(*module, config.model, ranges[static_cast<std::size_t>(stage)],
+                                   at::kBFloat16));
+  }
   TorchStageOptions stage_options;
   stage_options.first = stage == 0;
   stage_options.last = stage == stages - 1;
@@ -32,7 +37,8 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
   const at::Tensor input = stage_options.first
                                ? tokens
-                               : at::zeros({config.batch, config.model.sequence, config.model.dim});
+                               : at::zeros({config.batch, config.model.sequence, config.model.dim},
+                                           half ? at::kBFloat16 : at::kFloat);
   PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, input, tokens, stage_options)));
   return BuildStageGraphs(std::move(joint), with_config);
 }

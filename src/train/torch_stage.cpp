@@ -97,7 +97,7 @@ struct BoundPiece {
   }
 };
 
-// Gradients of all parameters in one piece of memory, so that one call clears them.
+// Gradients of all parameters, in fp32, in one piece of memory, so that one call clears them.
 struct Gradients {
   at::Tensor flat;
   std::vector<at::Tensor> each;
@@ -111,7 +111,8 @@ struct Gradients {
       size += (parameter.tensor.numel() + kAlign - 1) / kAlign * kAlign;
     }
     if (parameters.empty()) return;
-    flat = at::zeros({size}, parameters.front().tensor.options().requires_grad(false));
+    flat = at::zeros({size},
+                     parameters.front().tensor.options().dtype(at::kFloat).requires_grad(false));
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const at::Tensor& like = parameters[i].tensor;
       each.push_back(flat.as_strided(like.sizes(), like.strides(), starts[i]));
@@ -121,14 +122,16 @@ struct Gradients {
 
 class CompiledStage final : public TorchStage {
  public:
-  CompiledStage(StageProgram program, std::span<const NamedTensor> parameters, BatchSource source,
+  // `working` are what is computed with, `masters` what is trained: the same, or casts of them.
+  CompiledStage(StageProgram program, std::span<const NamedTensor> working,
+                std::span<const NamedTensor> masters, BatchSource source,
                 const TorchStageOptions& options, Update update)
       : program_(std::move(program)),
         source_(std::move(source)),
         options_(options),
         update_(std::move(update)),
-        gradients_(parameters),
-        binding_{Values(parameters), gradients_.each, at::detail::createCPUGenerator()},
+        gradients_(working),
+        binding_{Values(working), gradients_.each, at::detail::createCPUGenerator()},
         forward_(program_.forward, binding_),
         backward_input_(program_.backward_input, binding_),
         backward_weight_(program_.backward_weight, binding_),
@@ -136,8 +139,8 @@ class CompiledStage final : public TorchStage {
               static_cast<std::size_t>(program_.held)),
         states_(static_cast<std::size_t>(options.microbatches), RowState::kEmpty),
         losses_(static_cast<std::size_t>(options.microbatches), 0.0) {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters_.push_back({parameters[i].name, binding_.parameters[i], gradients_.each[i]});
+    for (std::size_t i = 0; i < masters.size(); ++i) {
+      parameters_.push_back({masters[i].name, masters[i].tensor.detach(), gradients_.each[i]});
     }
   }
 
@@ -198,6 +201,9 @@ class CompiledStage final : public TorchStage {
   void Step() override {
     const at::NoGradGuard no_gradients;
     update_(parameters_);
+    for (std::size_t i = 0; options_.working && i < parameters_.size(); ++i) {
+      binding_.parameters[i].copy_(parameters_[i].value);
+    }
     if (gradients_.flat.defined()) gradients_.flat.zero_();
   }
 
@@ -281,6 +287,14 @@ class TrainingMode {
   StageModule& module_;
 };
 
+std::vector<NamedTensor> ParametersOf(const StageModule& module) {
+  std::vector<NamedTensor> parameters;
+  for (const auto& parameter : module.named_parameters()) {
+    parameters.push_back({parameter.key(), parameter.value()});
+  }
+  return parameters;
+}
+
 Status CheckOptions(const TorchStageOptions& options, const at::Tensor& example_input,
                     const at::Tensor& example_targets) {
   if (options.microbatches < 1) {
@@ -306,9 +320,7 @@ std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Tensor& example_input,
                         const at::Tensor& example_targets, const TorchStageOptions& options) {
   StageSpec spec;
-  for (const auto& parameter : module->named_parameters()) {
-    spec.parameters.push_back({parameter.key(), parameter.value()});
-  }
+  spec.parameters = ParametersOf(*module);
   spec.inputs = {example_input};
   spec.input_gradient = !options.first;
   if (!options.last) {
@@ -334,7 +346,8 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
                                                      BatchSource source, TorchStageOptions options,
                                                      Update update) {
   PENSTOCK_TRY_STATUS(CheckOptions(options, example_input, example_targets));
-  const StageSpec spec = MakeStageSpec(module, example_input, example_targets, options);
+  const std::shared_ptr<StageModule>& captured = options.working ? options.working : module;
+  const StageSpec spec = MakeStageSpec(captured, example_input, example_targets, options);
   CompileOptions compile;
   compile.exact = options.exact;
   compile.hold = options.hold;
@@ -345,8 +358,9 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
         "the stage's output does not depend on its input: nothing to train "
         "before it");
   }
-  return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
-      std::move(program), spec.parameters, std::move(source), options, std::move(update)));
+  return std::unique_ptr<TorchStage>(
+      std::make_unique<CompiledStage>(std::move(program), spec.parameters, ParametersOf(*module),
+                                      std::move(source), options, std::move(update)));
 }
 
 }  // namespace penstock

@@ -31,6 +31,9 @@ struct BatchSource {
 inline constexpr std::int64_t kHoldAllBytes = std::numeric_limits<std::int64_t>::max();
 
 struct TorchStageOptions {
+  // The module with weights in the dtype that is computed in (bf16, say): captured in the module's
+  // place, its weights set from the module's after every step. Null: the module itself.
+  std::shared_ptr<StageModule> working;
   bool first = false;
   bool last = false;
   int microbatches = 1;  // of a step: losses and gradients are means over them

@@ -72,7 +72,9 @@ class Reference {
       : config_(config),
         orders_(std::move(orders)),
         model_(Model(config)),
+        working_(model_.stages),
         optimizer_(std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps})) {
+    if (config.precision == "bf16") working_ = Cast(config);
     for (const auto& [name, value] : model_.Parameters()) {
       parameters_.push_back({name, value, at::zeros_like(value)});
     }
@@ -86,16 +88,28 @@ class Reference {
   }
 
  private:
-  // Whole; but where numbers are drawn, which each stage does for itself, in the same stages.
+  // Whole; but in the same stages where each draws numbers for itself or rounds what it sends.
   static LanguageModel Model(const TrainConfig& config) {
-    if (config.model.dropout == 0) return LanguageModel::Build(config.model).value();
+    if (config.model.dropout == 0 && config.precision == "f32")
+      return LanguageModel::Build(config.model).value();
     const auto& layers = config.pipeline.stage_layers;
     return LanguageModel::Build(config.model, static_cast<int>(layers.size()), layers).value();
   }
 
-  at::Tensor Forward(at::Tensor value, int step, int row) {
+  std::vector<std::shared_ptr<StageModule>> Cast(const TrainConfig& config) const {
+    const auto ranges = SplitLayers(config.model.layers, static_cast<int>(model_.stages.size()),
+                                    config.pipeline.stage_layers);
+    std::vector<std::shared_ptr<StageModule>> cast;
     for (std::size_t i = 0; i < model_.stages.size(); ++i) {
-      StageModule& stage = *model_.stages[i];
+      cast.push_back(
+          CastStage(*model_.stages[i], config.model, ranges->at(i), at::kBFloat16).value());
+    }
+    return cast;
+  }
+
+  at::Tensor Forward(at::Tensor value, int step, int row) {
+    for (std::size_t i = 0; i < working_.size(); ++i) {
+      StageModule& stage = *working_[i];
       stage.zero_grad();
       stage.train();
       at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -110,13 +124,13 @@ class Reference {
     std::vector<std::map<std::string, at::Tensor>> gradients;
     double sum = 0;
     for (int row = 0; row < rows; ++row) {
-      const at::Tensor logits = Forward(source.tokens(step, row), step, row);
+      const at::Tensor logits = Forward(source.tokens(step, row), step, row).to(at::kFloat);
       const at::Tensor loss = at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
                                                      source.targets(step, row).reshape({-1}));
       (loss / rows).backward();
       sum += loss.item<float>();
       auto& of_row = gradients.emplace_back();
-      for (const auto& stage : model_.stages) {
+      for (const auto& stage : working_) {
         for (const auto& parameter : stage->named_parameters()) {
           of_row[parameter.key()] = parameter.value().grad().clone();
         }
@@ -130,12 +144,19 @@ class Reference {
     }
     const at::NoGradGuard no_grad;
     optimizer_.Update(parameters_);
+    for (std::size_t i = 0; i < working_.size(); ++i) {
+      const auto masters = model_.stages[i]->named_parameters();
+      for (auto& parameter : working_[i]->named_parameters()) {
+        parameter.value().copy_(masters[parameter.key()]);
+      }
+    }
     return sum / rows;
   }
 
   TrainConfig config_;
   std::map<std::string, std::vector<int>> orders_;
   LanguageModel model_;
+  std::vector<std::shared_ptr<StageModule>> working_;  // what is computed with
   AdamW optimizer_;
   std::vector<NamedParameter> parameters_;
 };
@@ -237,6 +258,7 @@ TEST_P(Parity, TrainsAsOneRankDoes) {
     if (cases == 2) {
       config.model.dropout = 0.25;
       config.recompute = {"least", "least"};
+      if (random() % 2 == 0) config.precision = "bf16";
     }
     const Both both = TrainBoth(config, attempt % 2 == 0 ? *schedule : AddCommunication(*schedule));
     ExpectEqual(both.pipeline, both.reference);

@@ -1,8 +1,8 @@
 // Adds parameter gradients into the gathered ones, inside the graph.
 //
 // AccumulateGradients: backward's parameter gradients stop being outputs; right after each is made,
-// add_(gathered, gradient) adds it. Order: before the split, which then treats the additions like
-// any other node.
+// add_(gathered, gradient) adds it, in fp32 also where the parameter has 16 bits. Order: before the
+// split, which then treats the additions like any other node.
 //
 // AccumulateInMatmul: where the gradient is a matmul's result (or its transpose) and nothing else
 // reads it, the matmul itself adds: addmm_(gathered, a, b). Saves a pass over the weights; sums
@@ -64,7 +64,9 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
     if (gradient == kNoValue) continue;
     const auto index = static_cast<int>(i) - 1;
     const Bound& parameter = graphs.joint.parameters[static_cast<std::size_t>(index)];
-    const TensorType& type = backward.value(parameter.value).type;
+    TensorType type = backward.value(parameter.value).type;
+    // Small numbers that are added to a sum of 16 bits are lost.
+    if (c10::isReducedFloatingType(type.dtype)) type.dtype = c10::kFloat;
     const ValueId gathered = backward.AddValue({type, kNoValue, 0});
     backward.bound.push_back({gathered, BoundKind::kGradient, index, parameter.name, at::Tensor()});
     after[backward.Root(gradient)].push_back(
@@ -109,7 +111,8 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
     const auto found = matmuls.find(root);
     const bool transposed = IsTranspose(backward, gradient);
     if (found == matmuls.end() || readers[static_cast<std::size_t>(root)] != 1 ||
-        (gradient != root && !transposed)) {
+        (gradient != root && !transposed) ||
+        backward.value(gathered).type.dtype != backward.value(root).type.dtype) {
       continue;
     }
     const ValueId written = AsWritten(backward, gathered, transposed);
