@@ -10,6 +10,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "graph/recorder.h"
 #include "graph/shapes_only.h"
 
@@ -85,7 +87,7 @@ class Tracer {
     at::AutoGradMode with_gradients(true);
     JointGraph joint;
     BindInputs();
-    joint.parameters = recorder_.graph().bound;
+    joint.parameters = parameters_;
     at::Tensor output;
     {
       CaptureScope scope(recorder_);
@@ -105,11 +107,30 @@ class Tracer {
   }
 
  private:
+  // The parameter before that is the same tensor under another name.
+  const Bound* TiedTo(const at::Tensor& tensor) const {
+    for (const Bound& bound : parameters_) {
+      if (bound.tensor.is_alias_of(tensor) && TypeOf(bound.tensor) == TypeOf(tensor) &&
+          bound.tensor.storage_offset() == tensor.storage_offset()) {
+        return &bound;
+      }
+    }
+    return nullptr;
+  }
+
   void BindInputs() {
     int index = 0;
     for (const NamedTensor& parameter : spec_.parameters) {
-      recorder_.DefineBound(parameter.tensor, {kNoValue, BoundKind::kParameter, index++,
-                                               parameter.name, parameter.tensor.detach()});
+      Bound bound{kNoValue, BoundKind::kParameter, index++, parameter.name,
+                  parameter.tensor.detach()};
+      const Bound* const tied = TiedTo(parameter.tensor);
+      if (tied == nullptr) {
+        recorder_.DefineBound(parameter.tensor, bound);
+        parameters_.push_back(recorder_.graph().bound.back());
+      } else {
+        bound.value = tied->value;
+        parameters_.push_back(std::move(bound));
+      }
     }
     for (const at::Tensor& input : spec_.inputs) {
       inputs_.push_back(input.detach().contiguous());
@@ -135,7 +156,7 @@ class Tracer {
     std::vector<at::Tensor> wanted;
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < spec_.parameters.size(); ++i) {
-      if (!spec_.parameters[i].tensor.requires_grad()) continue;
+      if (!spec_.parameters[i].tensor.requires_grad() || IsTied(i)) continue;
       wanted.push_back(spec_.parameters[i].tensor);
       places.push_back(i);
     }
@@ -152,8 +173,15 @@ class Tracer {
     return all;
   }
 
+  bool IsTied(std::size_t parameter) const {
+    return std::any_of(
+        parameters_.begin(), parameters_.begin() + static_cast<std::ptrdiff_t>(parameter),
+        [&](const Bound& bound) { return bound.value == parameters_[parameter].value; });
+  }
+
   const StageSpec& spec_;
   Recorder& recorder_;
+  std::vector<Bound> parameters_;  // all of the spec's
   std::vector<at::Tensor> inputs_;
   ValueId output_gradient_ = kNoValue;
 };

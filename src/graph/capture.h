@@ -29,9 +29,11 @@ struct NamedTensor {
 struct StageSpec {
   // The stage's computation: one tensor from `inputs`. Runs once, under autograd.
   std::function<at::Tensor(std::span<const at::Tensor> inputs)> forward;
-  std::vector<NamedTensor> parameters;  // leaves; gradients are taken for those that require them
-  std::vector<at::Tensor> inputs;       // examples, of the shape and dtype of every later input
-  bool input_gradient = false;          // whether the gradient of inputs[0] is asked for
+  // Leaves; gradients are taken for those that require them. The same tensor under two names (tied
+  // weights) has its whole gradient under the first.
+  std::vector<NamedTensor> parameters;
+  std::vector<at::Tensor> inputs;  // examples, of the shape and dtype of every later input
+  bool input_gradient = false;     // whether the gradient of inputs[0] is asked for
   // For a loss: the constant gradient that backward starts from (1/microbatches, say). Without
   // it backward reads the gradient of the output as its last input.
   std::optional<double> output_gradient;

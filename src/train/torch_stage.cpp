@@ -7,6 +7,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 
@@ -287,10 +288,14 @@ class TrainingMode {
   StageModule& module_;
 };
 
+// Tied weights once, under the first of their names.
 std::vector<NamedTensor> ParametersOf(const StageModule& module) {
   std::vector<NamedTensor> parameters;
   for (const auto& parameter : module.named_parameters()) {
-    parameters.push_back({parameter.key(), parameter.value()});
+    const bool tied = std::any_of(
+        parameters.begin(), parameters.end(),
+        [&](const NamedTensor& before) { return before.tensor.is_same(parameter.value()); });
+    if (!tied) parameters.push_back({parameter.key(), parameter.value()});
   }
   return parameters;
 }

@@ -165,6 +165,31 @@ TEST(Capture, SeesOpsOnceAndFoldsConstants) {
   EXPECT_EQ(graphs->forward.nodes.size(), 3U);  // mul, mul, add
 }
 
+TEST(Capture, GivesTiedWeightsOneGradient) {
+  const at::Tensor shared = at::randn({6, 6}).requires_grad_(true);
+  StageSpec spec;
+  spec.parameters = {{"in", shared}, {"out", shared}};
+  spec.inputs = {at::randn({4, 6})};
+  spec.input_gradient = true;
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return inputs[0].mm(shared).tanh().mm(shared.t());
+  };
+  const auto graphs = Build(spec);
+  ASSERT_TRUE(graphs) << graphs.error().message;
+  const Data data = RandomData(spec, 5);
+  Answer expected = RunAutograd(spec, data);
+  expected.gradients[1] = at::Tensor();
+  ExpectSame(expected, RunGraphs(spec, *graphs, data, {true, false}));
+}
+
+TEST(Capture, RefusesParametersThatOverlap) {
+  const at::Tensor whole = at::randn({4, 6});
+  StageSpec spec = Spec(Scaled);
+  spec.parameters.push_back({"rows", whole.narrow(0, 0, 2)});
+  spec.parameters.push_back({"more", whole.narrow(0, 1, 2)});
+  EXPECT_FALSE(CaptureStage(spec));
+}
+
 TEST(Capture, RefusesALossThatIsNoNumber) {
   StageSpec spec = Spec(Scaled);
   spec.output_gradient = 1.0;
