@@ -2,11 +2,26 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "schedule/schedule.h"
 
 namespace penstock::testing {
+
+// Another op of the same kind: compute, transfers, shards, or those of memory.
+template <class Random>
+Op Exchange(Op op, Random& random) {
+  constexpr int kFirst[] = {0,
+                            static_cast<int>(Op::kSendForward),
+                            static_cast<int>(Op::kUnshard),
+                            static_cast<int>(Op::kOffload),
+                            static_cast<int>(Op::kStep),
+                            kOpCount};
+  const auto* end = std::upper_bound(std::begin(kFirst), std::end(kFirst), static_cast<int>(op));
+  const auto size = static_cast<unsigned>(*end - *(end - 1));
+  return static_cast<Op>(*(end - 1) + static_cast<int>(random() % size));
+}
 
 // Drops, copies, swaps, moves or changes one action.
 template <class Random>
@@ -23,7 +38,7 @@ void Mutate(Schedule& schedule, Random& random) {
     other.insert(other.begin() + static_cast<std::ptrdiff_t>(pick(other.size() + 1)), action);
   };
   Part& part = action.is_pair() && random() % 2 == 0 ? lane[from].second : lane[from].first;
-  switch (random() % 8) {
+  switch (random() % 9) {
     case 0:
       return erase();
     case 1:
@@ -40,6 +55,9 @@ void Mutate(Schedule& schedule, Random& random) {
     }
     case 6:
       part.stage = static_cast<std::uint16_t>(number(schedule.stages()));
+      return;
+    case 7:
+      part.op = Exchange(part.op, random);
       return;
     default:
       if (part.microbatch >= 0) part.microbatch = number(schedule.rows());

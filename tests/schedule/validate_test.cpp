@@ -76,6 +76,14 @@ TEST(Validate, AWaitForWhatNeverRunsIsNoCycle) {
   }
 }
 
+TEST(Validate, ABackwardIsWholeOrInHalves) {
+  EXPECT_TRUE(Valid("0F0,0I0,0W0\n"));
+  for (const char* csv : {"0F0,0B0,0W0\n", "0F0,0I0,0W0,0B0\n", "0F0,0I0,0B0\n", "0F0,0B0,0I0\n",
+                          "0F0,0I0\n", "0F0,0W0\n"}) {
+    EXPECT_FALSE(Valid(csv)) << csv;
+  }
+}
+
 TEST(Validate, EverySendHasItsReceive) {
   EXPECT_TRUE(Valid("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"));
   EXPECT_FALSE(Valid("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n")) << "no RECV";
