@@ -16,14 +16,16 @@ std::unique_ptr<Command> MakeTrainCommand();
 std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeEvalCommand();
 std::unique_ptr<Command> MakeGraphCommand();
+std::unique_ptr<Command> MakeCompileCommand();
 #endif
 
 std::span<const CommandFactory> Commands() {
   static constexpr std::array kCommands = {
-      MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand, MakeSimulateCommand,
-      MakeShowCommand,      MakeReportCommand,
+      MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
+      MakeSimulateCommand,  MakeShowCommand,     MakeReportCommand,
 #ifdef PENSTOCK_ENGINE
-      MakeTrainCommand,     MakeGenerateCommand, MakeEvalCommand,     MakeGraphCommand,
+      MakeTrainCommand,     MakeGenerateCommand, MakeEvalCommand,
+      MakeGraphCommand,     MakeCompileCommand,
 #endif
   };
   return kCommands;

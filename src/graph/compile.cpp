@@ -81,19 +81,23 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
     program.output_gradient = places.Of(output_gradient);
   }
   program.held = places.count();
+  program.saved_bytes =
+      BytesOf(graphs.joint.graph, read_by_backward, Union(graphs.live, {output_gradient}));
+  program.live_bytes = BytesOf(weight, weight.inputs, {});
+  DescribePieces(program);
+  return program;
+}
+
+void DescribePieces(StageProgram& program) {
+  program.random = false;
   for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
     program.random = program.random ||
                      std::any_of(piece->graph.nodes.begin(), piece->graph.nodes.end(), IsRandom);
   }
-  program.has_input_gradient = input.outputs.front() != kNoValue;
-  program.saved_bytes =
-      BytesOf(graphs.joint.graph, read_by_backward, Union(graphs.live, {output_gradient}));
-  program.live_bytes = BytesOf(weight, weight.inputs, {});
-  program.output = graphs.forward.value(graphs.forward.outputs.front()).type;
-  if (!graphs.forward.inputs.empty()) {
-    program.input = graphs.forward.value(graphs.forward.inputs.front()).type;
-  }
-  return program;
+  const Graph& forward = program.forward.graph;
+  program.has_input_gradient = program.backward_input.graph.outputs.front() != kNoValue;
+  program.output = forward.value(forward.outputs.front()).type;
+  if (!forward.inputs.empty()) program.input = forward.value(forward.inputs.front()).type;
 }
 
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options) {

@@ -71,6 +71,8 @@ struct StageProgram {
 // Runs the pass table on a captured stage (see passes.h).
 Result<StageGraphs> BuildStageGraphs(JointGraph joint, const CompileOptions& options);
 StageProgram MakeStageProgram(const StageGraphs& graphs);
+// Sets what follows from the pieces alone: has_input_gradient, random, output and input.
+void DescribePieces(StageProgram& program);
 // Capture, passes and numbering in one.
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options);
 

@@ -42,6 +42,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"exact", &c.exact},
       {"precision", &c.precision},
       {"watchdog", &c.watchdog, 0.1},
+      {"compiled", &c.compiled},
       {"data.path", &c.data.path},
       {"data.held_out", &c.data.held_out, 0.001, false, 0.5},
       {"model.name", &c.model.name},
@@ -320,6 +321,15 @@ Result<std::int64_t> HeldBytes(std::string_view text) {
     return InvalidArgument("'{}' is none of: all, least, or bytes with a unit (1.5MiB)", text);
   }
   return *bytes;
+}
+
+std::string ConfigValue(const TrainConfig& config, std::string_view key) {
+  TrainConfig copy = config;
+  for (const Field& field : Fields(copy)) {
+    if (field.key == key) return ValueText(field);
+  }
+  PENSTOCK_CHECK(false, "there is no key '{}'", key);
+  return {};
 }
 
 std::string ToYaml(const TrainConfig& config) {

@@ -56,6 +56,7 @@ struct TrainConfig {
   PipelineConfig pipeline;
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
+  std::string compiled;      // a folder of 'penstock compile'; empty: stages are captured
   int batch = 4;             // samples of a microbatch
   std::int64_t steps = 300;  // optimizer steps
   double seconds = 0;        // time for the steps; 0: no limit. With a limit `steps` is the most
@@ -77,6 +78,9 @@ Result<TrainConfig> LoadTrainConfig(const std::string& path,
 // The same from YAML text; `where` names it in errors.
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides = {});
+
+// A key's value as ToYaml writes it. Requires: there is the key.
+std::string ConfigValue(const TrainConfig& config, std::string_view key);
 
 // Bytes of a RecomputeConfig's value: the largest number for "all", 0 for "least".
 Result<std::int64_t> HeldBytes(std::string_view text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/mix_bits.h"
+#include "train/compiled.h"
 
 namespace penstock {
 namespace {
@@ -73,6 +74,11 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
       PENSTOCK_TRY(
           options.working,
           CastStage(*module, config.model, ranges[static_cast<std::size_t>(stage)], at::kBFloat16));
+    }
+    if (!config.compiled.empty()) {
+      PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, stage),
+                                                          KeyOfStage(config, stage)));
+      options.program = std::make_shared<const StageProgram>(std::move(program));
     }
     PENSTOCK_TRY(options.hold, HeldBytes(config.recompute.hold));
     PENSTOCK_TRY(options.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));

@@ -11,4 +11,12 @@ namespace penstock {
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options);
 
+struct CompiledStageFile {
+  std::string path;
+  StageProgram program;
+};
+// Compiles every stage of the configuration into `folder`, which is made where it is not there.
+Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
+                                                     const std::string& folder);
+
 }  // namespace penstock

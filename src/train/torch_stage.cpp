@@ -357,7 +357,9 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
   compile.exact = options.exact;
   compile.hold = options.hold;
   compile.hold_for_weight = options.hold_for_weight;
-  PENSTOCK_TRY(StageProgram program, CompileStage(spec, compile));
+  Result<StageProgram> made = options.program ? *options.program : CompileStage(spec, compile);
+  if (!made) return tl::unexpected(std::move(made).error());
+  StageProgram program = *std::move(made);
   if (!options.first && !program.has_input_gradient) {
     return InvalidArgument(
         "the stage's output does not depend on its input: nothing to train "

@@ -19,7 +19,8 @@
 namespace penstock {
 
 class StageModule;
-struct StageSpec;  // graph/capture.h
+struct StageSpec;     // graph/capture.h
+struct StageProgram;  // graph/compile.h
 
 // The batch a stage reads from: tokens for a first stage, targets for a last one. Both [batch,
 // sequence] int64. Called from the stage's rank's thread.
@@ -34,6 +35,8 @@ struct TorchStageOptions {
   // The module with weights in the dtype that is computed in (bf16, say): captured in the module's
   // place, its weights set from the module's after every step. Null: the module itself.
   std::shared_ptr<StageModule> working;
+  // The stage, compiled before; null: it is captured and compiled now.
+  std::shared_ptr<const StageProgram> program;
   bool first = false;
   bool last = false;
   int microbatches = 1;  // of a step: losses and gradients are means over them

@@ -1,0 +1,201 @@
+#include "train/compiled.h"
+
+#include <torch/version.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "graph/parse.h"
+#include "graph/print.h"
+#include "train/safetensors.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "penstock stage program 1";
+
+// The configuration's keys that change a stage's graphs.
+constexpr const char* kKeys[] = {"model.name",
+                                 "model.vocabulary",
+                                 "model.dim",
+                                 "model.layers",
+                                 "model.heads",
+                                 "model.kv_heads",
+                                 "model.hidden",
+                                 "model.sequence",
+                                 "model.rope_theta",
+                                 "model.norm_epsilon",
+                                 "model.dropout",
+                                 "batch",
+                                 "exact",
+                                 "precision",
+                                 "pipeline.stages",
+                                 "pipeline.stage_layers",
+                                 "pipeline.microbatches",
+                                 "recompute.hold",
+                                 "recompute.hold_for_weight"};
+
+// A constant's memory from its first element to its last, whatever its strides.
+at::Tensor Flat(const at::Tensor& tensor) {
+  std::int64_t extent = tensor.numel() == 0 ? 0 : 1;
+  for (std::int64_t i = 0; i < tensor.dim() && extent > 0; ++i) {
+    extent += (tensor.size(i) - 1) * tensor.stride(i);
+  }
+  return tensor.as_strided({extent}, {1}, tensor.storage_offset());
+}
+
+class Writer {
+ public:
+  json ToJson(const Piece& piece) {
+    for (const Bound& bound : piece.graph.bound) {
+      if (bound.kind != BoundKind::kConstant) continue;
+      content.tensors[fmt::format("%{}", bound.value)] = Flat(bound.tensor);
+      if (bound.tensor.unsafeGetTensorImpl()->is_wrapped_number()) numbers.push_back(bound.value);
+    }
+    return {{"graph", PrintGraph(piece.graph)},
+            {"inputs", piece.inputs},
+            {"last", piece.last},
+            {"outputs", piece.outputs}};
+  }
+
+  Safetensors content;
+  std::vector<ValueId> numbers;  // constants that count as numbers where dtypes are promoted
+};
+
+class Reader {
+ public:
+  explicit Reader(const Safetensors& content) : content_(content) {}
+
+  // Types of constants stand in the text, their memory in the file.
+  Result<Piece> ToPiece(const json& entry, const std::vector<ValueId>& numbers) {
+    const auto text = entry.at("graph").get<std::string>();
+    std::map<ValueId, at::Tensor> flat;
+    for (const auto& [name, tensor] : content_.tensors) {
+      flat[static_cast<ValueId>(std::stoi(name.substr(1)))] = tensor;
+    }
+    Piece piece;
+    PENSTOCK_TRY(piece.graph, ParseGraph(text, flat));
+    for (Bound& bound : piece.graph.bound) {
+      if (bound.kind != BoundKind::kConstant) continue;
+      const TensorType& type = piece.graph.value(bound.value).type;
+      bound.tensor = bound.tensor.as_strided(type.sizes, type.strides);
+      if (std::find(numbers.begin(), numbers.end(), bound.value) != numbers.end()) {
+        bound.tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+      }
+    }
+    piece.inputs = entry.at("inputs").get<std::vector<int>>();
+    piece.last = entry.at("last").get<std::vector<bool>>();
+    piece.outputs = entry.at("outputs").get<std::vector<int>>();
+    if (piece.inputs.size() != piece.graph.inputs.size() ||
+        piece.last.size() != piece.inputs.size() ||
+        piece.outputs.size() != piece.graph.outputs.size()) {
+      return InvalidArgument("graph {} and its places do not fit", piece.graph.name);
+    }
+    return piece;
+  }
+
+ private:
+  const Safetensors& content_;
+};
+
+Status CheckPlaces(const StageProgram& program) {
+  std::vector<int> places = program.stage_inputs;
+  places.push_back(program.output_gradient);
+  for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
+    places.insert(places.end(), piece->inputs.begin(), piece->inputs.end());
+    places.insert(places.end(), piece->outputs.begin(), piece->outputs.end());
+  }
+  for (const int place : places) {
+    if (place < -1 || place >= program.held) return InvalidArgument("place {} is none", place);
+  }
+  if (program.forward.graph.outputs.empty() || program.forward.graph.outputs.front() == kNoValue ||
+      program.backward_input.graph.outputs.empty()) {
+    return InvalidArgument("a graph lacks its output");
+  }
+  return {};
+}
+
+Result<StageProgram> Read(const Safetensors& content) {
+  const json root = json::parse(content.metadata.at("program"));
+  const auto numbers = root.at("numbers").get<std::vector<ValueId>>();
+  Reader reader(content);
+  StageProgram program;
+  PENSTOCK_TRY(program.forward, reader.ToPiece(root.at("forward"), numbers));
+  PENSTOCK_TRY(program.backward_input, reader.ToPiece(root.at("backward_input"), numbers));
+  PENSTOCK_TRY(program.backward_weight, reader.ToPiece(root.at("backward_weight"), numbers));
+  program.held = root.at("held").get<int>();
+  program.stage_inputs = root.at("stage_inputs").get<std::vector<int>>();
+  program.output_gradient = root.at("output_gradient").get<int>();
+  program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
+  program.live_bytes = root.at("live_bytes").get<std::int64_t>();
+  PENSTOCK_TRY_STATUS(CheckPlaces(program));
+  DescribePieces(program);
+  return program;
+}
+
+Status CheckKey(const Safetensors& content, const ProgramKey& key) {
+  if (!content.metadata.contains("format") || content.metadata.at("format") != kFormat) {
+    return InvalidArgument("it holds no compiled stage");
+  }
+  for (const auto& [name, value] : key) {
+    const auto found = content.metadata.find(name);
+    const std::string made = found == content.metadata.end() ? "none" : found->second;
+    if (made != value) {
+      return InvalidArgument("it was compiled with {} {}, this run has {}: run 'penstock compile'",
+                             name, made, value);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+ProgramKey KeyOfStage(const TrainConfig& config, int stage) {
+  ProgramKey key = {{"stage", fmt::format("{}", stage)},
+                    {"penstock", PENSTOCK_VERSION},
+                    {"libtorch", TORCH_VERSION}};
+  for (const char* name : kKeys) key.emplace_back(name, ConfigValue(config, name));
+  return key;
+}
+
+std::string CompiledFile(const std::string& folder, int stage) {
+  return (std::filesystem::path(folder) / fmt::format("stage{}.safetensors", stage)).string();
+}
+
+Status SaveStageProgram(const std::string& path, const StageProgram& program,
+                        const ProgramKey& key) {
+  Writer writer;
+  json root = {{"forward", writer.ToJson(program.forward)},
+               {"backward_input", writer.ToJson(program.backward_input)},
+               {"backward_weight", writer.ToJson(program.backward_weight)},
+               {"held", program.held},
+               {"stage_inputs", program.stage_inputs},
+               {"output_gradient", program.output_gradient},
+               {"saved_bytes", program.saved_bytes},
+               {"live_bytes", program.live_bytes}};
+  root["numbers"] = writer.numbers;
+  for (const auto& [name, value] : key) writer.content.metadata[name] = value;
+  writer.content.metadata["format"] = kFormat;
+  writer.content.metadata["program"] = root.dump();
+  return WriteSafetensors(path, writer.content);
+}
+
+Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey& key) {
+  PENSTOCK_TRY(const Safetensors content, ReadSafetensors(path));
+  if (const Status status = CheckKey(content, key); !status) {
+    return InvalidArgument("{}: {}", path, status.error().message);
+  }
+  Result<StageProgram> program = InvalidArgument("");
+  try {
+    program = Read(content);
+  } catch (const std::exception& error) {  // of json, of numbers and of torch
+    program = InvalidArgument("{}", error.what());
+  }
+  if (program) return program;
+  return InvalidArgument("{} is damaged: {}", path, program.error().message);
+}
+
+}  // namespace penstock
