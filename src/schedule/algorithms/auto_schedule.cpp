@@ -15,6 +15,7 @@
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/search.h"
 #include "schedule/algorithms/split_turns.h"
+#include "schedule/algorithms/v_schedules.h"
 #include "schedule/algorithms/zbv.h"
 
 namespace penstock {
@@ -71,6 +72,17 @@ Schedule GenerateZbAuto(const ScheduleParams& params) {
   return schedule;
 }
 
+// What zbv, v-half and v-min make of the problem, where their memory fits the limit or nearly so
+// (some take half a microbatch less): v-auto is never longer than they.
+void AddNamedVees(const Problem& problem, Seeds& seeds) {
+  const int p = problem.placement.ranks();
+  const double fit =
+      problem.memory_limit * (1 + kRounding) / LeastMemory(problem.placement, problem.costs) + 0.5;
+  if (p <= fit) seeds.push_back(SearchNear(ZbvSeeds, problem, p));
+  if (VHalfMemory(p) <= fit) seeds.push_back(SearchNear(VHalfSeeds, problem, VHalfMemory(p)));
+  if (VMinMemory(p) <= fit) seeds.push_back(SearchNear(VMinSeeds, problem, VMinMemory(p)));
+}
+
 Schedule GenerateVAuto(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs = CostsOf(params, schedule.placement);
@@ -80,8 +92,13 @@ Schedule GenerateVAuto(const ScheduleParams& params) {
                            1,
                            true,
                            Limit(params, schedule.placement, costs)};
-  schedule.lanes = SearchLanes(problem, [](const Problem& part) {
-    return Seeds{ZbvLanes(part.placement.ranks(), part.rows)};
+  schedule.lanes = SearchLanes(problem, [&](const Problem& part) {
+    Seeds seeds;
+    for (const auto make : {ZbvSeeds, VHalfSeeds, VMinSeeds}) {
+      seeds.push_back(make(part).front());
+    }
+    if (part.rows == problem.rows) AddNamedVees(part, seeds);
+    return seeds;
   });
   return schedule;
 }

@@ -30,6 +30,28 @@ double ForwardTimeWithin(const Problem& problem, int rank) {
   return time;
 }
 
+// Memory times time that one microbatch takes on the rank at least: from each F, to the end of the
+// chain and back to its I (or B), and through its W.
+double LeastStay(const Problem& problem, int rank) {
+  const Placement& placement = problem.placement;
+  double stay = 0;
+  for (const int stage : placement.stages_of(rank)) {
+    double time = 0;
+    for (int s = stage; s >= 0; s = placement.next(s)) {
+      const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(s)];
+      time += cost.forward + cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+      const int next = placement.next(s);
+      if (next >= 0 && placement.rank_of(next) != placement.rank_of(s)) {
+        time += 2 * problem.costs.comm;
+      }
+    }
+    const StageCosts& cost = problem.costs.stages[static_cast<std::size_t>(stage)];
+    stay += cost.activation * time;
+    if (problem.split) stay += cost.activation_after_i * cost.backward_weight;
+  }
+  return stay;
+}
+
 }  // namespace
 
 double LowerBound(const Problem& problem) {
@@ -66,6 +88,8 @@ double LowerBound(const Problem& problem) {
     const auto r = static_cast<std::size_t>(rank);
     const double idle = first_backward[r] - ForwardTimeWithin(problem, rank);
     bound = std::max(bound, work * problem.rows + std::max(first_forward[r], idle));
+    const double held = LeastStay(problem, rank) * problem.rows / problem.memory_limit;
+    bound = std::max(bound, first_forward[r] + held * (1 - kRounding));
   }
   return bound;
 }

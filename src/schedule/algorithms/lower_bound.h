@@ -5,8 +5,9 @@
 
 namespace penstock {
 
-// No schedule is shorter: for each rank, its first input's way in, its work, and the time that it
-// must idle before its first gradient because more forwards would not fit the memory.
+// No schedule is shorter: for each rank, its first input's way in, its work, the time that it must
+// idle before its first gradient because more forwards would not fit the memory, and the time that
+// all microbatches take to pass through its memory.
 double LowerBound(const Problem& problem);
 
 }  // namespace penstock

@@ -54,7 +54,18 @@ PatternSampler::Gait PatternSampler::DrawGait() {
   gait.joined = !problem_.split || dice_.Below(2) == 0;
   gait.stumble = dice_.Below(2) == 0 ? 0 : 2 + dice_.Below(8);
   gait.in_slots = !problem_.split || dice_.Below(2) == 0;
+  if (dice_.Below(2) == 0) KeepInStep(gait);
   return gait;
+}
+
+// Down the ranks alike in either direction, and up them without a stop: then what a microbatch
+// holds for longer on one chunk of a rank it holds for shorter on the other, and ranks hold alike.
+void PatternSampler::KeepInStep(Gait& gait) {
+  for (Paces& paces : gait.paces) {
+    paces.forward[0] = paces.backward[1] = 1 + dice_.Below(5);
+    paces.forward[1] = paces.backward[0] = 1;
+  }
+  gait.stumble = 0;
 }
 
 // The praised gait with one trait drawn anew.

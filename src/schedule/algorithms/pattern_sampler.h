@@ -56,6 +56,7 @@ class PatternSampler {
   };
 
   Gait DrawGait();
+  void KeepInStep(Gait& gait);
   Gait LikePraised();
   double DrawPace();
   double DrawPause(int one_in);

@@ -25,14 +25,18 @@ constexpr double kMostListPasses = 40;
 // A search ends when it has found nothing better for this many passes and this part of all passes.
 constexpr double kPatience = 300;
 constexpr double kPatiencePart = 0.3;
+// Of a search near good seeds.
+constexpr double kLittleEffort = 0.33;
 // Patterns that may be drawn for each one that is squeezed.
 constexpr double kDrawsAPass = 100;
 // Candidates that are kept beside the best.
 constexpr std::size_t kPoolSize = 8;
 // A candidate within this part of the best may become the best by going to and fro.
 constexpr double kNear = 0.05;
-// Of a search with many microbatches, the part that goes into one with few.
-constexpr double kPartForFew = 0.6;
+// Of the effort for many microbatches: what goes into a search with few, and what of their own
+// passes is left for patterns and local search after that.
+constexpr double kPartForFew = 1;
+constexpr double kPartForMany = 0.6;
 // Passes of the final local search, as a part of the others.
 constexpr double kPartForPolish = 0.6;
 // In the local search, one change in so many is squeezed to and fro.
@@ -151,7 +155,7 @@ class Search {
     const std::vector<Candidate> pool = few.pool_;
     for (const Candidate& candidate : pool) {
       for (const double middle : kMiddles) {
-        if (Done()) return;
+        if (Done() || used_ >= passes_) return;
         const std::vector<Lane> lanes = RepeatMiddle(
             candidate.lanes, few.PlacesAt(candidate, middle), problem_.rows - few.problem_.rows);
         if (lanes.empty()) continue;
@@ -161,12 +165,13 @@ class Search {
     }
   }
 
-  // Draws patterns, squeezes them, and goes to and fro from those that come near the best.
-  void Explore() {
+  // Until so many passes are used: draws patterns, squeezes them, and goes to and fro from those
+  // that come near the best.
+  void Explore(double passes) {
     PatternSampler sampler(problem_);
     // Memory is quick to check beside a pass over all actions.
-    int draws_left = static_cast<int>(kDrawsAPass * (passes_ - used_));
-    while (used_ < passes_ && draws_left-- > 0 && !Done() && !HasStalled()) {
+    int draws_left = static_cast<int>(kDrawsAPass * (passes - used_));
+    while (used_ < passes && draws_left-- > 0 && !Done() && !HasStalled()) {
       const PeriodPattern pattern = sampler.Draw();
       const auto way = static_cast<std::size_t>(sampler.dice().Below(kWays.size()));
       const bool in_equal_times = !equal_times_ && sampler.dice().Below(2) == 0;
@@ -358,16 +363,25 @@ std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, do
   SearchAll(search, seeds(problem));
   Problem few = problem;
   few.rows = FewRows(problem);
+  double part = 1;
   if (!search.Done() && few.rows != problem.rows && search.passes() > 4) {
     Search few_search(few, effort * kPartForFew);
     SearchAll(few_search, seeds(few));
-    few_search.Explore();
+    few_search.Explore(few_search.passes());
     few_search.Polish(kPartForPolish * few_search.passes());
     search.AddFrom(few_search);
+    part = kPartForMany;
   }
-  search.Explore();
-  search.Polish(kPartForPolish * search.passes());
+  search.Explore(part * search.passes());
+  search.Polish(part * kPartForPolish * search.passes());
   return search.TakeBest();
+}
+
+std::vector<Lane> SearchNear(const SeedMaker& seeds, const Problem& problem, double microbatches) {
+  const Costs costs = CountingMicrobatches(problem.costs, problem.placement, problem.cuts);
+  return SearchLanes(
+      {problem.placement, costs, problem.rows, problem.cuts, problem.split, microbatches}, seeds,
+      kLittleEffort);
 }
 
 }  // namespace penstock

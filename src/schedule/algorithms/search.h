@@ -24,7 +24,8 @@ using SeedMaker = std::function<Seeds(const Problem&)>;
 // and a memory limit of at least LeastMemory(). With less effort than 1, so much of the work.
 std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, double effort = 1);
 
-// For a pattern that is known to be good for its memory.
-inline constexpr double kLittleEffort = 0.33;
+// With a third of the effort, for seeds that are known to be good for their memory: a limit in
+// microbatches, each chunk counted as its equal share whatever it takes.
+std::vector<Lane> SearchNear(const SeedMaker& seeds, const Problem& problem, double microbatches);
 
 }  // namespace penstock

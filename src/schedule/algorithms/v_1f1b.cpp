@@ -39,16 +39,11 @@ PeriodPattern Block(int ranks) {
 
 Schedule GenerateV1f1b(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
-  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  const Problem problem = {schedule.placement,
-                           costs,
-                           params.microbatches,
-                           1,
-                           false,
-                           static_cast<double>(Memory(params.ranks))};
+  const Costs costs = CostsOf(params, schedule.placement);
+  const Problem problem = {schedule.placement, costs, params.microbatches, 1, false};
   const PeriodPattern block = Block(params.ranks);
-  schedule.lanes = SearchLanes(
-      problem, [&](const Problem& part) { return Seeds{LanesOf(part, block)}; }, kLittleEffort);
+  schedule.lanes = SearchNear([&](const Problem& part) { return Seeds{LanesOf(part, block)}; },
+                              problem, Memory(params.ranks));
   return schedule;
 }
 

@@ -11,12 +11,13 @@
 //
 // Peak floor(p/2) + 1 and floor((p+1)/3) + 1.
 // Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3 and appendix.
+#include "schedule/algorithms/v_schedules.h"
+
 #include <array>
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/period_pattern.h"
-#include "schedule/algorithms/search.h"
 
 namespace penstock {
 namespace {
@@ -57,9 +58,8 @@ std::array<int, 2> WeightSlots(const Block& block) {
   return slots;
 }
 
-Schedule GenerateFrom(const ScheduleParams& params, Block (*block_of)(int, int), int limit) {
-  const int p = params.ranks;
-  Schedule schedule = EmptySchedule(Placement::Vee(p), params);
+Seeds SeedsOf(const Problem& problem, Block (*block_of)(int, int)) {
+  const int p = problem.placement.ranks();
   PeriodPattern pattern(2 * p);
   pattern.period = kSlots;
   for (int rank = 0; rank < p; ++rank) {
@@ -72,16 +72,15 @@ Schedule GenerateFrom(const ScheduleParams& params, Block (*block_of)(int, int),
       pattern.weight[stage] = weights[static_cast<std::size_t>(chunk)];
     }
   }
-  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  const Problem problem = {schedule.placement,        costs, params.microbatches, 1, true,
-                           static_cast<double>(limit)};
-  schedule.lanes = SearchLanes(
-      problem, [&](const Problem& part) { return Seeds{LanesOf(part, pattern)}; }, kLittleEffort);
-  return schedule;
+  return Seeds{LanesOf(problem, pattern)};
 }
 
-int HalfMemory(int ranks) { return ranks / 2 + 1; }
-int MinMemory(int ranks) { return (ranks + 1) / 3 + 1; }
+Schedule GenerateFrom(const ScheduleParams& params, const SeedMaker& seeds, int limit) {
+  Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
+  const Costs costs = CostsOf(params, schedule.placement);
+  schedule.lanes = SearchNear(seeds, {schedule.placement, costs, params.microbatches}, limit);
+  return schedule;
+}
 
 Algorithm VeeRow() {
   Algorithm algorithm;
@@ -94,6 +93,11 @@ Algorithm VeeRow() {
 
 }  // namespace
 
+Seeds VHalfSeeds(const Problem& problem) { return SeedsOf(problem, HalfBlock); }
+Seeds VMinSeeds(const Problem& problem) { return SeedsOf(problem, MinBlock); }
+int VHalfMemory(int ranks) { return ranks / 2 + 1; }
+int VMinMemory(int ranks) { return (ranks + 1) / 3 + 1; }
+
 Algorithm VHalf() {
   Algorithm algorithm = VeeRow();
   algorithm.name = "v-half";
@@ -101,10 +105,10 @@ Algorithm VHalf() {
   algorithm.when = "Where memory is short: half of 1f1b's activations for a few per cent of time.";
   algorithm.memory = "min(m, floor(p/2)+1)";
   algorithm.generate = [](const ScheduleParams& params) {
-    return GenerateFrom(params, HalfBlock, HalfMemory(params.ranks));
+    return GenerateFrom(params, VHalfSeeds, VHalfMemory(params.ranks));
   };
   algorithm.closed_form = [](const ScheduleParams& params) {
-    return PeakAtEqualTimes(params, HalfMemory(params.ranks));
+    return PeakAtEqualTimes(params, VHalfMemory(params.ranks));
   };
   return algorithm;
 }
@@ -118,10 +122,10 @@ Algorithm VMin() {
       "ranks busy. Uneven costs lengthen it more than v-half.";
   algorithm.memory = "min(m, floor((p+1)/3)+1)";
   algorithm.generate = [](const ScheduleParams& params) {
-    return GenerateFrom(params, MinBlock, MinMemory(params.ranks));
+    return GenerateFrom(params, VMinSeeds, VMinMemory(params.ranks));
   };
   algorithm.closed_form = [](const ScheduleParams& params) {
-    return PeakAtEqualTimes(params, MinMemory(params.ranks));
+    return PeakAtEqualTimes(params, VMinMemory(params.ranks));
   };
   return algorithm;
 }

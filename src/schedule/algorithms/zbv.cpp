@@ -73,12 +73,9 @@ Schedule GenerateFormatted(const ScheduleParams& params) {
 Schedule GenerateZbv(const ScheduleParams& params) {
   Schedule schedule = GenerateFormatted(params);
   if (PatternIsBest(params)) return schedule;
-  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  const double limit = params.ranks;
-  schedule.lanes = SearchLanes(
-      {schedule.placement, costs, params.microbatches, 1, true, limit},
-      [](const Problem& part) { return Seeds{ZbvLanes(part.placement.ranks(), part.rows)}; },
-      kLittleEffort);
+  const Costs costs = CostsOf(params, schedule.placement);
+  schedule.lanes =
+      SearchNear(ZbvSeeds, {schedule.placement, costs, params.microbatches}, params.ranks);
   return schedule;
 }
 
@@ -108,6 +105,10 @@ std::vector<Lane> ZbvLanes(int ranks, int microbatches) {
     lanes.push_back(ZbvLane(ranks, rank, microbatches).Write());
   }
   return lanes;
+}
+
+Seeds ZbvSeeds(const Problem& problem) {
+  return Seeds{ZbvLanes(problem.placement.ranks(), problem.rows)};
 }
 
 Algorithm Zbv() {

@@ -3,11 +3,13 @@
 
 #include <vector>
 
+#include "schedule/algorithms/search.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
 
 // Valid for any sizes; memory at most `ranks` microbatches on a rank.
 std::vector<Lane> ZbvLanes(int ranks, int microbatches);
+Seeds ZbvSeeds(const Problem& problem);
 
 }  // namespace penstock
