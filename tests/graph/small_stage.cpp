@@ -216,7 +216,11 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
   GraphBinding binding;
   for (const NamedTensor& parameter : spec.parameters) {
     binding.parameters.push_back(parameter.tensor.detach());
-    binding.gradients.push_back(at::zeros_like(parameter.tensor).detach());
+    // 16-bit gradients are added up in fp32.
+    const c10::ScalarType dtype = parameter.tensor.scalar_type();
+    binding.gradients.push_back(
+        at::zeros_like(parameter.tensor, c10::isReducedFloatingType(dtype) ? at::kFloat : dtype)
+            .detach());
   }
   binding.generator = at::detail::createCPUGenerator(kSeed);
   Answer answer;
