@@ -1,7 +1,8 @@
 """Training tokens a second of penstock against torch.distributed.pipelining, in one run.
 
 Runs of the two sides alternate, so that a machine whose speed drifts is fair to both; a ratio is of
-neighbouring runs. Prints a table: medians, and the ratio's median with its least and most.
+neighbouring runs. The peer computes in bf16 alone, ours on fp32 master weights. Both 1F1B, and ours in ZB-H1 beside
+it (the peer's zero-bubble schedules refuse compiled stages). Prints a table: medians, and the ratio's median with its least and most.
 """
 import argparse
 import json
@@ -14,6 +15,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CASES = {
     "compute-bound": dict(dim=256, layers=8, heads=4, hidden=688, sequence=256, microbatches=8),
+    "compute-bound, bf16": dict(dim=256, layers=8, heads=4, hidden=688, sequence=256, microbatches=8, precision="bf16"),
     "overhead-bound": dict(dim=32, layers=8, heads=4, hidden=96, sequence=16, microbatches=16),
 }
 
@@ -28,13 +30,13 @@ def run(command):
 def peer(options, shape, compiled, steps):
     command = [options.peer_python, os.path.join(ROOT, "bench", "peer_torch.py"), "--steps", str(steps)]
     for key, value in shape.items():
-        command += ["--" + key, str(value)]
+        command += ["--dtype", "bfloat16"] if key == "precision" else ["--" + key, str(value)]
     result = run(command + (["--compile"] if compiled else []))
     return statistics.median(result["tokens_per_second"])
 
 
-def ours(options, shape, steps, folder):
-    settings = dict(shape, steps=steps, ranks=2, chunks=1, schedule="1f1b", folder=folder, name="run")
+def ours(options, shape, schedule, steps, folder):
+    settings = dict(shape, steps=steps, ranks=2, chunks=1, schedule=schedule, folder=folder, name="run")
     command = [options.program, "train", os.path.join(ROOT, "bench", "train.yaml"), "--json"]
     return run(command + ["%s=%s" % item for item in settings.items()])["tokens_per_second"]
 
@@ -47,11 +49,12 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name, shape in CASES.items():
-            steps = 10 if name == "compute-bound" else 60
-            rows = {"ours": [], "peer eager": [], "peer compiled": []}
+            steps = 60 if name == "overhead-bound" else 10
+            rows = {"ours": [], "ours, zb-h1": [], "peer eager": [], "peer compiled": []}
             peer(options, shape, True, 1)  # fills the peer's compile cache
             for _ in range(options.rounds):
-                rows["ours"].append(ours(options, shape, steps, folder))
+                rows["ours"].append(ours(options, shape, "1f1b", steps, folder))
+                rows["ours, zb-h1"].append(ours(options, shape, "zb-h1", steps, folder))
                 rows["peer eager"].append(peer(options, shape, False, steps))
                 rows["peer compiled"].append(peer(options, shape, True, steps))
             print("%s: %s" % (name, " ".join("%s=%s" % item for item in shape.items())))
