@@ -16,6 +16,7 @@
 #include "graph/interpret.h"
 #include "graph/print.h"
 #include "model/model.h"
+#include "train/bound_program.h"
 
 namespace penstock {
 namespace {
@@ -31,21 +32,17 @@ Message ToMessage(at::Tensor tensor) {
   return Message(data, bytes, tensor.unsafeReleaseTensorImpl(), ReleaseTensor);
 }
 
-bool Fits(const at::Tensor& tensor, const TensorType& type) {
-  return tensor.scalar_type() == type.dtype && tensor.sizes() == c10::IntArrayRef(type.sizes) &&
-         tensor.is_contiguous();
-}
-
-// The tensor that a message carries: the sender's own where it came by reference, else its bytes.
+// The tensor that a message carries: the sender's own, of any shape, where it came by reference;
+// else its bytes, of the shape that is due.
 at::Tensor ToTensor(Message message, const TensorType& type) {
+  if (message.release() == ReleaseTensor) {
+    return at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim(
+        static_cast<c10::TensorImpl*>(message.TakeOwner())));
+  }
   const auto expected = static_cast<std::size_t>(BytesOf(type));
   if (message.bytes() != expected) {
     throw std::runtime_error(fmt::format("a message of {} bytes came where {} ({} bytes) is due",
                                          message.bytes(), PrintType(type), expected));
-  }
-  if (message.release() == ReleaseTensor) {
-    return at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim(
-        static_cast<c10::TensorImpl*>(message.TakeOwner())));
   }
   void* const data = message.data();
   const auto keep = std::make_shared<Message>(std::move(message));
@@ -67,36 +64,6 @@ const char* NameOf(RowState state) {
   }
   return "";
 }
-
-// A piece bound to its program, with room for what goes in and out.
-struct BoundPiece {
-  Piece piece;
-  GraphProgram program;
-  std::vector<at::Tensor> inputs;
-  std::vector<at::Tensor> outputs;
-
-  BoundPiece(Piece from, const GraphBinding& binding)
-      : piece(std::move(from)),
-        program(piece.graph, binding),
-        inputs(piece.inputs.size()),
-        outputs(piece.outputs.size()) {}
-
-  // Runs on what the row holds; returns what leaves the stage.
-  at::Tensor Run(std::span<at::Tensor> held) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      at::Tensor& value = held[static_cast<std::size_t>(piece.inputs[i])];
-      inputs[i] = piece.last[i] ? std::move(value) : value;
-    }
-    program.Run(inputs, outputs);
-    at::Tensor result;
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      at::Tensor& to =
-          piece.outputs[i] < 0 ? result : held[static_cast<std::size_t>(piece.outputs[i])];
-      to = std::move(outputs[i]);
-    }
-    return result;
-  }
-};
 
 // Gradients of all parameters, in fp32, in one piece of memory, so that one call clears them.
 struct Gradients {
@@ -121,54 +88,59 @@ struct Gradients {
   }
 };
 
+// Compiles the stage for an input (and targets) of another shape.
+using Recompile =
+    std::function<Result<StageProgram>(const at::Tensor& input, const at::Tensor& targets)>;
+
+// More shapes than this are a mistake: each costs a capture and its constants.
+constexpr std::size_t kMostShapes = 64;
+
 class CompiledStage final : public TorchStage {
  public:
   // `working` are what is computed with, `masters` what is trained: the same, or casts of them.
   CompiledStage(StageProgram program, std::span<const NamedTensor> working,
                 std::span<const NamedTensor> masters, BatchSource source,
-                const TorchStageOptions& options, Update update)
-      : program_(std::move(program)),
-        source_(std::move(source)),
+                const TorchStageOptions& options, Update update, Recompile recompile)
+      : source_(std::move(source)),
         options_(options),
         update_(std::move(update)),
+        recompile_(std::move(recompile)),
         gradients_(working),
         binding_{Values(working), gradients_.each, at::detail::createCPUGenerator()},
-        forward_(program_.forward, binding_),
-        backward_input_(program_.backward_input, binding_),
-        backward_weight_(program_.backward_weight, binding_),
-        held_(static_cast<std::size_t>(options.microbatches) *
-              static_cast<std::size_t>(program_.held)),
-        states_(static_cast<std::size_t>(options.microbatches), RowState::kEmpty),
-        losses_(static_cast<std::size_t>(options.microbatches), 0.0) {
+        rows_(static_cast<std::size_t>(options.microbatches)) {
+    programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
+    for (Row& row : rows_) row.held.resize(static_cast<std::size_t>(Expected().held));
     for (std::size_t i = 0; i < masters.size(); ++i) {
       parameters_.push_back({masters[i].name, masters[i].tensor.detach(), gradients_.each[i]});
     }
   }
 
   void BeginStep(std::int64_t step) override {
-    for (std::size_t row = 0; row < states_.size(); ++row) {
-      PENSTOCK_CHECK(states_[row] == RowState::kEmpty, "step {} begins while microbatch {} {}",
-                     step, row, NameOf(states_[row]));
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      PENSTOCK_CHECK(rows_[row].state == RowState::kEmpty, "step {} begins while microbatch {} {}",
+                     step, row, NameOf(rows_[row].state));
+      rows_[row].loss = 0;
     }
     step_ = step;
     rows_done_ = 0;
-    std::fill(losses_.begin(), losses_.end(), 0.0);
   }
 
-  void Forward(int row, Message input, Outlet& output) override {
-    const std::span<at::Tensor> held = Enter(row, "F", RowState::kEmpty, RowState::kForwardDone);
-    At(held, program_.stage_inputs[0]) = options_.first
-                                             ? Read(source_.tokens, row, program_.input, "tokens")
-                                             : ToTensor(std::move(input), program_.input);
+  void Forward(int number, Message input, Outlet& output) override {
+    Row& row = Enter(number, "F", RowState::kEmpty, RowState::kForwardDone);
+    at::Tensor first = options_.first ? source_.tokens(step_, number).contiguous()
+                                      : ToTensor(std::move(input), Expected().input);
+    at::Tensor targets;
+    if (options_.last) targets = source_.targets(step_, number).contiguous();
+    row.bound = &ProgramFor(number, first, targets);
+    const StageProgram& program = row.bound->program;
+    row.held.resize(static_cast<std::size_t>(program.held));
+    At(row, program.stage_inputs[0]) = std::move(first);
+    if (options_.last) At(row, program.stage_inputs[1]) = std::move(targets);
+    SeedRandom(program, number, Op::kForward);
+    at::Tensor result = row.bound->forward.Run(row.held);
+    activation_bytes_ += program.saved_bytes;
     if (options_.last) {
-      const TensorType& type = program_.forward.graph.value(program_.forward.graph.inputs[1]).type;
-      At(held, program_.stage_inputs[1]) = Read(source_.targets, row, type, "targets");
-    }
-    SeedRandom(row, Op::kForward);
-    at::Tensor result = forward_.Run(held);
-    activation_bytes_ += program_.saved_bytes;
-    if (options_.last) {
-      losses_[static_cast<std::size_t>(row)] = *result.const_data_ptr<float>();
+      row.loss = *result.const_data_ptr<float>();
       ++rows_done_;
     } else {
       output.Send(ToMessage(std::move(result)));
@@ -180,23 +152,24 @@ class CompiledStage final : public TorchStage {
     BackwardWeight(row);
   }
 
-  void BackwardInput(int row, Message output_gradient, Outlet& input_gradient) override {
-    const std::span<at::Tensor> held =
-        Enter(row, "backward", RowState::kForwardDone, RowState::kInputDone);
-    if (program_.output_gradient >= 0) {
-      At(held, program_.output_gradient) = ToTensor(std::move(output_gradient), program_.output);
+  void BackwardInput(int number, Message output_gradient, Outlet& input_gradient) override {
+    Row& row = Enter(number, "backward", RowState::kForwardDone, RowState::kInputDone);
+    const StageProgram& program = row.bound->program;
+    if (program.output_gradient >= 0) {
+      At(row, program.output_gradient) = ToTensor(std::move(output_gradient), program.output);
     }
-    SeedRandom(row, Op::kBackwardInput);
-    at::Tensor result = backward_input_.Run(held);
-    activation_bytes_ += program_.live_bytes - program_.saved_bytes;
+    SeedRandom(program, number, Op::kBackwardInput);
+    at::Tensor result = row.bound->backward_input.Run(row.held);
+    activation_bytes_ += program.live_bytes - program.saved_bytes;
     if (!options_.first) input_gradient.Send(ToMessage(std::move(result)));
   }
 
-  void BackwardWeight(int row) override {
-    const std::span<at::Tensor> held = Enter(row, "W", RowState::kInputDone, RowState::kEmpty);
-    SeedRandom(row, Op::kBackwardWeight);
-    backward_weight_.Run(held);
-    activation_bytes_ -= program_.live_bytes;
+  void BackwardWeight(int number) override {
+    Row& row = Enter(number, "W", RowState::kInputDone, RowState::kEmpty);
+    const StageProgram& program = row.bound->program;
+    SeedRandom(program, number, Op::kBackwardWeight);
+    row.bound->backward_weight.Run(row.held);
+    activation_bytes_ -= program.live_bytes;
   }
 
   void Step() override {
@@ -212,64 +185,83 @@ class CompiledStage final : public TorchStage {
   std::vector<NamedParameter>& Parameters() override { return parameters_; }
   double StepLoss() const override {
     // In the order of rows, whatever the schedule's, so that it is the same for every schedule.
-    const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
+    double sum = 0;
+    for (const Row& row : rows_) sum += row.loss;
     return rows_done_ == 0 ? 0.0 : sum / rows_done_;
   }
-  std::int64_t SavedBytes() const override { return program_.saved_bytes; }
-  std::int64_t LiveBytes() const override { return program_.live_bytes; }
+  std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
+  std::int64_t LiveBytes() const override { return Expected().live_bytes; }
   at::Tensor ExampleOutput() const override {
     if (options_.last) return {};
-    return at::empty(program_.output.sizes, at::TensorOptions().dtype(program_.output.dtype));
+    const TensorType& type = Expected().output;
+    return at::empty(type.sizes, at::TensorOptions().dtype(type.dtype));
   }
 
  private:
+  // What a microbatch holds.
+  struct Row {
+    RowState state = RowState::kEmpty;
+    BoundProgram* bound = nullptr;  // of its shape
+    std::vector<at::Tensor> held;   // by the program's places
+    double loss = 0;
+  };
+
   static std::vector<at::Tensor> Values(std::span<const NamedTensor> parameters) {
     std::vector<at::Tensor> values;
     for (const NamedTensor& parameter : parameters) values.push_back(parameter.tensor.detach());
     return values;
   }
-  static at::Tensor& At(std::span<at::Tensor> held, int place) {
-    return held[static_cast<std::size_t>(place)];
-  }
+  static at::Tensor& At(Row& row, int place) { return row.held[static_cast<std::size_t>(place)]; }
+  // Of the shape that the stage was made for.
+  const StageProgram& Expected() const { return programs_.front()->program; }
 
-  void SeedRandom(int row, Op op) {
-    if (!program_.random) return;
+  void SeedRandom(const StageProgram& program, int row, Op op) {
+    if (!program.random) return;
     binding_.generator.set_current_seed(SeedOfRun(options_.seed, step_, row, op));
   }
 
-  // What `row` holds, which must be in state `from`; it is in state `to` from now on.
-  std::span<at::Tensor> Enter(int row, const char* action, RowState from, RowState to) {
-    PENSTOCK_CHECK(row >= 0 && row < options_.microbatches, "{} of microbatch {}: a step has {}",
-                   action, row, options_.microbatches);
-    RowState& state = states_[static_cast<std::size_t>(row)];
-    PENSTOCK_CHECK(state == from, "{} of microbatch {}, which {}", action, row, NameOf(state));
-    state = to;
-    const auto held = static_cast<std::size_t>(program_.held);
-    return std::span(held_).subspan(static_cast<std::size_t>(row) * held, held);
+  // The microbatch, which must be in state `from`; it is in state `to` from now on.
+  Row& Enter(int number, const char* action, RowState from, RowState to) {
+    PENSTOCK_CHECK(number >= 0 && number < options_.microbatches,
+                   "{} of microbatch {}: a step has {}", action, number, options_.microbatches);
+    Row& row = rows_[static_cast<std::size_t>(number)];
+    PENSTOCK_CHECK(row.state == from, "{} of microbatch {}, which {}", action, number,
+                   NameOf(row.state));
+    row.state = to;
+    return row;
   }
 
-  at::Tensor Read(const std::function<at::Tensor(std::int64_t, int)>& read, int row,
-                  const TensorType& type, const char* what) const {
-    at::Tensor tensor = read(step_, row).contiguous();
-    if (!Fits(tensor, type)) {
-      throw std::runtime_error(fmt::format("the {} of step {} microbatch {} are {}, not {}", what,
-                                           step_, row, PrintType(TypeOf(tensor)), PrintType(type)));
+  bool Fits(const BoundProgram& bound, const at::Tensor& input, const at::Tensor& targets) const {
+    return input.sizes() == c10::IntArrayRef(bound.program.input.sizes) &&
+           (!options_.last || targets.sizes() == c10::IntArrayRef(bound.targets().sizes));
+  }
+
+  // Compiled now where an input has a shape that none had before.
+  BoundProgram& ProgramFor(int row, const at::Tensor& input, const at::Tensor& targets) {
+    for (const auto& bound : programs_) {
+      if (Fits(*bound, input, targets)) return *bound;
     }
-    return tensor;
+    const auto fail = [&](const std::string& reason) {
+      throw std::runtime_error(fmt::format("step {} microbatch {}: an input of {}, made for {}: {}",
+                                           step_, row, PrintType(TypeOf(input)),
+                                           PrintType(Expected().input), reason));
+    };
+    if (input.scalar_type() != Expected().input.dtype) fail("another dtype");
+    if (programs_.size() == kMostShapes) fail("too many shapes");
+    auto program = recompile_(input, targets);
+    if (!program) fail(program.error().message);
+    programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
+    return *programs_.back();
   }
 
-  StageProgram program_;
   BatchSource source_;
   TorchStageOptions options_;
   Update update_;
+  Recompile recompile_;
   Gradients gradients_;
   GraphBinding binding_;
-  BoundPiece forward_;
-  BoundPiece backward_input_;
-  BoundPiece backward_weight_;
-  std::vector<at::Tensor> held_;  // rows of program_.held places
-  std::vector<RowState> states_;  // by row
-  std::vector<double> losses_;    // by row
+  std::vector<std::unique_ptr<BoundProgram>> programs_;  // one a shape; the expected one first
+  std::vector<Row> rows_;
   std::vector<NamedParameter> parameters_;
   std::int64_t step_ = 0;
   std::int64_t activation_bytes_ = 0;
@@ -351,23 +343,26 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
                                                      BatchSource source, TorchStageOptions options,
                                                      Update update) {
   PENSTOCK_TRY_STATUS(CheckOptions(options, example_input, example_targets));
-  const std::shared_ptr<StageModule>& captured = options.working ? options.working : module;
-  const StageSpec spec = MakeStageSpec(captured, example_input, example_targets, options);
-  CompileOptions compile;
-  compile.exact = options.exact;
-  compile.hold = options.hold;
-  compile.hold_for_weight = options.hold_for_weight;
-  Result<StageProgram> made = options.program ? *options.program : CompileStage(spec, compile);
-  if (!made) return tl::unexpected(std::move(made).error());
-  StageProgram program = *std::move(made);
-  if (!options.first && !program.has_input_gradient) {
+  const std::shared_ptr<StageModule> captured = options.working ? options.working : module;
+  const Recompile compile = [captured, options](const at::Tensor& input,
+                                                const at::Tensor& targets) {
+    CompileOptions how;
+    how.exact = options.exact;
+    how.hold = options.hold;
+    how.hold_for_weight = options.hold_for_weight;
+    return CompileStage(MakeStageSpec(captured, input, targets, options), how);
+  };
+  Result<StageProgram> program =
+      options.program ? *options.program : compile(example_input, example_targets);
+  if (!program) return tl::unexpected(std::move(program).error());
+  if (!options.first && !program->has_input_gradient) {
     return InvalidArgument(
         "the stage's output does not depend on its input: nothing to train "
         "before it");
   }
-  return std::unique_ptr<TorchStage>(
-      std::make_unique<CompiledStage>(std::move(program), spec.parameters, ParametersOf(*module),
-                                      std::move(source), options, std::move(update)));
+  return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
+      *std::move(program), ParametersOf(*captured), ParametersOf(*module), std::move(source),
+      options, std::move(update), compile));
 }
 
 }  // namespace penstock

@@ -59,8 +59,9 @@ class TorchStage : public Stage {
   // Called by Step() with the stage's parameters; gradients are cleared after it returns.
   using Update = std::function<void(std::vector<NamedParameter>& parameters)>;
 
-  // `example_input` has the shape and dtype of every input (tokens for a first stage);
-  // `example_targets` of every target (last stages only).
+  // `example_input` has the dtype and the expected shape of inputs (tokens for a first stage);
+  // `example_targets` of targets (last stages only). An input of another shape is captured when it
+  // comes, once for each shape; messages between processes have the expected one.
   static Result<std::unique_ptr<TorchStage>> Make(const std::shared_ptr<StageModule>& module,
                                                   const at::Tensor& example_input,
                                                   const at::Tensor& example_targets,
