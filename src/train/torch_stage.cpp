@@ -248,7 +248,8 @@ class CompiledStage final : public TorchStage {
     };
     if (input.scalar_type() != Expected().input.dtype) fail("another dtype");
     if (programs_.size() == kMostShapes) fail("too many shapes");
-    auto program = recompile_(input, targets);
+    // A tensor of a run carries no gradient; its copy can.
+    auto program = recompile_(input.clone(), targets);
     if (!program) fail(program.error().message);
     programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
     return *programs_.back();
