@@ -341,7 +341,8 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Te
 Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<StageModule>& module,
                                                      const at::Tensor& example_input,
                                                      const at::Tensor& example_targets,
-                                                     BatchSource source, TorchStageOptions options,
+                                                     BatchSource source,
+                                                     const TorchStageOptions& options,
                                                      Update update) {
   PENSTOCK_TRY_STATUS(CheckOptions(options, example_input, example_targets));
   const std::shared_ptr<StageModule> captured = options.working ? options.working : module;

@@ -65,8 +65,8 @@ class TorchStage : public Stage {
   static Result<std::unique_ptr<TorchStage>> Make(const std::shared_ptr<StageModule>& module,
                                                   const at::Tensor& example_input,
                                                   const at::Tensor& example_targets,
-                                                  BatchSource source, TorchStageOptions options,
-                                                  Update update);
+                                                  BatchSource source,
+                                                  const TorchStageOptions& options, Update update);
 
   virtual std::vector<NamedParameter>& Parameters() = 0;
   // Mean loss of the last step's microbatches; last stages only, else 0.
