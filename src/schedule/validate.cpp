@@ -302,6 +302,8 @@ class Validator {
     if (wait.stage == part.stage && wait.row == part.microbatch && (wait.bits & bit) != 0) {
       wait = {};
       runnable_.push_back(reader);
+      // Read as soon as the current rank has to wait.
+      PrefetchRead(schedule_.lanes[Index(reader)].data(), position_[Index(reader)]);
     }
   }
 

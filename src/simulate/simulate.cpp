@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
 #include "schedule/text.h"
@@ -345,6 +346,9 @@ class Engine {
     if (state.waits_for != key) return;
     state.waits_for = kNoValue;
     runnable_.push_back(rank);
+    // Read as soon as the current rank has to wait.
+    const auto r = static_cast<std::size_t>(rank);
+    PrefetchRead(schedule_.lanes[r].data(), ranks_[r].position);
   }
 
   // Names the ranks that stand still, and what for.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/prefetch.h"
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
 
@@ -62,7 +63,7 @@ class TickRun {
     constexpr std::size_t kReadAhead = 8;  // actions; past the end does no harm
     for (; state.next != state.end; ++state.next) {
       const Action& action = *state.next;
-      __builtin_prefetch(&action + kReadAhead);
+      PrefetchRead(state.next, kReadAhead);
       if (!IsCompute(action)) {
         // Cells of the next action's tick get it here, or where that had to wait, a little early:
         // still behind all that is before them.
@@ -108,6 +109,7 @@ class TickRun {
     if (waits_for != key) return;
     waits_for = kNothing;
     runnable_.push_back(reader);
+    PrefetchRead(ranks_[Index(reader)].next, 0);  // read as soon as this rank has to wait
   }
 
   const Schedule& schedule_;
