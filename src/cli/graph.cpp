@@ -1,11 +1,13 @@
 // penstock graph: prints the graphs of a model's stage, as captured or after any pass.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/units.h"
 #include "cli/command.h"
 #include "graph/flops.h"
+#include "graph/memory_plan.h"
 #include "graph/passes.h"
 #include "graph/print.h"
 #include "graph/shapes_only.h"
@@ -31,6 +33,73 @@ std::int64_t ParameterBytes(const StageGraphs& graphs) {
     bytes += BytesOf(graphs.joint.graph.value(parameter.value).type);
   }
   return bytes;
+}
+
+// A value that a microbatch holds between two actions.
+struct Held {
+  ValueId value;
+  TensorType type;
+  std::string made_by;
+
+  std::int64_t bytes() const { return BytesOf(type); }
+};
+
+// What `readers` need of earlier actions, the largest first.
+std::vector<Held> HeldFor(const StageGraphs& graphs, const std::vector<const Graph*>& readers) {
+  std::map<ValueId, std::string> makers;
+  for (const ValueId input : graphs.forward.inputs) makers[input] = "the stage's input";
+  for (const Graph* graph : {&graphs.forward, &graphs.backward_input}) {
+    for (const Node& node : graph->nodes) {
+      for (const ValueId output : node.outputs) {
+        makers.emplace(output, c10::toString(node.op.operator_name()));
+      }
+    }
+  }
+  std::map<ValueId, Held> held;
+  for (const Graph* reader : readers) {
+    for (const ValueId input : reader->inputs) {
+      const auto maker = makers.find(input);
+      const std::string made_by = maker == makers.end() ? "the output's gradient" : maker->second;
+      held[input] = {input, reader->value(input).type, made_by};
+    }
+  }
+  std::vector<Held> list;
+  for (auto& [value, entry] : held) list.push_back(std::move(entry));
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Held& a, const Held& b) { return a.bytes() > b.bytes(); });
+  return list;
+}
+
+// Held from F on: what I and W read, but for what I makes and what comes with the gradient.
+std::vector<Held> HeldFromForward(const StageGraphs& graphs) {
+  std::vector<Held> held = HeldFor(graphs, {&graphs.backward_input, &graphs.backward_weight});
+  const auto is_later = [&](const Held& each) {
+    return each.value == graphs.joint.output_gradient ||
+           std::find(graphs.live.begin(), graphs.live.end(), each.value) != graphs.live.end();
+  };
+  held.erase(std::remove_if(held.begin(), held.end(), is_later), held.end());
+  return held;
+}
+
+Json ToJson(const std::vector<Held>& held) {
+  Json list = Json::array();
+  for (const Held& each : held) {
+    list.push_back({{"value", each.value},
+                    {"type", PrintType(each.type)},
+                    {"bytes", each.bytes()},
+                    {"made_by", each.made_by}});
+  }
+  return list;
+}
+
+void Print(const std::vector<Held>& held, std::string_view when) {
+  std::int64_t bytes = 0;
+  for (const Held& each : held) bytes += each.bytes();
+  fmt::print("a microbatch holds {} {}\n", FormatBytes(bytes), when);
+  for (const Held& each : held) {
+    fmt::print("  %{}: {} {}, {}\n", each.value, PrintType(each.type), FormatBytes(each.bytes()),
+               each.made_by);
+  }
 }
 
 class GraphCommand : public Command {
@@ -91,15 +160,15 @@ class GraphCommand : public Command {
 
   void PrintSummary(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
     for (const Graph* graph : chosen) {
-      fmt::print("{}: {} nodes, {}, {} in, {} out\n", graph->name, graph->nodes.size(),
+      fmt::print("{}: {} nodes, {}, {} in, {} out, {} at most\n", graph->name, graph->nodes.size(),
                  FormatFlops(FlopsOf(*graph)), FormatBytes(Bytes(*graph, graph->inputs)),
-                 FormatBytes(Bytes(*graph, graph->outputs)));
+                 FormatBytes(Bytes(*graph, graph->outputs)),
+                 FormatBytes(PlanMemory(*graph).peak_bytes));
     }
     fmt::print("parameters: {}\n", FormatBytes(ParameterBytes(graphs)));
     if (graphs.backward_weight.name.empty()) return;
-    const StageProgram program = MakeStageProgram(graphs);
-    fmt::print("a microbatch holds {} between F and B, {} between I and W\n",
-               FormatBytes(program.saved_bytes), FormatBytes(program.live_bytes));
+    Print(HeldFromForward(graphs), "between F and B");
+    Print(HeldFor(graphs, {&graphs.backward_weight}), "between I and W");
   }
 
   void PrintJson(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
@@ -110,6 +179,8 @@ class GraphCommand : public Command {
       const StageProgram program = MakeStageProgram(graphs);
       object["saved_bytes"] = program.saved_bytes;
       object["live_bytes"] = program.live_bytes;
+      object["saved"] = ToJson(HeldFromForward(graphs));
+      object["live"] = ToJson(HeldFor(graphs, {&graphs.backward_weight}));
     }
     object["graphs"] = Json::array();
     for (const Graph* graph : chosen) {

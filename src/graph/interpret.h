@@ -37,7 +37,8 @@ std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& bin
 struct ProgramCode;
 
 // A graph as a flat list of calls on numbered slots: made once, run often. A run looks nothing up
-// and allocates nothing of its own; a value is released at its last use. Views cost no dispatch.
+// and allocates nothing of its own; a value is released at its last use, and what does not leave
+// the run lies in the thread's arena (arena.h). Views cost no dispatch.
 // Ownership: keeps what it is bound to. Threads: one at a time.
 class GraphProgram {
  public:
@@ -52,6 +53,9 @@ class GraphProgram {
   void Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs);
 
   int instructions() const;  // calls and views of a run
+  // Most bytes at once of what a run makes (memory_plan.h), and of the thread's arena that it uses.
+  std::int64_t peak_bytes() const;
+  std::int64_t arena_bytes() const;
 
  private:
   std::unique_ptr<ProgramCode> code_;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/result.h"
+#include "graph/memory_plan.h"
 #include "graph/program_code.h"
 #include "graph/view.h"
 
@@ -13,7 +14,13 @@ namespace {
 class Lowering {
  public:
   Lowering(const Graph& graph, const GraphBinding& binding, ProgramCode& code)
-      : graph_(graph), binding_(binding), code_(code), slot_of_(graph.values.size(), -1) {
+      : graph_(graph),
+        binding_(binding),
+        code_(code),
+        plan_(PlanMemory(graph)),
+        slot_of_(graph.values.size(), -1) {
+    code_.arena_bytes = plan_.arena_bytes;
+    code_.peak_bytes = plan_.peak_bytes;
     for (const Bound& bound : graph.bound) Bind(bound, binding);
     BindViews();
     code_.bound_slots = static_cast<std::int32_t>(code_.slots.size());
@@ -110,6 +117,13 @@ class Lowering {
       code_.outputs.push_back(output == kNoValue ? -1 : NewSlot(output));
     }
     instruction.outputs.end = static_cast<std::int32_t>(code_.outputs.size());
+    instruction.blocks.begin = static_cast<std::int32_t>(code_.blocks.size());
+    for (const ValueId output : node.outputs) {
+      if (output == kNoValue || plan_.offsets[static_cast<std::size_t>(output)] < 0) continue;
+      code_.blocks.push_back({StorageBytes(graph_.value(output).type),
+                              plan_.offsets[static_cast<std::size_t>(output)]});
+    }
+    instruction.blocks.end = static_cast<std::int32_t>(code_.blocks.size());
     for (const c10::Argument& result : node.op.schema().returns()) {
       instruction.lists =
           instruction.lists || result.type()->isSubtypeOf(*c10::ListType::ofTensors());
@@ -196,6 +210,7 @@ class Lowering {
   const Graph& graph_;
   const GraphBinding& binding_;
   ProgramCode& code_;
+  const MemoryPlan plan_;
   std::vector<std::int32_t> slot_of_;                  // by value
   std::map<std::int32_t, std::int32_t> last_use_;      // by slot: instruction, or their number
   std::map<std::int32_t, std::int32_t> view_of_slot_;  // by slot: its place in code.views

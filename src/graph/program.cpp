@@ -14,9 +14,19 @@ IValue TakeOperand(const Operand& operand, std::vector<IValue>& slots) {
   return operand.kind == OperandKind::kMove ? std::move(slot) : slot;
 }
 
+// The thread's arena, large enough; expects nothing any more behind a run.
+struct ArenaUse {
+  Arena& arena = Arena::OfThread();
+
+  explicit ArenaUse(std::int64_t bytes) { arena.Reserve(bytes); }
+  ~ArenaUse() { arena.Expect({}); }
+  ArenaUse(const ArenaUse&) = delete;
+  ArenaUse& operator=(const ArenaUse&) = delete;
+};
+
 }  // namespace
 
-void ProgramCode::Call(const Instruction& instruction) {
+void ProgramCode::Call(const Instruction& instruction, Arena& arena) {
   for (std::int32_t i = instruction.operands.begin; i < instruction.operands.end; ++i) {
     const Operand& operand = operands[static_cast<std::size_t>(i)];
     switch (operand.kind) {
@@ -56,6 +66,9 @@ void ProgramCode::Call(const Instruction& instruction) {
         break;
     }
   }
+  arena.Expect(std::span(blocks).subspan(
+      static_cast<std::size_t>(instruction.blocks.begin),
+      static_cast<std::size_t>(instruction.blocks.end - instruction.blocks.begin)));
   ops[static_cast<std::size_t>(instruction.op)].callBoxed(stack);
   std::int32_t next = instruction.outputs.begin;
   const auto keep = [&](IValue&& result) {
@@ -102,11 +115,14 @@ GraphProgram::~GraphProgram() = default;
 GraphProgram::GraphProgram(GraphProgram&&) noexcept = default;
 GraphProgram& GraphProgram::operator=(GraphProgram&&) noexcept = default;
 
+std::int64_t GraphProgram::peak_bytes() const { return code_->peak_bytes; }
+std::int64_t GraphProgram::arena_bytes() const { return code_->arena_bytes; }
 int GraphProgram::instructions() const { return static_cast<int>(code_->instructions.size()); }
 
 void GraphProgram::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs) {
   const c10::InferenceMode inference;
   ProgramCode& code = *code_;
+  ArenaUse arena(code.arena_bytes);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     at::Tensor input = std::move(inputs[i]);
     const std::int32_t slot = code.input_slots[i];
@@ -115,7 +131,7 @@ void GraphProgram::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outpu
   try {
     for (const Instruction& instruction : code.instructions) {
       if (instruction.op >= 0) {
-        code.Call(instruction);
+        code.Call(instruction, arena.arena);
       } else {
         code.Point(code.views[static_cast<std::size_t>(instruction.view)]);
       }

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "graph/arena.h"
 #include "graph/interpret.h"
 
 namespace penstock {
@@ -33,6 +34,7 @@ struct Instruction {
   std::int32_t view = -1;
   CodeRange operands;
   CodeRange outputs;   // slots; -1 drops the result
+  CodeRange blocks;    // of the arena, for results
   CodeRange releases;  // slots emptied after
   CodeRange view_releases;
   bool lists = false;  // some result is a list of tensors
@@ -54,6 +56,9 @@ struct ProgramCode {
   std::vector<std::int32_t> releases;  // slots, and views, of instructions
   std::vector<c10::IValue> constants;
   std::vector<CodeView> views;
+  std::vector<PlannedBlock> blocks;
+  std::int64_t arena_bytes = 0;
+  std::int64_t peak_bytes = 0;
 
   struct Output {
     std::int32_t slot = -1;
@@ -69,7 +74,7 @@ struct ProgramCode {
   torch::jit::Stack stack;
   c10::Storage nothing;  // what a view points at between runs
 
-  void Call(const Instruction& instruction);
+  void Call(const Instruction& instruction, Arena& arena);
   void Point(const CodeView& view);
   void Clear();
 };
