@@ -51,6 +51,7 @@ endfunction()
 # first one, base_tests, makes the precompiled header of all.
 function(penstock_test name)
   penstock_test_program(${name} ${ARGN})
+  gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
   if(name STREQUAL base)
     target_precompile_headers(base_tests PRIVATE
       <gtest/gtest.h> <fmt/format.h> <tl/expected.hpp> <algorithm> <functional> <random> <string> <vector>)
@@ -60,9 +61,12 @@ function(penstock_test name)
 endfunction()
 
 # penstock_engine_test(NAME DEPENDS...): the same, with the model library's precompiled header. That
-# is shared only between targets compiled alike: -fPIC, not -fPIE.
+# is shared only between targets compiled alike: -fPIC, not -fPIE. One ctest test for the whole
+# program: it takes a quarter of a second to load libtorch, as much as most of its tests together.
 function(penstock_engine_test name)
   penstock_test_program(${name} ${ARGN})
+  add_test(NAME ${name} COMMAND ${name}_tests --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS ${name})
   set_target_properties(${name}_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${name}_tests PRIVATE -fPIC)
   target_precompile_headers(${name}_tests REUSE_FROM penstock_model)
@@ -72,5 +76,4 @@ function(penstock_test_program name)
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   add_executable(${name}_tests ${sources})
   target_link_libraries(${name}_tests PRIVATE penstock_options ${ARGN} GTest::gtest_main)
-  gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
 endfunction()
