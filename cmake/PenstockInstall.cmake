@@ -30,4 +30,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/PenstockConfigVersion.cma
 install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake
         ${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake
         DESTINATION ${package_folder} COMPONENT core)
-install(TARGETS penstock RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
+set(programs penstock)
+if(PENSTOCK_ENGINE)
+  list(APPEND programs penstock_engine)
+endif()
+install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)

@@ -1,6 +1,7 @@
 // One subcommand of the program: its options and what it does.
 //
-// Adding one is a file with a Command and a factory, and one line in commands.cpp.
+// Adding one is a file with a Command and a factory, and one line in commands.cpp; one that needs
+// libtorch has its line in engine_commands.cpp and one in engine_table.h.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,7 +28,5 @@ class Command {
   // The exit code; an Error is printed as one line and mapped to an exit code by its kind.
   virtual Result<int> Run() = 0;
 };
-
-using CommandFactory = std::unique_ptr<Command> (*)();
 
 }  // namespace penstock

@@ -1,6 +1,8 @@
 #include "cli/commands.h"
 
-#include <array>
+#ifdef PENSTOCK_ENGINE
+#include "cli/engine_command.h"
+#endif
 
 namespace penstock {
 
@@ -11,24 +13,17 @@ std::unique_ptr<Command> MakeValidateCommand();
 std::unique_ptr<Command> MakeSimulateCommand();
 std::unique_ptr<Command> MakeShowCommand();
 std::unique_ptr<Command> MakeReportCommand();
-#ifdef PENSTOCK_ENGINE
-std::unique_ptr<Command> MakeTrainCommand();
-std::unique_ptr<Command> MakeGenerateCommand();
-std::unique_ptr<Command> MakeEvalCommand();
-std::unique_ptr<Command> MakeGraphCommand();
-std::unique_ptr<Command> MakeCompileCommand();
-#endif
 
-std::span<const CommandFactory> Commands() {
-  static constexpr std::array kCommands = {
-      MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
-      MakeSimulateCommand,  MakeShowCommand,     MakeReportCommand,
+std::vector<std::unique_ptr<Command>> Commands() {
+  std::vector<std::unique_ptr<Command>> commands;
+  for (const auto make : {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
+                          MakeSimulateCommand, MakeShowCommand, MakeReportCommand}) {
+    commands.push_back(make());
+  }
 #ifdef PENSTOCK_ENGINE
-      MakeTrainCommand,     MakeGenerateCommand, MakeEvalCommand,
-      MakeGraphCommand,     MakeCompileCommand,
+  for (const EngineEntry& entry : kEngineEntries) commands.push_back(MakeEngineCommand(entry));
 #endif
-  };
-  return kCommands;
+  return commands;
 }
 
 }  // namespace penstock

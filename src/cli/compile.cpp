@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/engine_table.h"
 #include "train/config.h"
 #include "train/stage_graphs.h"
 
@@ -13,10 +14,8 @@ namespace {
 
 class CompileCommand final : public Command {
  public:
-  std::string Name() const override { return "compile"; }
-  std::string Summary() const override {
-    return "Write a model's compiled stages; 'penstock train ... compiled=DIR' starts from them";
-  }
+  std::string Name() const override { return kCompileEntry.name; }
+  std::string Summary() const override { return kCompileEntry.summary; }
   void Define(CLI::App& app) override {
     app.add_option("CONFIG", config_, "The training configuration (YAML)")->required();
     app.add_option("OVERRIDES", overrides_, "key=value, as for 'penstock train'");

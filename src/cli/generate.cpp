@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/engine_table.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -9,8 +10,8 @@ namespace {
 
 class GenerateCommand final : public Command {
  public:
-  std::string Name() const override { return "generate"; }
-  std::string Summary() const override { return "Write text with a trained model"; }
+  std::string Name() const override { return kGenerateEntry.name; }
+  std::string Summary() const override { return kGenerateEntry.summary; }
 
   void Define(CLI::App& app) override {
     app.add_option("checkpoint", checkpoint_, "A run's folder, or its model.safetensors")

@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/engine_table.h"
 #include "graph/flops.h"
 #include "graph/memory_plan.h"
 #include "graph/passes.h"
@@ -104,8 +105,8 @@ void Print(const std::vector<Held>& held, std::string_view when) {
 
 class GraphCommand : public Command {
  public:
-  std::string Name() const override { return "graph"; }
-  std::string Summary() const override { return "Print the graphs of a model's stage"; }
+  std::string Name() const override { return kGraphEntry.name; }
+  std::string Summary() const override { return kGraphEntry.summary; }
   void Define(CLI::App& app) override {
     std::string passes;
     for (const Pass& pass : Passes()) passes += fmt::format(" {}", pass.name);

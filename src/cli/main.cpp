@@ -29,11 +29,9 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("'penstock COMMAND --help' documents every option.");
 
-  std::vector<std::unique_ptr<Command>> commands;
-  for (CommandFactory make : Commands()) {
-    commands.push_back(make());
-    commands.back()->Define(
-        *app.add_subcommand(commands.back()->Name(), commands.back()->Summary()));
+  const std::vector<std::unique_ptr<Command>> commands = Commands();
+  for (const auto& command : commands) {
+    command->Define(*app.add_subcommand(command->Name(), command->Summary()));
   }
   try {
     app.parse(argc, argv);

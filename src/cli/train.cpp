@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/engine_table.h"
 
 namespace penstock {
 namespace {
@@ -55,10 +56,8 @@ void Print(const TrainSummary& summary) {
 
 class TrainCommand final : public Command {
  public:
-  std::string Name() const override { return "train"; }
-  std::string Summary() const override {
-    return "Train a model over pipeline ranks; files go to runs/NAME";
-  }
+  std::string Name() const override { return kTrainEntry.name; }
+  std::string Summary() const override { return kTrainEntry.summary; }
 
   void Define(CLI::App& app) override {
     app.add_option("config", config_, "Configuration, YAML")->required();

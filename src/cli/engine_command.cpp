@@ -1,0 +1,50 @@
+#include "cli/engine_command.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+namespace penstock {
+namespace {
+
+class EngineCommand final : public Command {
+ public:
+  explicit EngineCommand(const EngineEntry& entry) : entry_(entry) {}
+  std::string Name() const override { return entry_.name; }
+  std::string Summary() const override { return entry_.summary; }
+  void Define(CLI::App& app) override {
+    app_ = &app;
+    // All that stands behind the name is the engine's to read, --help too.
+    app.set_help_flag();
+    app.prefix_command();
+  }
+  Result<int> Run() override {
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error) return NotFound("where this program lies is unknown: {}", error.message());
+    const std::string program = (self.parent_path() / "penstock-engine").string();
+    std::vector<std::string> arguments = {program, entry_.name};
+    for (const std::string& rest : app_->remaining()) arguments.push_back(rest);
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    ::execv(program.c_str(), pointers.data());
+    return NotFound("{}, which 'penstock {}' needs, does not run: {}", program, entry_.name,
+                    std::strerror(errno));
+  }
+
+ private:
+  const EngineEntry entry_;
+  CLI::App* app_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeEngineCommand(const EngineEntry& entry) {
+  return std::make_unique<EngineCommand>(entry);
+}
+
+}  // namespace penstock
