@@ -12,6 +12,9 @@ constexpr std::array kPasses = {
     Pass{"fold_constants", FoldConstants, false,
          "first: what depends on constants alone is computed once, and never saved"},
     Pass{"simplify", Simplify, false, "before equal calls are merged: it makes more calls equal"},
+    Pass{"cross_entropy", CrossEntropy, false,
+         "before dead nodes go: it leaves the loss's own backward unread; only where not bitwise "
+         "exact"},
     Pass{"attention_by_matmul", AttentionByMatmul, false,
          "on the joint graph, as it changes what is saved; only where not bitwise exact"},
     Pass{"merge_common", MergeCommon, false, "before the cut, which counts what is saved"},

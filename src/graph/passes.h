@@ -28,6 +28,7 @@ Status FoldConstants(StageGraphs& graphs, const CompileOptions& options);
 Status Simplify(StageGraphs& graphs, const CompileOptions& options);
 Status MergeCommon(StageGraphs& graphs, const CompileOptions& options);
 Status AttentionByMatmul(StageGraphs& graphs, const CompileOptions& options);
+Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options);
 Status Partition(StageGraphs& graphs, const CompileOptions& options);
 Status Recompute(StageGraphs& graphs, const CompileOptions& options);
 Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options);

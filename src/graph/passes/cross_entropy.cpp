@@ -1,0 +1,112 @@
+// The backward of a mean cross-entropy in one op, which holds the logits' gradient once.
+//
+//   before:  a = nll_loss_backward(g, log_p, target);  d = _log_softmax_backward_data(a, log_p)
+//   after:   d = penstock::cross_entropy_backward(g, log_p, target)
+//
+// `a` is all zero but for one number a row, and as large as the logits. The number of a row's target
+// is rounded twice where the kernel may round it once, so it runs only where `exact` is off. Order:
+// on the joint graph, where both ops still stand behind each other.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <torch/library.h>
+
+#include <map>
+
+#include "graph/graph_tools.h"
+#include "graph/passes.h"
+
+namespace penstock {
+namespace {
+
+using c10::IValue;
+
+constexpr std::int64_t kMean = 1;  // at::Reduction
+
+// log_p [rows, classes], target [rows] int64; gradient and count (of targets that are not ignored)
+// are single numbers. Returns [rows, classes].
+at::Tensor CrossEntropyBackward(const at::Tensor& gradient, const at::Tensor& log_p,
+                                const at::Tensor& target, const at::Tensor& count,
+                                std::int64_t ignored) {
+  const at::Tensor row_sum = -(gradient / count);  // what a row's target would have in `a`
+  at::Tensor result = at::exp(log_p);
+  result.mul_(row_sum).neg_();
+  const at::Tensor used = target.ne(ignored);
+  // An ignored row has no gradient; its target may be no class.
+  const at::Tensor class_of = (target * used).unsqueeze(1);
+  const at::Tensor of_target = row_sum.to(result.scalar_type()) * used.to(result.scalar_type());
+  result.mul_(used.unsqueeze(1));
+  return result.scatter_add_(1, class_of, of_target.unsqueeze(1));
+}
+
+at::Tensor CrossEntropyBackwardShape(const at::Tensor&, const at::Tensor& log_p, const at::Tensor&,
+                                     const at::Tensor&, std::int64_t) {
+  return at::empty_like(log_p);
+}
+
+TORCH_LIBRARY_FRAGMENT(penstock, library) {
+  library.def(
+      "cross_entropy_backward(Tensor gradient, Tensor log_p, Tensor target, Tensor count, "
+      "int ignored) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(penstock, CPU, library) {
+  library.impl("cross_entropy_backward", CrossEntropyBackward);
+}
+TORCH_LIBRARY_IMPL(penstock, Meta, library) {
+  library.impl("cross_entropy_backward", CrossEntropyBackwardShape);
+}
+
+bool Is(const Node& node, const char* name) { return node.op.operator_name().name == name; }
+
+// nll_loss_backward(gradient, log_p, target, weight, reduction, ignored, count) of a mean without
+// weights.
+bool IsPlainLoss(const Graph& graph, const Node& node) {
+  if (!Is(node, "aten::nll_loss_backward")) return false;
+  const auto* weight = std::get_if<IValue>(&node.arguments[3]);
+  if (weight == nullptr || (weight->isTensor() && weight->toTensor().defined())) return false;
+  const TensorType& log_p = graph.value(std::get<ValueId>(node.arguments[1])).type;
+  return std::get<IValue>(node.arguments[4]).toInt() == kMean && log_p.sizes.size() == 2 &&
+         log_p.dtype == c10::kFloat;
+}
+
+std::vector<int> CountReaders(const Graph& graph) {
+  std::vector<int> readers(graph.values.size());
+  const auto count = [&](ValueId id) { ++readers[static_cast<std::size_t>(graph.Root(id))]; };
+  for (const Node& node : graph.nodes) ForEachInput(node, count);
+  for (const ValueId output : graph.outputs) {
+    if (output != kNoValue) count(output);
+  }
+  return readers;
+}
+
+}  // namespace
+
+Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options) {
+  if (options.exact) return {};
+  Graph& graph = graphs.joint.graph;
+  const std::vector<int> readers = CountReaders(graph);
+  const c10::OperatorHandle op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("penstock::cross_entropy_backward", "");
+  std::map<ValueId, Node> losses;  // by result
+  std::vector<Node> nodes;
+  for (Node& node : graph.nodes) {
+    if (IsPlainLoss(graph, node) && readers[static_cast<std::size_t>(node.outputs[0])] == 1) {
+      losses.emplace(node.outputs[0], node);
+    }
+    if (Is(node, "aten::_log_softmax_backward_data")) {
+      const auto found = losses.find(std::get<ValueId>(node.arguments[0]));
+      if (found != losses.end() &&
+          std::get<ValueId>(found->second.arguments[1]) == std::get<ValueId>(node.arguments[1])) {
+        const std::vector<Argument>& loss = found->second.arguments;
+        node.op = op;
+        node.arguments = {loss[0], loss[1], loss[2], loss[6], loss[5]};
+      }
+    }
+    nodes.push_back(std::move(node));
+  }
+  // What nothing reads any more goes with remove_dead.
+  graph.nodes = std::move(nodes);
+  return {};
+}
+
+}  // namespace penstock
