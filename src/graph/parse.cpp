@@ -21,9 +21,8 @@ c10::TypePtr WithoutOptional(const c10::TypePtr& type) {
 IValue ParseNumber(std::string_view word, bool whole) {
   const std::string text(word);
   char* end = nullptr;
-  const IValue value = whole
-                           ? IValue(static_cast<std::int64_t>(std::strtoll(text.c_str(), &end, 10)))
-                           : IValue(std::strtod(text.c_str(), &end));
+  IValue value = whole ? IValue(static_cast<std::int64_t>(std::strtoll(text.c_str(), &end, 10)))
+                       : IValue(std::strtod(text.c_str(), &end));
   if (*end != '\0') throw TextError(fmt::format("'{}' is no number", word));
   return value;
 }

@@ -35,7 +35,7 @@ Status CheckBudget(const HoldPlan& plan, std::int64_t budget, const char* what) 
 }
 
 // Forward gives what the pieces of backward read of it.
-void SaveWhatIsRead(StageGraphs& graphs, std::vector<const Graph*> readers) {
+void SaveWhatIsRead(StageGraphs& graphs, const std::vector<const Graph*>& readers) {
   const ValueSet made = MadeValues(graphs.forward);
   ValueSet seen(graphs.forward, {});
   graphs.saved.clear();
