@@ -117,7 +117,10 @@ class GraphCommand : public Command {
     app.add_option("--disable", options_.disabled, "Leave these passes out")->delimiter(',');
     app.add_option("--graph", only_,
                    "One graph: joint, forward, backward, backward_input, backward_weight");
-    app.add_flag("--inexact", inexact_, "Add weight gradients up inside the matmuls");
+    app.add_flag(
+        "--inexact", inexact_,
+        "As with exact: false: weight gradients added up inside the matmuls, large ones by "
+        "oneDNN, sums and exponentials in fused kernels");
     app.add_flag("--shapes-only", shapes_only_,
                  "Capture without the stage's memory: for models larger than this machine");
     app.add_flag("--dot", dot_, "Write Graphviz");

@@ -35,6 +35,9 @@ inline constexpr std::int64_t kHoldAll = std::numeric_limits<std::int64_t>::max(
 struct CompileOptions {
   // Bitwise equal to autograd. False adds weight gradients up inside the matmul (addmm_).
   bool exact = true;
+  // Runs chains of ops as kernels that the machine's compiler makes; with `exact` only what keeps
+  // the bits, else within 1e-6 of the results in fp32. Plain ops where no compiler is present.
+  bool fuse = false;
   // Bytes that a microbatch may hold from the end of F to its backward, and from the end of I to W:
   // what is not held is made again. kHoldAll, or 0 for as little as can be.
   std::int64_t hold = kHoldAll;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/result.h"
+#include "graph/fused_op.h"
 #include "graph/memory_plan.h"
 #include "graph/program_code.h"
 #include "graph/view.h"
@@ -127,6 +128,13 @@ class Lowering {
     for (const c10::Argument& result : node.op.schema().returns()) {
       instruction.lists =
           instruction.lists || result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+    }
+    if (const std::string* text = FusedKernelText(node)) {
+      const LoadedKernel* const kernel = FindKernel(*text);
+      if (kernel != nullptr) {
+        instruction.kernel = static_cast<std::int32_t>(code_.kernels.size());
+        code_.kernels.push_back(kernel);
+      }
     }
     code_.instructions.push_back(instruction);
   }

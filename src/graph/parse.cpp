@@ -82,31 +82,12 @@ class Parser {
     return graph_.values[static_cast<std::size_t>(id)];
   }
 
-  static TensorType Type(TextCursor& cursor) {
-    TensorType type;
-    std::string_view name = cursor.Word();
-    type.dtype = DtypeOf(name);
-    if (type.dtype == c10::ScalarType::Undefined) cursor.Fail("a dtype before");
-    type.sizes = cursor.Integers();
-    if (cursor.Accept("/")) {
-      type.strides = cursor.Integers();
-      return type;
-    }
-    type.strides.resize(type.sizes.size());
-    std::int64_t stride = 1;
-    for (std::size_t i = type.sizes.size(); i-- > 0;) {
-      type.strides[i] = stride;
-      stride *= std::max<std::int64_t>(type.sizes[i], 1);
-    }
-    return type;
-  }
-
   // "%5: f32[2,3]", or "none".
   ValueId TypedValue(TextCursor& cursor) {
     const ValueId id = cursor.Value();
     if (id == kNoValue) return id;
     cursor.Expect(":");
-    At(id).type = Type(cursor);
+    At(id).type = ParseType(cursor);
     return id;
   }
 
@@ -225,6 +206,25 @@ class Parser {
 };
 
 }  // namespace
+
+TensorType ParseType(TextCursor& cursor) {
+  TensorType type;
+  std::string_view name = cursor.Word();
+  type.dtype = DtypeOf(name);
+  if (type.dtype == c10::ScalarType::Undefined) cursor.Fail("a dtype before");
+  type.sizes = cursor.Integers();
+  if (cursor.Accept("/")) {
+    type.strides = cursor.Integers();
+    return type;
+  }
+  type.strides.resize(type.sizes.size());
+  std::int64_t stride = 1;
+  for (std::size_t i = type.sizes.size(); i-- > 0;) {
+    type.strides[i] = stride;
+    stride *= std::max<std::int64_t>(type.sizes[i], 1);
+  }
+  return type;
+}
 
 Result<Graph> ParseGraph(std::string_view text, const std::map<ValueId, at::Tensor>& constants) {
   Parser parser(constants);

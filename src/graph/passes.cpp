@@ -30,7 +30,8 @@ constexpr std::array kPasses = {
          "after weight gradients have left the plain matmuls; only where not bitwise exact"},
     Pass{"split_di_dw", SplitInputWeight, true, "splits whatever backward has become"},
     Pass{"recompute_for_weight", RecomputeForWeight, false,
-         "last: what W holds is known only after the split"},
+         "after the split, which says what W holds"},
+    Pass{"fuse", Fuse, false, "last, on the graphs that run: no other pass meets a kernel"},
 };
 
 Status Check(std::string_view name, const char* what) {

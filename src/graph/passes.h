@@ -36,6 +36,7 @@ Status SplitInputWeight(StageGraphs& graphs, const CompileOptions& options);
 Status AccumulateGradients(StageGraphs& graphs, const CompileOptions& options);
 Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options);
 Status MatmulByOneDnn(StageGraphs& graphs, const CompileOptions& options);
+Status Fuse(StageGraphs& graphs, const CompileOptions& options);
 Status RemoveDead(StageGraphs& graphs, const CompileOptions& options);
 
 }  // namespace penstock

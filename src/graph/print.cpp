@@ -121,9 +121,10 @@ class Printer {
       outputs.push_back(PrintValue(graph_, output));
       if (output != kNoValue) bytes += BytesOf(graph_.value(output).type);
     }
-    const bool changes = MutatedArgument(node.op.schema()) >= 0;
+    const bool makes = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                   [](ValueId output) { return output != kNoValue; });
     text_ += "  ";
-    if (!changes)
+    if (makes || MutatedArgument(node.op.schema()) < 0)
       text_ += fmt::format("{} {} = ", fmt::join(outputs, ", "), PrintCost(node, bytes));
     text_ += fmt::format("{}({})\n", c10::toString(node.op.operator_name()), PrintArguments(node));
   }

@@ -1,4 +1,5 @@
 // The loop over a program's instructions.
+#include <ATen/EmptyTensor.h>
 #include <c10/core/InferenceMode.h>
 
 #include "graph/program_code.h"
@@ -66,9 +67,7 @@ void ProgramCode::Call(const Instruction& instruction, Arena& arena) {
         break;
     }
   }
-  arena.Expect(std::span(blocks).subspan(
-      static_cast<std::size_t>(instruction.blocks.begin),
-      static_cast<std::size_t>(instruction.blocks.end - instruction.blocks.begin)));
+  arena.Expect(BlocksOf(instruction));
   ops[static_cast<std::size_t>(instruction.op)].callBoxed(stack);
   std::int32_t next = instruction.outputs.begin;
   const auto keep = [&](IValue&& result) {
@@ -83,6 +82,44 @@ void ProgramCode::Call(const Instruction& instruction, Arena& arena) {
     }
   }
   stack.clear();
+}
+
+// The operands are what is gathered, if anything, one list of tensors and the kernel's text.
+void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
+  const LoadedKernel& kernel = *kernels[static_cast<std::size_t>(instruction.kernel)];
+  kernel_inputs.clear();
+  kernel_outputs.clear();
+  const auto begin = static_cast<std::size_t>(instruction.operands.begin);
+  const std::size_t gathers = operands[begin].kind == OperandKind::kList ? 0 : 1;
+  const std::span read = std::span(operands).subspan(
+      begin + gathers + 1,
+      static_cast<std::size_t>(instruction.operands.end) - begin - gathers - 2);
+  for (const Operand& operand : read) {
+    kernel_inputs.push_back(
+        slots[static_cast<std::size_t>(operand.index)].toTensor().const_data_ptr());
+  }
+  arena.Expect(BlocksOf(instruction));
+  std::int32_t next = instruction.outputs.begin;
+  for (const TensorType& type : kernel.kernel.outputs) {
+    at::Tensor made(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
+    kernel_outputs.push_back(made.mutable_data_ptr());
+    const std::int32_t slot = outputs[static_cast<std::size_t>(next++)];
+    if (slot >= 0) {
+      slots[static_cast<std::size_t>(slot)] = std::move(made);
+    } else {
+      stack.emplace_back(std::move(made));
+    }
+  }
+  if (gathers != 0) {
+    const auto gathered = static_cast<std::size_t>(operands[begin].index);
+    kernel_outputs.push_back(slots[gathered].toTensor().mutable_data_ptr());
+  }
+  RunKernelFunction(kernel, kernel_inputs.data(), kernel_outputs.data());
+  stack.clear();
+  for (const Operand& operand : read) {
+    if (operand.kind == OperandKind::kMove)
+      slots[static_cast<std::size_t>(operand.index)] = IValue();
+  }
 }
 
 void ProgramCode::Point(const CodeView& view) {
@@ -130,7 +167,9 @@ void GraphProgram::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outpu
   }
   try {
     for (const Instruction& instruction : code.instructions) {
-      if (instruction.op >= 0) {
+      if (instruction.kernel >= 0) {
+        code.CallKernel(instruction, arena.arena);
+      } else if (instruction.op >= 0) {
         code.Call(instruction, arena.arena);
       } else {
         code.Point(code.views[static_cast<std::size_t>(instruction.view)]);

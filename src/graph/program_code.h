@@ -7,6 +7,7 @@
 
 #include "graph/arena.h"
 #include "graph/interpret.h"
+#include "graph/kernel/library.h"
 
 namespace penstock {
 
@@ -37,7 +38,8 @@ struct Instruction {
   CodeRange blocks;    // of the arena, for results
   CodeRange releases;  // slots emptied after
   CodeRange view_releases;
-  bool lists = false;  // some result is a list of tensors
+  bool lists = false;        // some result is a list of tensors
+  std::int32_t kernel = -1;  // kernels[kernel] in place of ops[op]: called straight
 };
 
 // A view that a run points at its root's memory: its tensor is made once.
@@ -51,6 +53,7 @@ struct CodeView {
 struct ProgramCode {
   std::vector<Instruction> instructions;
   std::vector<c10::OperatorHandle> ops;
+  std::vector<const LoadedKernel*> kernels;
   std::vector<Operand> operands;
   std::vector<std::int32_t> outputs;   // of instructions
   std::vector<std::int32_t> releases;  // slots, and views, of instructions
@@ -72,9 +75,17 @@ struct ProgramCode {
 
   std::vector<c10::IValue> slots;
   torch::jit::Stack stack;
+  std::vector<const void*> kernel_inputs;
+  std::vector<void*> kernel_outputs;
   c10::Storage nothing;  // what a view points at between runs
 
   void Call(const Instruction& instruction, Arena& arena);
+  void CallKernel(const Instruction& instruction, Arena& arena);
+  std::span<const PlannedBlock> BlocksOf(const Instruction& instruction) const {
+    return std::span(blocks).subspan(
+        static_cast<std::size_t>(instruction.blocks.begin),
+        static_cast<std::size_t>(instruction.blocks.end - instruction.blocks.begin));
+  }
   void Point(const CodeView& view);
   void Clear();
 };

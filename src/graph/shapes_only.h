@@ -5,8 +5,8 @@
 // that ops make by device are those of a real run, and so is the graph. (PyTorch's FakeTensorMode
 // does the same in Python.) Build the model, capture it and run the passes inside; what a value
 // means is unknown, so nothing that reads data works: item() is refused by torch, and a graph made
-// so cannot be run. Ops without a meta kernel in libtorch have one in meta_kernels.cpp, or are
-// refused. Threads: one at a time on a thread; each thread has its own.
+// so cannot be run, nor are its ops fused. Ops without a meta kernel in libtorch have one in
+// meta_kernels.cpp, or are refused. Threads: one at a time on a thread; each thread has its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Reads one line of a graph's text from left to right. Private to parse.cpp.
+// Reads one line of the text of a graph or a kernel from left to right.
 #pragma once
 
 #include <cctype>
@@ -118,5 +118,8 @@ class TextCursor {
 
   std::string_view text_;
 };
+
+// "f32[2,3]/[3,1]"; row-major without strides. Throws TextError.
+TensorType ParseType(TextCursor& cursor);
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "graph/fused_op.h"
 #include "graph/parse.h"
 #include "graph/print.h"
 #include "train/safetensors.h"
@@ -31,6 +32,7 @@ constexpr const char* kKeys[] = {"model.name",
                                  "model.dropout",
                                  "batch",
                                  "exact",
+                                 "fuse",
                                  "precision",
                                  "pipeline.stages",
                                  "pipeline.stage_layers",
@@ -132,6 +134,8 @@ Result<StageProgram> Read(const Safetensors& content) {
   program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
   program.live_bytes = root.at("live_bytes").get<std::int64_t>();
   PENSTOCK_TRY_STATUS(CheckPlaces(program));
+  PENSTOCK_TRY_STATUS(LoadKernelsOf(
+      {&program.forward.graph, &program.backward_input.graph, &program.backward_weight.graph}));
   DescribePieces(program);
   return program;
 }

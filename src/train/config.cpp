@@ -40,6 +40,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"seconds", &c.seconds, 0},
       {"sample", &c.sample, 0},
       {"exact", &c.exact},
+      {"fuse", &c.fuse},
       {"precision", &c.precision},
       {"watchdog", &c.watchdog, 0.1},
       {"compiled", &c.compiled},

@@ -64,6 +64,9 @@ struct TrainConfig {
   // Weight gradients are added up as autograd does, to the last bit. False is faster: inside the
   // matrix products. Either way a run is the same every time.
   bool exact = true;
+  // Chains of pointwise ops and norms run as kernels that the machine's C++ compiler makes, once:
+  // they stay in the user's cache folder. With `exact` only what keeps the bits.
+  bool fuse = true;
   // What is computed in: f32 or bf16. Weights are kept, gradients added up and steps made in f32.
   std::string precision = "f32";
   double watchdog = 60;  // seconds without any progress that end the run

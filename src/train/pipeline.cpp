@@ -69,6 +69,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.last = stage == schedule.stages() - 1;
     options.microbatches = schedule.microbatches;
     options.exact = config.exact;
+    options.fuse = config.fuse;
     const auto& module = pipeline.model.stages[static_cast<std::size_t>(stage)];
     if (config.precision == "bf16") {
       PENSTOCK_TRY(

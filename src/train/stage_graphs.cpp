@@ -14,6 +14,7 @@ namespace penstock {
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
   CompileOptions with_config = options;
+  with_config.fuse = config.fuse;
   PENSTOCK_TRY(with_config.hold, HeldBytes(config.recompute.hold));
   PENSTOCK_TRY(with_config.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
   TrainConfig chosen = config;

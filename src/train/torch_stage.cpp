@@ -350,6 +350,7 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
                                                 const at::Tensor& targets) {
     CompileOptions how;
     how.exact = options.exact;
+    how.fuse = options.fuse;
     how.hold = options.hold;
     how.hold_for_weight = options.hold_for_weight;
     return CompileStage(MakeStageSpec(captured, input, targets, options), how);

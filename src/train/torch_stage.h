@@ -42,6 +42,7 @@ struct TorchStageOptions {
   int microbatches = 1;  // of a step: losses and gradients are means over them
   // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
   bool exact = true;
+  bool fuse = false;                  // see CompileOptions
   std::int64_t hold = kHoldAllBytes;  // of a microbatch's activations, see CompileOptions
   std::int64_t hold_for_weight = kHoldAllBytes;
   std::uint64_t seed = 0;  // of its random ops (dropout); stages of one model differ

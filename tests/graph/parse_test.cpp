@@ -28,6 +28,7 @@ TEST(ParseGraph, ReadsBackWhatIsPrinted) {
     for (const Pass& pass : Passes()) {
       CompileOptions options;
       options.exact = false;
+      options.fuse = true;
       options.stop_after = pass.name;
       StageGraphs graphs = Build(spec, options).value();
       for (const Graph* graph : AllGraphs(graphs)) {

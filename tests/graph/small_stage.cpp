@@ -141,7 +141,10 @@ Data RandomData(const StageSpec& spec, int seed) {
                                                     : at::randint_like(input, kVocabulary));
   }
   const at::NoGradGuard no_gradients;
-  if (!spec.output_gradient) data.output_gradient = at::randn(spec.forward(data.inputs).sizes());
+  if (!spec.output_gradient) {
+    const at::Tensor output = spec.forward(data.inputs);
+    data.output_gradient = at::randn(output.sizes()).to(output.scalar_type());
+  }
   return data;
 }
 

@@ -3,9 +3,9 @@
 //   before:  a = nll_loss_backward(g, log_p, target);  d = _log_softmax_backward_data(a, log_p)
 //   after:   d = penstock::cross_entropy_backward(g, log_p, target)
 //
-// `a` is all zero but for one number a row, and as large as the logits. The number of a row's target
-// is rounded twice where the kernel may round it once, so it runs only where `exact` is off. Order:
-// on the joint graph, where both ops still stand behind each other.
+// `a` is all zero but for one number a row, and as large as the logits. The number of a row's
+// target is rounded twice where the kernel may round it once, so it runs only where `exact` is off.
+// Order: on the joint graph, where both ops still stand behind each other.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>

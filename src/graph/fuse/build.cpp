@@ -1,0 +1,174 @@
+// KernelFor: a group's members as the steps of a kernel.
+#include <algorithm>
+#include <map>
+
+#include "graph/fuse/group.h"
+
+namespace penstock {
+namespace {
+
+class KernelBuilder {
+ public:
+  KernelBuilder(const Graph& graph, const FuseGroup& group, bool exact)
+      : graph_(graph), group_(group), exact_(exact), order_(LoopOrder(group)) {
+    const std::vector<bool> row = RowDims(group).value();
+    for (const std::size_t dim : order_) kernel().loops.push_back(group.sizes[dim]);
+    kernel().inner = static_cast<int>(std::count(row.begin(), row.end(), true));
+    has_rows_ = kernel().inner > 0;
+    if (!has_rows_) kernel().inner = 1;
+  }
+
+  FusedKernel Build(const std::vector<std::size_t>& stored) {
+    for (const std::size_t member : stored) Store(group_.members[member]);
+    for (const FuseMember& member : group_.members) {
+      if (member.gathers) Gather(member);
+    }
+    JoinLoops();
+    return std::move(built_);
+  }
+
+ private:
+  using Mask = std::vector<bool>;  // by dim: run backwards
+
+  Kernel& kernel() { return built_.kernel; }
+
+  int Add(KernelStep step) {
+    kernel().steps.push_back(std::move(step));
+    return static_cast<int>(kernel().steps.size()) - 1;
+  }
+
+  // By loop, with mirrored dims run backwards.
+  KernelAccess Ordered(const KernelAccess& access, const Mask& mirrored) const {
+    KernelAccess ordered{access.offset, {}};
+    for (const std::size_t dim : order_) {
+      const std::int64_t stride = access.strides[dim];
+      ordered.strides.push_back(mirrored[dim] ? -stride : stride);
+      if (mirrored[dim]) ordered.offset += stride * (group_.sizes[dim] - 1);
+    }
+    return ordered;
+  }
+
+  void Store(const FuseMember& member) {
+    const FuseAccess& output = member.accesses[0];
+    const TensorType& type = graph_.value(output.root).type;
+    const Mask as_is(group_.sizes.size(), false);
+    const int value = Value(member, as_is);
+    Add({.kind = StepKind::kStore,
+         .arguments = {value},
+         .tensor = static_cast<int>(kernel().outputs.size()),
+         .dtype = type.dtype,
+         .access = Ordered(output.at, as_is)});
+    kernel().outputs.push_back(type);
+  }
+
+  void Gather(const FuseMember& member) {
+    const Mask as_is(group_.sizes.size(), false);
+    const int value = Operand(member.accesses[1], as_is);
+    Add({.kind = StepKind::kGather,
+         .arguments = {value},
+         .tensor = static_cast<int>(kernel().outputs.size()),
+         .access = Ordered(member.accesses[0].at, as_is)});
+  }
+
+  int Load(const FuseAccess& access, const Mask& mirrored) {
+    KernelAccess at = Ordered(access.at, mirrored);
+    auto& loaded = loads_[access.root];
+    for (const auto& [known, step] : loaded) {
+      if (known == at) return step;
+    }
+    const auto input = std::find(built_.inputs.begin(), built_.inputs.end(), access.root);
+    const auto number = static_cast<int>(input - built_.inputs.begin());
+    if (input == built_.inputs.end()) built_.inputs.push_back(access.root);
+    const int step = Add({.kind = StepKind::kLoad,
+                          .tensor = number,
+                          .dtype = graph_.value(access.root).type.dtype,
+                          .access = at});
+    loaded.emplace_back(std::move(at), step);
+    return step;
+  }
+
+  int Number(double number) {
+    const auto found = numbers_.find(number);
+    if (found != numbers_.end()) return found->second;
+    return numbers_[number] = Add({.kind = StepKind::kNumber, .number = number});
+  }
+
+  int Operand(const FuseAccess& access, Mask mirrored) {
+    if (access.root == kNoValue) return Number(access.number);
+    const int maker = MakerOf(group_, access.root);
+    if (maker < 0) return Load(access, mirrored);
+    const FuseMember& made = group_.members[static_cast<std::size_t>(maker)];
+    Mask against(mirrored.size(), false);
+    Mirrored(group_, made.accesses[0].at, access.at, against);
+    for (std::size_t i = 0; i < mirrored.size(); ++i) mirrored[i] = mirrored[i] != against[i];
+    return Value(made, mirrored);
+  }
+
+  // The step that computes what the member makes.
+  int Value(const FuseMember& member, const Mask& mirrored) {
+    const auto key = std::make_pair(member.node, mirrored);
+    const auto found = values_.find(key);
+    if (found != values_.end()) return found->second;
+    std::vector<int> operands;
+    for (std::size_t i = 1; i < member.accesses.size(); ++i) {
+      operands.push_back(Operand(member.accesses[i], mirrored));
+    }
+    int value = operands[0];
+    if (!member.reduced.empty()) {
+      value = Add({.kind = StepKind::kSum, .arguments = operands});
+      if (member.op == "mean") {
+        const int count = Number(static_cast<double>(member.count));
+        value = Add({.op = "div", .arguments = {value, count}});
+      }
+    } else if (member.op != "copy") {
+      value = Add({.op = member.op, .arguments = operands});
+    }
+    if (exact_ && graph_.value(member.accesses[0].root).type.dtype == c10::kBFloat16) {
+      value = Add({.op = "round", .arguments = {value}});
+    }
+    return values_[key] = value;
+  }
+
+  // Neighbouring loops that every tensor runs through as through one become one.
+  void JoinLoops() {
+    for (std::size_t i = kernel().loops.size() - 1; i-- > 0;) {
+      const auto outer = std::ssize(kernel().loops) - kernel().inner;
+      const auto at = static_cast<std::ptrdiff_t>(i);
+      if (has_rows_ && at + 1 == outer) continue;  // a row stays a row
+      if (!AsOne(i)) continue;
+      for (KernelStep& step : kernel().steps) {
+        if (!step.access.strides.empty())
+          step.access.strides.erase(step.access.strides.begin() + at);
+      }
+      kernel().loops[i + 1] *= kernel().loops[i];
+      kernel().loops.erase(kernel().loops.begin() + at);
+      if (has_rows_ && at >= outer) --kernel().inner;
+    }
+  }
+
+  bool AsOne(std::size_t i) {
+    return std::all_of(kernel().steps.begin(), kernel().steps.end(), [&](const KernelStep& step) {
+      const auto& strides = step.access.strides;
+      return strides.empty() || strides[i] == strides[i + 1] * kernel().loops[i + 1];
+    });
+  }
+
+  const Graph& graph_;
+  const FuseGroup& group_;
+  const bool exact_;
+  const std::vector<std::size_t> order_;
+  bool has_rows_ = false;
+  FusedKernel built_;
+  std::map<ValueId, std::vector<std::pair<KernelAccess, int>>> loads_;
+  std::map<double, int> numbers_;
+  std::map<std::pair<int, Mask>, int> values_;
+};
+
+}  // namespace
+
+FusedKernel KernelFor(const Graph& graph, const FuseGroup& group,
+                      const std::vector<std::size_t>& stored, bool exact) {
+  return KernelBuilder(graph, group, exact).Build(stored);
+}
+
+}  // namespace penstock

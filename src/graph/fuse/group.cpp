@@ -1,0 +1,284 @@
+#include "graph/fuse/group.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+namespace penstock {
+namespace {
+
+// A kernel of more is longer than what it saves.
+constexpr std::size_t kMostMembers = 48;
+
+// Splits a dim into an outer and an inner one of `inner` elements, which then has the next number.
+void Split(FuseGroup& group, std::size_t dim, std::int64_t inner) {
+  const auto at = static_cast<std::ptrdiff_t>(dim);
+  group.sizes[dim] /= inner;
+  group.sizes.insert(group.sizes.begin() + at + 1, inner);
+  for (FuseMember& member : group.members) {
+    for (FuseAccess& access : member.accesses) {
+      std::vector<std::int64_t>& strides = access.at.strides;
+      const std::int64_t stride = strides[dim];
+      strides[dim] = stride * inner;
+      strides.insert(strides.begin() + at + 1, stride);
+    }
+    if (member.reduced.empty()) continue;
+    const bool reduced = member.reduced[dim];
+    member.reduced.insert(member.reduced.begin() + at + 1, reduced);
+  }
+}
+
+// One access of one member.
+struct Spot {
+  std::size_t member;
+  std::size_t access;
+};
+
+const KernelAccess& At(const FuseGroup& group, Spot spot) {
+  return group.members[spot.member].accesses[spot.access].at;
+}
+
+// Dims from the one that steps least; those that it does not step in at all apart.
+struct Dims {
+  std::vector<std::size_t> moving;
+  std::vector<std::size_t> still;
+};
+
+Dims DimsOf(const FuseGroup& group, Spot spot) {
+  const std::vector<std::int64_t>& strides = At(group, spot).strides;
+  Dims dims;
+  for (std::size_t i = strides.size(); i-- > 0;) {
+    (strides[i] == 0 ? dims.still : dims.moving).push_back(i);
+  }
+  std::stable_sort(dims.moving.begin(), dims.moving.end(), [&](std::size_t a, std::size_t b) {
+    return std::abs(strides[a]) < std::abs(strides[b]);
+  });
+  return dims;
+}
+
+// Finds which dims of two groups are the same, splitting them where they must be.
+class Aligner {
+ public:
+  Aligner(FuseGroup& a, FuseGroup& b) : a_(a), b_(b) {}
+
+  // Lays the two accesses on each other. False where they run over memory in different steps.
+  bool Align(Spot in_a, Spot in_b) {
+    if (!Pair(in_a, in_b, /*moving=*/true)) return false;
+    const Dims rest_a = DimsOf(a_, in_a), rest_b = DimsOf(b_, in_b);
+    return rest_a.still.empty() || rest_b.still.empty() || Pair(in_a, in_b, /*moving=*/false);
+  }
+
+  // By dim of b: the dim of a, or -1 for a new one.
+  const std::vector<int>& of_b() const { return of_b_; }
+
+ private:
+  bool Pair(Spot in_a, Spot in_b, bool moving) {
+    of_b_.resize(b_.sizes.size(), -1);
+    for (std::size_t i = 0;; ++i) {
+      const Dims dims_a = DimsOf(a_, in_a), dims_b = DimsOf(b_, in_b);
+      const auto& list_a = moving ? dims_a.moving : dims_a.still;
+      const auto& list_b = moving ? dims_b.moving : dims_b.still;
+      if (i == list_a.size() || i == list_b.size()) return list_a.size() == list_b.size();
+      if (!PairOne(list_a[i], list_b[i])) return false;
+      const std::size_t da = DimsIndex(in_a, moving, i, true);
+      const std::size_t db = DimsIndex(in_b, moving, i, false);
+      if (std::abs(At(a_, in_a).strides[da]) != std::abs(At(b_, in_b).strides[db])) return false;
+      of_b_[db] = static_cast<int>(da);
+    }
+  }
+
+  std::size_t DimsIndex(Spot spot, bool moving, std::size_t i, bool of_a) const {
+    const Dims dims = DimsOf(of_a ? a_ : b_, spot);
+    return moving ? dims.moving[i] : dims.still[i];
+  }
+
+  // Makes the two dims of one size: splits the larger one, whose inner part then is paired.
+  bool PairOne(std::size_t da, std::size_t db) {
+    const std::int64_t na = a_.sizes[da], nb = b_.sizes[db];
+    if (na == nb) return true;
+    if (na > nb) {
+      if (na % nb != 0) return false;
+      Split(a_, da, nb);
+      for (int& each : of_b_) each += each > static_cast<int>(da) ? 1 : 0;
+      return true;
+    }
+    if (nb % na != 0) return false;
+    Split(b_, db, na);
+    of_b_.insert(of_b_.begin() + static_cast<std::ptrdiff_t>(db) + 1, -1);
+    return true;
+  }
+
+  FuseGroup& a_;
+  FuseGroup& b_;
+  std::vector<int> of_b_;
+};
+
+// Adds b's members to a, on a's dims; dims that a lacks are new ones.
+void Append(FuseGroup& a, const FuseGroup& b, std::vector<int> of_b) {
+  for (std::size_t i = 0; i < of_b.size(); ++i) {
+    if (of_b[i] >= 0) continue;
+    of_b[i] = static_cast<int>(a.sizes.size());
+    a.sizes.push_back(b.sizes[i]);
+  }
+  for (FuseMember& member : a.members) {
+    for (FuseAccess& access : member.accesses) access.at.strides.resize(a.sizes.size(), 0);
+    if (!member.reduced.empty()) member.reduced.resize(a.sizes.size(), false);
+  }
+  for (FuseMember member : b.members) {
+    for (FuseAccess& access : member.accesses) {
+      std::vector<std::int64_t> strides(a.sizes.size(), 0);
+      for (std::size_t i = 0; i < of_b.size(); ++i) {
+        strides[static_cast<std::size_t>(of_b[i])] = access.at.strides[i];
+      }
+      access.at.strides = std::move(strides);
+    }
+    if (!member.reduced.empty()) {
+      std::vector<bool> reduced(a.sizes.size(), false);
+      for (std::size_t i = 0; i < of_b.size(); ++i) {
+        reduced[static_cast<std::size_t>(of_b[i])] = member.reduced[i];
+      }
+      member.reduced = std::move(reduced);
+    }
+    a.members.push_back(std::move(member));
+  }
+  std::sort(a.members.begin(), a.members.end(),
+            [](const FuseMember& x, const FuseMember& y) { return x.node < y.node; });
+}
+
+// Whether what `member` needs within the group can be computed at another point: no sum.
+bool IsPointwise(const FuseGroup& group, const FuseMember& member) {
+  if (!member.reduced.empty()) return false;
+  for (std::size_t i = 1; i < member.accesses.size(); ++i) {
+    const int maker = MakerOf(group, member.accesses[i].root);
+    if (maker >= 0 && !IsPointwise(group, group.members[static_cast<std::size_t>(maker)])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether every read within the group is of the element that is made at that point, or its mirror.
+bool ReadsFit(const FuseGroup& group) {
+  std::vector<bool> mirrored;
+  for (const FuseMember& member : group.members) {
+    for (std::size_t i = 1; i < member.accesses.size(); ++i) {
+      const FuseAccess& read = member.accesses[i];
+      const int maker = MakerOf(group, read.root);
+      if (maker < 0) continue;
+      const FuseMember& made = group.members[static_cast<std::size_t>(maker)];
+      mirrored.assign(group.sizes.size(), false);
+      if (!Mirrored(group, made.accesses[0].at, read.at, mirrored)) return false;
+      const bool any = std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end();
+      if (any && !IsPointwise(group, made)) return false;
+    }
+  }
+  return true;
+}
+
+// Whether the innermost loop meets neighbours, or one element: what a processor's vectors load.
+bool StepsByOne(const FuseGroup& group) {
+  const std::size_t innermost = LoopOrder(group).back();
+  for (const FuseMember& member : group.members) {
+    for (const FuseAccess& access : member.accesses) {
+      const std::int64_t stride = access.at.strides[innermost];
+      if (stride != 0 && stride != 1) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<FuseGroup> JoinAt(FuseGroup a, FuseGroup b, Spot in_a, Spot in_b) {
+  Aligner aligner(a, b);
+  if (!aligner.Align(in_a, in_b)) return std::nullopt;
+  Append(a, b, aligner.of_b());
+  if (!Fits(a)) return std::nullopt;
+  return a;
+}
+
+}  // namespace
+
+int MakerOf(const FuseGroup& group, ValueId root) {
+  if (root == kNoValue) return -1;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (group.members[i].accesses[0].root == root) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool Mirrored(const FuseGroup& group, const KernelAccess& made, const KernelAccess& read,
+              std::vector<bool>& mirrored) {
+  std::int64_t offset = made.offset;
+  for (std::size_t i = 0; i < group.sizes.size(); ++i) {
+    if (read.strides[i] == made.strides[i]) continue;
+    if (read.strides[i] != -made.strides[i]) return false;
+    mirrored[i] = true;
+    offset += made.strides[i] * (group.sizes[i] - 1);
+  }
+  return read.offset == offset;
+}
+
+std::optional<std::vector<bool>> RowDims(const FuseGroup& group) {
+  std::optional<std::vector<bool>> row;
+  const auto agree = [&](const std::vector<bool>& dims) {
+    if (!row) row = dims;
+    return *row == dims;
+  };
+  for (const FuseMember& member : group.members) {
+    if (!member.reduced.empty() && !agree(member.reduced)) return std::nullopt;
+  }
+  for (const FuseMember& member : group.members) {
+    if (member.gathers) continue;
+    std::vector<bool> still;
+    for (const std::int64_t stride : member.accesses[0].at.strides) still.push_back(stride == 0);
+    const bool any = std::find(still.begin(), still.end(), true) != still.end();
+    if (any && !agree(still)) return std::nullopt;
+  }
+  return row.value_or(std::vector<bool>(group.sizes.size(), false));
+}
+
+std::vector<std::size_t> LoopOrder(const FuseGroup& group) {
+  const std::vector<bool> row = RowDims(group).value();
+  std::vector<std::int64_t> steps(group.sizes.size());
+  for (const FuseMember& member : group.members) {
+    for (const FuseAccess& access : member.accesses) {
+      if (MakerOf(group, access.root) >= 0) continue;  // maybe never in memory
+      for (std::size_t i = 0; i < steps.size(); ++i) steps[i] += std::abs(access.at.strides[i]);
+    }
+  }
+  std::vector<std::size_t> order(steps.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return row[a] != row[b] ? row[b] : steps[a] > steps[b];
+  });
+  return order;
+}
+
+bool Fits(const FuseGroup& group) {
+  const auto gathering = std::count_if(group.members.begin(), group.members.end(),
+                                       [](const FuseMember& member) { return member.gathers; });
+  return gathering < 2 && group.members.size() <= kMostMembers && ReadsFit(group) &&
+         RowDims(group) && StepsByOne(group);
+}
+
+std::optional<FuseGroup> Join(const FuseGroup& a, const FuseGroup& b) {
+  // Any tensor that both touch says how their dims correspond; what is made in one tells most.
+  for (const bool made : {true, false}) {
+    for (std::size_t i = 0; i < a.members.size(); ++i) {
+      for (std::size_t j = 0; j < b.members.size(); ++j) {
+        const auto& in_a = a.members[i].accesses;
+        const auto& in_b = b.members[j].accesses;
+        for (std::size_t x = 0; x < in_a.size(); ++x) {
+          for (std::size_t y = 0; y < in_b.size(); ++y) {
+            if (in_a[x].root == kNoValue || in_a[x].root != in_b[y].root) continue;
+            if ((x == 0 || y == 0) != made) continue;
+            if (auto joined = JoinAt(a, b, {i, x}, {j, y})) return joined;
+          }
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace penstock

@@ -1,0 +1,270 @@
+// Kernels as C++ that a compiler vectorises: plain loops, one expression a step.
+//
+// A row's inner loop is run once for each level of sums: sums that need no other sum, then what
+// needs those, and so on. Each run computes again what it needs of the earlier ones, from memory
+// that is in the first cache by then: cheaper than keeping rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "graph/kernel/kernel.h"
+
+namespace penstock {
+namespace {
+
+struct PointwiseOp {
+  std::string_view name;
+  std::string_view expression;  // of %0, %1, ...
+};
+
+constexpr std::array kPointwiseOps = {
+    PointwiseOp{"add", "%0 + %1"},
+    PointwiseOp{"sub", "%0 - %1"},
+    PointwiseOp{"mul", "%0 * %1"},
+    PointwiseOp{"div", "%0 / %1"},
+    PointwiseOp{"neg", "-%0"},
+    PointwiseOp{"square", "%0 * %0"},
+    PointwiseOp{"cube", "%0 * %0 * %0"},
+    PointwiseOp{"sqrt", "__builtin_sqrtf(%0)"},
+    PointwiseOp{"rsqrt", "1.0f / __builtin_sqrtf(%0)"},
+    PointwiseOp{"exp", "Exp(%0)"},
+    PointwiseOp{"sigmoid", "Sigmoid(%0)"},
+    PointwiseOp{"silu", "%0 * Sigmoid(%0)"},
+    // Gradient %0 of silu(%1).
+    PointwiseOp{"silu_backward", "SiluBackward(%0, %1)"},
+    PointwiseOp{"round", "FromBf16(ToBf16(%0))"},
+};
+
+constexpr std::string_view kPrelude = R"(// Written by penstock; see src/graph/kernel.
+static inline float FromBits(unsigned bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
+static inline unsigned ToBits(float x) { unsigned bits; __builtin_memcpy(&bits, &x, 4); return bits; }
+static inline float FromBf16(unsigned short x) { return FromBits((unsigned)x << 16); }
+static inline unsigned short ToBf16(float x) {
+  unsigned bits = ToBits(x);
+  unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return (unsigned short)(x == x ? rounded : 0x7fc0u);
+}
+// Within 2 ulp: 2^n times a polynomial of the rest (Cephes, expf).
+static inline float Exp(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  float n = __builtin_floorf(x * 1.44269504088896341f + 0.5f);
+  float r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  int whole = (int)n;
+  int half = whole >> 1;
+  return p * FromBits((unsigned)(half + 127) << 23) * FromBits((unsigned)(whole - half + 127) << 23);
+}
+static inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+static inline float SiluBackward(float gradient, float x) {
+  float s = Sigmoid(x);
+  return gradient * s * (1.0f + x * (1.0f - s));
+}
+)";
+
+std::string Expression(const KernelStep& step) {
+  std::string text;
+  const std::string_view pattern = ExpressionOf(step.op);
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '%') {
+      text += fmt::format("t{}", step.arguments[static_cast<std::size_t>(pattern[++i] - '0')]);
+    } else {
+      text += pattern[i];
+    }
+  }
+  return text;
+}
+
+std::string Index(const KernelAccess& access) {
+  std::string text = fmt::format("{}", access.offset);
+  for (std::size_t i = 0; i < access.strides.size(); ++i) {
+    if (access.strides[i] != 0) text += fmt::format(" + i{} * {}", i, access.strides[i]);
+  }
+  return text;
+}
+
+const char* CType(c10::ScalarType dtype) {
+  return dtype == c10::kBFloat16 ? "unsigned short" : "float";
+}
+
+bool IsWrite(const KernelStep& step) {
+  return step.kind == StepKind::kStore || step.kind == StepKind::kGather;
+}
+
+class Writer {
+ public:
+  Writer(const Kernel& kernel, std::string_view name)
+      : kernel_(kernel), row_(RowSteps(kernel)), levels_(kernel.steps.size()) {
+    for (std::size_t i = 0; i < kernel.steps.size(); ++i) {
+      const KernelStep& step = kernel.steps[i];
+      for (const int argument : step.arguments) levels_[i] = std::max(levels_[i], level(argument));
+      if (step.kind == StepKind::kSum) ++levels_[i];
+      last_ = std::max(last_, levels_[i]);
+    }
+    text_ = fmt::format(
+        "extern \"C\" void {}(const void* const* in, void* const* out, long begin, long end) {{\n",
+        name);
+  }
+
+  std::string Write() {
+    Pointers();
+    const std::size_t outer = kernel_.loops.size() - static_cast<std::size_t>(kernel_.inner);
+    for (std::size_t i = 0; i < outer; ++i) Loop(i, "");
+    text_ += "{\n";
+    for (int level = 0; level <= last_; ++level) {
+      for (std::size_t i = 0; i < row_.size(); ++i) {
+        if (row_[i] && levels_[i] == level && kernel_.steps[i].kind != StepKind::kSum) Step(i);
+      }
+      Inner(level, outer);
+    }
+    text_ += "}\n}\n";
+    return std::move(text_);
+  }
+
+ private:
+  int level(int step) const { return levels_[static_cast<std::size_t>(step)]; }
+
+  void Pointers() {
+    std::vector<bool> inputs(kernel_.steps.size());
+    for (const KernelStep& step : kernel_.steps) {
+      const auto tensor = static_cast<std::size_t>(step.tensor);
+      if (IsWrite(step)) {
+        text_ += fmt::format("{0}* __restrict__ out{1} = ({0}*)out[{1}];\n", CType(step.dtype),
+                             step.tensor);
+      } else if (step.kind == StepKind::kLoad) {
+        if (tensor >= inputs.size()) inputs.resize(tensor + 1);
+        if (inputs[tensor]) continue;
+        inputs[tensor] = true;
+        text_ += fmt::format("const {0}* __restrict__ in{1} = (const {0}*)in[{1}];\n",
+                             CType(step.dtype), step.tensor);
+      }
+    }
+  }
+
+  void Loop(std::size_t loop, std::string_view pragma) {
+    text_ += pragma;
+    text_ += loop == 0 ? "for (long i0 = begin; i0 < end; ++i0)\n"
+                       : fmt::format("for (long i{0} = 0; i{0} < {1}; ++i{0})\n", loop,
+                                     kernel_.loops[loop]);
+  }
+
+  // The inner loops' run for a level: its sums and stores, and what they need.
+  void Inner(int level, std::size_t outer) {
+    std::vector<bool> needed(row_.size());
+    std::string sums;
+    bool any = false;
+    for (std::size_t i = row_.size(); i-- > 0;) {
+      const KernelStep& step = kernel_.steps[i];
+      if (step.kind == StepKind::kSum && levels_[i] == level + 1) {
+        text_ += fmt::format("float t{} = 0;\n", i);
+        sums += fmt::format("{}t{}", sums.empty() ? "" : ", ", i);
+        needed[i] = true;
+      } else if (IsWrite(step) && !row_[i] && levels_[i] == level) {
+        needed[i] = true;
+      }
+      if (!needed[i]) continue;
+      any = true;
+      for (const int argument : step.arguments) {
+        const auto at = static_cast<std::size_t>(argument);
+        needed[at] = needed[at] || !row_[at];
+      }
+    }
+    if (!any) return;
+    for (std::size_t i = outer; i < kernel_.loops.size(); ++i) {
+      const bool last = i + 1 == kernel_.loops.size();
+      Loop(i, !last          ? ""
+              : sums.empty() ? "#pragma omp simd\n"
+                             : fmt::format("#pragma omp simd reduction(+:{})\n", sums));
+    }
+    text_ += "{\n";
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+      if (needed[i]) Step(i);
+    }
+    text_ += "}\n";
+  }
+
+  void Step(std::size_t i) {
+    const KernelStep& step = kernel_.steps[i];
+    const bool half = step.dtype == c10::kBFloat16;
+    switch (step.kind) {
+      case StepKind::kLoad:
+        text_ += fmt::format("float t{} = {}(in{}[{}]);\n", i, half ? "FromBf16" : "", step.tensor,
+                             Index(step.access));
+        break;
+      case StepKind::kNumber:
+        text_ += fmt::format("float t{} = {:a}f;\n", i, static_cast<float>(step.number));
+        break;
+      case StepKind::kSum:
+        text_ += fmt::format("t{} += t{};\n", i, step.arguments[0]);
+        break;
+      case StepKind::kStore:
+        text_ += fmt::format("out{}[{}] = {}(t{});\n", step.tensor, Index(step.access),
+                             half ? "ToBf16" : "", step.arguments[0]);
+        break;
+      case StepKind::kGather:
+        text_ +=
+            fmt::format("out{}[{}] += t{};\n", step.tensor, Index(step.access), step.arguments[0]);
+        break;
+      case StepKind::kPointwise:
+        text_ += fmt::format("float t{} = {};\n", i, Expression(step));
+        break;
+    }
+  }
+
+  const Kernel& kernel_;
+  std::vector<bool> row_;
+  std::vector<int> levels_;  // by step: how many sums, one after another, it waits for
+  int last_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string_view ExpressionOf(std::string_view op) {
+  for (const PointwiseOp& known : kPointwiseOps) {
+    if (known.name == op) return known.expression;
+  }
+  return "";
+}
+
+std::string_view KernelPrelude() { return kPrelude; }
+
+std::vector<bool> RowSteps(const Kernel& kernel) {
+  std::vector<bool> row(kernel.steps.size());
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const KernelStep& step = kernel.steps[i];
+    if (step.kind == StepKind::kSum) {
+      row[i] = true;
+      continue;
+    }
+    const auto& strides = step.access.strides;
+    row[i] = std::all_of(strides.end() - (strides.empty() ? 0 : kernel.inner), strides.end(),
+                         [](std::int64_t stride) { return stride == 0; });
+    for (const int argument : step.arguments) {
+      row[i] = row[i] && row[static_cast<std::size_t>(argument)];
+    }
+  }
+  return row;
+}
+
+bool CanSplit(const Kernel& kernel) {
+  const bool one_row = std::ssize(kernel.loops) == kernel.inner;
+  return std::none_of(kernel.steps.begin(), kernel.steps.end(), [&](const KernelStep& step) {
+    return (step.kind == StepKind::kSum && one_row) ||
+           (step.kind == StepKind::kGather && step.access.strides.front() == 0);
+  });
+}
+
+std::string SourceOf(const Kernel& kernel, std::string_view name) {
+  return Writer(kernel, name).Write();
+}
+
+}  // namespace penstock

@@ -1,0 +1,94 @@
+#include "graph/kernel/library.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "graph/kernel/compiler.h"
+
+namespace penstock {
+namespace {
+
+struct Loaded {
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<LoadedKernel>, std::less<>> kernels;  // by text
+  int compilations = 0;
+};
+Loaded& TheLoaded() {
+  static auto* const loaded = new Loaded;  // never destroyed: programs hold its functions
+  return *loaded;
+}
+
+std::string NameOf(std::size_t number) { return fmt::format("penstock_kernel_{}", number); }
+
+// Fewer elements are not worth waking threads for (as in ATen).
+constexpr std::int64_t kGrain = 32768;
+
+}  // namespace
+
+Status LoadKernels(std::span<const std::string> texts) {
+  Loaded& loaded = TheLoaded();
+  const std::scoped_lock lock(loaded.mutex);
+  std::map<std::string, Kernel> missing;  // in order, so that equal sets have equal sources
+  for (const std::string& text : texts) {
+    if (loaded.kernels.contains(text) || missing.contains(text)) continue;
+    PENSTOCK_TRY(missing[text], KernelOf(text));
+  }
+  if (missing.empty()) return {};
+  std::string source(KernelPrelude());
+  std::size_t number = 0;
+  for (const auto& [text, kernel] : missing) source += SourceOf(kernel, NameOf(number++));
+  PENSTOCK_TRY(const CompiledFile file, CompileToLibrary(source));
+  loaded.compilations += file.compiled ? 1 : 0;
+  void* const library = dlopen(file.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return MakeError(ErrorCode::kUnavailable, "cannot load {}: {}", file.path, dlerror());
+  }
+  number = 0;
+  std::vector<KernelFunction> functions;
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    functions.push_back(reinterpret_cast<KernelFunction>(dlsym(library, NameOf(i).c_str())));
+    if (functions.back() == nullptr) {
+      return MakeError(ErrorCode::kUnavailable, "{} lacks {}", file.path, NameOf(i));
+    }
+  }
+  for (auto& [text, kernel] : missing) {
+    loaded.kernels.emplace(
+        text, std::make_unique<LoadedKernel>(LoadedKernel{std::move(kernel), functions[number++]}));
+  }
+  return {};
+}
+
+const LoadedKernel* FindKernel(std::string_view text) {
+  Loaded& loaded = TheLoaded();
+  const std::scoped_lock lock(loaded.mutex);
+  const auto found = loaded.kernels.find(text);
+  return found == loaded.kernels.end() ? nullptr : found->second.get();
+}
+
+int KernelCompilations() {
+  Loaded& loaded = TheLoaded();
+  const std::scoped_lock lock(loaded.mutex);
+  return loaded.compilations;
+}
+
+void RunKernelFunction(const LoadedKernel& kernel, const void* const* inputs,
+                       void* const* outputs) {
+  std::int64_t points = 1;
+  for (const std::int64_t size : kernel.kernel.loops) points *= size;
+  const std::int64_t outermost = kernel.kernel.loops.front();
+  if (points <= kGrain || at::get_num_threads() == 1 || at::in_parallel_region() ||
+      !CanSplit(kernel.kernel)) {
+    kernel.function(inputs, outputs, 0, outermost);
+    return;
+  }
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / (points / outermost));
+  at::parallel_for(0, outermost, grain, [&](std::int64_t begin, std::int64_t end) {
+    kernel.function(inputs, outputs, begin, end);
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,40 @@
+// Kernels as machine code: compiled once, kept on disk, loaded into the process.
+//
+// All kernels of a call go through one run of the compiler into one shared library, which stays in
+// the cache folder under a name made of its source, the compiler's version, the flags and the
+// processor; a file that is not whole (it ends in a checksum) is made again. Several processes may
+// work on one folder. The compiler is $PENSTOCK_CXX, else c++; the folder $XDG_CACHE_HOME/penstock,
+// else ~/.cache/penstock. Threads: any.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "graph/kernel/kernel.h"
+
+namespace penstock {
+
+// See SourceOf.
+using KernelFunction = void (*)(const void* const* inputs, void* const* outputs, long begin,
+                                long end);
+
+struct LoadedKernel {
+  Kernel kernel;
+  KernelFunction function = nullptr;
+};
+
+// Loads those of the kernels (in text form) that this process lacks. Errors: kInvalidArgument for
+// a text that is none; kUnavailable where there is no compiler, it fails, or the folder refuses.
+Status LoadKernels(std::span<const std::string> texts);
+// Null where it is not loaded. Lives as long as the process.
+const LoadedKernel* FindKernel(std::string_view text);
+// Runs of the compiler by this process so far.
+int KernelCompilations();
+
+// Runs the kernel: outputs are made of the types that it says. Large ones use the process's
+// intra-op threads. `inputs` point at each tensor's first element.
+void RunKernelFunction(const LoadedKernel& kernel, const void* const* inputs, void* const* outputs);
+
+}  // namespace penstock

@@ -1,0 +1,314 @@
+// Runs chains of pointwise ops and row sums as one kernel each, which g++ makes for this machine.
+//
+//   before:  %5 = pow(%1, 2), %6 = sum(%5, [-1]), ..., %9 = mul(%1, %8), %10 = mul(%9, %2)
+//   after:   %8, %10 = penstock::fused([%1, %2], kernel="...")
+//
+// What no other node reads never reaches memory. With `exact` only what gives the bits of the ops
+// that it replaces: no sums, no transcendental functions. Where kernels cannot be made (no
+// compiler, say) the graphs stay as they are, and one line says so. Order: last, on the graphs that
+// run, so that no pass meets a kernel.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <queue>
+
+#include "graph/fuse/group.h"
+#include "graph/fused_op.h"
+#include "graph/graph_tools.h"
+#include "graph/passes.h"
+#include "graph/shapes_only.h"
+
+namespace penstock {
+namespace {
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, bool exact)
+      : graph_(graph), exact_(exact), group_of_(graph.nodes.size(), -1) {
+    FindEdges();
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      auto group = GroupOf(graph, static_cast<int>(i), exact);
+      if (!group) continue;
+      groups_.push_back(*std::move(group));
+      Claim(static_cast<int>(groups_.size()) - 1);
+    }
+  }
+
+  // The graph with kernels.
+  Graph Run() {
+    JoinAlongReads();
+    JoinReadersOfOne();
+    Graph fused = EmptyLike(graph_, graph_.name);
+    fused.inputs = graph_.inputs;
+    fused.outputs = graph_.outputs;
+    WriteNodes(fused);
+    PruneBound(fused);
+    return fused;
+  }
+
+ private:
+  std::size_t NodeCount() const { return graph_.nodes.size(); }
+
+  // Who must run after whom: readers after makers; changes of one gradient, and random numbers, in
+  // their order.
+  void FindEdges() {
+    std::vector<int> maker(graph_.values.size(), -1);
+    std::vector<int> changer(graph_.values.size(), -1);
+    int random = -1;
+    after_.resize(NodeCount());
+    readers_.resize(graph_.values.size());
+    for (std::size_t i = 0; i < NodeCount(); ++i) {
+      const Node& node = graph_.nodes[i];
+      const auto number = static_cast<int>(i);
+      const auto follow = [&](int before) {
+        if (before >= 0) after_[static_cast<std::size_t>(before)].push_back(number);
+      };
+      ForEachInput(node, [&](ValueId id) {
+        const auto root = static_cast<std::size_t>(graph_.Root(id));
+        follow(maker[root]);
+        if (readers_[root].empty() || readers_[root].back() != number) {
+          readers_[root].push_back(number);
+        }
+      });
+      if (const int changed = MutatedArgument(node.op.schema()); changed >= 0) {
+        const ValueId id = std::get<ValueId>(node.arguments[static_cast<std::size_t>(changed)]);
+        int& last = changer[static_cast<std::size_t>(graph_.Root(id))];
+        follow(last);
+        last = number;
+      }
+      if (IsRandom(node)) {
+        follow(random);
+        random = number;
+      }
+      for (const ValueId output : node.outputs) {
+        if (output != kNoValue) maker[static_cast<std::size_t>(output)] = number;
+      }
+    }
+    maker_ = std::move(maker);
+  }
+
+  int GroupOfNode(int node) const { return group_of_[static_cast<std::size_t>(node)]; }
+  FuseGroup& group(int number) { return groups_[static_cast<std::size_t>(number)]; }
+
+  // Calls visit(node) for all nodes that the group stands for.
+  template <class Visit>
+  void ForEachNode(int number, Visit&& visit) {
+    for (const FuseMember& member : group(number).members) {
+      visit(member.node);
+      if (member.also >= 0) visit(member.also);
+    }
+  }
+  // Says of its nodes that they are the group's; the group that a node had before is no more.
+  void Claim(int number) {
+    ForEachNode(number, [&](int node) {
+      int& now = group_of_[static_cast<std::size_t>(node)];
+      if (now >= 0 && now != number) group(now).members.clear();
+      now = number;
+    });
+  }
+
+  // Each node joins the groups that it reads.
+  void JoinAlongReads() {
+    for (std::size_t i = 0; i < NodeCount(); ++i) {
+      if (group_of_[i] < 0) continue;
+      for (const ValueId root : ReadBy(static_cast<int>(i))) {
+        const int maker = maker_[static_cast<std::size_t>(root)];
+        if (maker >= 0) TryJoin(GroupOfNode(maker), group_of_[i]);
+      }
+    }
+  }
+
+  // Roots that the node reads as a member of its group.
+  std::vector<ValueId> ReadBy(int node) {
+    std::vector<ValueId> roots;
+    for (const FuseMember& member : group(GroupOfNode(node)).members) {
+      if (member.node != node) continue;
+      for (std::size_t i = 1; i < member.accesses.size(); ++i) {
+        if (member.accesses[i].root != kNoValue) roots.push_back(member.accesses[i].root);
+      }
+    }
+    return roots;
+  }
+
+  // Groups that read one value, and not each other.
+  void JoinReadersOfOne() {
+    for (std::size_t value = 0; value < readers_.size(); ++value) {
+      if (graph_.values[value].type.sizes.empty()) continue;  // numbers
+      int last = -1;
+      for (const int node : readers_[value]) {
+        if (GroupOfNode(node) < 0) continue;
+        if (last >= 0) TryJoin(GroupOfNode(last), GroupOfNode(node));
+        last = node;
+      }
+    }
+  }
+
+  void TryJoin(int a, int b) {
+    if (a < 0 || a == b) return;
+    auto joined = Join(group(a), group(b));
+    if (!joined || !CanRun(a, b)) return;
+    group(a) = *std::move(joined);
+    Claim(a);
+  }
+
+  // Whether no node must run both after some member and before another.
+  bool CanRun(int a, int b) {
+    std::vector<bool> seen(NodeCount());
+    std::vector<int> open;
+    const auto inside = [&](int node) {
+      const int number = GroupOfNode(node);
+      return number >= 0 && (number == a || number == b);
+    };
+    const auto visit = [&](int node) {
+      if (seen[static_cast<std::size_t>(node)]) return;
+      seen[static_cast<std::size_t>(node)] = true;
+      open.push_back(node);
+    };
+    for (const int number : {a, b}) {
+      ForEachNode(number, [&](int node) {
+        for (const int next : after_[static_cast<std::size_t>(node)]) {
+          if (!inside(next)) visit(next);
+        }
+      });
+    }
+    while (!open.empty()) {
+      const int node = open.back();
+      open.pop_back();
+      // All of a kernel's nodes run together.
+      if (const int number = GroupOfNode(node); number >= 0) {
+        ForEachNode(number, visit);
+      }
+      for (const int next : after_[static_cast<std::size_t>(node)]) {
+        if (inside(next)) return false;
+        visit(next);
+      }
+    }
+    return true;
+  }
+
+  // A group of one node stays that node.
+  bool IsKernel(int number) const {
+    if (number < 0) return false;
+    const std::vector<FuseMember>& members = groups_[static_cast<std::size_t>(number)].members;
+    return members.size() > 1 || members.front().also >= 0;
+  }
+
+  // What runs as one: the node that stands for it, the last one.
+  int UnitOf(int node) const {
+    const int number = GroupOfNode(node);
+    return IsKernel(number) ? groups_[static_cast<std::size_t>(number)].members.back().node : node;
+  }
+
+  // Units in an order that can run, as near the old one as it goes.
+  std::vector<int> Order() const {
+    std::vector<int> waits(NodeCount());
+    std::vector<std::vector<int>> next(NodeCount());
+    std::vector<int> order;
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    std::size_t units = 0;
+    for (std::size_t i = 0; i < NodeCount(); ++i) {
+      const int unit = UnitOf(static_cast<int>(i));
+      units += unit == static_cast<int>(i) ? 1 : 0;
+      for (const int after : after_[i]) {
+        const int other = UnitOf(after);
+        if (other == unit) continue;
+        next[static_cast<std::size_t>(unit)].push_back(other);
+        ++waits[static_cast<std::size_t>(other)];
+      }
+    }
+    for (std::size_t i = 0; i < NodeCount(); ++i) {
+      const auto node = static_cast<int>(i);
+      if (UnitOf(node) == node && waits[i] == 0) ready.push(node);
+    }
+    while (!ready.empty()) {
+      order.push_back(ready.top());
+      ready.pop();
+      for (const int other : next[static_cast<std::size_t>(order.back())]) {
+        if (--waits[static_cast<std::size_t>(other)] == 0) ready.push(other);
+      }
+    }
+    PENSTOCK_CHECK(order.size() == units, "kernels of graph {} wait for each other", graph_.name);
+    return order;
+  }
+
+  // Members that a node outside or an output reads.
+  std::vector<std::size_t> Stored(int number) const {
+    const std::vector<FuseMember>& members = groups_[static_cast<std::size_t>(number)].members;
+    std::vector<std::size_t> stored;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (members[i].gathers) continue;
+      const ValueId value = members[i].accesses[0].root;
+      const auto& readers = readers_[static_cast<std::size_t>(value)];
+      const bool read = std::any_of(readers.begin(), readers.end(),
+                                    [&](int reader) { return GroupOfNode(reader) != number; });
+      const bool leaves = std::any_of(
+          graph_.outputs.begin(), graph_.outputs.end(),
+          [&](ValueId output) { return output != kNoValue && graph_.Root(output) == value; });
+      if (read || leaves) stored.push_back(i);
+    }
+    return stored;
+  }
+
+  void WriteNodes(Graph& fused) {
+    for (const int unit : Order()) {
+      const Node& node = graph_.nodes[static_cast<std::size_t>(unit)];
+      const int number = GroupOfNode(unit);
+      if (!IsKernel(number)) {
+        fused.nodes.push_back(node);
+        continue;
+      }
+      WriteKernel(number, node.phase, fused);
+    }
+  }
+
+  void WriteKernel(int number, Phase phase, Graph& fused) {
+    const std::vector<FuseMember>& members = group(number).members;
+    const std::vector<std::size_t> stored = Stored(number);
+    const auto gathers = std::find_if(members.begin(), members.end(),
+                                      [](const FuseMember& member) { return member.gathers; });
+    if (stored.empty() && gathers == members.end()) return;  // nothing reads it
+    FusedKernel built = KernelFor(graph_, group(number), stored, exact_);
+    Node kernel{FusedOp(), {}, {}, phase};
+    if (gathers != members.end()) {
+      kernel.op = FusedGatherOp();
+      kernel.arguments.emplace_back(gathers->accesses[0].root);
+    }
+    kernel.arguments.emplace_back(std::move(built.inputs));
+    kernel.arguments.emplace_back(c10::IValue(TextOf(built.kernel)));
+    for (const std::size_t i : stored) kernel.outputs.push_back(members[i].accesses[0].root);
+    fused.nodes.push_back(std::move(kernel));
+  }
+
+  const Graph& graph_;
+  const bool exact_;
+  std::vector<int> group_of_;  // by node; -1: none
+  std::vector<FuseGroup> groups_;
+  std::vector<std::vector<int>> after_;    // by node
+  std::vector<std::vector<int>> readers_;  // by value: nodes
+  std::vector<int> maker_;                 // by value
+};
+
+// Said once a process: every stage would say the same.
+void SayWhyNot(const Error& error) {
+  static std::atomic<bool> said = false;
+  if (!said.exchange(true)) fmt::print(stderr, "penstock: ops are not fused: {}\n", error.message);
+}
+
+}  // namespace
+
+Status Fuse(StageGraphs& graphs, const CompileOptions& options) {
+  if (!options.fuse || ShapesOnly::Current() != nullptr) return {};
+  Graph forward = Fuser(graphs.forward, options.exact).Run();
+  Graph input = Fuser(graphs.backward_input, options.exact).Run();
+  Graph weight = Fuser(graphs.backward_weight, options.exact).Run();
+  if (const Status loaded = LoadKernelsOf({&forward, &input, &weight}); !loaded) {
+    SayWhyNot(loaded.error());
+    return {};
+  }
+  graphs.forward = std::move(forward);
+  graphs.backward_input = std::move(input);
+  graphs.backward_weight = std::move(weight);
+  return {};
+}
+
+}  // namespace penstock
