@@ -50,6 +50,16 @@ std::vector<ValueId> FreeValues(const Graph& graph) {
   return free;
 }
 
+std::vector<int> CountReaders(const Graph& graph) {
+  std::vector<int> readers(graph.values.size());
+  ForEachRead(graph, [&](ValueId root) { ++readers[static_cast<std::size_t>(root)]; });
+  return readers;
+}
+
+c10::OperatorHandle FindOp(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
 std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> values, bool effects) {
   ValueSet needed(graph, {});
   for (const ValueId value : values) {

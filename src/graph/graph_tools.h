@@ -34,6 +34,10 @@ ValueSet MadeValues(const Graph& graph);
 // Roots that nodes and outputs read and that are neither made here nor bound, in order of their
 // numbers: what the graph's inputs must be.
 std::vector<ValueId> FreeValues(const Graph& graph);
+// By value: how often nodes and outputs read the root or a view of it; 0 for views.
+std::vector<int> CountReaders(const Graph& graph);
+// A registered op; throws c10::Error where there is none.
+c10::OperatorHandle FindOp(const char* name, const char* overload);
 // By node: whether `values`, or (with `effects`) a change of a bound gradient, needs it.
 std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> values, bool effects);
 // Whether the node's op makes outputs of the types that the graph says, by the op's own meta

@@ -2,6 +2,8 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
+
 namespace penstock {
 
 TensorType TypeOf(const at::Tensor& tensor) {
@@ -22,6 +24,26 @@ bool IsContiguous(const TensorType& type) {
     expected *= type.sizes[i];
   }
   return true;
+}
+
+TensorType ContiguousType(c10::ScalarType dtype, std::vector<std::int64_t> sizes) {
+  TensorType type{dtype, std::move(sizes), {}};
+  type.strides.resize(type.sizes.size());
+  std::int64_t stride = 1;
+  for (std::size_t i = type.sizes.size(); i-- > 0;) {
+    type.strides[i] = stride;
+    stride *= std::max<std::int64_t>(type.sizes[i], 1);
+  }
+  return type;
+}
+
+std::int64_t ExtentOf(const TensorType& type) {
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < type.sizes.size(); ++i) {
+    if (type.sizes[i] == 0) return 0;
+    last += (type.sizes[i] - 1) * type.strides[i];
+  }
+  return last + 1;
 }
 
 ValueId Graph::AddValue(TensorValue value) {

@@ -31,6 +31,9 @@ TensorType TypeOf(const at::Tensor& tensor);
 // Elements times their size; what a dense tensor of this type takes.
 std::int64_t BytesOf(const TensorType& type);
 bool IsContiguous(const TensorType& type);
+TensorType ContiguousType(c10::ScalarType dtype, std::vector<std::int64_t> sizes);
+// Elements from a strided tensor's first to past its last.
+std::int64_t ExtentOf(const TensorType& type);
 
 struct TensorValue {
   TensorType type;

@@ -90,12 +90,7 @@ std::int64_t FindPlace(const std::vector<Placed>& placed, const Life& life, std:
 }  // namespace
 
 std::int64_t StorageBytes(const TensorType& type) {
-  std::int64_t last = 0;
-  for (std::size_t i = 0; i < type.sizes.size(); ++i) {
-    if (type.sizes[i] == 0) return 0;
-    last += (type.sizes[i] - 1) * type.strides[i];
-  }
-  return (last + 1) * static_cast<std::int64_t>(c10::elementSize(type.dtype));
+  return ExtentOf(type) * static_cast<std::int64_t>(c10::elementSize(type.dtype));
 }
 
 MemoryPlan PlanMemory(const Graph& graph) {

@@ -39,16 +39,6 @@ void ForEachTensor(const IValue& value, Visit&& visit) {
   }
 }
 
-// Elements from a strided tensor's first to past its last.
-std::int64_t Extent(const TensorType& type) {
-  std::int64_t last = 0;
-  for (std::size_t i = 0; i < type.sizes.size(); ++i) {
-    if (type.sizes[i] == 0) return 0;
-    last += (type.sizes[i] - 1) * type.strides[i];
-  }
-  return last + 1;
-}
-
 // A seeded op is exact to repeat when its dropout is off.
 bool DropoutIsOff(const c10::FunctionSchema& schema, const Stack& arguments) {
   const auto index = schema.argumentIndexWithName("dropout_p");
@@ -179,7 +169,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
 
   const auto root_item = static_cast<std::int64_t>(c10::elementSize(root.dtype));
   if (bytes < 0 || bytes % item != 0 ||
-      bytes + Extent(view.type) * item > Extent(root) * root_item) {
+      bytes + ExtentOf(view.type) * item > ExtentOf(root) * root_item) {
     Refuse("the stage sees memory outside of the tensor it came with (as_strided?)");
   }
   ViewKey key{memory.root, view.view_offset, view.type.dtype, view.type.sizes, view.type.strides};

@@ -18,21 +18,6 @@
 namespace penstock {
 namespace {
 
-c10::OperatorHandle FindOp(const char* name, const char* overload) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-}
-
-// How often nodes and outputs read each root.
-std::vector<int> CountReaders(const Graph& graph) {
-  std::vector<int> readers(graph.values.size());
-  const auto count = [&](ValueId id) { ++readers[static_cast<std::size_t>(graph.Root(id))]; };
-  for (const Node& node : graph.nodes) ForEachInput(node, count);
-  for (const ValueId output : graph.outputs) {
-    if (output != kNoValue) count(output);
-  }
-  return readers;
-}
-
 // Whether `view` is the transpose of the whole of its 2-D root.
 bool IsTranspose(const Graph& graph, ValueId view) {
   const TensorValue& value = graph.value(view);

@@ -31,10 +31,6 @@ constexpr std::int64_t kShortest = 32;
 constexpr std::int64_t kLongestFloat = 256;
 constexpr std::int64_t kLongestHalf = 512;
 
-c10::OperatorHandle FindOp(const char* name, const char* overload) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-}
-
 // [batch, heads, length, dim] of a query, and how it is attended.
 struct Shape {
   std::int64_t batch, heads, length, dim;
@@ -44,16 +40,6 @@ struct Shape {
 
   std::int64_t rows() const { return batch * heads; }
 };
-
-std::vector<std::int64_t> ContiguousStrides(const std::vector<std::int64_t>& sizes) {
-  std::vector<std::int64_t> strides(sizes.size());
-  std::int64_t stride = 1;
-  for (std::size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= sizes[i];
-  }
-  return strides;
-}
 
 class Rewriter {
  public:
@@ -106,8 +92,7 @@ class Rewriter {
   }
 
   ValueId Add(std::vector<std::int64_t> sizes, c10::ScalarType dtype) {
-    std::vector<std::int64_t> strides = ContiguousStrides(sizes);
-    return graph_.AddValue({{dtype, std::move(sizes), std::move(strides)}, kNoValue, 0});
+    return graph_.AddValue({ContiguousType(dtype, std::move(sizes)), kNoValue, 0});
   }
   // A view of what `id` is (a view of).
   ValueId View(ValueId id, TensorType type) {

@@ -69,24 +69,13 @@ bool IsPlainLoss(const Graph& graph, const Node& node) {
          log_p.dtype == c10::kFloat;
 }
 
-std::vector<int> CountReaders(const Graph& graph) {
-  std::vector<int> readers(graph.values.size());
-  const auto count = [&](ValueId id) { ++readers[static_cast<std::size_t>(graph.Root(id))]; };
-  for (const Node& node : graph.nodes) ForEachInput(node, count);
-  for (const ValueId output : graph.outputs) {
-    if (output != kNoValue) count(output);
-  }
-  return readers;
-}
-
 }  // namespace
 
 Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options) {
   if (options.exact) return {};
   Graph& graph = graphs.joint.graph;
   const std::vector<int> readers = CountReaders(graph);
-  const c10::OperatorHandle op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("penstock::cross_entropy_backward", "");
+  const c10::OperatorHandle op = FindOp("penstock::cross_entropy_backward", "");
   std::map<ValueId, Node> losses;  // by result
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {

@@ -36,22 +36,13 @@ bool IsOne(const IValue& value) {
   return (value.isInt() && value.toInt() == 1) || (value.isDouble() && value.toDouble() == 1.0);
 }
 
-c10::OperatorHandle FindOp(const char* name, const char* overload) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-}
-
 class Simplifier {
  public:
-  explicit Simplifier(Graph& graph) : graph_(graph), reads_(graph.values.size()) {
+  explicit Simplifier(Graph& graph) : graph_(graph), reads_(CountReaders(graph)) {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       for (const ValueId output : graph.nodes[i].outputs) {
         if (output != kNoValue) maker_[output] = i;
       }
-      ForEachInput(graph.nodes[i],
-                   [&](ValueId id) { ++reads_[static_cast<std::size_t>(graph.Root(id))]; });
-    }
-    for (const ValueId output : graph.outputs) {
-      if (output != kNoValue) ++reads_[static_cast<std::size_t>(graph.Root(output))];
     }
   }
 
