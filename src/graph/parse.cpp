@@ -208,21 +208,12 @@ class Parser {
 }  // namespace
 
 TensorType ParseType(TextCursor& cursor) {
-  TensorType type;
-  std::string_view name = cursor.Word();
-  type.dtype = DtypeOf(name);
-  if (type.dtype == c10::ScalarType::Undefined) cursor.Fail("a dtype before");
-  type.sizes = cursor.Integers();
-  if (cursor.Accept("/")) {
-    type.strides = cursor.Integers();
-    return type;
-  }
-  type.strides.resize(type.sizes.size());
-  std::int64_t stride = 1;
-  for (std::size_t i = type.sizes.size(); i-- > 0;) {
-    type.strides[i] = stride;
-    stride *= std::max<std::int64_t>(type.sizes[i], 1);
-  }
+  const c10::ScalarType dtype = DtypeOf(cursor.Word());
+  if (dtype == c10::ScalarType::Undefined) cursor.Fail("a dtype before");
+  TensorType type = ContiguousType(dtype, cursor.Integers());
+  if (!cursor.Accept("/")) return type;
+  type.strides = cursor.Integers();
+  if (type.strides.size() != type.sizes.size()) cursor.Fail("a stride for each size before");
   return type;
 }
 

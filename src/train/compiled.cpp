@@ -42,11 +42,7 @@ constexpr const char* kKeys[] = {"model.name",
 
 // A constant's memory from its first element to its last, whatever its strides.
 at::Tensor Flat(const at::Tensor& tensor) {
-  std::int64_t extent = tensor.numel() == 0 ? 0 : 1;
-  for (std::int64_t i = 0; i < tensor.dim() && extent > 0; ++i) {
-    extent += (tensor.size(i) - 1) * tensor.stride(i);
-  }
-  return tensor.as_strided({extent}, {1}, tensor.storage_offset());
+  return tensor.as_strided({ExtentOf(TypeOf(tensor))}, {1}, tensor.storage_offset());
 }
 
 class Writer {

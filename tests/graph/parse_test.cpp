@@ -84,6 +84,7 @@ TEST(ParseGraph, NamesTheLineThatIsWrong) {
   fails("  %1: f32[4,2] = aten::nosuch(%0)", "line 2: 'aten::nosuch' is no op");
   fails("  %1: f32[4,2 = aten::relu(%0)", "line 2: ']' must stand at");
   fails("  %1: q7[4,2] = aten::relu(%0)", "a dtype");
+  fails("  %1: f32[4,2]/[1] = aten::relu(%0)", "a stride for each size");
   fails("  %1: f32[4,2] = aten::mul.Scalar(%0, others=2)", "no argument 'others'");
   fails("  %1: f32[4,2] = aten::mul.Scalar(%0, other=2x)", "'2x' is no number");
   fails("  %1: f32[4,2] = aten::relu(%0, %0)", "')' must stand");

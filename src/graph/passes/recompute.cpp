@@ -28,6 +28,14 @@ void BindAll(Graph& piece, const Graph& joint) {
   }
 }
 
+// The piece makes for itself what the plan runs again, and takes the rest as inputs.
+void RunAgain(const HoldProblem& problem, const HoldPlan& plan, const Graph& joint, Graph& piece) {
+  piece.nodes = WithMakers(problem, plan, piece.nodes);
+  BindAll(piece, joint);
+  piece.inputs = FreeValues(piece);
+  PruneBound(piece);
+}
+
 Status CheckBudget(const HoldPlan& plan, std::int64_t budget, const char* what) {
   if (budget == 0 || plan.bytes <= budget) return {};
   return InvalidArgument("{}: at least {} must be held, {} are allowed", what,
@@ -69,10 +77,7 @@ Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
   problem.there = &there;
   const HoldPlan plan = PlanHold(problem, options.hold);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.hold, "recompute"));
-  backward.nodes = WithMakers(problem, plan, backward.nodes);
-  BindAll(backward, graphs.joint.graph);
-  backward.inputs = FreeValues(backward);
-  PruneBound(backward);
+  RunAgain(problem, plan, graphs.joint.graph, backward);
   SaveWhatIsRead(graphs, {&backward});
   return {};
 }
@@ -96,10 +101,7 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   problem.may_hold = &may_hold;
   const HoldPlan plan = PlanHold(problem, options.hold_for_weight);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.hold_for_weight, "recompute for weight"));
-  weight.nodes = WithMakers(problem, plan, weight.nodes);
-  BindAll(weight, graphs.joint.graph);
-  weight.inputs = FreeValues(weight);
-  PruneBound(weight);
+  RunAgain(problem, plan, graphs.joint.graph, weight);
 
   const ValueSet made = MadeValues(input);
   graphs.live.clear();
