@@ -61,29 +61,30 @@ class EmulatedStage final : public Stage {
   void BeginStep(std::int64_t step) override { step_ = step; }
 
   void Forward(int row, Message input, Outlet& output) override {
-    Expect(input, ValueKind::kActivation, previous_, row);
-    Compute(Op::kForward);
-    held_ += Own().activation;
-    if (next_ >= 0) Send(payloads_[static_cast<std::size_t>(row)], output);
+    RunAlone({Op::kForward, row, std::move(input), output});
   }
-
   void Backward(int row, Message output_gradient, Outlet& input_gradient) override {
-    Expect(output_gradient, ValueKind::kGradient, next_, row);
-    Compute(Op::kBackward);
-    held_ -= Own().activation;
-    SendGradient(row, input_gradient);
+    RunAlone({Op::kBackward, row, std::move(output_gradient), input_gradient});
   }
-
   void BackwardInput(int row, Message output_gradient, Outlet& input_gradient) override {
-    Expect(output_gradient, ValueKind::kGradient, next_, row);
-    Compute(Op::kBackwardInput);
-    held_ -= Own().activation - Own().activation_after_i;
-    SendGradient(row, input_gradient);
+    RunAlone({Op::kBackwardInput, row, std::move(output_gradient), input_gradient});
+  }
+  void BackwardWeight(int row) override {
+    Compute(MakeAction(Op::kBackwardWeight, stage_, row));
+    held_ -= Own().activation_after_i;
   }
 
-  void BackwardWeight(int) override {
-    Compute(Op::kBackwardWeight);
-    held_ -= Own().activation_after_i;
+  // Both take the time of the pair, and send what they make at its end.
+  std::int64_t Overlap(StageCall first, Stage& other, StageCall second) override {
+    auto& second_stage = dynamic_cast<EmulatedStage&>(other);
+    Accept(first);
+    second_stage.Accept(second);
+    Compute(penstock::Overlap(MakeAction(first.op, stage_, first.row),
+                              MakeAction(second.op, second_stage.stage_, second.row)));
+    Finish(first);
+    const std::int64_t held = ActivationBytes();
+    second_stage.Finish(second);
+    return held;
   }
 
   void Step() override {}
@@ -101,8 +102,19 @@ class EmulatedStage final : public Stage {
     payload.row = row;
   }
 
-  void Compute(Op op) const {
-    const double units = costs_.Duration(MakeAction(op, stage_, 0));
+  void RunAlone(const StageCall& call) {
+    Accept(call);
+    Compute(MakeAction(call.op, stage_, call.row));
+    Finish(call);
+  }
+
+  void Accept(const StageCall& call) const {
+    if (call.op == Op::kForward) Expect(call.input, ValueKind::kActivation, previous_, call.row);
+    if (MakesInputGradient(call.op)) Expect(call.input, ValueKind::kGradient, next_, call.row);
+  }
+
+  void Compute(const Action& action) const {
+    const double units = costs_.Duration(action);
     const auto start = Clock::now();
     SleepUntil(start + std::chrono::duration_cast<Clock::duration>(units * options_.unit),
                options_.spin);
@@ -117,14 +129,23 @@ class EmulatedStage final : public Stage {
                    got.step);
   }
 
+  void Finish(const StageCall& call) {
+    const auto row = static_cast<std::size_t>(call.row);
+    if (call.op == Op::kForward) {
+      held_ += Own().activation;
+      if (next_ >= 0) Send(payloads_[row], call.output);
+      return;
+    }
+    if (call.op != Op::kBackwardInput) held_ -= Own().activation_after_i;
+    if (!MakesInputGradient(call.op)) return;
+    held_ -= Own().activation - Own().activation_after_i;
+    if (previous_ >= 0) Send(payloads_[rows_ + row], call.output);
+  }
+
   void Send(Payload& payload, Outlet& outlet) const {
     PENSTOCK_CHECK(!payload.in_flight.exchange(true), "the last step's message was not taken");
     payload.step = step_;
     outlet.Send(Message(&payload, sizeof(Payload), &payload, ReleasePayload));
-  }
-
-  void SendGradient(int row, Outlet& outlet) const {
-    if (previous_ >= 0) Send(payloads_[rows_ + static_cast<std::size_t>(row)], outlet);
   }
 
   int stage_;

@@ -37,7 +37,7 @@ Executor::Executor(const Binding& binding, Program program)
     : binding_(binding),
       program_(std::move(program)),
       messages_(*binding.schedule),
-      outlet_(*binding.transport) {}
+      outlets_{SlotOutlet(*binding.transport), SlotOutlet(*binding.transport)} {}
 
 Executor::Call Executor::CallOf(Op op) {
   switch (op) {
@@ -71,13 +71,54 @@ Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
     }
     executor->stages_.push_back(binding.stages[index]);
   }
+  executor->parts_.reserve(executor->program_.size());
   executor->actions_.reserve(executor->program_.size());
-  for (const auto& [part, position] : executor->program_) {
-    executor->actions_.push_back({CallOf(part.op), binding.stages[part.stage], part.microbatch,
-                                  executor->messages_.InSlot(part),
-                                  executor->messages_.OutSlot(part)});
+  for (const auto& [part, position, ends_pair] : executor->program_) {
+    if (ends_pair) {
+      executor->actions_.back().parts = 2;
+    } else {
+      executor->actions_.push_back({executor->parts_.size(), 1});
+    }
+    executor->parts_.push_back({CallOf(part.op), binding.stages[part.stage], part.op,
+                                part.microbatch, executor->messages_.InSlot(part),
+                                executor->messages_.OutSlot(part)});
   }
   return executor;
+}
+
+bool Executor::Enter(const BoundAction& action, std::int64_t round,
+                     std::array<Message, 2>& inputs) {
+  for (std::size_t i = 0; i < action.parts; ++i) {
+    const BoundPart& part = parts_[action.entry + i];
+    if (i > 0) progress_.store(Progress(round, action.entry + i, false), std::memory_order_relaxed);
+    if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, round, inputs[i])) {
+      return false;
+    }
+    outlets_[i].Open(part.out_slot, round);
+  }
+  return true;
+}
+
+void Executor::RunOne(const BoundPart& part, Message input, Stamp& stamp) {
+  stamp.start_ns = Now();
+  part.call(*part.stage, part.row, std::move(input), outlets_[0]);
+  stamp.end_ns = Now();
+  stamp.activation_bytes = part.stage->ActivationBytes();
+}
+
+void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps) {
+  const BoundPart& first = parts[0];
+  const BoundPart& second = parts[1];
+  const std::int64_t start = Now();
+  stamps[0].activation_bytes =
+      first.stage->Overlap({first.op, first.row, std::move(inputs[0]), outlets_[0]}, *second.stage,
+                           {second.op, second.row, std::move(inputs[1]), outlets_[1]});
+  const std::int64_t end = Now();
+  stamps[1].activation_bytes = second.stage->ActivationBytes();
+  for (Stamp* stamp : {&stamps[0], &stamps[1]}) {
+    stamp->start_ns = start;
+    stamp->end_ns = end;
+  }
 }
 
 bool Executor::RunStep(std::int64_t round, std::int64_t step) {
@@ -85,19 +126,20 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   progress_.store(Progress(round, 0, false), std::memory_order_relaxed);
   for (Stage* stage : stages_) stage->BeginStep(step);
   Stamp* stamps = binding_.trace->Begin(binding_.rank, round);
-  for (std::size_t i = 0; i < actions_.size(); ++i) {
-    const BoundAction& action = actions_[i];
+  for (const BoundAction& action : actions_) {
     if (transport.aborted()) return false;
-    Message input;
-    if (action.in_slot >= 0 && !transport.Receive(action.in_slot, round, input)) return false;
-    progress_.store(Progress(round, i, true), std::memory_order_relaxed);
-    outlet_.Open(action.out_slot, round);
-    stamps[i].start_ns = Now();
-    action.call(*action.stage, action.row, std::move(input), outlet_);
-    stamps[i].end_ns = Now();
-    stamps[i].activation_bytes = action.stage->ActivationBytes();
-    PENSTOCK_CHECK(outlet_.sent(), "the stage sent nothing");
-    progress_.store(Progress(round, i + 1, false), std::memory_order_relaxed);
+    std::array<Message, 2> inputs;
+    if (!Enter(action, round, inputs)) return false;
+    const std::size_t next = action.entry + action.parts;
+    progress_.store(Progress(round, next - 1, true), std::memory_order_relaxed);
+    if (action.parts == 1) {
+      RunOne(parts_[action.entry], std::move(inputs[0]), stamps[action.entry]);
+    } else {
+      RunPair(&parts_[action.entry], inputs, stamps + action.entry);
+      PENSTOCK_CHECK(outlets_[1].sent(), "the stage sent nothing");
+    }
+    PENSTOCK_CHECK(outlets_[0].sent(), "the stage sent nothing");
+    progress_.store(Progress(round, next, false), std::memory_order_relaxed);
   }
   binding_.trace->End(binding_.rank, round);
   return true;
@@ -105,7 +147,13 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
 
 std::string Executor::CurrentAction() const {
   const std::size_t index = IndexOf(progress());
-  return index < program_.size() ? ToText(program_[index].part) : std::string();
+  return index < program_.size() ? TextOf(program_[index]) : std::string();
+}
+
+std::string Executor::TextOf(const ProgramEntry& entry) const {
+  if (entry.position < 0) return ToText(entry.part);
+  const Lane& lane = binding_.schedule->lanes[static_cast<std::size_t>(binding_.rank)];
+  return ToText(lane[static_cast<std::size_t>(entry.position)]);
 }
 
 std::string Executor::Doing() const {
@@ -113,12 +161,12 @@ std::string Executor::Doing() const {
   const std::size_t index = IndexOf(now);
   if (index >= program_.size()) return "is between two steps";
   const Part& part = program_[index].part;
-  if ((now & 1) != 0) return fmt::format("runs {}", ToText(part));
+  const std::string action = TextOf(program_[index]);
+  if ((now & 1) != 0) return fmt::format("runs {}", action);
   const int slot = messages_.InSlot(part);
-  if (slot < 0) return fmt::format("is about to run {}", ToText(part));
+  if (slot < 0) return fmt::format("is about to run {}", action);
   const Value value = messages_.ValueOf(slot);
-  return fmt::format("waits at {} for the {} of stage {}, microbatch {}, from rank {}",
-                     ToText(part),
+  return fmt::format("waits at {} for the {} of stage {}, microbatch {}, from rank {}", action,
                      value.kind == ValueKind::kActivation ? "activation" : "input gradient",
                      value.stage, value.microbatch, messages_.from_rank(slot));
 }

@@ -5,6 +5,7 @@
 // knows no schedule algorithm.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -68,28 +69,41 @@ class Executor {
   };
 
   using Call = void (*)(Stage& stage, int row, Message input, Outlet& output);
-  struct BoundAction {
+  struct BoundPart {
     Call call;
     Stage* stage;
+    Op op;
     int row;
     int in_slot;   // -1 for none
     int out_slot;  // -1 for none
   };
+  struct BoundAction {
+    std::size_t entry;  // of its first part
+    std::size_t parts;  // 2 for a pair
+  };
 
-  // What progress() says: 2 * index of the action at hand + (1 while it runs), and the round above.
+  // What progress() says: 2 * index of the entry at hand + (1 while it runs), and the round above.
+  // A pair waits at each of its entries and runs at its second.
   static constexpr int kIndexBits = 40;
   static std::uint64_t Progress(std::int64_t round, std::size_t index, bool computing);
   static std::size_t IndexOf(std::uint64_t progress);
 
   Executor(const Binding& binding, Program program);
   static Call CallOf(Op op);
+  // Waits for what the action needs and opens its outlets. False if the transport was aborted.
+  [[nodiscard]] bool Enter(const BoundAction& action, std::int64_t round,
+                           std::array<Message, 2>& inputs);
+  void RunOne(const BoundPart& part, Message input, Stamp& stamp);
+  void RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps);
+  std::string TextOf(const ProgramEntry& entry) const;
 
   Binding binding_;
   Program program_;
   MessageMap messages_;
-  std::vector<Stage*> stages_;  // of this rank
+  std::vector<Stage*> stages_;    // of this rank
+  std::vector<BoundPart> parts_;  // by entry of the program
   std::vector<BoundAction> actions_;
-  SlotOutlet outlet_;
+  std::array<SlotOutlet, 2> outlets_;  // by part of the action at hand
   alignas(64) std::atomic<std::uint64_t> progress_{0};
 };
 

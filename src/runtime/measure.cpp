@@ -52,6 +52,7 @@ RankMeasure MeasureRank(const Trace& trace, int rank, std::int64_t round, std::i
     held_in_all += stamps[i].activation_bytes - of_stage;
     of_stage = stamps[i].activation_bytes;
     measure.peak_activation_bytes = std::max(measure.peak_activation_bytes, held_in_all);
+    if (program[i].ends_pair) continue;
     if (i > 0) measure.wait += start - seconds(stamps[i - 1].end_ns);
     if (!IsCompute(program[i].part.op)) {
       measure.optimizer += end - start;

@@ -1,4 +1,5 @@
 // What a trace says of the stages: costs that the simulator can predict the run from.
+#include <algorithm>
 #include <array>
 
 #include "runtime/measure.h"
@@ -9,7 +10,8 @@ namespace {
 
 // What was seen of one stage: times in seconds, sizes in bytes.
 struct StageSamples {
-  std::array<std::vector<double>, 4> time;  // by compute op
+  std::array<std::vector<double>, 4> time;          // by compute op, of parts that ran alone
+  std::array<std::vector<double>, 4> half_of_pair;  // likewise, of those that did not
   std::vector<double> activation;
   std::vector<double> freed_by_i;
 };
@@ -31,10 +33,21 @@ class CostCollector {
     Costs costs;
     for (StageSamples& stage : stages_) costs.stages.push_back(MedianOf(stage));
     costs.comm = Median(transfers_);
+    std::vector<double> shares;
+    for (const Pair& pair : pairs_) {
+      const double alone = costs.Duration(pair.first) + costs.Duration(pair.second);
+      if (alone > 0) shares.push_back(pair.seconds / alone);
+    }
+    if (!shares.empty()) costs.overlap = {OverlapRule::Kind::kFactor, Median(shares)};
     return costs;
   }
 
  private:
+  struct Pair {
+    Part first, second;
+    double seconds;
+  };
+
   void AddStages(int rank, std::int64_t round) {
     const Program& program = trace_.program(rank);
     const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
@@ -43,8 +56,15 @@ class CostCollector {
       const Part& part = program[i].part;
       if (!IsCompute(part.op)) continue;
       StageSamples& stage = stages_[part.stage];
-      stage.time[static_cast<std::size_t>(part.op)].push_back(
-          static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs);
+      const double seconds =
+          static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs;
+      const bool begins_pair = i + 1 < program.size() && program[i + 1].ends_pair;
+      if (begins_pair) pairs_.push_back({part, program[i + 1].part, seconds});
+      if (begins_pair || program[i].ends_pair) {
+        stage.half_of_pair[static_cast<std::size_t>(part.op)].push_back(seconds / 2);
+      } else {
+        stage.time[static_cast<std::size_t>(part.op)].push_back(seconds);
+      }
       const auto change = static_cast<double>(stamps[i].activation_bytes - held[part.stage]);
       held[part.stage] = stamps[i].activation_bytes;
       if (part.op == Op::kForward) stage.activation.push_back(change);
@@ -55,14 +75,23 @@ class CostCollector {
     }
   }
 
+  // When the message from another rank that the part waits for was made; 0 where there is none.
+  std::int64_t Sent(const Part& part, int rank) const {
+    const int slot = messages_.InSlot(part);
+    if (slot < 0 || messages_.from_rank(slot) == rank) return 0;
+    return sent_ns_[static_cast<std::size_t>(slot)];
+  }
+
   // A transfer shows where its receiver was idle before the message was made.
   void AddTransfers(int rank, std::int64_t round) {
     const Program& program = trace_.program(rank);
     const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
     for (std::size_t i = 1; i < program.size(); ++i) {
-      const int slot = messages_.InSlot(program[i].part);
-      if (slot < 0 || messages_.from_rank(slot) == rank) continue;
-      const std::int64_t sent = sent_ns_[static_cast<std::size_t>(slot)];
+      if (program[i].ends_pair) continue;
+      std::int64_t sent = Sent(program[i].part, rank);
+      if (i + 1 < program.size() && program[i + 1].ends_pair) {
+        sent = std::max(sent, Sent(program[i + 1].part, rank));
+      }
       if (stamps[i - 1].end_ns >= sent) continue;
       transfers_.push_back(
           static_cast<double>(std::max<std::int64_t>(0, stamps[i].start_ns - sent)) *
@@ -72,13 +101,15 @@ class CostCollector {
 
   static StageCosts MedianOf(StageSamples& samples) {
     const auto time = [&samples](Op op) {
-      return Median(samples.time[static_cast<std::size_t>(op)]);
+      const auto i = static_cast<std::size_t>(op);
+      return Median(samples.time[i].empty() ? samples.half_of_pair[i] : samples.time[i]);
     };
     StageCosts costs;
     costs.forward = time(Op::kForward);
     costs.backward_input = time(Op::kBackwardInput);
     costs.backward_weight = time(Op::kBackwardWeight);
-    if (samples.time[static_cast<std::size_t>(Op::kBackwardInput)].empty()) {
+    const auto split = static_cast<std::size_t>(Op::kBackwardInput);
+    if (samples.time[split].empty() && samples.half_of_pair[split].empty()) {
       costs.backward_input = time(Op::kBackward);
     }
     costs.activation = Median(samples.activation);
@@ -91,6 +122,7 @@ class CostCollector {
   std::vector<StageSamples> stages_;
   std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that made the message
   std::vector<double> transfers_;      // seconds
+  std::vector<Pair> pairs_;
 };
 
 }  // namespace

@@ -57,7 +57,9 @@ Result<Program> MakeProgram(const Schedule& schedule, int rank) {
   program.reserve(lane.size() + schedule.placement.stages_of(rank).size());
   for (std::size_t i = 0; i < lane.size(); ++i) {
     if (IsCommunication(lane[i].first.op)) continue;
-    ForEachPart(lane[i], [&](const Part& part) { program.push_back({part, static_cast<int>(i)}); });
+    const int position = static_cast<int>(i);
+    program.push_back({lane[i].first, position});
+    if (lane[i].is_pair()) program.push_back({lane[i].second, position, /*ends_pair=*/true});
   }
   for (const ProgramEntry& entry : program) {
     PENSTOCK_TRY_STATUS(CheckPart(schedule, rank, entry));

@@ -1,9 +1,9 @@
 // Program: what one rank executes in a step, in order, read off its lane.
 //
-// An overlapped pair becomes its two parts, one after the other. SEND and RECV cells become
-// nothing: which messages cross ranks follows from the dependencies (schedule/deps.h) and the
-// placement, so a compute-only schedule and its lowered form are the same program. Where the
-// schedule has no STEP cell at all, each of the rank's stages gets one at the end.
+// An overlapped pair becomes two entries, one behind the other, that run as one. SEND and RECV
+// cells become nothing: which messages cross ranks follows from the dependencies (schedule/deps.h)
+// and the placement, so a compute-only schedule and its lowered form are the same program. Where
+// the schedule has no STEP cell at all, each of the rank's stages gets one at the end.
 #pragma once
 
 #include <vector>
@@ -17,6 +17,7 @@ namespace penstock {
 struct ProgramEntry {
   Part part;
   int position = -1;  // of its action in the rank's lane; -1 for a STEP that the lane does not hold
+  bool ends_pair = false;  // the entry before is the first part of the same pair
 };
 using Program = std::vector<ProgramEntry>;
 

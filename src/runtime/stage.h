@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "runtime/message.h"
+#include "schedule/action.h"
 
 namespace penstock {
 
@@ -18,6 +19,14 @@ class Outlet {
 
  protected:
   ~Outlet() = default;
+};
+
+// One part of an overlapped pair, with what a call of that part alone would be given.
+struct StageCall {
+  Op op;
+  int row;
+  Message input;
+  Outlet& output;
 };
 
 class Stage {
@@ -37,11 +46,20 @@ class Stage {
   virtual void BackwardInput(int row, Message output_gradient, Outlet& input_gradient) = 0;
   virtual void BackwardWeight(int row) = 0;
 
+  // OVERLAP_F_B: `first` on this stage and `second` on `other`, which is this stage or another one
+  // of the rank. One is a forward, the other a backward, and neither needs what the other makes, so
+  // they may be mixed at will; each output leaves as early as it is there. By default they run in
+  // turn. Returns ActivationBytes() as it is with the first part done and the second not begun.
+  virtual std::int64_t Overlap(StageCall first, Stage& other, StageCall second);
+
   // The optimizer's update from the gradients gathered since the last, which are cleared.
   virtual void Step() = 0;
 
   // Bytes of activations held now, between F and the end of B or W.
   virtual std::int64_t ActivationBytes() const = 0;
+
+  // Calls the method that the op names.
+  void Run(StageCall call);
 };
 
 }  // namespace penstock

@@ -18,11 +18,12 @@
 
 namespace penstock {
 
-// One entry of a rank's Program, in one step.
+// One entry of a rank's Program, in one step. Both entries of a pair start and end with the pair.
 struct Stamp {
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
-  std::int64_t activation_bytes = 0;  // held by the entry's stage, after it
+  // Held by the entry's stage, after it; for a pair's first, as long as the second holds its own.
+  std::int64_t activation_bytes = 0;
 };
 
 class Trace {
@@ -90,9 +91,10 @@ RunMeasure MeasureRound(const Trace& trace, std::int64_t round);
 RunMeasure MeasureRun(const Trace& trace, int skip = 0);
 
 // Median times (seconds) and activations (bytes) of every stage over the kept rounds from `skip`
-// on, for the simulator. Where a stage ran B only, all its time is under backward_input. `comm` is
-// the median time from a producer's end to the start of a consumer on another rank that was
-// waiting for it.
+// on, for the simulator. Where a stage ran B only, all its time is under backward_input. Where
+// there are pairs, `overlap` is the share that one takes of its two parts' time when they run
+// alone; a part that never does counts as half of its pairs. `comm` is the median time from a
+// producer's end to the start of a consumer on another rank that was waiting for it.
 Costs MeasuredCosts(const Trace& trace, int skip = 0);
 
 }  // namespace penstock

@@ -58,6 +58,26 @@ TEST(EmulatedStageTest, ManyRanksTakeTheirTimeWithoutACore) {
   EXPECT_LT(cpu, busy / 2);
 }
 
+// As the cost model says: no sooner than its longer part, and both are held meanwhile.
+TEST(EmulatedStageTest, APairTakesTheTimeOfAPair) {
+  Schedule schedule;
+  schedule.placement = Placement::Linear(1);
+  schedule.microbatches = 2;
+  schedule.lanes = {{Forward(0, 0), Overlap(Forward(0, 1), Backward(0, 0)), Backward(0, 1)}};
+  Costs costs = Costs::Uniform(schedule.placement, 1, 2, 1, 2);
+  costs.overlap = {OverlapRule::Kind::kFactor, 2};
+  EmulationOptions options;
+  options.activation_bytes = 1000;
+  const auto owned = MakeEmulatedStages(schedule, costs, options);
+  Trace trace = Trace::Make(schedule).value();
+  RunOptions run;
+  run.trace = &trace;
+  ASSERT_TRUE(RunRanks(schedule, Raw(owned), run));
+  const Span pair = MeasuredTimeline(trace, 0).spans[0][1];
+  EXPECT_GE(pair.end - pair.start, 2 * (2 + 3) * 0.001);
+  EXPECT_EQ(MeasureRound(trace, 0).ranks[0].peak_activation_bytes, 2000);
+}
+
 TEST(EmulatedStageTest, AWrongOrMissingMessageIsABug) {
   const Schedule schedule = SmallGpipe(2, 2);
   const auto owned = MakeEmulatedStages(schedule, Costs::Uniform(schedule.placement, 1, 0, 0, 0),

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "count_allocations.h"
 #include "probe_stage.h"
 #include "random_schedule.h"
@@ -75,6 +77,73 @@ TEST(ExecutorTest, ReportsWhatItWaitsForAndStopsWhenAborted) {
   EXPECT_EQ(executor->Doing(),
             "waits at 1F0 for the activation of stage 0, microbatch 0, from rank 0");
   EXPECT_TRUE(probes.logs[1].calls.empty());
+}
+
+// Keeps what is sent; a message that was not is a lost one.
+class Shelf final : public Transport {
+ public:
+  void Send(int slot, std::int64_t, Message message) override { kept_[slot] = std::move(message); }
+  bool Receive(int slot, std::int64_t, Message& message) override {
+    if (kept_.count(slot) == 0) return false;
+    message = std::move(kept_[slot]);
+    return true;
+  }
+  bool Has(int slot) const { return kept_.count(slot) > 0; }
+
+ private:
+  void WakeAll() override {}
+  std::map<int, Message> kept_;
+};
+
+TEST(ExecutorTest, APairWaitsForBothOfItsMessages) {
+  Schedule schedule = SmallGpipe(3, 2);
+  schedule.lanes[1] = {Forward(1, 0), Overlap(Forward(1, 1), Backward(1, 0)), Backward(1, 1)};
+  const MessageMap messages(schedule);
+  const auto arrives = [&](Shelf& shelf, ValueKind kind, int stage, int row) {
+    shelf.Send(messages.Slot({kind, stage, row}), 0, MakePayload(kind, stage, row, 0));
+  };
+  for (const bool forward_is_late : {true, false}) {
+    Probes probes(schedule);
+    Trace trace = Trace::Make(schedule, 1).value();
+    Shelf shelf;
+    const auto executor = Executor::Bind({&schedule, 1, probes.stages, &shelf, &trace}).value();
+    arrives(shelf, ValueKind::kActivation, 0, 0);
+    if (!forward_is_late) arrives(shelf, ValueKind::kActivation, 0, 1);
+    if (forward_is_late) arrives(shelf, ValueKind::kGradient, 2, 0);
+    EXPECT_FALSE(executor->RunStep(0, 0));
+    EXPECT_EQ(probes.logs[1].calls, std::vector<Part>{Forward(1, 0).first});
+    EXPECT_EQ(executor->CurrentAction(), "(1F1;1B0)OVERLAP_F_B");
+    EXPECT_EQ(executor->Doing(), forward_is_late
+                                     ? "waits at (1F1;1B0)OVERLAP_F_B for the activation of stage "
+                                       "0, microbatch 1, from rank 0"
+                                     : "waits at (1F1;1B0)OVERLAP_F_B for the input gradient of "
+                                       "stage 2, microbatch 0, from rank 2");
+  }
+}
+
+// The first part's output is on its way before the second begins, where they run in turn.
+TEST(ExecutorTest, APairSendsEachOutputAsItIsThere) {
+  Schedule schedule = SmallGpipe(3, 2);
+  schedule.lanes[1] = {Forward(1, 0), Overlap(Forward(1, 1), Backward(1, 0)), Backward(1, 1)};
+  const MessageMap messages(schedule);
+  Shelf shelf;
+  bool was_there = false;
+  Probes probes(schedule, [&](const Part& part, std::int64_t) {
+    if (part != Backward(1, 0).first) return;
+    was_there = shelf.Has(messages.OutSlot(Forward(1, 1).first));
+    EXPECT_FALSE(shelf.Has(messages.OutSlot(part)));
+  });
+  for (int row = 0; row < 2; ++row) {
+    for (const auto& [kind, stage] :
+         {std::pair(ValueKind::kActivation, 0), std::pair(ValueKind::kGradient, 2)}) {
+      shelf.Send(messages.Slot({kind, stage, row}), 0, MakePayload(kind, stage, row, 0));
+    }
+  }
+  Trace trace = Trace::Make(schedule, 1).value();
+  const auto executor = Executor::Bind({&schedule, 1, probes.stages, &shelf, &trace}).value();
+  ASSERT_TRUE(executor->RunStep(0, 0));
+  EXPECT_TRUE(was_there);
+  EXPECT_TRUE(shelf.Has(messages.OutSlot(Backward(1, 0).first)));
 }
 
 TEST(ExecutorTest, RefusesToBindWithoutItsStages) {

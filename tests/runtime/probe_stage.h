@@ -41,6 +41,7 @@ inline Message MakePayload(ValueKind kind, int stage, int row, std::int64_t step
 // The calls of one rank, in order; all of its stages share it.
 struct ProbeLog {
   std::vector<Part> calls;
+  int pairs = 0;  // calls that were two of those
 };
 
 class ProbeStage : public Stage {
@@ -79,6 +80,10 @@ class ProbeStage : public Stage {
   void BackwardWeight(int row) override {
     Enter(Op::kBackwardWeight, row);
     --held_;
+  }
+  std::int64_t Overlap(StageCall first, Stage& other, StageCall second) override {
+    ++log_->pairs;
+    return Stage::Overlap(std::move(first), other, std::move(second));
   }
   void Step() override { Enter(Op::kStep, -1); }
   std::int64_t ActivationBytes() const override { return held_ * 100; }

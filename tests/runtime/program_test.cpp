@@ -23,7 +23,7 @@ Schedule OneRank(Lane lane, int microbatches) {
   return schedule;
 }
 
-TEST(ProgramTest, SplitsPairsAndStepsAtTheEnd) {
+TEST(ProgramTest, PairsAreTwoEntriesAndStepsComeLast) {
   const Schedule schedule =
       OneRank({Forward(0, 0), Overlap(Forward(0, 1), Backward(0, 0)), Backward(0, 1)}, 2);
   const Program program = MakeProgram(schedule, 0).value();
@@ -32,6 +32,7 @@ TEST(ProgramTest, SplitsPairsAndStepsAtTheEnd) {
                                Backward(0, 1).first, MakeAction(Op::kStep, 0).first}));
   EXPECT_EQ(program[1].position, 1);
   EXPECT_EQ(program[2].position, 1);
+  for (std::size_t i = 0; i < program.size(); ++i) EXPECT_EQ(program[i].ends_pair, i == 2) << i;
   EXPECT_EQ(program[4].position, -1);
 }
 

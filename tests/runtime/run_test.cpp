@@ -37,8 +37,12 @@ void ExpectRunsAsWritten(const Schedule& schedule, int steps, const ProbeStage::
   const Status status = RunRanks(schedule, probes.stages, options);
   ASSERT_TRUE(status) << status.error().message;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    EXPECT_EQ(probes.logs[static_cast<std::size_t>(rank)].calls,
-              ExpectedCalls(schedule, rank, steps));
+    const ProbeLog& log = probes.logs[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(log.calls, ExpectedCalls(schedule, rank, steps));
+    const Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
+    const auto pairs = std::count_if(lane.begin(), lane.end(),
+                                     [](const Action& action) { return action.is_pair(); });
+    EXPECT_EQ(log.pairs, steps * pairs);
   }
   EXPECT_EQ(live_payloads.load(), 0);
 }
@@ -129,7 +133,12 @@ TEST(RunTest, AThrowingStageEndsTheRunAndIsNamed) {
     const Schedule schedule = RandomSchedule(random);
     const int rank = Uniform(random, 0, schedule.ranks() - 1);
     const Program program = MakeProgram(schedule, rank).value();
-    const Part guilty = program[random() % program.size()].part;
+    const ProgramEntry& entry = program[random() % program.size()];
+    const Part guilty = entry.part;
+    const Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
+    const std::string action = entry.position < 0
+                                   ? ToText(guilty)
+                                   : ToText(lane[static_cast<std::size_t>(entry.position)]);
     Probes probes(schedule, [&](const Part& part, std::int64_t step) {
       if (part == guilty && step == 1) throw std::runtime_error("out of paper\n and a trace");
     });
@@ -138,8 +147,7 @@ TEST(RunTest, AThrowingStageEndsTheRunAndIsNamed) {
     const Status status = RunRanks(schedule, probes.stages, options);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(status.error().message,
-              fmt::format("rank {}: {}: out of paper", rank, ToText(guilty)));
+    EXPECT_EQ(status.error().message, fmt::format("rank {}: {}: out of paper", rank, action));
     EXPECT_EQ(live_payloads.load(), 0);
   }
 }

@@ -134,6 +134,38 @@ TEST(TraceTest, FiguresAddUp) {
   }
 }
 
+// One rank, stages 0 and 1 of it: F 2 s, B 4 s, and pairs of them 3 s, in whole seconds by hand.
+TEST(TraceTest, APairCountsOnceAndHoldsBothActivations) {
+  Schedule schedule;
+  schedule.placement = Placement::FromRanks({0, 0}, 1).value();
+  schedule.microbatches = 2;
+  schedule.lanes = {{Forward(0, 0), Forward(1, 0), Backward(1, 0),
+                     Overlap(Forward(0, 1), Backward(0, 0)), Forward(1, 1), Backward(1, 1),
+                     Backward(0, 1)}};
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  Trace trace = Trace::Make(schedule, 1).value();
+  Stamp* stamp = trace.Begin(0, 0);
+  const std::vector<Stamp> stamps = {{0, 2, 100},  {2, 4, 50},   {4, 8, 0},   {8, 11, 200},
+                                     {8, 11, 100}, {11, 13, 50}, {13, 17, 0}, {17, 21, 0},
+                                     {21, 21, 0},  {21, 21, 0}};
+  for (const Stamp& each : stamps) {
+    *stamp++ = {each.start_ns * kSecond, each.end_ns * kSecond, each.activation_bytes};
+  }
+  trace.End(0, 0);
+  const RankMeasure rank = MeasureRound(trace, 0).ranks[0];
+  EXPECT_DOUBLE_EQ(rank.busy, 21);
+  EXPECT_DOUBLE_EQ(rank.wait, 0);
+  EXPECT_EQ(rank.peak_activation_bytes, 200);
+  const Timeline timeline = MeasuredTimeline(trace, 0);
+  EXPECT_DOUBLE_EQ(timeline.spans[0][3].start, 8);
+  EXPECT_DOUBLE_EQ(timeline.spans[0][3].end, 11);
+  const Costs costs = MeasuredCosts(trace);
+  EXPECT_DOUBLE_EQ(costs.stages[0].forward, 2);
+  EXPECT_DOUBLE_EQ(costs.stages[0].backward_input, 4);
+  EXPECT_DOUBLE_EQ(costs.Duration(schedule.lanes[0][3]), 3);
+  EXPECT_EQ(costs.stages[0].activation, 100);
+}
+
 // The road to fidelity: costs -> emulated run -> measured costs are the costs, or a little more.
 TEST(TraceTest, MeasuresTheCostsOfAnEmulatedRun) {
   const Schedule schedule = SmallGpipe(2, 3);
