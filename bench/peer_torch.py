@@ -6,6 +6,7 @@ every measured step. One process a rank, one intra-op thread each, as ours has.
 import argparse
 import json
 import os
+import resource
 import socket
 import time
 
@@ -113,9 +114,9 @@ def worker(rank, args, port, queue):
         optimizer.zero_grad(set_to_none=False)
         dist.barrier()
         times.append(time.perf_counter() - start)
-    if rank == 0:
-        tokens = args.microbatches * args.sequence
-        queue.put([tokens / t for t in times[args.warmup:]])
+    tokens = args.microbatches * args.sequence
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    queue.put((rank, [tokens / t for t in times[args.warmup:]], resident))
     dist.destroy_process_group()
 
 
@@ -141,7 +142,8 @@ def main():
         process.join()
     if any(process.exitcode for process in ranks):
         raise SystemExit("a rank of the peer failed")
-    print(json.dumps({"tokens_per_second": queue.get()}))
+    results = sorted(queue.get() for _ in ranks)
+    print(json.dumps({"tokens_per_second": results[0][1], "resident": max(result[2] for result in results)}))
 
 
 if __name__ == "__main__":
