@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "graph/collective.h"
 #include "graph/recorder.h"
 #include "graph/shapes_only.h"
 
@@ -62,6 +63,7 @@ class CaptureScope {
 
  private:
   c10::impl::IncludeDispatchKeyGuard include_;
+  QuietCollectives quiet_;
 };
 
 // A capture runs the stage's random ops: the process's generator is left as it was.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "graph/collective.h"
 #include "graph/flops.h"
 #include "graph/min_cut.h"
 
@@ -39,7 +40,8 @@ class Planner {
     MinCut cut(sink + 1);
     for (int i = 0; i < makers; ++i) {
       const Node& node = *problem_.makers[static_cast<std::size_t>(i)];
-      const bool once = IsRandom(node) || MutatedArgument(node.op.schema()) >= 0;
+      const bool once =
+          IsRandom(node) || IsCollective(node) || MutatedArgument(node.op.schema()) >= 0;
       cut.AddEdge(i, sink, once ? MinCut::kNever : CostOfRunning(*problem_.graph, node));
       ForEachInput(node, [&](ValueId id) {
         const ValueId root = problem_.graph->Root(id);

@@ -33,7 +33,7 @@ std::int64_t CostOfRunning(const Graph& graph, const Node& node);
 // is one minimum cut: a value is held, made again, or not there; a node that runs again needs what
 // it reads. (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, ask the question;
 // the cut is after PyTorch's min-cut partitioner, with the cost of recomputation in it.) Nodes
-// that draw random numbers or change their arguments never run again.
+// that draw random numbers, change their arguments or are collectives never run again.
 HoldPlan PlanHold(const HoldProblem& problem, std::int64_t budget);
 
 // `nodes` with the makers that run again, each before its first reader.

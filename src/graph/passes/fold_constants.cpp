@@ -4,6 +4,7 @@
 // whatever the number of microbatches.
 #include <c10/core/InferenceMode.h>
 
+#include "graph/collective.h"
 #include "graph/graph_tools.h"
 #include "graph/interpret.h"
 #include "graph/passes.h"
@@ -19,7 +20,7 @@ Status FoldConstants(StageGraphs& graphs, const CompileOptions&) {
   }
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
-    bool fold = !IsRandom(node);
+    bool fold = !IsRandom(node) && !IsCollective(node);
     ForEachInput(node, [&](ValueId id) { fold = fold && constant.contains(graph.Root(id)); });
     if (!fold) {
       kept.push_back(std::move(node));
