@@ -116,7 +116,8 @@ class GraphCommand : public Command {
     app.add_option("--after", options_.stop_after, "Stop after this pass; in order:" + passes);
     app.add_option("--disable", options_.disabled, "Leave these passes out")->delimiter(',');
     app.add_option("--graph", only_,
-                   "One graph: joint, forward, backward, backward_input, backward_weight");
+                   "One graph: joint, forward, backward, backward_input, backward_weight, or "
+                   "overlapped (a forward and a backward of two microbatches, by estimated costs)");
     app.add_flag(
         "--inexact", inexact_,
         "As with exact: false: weight gradients added up inside the matmuls, large ones by "
@@ -128,6 +129,7 @@ class GraphCommand : public Command {
   }
   Result<int> Run() override {
     options_.exact = !inexact_;
+    options_.overlapped = only_ == "overlapped";
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
     std::optional<ShapesOnly> shapes;
     if (shapes_only_) shapes.emplace();
@@ -139,7 +141,7 @@ class GraphCommand : public Command {
     if (chosen.empty()) {
       return InvalidArgument(
           "there is no graph '{}' here (joint, forward, backward, "
-          "backward_input, backward_weight; the later ones only after the pass "
+          "backward_input, backward_weight, overlapped; the later ones only after the pass "
           "that makes them)",
           only_);
     }

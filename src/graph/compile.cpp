@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/multiplex.h"
 #include "graph/passes.h"
 
 namespace penstock {
@@ -46,6 +47,16 @@ std::vector<ValueId> Union(std::vector<ValueId> values, const std::vector<ValueI
   return values;
 }
 
+// The places of a microbatch that runs forward, then those of one that runs backward.
+Piece MakeOverlapped(const StageGraphs& graphs, const Piece& forward, Places& places) {
+  Piece piece = forward;
+  piece.graph = graphs.overlapped;
+  for (const ValueId input : WholeBackward(graphs).inputs) piece.inputs.push_back(places.Of(input));
+  piece.last.resize(piece.inputs.size(), true);
+  piece.outputs.push_back(-1);
+  return piece;
+}
+
 std::int64_t BytesOf(const Graph& graph, const std::vector<ValueId>& values,
                      const std::vector<ValueId>& except) {
   std::int64_t bytes = 0;
@@ -77,6 +88,9 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   program.forward = MakePiece(graphs.forward, places, read_by_backward);
   program.backward_input = MakePiece(input, places, weight.inputs);
   program.backward_weight = MakePiece(weight, places, {});
+  if (!graphs.overlapped.name.empty()) {
+    program.overlapped = MakeOverlapped(graphs, program.forward, places);
+  }
   if (Contains(read_by_backward, output_gradient)) {
     program.output_gradient = places.Of(output_gradient);
   }

@@ -14,6 +14,8 @@
 
 namespace penstock {
 
+class NodeCosts;  // node_costs.h
+
 // The graphs of a stage while it is cut up. Passes read and change this.
 struct StageGraphs {
   JointGraph joint;
@@ -26,6 +28,9 @@ struct StageGraphs {
   // `backward_weight` has no outputs. Run in this order they are the plain B, too.
   Graph backward_input;
   Graph backward_weight;
+  // Forward of one microbatch and backward of another: inputs and outputs of forward, then those of
+  // WholeBackward (multiplex.h). Only where the options ask for it.
+  Graph overlapped;
   std::vector<ValueId> saved;  // made by forward, read by backward; never a view
   std::vector<ValueId> live;   // made by backward_input, read by backward_weight; never a view
 };
@@ -42,6 +47,9 @@ struct CompileOptions {
   // what is not held is made again. kHoldAll, or 0 for as little as can be.
   std::int64_t hold = kHoldAll;
   std::int64_t hold_for_weight = kHoldAll;
+  // Makes `overlapped`, ordered by these costs; null: by estimates. They must outlive the passes.
+  bool overlapped = false;
+  const NodeCosts* costs = nullptr;
   std::vector<std::string> disabled;  // passes left out, by name; refuses those that must run
   std::string stop_after;             // runs no pass after this one; empty: all
 };
@@ -60,6 +68,9 @@ struct StageProgram {
   Piece forward;
   Piece backward_input;
   Piece backward_weight;
+  // OVERLAP_F_B: the places of forward's inputs and outputs are of one microbatch, those that
+  // follow of another, whose input gradient is the last output. An empty graph unless asked for.
+  Piece overlapped;
   int held = 0;                   // places of a microbatch
   std::vector<int> stage_inputs;  // place of each of the stage's inputs
   int output_gradient = -1;       // its place; -1 where backward reads none

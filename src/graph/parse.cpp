@@ -63,6 +63,8 @@ class Parser {
       BoundLine(cursor);
     } else if (cursor.Accept("-- backward")) {
       phase_ = Phase::kBackward;
+    } else if (cursor.Accept("-- forward")) {
+      phase_ = Phase::kForward;
     } else if (line.find(" = view %") != std::string_view::npos) {
       View(cursor);
     } else {

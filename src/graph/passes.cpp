@@ -31,7 +31,8 @@ constexpr std::array kPasses = {
     Pass{"split_di_dw", SplitInputWeight, true, "splits whatever backward has become"},
     Pass{"recompute_for_weight", RecomputeForWeight, false,
          "after the split, which says what W holds"},
-    Pass{"fuse", Fuse, false, "last, on the graphs that run: no other pass meets a kernel"},
+    Pass{"fuse", Fuse, false, "on the graphs that run: no pass that changes them meets a kernel"},
+    Pass{"multiplex", Multiplex, false, "last: it joins the graphs that run"},
 };
 
 Status Check(std::string_view name, const char* what) {
@@ -48,7 +49,7 @@ Status Check(std::string_view name, const char* what) {
 std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
   std::vector<Graph*> all;
   for (Graph* graph : {&graphs.joint.graph, &graphs.forward, &graphs.backward,
-                       &graphs.backward_input, &graphs.backward_weight}) {
+                       &graphs.backward_input, &graphs.backward_weight, &graphs.overlapped}) {
     if (!graph->name.empty()) all.push_back(graph);
   }
   return all;

@@ -37,6 +37,7 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions& options);
 Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options);
 Status MatmulByOneDnn(StageGraphs& graphs, const CompileOptions& options);
 Status Fuse(StageGraphs& graphs, const CompileOptions& options);
+Status Multiplex(StageGraphs& graphs, const CompileOptions& options);
 Status RemoveDead(StageGraphs& graphs, const CompileOptions& options);
 
 }  // namespace penstock

@@ -112,7 +112,9 @@ class Printer {
   }
 
   void PrintNode(const Node& node) {
-    if (node.phase != phase_) text_ += "  -- backward\n";
+    if (node.phase != phase_) {
+      text_ += node.phase == Phase::kBackward ? "  -- backward\n" : "  -- forward\n";
+    }
     phase_ = node.phase;
     ForEachInput(node, [&](ValueId id) { PrintView(id); });
     std::vector<std::string> outputs;

@@ -23,7 +23,9 @@ bool HasExactText(const c10::IValue& value);
 //     bound %0: f32[32,32] 4.0 KiB = parameter 0 wq.weight
 //     %5: f32[32,32] 4.0 KiB 65.5 kFLOP = aten::mm(%4, %1)
 //
-// ParseGraph (parse.h) reads it back. A line "-- backward" stands before backward's first node.
+// ParseGraph (parse.h) reads it back. A line "-- backward" stands before nodes of the backward, a
+// line
+// "-- forward" before nodes of the forward that follow those.
 std::string PrintGraph(const Graph& graph);
 // The same for Graphviz.
 std::string PrintDot(const Graph& graph);

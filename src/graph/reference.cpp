@@ -1,6 +1,8 @@
 // RunReference: one node after another, everything kept, everything checked.
 #include <c10/core/InferenceMode.h>
 
+#include <chrono>
+
 #include "base/result.h"
 #include "graph/interpret.h"
 #include "graph/print.h"
@@ -29,6 +31,12 @@ class Reference {
     }
   }
 
+  void SetInputs(std::span<const at::Tensor> inputs) {
+    PENSTOCK_CHECK(inputs.size() == graph_.inputs.size(), "graph {} takes {} inputs, not {}",
+                   graph_.name, graph_.inputs.size(), inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) Set(graph_.inputs[i], inputs[i]);
+  }
+
   void Set(ValueId id, const at::Tensor& tensor) {
     PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(id).type, "%{} of graph {} is {}, captured {}",
                    id, graph_.name, PrintType(TypeOf(tensor)), PrintType(graph_.value(id).type));
@@ -41,12 +49,15 @@ class Reference {
     return graph_.Root(id) == id ? root : MakeView(root, graph_.value(id));
   }
 
-  void Run(const Node& node) {
+  // Returns the seconds that the call took.
+  double Run(const Node& node) {
     torch::jit::Stack stack;
     for (std::size_t i = 0; i < node.arguments.size(); ++i) {
       stack.push_back(GetArgument(node.arguments[i], *node.op.schema().arguments()[i].type()));
     }
+    const auto start = std::chrono::steady_clock::now();
     node.op.callBoxed(stack);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     std::size_t next = 0;
     const auto keep = [&](const at::Tensor& tensor) {
       const ValueId id = node.outputs.at(next++);
@@ -59,6 +70,7 @@ class Reference {
         keep(result.isTensor() ? result.toTensor() : at::Tensor());
       }
     }
+    return took.count();
   }
 
  private:
@@ -101,14 +113,22 @@ c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
 std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs) {
   const c10::InferenceMode inference;
-  PENSTOCK_CHECK(inputs.size() == graph.inputs.size(), "graph {} takes {} inputs, not {}",
-                 graph.name, graph.inputs.size(), inputs.size());
   Reference reference(graph, binding);
-  for (std::size_t i = 0; i < inputs.size(); ++i) reference.Set(graph.inputs[i], inputs[i]);
+  reference.SetInputs(inputs);
   for (const Node& node : graph.nodes) reference.Run(node);
   std::vector<at::Tensor> outputs;
   for (const ValueId output : graph.outputs) outputs.push_back(reference.Get(output));
   return outputs;
+}
+
+std::vector<double> TimeReference(const Graph& graph, const GraphBinding& binding,
+                                  std::span<const at::Tensor> inputs) {
+  const c10::InferenceMode inference;
+  Reference reference(graph, binding);
+  reference.SetInputs(inputs);
+  std::vector<double> seconds;
+  for (const Node& node : graph.nodes) seconds.push_back(reference.Run(node));
+  return seconds;
 }
 
 }  // namespace penstock

@@ -1,0 +1,173 @@
+// Joins the forward of one microbatch and the backward of another.
+//
+//   before:  forward(inputs) -> output, saved;  backward(held) -> input gradient
+//   after:   overlapped(inputs, held) -> output, saved, input gradient
+//
+// Rule: every collective becomes a start, which stands as early as what it sends is there, and a
+// wait, which stands right before what reads its result; the list scheduler orders the rest, so
+// that the other microbatch computes in between (DeepSeek-V3 Technical Report, 2024, section 3.2.1,
+// does so by hand). What must keep its order does: see OrderOf. Order: last, as it joins the graphs
+// that run.
+#include "graph/multiplex.h"
+
+#include <algorithm>
+
+#include "graph/collective.h"
+#include "graph/graph_tools.h"
+#include "graph/list_schedule.h"
+#include "graph/node_order.h"
+#include "graph/passes.h"
+
+namespace penstock {
+namespace {
+
+// Puts a second graph's values and nodes behind those of a first.
+class Joining {
+ public:
+  Joining(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same)
+      : joined_(first), second_(second), now_(second.values.size(), kNoValue) {
+    for (const auto& [from, to] : same) now(from) = to;
+    for (const Bound& bound : second.bound) Bind(bound);
+    for (std::size_t i = 0; i < now_.size(); ++i) {
+      if (now_[i] == kNoValue) now_[i] = joined_.AddValue(second.values[i]);
+    }
+    for (std::size_t i = first.values.size(); i < joined_.values.size(); ++i) {
+      ValueId& root = joined_.values[i].view_of;
+      if (root != kNoValue) root = now(root);
+    }
+  }
+
+  Graph Join() {
+    ValueSet there = MadeValues(joined_);
+    for (const ValueId input : joined_.inputs) there.insert(input);
+    for (const ValueId input : second_.inputs) {
+      if (!there.contains(now(input))) joined_.inputs.push_back(now(input));
+    }
+    for (Node node : second_.nodes) {
+      ForEachInput(node, [&](ValueId& id) { id = now(id); });
+      for (ValueId& output : node.outputs) output = Now(output);
+      joined_.nodes.push_back(std::move(node));
+    }
+    for (const ValueId output : second_.outputs) joined_.outputs.push_back(Now(output));
+    return std::move(joined_);
+  }
+
+ private:
+  ValueId& now(ValueId id) { return now_[static_cast<std::size_t>(id)]; }
+  ValueId Now(ValueId id) { return id == kNoValue ? kNoValue : now(id); }
+
+  void Bind(Bound bound) {
+    for (const Bound& there : joined_.bound) {
+      if (bound.kind == BoundKind::kConstant || there.kind != bound.kind ||
+          there.index != bound.index) {
+        continue;
+      }
+      now(bound.value) = there.value;
+      return;
+    }
+    const ValueId added = joined_.AddValue(second_.value(bound.value));
+    now(bound.value) = added;
+    bound.value = added;
+    joined_.bound.push_back(std::move(bound));
+  }
+
+  Graph joined_;
+  const Graph& second_;
+  std::vector<ValueId> now_;  // by value of second
+};
+
+// Whether the node can be cut in two: a start takes contiguous memory.
+bool RunsOnLink(const Graph& graph, const Node& node) {
+  return SplitOf(node).has_value() &&
+         IsContiguous(graph.value(std::get<ValueId>(node.arguments.front())).type);
+}
+
+std::vector<Job> JobsOf(const Graph& graph, const NodeOrder& order, const NodeCosts& costs) {
+  std::vector<Job> jobs;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    jobs.push_back({RunsOnLink(graph, node), costs.Seconds(graph, node), order.after[i],
+                    order.after_start[i]});
+  }
+  return jobs;
+}
+
+// The graph's nodes in the order of the steps, collectives cut in two.
+std::vector<Node> NodesOf(Graph& graph, const std::vector<JobStep>& steps) {
+  std::vector<ValueId> ticket(graph.nodes.size(), kNoValue);
+  std::vector<Node> nodes;
+  for (const JobStep& step : steps) {
+    const auto number = static_cast<std::size_t>(step.job);
+    Node node = graph.nodes[number];
+    if (step.kind == StepKind::kStart) {
+      ticket[number] = graph.AddValue({TicketType(), kNoValue, 0});
+      node.op = SplitOf(node)->start;
+      node.outputs = {ticket[number]};
+    } else if (step.kind == StepKind::kWait) {
+      node.op = SplitOf(node)->wait;
+      node.arguments.insert(node.arguments.begin(), ticket[number]);
+    }
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+bool DrawsRandomNumbers(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), IsRandom);
+}
+
+}  // namespace
+
+Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same) {
+  return Joining(first, second, same).Join();
+}
+
+Graph WithParametersFrom(Graph graph, int first) {
+  for (Bound& bound : graph.bound) {
+    if (bound.kind != BoundKind::kConstant) bound.index += first;
+  }
+  return graph;
+}
+
+Graph WholeBackward(const StageGraphs& graphs) {
+  // The pieces of a joint graph share its numbers: what W takes is what F or I made.
+  std::map<ValueId, ValueId> same;
+  for (const ValueId input : graphs.backward_weight.inputs) same.emplace(input, input);
+  Graph whole = JoinGraphs(graphs.backward_input, graphs.backward_weight, same);
+  whole.name = "backward";
+  whole.outputs.resize(1);
+  return whole;
+}
+
+Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second,
+                                         const NodeCosts& costs) {
+  if (DrawsRandomNumbers(first) && DrawsRandomNumbers(second)) {
+    return InvalidArgument(
+        "multiplex: {} and {} both draw random numbers and a run has one generator: run them in "
+        "turn",
+        first.name, second.name);
+  }
+  MultiplexedGraph result;
+  Graph& graph = result.graph;
+  graph = JoinGraphs(first, second, {});
+  graph.name = "overlapped";
+  std::vector<int> part(graph.nodes.size(), 1);
+  std::fill_n(part.begin(), first.nodes.size(), 0);
+  const std::vector<Job> jobs = JobsOf(graph, OrderOf(graph, part), costs);
+  for (const Job& job : jobs) result.seconds_in_turn += job.seconds;
+  const JobOrder order = ListSchedule(jobs);
+  result.seconds = order.seconds;
+  graph.nodes = NodesOf(graph, order.steps);
+  return result;
+}
+
+Status Multiplex(StageGraphs& graphs, const CompileOptions& options) {
+  if (!options.overlapped) return {};
+  PENSTOCK_TRY(MultiplexedGraph made,
+               MultiplexGraphs(graphs.forward, WholeBackward(graphs),
+                               options.costs == nullptr ? NodeCosts() : *options.costs));
+  graphs.overlapped = std::move(made.graph);
+  return {};
+}
+
+}  // namespace penstock
