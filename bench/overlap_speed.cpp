@@ -1,0 +1,278 @@
+// How much of the communication a multiplexed graph hides.
+//
+// Two ranks, a thread each, train a stage of two blocks: matmul -> all_to_all -> two matmuls ->
+// all_to_all, with a residual. The link's bandwidth is set so that the eight exchanges of a forward
+// and a backward take a given share of their compute. Milliseconds of one forward and one backward
+// of different microbatches, the later rank's, medians of runs interleaved over all cases:
+//   in turn      forward, then backward, every exchange waited for where it stands
+//   each alone   the same, each graph in the order of the list scheduler: hides what it can itself
+//   multiplexed  both as one graph, by costs that rank 0 measured
+//   predicted    what the scheduler says of the multiplexed graph
+//   hidden       share of the communication that is gone: (in turn - multiplexed) / (in turn - in
+//                turn without delay); the gain is in turn / multiplexed
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <barrier>
+#include <chrono>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "base/allocator.h"
+#include "graph/collective.h"
+#include "graph/compile.h"
+#include "graph/local_collective.h"
+#include "graph/multiplex.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int kBlocks = 2;
+constexpr int kExchanges = 4 * kBlocks;  // of a forward and a backward
+constexpr std::int64_t kTokens = 512;
+constexpr std::int64_t kDim = 512;
+constexpr std::int64_t kExpertDim = 1024;
+constexpr int kMeasured = 5;                                     // runs that costs are measured by
+constexpr int kRuns = 15;                                        // of a case
+constexpr std::array kShares = {0.0, 0.25, 0.5, 1.0, 1.5, 2.0};  // communication to compute
+constexpr std::size_t kVariants = 3;
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+StageSpec Blocks(int group) {
+  StageSpec spec;
+  for (int block = 0; block < kBlocks; ++block) {
+    for (const auto& [rows, columns] :
+         {std::pair(kDim, kDim), std::pair(kDim, kExpertDim), std::pair(kExpertDim, kDim)}) {
+      const at::Tensor weight = (at::randn({rows, columns}) * 0.05).requires_grad_(true);
+      spec.parameters.push_back({fmt::format("w{}", spec.parameters.size()), weight});
+    }
+  }
+  spec.inputs = {at::randn({kTokens, kDim})};
+  spec.input_gradient = true;
+  spec.forward = [group, parameters = spec.parameters](std::span<const at::Tensor> inputs) {
+    at::Tensor x = inputs[0];
+    for (std::size_t i = 0; i < parameters.size(); i += 3) {
+      const at::Tensor sent = AllToAll(x.mm(parameters[i].tensor), group);
+      const at::Tensor inside = at::gelu(sent.mm(parameters[i + 1].tensor));
+      x = x + AllToAll(inside.mm(parameters[i + 2].tensor), group);
+    }
+    return x;
+  };
+  return spec;
+}
+
+template <class T>
+T Value(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return *std::move(result);
+}
+
+// A graph bound to memory, with inputs that every run is given anew.
+class BoundGraph {
+ public:
+  BoundGraph(const Graph& graph, const GraphBinding& binding, std::vector<at::Tensor> inputs)
+      : program_(graph, binding), inputs_(std::move(inputs)), outputs_(graph.outputs.size()) {}
+
+  void Run() {
+    std::vector<at::Tensor> inputs = inputs_;
+    program_.Run(inputs, outputs_);
+    for (at::Tensor& output : outputs_) output = at::Tensor();
+  }
+
+ private:
+  GraphProgram program_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<at::Tensor> outputs_;
+};
+
+// What a rank runs for one share of communication, and the seconds that it took.
+class Case {
+ public:
+  Case(double share, int number) : share_(share), group_(number) {}
+
+  // Called by each rank's thread, all at the same time.
+  void Build(int rank, std::unique_ptr<Collective> collective, NodeCosts& costs,
+             std::barrier<>& all) {
+    Rank& mine = ranks_[static_cast<std::size_t>(rank)];
+    mine.end = std::make_unique<GroupEnd>(group_, std::move(collective));
+    const StageSpec spec = Blocks(group_);
+    const StageGraphs graphs = Value(BuildStageGraphs(Value(CaptureStage(spec)), CompileOptions{}));
+    const Graph backward = WholeBackward(graphs);
+    GraphBinding binding;
+    for (const NamedTensor& each : spec.parameters) {
+      binding.parameters.push_back(each.tensor.detach());
+      binding.gradients.push_back(at::zeros_like(binding.parameters.back()));
+    }
+    const std::vector<at::Tensor> a = {at::randn({kTokens, kDim})};
+    const std::vector<at::Tensor> b = HeldForBackward(graphs, backward, binding);
+    NodeCosts measured;
+    MeasureNodes(graphs.forward, binding, a, kMeasured, measured);
+    MeasureNodes(backward, binding, b, kMeasured, measured);
+    if (rank == 0) costs = measured;
+    all.arrive_and_wait();  // the ranks must come to the same order
+    const MultiplexedGraph multiplexed = Value(MultiplexGraphs(graphs.forward, backward, costs));
+    if (rank == 0) predicted_ = multiplexed.seconds;
+    std::vector<at::Tensor> both = a;
+    both.insert(both.end(), b.begin(), b.end());
+    mine.variants[0].emplace_back(graphs.forward, binding, a);
+    mine.variants[0].emplace_back(backward, binding, b);
+    mine.variants[1].emplace_back(Alone(graphs.forward, costs), binding, a);
+    mine.variants[1].emplace_back(Alone(backward, costs), binding, b);
+    mine.variants[2].emplace_back(multiplexed.graph, binding, both);
+    all.arrive_and_wait();  // `costs` may change
+  }
+
+  double Run(int rank, std::size_t variant) {
+    const auto start = Clock::now();
+    for (BoundGraph& graph : ranks_[static_cast<std::size_t>(rank)].variants[variant]) graph.Run();
+    return Seconds(Clock::now() - start).count();
+  }
+  void Destroy(int rank) { ranks_[static_cast<std::size_t>(rank)] = {}; }
+  void Add(std::size_t variant, double seconds) { seconds_[variant].push_back(seconds); }
+
+  double share() const { return share_; }
+  double predicted() const { return predicted_; }
+  double Median(std::size_t variant) {
+    std::vector<double>& all = seconds_[variant];
+    std::sort(all.begin(), all.end());
+    return all[all.size() / 2];
+  }
+
+ private:
+  struct Rank {
+    std::unique_ptr<GroupEnd> end;
+    std::array<std::vector<BoundGraph>, kVariants> variants;
+  };
+
+  static Graph Alone(const Graph& graph, const NodeCosts& costs) {
+    return Value(MultiplexGraphs(graph, Graph(), costs)).graph;
+  }
+
+  static std::vector<at::Tensor> HeldForBackward(const StageGraphs& graphs, const Graph& backward,
+                                                 const GraphBinding& binding) {
+    std::map<ValueId, at::Tensor> held;
+    held[graphs.forward.inputs.front()] = at::randn({kTokens, kDim});
+    held[graphs.joint.output_gradient] = at::randn({kTokens, kDim});
+    const std::vector<at::Tensor> inputs = {held.at(graphs.forward.inputs.front())};
+    const std::vector<at::Tensor> made = RunReference(graphs.forward, binding, inputs);
+    for (std::size_t i = 0; i < made.size(); ++i) held[graphs.forward.outputs[i]] = made[i];
+    std::vector<at::Tensor> values;
+    for (const ValueId input : backward.inputs) values.push_back(held.at(input));
+    return values;
+  }
+
+  double share_;
+  int group_;
+  double predicted_ = 0;
+  std::array<Rank, kRanks> ranks_;
+  std::array<std::vector<double>, kVariants> seconds_;
+};
+
+// All cases on all ranks. Rank 0 first finds out how long the compute takes, in the case without
+// delay.
+class Measurement {
+ public:
+  Measurement() {
+    for (std::size_t i = 0; i < kShares.size(); ++i) {
+      cases_.push_back(std::make_unique<Case>(kShares[i], static_cast<int>(i)));
+    }
+  }
+
+  void Run() {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([this, rank] { RunRank(rank); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void Print() {
+    fmt::print(
+        "A forward and a backward of different microbatches: {} blocks, {} tokens, dim {}, {} "
+        "ranks; "
+        "milliseconds\n",
+        kBlocks, kTokens, kDim, kRanks);
+    fmt::print("{:>14} {:>9} {:>9} {:>11} {:>12} {:>10} {:>7} {:>6}\n", "comm / compute", "comm",
+               "in turn", "each alone", "multiplexed", "predicted", "hidden", "gain");
+    const double compute = cases_.front()->Median(0);
+    for (const auto& each : cases_) {
+      const double in_turn = each->Median(0);
+      const double multiplexed = each->Median(2);
+      const double communication = in_turn - compute;
+      const std::string hidden =
+          each == cases_.front()
+              ? "-"
+              : fmt::format("{:.0f}%", 100 * (in_turn - multiplexed) / communication);
+      fmt::print("{:>14.2f} {:>9.1f} {:>9.1f} {:>11.1f} {:>12.1f} {:>10.1f} {:>7} {:>5.2f}x\n",
+                 each->share(), 1e3 * communication, 1e3 * in_turn, 1e3 * each->Median(1),
+                 1e3 * multiplexed, 1e3 * each->predicted(), hidden, in_turn / multiplexed);
+    }
+  }
+
+ private:
+  // The slowest rank's time.
+  double Timed(Case& measured, int rank, std::size_t variant) {
+    all_.arrive_and_wait();
+    took_[static_cast<std::size_t>(rank)] = measured.Run(rank, variant);
+    all_.arrive_and_wait();
+    return *std::max_element(took_.begin(), took_.end());
+  }
+
+  void RunRank(int rank) {
+    at::set_num_threads(1);
+    BuildCase(rank, *cases_.front(), {});
+    double compute = 0;
+    for (int run = 0; run < kMeasured; ++run) {
+      const double seconds = Timed(*cases_.front(), rank, 0);
+      compute = run == 0 ? seconds : std::min(compute, seconds);
+    }
+    for (const auto& each : cases_) {
+      if (each == cases_.front()) continue;
+      LinkSpeed speed;
+      const double bytes = static_cast<double>(kTokens * kDim) * sizeof(float);
+      speed.bytes_per_second = kExchanges * bytes / (each->share() * compute);
+      BuildCase(rank, *each, speed);
+    }
+    for (int run = 0; run < kRuns; ++run) {
+      for (const auto& each : cases_) {
+        for (std::size_t variant = 0; variant < kVariants; ++variant) {
+          const double seconds = Timed(*each, rank, variant);
+          if (rank == 0) each->Add(variant, seconds);
+        }
+      }
+    }
+    for (const auto& each : cases_) each->Destroy(rank);
+  }
+
+  void BuildCase(int rank, Case& built, LinkSpeed speed) {
+    if (rank == 0) ends_ = MakeLocalGroup(kRanks, speed);
+    all_.arrive_and_wait();
+    built.Build(rank, std::move(ends_[static_cast<std::size_t>(rank)]), costs_, all_);
+  }
+
+  std::vector<std::unique_ptr<Case>> cases_;
+  std::barrier<> all_{kRanks};
+  std::array<double, kRanks> took_ = {};
+  std::vector<std::unique_ptr<Collective>> ends_;
+  NodeCosts costs_;
+};
+
+}  // namespace
+}  // namespace penstock
+
+int main() {
+  penstock::KeepFreedMemory();
+  penstock::Measurement measurement;
+  measurement.Run();
+  measurement.Print();
+}
