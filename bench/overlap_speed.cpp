@@ -38,11 +38,11 @@ constexpr int kRanks = 2;
 constexpr int kBlocks = 2;
 constexpr int kExchanges = 4 * kBlocks;  // of a forward and a backward
 constexpr std::int64_t kTokens = 512;
-constexpr std::int64_t kDim = 512;
-constexpr std::int64_t kExpertDim = 1024;
-constexpr int kMeasured = 5;                                     // runs that costs are measured by
-constexpr int kRuns = 15;                                        // of a case
-constexpr std::array kShares = {0.0, 0.25, 0.5, 1.0, 1.5, 2.0};  // communication to compute
+constexpr std::int64_t kDim = 256;
+constexpr std::int64_t kExpertDim = 512;
+constexpr int kMeasured = 5;                                // runs that costs are measured by
+constexpr int kRuns = 15;                                   // of a case
+constexpr std::array kShares = {0.0, 0.25, 0.5, 1.0, 2.0};  // communication to compute
 constexpr std::size_t kVariants = 3;
 
 using Clock = std::chrono::steady_clock;

@@ -8,16 +8,16 @@
 #include <torch/library.h>
 
 #include <map>
-#include <string_view>
 
 #include "base/result.h"
+#include "graph/graph_tools.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::string_view kAllToAll = "penstock::all_to_all";
-constexpr std::string_view kAllToAllStart = "penstock::all_to_all_start";
-constexpr std::string_view kAllToAllWait = "penstock::all_to_all_wait";
+constexpr const char* kAllToAll = "penstock::all_to_all";
+constexpr const char* kAllToAllStart = "penstock::all_to_all_start";
+constexpr const char* kAllToAllWait = "penstock::all_to_all_wait";
 
 thread_local bool quiet = false;
 
@@ -106,10 +106,6 @@ TORCH_LIBRARY_IMPL(penstock, Meta, library) {
 }
 TORCH_LIBRARY_IMPL(penstock, Autograd, library) { library.impl("all_to_all", WithGradient); }
 
-c10::OperatorHandle FindOp(std::string_view name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(std::string(name).c_str(), "");
-}
-
 }  // namespace
 
 GroupEnd::GroupEnd(int group, std::unique_ptr<Collective> collective) : group_(group) {
@@ -122,7 +118,7 @@ QuietCollectives::QuietCollectives() : before_(std::exchange(quiet, true)) {}
 QuietCollectives::~QuietCollectives() { quiet = before_; }
 
 at::Tensor AllToAll(const at::Tensor& x, int group) {
-  static const auto op = FindOp(kAllToAll).typed<at::Tensor(const at::Tensor&, std::int64_t)>();
+  static const auto op = FindOp(kAllToAll, "").typed<at::Tensor(const at::Tensor&, std::int64_t)>();
   return op.call(x, group);
 }
 
@@ -130,7 +126,7 @@ TensorType TicketType() { return {at::kLong, {1}, {1}}; }
 
 std::optional<SplitCollective> SplitOf(const Node& node) {
   if (node.op.operator_name().name != kAllToAll) return std::nullopt;
-  return SplitCollective{FindOp(kAllToAllStart), FindOp(kAllToAllWait)};
+  return SplitCollective{FindOp(kAllToAllStart, ""), FindOp(kAllToAllWait, "")};
 }
 
 std::int64_t GroupOf(const Node& node) {

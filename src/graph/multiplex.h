@@ -20,7 +20,9 @@ Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId
 // stage, bound to the parameters of both stages, one behind the other.
 Graph WithParametersFrom(Graph graph, int first);
 
-// backward_input and backward_weight in one: inputs as both have them -> input gradient.
+// backward_input and backward_weight in one: inputs as both have them -> the first `leaving`
+// outputs of backward_input, which are the input's gradients.
+Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving);
 Graph WholeBackward(const StageGraphs& graphs);
 
 struct MultiplexedGraph {

@@ -284,34 +284,36 @@ std::vector<at::Tensor> HeldForBackward(const StageGraphs& graphs, const Graph& 
   return inputs;
 }
 
+std::vector<CompileOptions> WaysToCompile() {
+  std::vector<CompileOptions> ways(6);
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    ways[i].overlapped = true;
+    ways[i].exact = i % 2 == 0;
+    ways[i].fuse = i >= 4;
+    if (i >= 2) ways[i].hold = ways[i].hold_for_weight = 0;
+  }
+  return ways;
+}
+
 TEST_P(EveryStageOverlapped, GivesTheBitsOfRunningInTurn) {
   const GroupEnd end(kGroups[0], std::make_unique<Reversing>());
   const StageSpec spec = GetParam().make();
-  for (const bool exact : {true, false}) {
-    for (const std::int64_t hold : {kHoldAll, std::int64_t{0}}) {
-      CompileOptions options;
-      options.overlapped = true;
-      options.exact = exact;
-      options.hold = options.hold_for_weight = hold;
-      const auto graphs = Build(spec, options);
-      ASSERT_TRUE(graphs) << graphs.error().message;
-      const Graph backward = WholeBackward(*graphs);
-      EXPECT_EQ(
-          graphs->overlapped.nodes.size() -
-              static_cast<std::size_t>(std::count_if(
-                  graphs->overlapped.nodes.begin(), graphs->overlapped.nodes.end(), IsCollective)) /
-                  2,
-          graphs->forward.nodes.size() + backward.nodes.size());
-      std::vector<at::Tensor> parameters;
-      for (const NamedTensor& each : spec.parameters) parameters.push_back(each.tensor.detach());
-      const Runs runs(parameters);
-      const Data a = RandomData(spec, 5);
-      const std::vector<at::Tensor> b =
-          HeldForBackward(*graphs, backward, RandomData(spec, 6), runs);
-      const Outcome expected = runs.Of({{&graphs->forward, a.inputs}, {&backward, b}}, RunSlow);
-      ExpectSameBits(expected, runs.Of({{&graphs->overlapped, Both(a.inputs, b)}}, RunSlow));
-      ExpectSameBits(expected, runs.Of({{&graphs->overlapped, Both(a.inputs, b)}}, RunFast));
-    }
+  for (const CompileOptions& options : WaysToCompile()) {
+    const auto graphs = Build(spec, options);
+    ASSERT_TRUE(graphs) << graphs.error().message;
+    const Graph backward = WholeBackward(*graphs);
+    const std::vector<Node>& nodes = graphs->overlapped.nodes;
+    const auto halves = std::count_if(nodes.begin(), nodes.end(), IsCollective);
+    EXPECT_EQ(nodes.size() - static_cast<std::size_t>(halves / 2),
+              graphs->forward.nodes.size() + backward.nodes.size());
+    std::vector<at::Tensor> parameters;
+    for (const NamedTensor& each : spec.parameters) parameters.push_back(each.tensor.detach());
+    const Runs runs(parameters);
+    const Data a = RandomData(spec, 5);
+    const std::vector<at::Tensor> b = HeldForBackward(*graphs, backward, RandomData(spec, 6), runs);
+    const Outcome expected = runs.Of({{&graphs->forward, a.inputs}, {&backward, b}}, RunSlow);
+    ExpectSameBits(expected, runs.Of({{&graphs->overlapped, Both(a.inputs, b)}}, RunSlow));
+    ExpectSameBits(expected, runs.Of({{&graphs->overlapped, Both(a.inputs, b)}}, RunFast));
   }
 }
 

@@ -129,14 +129,25 @@ Graph WithParametersFrom(Graph graph, int first) {
   return graph;
 }
 
-Graph WholeBackward(const StageGraphs& graphs) {
-  // The pieces of a joint graph share its numbers: what W takes is what F or I made.
+Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving) {
+  // Both were cut out of one backward, whose numbers are good in both for all that it had then:
+  // what W takes. What a later pass adds to one of them has a number there alone.
   std::map<ValueId, ValueId> same;
-  for (const ValueId input : graphs.backward_weight.inputs) same.emplace(input, input);
-  Graph whole = JoinGraphs(graphs.backward_input, graphs.backward_weight, same);
+  for (const ValueId taken : weight.inputs) {
+    PENSTOCK_CHECK(static_cast<std::size_t>(taken) < input.values.size() &&
+                       input.value(taken).type == weight.value(taken).type,
+                   "%{} of {} is another value in {}", taken, weight.name, input.name);
+    same.emplace(taken, taken);
+  }
+  Graph whole = JoinGraphs(input, weight, same);
   whole.name = "backward";
-  whole.outputs.resize(1);
+  whole.outputs.resize(leaving);
   return whole;
+}
+
+Graph WholeBackward(const StageGraphs& graphs) {
+  return WholeBackward(graphs.backward_input, graphs.backward_weight,
+                       graphs.backward_input.outputs.size() - graphs.live.size());
 }
 
 Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second,
