@@ -7,9 +7,8 @@
 #include "eager_1f1b.h"
 #include "report/report.h"
 #include "report/terminal.h"
-#include "runtime/emulated_stage.h"
+#include "runtime/emulation/emulation.h"
 #include "runtime/run.h"
-#include "runtime/transports/threads.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text.h"
 #include "schedule/validate.h"
@@ -50,20 +49,13 @@ Result<Priced> Price(const char* name) {
 // The real executor, one thread a rank; stages and transfers sleep for what they cost.
 Result<double> RunEmulated(const Priced& priced) {
   const EmulationOptions emulation{.unit = std::chrono::milliseconds(2)};
-  const auto owned = MakeEmulatedStages(priced.schedule, priced.costs, emulation);
-  std::vector<Stage*> stages;
-  for (const auto& stage : owned) stages.push_back(stage.get());
-  const MessageMap messages(priced.schedule);
-  ThreadTransport threads(messages);
-  EmulatedLink link(messages, threads,
-                    std::chrono::nanoseconds(
-                        static_cast<std::int64_t>(kTransfer * double(emulation.unit.count()))));
+  Emulation machine(priced.schedule, priced.costs, emulation);
   PENSTOCK_TRY(Trace trace, Trace::Make(priced.schedule));
   RunOptions options;
   options.steps = 3;
   options.trace = &trace;
-  options.transport = &link;
-  PENSTOCK_TRY_STATUS(RunRanks(priced.schedule, stages, options));
+  options.transport = &machine.transport();
+  PENSTOCK_TRY_STATUS(RunRanks(priced.schedule, machine.stages(), options));
   return MeasureRun(trace, 1).makespan / std::chrono::duration<double>(emulation.unit).count();
 }
 

@@ -14,6 +14,11 @@ std::int64_t Now() {
       .count();
 }
 
+template <Op op>
+void SideWork(Stage& stage, int row, Message, Outlet&) {
+  stage.DoSideWork(op, row);
+}
+
 }  // namespace
 
 std::uint64_t Executor::Progress(std::int64_t round, std::size_t index, bool computing) {
@@ -55,35 +60,68 @@ Executor::Call Executor::CallOf(Op op) {
       };
     case Op::kBackwardWeight:
       return [](Stage& stage, int row, Message, Outlet&) { stage.BackwardWeight(row); };
-    default:
+    case Op::kStep:
       return [](Stage& stage, int, Message, Outlet&) { stage.Step(); };
+    case Op::kUnshard:
+      return SideWork<Op::kUnshard>;
+    case Op::kReshard:
+      return SideWork<Op::kReshard>;
+    case Op::kReduceGrad:
+      return SideWork<Op::kReduceGrad>;
+    case Op::kOffload:
+      return SideWork<Op::kOffload>;
+    case Op::kReload:
+      return SideWork<Op::kReload>;
+    case Op::kRecompute:
+      return SideWork<Op::kRecompute>;
+    default:
+      return nullptr;
   }
 }
 
 Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
-  const Schedule& schedule = *binding.schedule;
-  PENSTOCK_TRY(Program program, MakeProgram(schedule, binding.rank));
+  PENSTOCK_TRY(Program program, MakeProgram(*binding.schedule, binding.rank));
   std::unique_ptr<Executor> executor(new Executor(binding, std::move(program)));
-  for (const int stage : schedule.placement.stages_of(binding.rank)) {
-    const auto index = static_cast<std::size_t>(stage);
-    if (index >= binding.stages.size() || binding.stages[index] == nullptr) {
-      return InvalidArgument("rank {}: stage {} is missing", binding.rank, stage);
-    }
-    executor->stages_.push_back(binding.stages[index]);
-  }
-  executor->parts_.reserve(executor->program_.size());
-  executor->actions_.reserve(executor->program_.size());
-  for (const auto& [part, position, ends_pair] : executor->program_) {
-    if (ends_pair) {
-      executor->actions_.back().parts = 2;
-    } else {
-      executor->actions_.push_back({executor->parts_.size(), 1});
-    }
-    executor->parts_.push_back({CallOf(part.op), binding.stages[part.stage], part.op,
-                                part.microbatch, executor->messages_.InSlot(part),
-                                executor->messages_.OutSlot(part)});
-  }
+  PENSTOCK_TRY_STATUS(executor->BindStages());
+  PENSTOCK_TRY_STATUS(executor->BindActions());
   return executor;
+}
+
+Status Executor::BindStages() {
+  const Schedule& schedule = *binding_.schedule;
+  for (const int stage : schedule.placement.stages_of(binding_.rank)) {
+    const auto index = static_cast<std::size_t>(stage);
+    if (index >= binding_.stages.size() || binding_.stages[index] == nullptr) {
+      return InvalidArgument("rank {}: stage {} is missing", binding_.rank, stage);
+    }
+    if (!binding_.stages[index]->Keeps(schedule.weights)) {
+      return InvalidArgument(
+          "rank {}: stage {} keeps one version of its weights; the schedule needs several",
+          binding_.rank, stage);
+    }
+    stages_.push_back(binding_.stages[index]);
+  }
+  return {};
+}
+
+Status Executor::BindActions() {
+  parts_.reserve(program_.size());
+  actions_.reserve(program_.size());
+  for (const auto& [part, position, ends_pair] : program_) {
+    Stage* stage = binding_.stages[part.stage];
+    if (!IsCompute(part.op) && part.op != Op::kStep && !stage->DoesSideWork(part.op)) {
+      return InvalidArgument("rank {}, action {} ({}): the stage does not run {}", binding_.rank,
+                             position, ToText(part), OpText(part.op));
+    }
+    if (ends_pair) {
+      actions_.back().parts = 2;
+    } else {
+      actions_.push_back({parts_.size(), 1});
+    }
+    parts_.push_back({CallOf(part.op), stage, part.op, part.microbatch, messages_.InSlot(part),
+                      messages_.OutSlot(part)});
+  }
+  return {};
 }
 
 bool Executor::Enter(const BoundAction& action, std::int64_t round,
@@ -94,6 +132,7 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
     if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, round, inputs[i])) {
       return false;
     }
+    if (!part.stage->Await(part.op, part.row)) return false;
     outlets_[i].Open(part.out_slot, round);
   }
   return true;

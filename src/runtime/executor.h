@@ -32,7 +32,8 @@ struct Binding {
 
 class Executor {
  public:
-  // Errors: kInvalidArgument as MakeProgram, and where a stage of the rank is missing.
+  // Errors: kInvalidArgument as MakeProgram, and where a stage of the rank is missing or has not
+  // what an op or the weight policy asks for.
   static Result<std::unique_ptr<Executor>> Bind(const Binding& binding);
 
   // Runs the program once. `round` counts this run's steps from 0, `step` is what stages are told.
@@ -89,6 +90,8 @@ class Executor {
   static std::size_t IndexOf(std::uint64_t progress);
 
   Executor(const Binding& binding, Program program);
+  Status BindStages();
+  Status BindActions();
   static Call CallOf(Op op);
   // Waits for what the action needs and opens its outlets. False if the transport was aborted.
   [[nodiscard]] bool Enter(const BoundAction& action, std::int64_t round,

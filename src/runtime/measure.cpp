@@ -54,13 +54,12 @@ RankMeasure MeasureRank(const Trace& trace, int rank, std::int64_t round, std::i
     measure.peak_activation_bytes = std::max(measure.peak_activation_bytes, held_in_all);
     if (program[i].ends_pair) continue;
     if (i > 0) measure.wait += start - seconds(stamps[i - 1].end_ns);
-    if (!IsCompute(program[i].part.op)) {
-      measure.optimizer += end - start;
-      continue;
-    }
+    if (program[i].position < 0) measure.optimizer += end - start;
+    if (program[i].position < 0 || !OccupiesRank(program[i].part.op)) continue;
     measure.busy += end - start;
-    measure.first_start = std::min(measure.first_start, start);
     measure.last_end = std::max(measure.last_end, end);
+    if (!IsCompute(program[i].part.op)) continue;
+    measure.first_start = std::min(measure.first_start, start);
   }
   measure.first_start = std::min(measure.first_start, measure.last_end);
   return measure;

@@ -10,8 +10,8 @@ namespace {
 
 // What was seen of one stage: times in seconds, sizes in bytes.
 struct StageSamples {
-  std::array<std::vector<double>, 4> time;          // by compute op, of parts that ran alone
-  std::array<std::vector<double>, 4> half_of_pair;  // likewise, of those that did not
+  std::array<std::vector<double>, kOpCount> time;          // by op, of parts that ran alone
+  std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of those that did not
   std::vector<double> activation;
   std::vector<double> freed_by_i;
 };
@@ -54,7 +54,9 @@ class CostCollector {
     std::vector<std::int64_t> held(stages_.size());
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Part& part = program[i].part;
-      if (!IsCompute(part.op)) continue;
+      const auto change = static_cast<double>(stamps[i].activation_bytes - held[part.stage]);
+      held[part.stage] = stamps[i].activation_bytes;
+      if (!OccupiesRank(part.op)) continue;
       StageSamples& stage = stages_[part.stage];
       const double seconds =
           static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs;
@@ -65,8 +67,6 @@ class CostCollector {
       } else {
         stage.time[static_cast<std::size_t>(part.op)].push_back(seconds);
       }
-      const auto change = static_cast<double>(stamps[i].activation_bytes - held[part.stage]);
-      held[part.stage] = stamps[i].activation_bytes;
       if (part.op == Op::kForward) stage.activation.push_back(change);
       if (part.op == Op::kBackwardInput) stage.freed_by_i.push_back(-change);
       if (const int slot = messages_.OutSlot(part); slot >= 0) {
@@ -112,6 +112,8 @@ class CostCollector {
     if (samples.time[split].empty() && samples.half_of_pair[split].empty()) {
       costs.backward_input = time(Op::kBackward);
     }
+    costs.recompute = time(Op::kRecompute);
+    costs.step = time(Op::kStep);
     costs.activation = Median(samples.activation);
     costs.activation_after_i = costs.activation - Median(samples.freed_by_i);
     return costs;

@@ -14,29 +14,17 @@ bool HasStepCell(const Schedule& schedule) {
   return false;
 }
 
-bool Runs(Op op) { return IsCompute(op) || op == Op::kStep; }
-
 Status CheckSchedule(const Schedule& schedule, int rank) {
   if (rank < 0 || rank >= schedule.ranks() ||
       static_cast<int>(schedule.lanes.size()) != schedule.ranks()) {
     return InvalidArgument("rank {}: the schedule has {} ranks and {} lanes", rank,
                            schedule.ranks(), schedule.lanes.size());
   }
-  if (schedule.weights != WeightPolicy::kFlush || schedule.steps != 1) {
-    return InvalidArgument(
-        "the runtime runs schedules of one batch with a flush; this one holds {} batches or keeps "
-        "several weight versions",
-        schedule.steps);
-  }
   return {};
 }
 
 Status CheckPart(const Schedule& schedule, int rank, const ProgramEntry& entry) {
   const Part& part = entry.part;
-  if (!Runs(part.op)) {
-    return InvalidArgument("rank {}, action {} ({}): the runtime does not run {} yet", rank,
-                           entry.position, ToText(part), OpText(part.op));
-  }
   if (part.stage >= schedule.stages() || schedule.placement.rank_of(part.stage) != rank) {
     return InvalidArgument("rank {}, action {} ({}): stage {} is not on this rank", rank,
                            entry.position, ToText(part), part.stage);

@@ -3,7 +3,8 @@
 // An overlapped pair becomes two entries, one behind the other, that run as one. SEND and RECV
 // cells become nothing: which messages cross ranks follows from the dependencies (schedule/deps.h)
 // and the placement, so a compute-only schedule and its lowered form are the same program. Where
-// the schedule has no STEP cell at all, each of the rank's stages gets one at the end.
+// the schedule has no STEP cell at all, each of the rank's stages gets one at the end. A schedule
+// of several batches is one program over all of them.
 #pragma once
 
 #include <vector>
@@ -21,9 +22,9 @@ struct ProgramEntry {
 };
 using Program = std::vector<ProgramEntry>;
 
-// Errors: kInvalidArgument, naming the rank and the action, for what the runtime cannot execute: an
-// op without a counterpart in Stage, a stage of another rank, a row that does not exist. Whether
-// the order can be met is Validate's to say.
+// Errors: kInvalidArgument, naming the rank and the action, for a stage of another rank or a row
+// that does not exist. Whether the order can be met is Validate's to say; whether a stage has what
+// an op asks for, Executor::Bind's.
 Result<Program> MakeProgram(const Schedule& schedule, int rank);
 
 // Numbers every message of a step: slot <-> the value that travels. The same on every rank.

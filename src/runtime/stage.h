@@ -6,8 +6,10 @@
 
 #include <cstdint>
 
+#include "base/result.h"
 #include "runtime/message.h"
 #include "schedule/action.h"
+#include "schedule/schedule.h"
 
 namespace penstock {
 
@@ -54,6 +56,21 @@ class Stage {
 
   // The optimizer's update from the gradients gathered since the last, which are cleared.
   virtual void Step() = 0;
+
+  // The ops that passes add: UNSHARD, RESHARD, REDUCE_GRAD (row -1), OFFLOAD, RELOAD, RECOMPUTE.
+  // DoSideWork is called for those alone that DoesSideWork names; what it starts may go on beside
+  // compute.
+  virtual bool DoesSideWork(Op) const { return false; }
+  virtual void DoSideWork(Op op, int) {
+    PENSTOCK_CHECK(false, "the stage does not run op {}", static_cast<int>(op));
+  }
+  // Whether the stage keeps the versions of its weights that the policy asks for.
+  virtual bool Keeps(WeightPolicy policy) const { return policy == WeightPolicy::kFlush; }
+
+  // Waits for what an action needs beside its message: a RELOAD or an UNSHARD that the stage itself
+  // has started, the gradients of other stages before STEP. Called before each action, behind its
+  // message, so that the wait is no part of the action. False where the run was aborted meanwhile.
+  [[nodiscard]] virtual bool Await(Op, int) { return true; }
 
   // Bytes of activations held now, between F and the end of B or W.
   virtual std::int64_t ActivationBytes() const = 0;

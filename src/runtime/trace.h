@@ -67,9 +67,9 @@ class Trace {
 Timeline MeasuredTimeline(const Trace& trace, std::int64_t round);
 
 struct RankMeasure {
-  double busy = 0;       // seconds in compute
+  double busy = 0;       // seconds in the lane's actions that occupy the rank
   double wait = 0;       // seconds waiting for messages between its first and its last action
-  double optimizer = 0;  // seconds in STEP
+  double optimizer = 0;  // seconds in STEP where the lane has none
   double bubble = 0;     // 1 - busy / makespan
   double first_start = 0;
   double last_end = 0;
@@ -78,7 +78,7 @@ struct RankMeasure {
 
 // Seconds; the same definitions as the simulator's.
 struct RunMeasure {
-  double makespan = 0;   // first start to last end of a compute action
+  double makespan = 0;   // first start of a compute action to last end of what occupies a rank
   double step_time = 0;  // from one step's first start to the next one's; makespan if only one step
   double bubble = 0;     // 1 - busiest rank's busy / makespan
   std::vector<RankMeasure> ranks;

@@ -156,6 +156,23 @@ TEST(ExecutorTest, RefusesToBindWithoutItsStages) {
   EXPECT_EQ(bound.error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST(ExecutorTest, RefusesWhatAStageDoesNotDo) {
+  Bench offload(SmallGpipe(1, 1));
+  offload.schedule.lanes[0].insert(offload.schedule.lanes[0].begin() + 1,
+                                   MakeAction(Op::kOffload, 0, 0));
+  Bench stashed(SmallGpipe(1, 1));
+  stashed.schedule.weights = WeightPolicy::kStashed;
+  for (Bench* bench : {&offload, &stashed}) {
+    Probes probes(bench->schedule);
+    const auto bound = bench->Bind(0, probes.stages);
+    ASSERT_FALSE(bound);
+    EXPECT_EQ(bound.error().code, ErrorCode::kInvalidArgument);
+  }
+  Probes probes(offload.schedule);
+  EXPECT_EQ(offload.Bind(0, probes.stages).error().message,
+            "rank 0, action 1 (0OFFLOAD0): the stage does not run OFFLOAD");
+}
+
 TEST(ExecutorTest, AStageThatSendsNothingOrTwiceIsABug) {
   struct Silent final : Stage {
     explicit Silent(int sends) : sends_(sends) {}

@@ -6,10 +6,9 @@
 
 #include "probe_stage.h"
 #include "random_schedule.h"
-#include "runtime/emulated_stage.h"
 #include "runtime/run.h"
-#include "runtime/transports/threads.h"
 #include "schedule/passes/passes.h"
+#include "simulate/simulate.h"
 
 namespace penstock {
 namespace {
@@ -21,6 +20,24 @@ Status RunTraced(const Schedule& schedule, Trace& trace, int steps,
   options.steps = steps;
   options.trace = &trace;
   return RunRanks(schedule, probes.stages, options);
+}
+
+// One round of a rank that runs as the timeline says, in seconds; 100 bytes for each F less B.
+void WriteStamps(Trace& trace, int rank, const Timeline& timeline) {
+  Stamp* stamps = trace.Begin(rank, 0);
+  std::int64_t held = 0;
+  for (const ProgramEntry& entry : trace.program(rank)) {
+    if (entry.part.op == Op::kForward) held += 100;
+    if (entry.part.op == Op::kBackward) held -= 100;
+    Span span{};
+    if (entry.position >= 0) {
+      span =
+          timeline.spans[static_cast<std::size_t>(rank)][static_cast<std::size_t>(entry.position)];
+    }
+    *stamps++ = {static_cast<std::int64_t>(span.start * 1e9),
+                 static_cast<std::int64_t>(span.end * 1e9), held};
+  }
+  trace.End(rank, 0);
 }
 
 TEST(TraceTest, KeepsTheLastSteps) {
@@ -166,33 +183,23 @@ TEST(TraceTest, APairCountsOnceAndHoldsBothActivations) {
   EXPECT_EQ(costs.stages[0].activation, 100);
 }
 
-// The road to fidelity: costs -> emulated run -> measured costs are the costs, or a little more.
-TEST(TraceTest, MeasuresTheCostsOfAnEmulatedRun) {
+// The road to fidelity: costs -> what the simulator says of them, as a trace -> measured costs.
+TEST(TraceTest, MeasuresTheCostsThatATraceWasMadeFrom) {
   const Schedule schedule = SmallGpipe(2, 3);
   Costs costs = Costs::Uniform(schedule.placement, 1, 2, 3, 1, 4);
   costs.stages[1].forward = 5;
-  EmulationOptions emulation;
-  emulation.activation_bytes = 1000;
-  const auto owned = MakeEmulatedStages(schedule, costs, emulation);
-  const std::vector<Stage*> stages = {owned[0].get(), owned[1].get()};
-  const MessageMap messages(schedule);
-  ThreadTransport threads(messages);
-  EmulatedLink link(messages, threads, std::chrono::milliseconds(4));
+  Timeline timeline;
+  const SimulationResult simulated = Simulate(schedule, costs, {.timeline = &timeline}).value();
   Trace trace = Trace::Make(schedule).value();
-  RunOptions options;
-  options.steps = 2;
-  options.trace = &trace;
-  options.transport = &link;
-  const Status status = RunRanks(schedule, stages, options);
-  ASSERT_TRUE(status) << status.error().message;
+  for (int rank = 0; rank < 2; ++rank) WriteStamps(trace, rank, timeline);
   const Costs measured = MeasuredCosts(trace);
-  EXPECT_GE(measured.stages[0].forward, 0.002);
-  EXPECT_GE(measured.stages[1].forward, 0.005);
-  EXPECT_GE(measured.stages[0].backward_input, 0.004);  // B runs whole
+  EXPECT_DOUBLE_EQ(measured.stages[0].forward, 2);
+  EXPECT_DOUBLE_EQ(measured.stages[1].forward, 5);
+  EXPECT_DOUBLE_EQ(measured.stages[0].backward_input, 4);  // B runs whole
   EXPECT_EQ(measured.stages[0].backward_weight, 0);
-  EXPECT_GE(measured.comm, 0.0039);  // the message leaves a little before its action ends
-  EXPECT_EQ(measured.stages[0].activation, 1000);
-  EXPECT_GE(MeasureRun(trace).makespan, 0.002 + 0.004 + 3 * 0.005 + 3 * 0.004 + 0.004);
+  EXPECT_DOUBLE_EQ(measured.comm, 4);
+  EXPECT_EQ(measured.stages[0].activation, 100);
+  EXPECT_DOUBLE_EQ(MeasureRun(trace).makespan, simulated.makespan);
 }
 
 }  // namespace

@@ -1,0 +1,189 @@
+#include "runtime/emulation/emulated_stage.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace penstock {
+
+EmulatedStage::EmulatedStage(const Shared& shared, EmulatedDevice& device, int stage)
+    : prices_(*shared.prices),
+      gate_(*shared.gate),
+      origin_(*shared.origin),
+      device_(device),
+      stage_(stage),
+      previous_(prices_.schedule().placement.previous(stage)),
+      next_(prices_.schedule().placement.next(stage)),
+      rows_(static_cast<std::size_t>(prices_.schedule().rows())),
+      payloads_(std::make_unique<EmulatedPayload[]>(2 * rows_)),
+      moved_(rows_) {
+  for (std::size_t i = 0; i < 2 * rows_; ++i) {
+    payloads_[i].kind = i < rows_ ? ValueKind::kActivation : ValueKind::kGradient;
+    payloads_[i].stage = stage;
+    payloads_[i].row = static_cast<int>(i % rows_);
+  }
+}
+
+void EmulatedStage::BeginStep(std::int64_t step) {
+  // All devices start at one time, whenever their threads do.
+  std::int64_t none = 0;
+  origin_.compare_exchange_strong(none, NowNanoseconds());
+  device_.StartAt(origin_.load());
+  step_ = step;
+  ++round_;
+  reductions_ = 0;
+  updates_ = 0;
+}
+
+void EmulatedStage::Forward(int row, Message input, Outlet& output) {
+  RunAlone({Op::kForward, row, std::move(input), output});
+}
+
+void EmulatedStage::Backward(int row, Message output_gradient, Outlet& input_gradient) {
+  RunAlone({Op::kBackward, row, std::move(output_gradient), input_gradient});
+}
+
+void EmulatedStage::BackwardInput(int row, Message output_gradient, Outlet& input_gradient) {
+  RunAlone({Op::kBackwardInput, row, std::move(output_gradient), input_gradient});
+}
+
+void EmulatedStage::BackwardWeight(int row) { Compute(PartOf(Op::kBackwardWeight, row)); }
+
+void EmulatedStage::RunAlone(const StageCall& call) {
+  Expect(call);
+  const Part part = PartOf(call.op, call.row);
+  Send(part, Compute(part), call.output);
+}
+
+// Both start together, take the time of the pair, and send what they make at its end.
+std::int64_t EmulatedStage::Overlap(StageCall first, Stage& other, StageCall second) {
+  auto& second_stage = dynamic_cast<EmulatedStage&>(other);
+  Expect(first);
+  second_stage.Expect(second);
+  const Part first_part = PartOf(first.op, first.row);
+  const Part second_part = second_stage.PartOf(second.op, second.row);
+  Begin(first_part);
+  second_stage.Begin(second_part);
+  const std::int64_t both = ActivationBytes();
+  const std::int64_t end = device_.Run(prices_.Duration({first_part, second_part}));
+  End(first_part, end);
+  const std::int64_t held = &other == this ? both : ActivationBytes();
+  second_stage.End(second_part, end);
+  Send(first_part, end, first.output);
+  second_stage.Send(second_part, end, second.output);
+  return held;
+}
+
+void EmulatedStage::Step() {
+  ++updates_;
+  Compute(PartOf(Op::kStep, -1));
+}
+
+bool EmulatedStage::Await(Op op, int row) {
+  if (!OccupiesRank(op)) return true;
+  if (op == Op::kStep) {
+    std::int64_t ready = reduced_;
+    if (!gate_.Wait(stage_, round_, updates_, ready)) return false;
+    device_.NotBefore(ready);
+  } else {
+    device_.NotBefore(unsharded_);
+    if (MakesInputGradient(op) || op == Op::kRecompute) device_.NotBefore(moved_[Index(row)]);
+  }
+  return device_.AwaitStart();
+}
+
+void EmulatedStage::DoSideWork(Op op, int row) {
+  const Part part = PartOf(op, row);
+  if (op == Op::kRecompute) {
+    Compute(part);
+  } else if (op == Op::kOffload || op == Op::kReload) {
+    Move(part);
+  } else {
+    Collect(part);
+  }
+}
+
+std::int64_t EmulatedStage::ActivationBytes() const { return prices_.Bytes(held_); }
+
+Part EmulatedStage::PartOf(Op op, int row) const { return MakeAction(op, stage_, row).first; }
+
+std::int64_t EmulatedStage::Compute(const Part& part) {
+  Begin(part);
+  const std::int64_t end = device_.Run(prices_.Duration({part, {}}));
+  End(part, end);
+  return end;
+}
+
+void EmulatedStage::Begin(const Part& part) {
+  const std::int64_t start = device_.NextStart();
+  if (part.op == Op::kForward) Hold(start, prices_.Kept(part));
+  if (part.op == Op::kRecompute) Hold(start, prices_.Remade(part));
+}
+
+void EmulatedStage::End(const Part& part, std::int64_t end) {
+  Hold(end, -prices_.Freed(part));
+  if (EndsMicrobatch(part.op)) gate_.Complete(stage_, prices_.UpdateOf(part.microbatch), end);
+}
+
+void EmulatedStage::Hold(std::int64_t time, double amount) {
+  if (amount == 0) return;
+  held_ += amount;
+  device_.Hold(time, amount);
+}
+
+void EmulatedStage::Move(const Part& part) {
+  std::int64_t& moved = moved_[Index(part.microbatch)];
+  const std::int64_t duration = prices_.TransferTime(part);
+  if (part.op == Op::kOffload) {
+    moved = device_.Carry(EmulatedDevice::kOffloads, device_.clock(), duration).end;
+    Hold(moved, -prices_.Kept(part));
+    return;
+  }
+  // What is on its way out comes back when it is there.
+  const std::int64_t earliest = std::max(device_.clock(), moved);
+  const auto [start, end] = device_.Carry(EmulatedDevice::kReloads, earliest, duration);
+  moved = end;
+  Hold(start, prices_.Kept(part));
+}
+
+// Gathered weights are no activations: only the device counts them.
+void EmulatedStage::Collect(const Part& part) {
+  const double gathered = prices_.Gathered(stage_);
+  if (part.op == Op::kReshard) {
+    device_.Hold(std::max(device_.clock(), unsharded_), -gathered);
+    return;
+  }
+  const auto [start, end] =
+      device_.Carry(EmulatedDevice::kCollectives, device_.clock(), prices_.TransferTime(part));
+  if (part.op == Op::kUnshard) {
+    unsharded_ = end;
+    device_.Hold(start, gathered);
+    return;
+  }
+  reduced_ = end;
+  gate_.Complete(stage_, reductions_++, end);
+}
+
+void EmulatedStage::Expect(const StageCall& call) const {
+  const bool forward = call.op == Op::kForward;
+  const ValueKind kind = forward ? ValueKind::kActivation : ValueKind::kGradient;
+  const int stage = forward ? previous_ : MakesInputGradient(call.op) ? next_ : -1;
+  PENSTOCK_CHECK(call.input.empty() == (stage < 0), "a message is missing or not expected");
+  if (stage < 0) return;
+  const auto& got = *static_cast<const EmulatedPayload*>(call.input.data());
+  PENSTOCK_CHECK(got.kind == kind && got.stage == stage && got.row == call.row && got.step == step_,
+                 "a wrong message arrived: stage {}, row {}, step {}", got.stage, got.row,
+                 got.step);
+}
+
+void EmulatedStage::Send(const Part& part, std::int64_t ready, Outlet& outlet) {
+  const bool forward = part.op == Op::kForward;
+  if (!forward && !MakesInputGradient(part.op)) return;
+  if ((forward ? next_ : previous_) < 0) return;
+  EmulatedPayload& payload = payloads_[(forward ? 0 : rows_) + Index(part.microbatch)];
+  PENSTOCK_CHECK(!payload.in_flight.exchange(true), "the last step's message was not taken");
+  payload.step = step_;
+  payload.ready = ready;
+  outlet.Send(Message(&payload, sizeof(payload), &payload, EmulatedPayload::Release));
+}
+
+}  // namespace penstock

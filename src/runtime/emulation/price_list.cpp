@@ -1,0 +1,84 @@
+#include "runtime/emulation/price_list.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace penstock {
+
+PriceList::PriceList(const Schedule& schedule, const Costs& costs, const EmulationOptions& options)
+    : schedule_(&schedule), costs_(costs), options_(options) {
+  PENSTOCK_CHECK(costs.stages.size() == static_cast<std::size_t>(schedule.stages()),
+                 "costs of {} stages", costs.stages.size());
+  reduces_.resize(static_cast<std::size_t>(schedule.stages()));
+  const auto rows = static_cast<std::size_t>(schedule.rows());
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      const Part& part = action.first;
+      steps_are_cells_ = steps_are_cells_ || part.op == Op::kStep;
+      if (part.op == Op::kReduceGrad) reduces_[part.stage] = 1;
+      if (part.op != Op::kRecompute) continue;
+      recomputed_.resize(static_cast<std::size_t>(schedule.stages()) * rows);
+      recomputed_[part.stage * rows + static_cast<std::size_t>(part.microbatch)] = 1;
+    }
+  }
+  rows_an_update_ = std::max(1, schedule.weights == WeightPolicy::kStashed
+                                    ? schedule.cuts
+                                    : schedule.rows() / std::max(1, schedule.steps));
+  updates_ = schedule.rows() / rows_an_update_;
+  if (!steps_are_cells_) return;
+  if (costs.steps_wait_for_all) {
+    groups_ = 1;
+  } else if (schedule.placement.replicas() > 1) {
+    groups_ = schedule.placement.chain_length();
+  }
+}
+
+std::int64_t PriceList::Nanoseconds(double units) const {
+  return std::llround(units * static_cast<double>(options_.unit.count()));
+}
+
+std::int64_t PriceList::Duration(const Action& action) const {
+  if (action.first.op == Op::kStep && !steps_are_cells_) return 0;
+  return Nanoseconds(costs_.Duration(action));
+}
+
+std::int64_t PriceList::TransferTime(const Part& part) const {
+  const bool moves = part.op == Op::kOffload || part.op == Op::kReload;
+  return Nanoseconds(costs_.TransferTime(part, moves ? Kept(part) : 0));
+}
+
+bool PriceList::Recomputed(const Part& part) const {
+  if (recomputed_.empty()) return false;
+  return recomputed_[part.stage * static_cast<std::size_t>(schedule_->rows()) +
+                     static_cast<std::size_t>(part.microbatch)] != 0;
+}
+
+double PriceList::Kept(const Part& part) const {
+  return Recomputed(part) ? Of(part.stage).input_activation : Of(part.stage).activation;
+}
+
+double PriceList::Remade(const Part& part) const {
+  return Of(part.stage).activation - Of(part.stage).input_activation;
+}
+
+double PriceList::Freed(const Part& part) const {
+  const StageCosts& stage = Of(part.stage);
+  switch (part.op) {
+    case Op::kBackward:
+      return stage.activation;
+    case Op::kBackwardInput:
+      return stage.activation - stage.activation_after_i;
+    case Op::kBackwardWeight:
+      return stage.activation_after_i;
+    default:
+      return 0;
+  }
+}
+
+std::int64_t PriceList::Bytes(double amount) const {
+  return std::llround(amount * options_.activation_bytes);
+}
+
+int PriceList::GroupOf(int stage) const { return groups_ == 0 ? -1 : stage % groups_; }
+
+}  // namespace penstock
