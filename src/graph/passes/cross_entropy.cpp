@@ -6,12 +6,12 @@
 // `a` is all zero but for one number a row, and as large as the logits. The number of a row's
 // target is rounded twice where the kernel may round it once, so it runs only where `exact` is off.
 // Order: on the joint graph, where both ops still stand behind each other.
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <torch/library.h>
 
 #include <map>
+#include <span>
 
 #include "graph/graph_tools.h"
 #include "graph/passes.h"
@@ -28,15 +28,24 @@ constexpr std::int64_t kMean = 1;  // at::Reduction
 at::Tensor CrossEntropyBackward(const at::Tensor& gradient, const at::Tensor& log_p,
                                 const at::Tensor& target, const at::Tensor& count,
                                 std::int64_t ignored) {
-  const at::Tensor row_sum = -(gradient / count);  // what a row's target would have in `a`
+  TORCH_CHECK(log_p.is_contiguous() && target.is_contiguous(),
+              "penstock::cross_entropy_backward: dense log probabilities and targets are expected");
+  const float scale = gradient.item<float>() / count.item<float>();
   at::Tensor result = at::exp(log_p);
-  result.mul_(row_sum).neg_();
-  const at::Tensor used = target.ne(ignored);
-  // An ignored row has no gradient; its target may be no class.
-  const at::Tensor class_of = (target * used).unsqueeze(1);
-  const at::Tensor of_target = row_sum.to(result.scalar_type()) * used.to(result.scalar_type());
-  result.mul_(used.unsqueeze(1));
-  return result.scatter_add_(1, class_of, of_target.unsqueeze(1));
+  const std::int64_t classes = result.size(1);
+  auto* row = result.mutable_data_ptr<float>();
+  for (const std::int64_t of_row :
+       std::span(target.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(target.numel()))) {
+    const bool used = of_row != ignored;
+    const float by = used ? scale : 0;  // an ignored row has no gradient
+    for (std::int64_t i = 0; i < classes; ++i) row[i] *= by;
+    if (used) {
+      TORCH_CHECK(of_row >= 0 && of_row < classes, "target ", of_row, " is no class of ", classes);
+      row[of_row] -= scale;
+    }
+    row += classes;
+  }
+  return result;
 }
 
 at::Tensor CrossEntropyBackwardShape(const at::Tensor&, const at::Tensor& log_p, const at::Tensor&,

@@ -1,0 +1,211 @@
+// What each pass of the graph compiler gains: a last stage of the bench's model is compiled with
+// all passes, then with each one left out, and its F, I and W are timed in turn, on one thread.
+//
+// Medians of runs interleaved over the variants, so that a drifting machine is fair to each.
+// "slower" is the whole time without the pass over the time with all of them; "held" what a
+// microbatch holds from F to its backward, "live" from I to W. The last rows: no pass at all that
+// can be left out, and all that keep the bits of autograd. The time to capture and compile stands
+// above each table.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/allocator.h"
+#include "base/units.h"
+#include "graph/compile.h"
+#include "graph/passes.h"
+#include "model/model.h"
+#include "train/bound_program.h"
+#include "train/torch_stage.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kRounds = 9;
+constexpr double kRoundSeconds = 0.08;  // of one variant
+
+struct Case {
+  const char* name;
+  ModelConfig model;
+  bool half;
+};
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+// A stage compiled in one way, and what it runs on.
+struct Variant {
+  std::string name;
+  std::unique_ptr<BoundProgram> bound;
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> held;
+  std::vector<double> forward = {}, input = {}, weight = {};  // seconds, one a round
+
+  double total() const { return Median(forward) + Median(input) + Median(weight); }
+
+  void RunOnce(double seconds[3]) {
+    const StageProgram& program = bound->program;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      held[static_cast<std::size_t>(program.stage_inputs[i])] = inputs[i];
+    }
+    const double start = Now();
+    bound->forward.Run(held);
+    const double forward_end = Now();
+    bound->backward_input.Run(held);
+    const double input_end = Now();
+    bound->backward_weight.Run(held);
+    seconds[0] += forward_end - start;
+    seconds[1] += input_end - forward_end;
+    seconds[2] += Now() - input_end;
+  }
+
+  void Round() {
+    double seconds[3] = {};
+    int runs = 0;
+    for (const double end = Now() + kRoundSeconds; Now() < end || runs == 0; ++runs) {
+      RunOnce(seconds);
+    }
+    forward.push_back(seconds[0] / runs);
+    input.push_back(seconds[1] / runs);
+    weight.push_back(seconds[2] / runs);
+  }
+};
+
+// The last of two stages, and one microbatch for it.
+struct Subject {
+  std::shared_ptr<StageModule> module;
+  at::Tensor input;
+  at::Tensor targets;
+  TorchStageOptions options;
+  GraphBinding binding;
+
+  StageSpec Spec() const { return MakeStageSpec(module, input, targets, options); }
+};
+
+Result<Subject> MakeSubject(const Case& subject) {
+  const ModelConfig& model = subject.model;
+  const LayerRange range{model.layers / 2, model.layers, false, true};
+  Subject made;
+  PENSTOCK_TRY(made.module, BuildStage(model, range));
+  const auto dtype = subject.half ? at::kBFloat16 : at::kFloat;
+  if (subject.half) {
+    PENSTOCK_TRY(made.module, CastStage(*made.module, model, range, dtype));
+  }
+  made.input = at::randn({1, model.sequence, model.dim}).to(dtype);
+  made.targets = at::randint(model.vocabulary, {1, model.sequence}, at::kLong);
+  made.options.last = true;
+  made.options.microbatches = 8;
+  for (const auto& parameter : made.module->named_parameters()) {
+    made.binding.parameters.push_back(parameter.value().detach());
+    made.binding.gradients.push_back(at::zeros_like(parameter.value(), at::kFloat).detach());
+  }
+  made.binding.generator = at::detail::createCPUGenerator();
+  return made;
+}
+
+Result<Variant> MakeVariant(const Subject& subject, std::string name, const CompileOptions& how) {
+  PENSTOCK_TRY(StageProgram program, CompileStage(subject.Spec(), how));
+  Variant variant{std::move(name), nullptr, {subject.input, subject.targets}, {}};
+  variant.held.resize(static_cast<std::size_t>(program.held));
+  variant.bound = std::make_unique<BoundProgram>(std::move(program), subject.binding);
+  return variant;
+}
+
+Result<std::vector<Variant>> MakeVariants(const Subject& subject) {
+  CompileOptions all;
+  all.exact = false;
+  all.fuse = true;
+  CompileOptions none = all;
+  std::vector<Variant> variants;
+  const auto add = [&](std::string name, const CompileOptions& how) -> Status {
+    PENSTOCK_TRY(Variant variant, MakeVariant(subject, std::move(name), how));
+    variants.push_back(std::move(variant));
+    return {};
+  };
+  PENSTOCK_TRY_STATUS(add("all passes", all));
+  for (const Pass& pass : Passes()) {
+    if (pass.must_run) continue;
+    none.disabled.emplace_back(pass.name);
+    if (pass.name.starts_with("recompute")) continue;  // does nothing unless it is asked for
+    CompileOptions without = all;
+    without.disabled = {std::string(pass.name)};
+    PENSTOCK_TRY_STATUS(add(fmt::format("without {}", pass.name), without));
+  }
+  PENSTOCK_TRY_STATUS(add("none of these", none));
+  CompileOptions exact = all;
+  exact.exact = true;
+  PENSTOCK_TRY_STATUS(add("all, bitwise exact", exact));
+  return variants;
+}
+
+Status Measure(const Case& subject_case) {
+  PENSTOCK_TRY(const Subject subject, MakeSubject(subject_case));
+  CompileOptions plain;
+  plain.exact = false;
+  const double start = Now();
+  PENSTOCK_TRY(const StageProgram timed, CompileStage(subject.Spec(), plain));
+  const double compiled = Now() - start;
+  PENSTOCK_TRY(std::vector<Variant> variants, MakeVariants(subject));
+  for (Variant& variant : variants) variant.Round();
+  for (Variant& variant : variants) variant.forward = variant.input = variant.weight = {};
+  for (int round = 0; round < kRounds; ++round) {
+    for (Variant& variant : variants) variant.Round();
+  }
+  fmt::print("{}: capture and compile without generated code {:.2f} s\n", subject_case.name,
+             compiled);
+  fmt::print("  {:<30} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10} {:>10}\n", "ms", "F", "I", "W", "total",
+             "slower", "held", "live");
+  for (const Variant& variant : variants) {
+    const StageProgram& program = variant.bound->program;
+    fmt::print("  {:<30} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>10} {:>10}\n",
+               variant.name, 1e3 * Median(variant.forward), 1e3 * Median(variant.input),
+               1e3 * Median(variant.weight), 1e3 * variant.total(),
+               variant.total() / variants.front().total(), FormatBytes(program.saved_bytes),
+               FormatBytes(program.live_bytes));
+  }
+  return {};
+}
+
+ModelConfig Model(std::int64_t dim, std::int64_t hidden, std::int64_t sequence) {
+  ModelConfig model;
+  model.dim = dim;
+  model.hidden = hidden;
+  model.sequence = sequence;
+  model.layers = 8;
+  return model;
+}
+
+int Main() {
+  KeepFreedMemory();
+  at::set_num_threads(1);
+  const Case cases[] = {{"dim 256, sequence 256, fp32", Model(256, 688, 256), false},
+                        {"dim 256, sequence 256, bf16", Model(256, 688, 256), true},
+                        {"dim 32, sequence 16, fp32", Model(32, 96, 16), false}};
+  for (const Case& each : cases) {
+    if (const Status status = Measure(each); !status) {
+      fmt::print(stderr, "pass_gain: {}\n", status.error().message);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main() { return penstock::Main(); }
