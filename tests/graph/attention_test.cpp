@@ -85,7 +85,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"Scaled", 1, 2, 32, 4, true, true, 0.3, at::kFloat},
                       Case{"Bf16", 2, 2, 40, 8, true, true, {}, at::kBFloat16},
                       Case{"TooShort", 1, 1, 31, 2, true, true, {}, at::kFloat, false},
-                      Case{"TooLong", 1, 1, 257, 2, true, true, {}, at::kFloat, false}),
+                      Case{"TwoBlocks", 2, 2, 256, 4, true, true, {}, at::kFloat},
+                      Case{"ThreeBlocksHeadsOutside", 2, 2, 384, 4, false, true, {}, at::kFloat},
+                      Case{"NoBlocks", 1, 2, 250, 4, true, true, {}, at::kFloat},
+                      Case{"LongBf16", 1, 2, 384, 8, true, true, {}, at::kBFloat16},
+                      Case{"LongNotCausal", 1, 1, 384, 2, true, false, {}, at::kFloat, false},
+                      Case{"TooLong", 1, 1, 640, 2, true, true, {}, at::kFloat, false}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

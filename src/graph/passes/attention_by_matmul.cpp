@@ -4,13 +4,16 @@
 //   after:   p = softmax(mask + scale q k'),  o = p v
 //            dv = p' do,  ds = softmax_backward(do v', p),  dq = scale ds k,  dk = scale ds' q
 //
+// Causal queries in fp32 are taken in blocks, each with the keys up to its last one, so that half
+// of the scores above the diagonal, or more, are never made.
+//
 // The fused kernel makes the scores again in its backward and converts each block of 16-bit
 // numbers; here the probabilities are saved, [batch heads, length, length], in its place. Measured
 // on one core with AVX-512, forward and backward together: bf16 2 to 4 times as fast to length 512,
-// fp32 1.15 to 1.25 times to length 256; beyond, the probabilities fall out of the cache, and below
-// 32 there are too many calls. Rounds otherwise (about 1e-7 of the result in fp32), so it runs only
-// where `exact` is off. Order: on the joint graph, where forward and backward are still one, before
-// what is saved is chosen.
+// fp32 1.25 times at length 256 and 1.5 at 512; beyond, the probabilities fall out of the cache,
+// and below 32 there are too many calls. Rounds otherwise (about 1e-7 of the result in fp32), so it
+// runs only where `exact` is off. Order: on the joint graph, where forward and backward are still
+// one, before what is saved is chosen.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -28,8 +31,10 @@ namespace {
 using c10::IValue;
 
 constexpr std::int64_t kShortest = 32;
-constexpr std::int64_t kLongestFloat = 256;
-constexpr std::int64_t kLongestHalf = 512;
+constexpr std::int64_t kLongest = 512;
+// Queries of a block: smaller ones skip more of the scores in slower matmuls. In bf16 no blocks
+// were faster than one.
+constexpr std::int64_t kBlock = 128;
 
 // [batch, heads, length, dim] of a query, and how it is attended.
 struct Shape {
@@ -39,6 +44,12 @@ struct Shape {
   double scale;
 
   std::int64_t rows() const { return batch * heads; }
+  bool blocked() const {
+    return causal && dtype == c10::kFloat && length > kBlock && length % kBlock == 0;
+  }
+  std::int64_t block() const { return blocked() ? kBlock : length; }
+  std::int64_t blocks() const { return length / block(); }
+  std::int64_t keys(std::int64_t of_block) const { return (of_block + 1) * block(); }
 };
 
 class Rewriter {
@@ -79,10 +90,12 @@ class Rewriter {
                 q.dtype,
                 std::get<IValue>(node.arguments[dropout + 1]).toBool(),
                 scale.isNone() ? 1 / std::sqrt(static_cast<double>(q.sizes[3])) : scale.toDouble()};
-    const bool half = shape.dtype == c10::kBFloat16;
-    if (!half && shape.dtype != c10::kFloat) return std::nullopt;
-    const std::int64_t longest = half ? kLongestHalf : kLongestFloat;
-    if (shape.length < kShortest || shape.length > longest) return std::nullopt;
+    if (shape.dtype != c10::kBFloat16 && shape.dtype != c10::kFloat) return std::nullopt;
+    if (shape.length < kShortest || shape.length > kLongest) return std::nullopt;
+    // One block of fp32 beyond this is slower than the fused kernel.
+    if (shape.dtype == c10::kFloat && !shape.blocked() && shape.length > 2 * kBlock) {
+      return std::nullopt;
+    }
     return shape;
   }
   static bool HasMask(const Argument& argument) {
@@ -132,6 +145,33 @@ class Rewriter {
                      {shape.rows(), shape.length, shape.dim},
                      {type.strides[1], type.strides[2], type.strides[3]}});
   }
+  // Of the numbers begin to end of dimension 1 or 2 of [batch heads, .., ..].
+  ValueId Slice(ValueId id, std::size_t dim, std::int64_t begin, std::int64_t end) {
+    TensorType type = graph_.value(id).type;
+    if (begin == 0 && end == type.sizes[dim]) return id;
+    const std::int64_t skipped = begin * type.strides[dim];
+    type.sizes[dim] = end - begin;
+    const ValueId view = View(id, std::move(type));
+    graph_.values[static_cast<std::size_t>(view)].view_offset += skipped;
+    return view;
+  }
+  ValueId Queries(ValueId id, const Shape& shape, std::int64_t block) {
+    return Slice(id, 1, block * shape.block(), shape.keys(block));
+  }
+  ValueId Keys(ValueId id, const Shape& shape, std::int64_t block) {
+    return Slice(id, 1, 0, shape.causal ? shape.keys(block) : shape.length);
+  }
+  // scale a b, added to `sum` where there is one.
+  ValueId Sum(ValueId sum, ValueId a, ValueId b, const Shape& shape, double scale,
+              const Node& like) {
+    const std::vector<std::int64_t> sizes = {shape.rows(), graph_.value(a).type.sizes[1],
+                                             shape.dim};
+    if (sum == kNoValue && scale == 1) return Product(a, b, sizes, like);
+    const IValue beta(std::int64_t{sum == kNoValue ? 0 : 1});
+    return Emit(FindOp("aten::baddbmm", ""),
+                {sum == kNoValue ? Nothing(shape, sizes) : sum, a, b, beta, IValue(scale)}, sizes,
+                like);
+  }
   ValueId Transposed(ValueId id) {
     TensorType type = graph_.value(id).type;
     std::swap(type.sizes[1], type.sizes[2]);
@@ -139,17 +179,27 @@ class Rewriter {
     return View(id, std::move(type));
   }
 
-  // `made`, [batch heads, length, dim], takes the place of `old`: in the old one's layout.
-  void Replace(ValueId old, ValueId made, const Shape& shape, const Node& like) {
+  // What was made block by block, [batch heads, block, dim] each, takes the place of `old`: in the
+  // old one's layout.
+  void Replace(ValueId old, std::vector<ValueId> made, const Shape& shape, const Node& like) {
     if (old == kNoValue) return;
-    if (!IsContiguous(graph_.value(old).type)) {
-      const std::int64_t row = shape.length * shape.dim;
-      made = Contiguous(View(made, {shape.dtype,
-                                    {shape.batch, shape.length, shape.heads, shape.dim},
-                                    {shape.heads * row, shape.dim, row, 1}}),
-                        like);
+    std::vector<std::int64_t> sizes = {shape.rows(), shape.length, shape.dim};
+    const bool inside = !IsContiguous(graph_.value(old).type);
+    if (inside) {
+      sizes = {shape.batch, shape.length, shape.heads, shape.dim};
+      const std::int64_t row = shape.block() * shape.dim;
+      for (ValueId& block : made) {
+        block = View(block, {shape.dtype,
+                             {shape.batch, shape.block(), shape.heads, shape.dim},
+                             {shape.heads * row, shape.dim, row, 1}});
+      }
     }
-    replaced_[old] = made;
+    if (made.size() > 1) {
+      replaced_[old] =
+          Emit(FindOp("aten::cat", ""), {std::move(made), IValue(std::int64_t{1})}, sizes, like);
+    } else {
+      replaced_[old] = inside ? Contiguous(made[0], like) : made[0];
+    }
   }
   // Whether Replace can make the layout: dense, with the heads outside or inside the length.
   bool HasKnownLayout(ValueId id, const Shape& shape) const {
@@ -161,8 +211,9 @@ class Rewriter {
             (shape.batch == 1 || type.strides[0] == shape.length * inside));
   }
 
-  // 0 below the diagonal and on it, else minus infinity, for every row of scores; or zeros.
-  ValueId Mask(const Shape& shape) {
+  // 0 below the diagonal and on it, else minus infinity, for every row of a block's scores; or
+  // zeros.
+  ValueId Mask(const Shape& shape, std::int64_t block) {
     const auto key = std::make_tuple(shape.length, shape.dtype, shape.causal);
     auto found = masks_.find(key);
     if (found == masks_.end()) {
@@ -170,13 +221,16 @@ class Rewriter {
       const at::Tensor mask = at::full({shape.length, shape.length}, above, shape.dtype).triu(1);
       found = masks_.emplace(key, Bind(mask, "mask")).first;
     }
-    return View(found->second,
-                {shape.dtype, {shape.rows(), shape.length, shape.length}, {0, shape.length, 1}});
+    const ValueId whole =
+        View(found->second,
+             {shape.dtype, {shape.rows(), shape.length, shape.length}, {0, shape.length, 1}});
+    const ValueId queries = Queries(whole, shape, block);
+    return shape.causal ? Slice(queries, 2, 0, shape.keys(block)) : queries;
   }
   // What a matmul that adds nothing is given to add to.
-  ValueId Nothing(const Shape& shape) {
+  ValueId Nothing(const Shape& shape, const std::vector<std::int64_t>& sizes) {
     if (nothing_ == kNoValue) nothing_ = Bind(at::zeros({}, shape.dtype), "nothing");
-    return View(nothing_, {shape.dtype, {shape.rows(), shape.length, shape.dim}, {0, 0, 0}});
+    return View(nothing_, {shape.dtype, sizes, {0, 0, 0}});
   }
   ValueId Bind(const at::Tensor& tensor, const char* name) {
     const ValueId id = graph_.AddValue({TypeOf(tensor), kNoValue, 0});
@@ -191,16 +245,21 @@ class Rewriter {
     const ValueId q = Rows(In(node, 0), *shape, node);
     const ValueId k = Rows(In(node, 1), *shape, node);
     const ValueId v = Rows(In(node, 2), *shape, node);
-    const std::vector<std::int64_t> square = {shape->rows(), shape->length, shape->length};
-    const ValueId scores =
-        Emit(FindOp("aten::baddbmm", ""),
-             {Mask(*shape), q, Transposed(k), IValue(std::int64_t{1}), IValue(shape->scale)},
-             square, node);
-    const ValueId p = Emit(FindOp("aten::_softmax", ""),
-                           {scores, IValue(std::int64_t{-1}), IValue(false)}, square, node);
-    const ValueId o = Product(p, v, {shape->rows(), shape->length, shape->dim}, node);
-    Replace(node.outputs[0], o, *shape, node);
-    probabilities_[node.outputs[1]] = p;
+    std::vector<ValueId> made;
+    std::vector<ValueId>& saved = probabilities_[node.outputs[1]];
+    for (std::int64_t block = 0; block < shape->blocks(); ++block) {
+      const ValueId mask = Mask(*shape, block);
+      const std::vector<std::int64_t> sizes = graph_.value(mask).type.sizes;
+      const ValueId scores =
+          Emit(FindOp("aten::baddbmm", ""),
+               {mask, Queries(q, *shape, block), Transposed(Keys(k, *shape, block)),
+                IValue(std::int64_t{1}), IValue(shape->scale)},
+               sizes, node);
+      saved.push_back(Emit(FindOp("aten::_softmax", ""),
+                           {scores, IValue(std::int64_t{-1}), IValue(false)}, sizes, node));
+      made.push_back(Sum(kNoValue, saved.back(), Keys(v, *shape, block), *shape, 1, node));
+    }
+    Replace(node.outputs[0], std::move(made), *shape, node);
     return true;
   }
 
@@ -212,25 +271,42 @@ class Rewriter {
     for (const ValueId output : node.outputs) {
       PENSTOCK_CHECK(HasKnownLayout(output, shape), "%{}: an attention gradient's layout", output);
     }
-    const ValueId p = found->second;
+    const std::vector<ValueId>& p = found->second;
     const ValueId g = Rows(In(node, 0), shape, node);
     const ValueId q = Rows(In(node, 1), shape, node);
     const ValueId k = Rows(In(node, 2), shape, node);
     const ValueId v = Rows(In(node, 3), shape, node);
-    const std::vector<std::int64_t> square = {shape.rows(), shape.length, shape.length};
-    const std::vector<std::int64_t> whole = {shape.rows(), shape.length, shape.dim};
-    const c10::OperatorHandle scaled = FindOp("aten::baddbmm", "");
-    const IValue zero(std::int64_t{0}), scale(shape.scale);
-    Replace(node.outputs[2], Product(Transposed(p), g, whole, node), shape, node);
-    const ValueId dp = Product(g, Transposed(v), square, node);
-    const ValueId ds = Emit(FindOp("aten::_softmax_backward_data", ""),
-                            {dp, p, IValue(std::int64_t{-1}), IValue(shape.dtype)}, square, node);
-    Replace(node.outputs[0], Emit(scaled, {Nothing(shape), ds, k, zero, scale}, whole, node), shape,
-            node);
-    Replace(node.outputs[1],
-            Emit(scaled, {Nothing(shape), Transposed(ds), q, zero, scale}, whole, node), shape,
-            node);
+    std::vector<ValueId> ds, dq, dk, dv;
+    for (std::int64_t block = 0; block < shape.blocks(); ++block) {
+      const ValueId of_block = p[static_cast<std::size_t>(block)];
+      const std::vector<std::int64_t> sizes = graph_.value(of_block).type.sizes;
+      const ValueId dp =
+          Product(Queries(g, shape, block), Transposed(Keys(v, shape, block)), sizes, node);
+      ds.push_back(Emit(FindOp("aten::_softmax_backward_data", ""),
+                        {dp, of_block, IValue(std::int64_t{-1}), IValue(shape.dtype)}, sizes,
+                        node));
+      dq.push_back(Sum(kNoValue, ds.back(), Keys(k, shape, block), shape, shape.scale, node));
+    }
+    for (std::int64_t block = 0; block < shape.blocks(); ++block) {
+      dv.push_back(OfKeys(p, g, shape, block, 1, node));
+      dk.push_back(OfKeys(ds, q, shape, block, shape.scale, node));
+    }
+    Replace(node.outputs[2], std::move(dv), shape, node);
+    Replace(node.outputs[0], std::move(dq), shape, node);
+    Replace(node.outputs[1], std::move(dk), shape, node);
     return true;
+  }
+
+  // scale weights' x for a block of keys, summed over the blocks of queries that see it.
+  ValueId OfKeys(const std::vector<ValueId>& weights, ValueId x, const Shape& shape,
+                 std::int64_t block, double scale, const Node& like) {
+    ValueId sum = kNoValue;
+    for (std::int64_t by = block; by < shape.blocks(); ++by) {
+      const ValueId seen =
+          Slice(weights[static_cast<std::size_t>(by)], 2, block * shape.block(), shape.keys(block));
+      sum = Sum(sum, Transposed(seen), Queries(x, shape, by), shape, scale, like);
+    }
+    return sum;
   }
 
   // Readers of what was replaced, and of its views, read the new memory, which is laid out alike.
@@ -255,7 +331,8 @@ class Rewriter {
   Graph& graph_;
   c10::ScalarType dtype_ = c10::kFloat;  // of the attention that is rewritten
   std::map<ValueId, ValueId> replaced_;  // by result of the fused kernels: the memory in its place
-  std::map<ValueId, ValueId> probabilities_;  // by log-sum-exp: what backward reads in its place
+  // By log-sum-exp: what backward reads in its place, by block.
+  std::map<ValueId, std::vector<ValueId>> probabilities_;
   std::map<std::tuple<std::int64_t, c10::ScalarType, bool>, ValueId> masks_;
   ValueId nothing_ = kNoValue;
 };
