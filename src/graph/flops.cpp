@@ -28,6 +28,12 @@ std::int64_t Linear(const Graph& graph, const Node& node) {
   return 2 * Product(SizesOf(graph, node, 0)) * SizesOf(graph, node, 1).front();
 }
 
+// Rows [rows, k] in groups, each by its matrix of [groups, k, m]; or the weights' gradient, a
+// group's columns of [k, rows] by its rows of [rows, m]. Either way every row meets one matrix.
+std::int64_t GroupedMatmul(const Graph& graph, const Node& node) {
+  return 2 * Product(SizesOf(graph, node, 0)) * SizesOf(graph, node, 1).back();
+}
+
 // `products` matmuls of query [batch, heads, rows, dim] and key [batch, heads, columns, dim].
 std::int64_t Attention(const Graph& graph, const Node& node, std::size_t query, int products) {
   const Sizes key = SizesOf(graph, node, query + 1);
@@ -45,6 +51,7 @@ constexpr std::array kRules = {
     Rule{"aten::addmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
     Rule{"aten::addmm_", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
     Rule{"aten::baddbmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
+    Rule{"aten::_grouped_mm", GroupedMatmul},
     Rule{"aten::linear", Linear},
     Rule{"mkldnn::_linear_pointwise", Linear},
     Rule{"aten::_scaled_dot_product_flash_attention_for_cpu",
