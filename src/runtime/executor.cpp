@@ -44,7 +44,7 @@ Executor::Executor(const Binding& binding, Program program)
       messages_(*binding.schedule),
       outlets_{SlotOutlet(*binding.transport), SlotOutlet(*binding.transport)} {}
 
-Executor::Call Executor::CallOf(Op op) {
+Executor::Call Executor::CallOf(Op op) const {
   switch (op) {
     case Op::kForward:
       return [](Stage& stage, int row, Message input, Outlet& output) {
@@ -61,6 +61,9 @@ Executor::Call Executor::CallOf(Op op) {
     case Op::kBackwardWeight:
       return [](Stage& stage, int row, Message, Outlet&) { stage.BackwardWeight(row); };
     case Op::kStep:
+      if (binding_.update.steps_early()) {
+        return [](Stage& stage, int, Message, Outlet&) { stage.TryStep(); };
+      }
       return [](Stage& stage, int, Message, Outlet&) { stage.Step(); };
     case Op::kUnshard:
       return SideWork<Op::kUnshard>;
@@ -84,6 +87,7 @@ Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
   std::unique_ptr<Executor> executor(new Executor(binding, std::move(program)));
   PENSTOCK_TRY_STATUS(executor->BindStages());
   PENSTOCK_TRY_STATUS(executor->BindActions());
+  PENSTOCK_TRY_STATUS(executor->BindUpdates());
   return executor;
 }
 
@@ -129,11 +133,12 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
   for (std::size_t i = 0; i < action.parts; ++i) {
     const BoundPart& part = parts_[action.entry + i];
     if (i > 0) progress_.store(Progress(round, action.entry + i, false), std::memory_order_relaxed);
-    if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, round, inputs[i])) {
+    const std::int64_t in_round = round + (part.in_again ? times_again_ : 0);
+    if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, in_round, inputs[i])) {
       return false;
     }
     if (!part.stage->Await(part.op, part.row)) return false;
-    outlets_[i].Open(part.out_slot, round);
+    outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0));
   }
   return true;
 }
@@ -161,26 +166,39 @@ void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, S
 }
 
 bool Executor::RunStep(std::int64_t round, std::int64_t step) {
-  Transport& transport = *binding_.transport;
   progress_.store(Progress(round, 0, false), std::memory_order_relaxed);
   for (Stage* stage : stages_) stage->BeginStep(step);
-  Stamp* stamps = binding_.trace->Begin(binding_.rank, round);
-  for (const BoundAction& action : actions_) {
+  stamps_ = binding_.trace->Begin(binding_.rank, round);
+  if (binding_.update.steps_early() && round > 0 && !RunEarlyForwards(round, step)) return false;
+  std::size_t done = binding_.update.steps_early() && round > 0 ? early_actions_ : 0;
+  for (const BoundPoint& point : points_) {
+    if (!RunActions(done, point.action, round)) return false;
+    if (!AtPoint(point.point, round, step)) return false;
+    done = point.action;
+  }
+  if (!RunActions(done, actions_.size(), round)) return false;
+  binding_.trace->End(binding_.rank, round);
+  return true;
+}
+
+bool Executor::RunActions(std::size_t begin, std::size_t end, std::int64_t round) {
+  const Transport& transport = *binding_.transport;
+  for (std::size_t i = begin; i < end; ++i) {
+    const BoundAction& action = actions_[i];
     if (transport.aborted()) return false;
     std::array<Message, 2> inputs;
     if (!Enter(action, round, inputs)) return false;
     const std::size_t next = action.entry + action.parts;
     progress_.store(Progress(round, next - 1, true), std::memory_order_relaxed);
     if (action.parts == 1) {
-      RunOne(parts_[action.entry], std::move(inputs[0]), stamps[action.entry]);
+      RunOne(parts_[action.entry], std::move(inputs[0]), stamps_[action.entry]);
     } else {
-      RunPair(&parts_[action.entry], inputs, stamps + action.entry);
+      RunPair(&parts_[action.entry], inputs, stamps_ + action.entry);
       PENSTOCK_CHECK(outlets_[1].sent(), "the stage sent nothing");
     }
     PENSTOCK_CHECK(outlets_[0].sent(), "the stage sent nothing");
     progress_.store(Progress(round, next, false), std::memory_order_relaxed);
   }
-  binding_.trace->End(binding_.rank, round);
   return true;
 }
 
@@ -198,16 +216,17 @@ std::string Executor::TextOf(const ProgramEntry& entry) const {
 std::string Executor::Doing() const {
   const std::uint64_t now = progress();
   const std::size_t index = IndexOf(now);
-  if (index >= program_.size()) return "is between two steps";
-  const Part& part = program_[index].part;
+  const int exchanged = exchange_ ? exchange_->waits_for() : -1;
+  if (index >= program_.size()) {
+    return exchanged < 0
+               ? "is between two steps"
+               : fmt::format("waits behind its step for the {}", messages_.Describe(exchanged));
+  }
   const std::string action = TextOf(program_[index]);
   if ((now & 1) != 0) return fmt::format("runs {}", action);
-  const int slot = messages_.InSlot(part);
+  const int slot = exchanged < 0 ? messages_.InSlot(program_[index].part) : exchanged;
   if (slot < 0) return fmt::format("is about to run {}", action);
-  const Value value = messages_.ValueOf(slot);
-  return fmt::format("waits at {} for the {} of stage {}, microbatch {}, from rank {}", action,
-                     value.kind == ValueKind::kActivation ? "activation" : "input gradient",
-                     value.stage, value.microbatch, messages_.from_rank(slot));
+  return fmt::format("waits at {} for the {}", action, messages_.Describe(slot));
 }
 
 }  // namespace penstock

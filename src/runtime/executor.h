@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,8 @@
 #include "runtime/stage.h"
 #include "runtime/trace.h"
 #include "runtime/transport.h"
+#include "runtime/update_exchange.h"
+#include "runtime/update_points.h"
 
 namespace penstock {
 
@@ -28,6 +31,9 @@ struct Binding {
   std::span<Stage* const> stages;  // by stage number; those of other ranks may be null
   Transport* transport = nullptr;
   Trace* trace = nullptr;  // of the same schedule
+  UpdateRule update = {};
+  // What became of a step's update, called on the rank of the last stage. Empty: nobody asks.
+  std::function<void(std::int64_t step, const Verdict& verdict)> on_verdict = {};
 };
 
 class Executor {
@@ -40,6 +46,8 @@ class Executor {
   // False if the transport was aborted, before or meanwhile. Throws what a stage throws.
   // Threads: always the same one.
   [[nodiscard]] bool RunStep(std::int64_t round, std::int64_t step);
+  // Behind the last step: waits for the verdict on it where steps are made early. As RunStep.
+  [[nodiscard]] bool Finish(std::int64_t rounds, std::int64_t step);
 
   // Grows with every action that starts to wait, to run or has ended. Any thread.
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
@@ -77,6 +85,8 @@ class Executor {
     int row;
     int in_slot;   // -1 for none
     int out_slot;  // -1 for none
+    // Whether the message is sent again where early forwards are run again.
+    bool in_again = false, out_again = false;
   };
   struct BoundAction {
     std::size_t entry;  // of its first part
@@ -89,10 +99,25 @@ class Executor {
   static std::uint64_t Progress(std::int64_t round, std::size_t index, bool computing);
   static std::size_t IndexOf(std::uint64_t progress);
 
+  // An exchange before an action.
+  struct BoundPoint {
+    std::size_t action;
+    UpdatePoint point;
+  };
+
   Executor(const Binding& binding, Program program);
+  Call CallOf(Op op) const;
   Status BindStages();
   Status BindActions();
-  static Call CallOf(Op op);
+  Status BindUpdates();
+  Status BindCheckPoint();
+  std::size_t ActionAt(std::size_t entry) const;  // the first that begins there or behind
+  [[nodiscard]] bool RunActions(std::size_t begin, std::size_t end, std::int64_t round);
+  [[nodiscard]] bool AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_t step);
+  [[nodiscard]] bool Agree(std::int64_t round, std::int64_t step, Verdict& verdict);
+  // The verdict on the step before; takes it back where need be. `amended` tells.
+  [[nodiscard]] bool SettleLastStep(std::int64_t round, std::int64_t step, bool& amended);
+  [[nodiscard]] bool RunEarlyForwards(std::int64_t round, std::int64_t step);
   // Waits for what the action needs and opens its outlets. False if the transport was aborted.
   [[nodiscard]] bool Enter(const BoundAction& action, std::int64_t round,
                            std::array<Message, 2>& inputs);
@@ -107,6 +132,13 @@ class Executor {
   std::vector<BoundPart> parts_;  // by entry of the program
   std::vector<BoundAction> actions_;
   std::array<SlotOutlet, 2> outlets_;  // by part of the action at hand
+  Stamp* stamps_ = nullptr;            // of the step at hand
+
+  std::unique_ptr<UpdateExchange> exchange_;  // null where nothing is exchanged
+  std::vector<BoundPoint> points_;
+  std::size_t early_actions_ = 0;  // forwards that run before the last step's verdict
+  std::vector<int> early_unread_;  // slots that others' early forwards send, read later here
+  std::int64_t times_again_ = 0;   // that early forwards were run again
   alignas(64) std::atomic<std::uint64_t> progress_{0};
 };
 

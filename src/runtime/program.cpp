@@ -61,7 +61,11 @@ Result<Program> MakeProgram(const Schedule& schedule, int rank) {
 }
 
 MessageMap::MessageMap(const Schedule& schedule)
-    : schedule_(&schedule), stages_(schedule.stages()), rows_(schedule.rows()) {}
+    : schedule_(&schedule),
+      stages_(schedule.stages()),
+      rows_(schedule.rows()),
+      first_gradient_(2 * stages_ * rows_),
+      first_norm_(first_gradient_ + stages_ * (schedule.placement.replicas() - 1)) {}
 
 int MessageMap::Receiver(const Value& value) const {
   return value.kind == ValueKind::kActivation ? schedule_->placement.next(value.stage)
@@ -93,13 +97,51 @@ Value MessageMap::ValueOf(int slot) const {
   return {edge < stages_ ? ValueKind::kActivation : ValueKind::kGradient, edge % stages_, row};
 }
 
+// A stage has one slot for each other chain, in their order.
+int MessageMap::GradientSlot(int stage, int to_chain) const {
+  const int chain = stage / schedule_->placement.chain_length();
+  if (to_chain == chain) return -1;
+  const int others = schedule_->placement.replicas() - 1;
+  return first_gradient_ + stage * others + (to_chain < chain ? to_chain : to_chain - 1);
+}
+
 int MessageMap::from_rank(int slot) const {
-  return schedule_->placement.rank_of(ValueOf(slot).stage);
+  const Placement& placement = schedule_->placement;
+  if (slot < first_gradient_) return placement.rank_of(ValueOf(slot).stage);
+  if (slot < first_norm_) {
+    return placement.rank_of((slot - first_gradient_) / (placement.replicas() - 1));
+  }
+  return slot < VerdictSlot(0) ? slot - first_norm_ : root();
 }
 
 int MessageMap::to_rank(int slot) const {
-  const int stage = Receiver(ValueOf(slot));
-  return stage < 0 ? -1 : schedule_->placement.rank_of(stage);
+  const Placement& placement = schedule_->placement;
+  if (slot < first_gradient_) {
+    const int stage = Receiver(ValueOf(slot));
+    return stage < 0 ? -1 : placement.rank_of(stage);
+  }
+  if (slot < first_norm_) {
+    const int others = placement.replicas() - 1;
+    const int stage = (slot - first_gradient_) / others;
+    const int other = (slot - first_gradient_) % others;
+    const int chain = other < stage / placement.chain_length() ? other : other + 1;
+    return placement.rank_of(chain * placement.chain_length() + placement.model_stage(stage));
+  }
+  return slot < VerdictSlot(0) ? root() : slot - VerdictSlot(0);
+}
+
+std::string MessageMap::Describe(int slot) const {
+  if (slot >= VerdictSlot(0)) return fmt::format("norm of all gradients, from rank {}", root());
+  if (slot >= first_norm_) return fmt::format("norm of the gradients of rank {}", from_rank(slot));
+  if (slot >= first_gradient_) {
+    return fmt::format("gradients of stage {}, from rank {}",
+                       (slot - first_gradient_) / (schedule_->placement.replicas() - 1),
+                       from_rank(slot));
+  }
+  const Value value = ValueOf(slot);
+  return fmt::format("{} of stage {}, microbatch {}, from rank {}",
+                     value.kind == ValueKind::kActivation ? "activation" : "input gradient",
+                     value.stage, value.microbatch, from_rank(slot));
 }
 
 }  // namespace penstock

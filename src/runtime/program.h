@@ -7,6 +7,7 @@
 // of several batches is one program over all of them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -27,13 +28,14 @@ using Program = std::vector<ProgramEntry>;
 // an op asks for, Executor::Bind's.
 Result<Program> MakeProgram(const Schedule& schedule, int rank);
 
-// Numbers every message of a step: slot <-> the value that travels. The same on every rank.
+// Numbers every message of a step: the values that travel between stages, then what goes with an
+// update (update_exchange.h). The same on every rank.
 class MessageMap {
  public:
   // Keeps `schedule`, which must outlive the map.
   explicit MessageMap(const Schedule& schedule);
 
-  int slots() const { return 2 * stages_ * rows_; }
+  int slots() const { return first_norm_ + 2 * ranks(); }
   int ranks() const { return schedule_->ranks(); }
   // Slot of a value that one stage makes for another; -1 where no other stage waits for it (the
   // output of a chain's last stage, the input gradient of its first).
@@ -42,9 +44,18 @@ class MessageMap {
   int InSlot(const Part& part) const;
   int OutSlot(const Part& part) const;
 
-  Value ValueOf(int slot) const;
+  // Slot of a stage's gradients on their way to its replica in another chain; -1 for its own.
+  int GradientSlot(int stage, int to_chain) const;
+  // Slots between a rank and root(): of its norms, and of the verdict on them.
+  int NormSlot(int rank) const { return first_norm_ + rank; }
+  int VerdictSlot(int rank) const { return first_norm_ + ranks() + rank; }
+  int root() const { return schedule_->placement.rank_of(stages_ - 1); }
+
+  Value ValueOf(int slot) const;  // requires the slot of a value
   int from_rank(int slot) const;
   int to_rank(int slot) const;  // -1 where nobody receives
+  // "activation of stage 0, microbatch 3, from rank 1"
+  std::string Describe(int slot) const;
 
  private:
   int Receiver(const Value& value) const;  // stage; -1 for none
@@ -52,6 +63,8 @@ class MessageMap {
   const Schedule* schedule_;
   int stages_;
   int rows_;
+  int first_gradient_;
+  int first_norm_;
 };
 
 }  // namespace penstock

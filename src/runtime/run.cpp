@@ -49,7 +49,8 @@ class Run {
 
   Status Bind(const Schedule& schedule, std::span<Stage* const> stages, Trace& trace) {
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
-      const Binding binding{&schedule, rank, stages, &transport_, &trace};
+      const Binding binding{&schedule,          rank, stages, &transport_, &trace, options_.update,
+                            options_.on_verdict};
       PENSTOCK_TRY(ranks_[static_cast<std::size_t>(rank)].executor, Executor::Bind(binding));
     }
     return {};
@@ -126,6 +127,8 @@ class Run {
       own.phase = Phase::kAfterStep;
       if (options_.on_step) options_.on_step(rank, step);
     }
+    static_cast<void>(
+        own.executor->Finish(options_.steps, options_.first_step + options_.steps - 1));
   }
 
   void Fail(int rank, ErrorCode code, const char* what) {

@@ -12,6 +12,7 @@
 #include "runtime/stage.h"
 #include "runtime/trace.h"
 #include "runtime/transport.h"
+#include "runtime/update.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -29,6 +30,10 @@ struct RunOptions {
   // fails the run like a stage's exception. The ranks are not at the same step at the same time.
   std::function<void(int rank)> on_thread_start;
   std::function<void(int rank, std::int64_t step)> on_step;
+  UpdateRule update;
+  // On the thread of the last stage's rank, where the rule asks for the norm: what became of each
+  // step's update. Where steps are made early, it comes in the step behind.
+  std::function<void(std::int64_t step, const Verdict& verdict)> on_verdict;
   // A thread inside a stage cannot be stopped from outside: RunRanks waits for it. Where one does
   // not return within `watchdog` of an abort, this is called once, on the caller's thread, with the
   // reason of the abort; a program prints it and exits.
@@ -40,7 +45,6 @@ struct RunOptions {
 };
 
 // Runs `steps` steps and returns when every thread has ended. `stages` by stage number, one each.
-// Replicas of one stage are run as they are: summing their gradients is the stages' business.
 // Errors: kInvalidArgument before anything runs (an invalid schedule, a missing stage).
 //   kUnavailable  a stage threw: "rank 1: 3B2: what it said"; or `cancel` was set
 //   kDeadlineExceeded  the watchdog ended the run: what each rank runs or waits for

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/result.h"
+
 namespace penstock {
 
 void Stage::Run(StageCall call) {
@@ -25,5 +27,7 @@ std::int64_t Stage::Overlap(StageCall first, Stage& other, StageCall second) {
   other.Run(std::move(second));
   return held;
 }
+
+void Stage::DropRows() { PENSTOCK_CHECK(false, "the stage cannot forget its forwards"); }
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "runtime/message.h"
@@ -71,6 +72,30 @@ class Stage {
   // has started, the gradients of other stages before STEP. Called before each action, behind its
   // message, so that the wait is no part of the action. False where the run was aborted meanwhile.
   [[nodiscard]] virtual bool Await(Op, int) { return true; }
+
+  // Updates that stages make together (update_exchange.h). A stage without weights needs none of
+  // it.
+
+  // The gradients gathered since the last update, for the stage's replica in another chain; called
+  // once for each.
+  virtual Message ShareGradients() { return {}; }
+  // What the replica in `chain` shared. When all have come, AddGradients() sets the stage's own to
+  // the sum over all chains, added in their order.
+  virtual void TakeGradients(int /*chain*/, Message) {}
+  virtual void AddGradients() {}
+  // Squared norm of each parameter's gradient, in the order of the model. Stays until the next
+  // call.
+  virtual std::span<const double> SquaredNorms() { return {}; }
+  virtual void ScaleGradients(double /*factor*/) {}
+  // The next Step only clears the gradients.
+  virtual void DropGradients() {}
+  // A Step that can be taken back: KeepStep() makes it final and clears the gradients, UndoStep()
+  // leaves everything as it was before, to the last bit, gradients included.
+  virtual void TryStep() { Step(); }
+  virtual void KeepStep() {}
+  virtual void UndoStep() {}
+  // Forgets all rows since BeginStep; only forwards have run.
+  virtual void DropRows();
 
   // Bytes of activations held now, between F and the end of B or W.
   virtual std::int64_t ActivationBytes() const = 0;

@@ -1,0 +1,149 @@
+// WeightStage: a stage with one weight that really learns, so that every number behind a step
+// depends on the weight that each forward read.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/stage.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+inline Message MakeNumber(double value) {
+  auto* number = new double(value);
+  return {number, sizeof(double), number, [](void* owner) { delete static_cast<double*>(owner); }};
+}
+
+inline double TakeNumber(const Message& message) {
+  if (message.bytes() != sizeof(double)) throw std::runtime_error("no number came");
+  return *static_cast<const double*>(message.data());
+}
+
+class WeightStage final : public Stage {
+ public:
+  // What the gradient of a step is multiplied by, to make it large or no number.
+  using Inject = std::function<double(int stage, std::int64_t step)>;
+
+  WeightStage(const Schedule& schedule, int stage, Inject inject)
+      : placement_(schedule.placement),
+        stage_(stage),
+        weight_(0.3 + 0.1 * placement_.model_stage(stage)),
+        inject_(std::move(inject)),
+        rows_(static_cast<std::size_t>(schedule.rows())),
+        shared_(static_cast<std::size_t>(placement_.replicas())) {}
+
+  double weight() const { return weight_; }
+  int undone() const { return undone_; }
+
+  void BeginStep(std::int64_t step) override {
+    for (const Row& row : rows_) {
+      if (row.held) throw std::runtime_error("a row is still held");
+    }
+    step_ = step;
+  }
+  void Forward(int row, Message input, Outlet& output) override {
+    Row& own = rows_[static_cast<std::size_t>(row)];
+    if (own.held) throw std::runtime_error("forward twice");
+    const bool first = placement_.previous(stage_) < 0;
+    const double x = first ? std::cos(static_cast<double>(step_ * 31 + row)) : TakeNumber(input);
+    own = {true, x, weight_, 0};
+    ++held_;
+    if (placement_.next(stage_) >= 0) output.Send(MakeNumber(std::sin(weight_ * x)));
+  }
+  void Backward(int row, Message gradient, Outlet& output) override {
+    BackwardInput(row, std::move(gradient), output);
+    BackwardWeight(row);
+  }
+  void BackwardInput(int row, Message gradient, Outlet& output) override {
+    Row& own = rows_[static_cast<std::size_t>(row)];
+    if (!own.held) throw std::runtime_error("backward before forward");
+    const double from_next = placement_.next(stage_) < 0 ? 1 : TakeNumber(gradient);
+    const double slope = std::cos(own.weight * own.x) * from_next;
+    own.weight_gradient = slope * own.x;
+    if (placement_.previous(stage_) >= 0) output.Send(MakeNumber(slope * own.weight));
+  }
+  void BackwardWeight(int row) override {
+    Row& own = rows_[static_cast<std::size_t>(row)];
+    gradient_ += own.weight_gradient;
+    own.held = false;
+    --held_;
+    if (++ended_ == static_cast<int>(rows_.size()) && inject_) gradient_ *= inject_(stage_, step_);
+  }
+  void Step() override {
+    if (!dropped_) Update();
+    Clear();
+  }
+  std::int64_t ActivationBytes() const override { return held_ * 8; }
+
+  Message ShareGradients() override { return MakeNumber(gradient_); }
+  void TakeGradients(int chain, Message gradients) override {
+    shared_[static_cast<std::size_t>(chain)] = TakeNumber(gradients);
+  }
+  void AddGradients() override {
+    shared_[static_cast<std::size_t>(stage_ / placement_.chain_length())] = gradient_;
+    gradient_ = 0;
+    for (const double gradient : shared_) gradient_ += gradient;
+  }
+  std::span<const double> SquaredNorms() override {
+    squared_norm_ = gradient_ * gradient_;
+    return {&squared_norm_, 1};
+  }
+  void ScaleGradients(double factor) override { gradient_ *= factor; }
+  void DropGradients() override { dropped_ = true; }
+  void TryStep() override {
+    saved_ = {weight_, momentum_};
+    Update();
+  }
+  void KeepStep() override { Clear(); }
+  void UndoStep() override {
+    std::tie(weight_, momentum_) = saved_;
+    ++undone_;
+  }
+  void DropRows() override {
+    for (Row& row : rows_) row.held = false;
+    held_ = 0;
+  }
+
+ private:
+  struct Row {
+    bool held = false;
+    double x = 0;
+    double weight = 0;
+    double weight_gradient = 0;
+  };
+
+  void Update() {
+    momentum_ = 0.9 * momentum_ + gradient_;
+    weight_ -= 0.05 * momentum_;
+  }
+  void Clear() {
+    gradient_ = 0;
+    ended_ = 0;
+    dropped_ = false;
+  }
+
+  const Placement& placement_;
+  int stage_;
+  double weight_;
+  Inject inject_;
+  std::vector<Row> rows_;
+  std::vector<double> shared_;  // by chain
+  double momentum_ = 0;
+  double gradient_ = 0;
+  double squared_norm_ = 0;
+  bool dropped_ = false;
+  std::pair<double, double> saved_;
+  std::int64_t step_ = 0;
+  std::int64_t held_ = 0;
+  int ended_ = 0;
+  int undone_ = 0;
+};
+
+}  // namespace penstock
