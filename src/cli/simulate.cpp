@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "cli/command.h"
+#include "cli/emulated_run.h"
 #include "cli/simulate_config.h"
 #include "cli/simulated.h"
 #include "report/primus_dump.h"
@@ -61,6 +62,7 @@ class SimulateCommand : public Command {
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
     app.add_option("--dump", dump_, "Write DIR/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
         ->type_name("DIR");
+    run_.Define(app);
     app.footer(
         "Several names give one table: penstock simulate --schedule gpipe,1f1b,interleaved -p 8");
   }
@@ -69,15 +71,19 @@ class SimulateCommand : public Command {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
     PENSTOCK_TRY(const std::vector<Simulated> all, SimulateAll());
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
+    std::vector<EmulatedRun> runs;
+    if (run_.asked()) {
+      PENSTOCK_TRY(runs, run_.Run(all));
+    }
     switch (format) {
       case OutputFormat::kJson:
-        PrintJson(all);
+        PrintJson(all, runs);
         break;
       case OutputFormat::kCsv:
         PrintCsv(all);
         break;
       case OutputFormat::kTable:
-        PrintTables(all);
+        PrintTables(all, runs);
         break;
     }
     return kExitOk;
@@ -115,9 +121,12 @@ class SimulateCommand : public Command {
     return {};
   }
 
-  void PrintJson(const std::vector<Simulated>& all) const {
+  void PrintJson(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
-    for (const Simulated& simulated : all) array.push_back(ToJson(simulated, time_steps_));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      array.push_back(ToJson(all[i], time_steps_));
+      if (!runs.empty()) array.back()["measured"] = ToJson(all[i], runs[i]);
+    }
     fmt::print("{}\n", array.dump(2));
   }
 
@@ -135,7 +144,7 @@ class SimulateCommand : public Command {
     fmt::print("{}", FormatTableCsv(table));
   }
 
-  void PrintTables(const std::vector<Simulated>& all) const {
+  void PrintTables(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
     fmt::print("{}", FormatTable(ComparisonTable(all)));
     if (all.size() == 1)
       fmt::print("\n{}",
@@ -145,11 +154,13 @@ class SimulateCommand : public Command {
         fmt::print("\n{}", FormatTable(TimeStepTable(simulated)));
       }
     }
-    fmt::print("\n{}", UnitsText(all));
+    if (!runs.empty()) fmt::print("\n{}", FormatTable(EmulatedTable(all, runs)));
+    fmt::print("\n{}{}", EmulatedText(all, runs), UnitsText(all));
     if (!dump_.empty()) fmt::print("Primus's dumps are in {}.\n", dump_);
   }
 
   ScheduleOptions options_;
+  EmulatedRunOptions run_;
   std::string config_, dump_;
   bool time_steps_ = false;
 };

@@ -2,23 +2,15 @@
 #include "train/train.h"
 
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "cli/interrupt.h"
 
 namespace penstock {
 namespace {
-
-std::atomic<bool> interrupted{false};
-
-// An interrupt stops the ranks between two actions; a second one ends the process.
-void OnInterrupt(int) {
-  interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
-}
 
 nlohmann::ordered_json ToJson(const TrainSummary& summary) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
@@ -82,10 +74,10 @@ class TrainCommand final : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
-    std::signal(SIGINT, OnInterrupt);
+    const std::atomic<bool>& cancel = CatchInterrupt();
     TrainOptions options;
     options.log = json_ ? stderr : stdout;
-    options.cancel = &interrupted;
+    options.cancel = &cancel;
     options.on_stuck = [](const Error& reason) {
       fmt::print(stderr, "penstock: error: {}\n", reason.message);
       std::_Exit(kExitFailed);

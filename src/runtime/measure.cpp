@@ -22,19 +22,6 @@ double MedianOf(const std::vector<RunMeasure>& rounds, std::size_t rank,
   return Median(values);
 }
 
-// First start of a compute action of the round on any rank.
-std::int64_t Origin(const Trace& trace, std::int64_t round) {
-  std::int64_t origin = std::numeric_limits<std::int64_t>::max();
-  for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
-    const Program& program = trace.program(rank);
-    const std::span<const Stamp> stamps = trace.RankStep(rank, round);
-    for (std::size_t i = 0; i < program.size(); ++i) {
-      if (IsCompute(program[i].part.op)) origin = std::min(origin, stamps[i].start_ns);
-    }
-  }
-  return origin;
-}
-
 RankMeasure MeasureRank(const Trace& trace, int rank, std::int64_t round, std::int64_t origin) {
   const Program& program = trace.program(rank);
   const std::span<const Stamp> stamps = trace.RankStep(rank, round);
@@ -67,8 +54,20 @@ RankMeasure MeasureRank(const Trace& trace, int rank, std::int64_t round, std::i
 
 }  // namespace
 
+std::int64_t RoundOrigin(const Trace& trace, std::int64_t round) {
+  std::int64_t origin = std::numeric_limits<std::int64_t>::max();
+  for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
+    const Program& program = trace.program(rank);
+    const std::span<const Stamp> stamps = trace.RankStep(rank, round);
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      if (IsCompute(program[i].part.op)) origin = std::min(origin, stamps[i].start_ns);
+    }
+  }
+  return origin;
+}
+
 Timeline MeasuredTimeline(const Trace& trace, std::int64_t round) {
-  const std::int64_t origin = Origin(trace, round);
+  const std::int64_t origin = RoundOrigin(trace, round);
   const auto seconds = [origin](std::int64_t ns) {
     return static_cast<double>(ns - origin) * kSecondsPerNs;
   };
@@ -93,7 +92,7 @@ Timeline MeasuredTimeline(const Trace& trace, std::int64_t round) {
 }
 
 RunMeasure MeasureRound(const Trace& trace, std::int64_t round) {
-  const std::int64_t origin = Origin(trace, round);
+  const std::int64_t origin = RoundOrigin(trace, round);
   RunMeasure measure;
   double busiest = 0;
   double optimizer = 0;
@@ -110,7 +109,7 @@ RunMeasure MeasureRound(const Trace& trace, std::int64_t round) {
   measure.bubble = measure.makespan > 0 ? 1 - busiest / measure.makespan : 0;
   measure.step_time = measure.makespan + optimizer;
   if (round + 1 < trace.last_round()) {
-    measure.step_time = static_cast<double>(Origin(trace, round + 1) - origin) * kSecondsPerNs;
+    measure.step_time = static_cast<double>(RoundOrigin(trace, round + 1) - origin) * kSecondsPerNs;
   }
   return measure;
 }

@@ -62,6 +62,9 @@ class Trace {
   std::vector<Rank> ranks_;
 };
 
+// First start of a compute action of the round on any rank, in nanoseconds of the steady clock.
+std::int64_t RoundOrigin(const Trace& trace, std::int64_t round);
+
 // Spans of one round's lanes, in seconds from the first start of a compute action on any rank. A
 // pair spans both parts; SEND and RECV cells have no length.
 Timeline MeasuredTimeline(const Trace& trace, std::int64_t round);

@@ -1,6 +1,9 @@
 """simulate: figures, forms of output, refusals."""
 import csv
 import io
+import pathlib
+import signal
+import subprocess
 
 import program
 
@@ -51,6 +54,47 @@ class SimulateTest(program.CommandTest):
                            {"action": "1B0", "start": 2, "end": 4}]])
         self.assertIn("1B0", self.run_ok("simulate", "--schedule", "gpipe", "-p", 2, "-m", 1,
                                          "--time-steps"))
+
+    def test_run_measures_what_is_predicted(self):
+        names = "1f1b,zbv,dualpipe,seq1f1b,pipedream"
+        for row in self.run_json("simulate", "-s", names, "-p", 4, "-m", 8, "--cuts", 2, "--steps",
+                                 2, "--comm", 0.5, "--run", "--unit", "1ms"):
+            run = row["measured"]
+            self.assertEqual(run["messages"], row["messages"], row["schedule"])
+            self.assertAlmostEqual(run["peak_memory"], row["peak_memory"])
+            self.assertGreater(run["makespan"], 0.99 * row["makespan"])  # no sleep ends early
+            self.assertEqual(run["unit_seconds"], 0.001)
+            self.assertEqual([len(run["per_rank"]), list(run["per_rank"][0])], [4, RANK_KEYS])
+
+    def test_run_prints_predicted_and_measured(self):
+        words = ("simulate", "-s", "gpipe", "-p", 2, "-m", 2, "--run", "--unit")
+        text = self.run_ok(*words, "2ms")
+        for word in ("measured", "furthest from the plan: ", "One unit is 2.0 ms"):
+            self.assertIn(word, text)
+        self.assertNotIn("too short", text)
+        self.assertIn("The shortest action takes 100.0 us, too short to emulate well: give a --unit "
+                      "of at least 1.0 ms.", self.run_ok(*words, "100us"))
+        for unit in ("5", "ms", "-1ms", "0s", "1h"):
+            self.assertIn("--unit", self.refuse(*words, unit))
+
+    def test_ctrl_c_ends_a_run_at_once(self):
+        with subprocess.Popen([program.PROGRAM, "simulate", "-s", "1f1b", "-p", "4", "--run",
+                               "--unit", "1000s"], cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            tasks = pathlib.Path(f"/proc/{process.pid}/task")
+            while not any(self.name_of(task) == "rank 3" for task in tasks.iterdir()):
+                self.assertIsNone(process.poll())
+            process.send_signal(signal.SIGINT)
+            output, error = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, output), (1, ""))
+        self.assertEqual(error, "penstock: error: 1f1b: stopped on request\n")
+
+    @staticmethod
+    def name_of(task):
+        try:
+            return (task / "comm").read_text().strip()
+        except OSError:
+            return ""
 
     def test_file_has_the_figures_of_its_schedule(self):
         for name in ("1f1b", "interleaved"):

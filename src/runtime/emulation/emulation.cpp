@@ -93,15 +93,15 @@ Emulation::~Emulation() = default;
 
 Transport& Emulation::transport() { return machine_->transport; }
 
+std::int64_t Emulation::start() const { return machine_->origin.load(); }
+
 std::int64_t Emulation::PeakBytes(int rank) const {
   return machine_->prices.Bytes(machine_->devices[static_cast<std::size_t>(rank)].Peak());
 }
 
 std::vector<Span> Emulation::DueSpans(int rank) const {
   std::vector<Span> spans;
-  const auto units = [&](std::int64_t time) {
-    return machine_->prices.Units(time - machine_->origin.load());
-  };
+  const auto units = [&](std::int64_t time) { return machine_->prices.Units(time - start()); };
   for (const auto& [start, end] : machine_->devices[static_cast<std::size_t>(rank)].runs()) {
     spans.push_back({units(start), units(end)});
   }

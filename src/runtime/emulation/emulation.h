@@ -51,6 +51,8 @@ class Emulation {
 
   // The rest is for after the run.
   //
+  // When all devices started, in nanoseconds of the steady clock.
+  std::int64_t start() const;
   // Most that a rank's device held at one time: activations, and gathered weights where they are
   // priced. By the simulator's rule (simulate/memory.h).
   std::int64_t PeakBytes(int rank) const;
