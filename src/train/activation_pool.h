@@ -1,0 +1,91 @@
+// The slower memory that OFFLOAD moves activations to: a file.
+//
+// A pool serves one rank. Two threads move bytes beside its compute, one out and one back, each in
+// the order it was asked to, as the two links of the simulator do (simulate/side_work.h). The file
+// has no name, so nothing is left of it however the process ends; a parcel keeps its place in it,
+// so that after the first step nothing grows. Threads: the rank's, for every method.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock {
+
+class ActivationPool {
+ public:
+  // What one microbatch of one stage has given away. Belongs to the stage, which keeps it until the
+  // pool is gone; empty again behind Await.
+  class Parcel {
+   public:
+    bool empty() const { return contents_.empty(); }
+
+   private:
+    friend class ActivationPool;
+    enum class State : std::uint8_t { kLeaving, kAway, kComing, kBack };
+    struct Content {
+      std::size_t place;  // in what it was taken from
+      at::Tensor tensor;  // undefined while it is away
+      std::vector<std::int64_t> sizes, strides;
+      c10::ScalarType dtype;
+      std::int64_t offset;  // in the file
+      std::int64_t bytes;
+    };
+
+    State state_ = State::kBack;
+    std::vector<Content> contents_;
+    std::int64_t offset_ = 0, room_ = 0;  // of the file; 0 bytes until the first use
+    std::atomic<std::int64_t>* held_ = nullptr;
+  };
+
+  // `folder` holds the file. Errors: kUnavailable where none can be made there.
+  static Result<std::unique_ptr<ActivationPool>> Make(const std::string& folder);
+  // Ends what was begun.
+  ~ActivationPool();
+  ActivationPool(const ActivationPool&) = delete;
+  ActivationPool& operator=(const ActivationPool&) = delete;
+
+  // Begins to move all dense tensors of `held` away, which are undefined there from now on. Their
+  // bytes leave `bytes_held` once they are in the file. Requires: the parcel is empty.
+  void Offload(std::span<at::Tensor> held, std::atomic<std::int64_t>& bytes_held, Parcel& parcel);
+  // Begins to bring them back, behind their leaving; the bytes count as held once it has begun.
+  void Reload(Parcel& parcel);
+  // Waits until they are back, and puts them where they were taken from. Throws std::runtime_error
+  // where the file could not be written or read.
+  void Await(std::span<at::Tensor> held, Parcel& parcel);
+
+ private:
+  explicit ActivationPool(int file) : file_(file) {}
+
+  void Start();
+  // The two threads.
+  void MoveOut();
+  void MoveBack();
+  // The next parcel to move; null at the end.
+  Parcel* Next(std::deque<Parcel*>& queue, Parcel::State ready);
+  void Write(Parcel& parcel);
+  void Read(Parcel& parcel);
+  void Done(Parcel& parcel, Parcel::State state, const std::string& error);
+
+  const int file_;
+  std::int64_t size_ = 0;  // of the file
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Parcel*> leaving_, coming_;
+  std::string error_;  // the first one
+  bool ending_ = false;
+  std::thread out_, back_;
+};
+
+}  // namespace penstock
