@@ -19,6 +19,12 @@ void SideWork(Stage& stage, int row, Message, Outlet&) {
   stage.DoSideWork(op, row);
 }
 
+// `bytes`: of the stage's activations, wherever they lie.
+void SetHeld(Stamp& stamp, const Stage& stage, std::int64_t bytes) {
+  stamp.away_bytes = stage.AwayBytes();
+  stamp.activation_bytes = bytes - stamp.away_bytes;
+}
+
 }  // namespace
 
 std::uint64_t Executor::Progress(std::int64_t round, std::size_t index, bool computing) {
@@ -147,18 +153,19 @@ void Executor::RunOne(const BoundPart& part, Message input, Stamp& stamp) {
   stamp.start_ns = Now();
   part.call(*part.stage, part.row, std::move(input), outlets_[0]);
   stamp.end_ns = Now();
-  stamp.activation_bytes = part.stage->ActivationBytes();
+  SetHeld(stamp, *part.stage, part.stage->ActivationBytes());
 }
 
 void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps) {
   const BoundPart& first = parts[0];
   const BoundPart& second = parts[1];
   const std::int64_t start = Now();
-  stamps[0].activation_bytes =
+  const std::int64_t held_between =
       first.stage->Overlap({first.op, first.row, std::move(inputs[0]), outlets_[0]}, *second.stage,
                            {second.op, second.row, std::move(inputs[1]), outlets_[1]});
   const std::int64_t end = Now();
-  stamps[1].activation_bytes = second.stage->ActivationBytes();
+  SetHeld(stamps[0], *first.stage, held_between);
+  SetHeld(stamps[1], *second.stage, second.stage->ActivationBytes());
   for (Stamp* stamp : {&stamps[0], &stamps[1]}) {
     stamp->start_ns = start;
     stamp->end_ns = end;

@@ -12,7 +12,9 @@ namespace {
 struct StageSamples {
   std::array<std::vector<double>, kOpCount> time;          // by op, of parts that ran alone
   std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of those that did not
-  std::vector<double> activation;
+  std::vector<double> activation;                          // of an F
+  std::vector<double> input_activation;                    // of an F whose row is recomputed
+  std::vector<double> remade;                              // by RECOMPUTE
   std::vector<double> freed_by_i;
 };
 
@@ -22,7 +24,14 @@ class CostCollector {
       : trace_(trace),
         messages_(trace.schedule()),
         stages_(static_cast<std::size_t>(trace.schedule().stages())),
-        sent_ns_(static_cast<std::size_t>(messages_.slots())) {}
+        sent_ns_(static_cast<std::size_t>(messages_.slots())),
+        recomputed_(stages_.size() * static_cast<std::size_t>(trace.schedule().rows())) {
+    for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
+      for (const ProgramEntry& entry : trace.program(rank)) {
+        if (entry.part.op == Op::kRecompute) recomputed_[RowOf(entry.part)] = true;
+      }
+    }
+  }
 
   void AddRound(std::int64_t round) {
     for (int rank = 0; rank < trace_.schedule().ranks(); ++rank) AddStages(rank, round);
@@ -48,14 +57,21 @@ class CostCollector {
     double seconds;
   };
 
+  std::size_t RowOf(const Part& part) const {
+    return part.stage * static_cast<std::size_t>(trace_.schedule().rows()) +
+           static_cast<std::size_t>(part.microbatch);
+  }
+  bool IsRecomputed(const Part& part) const { return recomputed_[RowOf(part)]; }
+
   void AddStages(int rank, std::int64_t round) {
     const Program& program = trace_.program(rank);
     const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
     std::vector<std::int64_t> held(stages_.size());
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Part& part = program[i].part;
-      const auto change = static_cast<double>(stamps[i].activation_bytes - held[part.stage]);
-      held[part.stage] = stamps[i].activation_bytes;
+      const std::int64_t asked_for = stamps[i].activation_bytes + stamps[i].away_bytes;
+      const auto change = static_cast<double>(asked_for - held[part.stage]);
+      held[part.stage] = asked_for;
       if (!OccupiesRank(part.op)) continue;
       StageSamples& stage = stages_[part.stage];
       const double seconds =
@@ -67,7 +83,10 @@ class CostCollector {
       } else {
         stage.time[static_cast<std::size_t>(part.op)].push_back(seconds);
       }
-      if (part.op == Op::kForward) stage.activation.push_back(change);
+      if (part.op == Op::kForward) {
+        (IsRecomputed(part) ? stage.input_activation : stage.activation).push_back(change);
+      }
+      if (part.op == Op::kRecompute) stage.remade.push_back(change);
       if (part.op == Op::kBackwardInput) stage.freed_by_i.push_back(-change);
       if (const int slot = messages_.OutSlot(part); slot >= 0) {
         sent_ns_[static_cast<std::size_t>(slot)] = stamps[i].end_ns;
@@ -114,7 +133,9 @@ class CostCollector {
     }
     costs.recompute = time(Op::kRecompute);
     costs.step = time(Op::kStep);
-    costs.activation = Median(samples.activation);
+    costs.input_activation = Median(samples.input_activation);
+    costs.activation = samples.activation.empty() ? costs.input_activation + Median(samples.remade)
+                                                  : Median(samples.activation);
     costs.activation_after_i = costs.activation - Median(samples.freed_by_i);
     return costs;
   }
@@ -123,6 +144,7 @@ class CostCollector {
   MessageMap messages_;
   std::vector<StageSamples> stages_;
   std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that made the message
+  std::vector<bool> recomputed_;       // by stage and row
   std::vector<double> transfers_;      // seconds
   std::vector<Pair> pairs_;
 };

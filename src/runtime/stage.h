@@ -97,8 +97,10 @@ class Stage {
   // Forgets all rows since BeginStep; only forwards have run.
   virtual void DropRows();
 
-  // Bytes of activations held now, between F and the end of B or W.
+  // Bytes of activations held now, between F and the end of B or W, wherever they lie.
   virtual std::int64_t ActivationBytes() const = 0;
+  // Of those, the bytes that lie in the slower pool, where OFFLOAD has moved them.
+  virtual std::int64_t AwayBytes() const { return 0; }
 
   // Calls the method that the op names.
   void Run(StageCall call);

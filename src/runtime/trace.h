@@ -22,8 +22,10 @@ namespace penstock {
 struct Stamp {
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
-  // Held by the entry's stage, after it; for a pair's first, as long as the second holds its own.
+  // Held in memory by the entry's stage, after it; for a pair's first, as long as the second holds
+  // its own.
   std::int64_t activation_bytes = 0;
+  std::int64_t away_bytes = 0;  // beside those, in the slower pool
 };
 
 class Trace {
