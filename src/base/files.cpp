@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,41 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 
 std::string LastError() { return std::strerror(errno); }
 
+bool WritePieces(std::FILE* file, std::span<const std::string_view> pieces) {
+  for (const std::string_view piece : pieces) {
+    if (std::fwrite(piece.data(), 1, piece.size(), file) != piece.size()) return false;
+  }
+  return std::fflush(file) == 0;
+}
+
+// A rename is on the disk when its folder is.
+bool SyncFolderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool synced = fsync(descriptor) == 0 || errno == EINVAL;  // file systems without it
+  close(descriptor);
+  return synced;
+}
+
+Status Write(const std::string& path, std::span<const std::string_view> pieces, bool durable) {
+  // In the same folder, so that the rename stays within one file system.
+  const std::string beside = fmt::format("{}.{}.tmp", path, getpid());
+  File file(std::fopen(beside.c_str(), "wb"));
+  if (!file) return InvalidArgument("cannot write {}: {}", path, LastError());
+  const bool written =
+      WritePieces(file.get(), pieces) && (!durable || fsync(fileno(file.get())) == 0);
+  const std::string write_error = written ? "" : LastError();
+  const bool closed = std::fclose(file.release()) == 0;
+  if (written && closed && std::rename(beside.c_str(), path.c_str()) == 0) {
+    if (!durable || SyncFolderOf(path)) return {};
+  }
+  const std::string reason = written ? LastError() : write_error;
+  std::remove(beside.c_str());
+  return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path, reason);
+}
+
 }  // namespace
 
 Result<std::string> ReadFile(const std::string& path) {
@@ -32,16 +68,11 @@ Result<std::string> ReadFile(const std::string& path) {
 }
 
 Status WriteFileAtomically(const std::string& path, std::string_view content) {
-  // In the same folder, so that the rename stays within one file system.
-  const std::string beside = fmt::format("{}.{}.tmp", path, getpid());
-  File file(std::fopen(beside.c_str(), "wb"));
-  if (!file) return InvalidArgument("cannot write {}: {}", path, LastError());
-  const bool written = std::fwrite(content.data(), 1, content.size(), file.get()) == content.size();
-  const bool closed = std::fclose(file.release()) == 0;
-  if (written && closed && std::rename(beside.c_str(), path.c_str()) == 0) return {};
-  const std::string reason = LastError();
-  std::remove(beside.c_str());
-  return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path, reason);
+  return Write(path, {&content, 1}, false);
+}
+
+Status WriteFileDurably(const std::string& path, std::span<const std::string_view> pieces) {
+  return Write(path, pieces, true);
 }
 
 }  // namespace penstock

@@ -14,8 +14,7 @@ class GenerateCommand final : public Command {
   std::string Summary() const override { return kGenerateEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("checkpoint", checkpoint_, "A run's folder, or its model.safetensors")
-        ->required();
+    app.add_option("checkpoint", checkpoint_, "A run's folder, or a checkpoint's file")->required();
     app.add_option("--prompt", options_.prompt, "What the text begins with");
     app.add_option("--bytes", options_.bytes, "Bytes to write (default 300)");
     app.add_option("--temperature", options_.temperature,

@@ -69,6 +69,10 @@ class TrainCommand final : public Command {
     add("--seconds", "seconds", "Time for the steps; --steps is then the most");
     add("--seed", "seed", "Of parameters, batches and the passage");
     add("--name", "name", "The run's name");
+    add("--checkpoint-every", "checkpoint.every", "Steps between checkpoints (0: none)");
+    add("--resume", "resume",
+        "Go on from a checkpoint: its file, a folder of them, or auto (the run's newest)");
+    add("--trace-steps", "trace_steps", "Steps to write a trace of: 10,20");
     app.add_flag("--json", json_, "Only one JSON object on stdout; all else on stderr");
   }
 

@@ -1,90 +1,125 @@
 #include "train/checkpoint.h"
 
-#include <filesystem>
-#include <map>
-
-#include "train/safetensors.h"
+#include "base/files.h"
+#include "train/checkpoint_folder.h"
+#include "train/optimizer.h"
 
 namespace penstock {
 namespace {
 
-struct Content {
-  std::map<std::string, at::Tensor> tensors;
-  CheckpointInfo info;
-};
-
-std::string FileOf(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return path;
-  return (std::filesystem::path(path) / "model.safetensors").string();
-}
+constexpr std::string_view kOptimizer = "optimizer.";
 
 Status ReadInfo(const Safetensors& file, CheckpointInfo& info) {
-  const auto step = file.metadata.find("step");
-  const auto config = file.metadata.find("config");
-  if (step == file.metadata.end() || config == file.metadata.end()) {
-    return InvalidArgument("its step or its configuration is missing");
-  }
+  const auto text = [&](const char* key) -> Result<std::string> {
+    const auto found = file.metadata.find(key);
+    if (found == file.metadata.end()) return InvalidArgument("its {} is missing", key);
+    return found->second;
+  };
+  if (!file.verified) return InvalidArgument("its checksum is missing");
+  PENSTOCK_TRY(const std::string step, text("step"));
+  PENSTOCK_TRY(const std::string seconds, text("seconds"));
+  PENSTOCK_TRY(const std::string config, text("config"));
   try {
-    info.step = std::stoll(step->second);
+    info.step = std::stoll(step);
+    info.seconds = std::stod(seconds);
   } catch (const std::exception&) {
-    return InvalidArgument("step '{}' is no number", step->second);
+    return InvalidArgument("step '{}' or seconds '{}' is no number", step, seconds);
   }
-  PENSTOCK_TRY(info.config, ParseTrainConfig(config->second, "its configuration"));
+  PENSTOCK_TRY(info.config, ParseTrainConfig(config, "its configuration"));
   return {};
 }
 
-Result<Content> ReadContent(const std::string& path) {
-  const std::string file = FileOf(path);
-  PENSTOCK_TRY(Safetensors stored, ReadSafetensors(file));
-  Content content{std::move(stored.tensors), {}};
-  Status status = ReadInfo(stored, content.info);
-  for (const auto& [name, tensor] : content.tensors) {
+// Weights are in fp32; so is all that the optimizer keeps.
+Status TakeTensors(Safetensors& stored, Checkpoint& content) {
+  for (auto& [name, tensor] : stored.tensors) {
     if (tensor.scalar_type() != at::kFloat) {
-      status = InvalidArgument("tensor '{}': F32 is expected", name);
+      return InvalidArgument("tensor '{}': F32 is expected", name);
     }
+    auto& to = name.starts_with(kOptimizer) ? content.optimizer : content.weights;
+    to.emplace(name, std::move(tensor));
   }
-  if (!status) {
-    return InvalidArgument("{} is not a checkpoint of a run: {}", file, status.error().message);
+  return {};
+}
+
+std::string Sizes(const at::Tensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", "));
+}
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+// Whether `from` has all that `to` needs.
+Status CheckState(const Checkpoint& checkpoint, const Tensors& from, const NamedState& to) {
+  for (const auto& [name, tensor] : to) {
+    const auto found = from.find(name);
+    if (found == from.end()) return InvalidArgument("{}: '{}' is missing", checkpoint.path, name);
+    if (found->second.sizes() == tensor.sizes()) continue;
+    return InvalidArgument("{}: '{}' is {}, not {}", checkpoint.path, name, Sizes(found->second),
+                           Sizes(tensor));
   }
-  return content;
+  return {};
+}
+
+void CopyState(const Tensors& from, const NamedState& to) {
+  for (const auto& [name, tensor] : to) tensor.copy_(from.at(name));
 }
 
 }  // namespace
 
+NamedState OptimizerState(const AdamW& optimizer) {
+  NamedState tensors;
+  const auto add = [&](const char* kind, const std::string& parameter, const at::Tensor& tensor) {
+    tensors.emplace_back(fmt::format("{}{}.{}", kOptimizer, kind, parameter), tensor);
+  };
+  for (const AdamState& state : optimizer.States()) {
+    add("first_moment", state.parameter, state.first_moment);
+    add("second_moment", state.parameter, state.second_moment);
+    add("steps", state.parameter, state.steps);
+  }
+  return tensors;
+}
+
+void SetInfo(const CheckpointInfo& info, Safetensors& content) {
+  content.metadata = {{"format", "pt"},
+                      {"step", std::to_string(info.step)},
+                      {"seconds", fmt::format("{}", info.seconds)},
+                      {"config", ToYaml(info.config)}};
+}
+
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path) {
   Safetensors content;
-  content.metadata = {
-      {"format", "pt"}, {"step", std::to_string(info.step)}, {"config", ToYaml(info.config)}};
+  SetInfo(info, content);
   for (const auto& [name, parameter] : model.Parameters()) content.tensors[name] = parameter;
   return WriteSafetensors(path, content);
 }
 
-Result<CheckpointInfo> ReadCheckpointInfo(const std::string& path) {
-  PENSTOCK_TRY(Content content, ReadContent(path));
-  return std::move(content.info);
+Result<Checkpoint> ReadCheckpoint(const std::string& path) {
+  PENSTOCK_TRY(const std::string file, CheckpointFileOf(path));
+  PENSTOCK_TRY(Safetensors stored, ReadSafetensors(file));
+  Checkpoint content;
+  content.path = file;
+  Status status = ReadInfo(stored, content.info);
+  if (status) status = TakeTensors(stored, content);
+  if (status) return content;
+  return InvalidArgument("{} is not a checkpoint of a run: {}", file, status.error().message);
 }
 
-Status LoadCheckpoint(const std::string& path, LanguageModel& model) {
-  PENSTOCK_TRY(const Content content, ReadContent(path));
-  const auto parameters = model.Parameters();
-  for (const auto& [name, parameter] : parameters) {
-    const auto found = content.tensors.find(name);
-    if (found == content.tensors.end()) {
-      return InvalidArgument("{}: parameter '{}' is missing", path, name);
-    }
-    if (parameter.sizes() != found->second.sizes()) {
-      return InvalidArgument("{}: parameter '{}' is [{}], not [{}]", path, name,
-                             fmt::join(found->second.sizes().vec(), ", "),
-                             fmt::join(parameter.sizes().vec(), ", "));
-    }
+Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model) {
+  const NamedState parameters = model.Parameters();
+  PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.weights, parameters));
+  if (checkpoint.weights.size() != parameters.size()) {
+    return InvalidArgument("{} holds {} parameters, the model has {}", checkpoint.path,
+                           checkpoint.weights.size(), parameters.size());
   }
-  if (content.tensors.size() != parameters.size()) {
-    return InvalidArgument("{} holds {} parameters, the model has {}", path, content.tensors.size(),
-                           parameters.size());
-  }
-  for (const auto& [name, parameter] : parameters) parameter.copy_(content.tensors.at(name));
+  CopyState(checkpoint.weights, parameters);
+  return {};
+}
+
+Status SetOptimizer(const Checkpoint& checkpoint, AdamW& optimizer) {
+  const NamedState state = OptimizerState(optimizer);
+  PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.optimizer, state));
+  CopyState(checkpoint.optimizer, state);
+  optimizer.set_step(checkpoint.info.step);
   return {};
 }
 

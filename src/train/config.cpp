@@ -44,6 +44,8 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"precision", &c.precision},
       {"watchdog", &c.watchdog, 0.1},
       {"compiled", &c.compiled},
+      {"resume", &c.resume},
+      {"trace_steps", &c.trace_steps, 0},
       {"data.path", &c.data.path},
       {"data.held_out", &c.data.held_out, 0.001, false, 0.5},
       {"model.name", &c.model.name},
@@ -66,6 +68,8 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"pipeline.stage_layers", &c.pipeline.stage_layers, kAny},
       {"recompute.hold", &c.recompute.hold},
       {"recompute.hold_for_weight", &c.recompute.hold_for_weight},
+      {"checkpoint.every", &c.checkpoint.every, 0},
+      {"checkpoint.keep", &c.checkpoint.keep, 0},
       {"optimizer.lr", &c.optimizer.lr, 0},
       {"optimizer.lr_end", &c.optimizer.lr_end, 0, false, 1},
       {"optimizer.warmup", &c.optimizer.warmup, 0},
@@ -331,6 +335,18 @@ std::string ConfigValue(const TrainConfig& config, std::string_view key) {
   }
   PENSTOCK_CHECK(false, "there is no key '{}'", key);
   return {};
+}
+
+std::vector<std::string> DifferentKeys(const TrainConfig& one, const TrainConfig& other) {
+  TrainConfig a = one;
+  TrainConfig b = other;
+  const std::vector<Field> fields = Fields(a);
+  const std::vector<Field> others = Fields(b);
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (ValueText(fields[i]) != ValueText(others[i])) keys.emplace_back(fields[i].key);
+  }
+  return keys;
 }
 
 std::string ToYaml(const TrainConfig& config) {

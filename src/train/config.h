@@ -47,6 +47,12 @@ struct OptimizerConfig {
   double weight_decay = 0.05;  // matrices only
 };
 
+// Checkpoints of a run under way, in the run's folder.
+struct CheckpointConfig {
+  std::int64_t every = 0;  // steps from one to the next; 0: none
+  int keep = 2;            // of the newest ones; 0: all
+};
+
 struct TrainConfig {
   std::string name = "run";  // files go to `folder`/`name`
   std::string folder = "runs";
@@ -56,6 +62,11 @@ struct TrainConfig {
   PipelineConfig pipeline;
   RecomputeConfig recompute;
   OptimizerConfig optimizer;
+  CheckpointConfig checkpoint;
+  // Where to go on from: a checkpoint's file or a folder of them; "auto": the newest of the run's
+  // own, or from the start where there is none; empty: from the start.
+  std::string resume;
+  std::vector<std::int64_t> trace_steps;  // steps (from 0) whose timelines are written as traces
   std::string compiled;      // a folder of 'penstock compile'; empty: stages are captured
   int batch = 4;             // samples of a microbatch
   std::int64_t steps = 300;  // optimizer steps
@@ -87,6 +98,9 @@ std::string ConfigValue(const TrainConfig& config, std::string_view key);
 
 // Bytes of a RecomputeConfig's value: the largest number for "all", 0 for "least".
 Result<std::int64_t> HeldBytes(std::string_view text);
+
+// The keys whose values differ.
+std::vector<std::string> DifferentKeys(const TrainConfig& one, const TrainConfig& other);
 
 // The whole configuration as YAML, which ParseTrainConfig reads back to the same.
 std::string ToYaml(const TrainConfig& config);

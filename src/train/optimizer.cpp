@@ -21,11 +21,13 @@ double LearningRate::At(std::int64_t step) const {
   return config.lr * (config.lr_end + (1 - config.lr_end) * cosine);
 }
 
-void AdamW::Initialize(const std::vector<NamedParameter>& parameters) {
+void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {
+  if (!groups_.empty()) return;
   groups_.resize(2);
   groups_[0].weight_decay = rate_->config.weight_decay;
   for (const NamedParameter& parameter : parameters) {
     Group& group = groups_[parameter.value.dim() >= 2 ? 0 : 1];
+    group.names.push_back(parameter.name);
     group.values.push_back(parameter.value);
     group.gradients.push_back(parameter.gradient);
     group.first_moments.push_back(at::zeros_like(parameter.value));
@@ -35,7 +37,7 @@ void AdamW::Initialize(const std::vector<NamedParameter>& parameters) {
 }
 
 void AdamW::Update(const std::vector<NamedParameter>& parameters) {
-  if (groups_.empty()) Initialize(parameters);
+  MakeState(parameters);
   const OptimizerConfig& config = rate_->config;
   const double lr = rate_->At(step_++);
   for (Group& group : groups_) {
@@ -46,6 +48,17 @@ void AdamW::Update(const std::vector<NamedParameter>& parameters) {
                       group.weight_decay, config.epsilon, /*amsgrad=*/false, /*maximize=*/false,
                       std::nullopt, std::nullopt);
   }
+}
+
+std::vector<AdamState> AdamW::States() const {
+  std::vector<AdamState> states;
+  for (const Group& group : groups_) {
+    for (std::size_t i = 0; i < group.names.size(); ++i) {
+      states.push_back(
+          {group.names[i], group.first_moments[i], group.second_moments[i], group.steps[i]});
+    }
+  }
+  return states;
 }
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "train/config.h"
@@ -20,8 +21,16 @@ struct LearningRate {
   double At(std::int64_t step) const;
 };
 
+// What is kept of one parameter; the tensors are the optimizer's own.
+struct AdamState {
+  std::string parameter;
+  at::Tensor first_moment;
+  at::Tensor second_moment;
+  at::Tensor steps;  // one number
+};
+
 // AdamW (Loshchilov and Hutter 2019, algorithm 2) by ATen's fused kernel. Decays matrices only.
-// Its state is made at the first update; later updates allocate nothing.
+// Updates behind the first allocate nothing.
 // Ownership: keeps the rate, which may be changed between updates of no thread.
 class AdamW {
  public:
@@ -30,17 +39,23 @@ class AdamW {
   // One step from the gradients, which stay as they are. The same parameters at every call.
   void Update(const std::vector<NamedParameter>& parameters);
 
+  // Makes the state, all zero, where there is none yet; the first update does the same.
+  void MakeState(const std::vector<NamedParameter>& parameters);
+  // Empty before the state is made.
+  std::vector<AdamState> States() const;
+  // The number of updates that the learning rate goes by: as many as were done, else.
+  void set_step(std::int64_t step) { step_ = step; }
+
  private:
   struct Group {
     double weight_decay = 0;
+    std::vector<std::string> names;
     std::vector<at::Tensor> values, gradients, first_moments, second_moments, steps;
   };
 
-  void Initialize(const std::vector<NamedParameter>& parameters);
-
   std::shared_ptr<const LearningRate> rate_;
   std::int64_t step_ = 0;
-  std::vector<Group> groups_;  // empty before the first update
+  std::vector<Group> groups_;  // empty before the state is made
 };
 
 }  // namespace penstock

@@ -53,10 +53,11 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
 }
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source) {
+                               const BatchSource& source, const Checkpoint* from) {
   Pipeline pipeline;
   PENSTOCK_TRY(pipeline.model,
                LanguageModel::Build(config.model, schedule.stages(), config.pipeline.stage_layers));
+  if (from != nullptr) PENSTOCK_TRY_STATUS(SetWeights(*from, pipeline.model));
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, schedule.stages(), config.pipeline.stage_layers));
@@ -90,9 +91,25 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
         [optimizer](std::vector<NamedParameter>& parameters) { optimizer->Update(parameters); });
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
+    optimizer->MakeState(pipeline.stages.back()->Parameters());
+    if (from != nullptr) PENSTOCK_TRY_STATUS(SetOptimizer(*from, *optimizer));
+    pipeline.optimizers.push_back(optimizer);
     input = pipeline.stages.back()->ExampleOutput();
   }
   return pipeline;
+}
+
+NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
+  NamedState state;
+  for (const int stage : schedule.placement.stages_of(rank)) {
+    const auto index = static_cast<std::size_t>(stage);
+    for (const auto& parameter : pipeline.model.stages[index]->named_parameters()) {
+      state.emplace_back(parameter.key(), parameter.value().detach());
+    }
+    const NamedState kept = OptimizerState(*pipeline.optimizers[index]);
+    state.insert(state.end(), kept.begin(), kept.end());
+  }
+  return state;
 }
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "schedule/schedule.h"
+#include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/data.h"
 #include "train/language_model.h"
@@ -17,6 +18,7 @@ namespace penstock {
 struct Pipeline {
   LanguageModel model;  // the stages' modules: trained in place
   std::vector<std::unique_ptr<TorchStage>> stages;
+  std::vector<std::shared_ptr<AdamW>> optimizers;  // by stage
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed while no rank runs
 
   std::vector<Stage*> pointers() const;  // as RunRanks takes them
@@ -27,8 +29,12 @@ struct Pipeline {
 // same text however the step is cut. Its tensors are made once and filled again every step.
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 
-// `config.pipeline` is as ChooseSchedule left it.
+// `config.pipeline` is as ChooseSchedule left it. Weights and optimizers are as the checkpoint has
+// them, if one is given.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source);
+                               const BatchSource& source, const Checkpoint* from = nullptr);
+
+// What a checkpoint of a run under way holds of the stages of one rank.
+NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);
 
 }  // namespace penstock

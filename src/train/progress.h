@@ -1,4 +1,4 @@
-// One line of progress: step, loss, tokens a second, time left.
+// One line of progress: step, loss, tokens a second, bubble, time left.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,25 @@ namespace penstock {
 // and then. Threads: one at a time.
 class Progress {
  public:
-  Progress(std::FILE* out, std::int64_t tokens_per_step);
+  // What was done before this process began: steps, and seconds of training.
+  struct Earlier {
+    std::int64_t steps = 0;
+    double seconds = 0;
+  };
+  struct Figures {
+    double loss = 0;
+    double bubble = 0;
+  };
 
-  // `done` of `steps` steps are done, the last with `loss`; the line may be left out.
-  void Report(std::int64_t done, std::int64_t steps, double loss);
+  Progress(std::FILE* out, std::int64_t tokens_per_step, const Earlier& earlier);
+
+  // `done` of `steps` steps are done, the last with these figures; running means of them are shown.
+  // The line may be left out.
+  void Report(std::int64_t done, std::int64_t steps, const Figures& last);
   // Ends the line on a terminal.
   void Finish();
 
-  double elapsed() const;  // seconds since the construction
+  double elapsed() const;  // seconds of training: the earlier ones and those since construction
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -27,9 +38,11 @@ class Progress {
   std::FILE* out_;
   bool terminal_;
   double tokens_per_step_;
+  Earlier earlier_;
   Clock::time_point begin_ = Clock::now();
   double last_report_ = -1e9;  // seconds
-  double smooth_loss_ = 0;
+  bool first_ = true;
+  Figures smooth_;
   bool open_ = false;  // a line without an end stands on the terminal
 };
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "report/report.h"
@@ -12,6 +11,8 @@
 #include "simulate/memory.h"
 #include "simulate/summary.h"
 #include "train/checkpoint.h"
+#include "train/resume.h"
+#include "train/step_trace.h"
 
 namespace penstock {
 namespace {
@@ -46,47 +47,8 @@ std::int64_t TypicalRound(const Trace& trace, double makespan) {
   return best;
 }
 
-// What each rank held over a round: what an F adds from its start on, as the simulator counts it.
-std::vector<MemoryCurve> MeasuredMemory(const Trace& trace, const Timeline& timeline,
-                                        std::int64_t round) {
-  std::vector<MemoryCurve> curves;
-  for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
-    const Program& program = trace.program(rank);
-    const std::span<const Stamp> stamps = trace.RankStep(rank, round);
-    std::vector<std::int64_t> held(static_cast<std::size_t>(trace.schedule().stages()));
-    std::int64_t in_all = 0;
-    MemoryCurve curve;
-    for (std::size_t i = 0; i < program.size(); ++i) {
-      std::int64_t& of_stage = held[program[i].part.stage];
-      const std::int64_t change = stamps[i].activation_bytes - of_stage;
-      if (change == 0 || program[i].position < 0) continue;
-      of_stage += change;
-      in_all += change;
-      const Span& span =
-          timeline
-              .spans[static_cast<std::size_t>(rank)][static_cast<std::size_t>(program[i].position)];
-      curve.push_back({change > 0 ? span.start : span.end, static_cast<double>(in_all)});
-    }
-    curves.push_back(std::move(curve));
-  }
-  return curves;
-}
-
 double IdleShare(const RankResult& rank, double makespan) {
   return makespan > 0 ? 1 - rank.busy / makespan : 0;
-}
-
-std::string MetricLines(const std::vector<StepMetric>& metrics) {
-  std::string lines;
-  for (const StepMetric& metric : metrics) {
-    const nlohmann::ordered_json line = {{"step", metric.step},
-                                         {"loss", metric.loss},
-                                         {"lr", metric.lr},
-                                         {"seconds", metric.seconds}};
-    lines += line.dump();
-    lines += '\n';
-  }
-  return lines;
 }
 
 ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
@@ -175,15 +137,15 @@ Status PrepareFolder(const std::string& folder) {
 
 Status WriteRunFiles(const RunRecord& record, TrainSummary& summary) {
   const auto add = [&](const char* name) {
-    summary.files.push_back(
-        fmt::format("{}/{}/{}", record.config.folder, record.config.name, name));
+    summary.files.push_back(fmt::format("{}/{}", RunPath(record.config), name));
     return summary.files.back();
   };
+  add("metrics.jsonl");
   PENSTOCK_TRY_STATUS(WriteFileAtomically(add("config.yaml"), ToYaml(record.config)));
   PENSTOCK_TRY_STATUS(SaveSchedule(*record.schedule, add("schedule.csv")));
-  PENSTOCK_TRY_STATUS(
-      SaveCheckpoint(*record.model, {summary.steps, record.config}, add("model.safetensors")));
-  PENSTOCK_TRY_STATUS(WriteFileAtomically(add("metrics.jsonl"), MetricLines(record.metrics)));
+  PENSTOCK_TRY_STATUS(SaveCheckpoint(*record.model, {summary.steps, record.config, record.seconds},
+                                     add("model.safetensors")));
+  if (record.comparison == nullptr) return {};
   const ReportInput report = MakeReport(record, summary);
   PENSTOCK_TRY_STATUS(WriteChromeTrace(report, add("trace.json")));
   return WriteHtmlReport(report, add("report.html"));

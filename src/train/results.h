@@ -9,16 +9,10 @@
 #include "simulate/memory.h"
 #include "simulate/simulate.h"
 #include "train/language_model.h"
+#include "train/metrics.h"
 #include "train/train.h"
 
 namespace penstock {
-
-struct StepMetric {
-  std::int64_t step = 0;
-  double loss = 0;
-  double lr = 0;
-  double seconds = 0;  // since the first step began
-};
 
 // Predicted and measured, of the same schedule and in seconds and bytes.
 struct Comparison {
@@ -43,15 +37,17 @@ struct RunRecord {
   TrainConfig config;
   const Schedule* schedule = nullptr;
   const LanguageModel* model = nullptr;
-  const Comparison* comparison = nullptr;
+  const Comparison* comparison = nullptr;  // null where no step was run
   std::vector<StepMetric> metrics;
+  double seconds = 0;  // of training
 };
 
 // Makes the folder and tries that files can be written there.
 Status PrepareFolder(const std::string& folder);
 
-// Writes config.yaml, schedule.csv, trace.json, model.safetensors, metrics.jsonl and report.html
-// into the run's folder; sets summary.files. On an error some may be missing, each is whole.
+// Writes config.yaml, schedule.csv, model.safetensors and, where there is a comparison, trace.json
+// and report.html into the run's folder, beside metrics.jsonl; adds them to summary.files. On an
+// error some may be missing, each is whole.
 Status WriteRunFiles(const RunRecord& record, TrainSummary& summary);
 
 }  // namespace penstock

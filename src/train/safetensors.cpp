@@ -1,11 +1,15 @@
 #include "train/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <zlib.h>
 
 #include <array>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/files.h"
 
@@ -16,6 +20,11 @@ using nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kAlignment = 8;  // of the tensors' bytes, by spaces behind the header
+constexpr const char* kChecksum = "checksum";
+constexpr std::string_view kNoChecksum = "crc32:00000000";
+// How it stands in the header. Quotes inside of a text are escaped: no text can look like it.
+constexpr std::string_view kChecksumText = R"("checksum":"crc32:)";
+constexpr std::size_t kDigits = 8;
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 struct Dtype {
@@ -66,46 +75,89 @@ Result<at::Tensor> ReadTensor(const json& entry, std::string_view data) {
   return tensor;
 }
 
+std::uint32_t Crc32(std::uint32_t before, std::string_view bytes) {
+  if (bytes.empty()) return before;  // a null pointer would start anew
+  return static_cast<std::uint32_t>(
+      crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+std::string Digits(std::uint32_t checksum) { return fmt::format("{:08x}", checksum); }
+
+// Whether there is a checksum; fails where it is another than the file's.
+Result<bool> VerifyChecksum(std::string_view header, std::string_view data) {
+  const std::size_t found = header.find(kChecksumText);
+  if (found == std::string_view::npos) return false;
+  const std::size_t digits = found + kChecksumText.size();
+  if (header.size() < digits + kDigits) return InvalidArgument("its checksum is cut off");
+  std::uint32_t checksum = Crc32(0, header.substr(0, digits));
+  checksum = Crc32(checksum, std::string(kDigits, '0'));
+  checksum = Crc32(Crc32(checksum, header.substr(digits + kDigits)), data);
+  if (header.substr(digits, kDigits) == Digits(checksum)) return true;
+  return InvalidArgument("it is damaged: its checksum is {}, not {}", Digits(checksum),
+                         header.substr(digits, kDigits));
+}
+
 Result<Safetensors> Parse(std::string_view file) {
   std::uint64_t length = 0;
   if (file.size() >= kLengthBytes) std::memcpy(&length, file.data(), kLengthBytes);
   if (file.size() < kLengthBytes || length > file.size() - kLengthBytes) {
     return InvalidArgument("it is not one, or only a part of one");
   }
-  const json root = json::parse(file.substr(kLengthBytes, length));
+  const std::string_view header = file.substr(kLengthBytes, length);
+  const std::string_view data = file.substr(kLengthBytes + length);
   Safetensors content;
+  PENSTOCK_TRY(content.verified, VerifyChecksum(header, data));
+  const json root = json::parse(header);
   for (const auto& [name, entry] : root.items()) {
     if (name == "__metadata__") {
       content.metadata = entry.get<std::map<std::string, std::string>>();
+      content.metadata.erase(kChecksum);
       continue;
     }
-    auto tensor = ReadTensor(entry, file.substr(kLengthBytes + length));
+    auto tensor = ReadTensor(entry, data);
     if (!tensor) return InvalidArgument("tensor '{}': {}", name, tensor.error().message);
     content.tensors.emplace(name, *std::move(tensor));
   }
   return content;
 }
 
+std::string_view BytesOf(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+// With its checksum, of itself and of the tensors' bytes.
+std::string HeaderText(const json& header, std::span<const std::string_view> data) {
+  std::string text = header.dump();
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  std::uint32_t checksum = Crc32(0, text);
+  for (const std::string_view bytes : data) checksum = Crc32(checksum, bytes);
+  text.replace(text.find(kChecksumText) + kChecksumText.size(), kDigits, Digits(checksum));
+  return text;
+}
+
 }  // namespace
 
 Status WriteSafetensors(const std::string& path, const Safetensors& content) {
-  json header = json::object();
-  if (!content.metadata.empty()) header["__metadata__"] = content.metadata;
-  std::string data;
+  json header = {{"__metadata__", content.metadata}};
+  header["__metadata__"][kChecksum] = kNoChecksum;
+  std::vector<at::Tensor> values;  // what the pieces are of
+  std::vector<std::string_view> pieces(2);
+  std::size_t begin = 0;
   for (const auto& [name, tensor] : content.tensors) {
-    const at::Tensor value = tensor.to(at::kCPU).contiguous();
+    values.push_back(tensor.to(at::kCPU).contiguous());
+    const at::Tensor& value = values.back();
     PENSTOCK_TRY(const char* const dtype, NameOf(value.scalar_type()));
-    const std::size_t begin = data.size();
-    data.append(static_cast<const char*>(value.const_data_ptr()), value.nbytes());
+    const std::size_t end = begin + value.nbytes();
     header[name] = {
-        {"dtype", dtype}, {"shape", value.sizes().vec()}, {"data_offsets", {begin, data.size()}}};
+        {"dtype", dtype}, {"shape", value.sizes().vec()}, {"data_offsets", {begin, end}}};
+    begin = end;
+    pieces.push_back(BytesOf(value));
   }
-  std::string text = header.dump();
-  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  const std::string text = HeaderText(header, std::span(pieces).subspan(2));
   const std::uint64_t length = text.size();
-  std::string file(kLengthBytes, '\0');
-  std::memcpy(file.data(), &length, kLengthBytes);
-  return WriteFileAtomically(path, file + text + data);
+  pieces[0] = {reinterpret_cast<const char*>(&length), kLengthBytes};
+  pieces[1] = text;
+  return WriteFileDurably(path, pieces);
 }
 
 Result<Safetensors> ReadSafetensors(const std::string& path) {

@@ -46,13 +46,15 @@ struct TrainOptions {
   std::function<void(const Error& reason)> on_stuck;
 };
 
-// Trains and leaves the run's files in config.folder/config.name, all of them or, on an error,
-// none. Threads: one run at a time in a process; sets torch's number of threads.
-// Errors: kInvalidArgument and kNotFound before anything runs; kUnavailable where a stage fails,
-// the loss is no number, or the run was cancelled; kDeadlineExceeded where ranks are stuck.
+// Trains and leaves the run's files in config.folder/config.name; on an error only metrics.jsonl
+// and the checkpoints, of the steps so far. Threads: one run at a time in a process; sets torch's
+// number of threads. Errors: kInvalidArgument and kNotFound before anything runs; kUnavailable
+// where a stage fails, the loss is no number, or the run was cancelled; kDeadlineExceeded where
+// ranks are stuck.
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options);
 
-// The held-out loss of a checkpoint; `data` in place of the text it was trained on.
+// The held-out loss of a checkpoint (its file or a folder, see ReadCheckpoint); `data` in place of
+// the text it was trained on.
 struct EvalSummary {
   double held_out_loss = 0;
   double baseline_loss = 0;

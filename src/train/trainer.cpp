@@ -1,33 +1,29 @@
 // Train(): the main job, from a configuration to the files of a run.
-#include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
+#include <memory>
 
 #include "base/units.h"
-#include "runtime/run.h"
 #include "train/bigram.h"
+#include "train/checkpoint_folder.h"
+#include "train/checkpoint_writer.h"
 #include "train/data.h"
 #include "train/guard.h"
 #include "train/pipeline.h"
-#include "train/progress.h"
 #include "train/results.h"
+#include "train/resume.h"
 #include "train/setup.h"
+#include "train/step_log.h"
+#include "train/step_runner.h"
 #include "train/train.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kFirstBlock = 6;            // steps that a time limit's first estimate is made from
-constexpr std::int64_t kBlocks = 8;       // of the steps left: how often the estimate is renewed
-constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replaces the kept trace
-
 // The run's folder: gone again where nothing was written to it.
 class RunFolder {
  public:
-  explicit RunFolder(const TrainConfig& config)
-      : path_(fmt::format("{}/{}", config.folder, config.name)) {}
+  explicit RunFolder(const TrainConfig& config) : path_(RunPath(config)) {}
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
   ~RunFolder() {
@@ -39,104 +35,6 @@ class RunFolder {
 
  private:
   std::string path_;
-};
-
-// The training steps of one run, in one block or, with a time limit, in several.
-class StepRunner {
- public:
-  StepRunner(const TrainConfig& config, const TrainOptions& options, const Schedule& schedule,
-             Pipeline& pipeline)
-      : config_(config),
-        options_(options),
-        schedule_(schedule),
-        pipeline_(pipeline),
-        last_rank_(schedule.placement.rank_of(schedule.stages() - 1)),
-        total_(config.steps),
-        progress_(options.log, static_cast<std::int64_t>(config.batch) * schedule.microbatches *
-                                   config.model.sequence) {
-    metrics_.reserve(static_cast<std::size_t>(std::min<std::int64_t>(total_, 1 << 20)));
-  }
-
-  Status Run() {
-    std::int64_t done = 0;
-    while (done < total_) {
-      const std::int64_t block = BlockSize(done);
-      if (const Status status = RunBlock(done, block); !status) {
-        progress_.Finish();
-        return status;
-      }
-      done += block;
-      if (config_.seconds > 0) Estimate(done);
-    }
-    seconds_ = progress_.elapsed();
-    progress_.Finish();
-    return {};
-  }
-
-  double seconds() const { return seconds_; }
-  std::int64_t steps() const { return total_; }
-  const Trace& trace() const { return *trace_; }
-  std::vector<StepMetric>& metrics() { return metrics_; }
-
- private:
-  std::int64_t BlockSize(std::int64_t done) const {
-    const std::int64_t left = total_ - done;
-    if (config_.seconds <= 0) return left;
-    if (done == 0) return std::min<std::int64_t>(left, kFirstBlock);
-    return std::min(left, std::max<std::int64_t>(kTracedSteps, left / kBlocks));
-  }
-
-  // How many steps the time limit allows, from those so far; the learning rate follows.
-  void Estimate(std::int64_t done) {
-    const double elapsed = progress_.elapsed();
-    const double more = (config_.seconds - elapsed) / elapsed * static_cast<double>(done);
-    const double most = static_cast<double>(config_.steps - done);
-    total_ = done + static_cast<std::int64_t>(std::clamp(more, 0.0, most));
-    pipeline_.rate->steps = total_;
-  }
-
-  Status RunBlock(std::int64_t first, std::int64_t steps) {
-    PENSTOCK_TRY(Trace trace, Trace::Make(schedule_));
-    auto block_trace = std::make_unique<Trace>(std::move(trace));
-    RunOptions run;
-    run.steps = steps;
-    run.first_step = first;
-    run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(config_.watchdog * 1e3));
-    run.cancel = options_.cancel;
-    run.on_stuck = options_.on_stuck;
-    const int threads = std::max(1, Cores() / schedule_.ranks());
-    run.on_thread_start = [threads](int) { at::set_num_threads(threads); };
-    run.on_step = [this](int rank, std::int64_t step) {
-      if (rank == last_rank_) AfterStep(step);
-    };
-    run.trace = block_trace.get();
-    const std::vector<Stage*> stages = pipeline_.pointers();
-    PENSTOCK_TRY_STATUS(RunRanks(schedule_, stages, run));
-    if (trace_ == nullptr || steps >= kTracedSteps) trace_ = std::move(block_trace);
-    return {};
-  }
-
-  // On the last stage's rank.
-  void AfterStep(std::int64_t step) {
-    const double loss = pipeline_.last().StepLoss();
-    if (!std::isfinite(loss)) {
-      throw std::runtime_error(
-          fmt::format("the loss of step {} is {}: give a smaller optimizer.lr", step, loss));
-    }
-    metrics_.push_back({step, loss, pipeline_.rate->At(step), progress_.elapsed()});
-    progress_.Report(step + 1, total_, loss);
-  }
-
-  const TrainConfig& config_;
-  const TrainOptions& options_;
-  const Schedule& schedule_;
-  Pipeline& pipeline_;
-  int last_rank_;
-  std::int64_t total_;  // steps, as far as is known
-  Progress progress_;
-  double seconds_ = 0;
-  std::unique_ptr<Trace> trace_;
-  std::vector<StepMetric> metrics_;
 };
 
 void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline& pipeline,
@@ -155,13 +53,13 @@ void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline&
 }
 
 // What is left to do behind the last step: losses, a passage, the comparison and the files.
-Result<TrainSummary> Finish(StepRunner& runner, RunRecord record, const Corpus& corpus) {
+Result<TrainSummary> Finish(const StepRunner& runner, RunRecord record, const Corpus& corpus) {
   const TrainConfig& config = record.config;
   TrainSummary summary;
   summary.steps = runner.steps();
   const std::int64_t tokens_a_step =
       config.batch * record.schedule->microbatches * config.model.sequence;
-  summary.tokens_per_second = static_cast<double>(summary.steps * tokens_a_step) / runner.seconds();
+  summary.tokens_per_second = runner.steps_a_second() * static_cast<double>(tokens_a_step);
   summary.held_out_loss = EvaluateText(*record.model, corpus.held_out, Cores());
   summary.baseline_loss =
       Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
@@ -169,12 +67,29 @@ Result<TrainSummary> Finish(StepRunner& runner, RunRecord record, const Corpus& 
   write.bytes = config.sample;
   write.seed = config.seed;
   summary.passage = WriteText(*record.model, write);
-  PENSTOCK_TRY(const Comparison comparison, Compare(runner.trace()));
-  Summarize(comparison, summary);
-  record.comparison = &comparison;
-  record.metrics = std::move(runner.metrics());
+  Comparison comparison;
+  if (runner.trace() != nullptr) {
+    PENSTOCK_TRY(comparison, Compare(*runner.trace()));
+    Summarize(comparison, summary);
+    record.comparison = &comparison;
+  }
+  record.seconds = runner.seconds();
   PENSTOCK_TRY_STATUS(WriteRunFiles(record, summary));
   return summary;
+}
+
+std::unique_ptr<CheckpointWriter> MakeCheckpointWriter(const TrainConfig& config,
+                                                       const Schedule& schedule,
+                                                       const Pipeline& pipeline) {
+  if (config.checkpoint.every == 0) return nullptr;
+  CheckpointWriterOptions options;
+  options.folder = CheckpointFolder(RunPath(config));
+  options.config = config;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    options.ranks.emplace_back(
+        [&pipeline, &schedule, rank] { return RankState(pipeline, schedule, rank); });
+  }
+  return std::make_unique<CheckpointWriter>(std::move(options));
 }
 
 Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
@@ -182,15 +97,30 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
+  PENSTOCK_TRY(RunStart start, FindStart(config, options.log));
+  config.resume.clear();  // what is recorded runs from the start again
   const RunFolder folder(config);
   PENSTOCK_TRY_STATUS(folder.Prepare());
   const Sampler sampler(corpus.train, config.model.sequence, config.seed);
-  PENSTOCK_TRY(Pipeline pipeline,
-               BuildPipeline(config, schedule, MakeBatchSource(sampler, config)));
+  PENSTOCK_TRY(Pipeline pipeline, BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
+                                                start.checkpoint ? &*start.checkpoint : nullptr));
   PrintStart(config, corpus, pipeline, options.log);
-  StepRunner runner(config, options, schedule, pipeline);
-  PENSTOCK_TRY_STATUS(runner.Run());
-  return Finish(runner, {config, &schedule, &pipeline.model, nullptr, {}}, corpus);
+  StepLog log(config, start, *pipeline.rate, options.log);
+  const std::int64_t first = start.step();
+  start = {};  // its tensors' memory
+  const auto checkpoints = MakeCheckpointWriter(config, schedule, pipeline);
+  StepRunner runner({config, options, schedule, pipeline, log, checkpoints.get()});
+  PENSTOCK_TRY_STATUS(runner.Run(first));
+  if (checkpoints != nullptr && checkpoints->left_out() > 0) {
+    fmt::print(options.log, "{} checkpoints were left out: the one before was being written\n",
+               checkpoints->left_out());
+  }
+  PENSTOCK_TRY_STATUS(log.OpenFile());
+  PENSTOCK_TRY(
+      TrainSummary summary,
+      Finish(runner, {config, &schedule, &pipeline.model, nullptr, log.metrics()}, corpus));
+  summary.files.insert(summary.files.end(), log.traces().begin(), log.traces().end());
+  return summary;
 }
 
 }  // namespace

@@ -10,19 +10,20 @@
 namespace penstock {
 namespace {
 
-Result<LanguageModel> LoadModel(const std::string& checkpoint, const ModelConfig& config) {
-  PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(config));
-  PENSTOCK_TRY_STATUS(LoadCheckpoint(checkpoint, model));
+Result<LanguageModel> ModelOf(const Checkpoint& checkpoint) {
+  PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(checkpoint.info.config.model));
+  PENSTOCK_TRY_STATUS(SetWeights(checkpoint, model));
   return model;
 }
 
-Result<EvalSummary> EvaluateUnguarded(const std::string& checkpoint, const std::string& data) {
-  PENSTOCK_TRY(CheckpointInfo info, ReadCheckpointInfo(checkpoint));
+Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data) {
+  PENSTOCK_TRY(Checkpoint checkpoint, ReadCheckpoint(path));
+  CheckpointInfo& info = checkpoint.info;
   if (!data.empty()) info.config.data.path = data;
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(info.config.data.path, info.config.data.held_out));
   const std::int64_t sequence = info.config.model.sequence;
   PENSTOCK_TRY_STATUS(CheckLength(corpus, sequence));
-  PENSTOCK_TRY(const LanguageModel model, LoadModel(checkpoint, info.config.model));
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint));
   const auto part = EvaluatedPart(corpus.held_out, sequence);
   EvalSummary summary;
   summary.held_out_loss = EvaluateText(model, corpus.held_out, Cores());
@@ -32,14 +33,13 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& checkpoint, const std::
   return summary;
 }
 
-Result<std::string> GenerateUnguarded(const std::string& checkpoint,
-                                      const GenerateOptions& options) {
+Result<std::string> GenerateUnguarded(const std::string& path, const GenerateOptions& options) {
   if (options.bytes < 0) return InvalidArgument("--bytes {}: at least 0", options.bytes);
   if (!(options.temperature >= 0)) {
     return InvalidArgument("--temperature {}: at least 0", options.temperature);
   }
-  PENSTOCK_TRY(const CheckpointInfo info, ReadCheckpointInfo(checkpoint));
-  PENSTOCK_TRY(const LanguageModel model, LoadModel(checkpoint, info.config.model));
+  PENSTOCK_TRY(const Checkpoint checkpoint, ReadCheckpoint(path));
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint));
   return WriteText(model, {options.prompt, options.bytes, options.temperature, options.seed});
 }
 

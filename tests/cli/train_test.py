@@ -42,6 +42,19 @@ class TrainTest(program.CommandTest):
         text = self.run_ok("generate", "runs/a", "--prompt", "line ", "--bytes", "10")
         self.assertTrue(text.startswith("line "), text)
 
+    def test_traces_of_the_steps_that_are_asked_for(self):
+        result = self.start(*self.train("--name", "a", "--json", "--ranks", "2", "--trace-steps", "1,3"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for step in (1, 3):
+            path = self.folder / "runs" / "a" / f"trace-step-{step}.json"
+            self.assertIn(f"runs/a/{path.name}", json.loads(result.stdout)["files"])
+            events = json.loads(path.read_text())["traceEvents"]
+            actions = [event["name"] for event in events if event["ph"] == "X"]
+            for name in ("0F0", "3F3", "3B0", "0B3"):  # of every stage and microbatch
+                self.assertEqual(actions.count(name), 1, actions)
+            self.assertTrue(any(event["ph"] == "C" for event in events))
+        self.assertIn("  bubble ", result.stderr)
+
     def test_the_stored_configuration_and_schedule_run_again(self):
         words = self.train("--schedule", "zb-h1", "--ranks", "2", "--name", "a")
         self.assertEqual(self.start(*words).returncode, 0)
@@ -71,12 +84,13 @@ class TrainTest(program.CommandTest):
         self.refuse("generate", "text")
         self.assertEqual([name for name in self.files() if name == "runs"], [])
 
-    def test_a_run_that_fails_says_so_and_leaves_nothing(self):
+    def test_a_run_that_fails_says_so_and_leaves_its_metrics(self):
         result = self.start(*self.train("lr=1e30", "steps=50", "--json", "--name", "a"))
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stdout, "")
         self.assertIn("penstock: error: ", result.stderr.splitlines()[-1])
-        self.assertFalse((self.folder / "runs" / "a").exists())
+        self.assertEqual([path.name for path in (self.folder / "runs" / "a").iterdir()],
+                         ["metrics.jsonl"])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "base/files.h"
 #include "temp_folder.h"
 
@@ -27,30 +29,31 @@ TEST(Checkpoint, AnotherCutReadsTheSameModel) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
   const LanguageModel saved = Build(1, 3);
-  ASSERT_TRUE(SaveCheckpoint(saved, {42, SmallConfig()}, path));
+  ASSERT_TRUE(SaveCheckpoint(saved, {42, SmallConfig(), 0.1}, path));
 
   LanguageModel loaded = Build(2, 2);
   const at::Tensor tokens = at::arange(6, at::kLong).view({1, 6});
   EXPECT_FALSE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
-  ASSERT_TRUE(LoadCheckpoint(folder.path(), loaded));  // the run's folder will do
+  const auto checkpoint = ReadCheckpoint(folder.path());  // the run's folder will do
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  ASSERT_TRUE(SetWeights(*checkpoint, loaded));
   EXPECT_TRUE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
-
-  const auto info = ReadCheckpointInfo(path);
-  ASSERT_TRUE(info) << info.error().message;
-  EXPECT_EQ(info->step, 42);
-  EXPECT_EQ(ToYaml(info->config), ToYaml(SmallConfig()));
+  EXPECT_EQ(checkpoint->info.step, 42);
+  EXPECT_EQ(checkpoint->info.seconds, 0.1);
+  EXPECT_EQ(ToYaml(checkpoint->info.config), ToYaml(SmallConfig()));
 }
 
 TEST(Checkpoint, RefusesAModelOfOtherSizesAndLeavesItAlone) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
   ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
+  const Checkpoint checkpoint = ReadCheckpoint(path).value();
   const auto refused = [&](auto change) {
     ModelConfig config = SmallConfig().model;
     change(config);
     LanguageModel model = LanguageModel::Build(config).value();
     const at::Tensor before = model.Parameters().front().second.clone();
-    const Status status = LoadCheckpoint(path, model);
+    const Status status = SetWeights(checkpoint, model);
     EXPECT_TRUE(at::equal(before, model.Parameters().front().second));
     return !status && status.error().code == ErrorCode::kInvalidArgument;
   };
@@ -64,8 +67,7 @@ TEST(Checkpoint, RefusesBrokenFiles) {
   const std::string path = folder / "model.safetensors";
   ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
   const std::string whole = ReadFile(path).value();
-  LanguageModel model = Build(1, 1);
-  EXPECT_EQ(LoadCheckpoint(folder / "missing", model).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(ReadCheckpoint(folder / "missing").error().code, ErrorCode::kNotFound);
   std::vector<std::string> broken = {"", "short", std::string(8, '\xFF'), std::string(16, '\0')};
   for (const std::size_t length : {std::size_t{20}, whole.size() / 2, whole.size() - 1}) {
     broken.push_back(whole.substr(0, length));
@@ -77,9 +79,27 @@ TEST(Checkpoint, RefusesBrokenFiles) {
   other.replace(other.find("\"shape\""), 7, "\"shapf\"");
   broken.push_back(other);
   for (const std::string& content : broken) {
-    const Status status = LoadCheckpoint(folder.Write("broken", content), model);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << status.error().message;
+    const auto read = ReadCheckpoint(folder.Write("broken", content));
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().message;
+  }
+}
+
+// A bit anywhere: lengths, names, numbers, the checksum itself, white space, a weight.
+TEST(Checkpoint, RefusesAFileWithOneBitTurned) {
+  const TempFolder folder;
+  const std::string path = folder / "model.safetensors";
+  ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
+  const std::string whole = ReadFile(path).value();
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string turned = whole;
+    // Half of them in the header.
+    const std::size_t at = random() % (i % 2 == 0 ? 4000 : whole.size());
+    turned[at] = static_cast<char>(turned[at] ^ (1 << random() % 8));
+    const auto read = ReadCheckpoint(folder.Write("turned", turned));
+    ASSERT_FALSE(read) << "byte " << at;
+    EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().message;
   }
 }
 

@@ -56,11 +56,11 @@ class TrainRun : public testing::Test {
     return Train(config, train_options);
   }
 
-  // The error of a run that must fail; it leaves no file behind.
+  // The error of a run that must fail; it leaves no file behind but the metrics of its steps.
   Error ErrorOf(const std::vector<std::string>& options) {
     const auto summary = Run(options);
     EXPECT_FALSE(summary);
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
+    for (const std::string& name : FilesOf("run")) EXPECT_EQ(name, "metrics.jsonl");
     if (summary) return {};
     EXPECT_EQ(summary.error().message.find('\n'), std::string::npos) << summary.error().message;
     return summary.error();
@@ -76,10 +76,9 @@ class TrainRun : public testing::Test {
   }
 
   LanguageModel ModelOf(const std::string& run) const {
-    const std::string path = folder_ / "runs/" + run;
-    LanguageModel model =
-        LanguageModel::Build(ReadCheckpointInfo(path).value().config.model).value();
-    EXPECT_TRUE(LoadCheckpoint(path, model));
+    const Checkpoint checkpoint = ReadCheckpoint(folder_ / "runs/" + run).value();
+    LanguageModel model = LanguageModel::Build(checkpoint.info.config.model).value();
+    EXPECT_TRUE(SetWeights(checkpoint, model));
     return model;
   }
 
@@ -161,7 +160,7 @@ TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
   const std::string good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
   const auto summary = Run({"name=csv", "ranks=auto", "csv=" + folder_.Write("good.csv", good)});
   ASSERT_TRUE(summary) << summary.error().message;
-  EXPECT_EQ(ReadCheckpointInfo(folder_ / "runs/csv")->config.pipeline.microbatches, 2);
+  EXPECT_EQ(ReadCheckpoint(folder_ / "runs/csv")->info.config.pipeline.microbatches, 2);
 
   const std::string bad = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1\n";
   const Error error = ErrorOf({"csv=" + folder_.Write("bad.csv", bad)});
@@ -194,6 +193,7 @@ TEST_F(TrainRun, RefusesWhatCannotRun) {
   EXPECT_EQ(code({"data.path=" + folder_.Write("short", std::string(100, 'a') + "\n\nab\n")}),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({"folder=" + text_}), ErrorCode::kInvalidArgument);  // a file is in the way
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
 }
 
 TEST_F(TrainRun, ALossThatIsNoNumberFailsTheRun) {
@@ -212,7 +212,7 @@ TEST_F(TrainRun, CanBeCancelled) {
   const auto summary = Train(config, options);
   ASSERT_FALSE(summary);
   EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
+  for (const std::string& name : FilesOf("run")) EXPECT_EQ(name, "metrics.jsonl");
 }
 
 }  // namespace

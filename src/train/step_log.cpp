@@ -1,0 +1,72 @@
+#include "train/step_log.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "train/step_trace.h"
+
+namespace penstock {
+namespace {
+
+std::int64_t TokensAStep(const TrainConfig& config) {
+  return static_cast<std::int64_t>(config.batch) * config.pipeline.microbatches *
+         config.model.sequence;
+}
+
+}  // namespace
+
+StepLog::StepLog(const TrainConfig& config, const RunStart& start, const LearningRate& rate,
+                 std::FILE* out)
+    : config_(config),
+      rate_(rate),
+      folder_(RunPath(config)),
+      progress_(out, TokensAStep(config), {start.step(), start.seconds()}),
+      file_(folder_ + "/metrics.jsonl", start.metrics),
+      metrics_(start.metrics) {}
+
+void StepLog::Begin(const Trace& trace, std::int64_t first, std::int64_t total) {
+  trace_ = &trace;
+  first_ = first;
+  total_ = total;
+}
+
+void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  OpenStep& open = open_[step];
+  if (loss) open.loss = *loss;
+  AddRank(*trace_, rank, step - first_, open);
+  if (++open.ranks < trace_->schedule().ranks()) return;
+  const Status told = Tell(step, open);
+  open_.erase(step);
+  if (!told) throw std::runtime_error(told.error().message);
+}
+
+// By the same rules as MeasureRound, from this rank's thread.
+void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, OpenStep& step) {
+  const Program& program = trace.program(rank);
+  const std::span<const Stamp> stamps = trace.RankStep(rank, round);
+  std::int64_t busy = 0;
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const ProgramEntry& entry = program[i];
+    if (entry.position < 0 || entry.ends_pair || !OccupiesRank(entry.part.op)) continue;
+    busy += stamps[i].end_ns - stamps[i].start_ns;
+    step.end_ns = std::max(step.end_ns, stamps[i].end_ns);
+    if (IsCompute(entry.part.op)) step.start_ns = std::min(step.start_ns, stamps[i].start_ns);
+  }
+  step.busiest_ns = std::max(step.busiest_ns, busy);
+}
+
+Status StepLog::Tell(std::int64_t step, const OpenStep& ended) {
+  metrics_.push_back({step, ended.loss, rate_.At(step), ended.bubble(), progress_.elapsed()});
+  PENSTOCK_TRY_STATUS(file_.Append(metrics_.back()));
+  progress_.Report(step + 1, total_, {ended.loss, ended.bubble()});
+  const std::vector<std::int64_t>& wanted = config_.trace_steps;
+  if (std::find(wanted.begin(), wanted.end(), step) == wanted.end()) return {};
+  const std::string path = fmt::format("{}/trace-step-{}.json", folder_, step);
+  PENSTOCK_TRY_STATUS(WriteStepTrace(
+      *trace_, step - first_, fmt::format("Training run {}, step {}", config_.name, step), path));
+  traces_.push_back(path);
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,96 @@
+#include "train/step_runner.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+
+#include "runtime/run.h"
+#include "train/setup.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kFirstBlock = 6;            // steps that a time limit's first estimate is made from
+constexpr std::int64_t kBlocks = 8;       // of the steps left: how often the estimate is renewed
+constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replaces the kept trace
+
+}  // namespace
+
+StepRunner::StepRunner(const RunParts& parts)
+    : parts_(parts),
+      last_rank_(parts.schedule.placement.rank_of(parts.schedule.stages() - 1)),
+      total_(parts.config.steps) {}
+
+Status StepRunner::Run(std::int64_t done) {
+  const std::int64_t first = done;
+  const double begin = parts_.log.elapsed();
+  if (parts_.config.seconds > 0 && done > 0) Estimate(done);
+  while (done < total_) {
+    const std::int64_t block = BlockSize(done);
+    if (const Status status = RunBlock(done, block); !status) {
+      parts_.log.Finish();
+      return status;
+    }
+    done += block;
+    if (parts_.config.seconds > 0) Estimate(done);
+  }
+  seconds_ = parts_.log.elapsed();
+  if (done > first) steps_a_second_ = static_cast<double>(done - first) / (seconds_ - begin);
+  parts_.log.Finish();
+  if (parts_.checkpoints != nullptr) return parts_.checkpoints->Finish(done, seconds_);
+  return {};
+}
+
+std::int64_t StepRunner::BlockSize(std::int64_t done) const {
+  const std::int64_t left = total_ - done;
+  if (parts_.config.seconds <= 0) return left;
+  if (done == 0) return std::min<std::int64_t>(left, kFirstBlock);
+  return std::min(left, std::max<std::int64_t>(kTracedSteps, left / kBlocks));
+}
+
+// How many steps the time limit allows, from those so far; the learning rate follows.
+void StepRunner::Estimate(std::int64_t done) {
+  const double elapsed = parts_.log.elapsed();
+  const double more = (parts_.config.seconds - elapsed) / elapsed * static_cast<double>(done);
+  const auto most = static_cast<double>(parts_.config.steps - done);
+  total_ = done + static_cast<std::int64_t>(std::clamp(more, 0.0, most));
+  parts_.pipeline.rate->steps = total_;
+}
+
+Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
+  PENSTOCK_TRY(Trace trace, Trace::Make(parts_.schedule));
+  auto block_trace = std::make_unique<Trace>(std::move(trace));
+  RunOptions run;
+  run.steps = steps;
+  run.first_step = first;
+  run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(parts_.config.watchdog * 1e3));
+  run.cancel = parts_.options.cancel;
+  run.on_stuck = parts_.options.on_stuck;
+  const int threads = std::max(1, Cores() / parts_.schedule.ranks());
+  run.on_thread_start = [threads](int) { at::set_num_threads(threads); };
+  run.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
+  run.trace = block_trace.get();
+  parts_.log.Begin(*block_trace, first, total_);
+  const std::vector<Stage*> stages = parts_.pipeline.pointers();
+  PENSTOCK_TRY_STATUS(RunRanks(parts_.schedule, stages, run));
+  if (trace_ == nullptr || steps >= kTracedSteps) trace_ = std::move(block_trace);
+  return {};
+}
+
+void StepRunner::AfterStep(int rank, std::int64_t step) {
+  std::optional<double> loss;
+  if (rank == last_rank_) loss = parts_.pipeline.last().StepLoss();
+  if (loss && !std::isfinite(*loss)) {
+    throw std::runtime_error(
+        fmt::format("the loss of step {} is {}: give a smaller optimizer.lr", step, *loss));
+  }
+  parts_.log.AfterStep(rank, step, loss);
+  if (parts_.checkpoints != nullptr) {
+    parts_.checkpoints->AfterStep(rank, step + 1, parts_.log.elapsed());
+  }
+}
+
+}  // namespace penstock

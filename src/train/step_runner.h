@@ -1,0 +1,54 @@
+// StepRunner: the training steps of one run, in one block or, with a time limit, in several.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "runtime/trace.h"
+#include "schedule/schedule.h"
+#include "train/checkpoint_writer.h"
+#include "train/config.h"
+#include "train/pipeline.h"
+#include "train/step_log.h"
+#include "train/train.h"
+
+namespace penstock {
+
+// What the steps of a run are made with; all of it outlives the runner.
+struct RunParts {
+  const TrainConfig& config;
+  const TrainOptions& options;
+  const Schedule& schedule;
+  Pipeline& pipeline;
+  StepLog& log;
+  CheckpointWriter* checkpoints;  // null: none
+};
+
+class StepRunner {
+ public:
+  explicit StepRunner(const RunParts& parts);
+
+  // From step `done` on.
+  Status Run(std::int64_t done);
+
+  double seconds() const { return seconds_; }  // of training, earlier processes' too
+  double steps_a_second() const { return steps_a_second_; }
+  std::int64_t steps() const { return total_; }
+  const Trace* trace() const { return trace_.get(); }  // null where no step was run
+
+ private:
+  std::int64_t BlockSize(std::int64_t done) const;
+  void Estimate(std::int64_t done);
+  Status RunBlock(std::int64_t first, std::int64_t steps);
+  void AfterStep(int rank, std::int64_t step);
+
+  const RunParts parts_;
+  int last_rank_;
+  std::int64_t total_;  // steps, as far as is known
+  double seconds_ = 0;
+  double steps_a_second_ = 0;
+  std::unique_ptr<Trace> trace_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,98 @@
+"""penstock train with checkpoints: killed at random moments, resumed, and still the same run.
+
+PENSTOCK_KILLS is how many times the run is killed (default 10), PENSTOCK_SEED where.
+"""
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+
+import program
+
+ENGLISH = pathlib.Path(__file__).resolve().parents[2] / "examples" / "english.yaml"
+SMALL = ("dim=16", "heads=2", "sequence=32", "batch=1", "steps=60", "microbatches=4", "sample=10",
+         "warmup=5", "dropout=0.1", "ranks=2", "every=1")
+RUN = pathlib.Path("runs") / "english"
+
+
+class ResumeTest(program.CommandTest):
+    def setUp(self):
+        super().setUp()
+        if "\n  train " not in self.start("--help").stdout:
+            self.skipTest("a build without the engine")
+        self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(600)))
+
+    def words(self, *more):
+        return ("train", ENGLISH, *SMALL, "--data", self.folder / "text", *more)
+
+    def losses(self, run):
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        return [[json.loads(line)[key] for key in ("step", "loss", "lr")] for line in lines]
+
+    def expect_same(self, run, whole):
+        # The whole file: weights, step and configuration; but the time it took.
+        def without_time(folder):
+            header = (folder / "model.safetensors").read_bytes()
+            length = int.from_bytes(header[:8], "little")
+            fields = json.loads(header[8:8 + length])
+            for key in ("seconds", "checksum"):
+                del fields["__metadata__"][key]
+            return fields, header[8 + length:]
+        self.assertEqual(without_time(run), without_time(whole))
+        self.assertEqual(self.losses(run), self.losses(whole))
+
+    def train(self, where, seconds=None):
+        """The output of a run that ended by itself; None where it was killed after so long."""
+        where.mkdir(exist_ok=True)
+        with subprocess.Popen([program.PROGRAM, *map(str, self.words("resume=auto"))], cwd=where,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+            try:
+                output, _ = run.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                run.kill()  # SIGKILL
+                run.communicate()
+                return None
+        self.assertEqual(run.returncode, 0, output)
+        self.assertNotIn("taking the one before", output)
+        return output
+
+    def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(self):
+        moments = random.Random(int(os.environ.get("PENSTOCK_SEED", "1")))
+        whole = self.folder / "whole"
+        begin = os.times().elapsed
+        self.train(whole)
+        duration = os.times().elapsed - begin
+        left = int(os.environ.get("PENSTOCK_KILLS", "10"))
+        resumed = 0
+        while left > 0:
+            killed = self.folder / "killed"
+            while self.train(killed, moments.uniform(0, duration) if left > 0 else None) is None:
+                left -= 1
+                resumed += (killed / RUN / "checkpoints").exists()
+            self.expect_same(killed / RUN, whole / RUN)
+            shutil.rmtree(killed)
+        print(f"{resumed} kills behind a checkpoint")
+
+    def test_eval_and_generate_read_what_a_killed_run_left(self):
+        whole = self.folder / "whole"
+        self.train(whole)
+        (whole / RUN / "model.safetensors").unlink()
+        newest = RUN / "checkpoints" / "step-60.safetensors"
+        self.assertTrue((whole / newest).exists())
+        for path in (RUN, RUN / "checkpoints", newest):
+            self.assertEqual(self.run_json("eval", whole / path)["step"], 60)
+        self.assertTrue(self.run_ok("generate", whole / RUN, "--prompt", "line ", "--bytes", "5")
+                        .startswith("line "))
+
+    def test_refusals(self):
+        self.assertIn("none", self.refuse(*self.words("--resume", "none")))
+        self.assertIn("checkpoint.every", self.refuse(*self.words("checkpoint.evry=3")))
+        self.refuse(*self.words("every=-1"))
+        self.refuse(*self.words("--trace-steps", "one"))
+        self.assertEqual(self.files(), ["text"])
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,267 @@
+// Runs that are interrupted and go on: to the last bit what they would have been.
+#include "train/resume.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/files.h"
+#include "temp_folder.h"
+#include "train/checkpoint_folder.h"
+#include "train/checkpoint_writer.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kSteps = 9;
+
+class Resume : public testing::Test {
+ protected:
+  Resume() : log_(std::fopen((folder_ / "log").c_str(), "w")) {
+    std::mt19937 random(4);
+    std::string text;
+    for (int i = 0; i < 4000; ++i) {
+      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
+    }
+    text_ = folder_.Write("text", text);
+  }
+  ~Resume() override { std::fclose(log_); }
+
+  // A tiny model with dropout, in 2 ranks of 2 stages; a checkpoint every 3 steps.
+  Result<TrainSummary> Run(const std::vector<std::string>& options) {
+    std::vector<std::string> all = {"data.path=" + text_,
+                                    "folder=" + (folder_ / "runs"),
+                                    "dim=16",
+                                    "heads=2",
+                                    "sequence=16",
+                                    "batch=1",
+                                    "warmup=2",
+                                    "ranks=2",
+                                    "microbatches=4",
+                                    "steps=" + std::to_string(kSteps),
+                                    "sample=5",
+                                    "dropout=0.1",
+                                    "every=3",
+                                    "keep=0"};
+    all.insert(all.end(), options.begin(), options.end());
+    PENSTOCK_TRY(const TrainConfig config, ParseTrainConfig("", "none", all));
+    TrainOptions train;
+    train.log = log_;
+    return Train(config, train);
+  }
+
+  std::string At(const std::string& run, std::int64_t step) const {
+    return CheckpointPath(CheckpointFolder(folder_ / "runs/" + run), step);
+  }
+  std::string ErrorOf(const std::vector<std::string>& options) {
+    const auto summary = Run(options);
+    EXPECT_FALSE(summary);
+    return summary ? "" : summary.error().message;
+  }
+  std::string Log() {
+    std::fflush(log_);
+    return ReadFile(folder_ / "log").value();
+  }
+
+  // Losses and learning rates of all steps, and weights and moments behind the last.
+  void ExpectSame(const std::string& one, const std::string& other) {
+    const auto a = ReadMetrics(folder_ / "runs/" + one + "/metrics.jsonl", kSteps);
+    const auto b = ReadMetrics(folder_ / "runs/" + other + "/metrics.jsonl", kSteps);
+    ASSERT_EQ(a.size(), static_cast<std::size_t>(kSteps));
+    ASSERT_EQ(b.size(), a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(b[i].step, static_cast<std::int64_t>(i));
+      EXPECT_EQ(a[i].loss, b[i].loss) << i;
+      EXPECT_EQ(a[i].lr, b[i].lr) << i;
+    }
+    const auto left = ReadCheckpoint(At(one, kSteps));
+    const auto right = ReadCheckpoint(At(other, kSteps));
+    ASSERT_TRUE(left && right);
+    ExpectEqual(left->weights, right->weights);
+    ExpectEqual(left->optimizer, right->optimizer);
+  }
+
+  static void ExpectEqual(const std::map<std::string, at::Tensor>& a,
+                          const std::map<std::string, at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+
+  TempFolder folder_;
+  std::string text_;
+  std::FILE* log_;
+};
+
+TEST_F(Resume, GoesOnToTheLastBitFromAnyCheckpoint) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_FALSE(ReadCheckpoint(At("whole", 3))->optimizer.empty());
+  ASSERT_TRUE(Run({"name=three", "resume=" + At("whole", 3)}));
+  ASSERT_TRUE(Run({"name=six", "resume=" + At("whole", 6)}));
+  ExpectSame("whole", "three");
+  ExpectSame("whole", "six");
+}
+
+// Without dropout, whose seeds are by stage. Both schedules run the microbatches' backwards in
+// their order, so sums are the same.
+TEST_F(Resume, AnotherCutGoesOn) {
+  const std::vector<std::string> base = {"schedule=1f1b", "dropout=0"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return Run(more).has_value();
+  };
+  ASSERT_TRUE(run({"name=whole", "ranks=4"}));
+  ASSERT_TRUE(run({"name=two", "ranks=2", "stage_layers=3,1", "resume=" + At("whole", 3)}));
+  ExpectSame("whole", "two");
+}
+
+TEST_F(Resume, AnotherScheduleGoesOn) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  const auto summary = Run({"name=other", "schedule=zb-h1", "resume=" + At("whole", 3)});
+  ASSERT_TRUE(summary) << summary.error().message;
+  const auto a = ReadMetrics(folder_ / "runs/whole/metrics.jsonl", kSteps);
+  const auto b = ReadMetrics(folder_ / "runs/other/metrics.jsonl", kSteps);
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(a[2].loss, b[2].loss);
+  EXPECT_NEAR(a.back().loss, b.back().loss, 0.05);
+}
+
+TEST_F(Resume, Bf16GoesOnFromItsMasters) {
+  ASSERT_TRUE(Run({"name=whole", "precision=bf16"}));
+  ASSERT_TRUE(Run({"name=three", "precision=bf16", "resume=" + At("whole", 3)}));
+  ExpectSame("whole", "three");
+}
+
+TEST_F(Resume, AutoTakesTheNewestThatIsWhole) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_TRUE(Run({"resume=auto"}));  // there is nothing yet
+  EXPECT_NE(Log().find("starting from the first step"), std::string::npos);
+  ExpectSame("whole", "run");
+  const std::string newest = At("run", 9);
+  const std::string content = ReadFile(newest).value();
+  ASSERT_TRUE(WriteFileAtomically(newest, content.substr(0, content.size() / 2)));
+  std::string damaged = ReadFile(At("run", 6)).value();
+  damaged[damaged.size() / 2] ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(At("run", 6), damaged));
+  ASSERT_TRUE(Run({"resume=auto"}));
+  EXPECT_NE(Log().find(At("run", 9) + " is not"), std::string::npos);
+  EXPECT_NE(Log().find(At("run", 6) + " is not"), std::string::npos);
+  EXPECT_NE(Log().find(At("run", 3) + ", 3 steps behind it"), std::string::npos);
+  ExpectSame("whole", "run");
+}
+
+TEST_F(Resume, AFinishedRunOnlyWritesItsFilesAgain) {
+  ASSERT_TRUE(Run({}));
+  const std::string model = folder_ / "runs/run/model.safetensors";
+  const auto before = ReadCheckpoint(model);
+  ASSERT_TRUE(before) << before.error().message;
+  std::filesystem::remove(model);
+  const auto again = Run({"resume=auto"});
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->steps, kSteps);
+  const auto after = ReadCheckpoint(model);
+  ASSERT_TRUE(after) << after.error().message;
+  ExpectEqual(before->weights, after->weights);
+  EXPECT_EQ(ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100).size(), 9U);
+}
+
+TEST_F(Resume, KeepsAsManyAsAskedForAndDropsAbandonedOnes) {
+  ASSERT_TRUE(Run({"every=1", "keep=2"}));
+  const std::string own = CheckpointFolder(folder_ / "runs/run");
+  const auto steps = [&] {
+    std::vector<std::int64_t> all;
+    for (const StoredCheckpoint& stored : ListCheckpoints(own)) all.push_back(stored.step);
+    return all;
+  };
+  ASSERT_EQ(steps().size(), 2U);
+  EXPECT_EQ(steps().front(), kSteps);
+  folder_.Write("runs/run/checkpoints/step-4.safetensors.77.tmp", "what a killed process left");
+  folder_.Write("runs/run/checkpoints/step-20.safetensors", "of an abandoned run");
+  folder_.Write("runs/run/checkpoints/mine", "not ours");
+  RemoveOldCheckpoints(own, kSteps, 1);
+  EXPECT_EQ(steps(), std::vector<std::int64_t>{kSteps});
+  EXPECT_TRUE(std::filesystem::exists(own + "/mine"));
+  EXPECT_FALSE(std::filesystem::exists(own + "/step-4.safetensors.77.tmp"));
+}
+
+TEST_F(Resume, RefusesInOneLine) {
+  ASSERT_TRUE(Run({}));
+  const std::string three = At("run", 3);
+  EXPECT_NE(ErrorOf({"resume=" + (folder_ / "none")}).find("none"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + folder_.path()}).find("no checkpoint"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + three, "dim=32"}).find("model.dim is 16 there, 32 here"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + three, "heads=4"}).find("model.heads"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + three, "steps=2"}).find("more than the 2"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + (folder_ / "runs/run/model.safetensors")}).find("optimizer state"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({}).find("resume=auto"), std::string::npos);  // among the run's own
+  const std::string text = folder_.Write("text.safetensors", "no such thing");
+  EXPECT_NE(ErrorOf({"resume=" + text}).find("text.safetensors"), std::string::npos);
+  for (const std::int64_t step : {3, 6, 9}) ASSERT_TRUE(WriteFileAtomically(At("run", step), "x"));
+  EXPECT_NE(ErrorOf({"resume=auto"}).find("none of 3"), std::string::npos);
+}
+
+TEST_F(Resume, NamesWhatIsDifferent) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_TRUE(Run({"resume=" + At("whole", 3), "seed=2", "watchdog=50"}));
+  EXPECT_NE(Log().find("resume: seed was 1, is 2\n"), std::string::npos) << Log();
+}
+
+TEST_F(Resume, MetricsThatAreNotWholeAreLeftOut) {
+  const std::string path = folder_.Write(
+      "metrics.jsonl", MetricLine({0, 1.5, 0.1, 0.2, 3}) + "{\"step\":1,\"loss\"\nnonsense\n" +
+                           MetricLine({2, 1.25, 0.1, 0, 4}) + MetricLine({3, 1, 0.1, 0, 5}));
+  const auto metrics = ReadMetrics(path, 3);
+  ASSERT_EQ(metrics.size(), 2U);
+  EXPECT_EQ(metrics[1].loss, 1.25);
+  EXPECT_TRUE(ReadMetrics(folder_ / "none", 3).empty());
+}
+
+// Parts of one step only, whatever the order in which ranks come and how far one is ahead.
+TEST_F(Resume, ASnapshotIsOfOneStep) {
+  CheckpointWriterOptions options;
+  options.folder = folder_ / "checkpoints";
+  options.config = ParseTrainConfig("", "none", {"every=1", "keep=0"}).value();
+  const std::vector<at::Tensor> values = {at::zeros({3}), at::zeros({3}), at::zeros({3})};
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    options.ranks.emplace_back([&values, rank] {
+      return NamedState{{fmt::format("rank{}", rank), values[rank]}};
+    });
+  }
+  constexpr int kLast = 200;
+  int left_out = 0;
+  {
+    CheckpointWriter writer(options);
+    std::mt19937 random(3);
+    std::vector<int> done(values.size());
+    while (*std::min_element(done.begin(), done.end()) < kLast) {
+      const std::size_t rank = random() % done.size();
+      if (done[rank] == kLast) continue;
+      values[rank].fill_(++done[rank]);
+      writer.AfterStep(static_cast<int>(rank), done[rank], 0);
+    }
+    ASSERT_TRUE(writer.Finish(kLast, 0));
+    left_out = writer.left_out();
+  }
+  const auto stored = ListCheckpoints(options.folder);
+  ASSERT_FALSE(stored.empty());
+  EXPECT_EQ(stored.front().step, kLast);
+  EXPECT_GE(static_cast<int>(stored.size()) + left_out, kLast);
+  for (const StoredCheckpoint& one : stored) {
+    const auto content = ReadSafetensors(one.path);
+    ASSERT_TRUE(content) << content.error().message;
+    ASSERT_EQ(content->tensors.size(), values.size());
+    for (const auto& [name, tensor] : content->tensors) {
+      EXPECT_TRUE(tensor.eq(static_cast<double>(one.step)).all().item<bool>()) << name;
+    }
+  }
+}
+
+TEST_F(Resume, ADiskThatFailsEndsTheRun) {
+  folder_.Write("runs/run/checkpoints", "a file in the way");
+  EXPECT_NE(ErrorOf({}).find("runs/run/checkpoints"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock
