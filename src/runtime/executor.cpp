@@ -94,6 +94,7 @@ Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
   PENSTOCK_TRY_STATUS(executor->BindStages());
   PENSTOCK_TRY_STATUS(executor->BindActions());
   PENSTOCK_TRY_STATUS(executor->BindUpdates());
+  executor->BindSteps();
   return executor;
 }
 
@@ -182,6 +183,11 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
     if (!RunActions(done, point.action, round)) return false;
     if (!AtPoint(point.point, round, step)) return false;
     done = point.action;
+  }
+  for (const BoundStep& made : steps_) {
+    if (!RunActions(done, made.action, round)) return false;
+    if (binding_.on_step) binding_.on_step(step + made.step);
+    done = made.action;
   }
   if (!RunActions(done, actions_.size(), round)) return false;
   binding_.trace->End(binding_.rank, round);

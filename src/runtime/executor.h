@@ -32,6 +32,9 @@ struct Binding {
   Transport* transport = nullptr;
   Trace* trace = nullptr;  // of the same schedule
   UpdateRule update = {};
+  // Of a schedule of several steps: called when the rank's stages have made all updates of one,
+  // with the step's number. Empty: nobody asks.
+  std::function<void(std::int64_t step)> on_step = {};
   // What became of a step's update, called on the rank of the last stage. Empty: nobody asks.
   std::function<void(std::int64_t step, const Verdict& verdict)> on_verdict = {};
 };
@@ -42,7 +45,8 @@ class Executor {
   // what an op or the weight policy asks for.
   static Result<std::unique_ptr<Executor>> Bind(const Binding& binding);
 
-  // Runs the program once. `round` counts this run's steps from 0, `step` is what stages are told.
+  // Runs the program once. `round` counts from 0 in this run; `step` is what stages are told, the
+  // first one's number where the schedule holds several.
   // False if the transport was aborted, before or meanwhile. Throws what a stage throws.
   // Threads: always the same one.
   [[nodiscard]] bool RunStep(std::int64_t round, std::int64_t step);
@@ -104,12 +108,18 @@ class Executor {
     std::size_t action;
     UpdatePoint point;
   };
+  // A step of several is made before an action.
+  struct BoundStep {
+    std::size_t action;
+    int step;
+  };
 
   Executor(const Binding& binding, Program program);
   Call CallOf(Op op) const;
   Status BindStages();
   Status BindActions();
   Status BindUpdates();
+  void BindSteps();
   Status BindCheckPoint();
   std::size_t ActionAt(std::size_t entry) const;  // the first that begins there or behind
   [[nodiscard]] bool RunActions(std::size_t begin, std::size_t end, std::int64_t round);
@@ -136,6 +146,7 @@ class Executor {
 
   std::unique_ptr<UpdateExchange> exchange_;  // null where nothing is exchanged
   std::vector<BoundPoint> points_;
+  std::vector<BoundStep> steps_;   // empty where the schedule holds one step
   std::size_t early_actions_ = 0;  // forwards that run before the last step's verdict
   std::vector<int> early_unread_;  // slots that others' early forwards send, read later here
   std::int64_t times_again_ = 0;   // that early forwards were run again

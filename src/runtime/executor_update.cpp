@@ -24,6 +24,26 @@ Status Executor::BindUpdates() {
   return binding_.update.steps_early() ? BindCheckPoint() : Status();
 }
 
+// A schedule of several steps exchanges nothing, so that points_ is empty then.
+void Executor::BindSteps() {
+  const Schedule& schedule = *binding_.schedule;
+  if (schedule.steps == 1) return;
+  const int updates_a_step = schedule.weights == WeightPolicy::kStashed
+                                 ? schedule.rows() / schedule.steps / schedule.cuts
+                                 : 1;
+  std::vector<int> updates(static_cast<std::size_t>(schedule.stages()));
+  for (std::size_t i = 0; i < program_.size(); ++i) {
+    if (program_[i].part.op != Op::kStep) continue;
+    ++updates[program_[i].part.stage];
+    int least = schedule.steps * updates_a_step;
+    for (const int stage : schedule.placement.stages_of(binding_.rank)) {
+      least = std::min(least, updates[static_cast<std::size_t>(stage)]);
+    }
+    const auto made = static_cast<int>(steps_.size());
+    if (least / updates_a_step > made) steps_.push_back({ActionAt(i + 1), made});
+  }
+}
+
 // Marks the messages of early forwards: they are sent once more where these are run again.
 Status Executor::BindCheckPoint() {
   const Schedule& schedule = *binding_.schedule;

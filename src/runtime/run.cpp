@@ -45,12 +45,15 @@ class Run {
   Run(const Schedule& schedule, const RunOptions& options, Transport& transport)
       : options_(options),
         transport_(transport),
+        steps_a_round_(schedule.steps),
         ranks_(static_cast<std::size_t>(schedule.ranks())) {}
 
   Status Bind(const Schedule& schedule, std::span<Stage* const> stages, Trace& trace) {
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
-      const Binding binding{&schedule,          rank, stages, &transport_, &trace, options_.update,
-                            options_.on_verdict};
+      const auto on_step = [this, rank](std::int64_t step) { AfterStep(rank, step); };
+      const Binding binding{
+          &schedule,          rank, stages, &transport_, &trace, options_.update, on_step,
+          options_.on_verdict};
       PENSTOCK_TRY(ranks_[static_cast<std::size_t>(rank)].executor, Executor::Bind(binding));
     }
     return {};
@@ -121,14 +124,20 @@ class Run {
     }
     if (options_.on_thread_start) options_.on_thread_start(rank);
     for (std::int64_t round = 0; round < options_.steps; ++round) {
-      const std::int64_t step = options_.first_step + round;
+      const std::int64_t step = options_.first_step + round * steps_a_round_;
       own.phase = Phase::kActions;
       if (!own.executor->RunStep(round, step)) return;
-      own.phase = Phase::kAfterStep;
-      if (options_.on_step) options_.on_step(rank, step);
+      if (steps_a_round_ == 1) AfterStep(rank, step);
     }
     static_cast<void>(
         own.executor->Finish(options_.steps, options_.first_step + options_.steps - 1));
+  }
+
+  void AfterStep(int rank, std::int64_t step) {
+    Rank& own = ranks_[static_cast<std::size_t>(rank)];
+    own.phase = Phase::kAfterStep;
+    if (options_.on_step) options_.on_step(rank, step);
+    own.phase = Phase::kActions;
   }
 
   void Fail(int rank, ErrorCode code, const char* what) {
@@ -201,6 +210,7 @@ class Run {
 
   const RunOptions& options_;
   Transport& transport_;
+  int steps_a_round_;
   std::vector<Rank> ranks_;
   std::mutex mutex_;
   std::condition_variable changed_;

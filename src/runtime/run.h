@@ -18,7 +18,7 @@
 namespace penstock {
 
 struct RunOptions {
-  std::int64_t steps = 1;
+  std::int64_t steps = 1;       // times that the schedule is run, whatever steps it holds itself
   std::int64_t first_step = 0;  // number of the first step, as stages and on_step are told
 
   // The run ends when no rank has started or ended an action for so long.
@@ -44,8 +44,9 @@ struct RunOptions {
   Transport* transport = nullptr;  // fresh, of the same schedule; none: a ThreadTransport
 };
 
-// Runs `steps` steps and returns when every thread has ended. `stages` by stage number, one each.
-// Errors: kInvalidArgument before anything runs (an invalid schedule, a missing stage).
+// Runs the schedule `steps` times and returns when every thread has ended. `stages` by stage
+// number, one each. Errors: kInvalidArgument before anything runs (an invalid schedule, a missing
+// stage).
 //   kUnavailable  a stage threw: "rank 1: 3B2: what it said"; or `cancel` was set
 //   kDeadlineExceeded  the watchdog ended the run: what each rank runs or waits for
 //   kInternal  a stage threw InternalError

@@ -1,6 +1,7 @@
 #include "train/optimizer.h"
 
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -39,7 +40,7 @@ void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {
 void AdamW::Update(const std::vector<NamedParameter>& parameters) {
   MakeState(parameters);
   const OptimizerConfig& config = rate_->config;
-  const double lr = rate_->At(step_++);
+  const double lr = rate_->At(step_++ / updates_a_step_);
   for (Group& group : groups_) {
     if (group.values.empty()) continue;
     for (at::Tensor& step : group.steps) *step.mutable_data_ptr<float>() += 1;
@@ -59,6 +60,34 @@ std::vector<AdamState> AdamW::States() const {
     }
   }
   return states;
+}
+
+std::vector<at::Tensor> AdamW::Changed() const {
+  std::vector<at::Tensor> changed;
+  for (const Group& group : groups_) {
+    for (const auto* tensors :
+         {&group.values, &group.first_moments, &group.second_moments, &group.steps}) {
+      changed.insert(changed.end(), tensors->begin(), tensors->end());
+    }
+  }
+  return changed;
+}
+
+void AdamW::Save(const std::vector<NamedParameter>& parameters) {
+  MakeState(parameters);
+  const std::vector<at::Tensor> changed = Changed();
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    if (i == saved_.size()) saved_.push_back(at::empty_like(changed[i]));
+    saved_[i].copy_(changed[i]);
+  }
+  saved_step_ = step_;
+}
+
+void AdamW::Restore() {
+  std::vector<at::Tensor> changed = Changed();
+  PENSTOCK_CHECK(!saved_.empty() && saved_.size() == changed.size(), "nothing was saved");
+  for (std::size_t i = 0; i < changed.size(); ++i) changed[i].copy_(saved_[i]);
+  step_ = saved_step_;
 }
 
 }  // namespace penstock

@@ -34,7 +34,9 @@ struct AdamState {
 // Ownership: keeps the rate, which may be changed between updates of no thread.
 class AdamW {
  public:
-  explicit AdamW(std::shared_ptr<const LearningRate> rate) : rate_(std::move(rate)) {}
+  // The rate is that of a step, which makes `updates_a_step` updates.
+  explicit AdamW(std::shared_ptr<const LearningRate> rate, int updates_a_step = 1)
+      : rate_(std::move(rate)), updates_a_step_(updates_a_step) {}
 
   // One step from the gradients, which stay as they are. The same parameters at every call.
   void Update(const std::vector<NamedParameter>& parameters);
@@ -46,6 +48,11 @@ class AdamW {
   // The number of updates that the learning rate goes by: as many as were done, else.
   void set_step(std::int64_t step) { step_ = step; }
 
+  // Keeps parameters and state as they are (three times the parameters' memory), and puts what was
+  // kept last back, to the last bit.
+  void Save(const std::vector<NamedParameter>& parameters);
+  void Restore();
+
  private:
   struct Group {
     double weight_decay = 0;
@@ -53,8 +60,14 @@ class AdamW {
     std::vector<at::Tensor> values, gradients, first_moments, second_moments, steps;
   };
 
+  // What an update changes, beside step_.
+  std::vector<at::Tensor> Changed() const;
+
   std::shared_ptr<const LearningRate> rate_;
-  std::int64_t step_ = 0;
+  int updates_a_step_;
+  std::int64_t step_ = 0;  // updates so far
+  std::vector<at::Tensor> saved_;
+  std::int64_t saved_step_ = 0;
   std::vector<Group> groups_;  // empty before the state is made
 };
 

@@ -18,8 +18,10 @@ class RowBuffers {
     }
   }
 
-  at::Tensor Fill(std::int64_t step, int row) const {
-    const at::Tensor& tensor = rows_[static_cast<std::size_t>(row)];
+  at::Tensor Fill(std::int64_t step, int row) {
+    at::Tensor& tensor = rows_[static_cast<std::size_t>(row)];
+    // Without a flush the same row of the step before may still be held.
+    if (tensor.use_count() > 1) tensor = at::empty_like(tensor);
     auto* to = tensor.mutable_data_ptr<std::int64_t>();
     for (int i = 0; i < batch_; ++i) {
       const auto sample = sampler_.Sample(step, static_cast<std::int64_t>(row) * batch_ + i);
@@ -46,46 +48,92 @@ std::vector<Stage*> Pipeline::pointers() const {
 
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
   const auto read = [&](std::size_t shift) {
-    const auto buffers = std::make_shared<const RowBuffers>(sampler, config, shift);
+    const auto buffers = std::make_shared<RowBuffers>(sampler, config, shift);
     return [buffers](std::int64_t step, int row) { return buffers->Fill(step, row); };
   };
   return {read(0), read(1)};
 }
 
+namespace {
+
+// Fills in what the schedule says of a stage.
+Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options) {
+  const Placement& placement = schedule.placement;
+  options.first = placement.previous(stage) < 0;
+  options.last = placement.next(stage) < 0;
+  options.replicas = placement.replicas();
+  options.chain = stage / placement.chain_length();
+  options.microbatches = schedule.microbatches / placement.replicas();
+  options.steps = schedule.steps;
+  options.weights = schedule.weights;
+  PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
+  // An update behind each microbatch takes the gradient of that one's own loss.
+  if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
+  return {};
+}
+
+Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+  options.exact = config.exact;
+  options.fuse = config.fuse;
+  PENSTOCK_TRY(options.hold, HeldBytes(config.recompute.hold));
+  PENSTOCK_TRY(options.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
+  options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
+  if (config.compiled.empty()) return {};
+  if (options.mean_over != 0) {
+    return InvalidArgument("compiled: {} was compiled for updates behind a whole step",
+                           config.compiled);
+  }
+  PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, model_stage),
+                                                      KeyOfStage(config, model_stage)));
+  options.program = std::make_shared<const StageProgram>(std::move(program));
+  return {};
+}
+
+}  // namespace
+
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const Checkpoint* from) {
+  const Placement& placement = schedule.placement;
+  const int length = placement.chain_length();
+  const auto& counts = config.pipeline.stage_layers;
   Pipeline pipeline;
-  PENSTOCK_TRY(pipeline.model,
-               LanguageModel::Build(config.model, schedule.stages(), config.pipeline.stage_layers));
-  if (from != nullptr) PENSTOCK_TRY_STATUS(SetWeights(*from, pipeline.model));
+  PENSTOCK_TRY(pipeline.model, LanguageModel::Build(config.model, length, counts));
+  for (int chain = 1; chain < placement.replicas(); ++chain) {
+    PENSTOCK_TRY(LanguageModel replica, LanguageModel::Build(config.model, length, counts));
+    pipeline.replicas.push_back(std::move(replica));
+  }
+  if (from != nullptr) {
+    PENSTOCK_TRY_STATUS(SetWeights(*from, pipeline.model));
+    for (const LanguageModel& replica : pipeline.replicas) {
+      PENSTOCK_TRY_STATUS(SetWeights(*from, replica));
+    }
+  }
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, schedule.stages(), config.pipeline.stage_layers));
+               SplitLayers(config.model.layers, length, counts));
   const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
   const at::Tensor targets = at::zeros_like(tokens);
-  at::Tensor input = tokens;
+  at::Tensor input;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const int model_stage = placement.model_stage(stage);
     TorchStageOptions options;
-    options.first = stage == 0;
-    options.last = stage == schedule.stages() - 1;
-    options.microbatches = schedule.microbatches;
-    options.exact = config.exact;
-    options.fuse = config.fuse;
-    const auto& module = pipeline.model.stages[static_cast<std::size_t>(stage)];
+    PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
+    PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
+    if (options.first) input = tokens;
+    const LanguageModel& model =
+        options.chain == 0 ? pipeline.model
+                           : pipeline.replicas[static_cast<std::size_t>(options.chain - 1)];
+    const auto& module = model.stages[static_cast<std::size_t>(model_stage)];
     if (config.precision == "bf16") {
-      PENSTOCK_TRY(
-          options.working,
-          CastStage(*module, config.model, ranges[static_cast<std::size_t>(stage)], at::kBFloat16));
+      PENSTOCK_TRY(options.working,
+                   CastStage(*module, config.model, ranges[static_cast<std::size_t>(model_stage)],
+                             at::kBFloat16));
     }
-    if (!config.compiled.empty()) {
-      PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, stage),
-                                                          KeyOfStage(config, stage)));
-      options.program = std::make_shared<const StageProgram>(std::move(program));
-    }
-    PENSTOCK_TRY(options.hold, HeldBytes(config.recompute.hold));
-    PENSTOCK_TRY(options.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
-    options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(stage));
-    const auto optimizer = std::make_shared<AdamW>(pipeline.rate);
+    const int updates_a_step = options.microbatches / options.versions.rows_an_update;
+    const auto optimizer = std::make_shared<AdamW>(pipeline.rate, updates_a_step);
+    options.take_back = {
+        [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
+        [optimizer] { optimizer->Restore(); }};
     auto made = TorchStage::Make(
         module, input, targets, source, options,
         [optimizer](std::vector<NamedParameter>& parameters) { optimizer->Update(parameters); });
@@ -102,6 +150,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
   NamedState state;
   for (const int stage : schedule.placement.stages_of(rank)) {
+    if (stage >= schedule.placement.chain_length()) continue;  // a replica, equal to the other
     const auto index = static_cast<std::size_t>(stage);
     for (const auto& parameter : pipeline.model.stages[index]->named_parameters()) {
       state.emplace_back(parameter.key(), parameter.value().detach());

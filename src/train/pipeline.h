@@ -16,7 +16,8 @@
 namespace penstock {
 
 struct Pipeline {
-  LanguageModel model;  // the stages' modules: trained in place
+  LanguageModel model;                  // the stages' modules: trained in place
+  std::vector<LanguageModel> replicas;  // of the other chains, equal to `model` behind every step
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<std::shared_ptr<AdamW>> optimizers;  // by stage
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed while no rank runs

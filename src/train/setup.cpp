@@ -58,7 +58,6 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
 
 Status CheckTrainable(const Schedule& schedule) {
   const char* refused = nullptr;
-  if (schedule.placement.replicas() > 1) refused = "replicas of stages";
   if (schedule.cuts > 1) refused = "cuts along the sequence";
   if (schedule.steps > 1 || schedule.weights != WeightPolicy::kFlush) refused = "stale weights";
   if (refused == nullptr) return {};
@@ -78,9 +77,9 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule));
   pipeline.ranks = schedule.ranks();
   pipeline.chunks = schedule.placement.chunks();
-  pipeline.stages = schedule.stages();
+  pipeline.stages = schedule.placement.chain_length();
   pipeline.microbatches = schedule.microbatches;
-  const auto layers = SplitLayers(config.model.layers, schedule.stages(), pipeline.stage_layers);
+  const auto layers = SplitLayers(config.model.layers, pipeline.stages, pipeline.stage_layers);
   if (!layers) return tl::unexpected(layers.error());
   return schedule;
 }

@@ -14,7 +14,7 @@ int Cores();
 // largest number from 2 to 4 that `cores` allow and that divides the stages (2 at least);
 // automatic chunks: stages over ranks; automatic schedule: 1f1b, or interleaved with chunks.
 // A CSV's own shape wins. Refuses an invalid schedule with its first fault, and what training does
-// not do: replicas, cuts, stale weights.
+// not do: cuts, stale weights.
 Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
 
 }  // namespace penstock

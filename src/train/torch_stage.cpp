@@ -5,7 +5,6 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
@@ -17,6 +16,7 @@
 #include "graph/print.h"
 #include "model/model.h"
 #include "train/bound_program.h"
+#include "train/stage_weights.h"
 
 namespace penstock {
 namespace {
@@ -65,29 +65,6 @@ const char* NameOf(RowState state) {
   return "";
 }
 
-// Gradients of all parameters, in fp32, in one piece of memory, so that one call clears them.
-struct Gradients {
-  at::Tensor flat;
-  std::vector<at::Tensor> each;
-
-  explicit Gradients(std::span<const NamedTensor> parameters) {
-    constexpr std::int64_t kAlign = 64;  // elements: a cache line at least
-    std::vector<std::int64_t> starts;
-    std::int64_t size = 0;
-    for (const NamedTensor& parameter : parameters) {
-      starts.push_back(size);
-      size += (parameter.tensor.numel() + kAlign - 1) / kAlign * kAlign;
-    }
-    if (parameters.empty()) return;
-    flat = at::zeros({size},
-                     parameters.front().tensor.options().dtype(at::kFloat).requires_grad(false));
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const at::Tensor& like = parameters[i].tensor;
-      each.push_back(flat.as_strided(like.sizes(), like.strides(), starts[i]));
-    }
-  }
-};
-
 // Compiles the stage for an input (and targets) of another shape.
 using Recompile =
     std::function<Result<StageProgram>(const at::Tensor& input, const at::Tensor& targets)>;
@@ -105,32 +82,35 @@ class CompiledStage final : public TorchStage {
         options_(options),
         update_(std::move(update)),
         recompile_(std::move(recompile)),
-        gradients_(working),
-        binding_{Values(working), gradients_.each, at::detail::createCPUGenerator()},
-        rows_(static_cast<std::size_t>(options.microbatches)) {
+        rows_(static_cast<std::size_t>(options.microbatches) *
+              static_cast<std::size_t>(options.steps)),
+        losses_(options.last ? rows_.size() : 0),
+        weights_(working, masters, options, losses_.size()),
+        binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
     programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
     for (Row& row : rows_) row.held.resize(static_cast<std::size_t>(Expected().held));
-    for (std::size_t i = 0; i < masters.size(); ++i) {
-      parameters_.push_back({masters[i].name, masters[i].tensor.detach(), gradients_.each[i]});
-    }
   }
 
   void BeginStep(std::int64_t step) override {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       PENSTOCK_CHECK(rows_[row].state == RowState::kEmpty, "step {} begins while microbatch {} {}",
                      step, row, NameOf(rows_[row].state));
-      rows_[row].loss = 0;
     }
+    std::fill(losses_.begin(), losses_.end(), 0.0F);
     step_ = step;
-    rows_done_ = 0;
+    updates_before_ = step * options_.microbatches / options_.versions.rows_an_update;
+    if (first_update_ < 0) {
+      first_update_ = updates_before_;
+      weights_.StartAt(first_update_);
+    }
   }
 
   void Forward(int number, Message input, Outlet& output) override {
     Row& row = Enter(number, "F", RowState::kEmpty, RowState::kForwardDone);
-    at::Tensor first = options_.first ? source_.tokens(step_, number).contiguous()
+    at::Tensor first = options_.first ? source_.tokens(StepOf(number), InStep(number)).contiguous()
                                       : ToTensor(std::move(input), Expected().input);
     at::Tensor targets;
-    if (options_.last) targets = source_.targets(step_, number).contiguous();
+    if (options_.last) targets = source_.targets(StepOf(number), InStep(number)).contiguous();
     row.bound = &ProgramFor(number, first, targets);
     const StageProgram& program = row.bound->program;
     row.held.resize(static_cast<std::size_t>(program.held));
@@ -140,8 +120,7 @@ class CompiledStage final : public TorchStage {
     at::Tensor result = row.bound->forward.Run(row.held);
     activation_bytes_ += program.saved_bytes;
     if (options_.last) {
-      row.loss = *result.const_data_ptr<float>();
-      ++rows_done_;
+      losses_[static_cast<std::size_t>(number)] = *result.const_data_ptr<float>();
     } else {
       output.Send(ToMessage(std::move(result)));
     }
@@ -172,22 +151,41 @@ class CompiledStage final : public TorchStage {
     activation_bytes_ -= program.live_bytes;
   }
 
-  void Step() override {
-    const at::NoGradGuard no_gradients;
-    update_(parameters_);
-    for (std::size_t i = 0; options_.working && i < parameters_.size(); ++i) {
-      binding_.parameters[i].copy_(parameters_[i].value);
-    }
-    if (gradients_.flat.defined()) gradients_.flat.zero_();
+  void Step() override { weights_.Step(update_); }
+  void TryStep() override { weights_.TryStep(update_); }
+  void KeepStep() override { weights_.KeepStep(); }
+  void UndoStep() override { weights_.UndoStep(); }
+  void ScaleGradients(double factor) override { weights_.ScaleGradients(factor); }
+  void DropGradients() override { weights_.DropGradients(); }
+  std::span<const double> SquaredNorms() override { return weights_.SquaredNorms(); }
+  Message ShareGradients() override { return weights_.Share(losses_); }
+  void TakeGradients(int chain, Message gradients) override {
+    weights_.Take(chain, std::move(gradients));
   }
+  void AddGradients() override { weights_.Add(); }
+  void DropRows() override {
+    for (Row& row : rows_) {
+      row.state = RowState::kEmpty;
+      for (at::Tensor& value : row.held) value.reset();
+    }
+    activation_bytes_ = 0;
+  }
+  bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
 
   std::int64_t ActivationBytes() const override { return activation_bytes_; }
-  std::vector<NamedParameter>& Parameters() override { return parameters_; }
+  std::vector<NamedParameter>& Parameters() override { return weights_.parameters(); }
+  int WeightVersions() const override { return weights_.versions(); }
+  std::int64_t WeightVersionBytes() const override { return weights_.VersionBytes(); }
   double StepLoss() const override {
+    if (!options_.last) return 0;
     // In the order of rows, whatever the schedule's, so that it is the same for every schedule.
     double sum = 0;
-    for (const Row& row : rows_) sum += row.loss;
-    return rows_done_ == 0 ? 0.0 : sum / rows_done_;
+    for (int chain = 0; chain < options_.replicas; ++chain) {
+      for (const float loss : chain == options_.chain ? OwnLosses() : weights_.Tail(chain)) {
+        sum += loss;
+      }
+    }
+    return sum / (options_.microbatches * options_.replicas);
   }
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
   std::int64_t LiveBytes() const override { return Expected().live_bytes; }
@@ -203,13 +201,26 @@ class CompiledStage final : public TorchStage {
     RowState state = RowState::kEmpty;
     BoundProgram* bound = nullptr;  // of its shape
     std::vector<at::Tensor> held;   // by the program's places
-    double loss = 0;
   };
 
-  static std::vector<at::Tensor> Values(std::span<const NamedTensor> parameters) {
-    std::vector<at::Tensor> values;
-    for (const NamedTensor& parameter : parameters) values.push_back(parameter.tensor.detach());
-    return values;
+  // The step and the microbatch of it that a row is.
+  std::int64_t StepOf(int row) const { return step_ + row / options_.microbatches; }
+  int InStep(int row) const {
+    return options_.chain * options_.microbatches + row % options_.microbatches;
+  }
+  // Of the last step whose update is made, by row; of the only one before any.
+  std::span<const float> OwnLosses() const {
+    const std::int64_t rows =
+        (weights_.updates() - updates_before_) * options_.versions.rows_an_update;
+    const auto step = static_cast<std::size_t>(
+        std::clamp<std::int64_t>(rows / options_.microbatches, 1, options_.steps) - 1);
+    const auto count = static_cast<std::size_t>(options_.microbatches);
+    return std::span(losses_).subspan(step * count, count);
+  }
+  void UseVersionOf(int row) {
+    if (options_.versions.older == 0) return;
+    const std::int64_t run_row = step_ * options_.microbatches + row;
+    weights_.Use(std::max(first_update_, options_.versions.VersionOf(run_row)));
   }
   static at::Tensor& At(Row& row, int place) { return row.held[static_cast<std::size_t>(place)]; }
   // Of the shape that the stage was made for.
@@ -217,17 +228,18 @@ class CompiledStage final : public TorchStage {
 
   void SeedRandom(const StageProgram& program, int row, Op op) {
     if (!program.random) return;
-    binding_.generator.set_current_seed(SeedOfRun(options_.seed, step_, row, op));
+    binding_.generator.set_current_seed(SeedOfRun(options_.seed, StepOf(row), InStep(row), op));
   }
 
   // The microbatch, which must be in state `from`; it is in state `to` from now on.
   Row& Enter(int number, const char* action, RowState from, RowState to) {
-    PENSTOCK_CHECK(number >= 0 && number < options_.microbatches,
-                   "{} of microbatch {}: a step has {}", action, number, options_.microbatches);
+    PENSTOCK_CHECK(number >= 0 && static_cast<std::size_t>(number) < rows_.size(),
+                   "{} of microbatch {}: a step has {}", action, number, rows_.size());
     Row& row = rows_[static_cast<std::size_t>(number)];
     PENSTOCK_CHECK(row.state == from, "{} of microbatch {}, which {}", action, number,
                    NameOf(row.state));
     row.state = to;
+    UseVersionOf(number);
     return row;
   }
 
@@ -259,14 +271,15 @@ class CompiledStage final : public TorchStage {
   TorchStageOptions options_;
   Update update_;
   Recompile recompile_;
-  Gradients gradients_;
+  std::vector<Row> rows_;
+  std::vector<float> losses_;  // by row; last stages only
+  StageWeights weights_;
   GraphBinding binding_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;  // one a shape; the expected one first
-  std::vector<Row> rows_;
-  std::vector<NamedParameter> parameters_;
   std::int64_t step_ = 0;
+  std::int64_t updates_before_ = 0;  // the step
+  std::int64_t first_update_ = -1;   // of the run; -1 before it
   std::int64_t activation_bytes_ = 0;
-  int rows_done_ = 0;
 };
 
 // Dropout and its like are on while this lives.
@@ -329,7 +342,8 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Te
     return spec;
   }
   spec.inputs.push_back(example_targets);
-  spec.output_gradient = 1.0 / options.microbatches;
+  spec.output_gradient =
+      1.0 / (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
   spec.forward = [module](std::span<const at::Tensor> inputs) {
     const TrainingMode training(*module);
     const at::Tensor logits = module->forward(inputs[0]).to(at::kFloat);

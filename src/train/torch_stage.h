@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "runtime/stage.h"
+#include "runtime/versions.h"
 #include "schedule/action.h"
 
 namespace penstock {
@@ -31,6 +32,15 @@ struct BatchSource {
 
 inline constexpr std::int64_t kHoldAllBytes = std::numeric_limits<std::int64_t>::max();
 
+struct NamedParameter;
+
+// How a step of the optimizer is taken back: `save` keeps what an update of the parameters changes,
+// `restore` puts the last kept back, to the last bit.
+struct TakeBack {
+  std::function<void(const std::vector<NamedParameter>& parameters)> save;
+  std::function<void()> restore;
+};
+
 struct TorchStageOptions {
   // The module with weights in the dtype that is computed in (bf16, say): captured in the module's
   // place, its weights set from the module's after every step. Null: the module itself.
@@ -39,7 +49,15 @@ struct TorchStageOptions {
   std::shared_ptr<const StageProgram> program;
   bool first = false;
   bool last = false;
-  int microbatches = 1;  // of a step: losses and gradients are means over them
+  int microbatches = 1;  // of a step, that pass through this stage
+  int mean_over = 0;     // losses and gradients are means over so many; 0: all of a step
+  int steps = 1;         // that rows run on over: Schedule::steps
+  // Replicas of the stage: each takes its own microbatches of a step, chain 0 the first ones.
+  int replicas = 1;
+  int chain = 0;
+  WeightPolicy weights = WeightPolicy::kFlush;
+  VersionRule versions;  // of the policy, see VersionsOf
+  TakeBack take_back;    // for TryStep
   // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
   bool exact = true;
   bool fuse = false;                  // see CompileOptions
@@ -70,8 +88,12 @@ class TorchStage : public Stage {
                                                   const TorchStageOptions& options, Update update);
 
   virtual std::vector<NamedParameter>& Parameters() = 0;
-  // Mean loss of the last step's microbatches; last stages only, else 0.
+  // Mean loss of the microbatches, all replicas' together, of the last step whose update is made;
+  // last stages only, else 0.
   virtual double StepLoss() const = 0;
+  // Versions of the weights that are kept, and their bytes.
+  virtual int WeightVersions() const = 0;
+  virtual std::int64_t WeightVersionBytes() const = 0;
   // Bytes that one microbatch holds between F and B: what ActivationBytes counts, known before a
   // run.
   virtual std::int64_t SavedBytes() const = 0;

@@ -1,0 +1,59 @@
+#include "runtime/versions.h"
+
+#include <algorithm>
+
+#include "schedule/text.h"
+
+namespace penstock {
+namespace {
+
+VersionRule RuleOf(const Schedule& schedule, int stage) {
+  const Placement& placement = schedule.placement;
+  VersionRule rule;
+  rule.rows_an_update = schedule.rows() / schedule.steps;
+  if (schedule.weights == WeightPolicy::kDoubleBuffered) rule.lag = 1;
+  if (schedule.weights == WeightPolicy::kStashed) {
+    rule.rows_an_update = schedule.cuts;
+    rule.lag = placement.chain_length() - 1 - placement.model_stage(stage);
+  }
+  return rule;
+}
+
+}  // namespace
+
+Result<VersionRule> VersionsOf(const Schedule& schedule, int stage) {
+  VersionRule rule = RuleOf(schedule, stage);
+  if (schedule.weights == WeightPolicy::kFlush && schedule.steps == 1) return rule;
+  const int rank = schedule.placement.rank_of(stage);
+  int steps = 0;
+  for (const Action& action : schedule.lanes[static_cast<std::size_t>(rank)]) {
+    ForEachPart(action, [&](const Part& part) {
+      if (part.stage != stage || part.op == Op::kStep) return;
+      // As in the middle of a run, where no row reads the first version for want of older ones.
+      if (IsCompute(part.op)) {
+        rule.older =
+            std::max(rule.older, steps - static_cast<int>(rule.VersionOf(part.microbatch)));
+      }
+    });
+    if (action.first.op == Op::kStep && action.first.stage == stage) ++steps;
+    Status early;
+    ForEachPart(action, [&](const Part& part) {
+      if (part.stage != stage || !EndsMicrobatch(part.op)) return;
+      if (part.microbatch / rule.rows_an_update == steps) return;
+      early = InvalidArgument(
+          "rank {}: {} stands {} STEP {} of its stage: the runtime gathers gradients of one update "
+          "at a time",
+          rank, ToText(part), part.microbatch / rule.rows_an_update > steps ? "before" : "behind",
+          std::min(steps, part.microbatch / rule.rows_an_update));
+    });
+    PENSTOCK_TRY_STATUS(early);
+  }
+  if (steps * rule.rows_an_update != schedule.rows()) {
+    return InvalidArgument(
+        "rank {}: stage {} has {} STEPs, but {} are due where a schedule does not flush", rank,
+        stage, steps, schedule.rows() / rule.rows_an_update);
+  }
+  return rule;
+}
+
+}  // namespace penstock
