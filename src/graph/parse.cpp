@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "graph/print.h"
@@ -12,6 +13,8 @@ namespace penstock {
 namespace {
 
 using c10::IValue;
+
+constexpr double kMostElements = 1e15;  // strides of more could overflow
 
 c10::TypePtr WithoutOptional(const c10::TypePtr& type) {
   if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
@@ -212,7 +215,14 @@ class Parser {
 TensorType ParseType(TextCursor& cursor) {
   const c10::ScalarType dtype = DtypeOf(cursor.Word());
   if (dtype == c10::ScalarType::Undefined) cursor.Fail("a dtype before");
-  TensorType type = ContiguousType(dtype, cursor.Integers());
+  std::vector<std::int64_t> sizes = cursor.Integers();
+  double elements = 1;
+  for (const std::int64_t size : sizes) {
+    if (size < 0) cursor.Fail("sizes of at least 0 before");
+    elements *= static_cast<double>(std::max<std::int64_t>(size, 1));
+  }
+  if (elements > kMostElements) cursor.Fail("sizes that a memory can have before");
+  TensorType type = ContiguousType(dtype, std::move(sizes));
   if (!cursor.Accept("/")) return type;
   type.strides = cursor.Integers();
   if (type.strides.size() != type.sizes.size()) cursor.Fail("a stride for each size before");

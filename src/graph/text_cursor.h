@@ -16,6 +16,9 @@ class TextError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Every number up to the largest that a text names takes memory.
+inline constexpr std::int64_t kMostValues = 1 << 20;
+
 class TextCursor {
  public:
   explicit TextCursor(std::string_view text) : text_(text) {}
@@ -95,7 +98,12 @@ class TextCursor {
   ValueId Value() {
     if (Accept("none")) return kNoValue;
     Expect("%");
-    return static_cast<ValueId>(Integer());
+    const std::int64_t number = Integer();
+    if (number < 0 || number >= kMostValues) {
+      throw TextError(
+          fmt::format("%{}: values are numbered from 0 to {}", number, kMostValues - 1));
+    }
+    return static_cast<ValueId>(number);
   }
 
   [[noreturn]] void Fail(std::string_view expected) const {

@@ -1,5 +1,8 @@
 #include "graph/verify.h"
 
+#include <algorithm>
+#include <optional>
+
 namespace penstock {
 namespace {
 
@@ -12,6 +15,28 @@ bool TakesTensor(const c10::TypePtr& type) {
 bool TakesTensorList(const c10::TypePtr& type) {
   return type->isSubtypeOf(*c10::ListType::ofTensors()) ||
          type->isSubtypeOf(*c10::ListType::ofOptionalTensors());
+}
+
+// Bytes from a tensor's first element to past its last; none where no memory has such a shape.
+std::optional<std::int64_t> Extent(const TensorType& type) {
+  if (type.dtype == c10::ScalarType::Undefined || type.strides.size() != type.sizes.size()) {
+    return {};
+  }
+  const auto item = static_cast<std::int64_t>(c10::elementSize(type.dtype));
+  std::int64_t elements = 1, last = 0;
+  for (std::size_t i = 0; i < type.sizes.size(); ++i) {
+    std::int64_t step = 0;
+    if (type.sizes[i] < 0 || type.strides[i] < 0 ||
+        __builtin_mul_overflow(std::max<std::int64_t>(type.sizes[i], 1), elements, &elements) ||
+        __builtin_mul_overflow(std::max<std::int64_t>(type.sizes[i] - 1, 0), type.strides[i],
+                               &step) ||
+        __builtin_add_overflow(last, step, &last)) {
+      return {};
+    }
+  }
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // bytes: more than any machine addresses
+  if (elements > kMost / item || last >= kMost / item) return {};
+  return ExtentOf(type) * item;
 }
 
 class Verifier {
@@ -62,7 +87,24 @@ class Verifier {
     if (!InRange(id)) return Fault("{} %{} is no value of the graph", what, id);
     if (graph_.value(id).view_of != kNoValue) return Fault("{} %{} is a view", what, id);
     if (state(id) != State::kUndefined) return Fault("{} %{} is made twice", what, id);
+    if (!Extent(graph_.value(id).type)) return Fault("{} %{} has no shape", what, id);
     state(id) = as;
+    return {};
+  }
+
+  // A view must lie within what its root's type says that there is.
+  Status VerifyPlace(ValueId id) {
+    const TensorValue& view = graph_.value(id);
+    const auto root = Extent(graph_.value(view.view_of).type);
+    const auto extent = Extent(view.type);
+    std::int64_t begin = 0;
+    if (!extent || view.view_offset < 0 ||
+        __builtin_mul_overflow(view.view_offset,
+                               static_cast<std::int64_t>(c10::elementSize(view.type.dtype)),
+                               &begin) ||
+        begin > *root - *extent) {
+      return Fault("%{} lies outside of %{}, whose view it is", id, view.view_of);
+    }
     return {};
   }
 
@@ -74,6 +116,7 @@ class Verifier {
       return Fault("%{} is a view of %{}, itself a view", id, root);
     }
     if (state(root) == State::kUndefined) return Fault("%{} is read before it is made", id);
+    if (root != id) PENSTOCK_TRY_STATUS(VerifyPlace(id));
     if (changed && state(root) != State::kGradient) {
       return Fault("%{} is changed in place, and is no bound gradient", id);
     }

@@ -5,6 +5,9 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <random>
+
 #include "graph/flops.h"
 #include "graph/passes.h"
 #include "graph/print.h"
@@ -91,6 +94,68 @@ TEST(ParseGraph, NamesTheLineThatIsWrong) {
   fails("  %1: f32[4,2] = aten::relu(%7)", "%7 is no value of the graph");
   fails("  bound %1: f32[4,2] = constant", "has no tensor");
   fails("  %1: f32[4,2] = aten::relu(%0) and more", "the line's end");
+  fails("  %4294967297: f32[4,2] = aten::relu(%0)", "values are numbered from 0");
+  fails("  %1: f32[4,-2] = aten::relu(%0)", "sizes of at least 0");
+  fails("  %1: f32[4000000000,4000000000] = aten::relu(%0)", "sizes that a memory can have");
+}
+
+TEST(ParseGraph, RefusesViewsOutsideOfTheirRoot) {
+  const auto read = [](const std::string& view) {
+    const auto graph = ParseGraph("graph g(%0: f32[4,2]) -> (%2)\n  %1: " + view +
+                                  "\n  %2: f32[4,2] = aten::relu(%1)\n");
+    return graph ? "taken" : graph.error().message;
+  };
+  for (const char* inside :
+       {"f32[8] = view %0", "f32[2,4]/[1,2] = view %0", "f32[6] = view %0 + 2",
+        "f32[1] = view %0 + 7", "bf16[16] = view %0", "i64[3] = view %0 + 1",
+        "f32[9]/[0] = view %0 + 7", "f32[0] = view %0 + 8", "f32[2,2]/[4,3] = view %0"}) {
+    EXPECT_EQ(read(inside), "taken") << inside;
+  }
+  for (const char* outside :
+       {"f32[9] = view %0", "f32[2,4]/[1,3] = view %0", "f32[6] = view %0 + 3",
+        "f32[8] = view %0 + -1", "bf16[17] = view %0", "i64[3] = view %0 + 2",
+        "f32[1] = view %0 + 8", "f32[0] = view %0 + 9", "f32[2,2]/[4,4] = view %0",
+        "f32[8]/[-1] = view %0 + 7", "f32[2]/[9223372036854775807] = view %0",
+        "i64[2] = view %0 + 9223372036854775807"}) {
+    EXPECT_NE(read(outside).find("%1 lies outside of %0"), std::string::npos)
+        << outside << ": " << read(outside);
+  }
+}
+
+std::int64_t ItemSize(const TensorType& type) {
+  return static_cast<std::int64_t>(c10::elementSize(type.dtype));
+}
+
+// Digits and signs changed at random: refused, or a graph whose views lie in their roots.
+TEST(ParseGraph, TakesNoDamagedTextThatReadsOutside) {
+  std::mt19937 random(3);
+  const auto draw = [&](std::size_t count) { return random() % count; };
+  const StageGraphs graphs = Build(LastStage()).value();
+  const std::string text = PrintGraph(graphs.backward_input);
+  const auto constants = ConstantsOf(graphs.backward_input);
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (std::isdigit(static_cast<unsigned char>(text[i])) != 0) places.push_back(i);
+  }
+  int taken = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string damaged = text;
+    damaged[places[draw(places.size())]] = "0123456789-9"[draw(12)];
+    const auto graph = ParseGraph(damaged, constants);
+    if (!graph) continue;
+    ++taken;
+    for (const Node& node : graph->nodes) {
+      ForEachInput(node, [&](ValueId id) {
+        const TensorValue& value = graph->value(id);
+        const TensorType& root = graph->value(graph->Root(id)).type;
+        EXPECT_GE(value.view_offset, 0) << damaged;
+        EXPECT_LE((value.view_offset + ExtentOf(value.type)) * ItemSize(value.type),
+                  ExtentOf(root) * ItemSize(root))
+            << damaged;
+      });
+    }
+  }
+  EXPECT_GT(taken, 20);
 }
 
 }  // namespace
