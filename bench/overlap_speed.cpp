@@ -58,7 +58,7 @@ StageSpec Blocks(int group) {
     }
   }
   spec.inputs = {at::randn({kTokens, kDim})};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.forward = [group, parameters = spec.parameters](std::span<const at::Tensor> inputs) {
     at::Tensor x = inputs[0];
     for (std::size_t i = 0; i < parameters.size(); i += 3) {
@@ -66,7 +66,7 @@ StageSpec Blocks(int group) {
       const at::Tensor inside = at::gelu(sent.mm(parameters[i + 1].tensor));
       x = x + AllToAll(inside.mm(parameters[i + 2].tensor), group);
     }
-    return x;
+    return std::vector{x};
   };
   return spec;
 }
@@ -162,7 +162,7 @@ class Case {
                                                  const GraphBinding& binding) {
     std::map<ValueId, at::Tensor> held;
     held[graphs.forward.inputs.front()] = at::randn({kTokens, kDim});
-    held[graphs.joint.output_gradient] = at::randn({kTokens, kDim});
+    held[graphs.joint.output_gradients.front()] = at::randn({kTokens, kDim});
     const std::vector<at::Tensor> inputs = {held.at(graphs.forward.inputs.front())};
     const std::vector<at::Tensor> made = RunReference(graphs.forward, binding, inputs);
     for (std::size_t i = 0; i < made.size(); ++i) held[graphs.forward.outputs[i]] = made[i];

@@ -61,7 +61,7 @@ struct Variant {
   void RunOnce(double seconds[3]) {
     const StageProgram& program = bound->program;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      held[static_cast<std::size_t>(program.stage_inputs[i])] = inputs[i];
+      held[static_cast<std::size_t>(program.inputs[i].place)] = inputs[i];
     }
     const double start = Now();
     bound->forward.Run(held);
@@ -89,12 +89,11 @@ struct Variant {
 // The last of two stages, and one microbatch for it.
 struct Subject {
   std::shared_ptr<StageModule> module;
-  at::Tensor input;
-  at::Tensor targets;
+  StageExamples examples;
   TorchStageOptions options;
   GraphBinding binding;
 
-  StageSpec Spec() const { return MakeStageSpec(module, input, targets, options); }
+  StageSpec Spec() const { return MakeStageSpec(module, examples, options); }
 };
 
 Result<Subject> MakeSubject(const Case& subject) {
@@ -106,8 +105,8 @@ Result<Subject> MakeSubject(const Case& subject) {
   if (subject.half) {
     PENSTOCK_TRY(made.module, CastStage(*made.module, model, range, dtype));
   }
-  made.input = at::randn({1, model.sequence, model.dim}).to(dtype);
-  made.targets = at::randint(model.vocabulary, {1, model.sequence}, at::kLong);
+  made.examples.inputs = {at::randn({1, model.sequence, model.dim}).to(dtype).requires_grad_(true)};
+  made.examples.targets = at::randint(model.vocabulary, {1, model.sequence}, at::kLong);
   made.options.last = true;
   made.options.microbatches = 8;
   for (const auto& parameter : made.module->named_parameters()) {
@@ -120,7 +119,8 @@ Result<Subject> MakeSubject(const Case& subject) {
 
 Result<Variant> MakeVariant(const Subject& subject, std::string name, const CompileOptions& how) {
   PENSTOCK_TRY(StageProgram program, CompileStage(subject.Spec(), how));
-  Variant variant{std::move(name), nullptr, {subject.input, subject.targets}, {}};
+  const StageExamples& examples = subject.examples;
+  Variant variant{std::move(name), nullptr, {examples.inputs[0].detach(), examples.targets}, {}};
   variant.held.resize(static_cast<std::size_t>(program.held));
   variant.bound = std::make_unique<BoundProgram>(std::move(program), subject.binding);
   return variant;

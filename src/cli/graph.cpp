@@ -75,8 +75,10 @@ std::vector<Held> HeldFor(const StageGraphs& graphs, const std::vector<const Gra
 std::vector<Held> HeldFromForward(const StageGraphs& graphs) {
   std::vector<Held> held = HeldFor(graphs, {&graphs.backward_input, &graphs.backward_weight});
   const auto is_later = [&](const Held& each) {
-    return each.value == graphs.joint.output_gradient ||
-           std::find(graphs.live.begin(), graphs.live.end(), each.value) != graphs.live.end();
+    const auto among = [&](const std::vector<ValueId>& values) {
+      return std::find(values.begin(), values.end(), each.value) != values.end();
+    };
+    return among(graphs.joint.output_gradients) || among(graphs.live);
   };
   held.erase(std::remove_if(held.begin(), held.end(), is_later), held.end());
   return held;

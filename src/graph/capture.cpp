@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -90,16 +91,14 @@ class Tracer {
     JointGraph joint;
     BindInputs();
     joint.parameters = parameters_;
-    at::Tensor output;
-    {
-      CaptureScope scope(recorder_);
-      output = spec_.forward(inputs_).contiguous();
-    }
-    const at::Tensor output_gradient = BindOutputGradient(output);
-    joint.output_gradient = output_gradient_;
-    std::vector<ValueId> outputs = {recorder_.Use(output)};
+    joint.differentiated_inputs = spec_.input_gradients;
+    const std::vector<at::Tensor> results = Outputs();
+    const std::vector<at::Tensor> starts = BindOutputGradients(results);
+    joint.output_gradients = output_gradients_;
+    std::vector<ValueId> outputs;
+    for (const at::Tensor& result : results) outputs.push_back(recorder_.Use(result));
     recorder_.set_phase(Phase::kBackward);
-    for (const at::Tensor& gradient : Gradients(output, output_gradient)) {
+    for (const at::Tensor& gradient : Gradients(results, starts)) {
       outputs.push_back(gradient.defined() ? recorder_.Use(gradient) : kNoValue);
     }
     joint.graph = std::move(recorder_.graph());
@@ -138,41 +137,89 @@ class Tracer {
       inputs_.push_back(input.detach().contiguous());
       recorder_.DefineInput(inputs_.back());
     }
-    if (spec_.input_gradient) inputs_.front().requires_grad_(true);
+    for (const int input : spec_.input_gradients) Input(input).requires_grad_(true);
   }
 
-  at::Tensor BindOutputGradient(const at::Tensor& output) {
-    if (spec_.output_gradient) {
-      if (output.numel() != 1) throw CaptureRefused("the loss of the stage is not one number");
-      return at::scalar_tensor(*spec_.output_gradient, output.options().requires_grad(false))
-          .reshape(output.sizes());
+  at::Tensor& Input(int index) { return inputs_[static_cast<std::size_t>(index)]; }
+
+  std::vector<at::Tensor> Outputs() {
+    const CaptureScope scope(recorder_);
+    std::vector<at::Tensor> outputs = spec_.forward(inputs_);
+    if (outputs.empty()) throw CaptureRefused("the stage has no output");
+    for (at::Tensor& output : outputs) {
+      if (!output.defined()) throw CaptureRefused("an output of the stage is undefined");
+      output = output.contiguous();
+      // Who receives it may read it while the parameter changes.
+      if (LiesInAParameter(output)) output = output.clone();
     }
-    at::Tensor gradient = at::zeros_like(output, output.options().requires_grad(false));
-    output_gradient_ = recorder_.DefineInput(gradient);
-    return gradient;
+    return outputs;
+  }
+
+  bool LiesInAParameter(const at::Tensor& tensor) const {
+    return std::any_of(parameters_.begin(), parameters_.end(),
+                       [&](const Bound& bound) { return bound.tensor.is_alias_of(tensor); });
+  }
+
+  // By output: what its backward starts from; undefined where it has none.
+  std::vector<at::Tensor> BindOutputGradients(const std::vector<at::Tensor>& outputs) {
+    output_gradients_.assign(outputs.size(), kNoValue);
+    if (spec_.output_gradient) {
+      if (outputs.size() != 1 || outputs[0].numel() != 1) {
+        throw CaptureRefused("the loss of the stage is not one number");
+      }
+      const at::TensorOptions options = outputs[0].options().requires_grad(false);
+      return {at::scalar_tensor(*spec_.output_gradient, options).reshape(outputs[0].sizes())};
+    }
+    std::vector<at::Tensor> starts;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      at::Tensor& start = starts.emplace_back();
+      if (!outputs[i].requires_grad()) continue;
+      start = at::zeros_like(outputs[i], outputs[i].options().requires_grad(false));
+      output_gradients_[i] = recorder_.DefineInput(start);
+    }
+    return starts;
   }
 
   // In the order of the joint graph's outputs; undefined where there is none.
-  std::vector<at::Tensor> Gradients(const at::Tensor& output, const at::Tensor& start) {
-    std::vector<at::Tensor> all(spec_.parameters.size() + 1);
-    std::vector<at::Tensor> wanted;
+  std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& outputs,
+                                    const std::vector<at::Tensor>& starts) {
+    std::vector<at::Tensor> all(spec_.parameters.size() + spec_.input_gradients.size());
+    std::vector<at::Tensor> wanted, from, from_gradients;
     std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!starts[i].defined() || !outputs[i].requires_grad()) continue;
+      from.push_back(outputs[i]);
+      from_gradients.push_back(starts[i]);
+    }
     for (std::size_t i = 0; i < spec_.parameters.size(); ++i) {
       if (!spec_.parameters[i].tensor.requires_grad() || IsTied(i)) continue;
       wanted.push_back(spec_.parameters[i].tensor);
       places.push_back(i);
     }
-    if (spec_.input_gradient) {
-      wanted.push_back(inputs_.front());
-      places.push_back(all.size() - 1);
+    for (std::size_t i = 0; i < spec_.input_gradients.size(); ++i) {
+      wanted.push_back(Input(spec_.input_gradients[i]));
+      places.push_back(spec_.parameters.size() + i);
     }
-    if (wanted.empty() || !output.requires_grad()) return all;
-    CaptureScope scope(recorder_);
-    const auto gradients = torch::autograd::grad({output}, wanted, {start}, /*retain_graph=*/false,
-                                                 /*create_graph=*/false, /*allow_unused=*/true);
+    if (wanted.empty() || from.empty()) return all;
+    const CaptureScope scope(recorder_);
+    const auto gradients =
+        torch::autograd::grad(from, wanted, from_gradients, /*retain_graph=*/false,
+                              /*create_graph=*/false, /*allow_unused=*/true);
     for (std::size_t i = 0; i < places.size(); ++i) all[places[i]] = gradients[i];
-    if (all.back().defined()) all.back() = all.back().contiguous();
+    FinishInputGradients(std::span(all).subspan(spec_.parameters.size()));
     return all;
+  }
+
+  // Who sent an input waits for its gradient: zeros where the outputs do not depend on it.
+  void FinishInputGradients(std::span<at::Tensor> gradients) {
+    const bool any = std::any_of(gradients.begin(), gradients.end(),
+                                 [](const at::Tensor& gradient) { return gradient.defined(); });
+    for (std::size_t i = 0; any && i < gradients.size(); ++i) {
+      const at::Tensor& input = Input(spec_.input_gradients[i]);
+      gradients[i] = gradients[i].defined()
+                         ? gradients[i].contiguous()
+                         : at::zeros(input.sizes(), input.options().requires_grad(false));
+    }
   }
 
   bool IsTied(std::size_t parameter) const {
@@ -185,15 +232,24 @@ class Tracer {
   Recorder& recorder_;
   std::vector<Bound> parameters_;  // all of the spec's
   std::vector<at::Tensor> inputs_;
-  ValueId output_gradient_ = kNoValue;
+  std::vector<ValueId> output_gradients_;
 };
+
+Status CheckInputGradients(const StageSpec& spec) {
+  for (const int input : spec.input_gradients) {
+    const auto index = static_cast<std::size_t>(input);
+    if (index >= spec.inputs.size() || !spec.inputs[index].is_floating_point()) {
+      return InvalidArgument("capture: a gradient is asked for input {}, which is {}", input,
+                             index >= spec.inputs.size() ? "none" : "not floating point");
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
 Result<JointGraph> CaptureStage(const StageSpec& spec) {
-  if (spec.input_gradient && (spec.inputs.empty() || !spec.inputs.front().is_floating_point())) {
-    return InvalidArgument("capture: a gradient is asked for an input that is not floating point");
-  }
+  PENSTOCK_TRY_STATUS(CheckInputGradients(spec));
   if (recording != nullptr) return InvalidArgument("capture: this thread is capturing already");
   Recorder recorder;
   const GeneratorStateGuard keep_random_state;

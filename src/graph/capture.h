@@ -27,30 +27,38 @@ struct NamedTensor {
 };
 
 struct StageSpec {
-  // The stage's computation: one tensor from `inputs`. Runs once, under autograd.
-  std::function<at::Tensor(std::span<const at::Tensor> inputs)> forward;
+  // The stage's computation: its outputs from `inputs`. Runs once, under autograd.
+  std::function<std::vector<at::Tensor>(std::span<const at::Tensor> inputs)> forward;
   // Leaves; gradients are taken for those that require them. The same tensor under two names (tied
   // weights) has its whole gradient under the first.
   std::vector<NamedTensor> parameters;
-  std::vector<at::Tensor> inputs;  // examples, of the shape and dtype of every later input
-  bool input_gradient = false;     // whether the gradient of inputs[0] is asked for
-  // For a loss: the constant gradient that backward starts from (1/microbatches, say). Without
-  // it backward reads the gradient of the output as its last input.
+  std::vector<at::Tensor> inputs;    // examples, of the shape and dtype of every later input
+  std::vector<int> input_gradients;  // which of the inputs' gradients are asked for
+  // For a loss, the only output: the constant gradient that backward starts from (1/microbatches,
+  // say). Without it backward reads the gradients of the outputs as its last inputs.
   std::optional<double> output_gradient;
 };
 
-// The joint graph: inputs are the spec's and, unless it is constant, the output's gradient;
-// outputs are the stage's output, the gradient of each parameter (kNoValue where there is none) and
-// the input's gradient (kNoValue likewise). Output and input gradient are contiguous.
+// The joint graph: inputs are the spec's and the gradients of the outputs that have one; outputs
+// are the stage's outputs, the gradient of each parameter (kNoValue where there is none) and the
+// gradients of the inputs that are asked for (kNoValue only where there is none of any). Outputs
+// and gradients of inputs are contiguous, and no output lies in a parameter's memory.
 struct JointGraph {
   Graph graph;
-  ValueId output_gradient = kNoValue;  // the input; kNoValue where it is constant
-  std::vector<Bound> parameters;       // all of them, also what no node reads
+  // By output: the graph input that is its gradient. kNoValue where there is none: the output
+  // depends on nothing that a gradient is asked for, or its gradient is constant.
+  std::vector<ValueId> output_gradients;
+  std::vector<Bound> parameters;           // all of them, also what no node reads
+  std::vector<int> differentiated_inputs;  // the spec's input_gradients
 
-  ValueId output() const { return graph.outputs.front(); }
-  ValueId input_gradient() const { return graph.outputs.back(); }
+  std::span<const ValueId> outputs() const {
+    return std::span(graph.outputs).first(output_gradients.size());
+  }
   std::span<const ValueId> parameter_gradients() const {
-    return std::span(graph.outputs).subspan(1, parameters.size());
+    return std::span(graph.outputs).subspan(output_gradients.size(), parameters.size());
+  }
+  std::span<const ValueId> input_gradients() const {
+    return std::span(graph.outputs).subspan(output_gradients.size() + parameters.size());
   }
 };
 

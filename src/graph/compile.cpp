@@ -27,15 +27,16 @@ bool Contains(const std::vector<ValueId>& values, ValueId value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-Piece MakePiece(const Graph& graph, Places& places, const std::vector<ValueId>& read_later) {
+// The first `leaving` outputs leave the stage; the rest is held.
+Piece MakePiece(const Graph& graph, Places& places, std::size_t leaving,
+                const std::vector<ValueId>& read_later) {
   Piece piece{graph, {}, {}, {}};
   for (const ValueId input : graph.inputs) {
     piece.inputs.push_back(places.Of(input));
     piece.last.push_back(!Contains(read_later, input));
   }
-  // Output 0 leaves the stage; the rest is held.
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
-    piece.outputs.push_back(i == 0 ? -1 : places.Of(graph.outputs[i]));
+    piece.outputs.push_back(i < leaving ? -1 : places.Of(graph.outputs[i]));
   }
   return piece;
 }
@@ -53,7 +54,7 @@ Piece MakeOverlapped(const StageGraphs& graphs, const Piece& forward, Places& pl
   piece.graph = graphs.overlapped;
   for (const ValueId input : WholeBackward(graphs).inputs) piece.inputs.push_back(places.Of(input));
   piece.last.resize(piece.inputs.size(), true);
-  piece.outputs.push_back(-1);
+  piece.outputs.resize(graphs.overlapped.outputs.size(), -1);
   return piece;
 }
 
@@ -78,25 +79,31 @@ Result<StageGraphs> BuildStageGraphs(JointGraph joint, const CompileOptions& opt
 StageProgram MakeStageProgram(const StageGraphs& graphs) {
   const Graph& input = graphs.backward_input;
   const Graph& weight = graphs.backward_weight;
-  const ValueId output_gradient = graphs.joint.output_gradient;
+  const JointGraph& joint = graphs.joint;
+  const auto input_gradients = joint.input_gradients();
   const std::vector<ValueId> read_by_backward = Union(input.inputs, weight.inputs);
   Places places;
   StageProgram program;
   for (const ValueId stage_input : graphs.forward.inputs) {
-    program.stage_inputs.push_back(places.Of(stage_input));
+    program.inputs.push_back({{}, false, places.Of(stage_input)});
   }
-  program.forward = MakePiece(graphs.forward, places, read_by_backward);
-  program.backward_input = MakePiece(input, places, weight.inputs);
-  program.backward_weight = MakePiece(weight, places, {});
+  for (std::size_t i = 0; i < input_gradients.size(); ++i) {
+    const auto index = static_cast<std::size_t>(joint.differentiated_inputs[i]);
+    program.inputs[index].has_gradient = input_gradients[i] != kNoValue;
+  }
+  program.forward = MakePiece(graphs.forward, places, joint.outputs().size(), read_by_backward);
+  program.backward_input = MakePiece(input, places, input_gradients.size(), weight.inputs);
+  program.backward_weight = MakePiece(weight, places, 0, {});
   if (!graphs.overlapped.name.empty()) {
     program.overlapped = MakeOverlapped(graphs, program.forward, places);
   }
-  if (Contains(read_by_backward, output_gradient)) {
-    program.output_gradient = places.Of(output_gradient);
+  for (const ValueId gradient : joint.output_gradients) {
+    const bool is_read = Contains(read_by_backward, gradient);
+    program.outputs.push_back({{}, gradient != kNoValue, is_read ? places.Of(gradient) : -1});
   }
   program.held = places.count();
   program.saved_bytes =
-      BytesOf(graphs.joint.graph, read_by_backward, Union(graphs.live, {output_gradient}));
+      BytesOf(joint.graph, read_by_backward, Union(graphs.live, joint.output_gradients));
   program.live_bytes = BytesOf(weight, weight.inputs, {});
   DescribePieces(program);
   return program;
@@ -109,9 +116,12 @@ void DescribePieces(StageProgram& program) {
                      std::any_of(piece->graph.nodes.begin(), piece->graph.nodes.end(), IsRandom);
   }
   const Graph& forward = program.forward.graph;
-  program.has_input_gradient = program.backward_input.graph.outputs.front() != kNoValue;
-  program.output = forward.value(forward.outputs.front()).type;
-  if (!forward.inputs.empty()) program.input = forward.value(forward.inputs.front()).type;
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
+    program.inputs[i].type = forward.value(forward.inputs[i]).type;
+  }
+  for (std::size_t i = 0; i < program.outputs.size(); ++i) {
+    program.outputs[i].type = forward.value(forward.outputs[i]).type;
+  }
 }
 
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options) {

@@ -19,12 +19,12 @@ class NodeCosts;  // node_costs.h
 // The graphs of a stage while it is cut up. Passes read and change this.
 struct StageGraphs {
   JointGraph joint;
-  // forward: the stage's inputs -> its output, then `saved`.
+  // forward: the stage's inputs -> its outputs, then `saved`.
   Graph forward;
-  // backward: saved values, stage inputs and the output's gradient, as it needs them -> input
-  // gradient (kNoValue where none); parameter gradients are added into the bound gradients.
+  // backward: saved values, stage inputs and the outputs' gradients, as it needs them -> input
+  // gradients; parameter gradients are added into the bound gradients.
   Graph backward;
-  // The two halves of backward: `backward_input` -> input gradient, then `live`;
+  // The two halves of backward: `backward_input` -> input gradients, then `live`;
   // `backward_weight` has no outputs. Run in this order they are the plain B, too.
   Graph backward_input;
   Graph backward_weight;
@@ -59,7 +59,14 @@ struct Piece {
   Graph graph;
   std::vector<int> inputs;   // by graph input: its place
   std::vector<bool> last;    // by graph input: no later action reads it
-  std::vector<int> outputs;  // by graph output: its place, -1 for what leaves the stage
+  std::vector<int> outputs;  // by graph output: its place, -1 for what leaves the stage (first)
+};
+
+// One of the stage's inputs or outputs.
+struct StagePort {
+  TensorType type;
+  bool has_gradient = false;  // backward makes it of an input, takes it of an output
+  int place = -1;             // of the input; of the output's gradient, -1 where no piece reads it
 };
 
 // What a schedule's actions of one stage run. F: forward; I: backward_input; W: backward_weight;
@@ -69,23 +76,20 @@ struct StageProgram {
   Piece backward_input;
   Piece backward_weight;
   // OVERLAP_F_B: the places of forward's inputs and outputs are of one microbatch, those that
-  // follow of another, whose input gradient is the last output. An empty graph unless asked for.
+  // follow of another, whose input gradients are the last outputs. An empty graph unless asked for.
   Piece overlapped;
-  int held = 0;                   // places of a microbatch
-  std::vector<int> stage_inputs;  // place of each of the stage's inputs
-  int output_gradient = -1;       // its place; -1 where backward reads none
-  bool has_input_gradient = false;
+  int held = 0;  // places of a microbatch
+  std::vector<StagePort> inputs;
+  std::vector<StagePort> outputs;
   bool random = false;           // some node draws random numbers
   std::int64_t saved_bytes = 0;  // held by a microbatch from the end of F to I or B
   std::int64_t live_bytes = 0;   // held from the end of I to W
-  TensorType output;
-  TensorType input;  // of stage input 0
 };
 
 // Runs the pass table on a captured stage (see passes.h).
 Result<StageGraphs> BuildStageGraphs(JointGraph joint, const CompileOptions& options);
 StageProgram MakeStageProgram(const StageGraphs& graphs);
-// Sets what follows from the pieces alone: has_input_gradient, random, output and input.
+// Sets what follows from the pieces alone: the ports' types, and random.
 void DescribePieces(StageProgram& program);
 // Capture, passes and numbering in one.
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options);

@@ -8,6 +8,8 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "model/model_config.h"
@@ -21,6 +23,12 @@ namespace penstock {
 class StageModule : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(torch::Tensor input) = 0;
+  // All that goes from stage to stage: for a model whose stages hand over more than one tensor
+  // (position ids, a mask). A first stage gets token ids alone, a last stage's first output are the
+  // logits. Gradients flow back for what requires them.
+  virtual std::vector<torch::Tensor> ForwardAll(std::span<const torch::Tensor> inputs) {
+    return {forward(inputs[0])};
+  }
 };
 
 // In evaluation mode: who trains it says so. Refuses what CheckModel refuses, and a range that the

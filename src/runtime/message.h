@@ -1,22 +1,34 @@
 // Message: bytes with an owner, moved from rank to rank.
 //
 // On the threads transport the owner itself is handed over and no byte is copied; a transport
-// between processes sends the bytes and frees the owner. Threads: one thread at a time.
+// between processes sends the bytes, packed (see Pack), and frees the owner. Threads: one thread at
+// a time.
 #pragma once
 
 #include <cstddef>
+#include <cstring>
+#include <span>
 #include <utility>
 
 namespace penstock {
+
+// Bytes that lie together: a tensor's, say.
+struct MessagePart {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
 
 class Message {
  public:
   using Release = void (*)(void* owner);
 
   Message() = default;
-  // `data` stays readable for `bytes` until release(owner) is called, once.
+  // One part. `data` stays readable for `bytes` until release(owner) is called, once.
   Message(void* data, std::size_t bytes, void* owner, Release release)
-      : data_(data), bytes_(bytes), owner_(owner), release_(release) {}
+      : part_{data, bytes}, owner_(owner), release_(release) {}
+  // Several parts, or none; also `parts` itself stays until then.
+  Message(std::span<const MessagePart> parts, void* owner, Release release)
+      : parts_(parts), owner_(owner), release_(release) {}
   Message(Message&& other) noexcept { Swap(other); }
   Message& operator=(Message&& other) noexcept {
     Message taken(std::move(other));
@@ -27,8 +39,28 @@ class Message {
     if (release_ != nullptr) release_(owner_);
   }
 
-  void* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
+  // Of a message of one part.
+  void* data() const { return part_.data; }
+  std::span<const MessagePart> parts() const {
+    return part_.data == nullptr ? parts_ : std::span(&part_, 1);
+  }
+  // What Pack writes.
+  std::size_t bytes() const {
+    std::size_t end = 0;
+    for (const MessagePart& part : parts()) end = Align(end) + part.bytes;
+    return end;
+  }
+  // The parts one behind another, each at the next multiple of kAlign: what goes between processes.
+  void Pack(std::byte* to) const {
+    std::size_t end = 0;
+    for (const MessagePart& part : parts()) {
+      if (part.bytes > 0) std::memcpy(to + Align(end), part.data, part.bytes);
+      end = Align(end) + part.bytes;
+    }
+  }
+  static constexpr std::size_t kAlign = 64;  // bytes: a cache line, enough for any vector load
+  static constexpr std::size_t Align(std::size_t at) { return (at + kAlign - 1) / kAlign * kAlign; }
+
   bool empty() const { return release_ == nullptr; }
   // Identifies what the owner is: a stage that made the message with its own `release` may take the
   // owner back instead of copying the bytes.
@@ -41,14 +73,14 @@ class Message {
 
  private:
   void Swap(Message& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
+    std::swap(part_, other.part_);
+    std::swap(parts_, other.parts_);
     std::swap(owner_, other.owner_);
     std::swap(release_, other.release_);
   }
 
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
+  MessagePart part_;
+  std::span<const MessagePart> parts_;
   void* owner_ = nullptr;
   Release release_ = nullptr;
 };

@@ -2,6 +2,7 @@
 // train/.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,27 +18,29 @@ struct BoundPiece {
   GraphProgram program;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> leaving;  // of the outputs: what leaves the stage
 
   BoundPiece(Piece from, const GraphBinding& binding)
       : piece(std::move(from)),
         program(piece.graph, binding),
         inputs(piece.inputs.size()),
-        outputs(piece.outputs.size()) {}
+        outputs(piece.outputs.size()),
+        leaving(
+            static_cast<std::size_t>(std::count(piece.outputs.begin(), piece.outputs.end(), -1))) {}
 
-  // Runs on what the row holds; returns what leaves the stage.
-  at::Tensor Run(std::span<at::Tensor> held) {
+  // Runs on what the row holds; returns what leaves the stage, to be taken before the next run.
+  std::span<at::Tensor> Run(std::span<at::Tensor> held) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       at::Tensor& value = held[static_cast<std::size_t>(piece.inputs[i])];
       inputs[i] = piece.last[i] ? std::move(value) : value;
     }
     program.Run(inputs, outputs);
-    at::Tensor result;
+    std::size_t left = 0;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      at::Tensor& to =
-          piece.outputs[i] < 0 ? result : held[static_cast<std::size_t>(piece.outputs[i])];
-      to = std::move(outputs[i]);
+      const int place = piece.outputs[i];
+      (place < 0 ? leaving[left++] : held[static_cast<std::size_t>(place)]) = std::move(outputs[i]);
     }
-    return result;
+    return leaving;
   }
 };
 
@@ -47,15 +50,21 @@ struct BoundProgram {
   BoundPiece forward;
   BoundPiece backward_input;
   BoundPiece backward_weight;
+  std::vector<TensorType> input_types;     // by input of the stage
+  std::vector<TensorType> gradient_types;  // by gradient that comes for an output
+  std::vector<int> gradient_places;        // where it is held; -1: nowhere
 
   BoundProgram(StageProgram from, const GraphBinding& binding)
       : program(std::move(from)),
         forward(program.forward, binding),
         backward_input(program.backward_input, binding),
-        backward_weight(program.backward_weight, binding) {}
-
-  const TensorType& targets() const {
-    return program.forward.graph.value(program.forward.graph.inputs[1]).type;
+        backward_weight(program.backward_weight, binding) {
+    for (const StagePort& input : program.inputs) input_types.push_back(input.type);
+    for (const StagePort& output : program.outputs) {
+      if (!output.has_gradient) continue;
+      gradient_types.push_back(output.type);
+      gradient_places.push_back(output.place);
+    }
   }
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFormat = "penstock stage program 1";
+constexpr const char* kFormat = "penstock stage program 2";
 
 // The configuration's keys that change a stage's graphs.
 constexpr const char* kKeys[] = {"model.name",
@@ -99,9 +99,40 @@ class Reader {
   const Safetensors& content_;
 };
 
+json ToJson(const std::vector<StagePort>& ports) {
+  json list = json::array();
+  for (const StagePort& port : ports) {
+    list.push_back({{"place", port.place}, {"has_gradient", port.has_gradient}});
+  }
+  return list;
+}
+
+std::vector<StagePort> ToPorts(const json& list) {
+  std::vector<StagePort> ports;
+  for (const json& entry : list) {
+    ports.push_back({{}, entry.at("has_gradient").get<bool>(), entry.at("place").get<int>()});
+  }
+  return ports;
+}
+
+// What leaves a piece: as many outputs as there are ports, each a tensor.
+Status CheckLeaving(const Piece& piece, std::size_t ports) {
+  const auto& outputs = piece.graph.outputs;
+  const auto leaving =
+      static_cast<std::size_t>(std::count(piece.outputs.begin(), piece.outputs.end(), -1));
+  if (leaving != ports || std::find(outputs.begin(), outputs.end(), kNoValue) != outputs.end()) {
+    return InvalidArgument("graph {} lacks an output", piece.graph.name);
+  }
+  return {};
+}
+
 Status CheckPlaces(const StageProgram& program) {
-  std::vector<int> places = program.stage_inputs;
-  places.push_back(program.output_gradient);
+  std::vector<int> places;
+  for (const StagePort& port : program.inputs) {
+    if (port.place < 0) return InvalidArgument("an input has no place");
+    places.push_back(port.place);
+  }
+  for (const StagePort& port : program.outputs) places.push_back(port.place);
   for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
     places.insert(places.end(), piece->inputs.begin(), piece->inputs.end());
     places.insert(places.end(), piece->outputs.begin(), piece->outputs.end());
@@ -109,11 +140,16 @@ Status CheckPlaces(const StageProgram& program) {
   for (const int place : places) {
     if (place < -1 || place >= program.held) return InvalidArgument("place {} is none", place);
   }
-  if (program.forward.graph.outputs.empty() || program.forward.graph.outputs.front() == kNoValue ||
-      program.backward_input.graph.outputs.empty()) {
-    return InvalidArgument("a graph lacks its output");
+  const auto gradients = static_cast<std::size_t>(
+      std::count_if(program.inputs.begin(), program.inputs.end(),
+                    [](const StagePort& input) { return input.has_gradient; }));
+  if (program.inputs.size() != program.forward.inputs.size()) {
+    return InvalidArgument("the stage's inputs are not the forward graph's");
   }
-  return {};
+  if (program.outputs.empty()) return InvalidArgument("it has no output");
+  PENSTOCK_TRY_STATUS(CheckLeaving(program.forward, program.outputs.size()));
+  PENSTOCK_TRY_STATUS(CheckLeaving(program.backward_input, gradients));
+  return CheckLeaving(program.backward_weight, 0);
 }
 
 Result<StageProgram> Read(const Safetensors& content) {
@@ -125,8 +161,8 @@ Result<StageProgram> Read(const Safetensors& content) {
   PENSTOCK_TRY(program.backward_input, reader.ToPiece(root.at("backward_input"), numbers));
   PENSTOCK_TRY(program.backward_weight, reader.ToPiece(root.at("backward_weight"), numbers));
   program.held = root.at("held").get<int>();
-  program.stage_inputs = root.at("stage_inputs").get<std::vector<int>>();
-  program.output_gradient = root.at("output_gradient").get<int>();
+  program.inputs = ToPorts(root.at("inputs"));
+  program.outputs = ToPorts(root.at("outputs"));
   program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
   program.live_bytes = root.at("live_bytes").get<std::int64_t>();
   PENSTOCK_TRY_STATUS(CheckPlaces(program));
@@ -172,8 +208,8 @@ Status SaveStageProgram(const std::string& path, const StageProgram& program,
                {"backward_input", writer.ToJson(program.backward_input)},
                {"backward_weight", writer.ToJson(program.backward_weight)},
                {"held", program.held},
-               {"stage_inputs", program.stage_inputs},
-               {"output_gradient", program.output_gradient},
+               {"inputs", ToJson(program.inputs)},
+               {"outputs", ToJson(program.outputs)},
                {"saved_bytes", program.saved_bytes},
                {"live_bytes", program.live_bytes}};
   root["numbers"] = writer.numbers;

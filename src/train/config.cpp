@@ -13,6 +13,7 @@
 
 #include "base/files.h"
 #include "base/units.h"
+#include "graph/compile.h"
 
 namespace penstock {
 namespace {
@@ -319,7 +320,7 @@ Result<TrainConfig> LoadTrainConfig(const std::string& path,
 }
 
 Result<std::int64_t> HeldBytes(std::string_view text) {
-  if (text == "all") return std::numeric_limits<std::int64_t>::max();
+  if (text == "all") return kHoldAll;
   if (text == "least") return 0;
   const auto bytes = ParseBytes(text);
   if (!bytes || *bytes < 1) {

@@ -81,9 +81,9 @@ Result<LanguageModel> LanguageModel::Build(const ModelConfig& config, int stages
 
 at::Tensor LanguageModel::Logits(const at::Tensor& tokens) const {
   const at::NoGradGuard no_grad;
-  at::Tensor value = tokens;
-  for (const auto& stage : stages) value = stage->forward(value);
-  return value;
+  std::vector<at::Tensor> values = {tokens};
+  for (const auto& stage : stages) values = stage->ForwardAll(values);
+  return values.front();
 }
 
 std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Parameters() const {

@@ -112,14 +112,13 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, length, counts));
   const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
-  const at::Tensor targets = at::zeros_like(tokens);
-  at::Tensor input;
+  StageExamples examples{{}, at::zeros_like(tokens)};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     const int model_stage = placement.model_stage(stage);
     TorchStageOptions options;
     PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
     PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
-    if (options.first) input = tokens;
+    if (options.first) examples.inputs = {tokens};
     const LanguageModel& model =
         options.chain == 0 ? pipeline.model
                            : pipeline.replicas[static_cast<std::size_t>(options.chain - 1)];
@@ -135,14 +134,14 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
         [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
         [optimizer] { optimizer->Restore(); }};
     auto made = TorchStage::Make(
-        module, input, targets, source, options,
+        module, examples, source, options,
         [optimizer](std::vector<NamedParameter>& parameters) { optimizer->Update(parameters); });
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
     optimizer->MakeState(pipeline.stages.back()->Parameters());
     if (from != nullptr) PENSTOCK_TRY_STATUS(SetOptimizer(*from, *optimizer));
     pipeline.optimizers.push_back(optimizer);
-    input = pipeline.stages.back()->ExampleOutput();
+    examples.inputs = pipeline.stages.back()->ExampleOutputs();
   }
   return pipeline;
 }

@@ -1,15 +1,50 @@
 #include "train/stage_graphs.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
 #include <filesystem>
+#include <optional>
 
+#include "graph/shapes_only.h"
 #include "model/model.h"
 #include "train/compiled.h"
 #include "train/setup.h"
 #include "train/torch_stage.h"
 
 namespace penstock {
+namespace {
+
+// The stage as it is computed with.
+Result<std::shared_ptr<StageModule>> WorkingStage(const TrainConfig& config,
+                                                  const LayerRange& range) {
+  PENSTOCK_TRY(std::shared_ptr<StageModule> module, BuildStage(config.model, range));
+  if (config.precision != "bf16") return module;
+  return CastStage(*module, config.model, range, at::kBFloat16);
+}
+
+// What the stages before send, found by shapes alone.
+Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
+                                              std::span<const LayerRange> before) {
+  const at::AutoGradMode with_gradients(true);
+  std::vector<at::Tensor> values;
+  {
+    std::optional<ShapesOnly> shapes;
+    if (ShapesOnly::Current() == nullptr) shapes.emplace();
+    values = {at::zeros({config.batch, config.model.sequence}, at::kLong)};
+    for (const LayerRange& range : before) {
+      PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
+      values = module->ForwardAll(values);
+    }
+  }
+  for (at::Tensor& value : values) {
+    const bool has_gradient = value.requires_grad();
+    value = at::zeros(value.sizes(), value.scalar_type()).requires_grad_(has_gradient);
+  }
+  return values;
+}
+
+}  // namespace
 
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
@@ -25,23 +60,16 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   if (stage < 0 || stage >= stages) {
     return InvalidArgument("stage {}: the configuration makes stages 0 to {}", stage, stages - 1);
   }
-  PENSTOCK_TRY(std::shared_ptr<StageModule> module,
-               BuildStage(config.model, ranges[static_cast<std::size_t>(stage)]));
-  const bool half = config.precision == "bf16";
-  if (half) {
-    PENSTOCK_TRY(module, CastStage(*module, config.model, ranges[static_cast<std::size_t>(stage)],
-                                   at::kBFloat16));
-  }
+  const auto index = static_cast<std::size_t>(stage);
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, ranges[index]));
+  StageExamples examples;
+  PENSTOCK_TRY(examples.inputs, ExampleInputs(config, std::span(ranges).first(index)));
+  examples.targets = at::zeros({config.batch, config.model.sequence}, at::kLong);
   TorchStageOptions stage_options;
   stage_options.first = stage == 0;
   stage_options.last = stage == stages - 1;
   stage_options.microbatches = chosen.pipeline.microbatches;
-  const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
-  const at::Tensor input = stage_options.first
-                               ? tokens
-                               : at::zeros({config.batch, config.model.sequence, config.model.dim},
-                                           half ? at::kBFloat16 : at::kFloat);
-  PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, input, tokens, stage_options)));
+  PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, examples, stage_options)));
   return BuildStageGraphs(std::move(joint), with_config);
 }
 

@@ -3,52 +3,23 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <span>
 
 #include "base/mix_bits.h"
-#include "graph/compile.h"
 #include "graph/interpret.h"
 #include "graph/print.h"
 #include "model/model.h"
 #include "train/bound_program.h"
 #include "train/stage_weights.h"
+#include "train/tensor_message.h"
 
 namespace penstock {
 namespace {
-
-void ReleaseTensor(void* owner) {
-  c10::intrusive_ptr<c10::TensorImpl>::reclaim(static_cast<c10::TensorImpl*>(owner));
-}
-
-// Hands the tensor itself over; allocates nothing.
-Message ToMessage(at::Tensor tensor) {
-  void* const data = const_cast<void*>(tensor.const_data_ptr());
-  const std::size_t bytes = tensor.nbytes();
-  return Message(data, bytes, tensor.unsafeReleaseTensorImpl(), ReleaseTensor);
-}
-
-// The tensor that a message carries: the sender's own, of any shape, where it came by reference;
-// else its bytes, of the shape that is due.
-at::Tensor ToTensor(Message message, const TensorType& type) {
-  if (message.release() == ReleaseTensor) {
-    return at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim(
-        static_cast<c10::TensorImpl*>(message.TakeOwner())));
-  }
-  const auto expected = static_cast<std::size_t>(BytesOf(type));
-  if (message.bytes() != expected) {
-    throw std::runtime_error(fmt::format("a message of {} bytes came where {} ({} bytes) is due",
-                                         message.bytes(), PrintType(type), expected));
-  }
-  void* const data = message.data();
-  const auto keep = std::make_shared<Message>(std::move(message));
-  return at::from_blob(
-      data, type.sizes, [keep](void*) {}, at::TensorOptions().dtype(type.dtype));
-}
 
 // What a row holds; each action asks for the state that it needs.
 enum class RowState : std::uint8_t { kEmpty, kForwardDone, kInputDone };
@@ -65,9 +36,8 @@ const char* NameOf(RowState state) {
   return "";
 }
 
-// Compiles the stage for an input (and targets) of another shape.
-using Recompile =
-    std::function<Result<StageProgram>(const at::Tensor& input, const at::Tensor& targets)>;
+// Compiles the stage for inputs (and targets) of other shapes.
+using Recompile = std::function<Result<StageProgram>(const StageExamples& examples)>;
 
 // More shapes than this are a mistake: each costs a capture and its constants.
 constexpr std::size_t kMostShapes = 64;
@@ -89,6 +59,8 @@ class CompiledStage final : public TorchStage {
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
     programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
     for (Row& row : rows_) row.held.resize(static_cast<std::size_t>(Expected().held));
+    given_.resize(Expected().inputs.size());
+    gradients_given_.resize(programs_.front()->gradient_types.size());
   }
 
   void BeginStep(std::int64_t step) override {
@@ -107,22 +79,21 @@ class CompiledStage final : public TorchStage {
 
   void Forward(int number, Message input, Outlet& output) override {
     Row& row = Enter(number, "F", RowState::kEmpty, RowState::kForwardDone);
-    at::Tensor first = options_.first ? source_.tokens(StepOf(number), InStep(number)).contiguous()
-                                      : ToTensor(std::move(input), Expected().input);
-    at::Tensor targets;
-    if (options_.last) targets = source_.targets(StepOf(number), InStep(number)).contiguous();
-    row.bound = &ProgramFor(number, first, targets);
+    TakeInputs(number, std::move(input));
+    row.bound = &ProgramFor(number);
     const StageProgram& program = row.bound->program;
     row.held.resize(static_cast<std::size_t>(program.held));
-    At(row, program.stage_inputs[0]) = std::move(first);
-    if (options_.last) At(row, program.stage_inputs[1]) = std::move(targets);
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      At(row, program.inputs[i].place) = std::move(given_[i]);
+    }
     SeedRandom(program, number, Op::kForward);
-    at::Tensor result = row.bound->forward.Run(row.held);
+    const std::span<at::Tensor> results = row.bound->forward.Run(row.held);
     activation_bytes_ += program.saved_bytes;
     if (options_.last) {
-      losses_[static_cast<std::size_t>(number)] = *result.const_data_ptr<float>();
+      losses_[static_cast<std::size_t>(number)] = *results.front().const_data_ptr<float>();
+      results.front().reset();
     } else {
-      output.Send(ToMessage(std::move(result)));
+      output.Send(ToMessage(results));
     }
   }
 
@@ -134,13 +105,11 @@ class CompiledStage final : public TorchStage {
   void BackwardInput(int number, Message output_gradient, Outlet& input_gradient) override {
     Row& row = Enter(number, "backward", RowState::kForwardDone, RowState::kInputDone);
     const StageProgram& program = row.bound->program;
-    if (program.output_gradient >= 0) {
-      At(row, program.output_gradient) = ToTensor(std::move(output_gradient), program.output);
-    }
+    if (!options_.last) TakeGradients(row, std::move(output_gradient));
     SeedRandom(program, number, Op::kBackwardInput);
-    at::Tensor result = row.bound->backward_input.Run(row.held);
+    const std::span<at::Tensor> results = row.bound->backward_input.Run(row.held);
     activation_bytes_ += program.live_bytes - program.saved_bytes;
-    if (!options_.first) input_gradient.Send(ToMessage(std::move(result)));
+    if (!options_.first) input_gradient.Send(ToMessage(results));
   }
 
   void BackwardWeight(int number) override {
@@ -189,10 +158,15 @@ class CompiledStage final : public TorchStage {
   }
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
   std::int64_t LiveBytes() const override { return Expected().live_bytes; }
-  at::Tensor ExampleOutput() const override {
-    if (options_.last) return {};
-    const TensorType& type = Expected().output;
-    return at::empty(type.sizes, at::TensorOptions().dtype(type.dtype));
+  std::vector<at::Tensor> ExampleOutputs() const override {
+    std::vector<at::Tensor> examples;
+    for (const StagePort& port : Expected().outputs) {
+      if (options_.last) break;
+      // Numbers that any stage takes: it runs on them once.
+      const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
+      examples.push_back(example.requires_grad_(port.has_gradient));
+    }
+    return examples;
   }
 
  private:
@@ -243,25 +217,67 @@ class CompiledStage final : public TorchStage {
     return row;
   }
 
-  bool Fits(const BoundProgram& bound, const at::Tensor& input, const at::Tensor& targets) const {
-    return input.sizes() == c10::IntArrayRef(bound.program.input.sizes) &&
-           (!options_.last || targets.sizes() == c10::IntArrayRef(bound.targets().sizes));
+  // Into given_: what the stage before sent, or the batch's tokens; then the targets.
+  void TakeInputs(int row, Message input) {
+    std::span<at::Tensor> given = given_;
+    std::span<const TensorType> types = programs_.front()->input_types;
+    if (options_.last) {
+      given.back() = source_.targets(StepOf(row), InStep(row)).contiguous();
+      given = given.first(given.size() - 1);
+      types = types.first(given.size());
+    }
+    if (options_.first) {
+      given.front() = source_.tokens(StepOf(row), InStep(row)).contiguous();
+    } else {
+      FromMessage(std::move(input), types, given);
+    }
   }
 
-  // Compiled now where an input has a shape that none had before.
-  BoundProgram& ProgramFor(int row, const at::Tensor& input, const at::Tensor& targets) {
-    for (const auto& bound : programs_) {
-      if (Fits(*bound, input, targets)) return *bound;
+  void TakeGradients(Row& row, Message output_gradients) {
+    FromMessage(std::move(output_gradients), row.bound->gradient_types, gradients_given_);
+    for (std::size_t i = 0; i < gradients_given_.size(); ++i) {
+      at::Tensor gradient = std::move(gradients_given_[i]);
+      const int place = row.bound->gradient_places[i];
+      if (place >= 0) At(row, place) = std::move(gradient);
     }
+  }
+
+  // The first of given_ that is not of the type that the program was made for.
+  std::optional<std::size_t> Misfit(const BoundProgram& bound) const {
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      const TensorType& type = bound.input_types[i];
+      if (given_[i].sizes() != c10::IntArrayRef(type.sizes) ||
+          given_[i].scalar_type() != type.dtype) {
+        return i;
+      }
+    }
+    return {};
+  }
+
+  // Compiled now where given_ has shapes that none had before.
+  BoundProgram& ProgramFor(int row) {
+    for (const auto& bound : programs_) {
+      if (!Misfit(*bound)) return *bound;
+    }
+    const std::size_t input = *Misfit(*programs_.front());
     const auto fail = [&](const std::string& reason) {
       throw std::runtime_error(fmt::format("step {} microbatch {}: an input of {}, made for {}: {}",
-                                           step_, row, PrintType(TypeOf(input)),
-                                           PrintType(Expected().input), reason));
+                                           step_, row, PrintType(TypeOf(given_[input])),
+                                           PrintType(Expected().inputs[input].type), reason));
     };
-    if (input.scalar_type() != Expected().input.dtype) fail("another dtype");
+    StageExamples examples;
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      const StagePort& port = Expected().inputs[i];
+      if (given_[i].scalar_type() != port.type.dtype) fail("another dtype");
+      // A tensor of a run carries no gradient; its copy can.
+      examples.inputs.push_back(given_[i].clone().requires_grad_(port.has_gradient));
+    }
+    if (options_.last) {
+      examples.targets = std::move(examples.inputs.back());
+      examples.inputs.pop_back();
+    }
     if (programs_.size() == kMostShapes) fail("too many shapes");
-    // A tensor of a run carries no gradient; its copy can.
-    auto program = recompile_(input.clone(), targets);
+    auto program = recompile_(examples);
     if (!program) fail(program.error().message);
     programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
     return *programs_.back();
@@ -276,6 +292,8 @@ class CompiledStage final : public TorchStage {
   StageWeights weights_;
   GraphBinding binding_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;  // one a shape; the expected one first
+  std::vector<at::Tensor> given_;            // to an F, by input of the stage; empty between
+  std::vector<at::Tensor> gradients_given_;  // to a backward; empty between
   std::int64_t step_ = 0;
   std::int64_t updates_before_ = 0;  // the step
   std::int64_t first_update_ = -1;   // of the run; -1 before it
@@ -306,16 +324,52 @@ std::vector<NamedTensor> ParametersOf(const StageModule& module) {
   return parameters;
 }
 
-Status CheckOptions(const TorchStageOptions& options, const at::Tensor& example_input,
-                    const at::Tensor& example_targets) {
+Status CheckOptions(const TorchStageOptions& options, const StageExamples& examples) {
   if (options.microbatches < 1) {
     return InvalidArgument("a step needs at least 1 microbatch, not {}", options.microbatches);
   }
-  if (!example_input.defined()) return InvalidArgument("a stage needs an example input");
-  if (options.last && !example_targets.defined()) {
+  const auto defined = [](const at::Tensor& tensor) { return tensor.defined(); };
+  if (examples.inputs.empty() ||
+      !std::all_of(examples.inputs.begin(), examples.inputs.end(), defined)) {
+    return InvalidArgument("a stage needs example inputs");
+  }
+  if (options.first && examples.inputs.size() != 1) {
+    return InvalidArgument("a first stage reads tokens alone, not {} inputs",
+                           examples.inputs.size());
+  }
+  if (options.last && !examples.targets.defined()) {
     return InvalidArgument("a last stage needs example targets for its loss");
   }
   return {};
+}
+
+// Also refuses a stage that sends no gradient back, though it was asked for one: nothing would be
+// trained before it.
+Status CheckProgram(const StageProgram& program, const StageExamples& examples, bool last) {
+  const std::size_t count = examples.inputs.size() + (last ? 1 : 0);
+  if (program.inputs.size() != count) {
+    return InvalidArgument("a program of {} inputs for a stage of {}", program.inputs.size(),
+                           count);
+  }
+  const auto wants = [](const at::Tensor& input) { return input.requires_grad(); };
+  const auto has = [](const StagePort& input) { return input.has_gradient; };
+  if (std::any_of(examples.inputs.begin(), examples.inputs.end(), wants) &&
+      std::none_of(program.inputs.begin(), program.inputs.end(), has)) {
+    return InvalidArgument(
+        "the stage's output does not depend on its input: nothing to train before it");
+  }
+  return {};
+}
+
+// A batch source fills its tensors again: what leaves a first stage has memory of its own.
+std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
+                                      std::span<const at::Tensor> inputs) {
+  for (at::Tensor& output : outputs) {
+    for (const at::Tensor& input : inputs) {
+      if (output.is_alias_of(input)) output = output.clone();
+    }
+  }
+  return outputs;
 }
 
 }  // namespace
@@ -328,55 +382,53 @@ std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op
   return seed;
 }
 
-StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Tensor& example_input,
-                        const at::Tensor& example_targets, const TorchStageOptions& options) {
+StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
+                        const TorchStageOptions& options) {
   StageSpec spec;
   spec.parameters = ParametersOf(*module);
-  spec.inputs = {example_input};
-  spec.input_gradient = !options.first;
+  spec.inputs = examples.inputs;
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    if (spec.inputs[i].requires_grad()) spec.input_gradients.push_back(static_cast<int>(i));
+  }
   if (!options.last) {
-    spec.forward = [module](std::span<const at::Tensor> inputs) {
+    spec.forward = [module, first = options.first](std::span<const at::Tensor> inputs) {
       const TrainingMode training(*module);
-      return module->forward(inputs[0]);
+      std::vector<at::Tensor> outputs = module->ForwardAll(inputs);
+      return first ? WithOwnMemory(std::move(outputs), inputs) : outputs;
     };
     return spec;
   }
-  spec.inputs.push_back(example_targets);
+  spec.inputs.push_back(examples.targets);
   spec.output_gradient =
       1.0 / (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
   spec.forward = [module](std::span<const at::Tensor> inputs) {
     const TrainingMode training(*module);
-    const at::Tensor logits = module->forward(inputs[0]).to(at::kFloat);
-    return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs[1].reshape({-1}));
+    const at::Tensor logits =
+        module->ForwardAll(inputs.first(inputs.size() - 1)).front().to(at::kFloat);
+    return std::vector{
+        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs.back().reshape({-1}))};
   };
   return spec;
 }
 
 Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<StageModule>& module,
-                                                     const at::Tensor& example_input,
-                                                     const at::Tensor& example_targets,
+                                                     const StageExamples& examples,
                                                      BatchSource source,
                                                      const TorchStageOptions& options,
                                                      Update update) {
-  PENSTOCK_TRY_STATUS(CheckOptions(options, example_input, example_targets));
+  PENSTOCK_TRY_STATUS(CheckOptions(options, examples));
   const std::shared_ptr<StageModule> captured = options.working ? options.working : module;
-  const Recompile compile = [captured, options](const at::Tensor& input,
-                                                const at::Tensor& targets) {
+  const Recompile compile = [captured, options](const StageExamples& like) {
     CompileOptions how;
     how.exact = options.exact;
     how.fuse = options.fuse;
     how.hold = options.hold;
     how.hold_for_weight = options.hold_for_weight;
-    return CompileStage(MakeStageSpec(captured, input, targets, options), how);
+    return CompileStage(MakeStageSpec(captured, like, options), how);
   };
-  Result<StageProgram> program =
-      options.program ? *options.program : compile(example_input, example_targets);
+  Result<StageProgram> program = options.program ? *options.program : compile(examples);
   if (!program) return tl::unexpected(std::move(program).error());
-  if (!options.first && !program->has_input_gradient) {
-    return InvalidArgument(
-        "the stage's output does not depend on its input: nothing to train "
-        "before it");
-  }
+  PENSTOCK_TRY_STATUS(CheckProgram(*program, examples, options.last));
   return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
       *std::move(program), ParametersOf(*captured), ParametersOf(*module), std::move(source),
       options, std::move(update), compile));

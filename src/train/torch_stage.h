@@ -7,12 +7,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "graph/compile.h"
 #include "runtime/stage.h"
 #include "runtime/versions.h"
 #include "schedule/action.h"
@@ -20,8 +20,6 @@
 namespace penstock {
 
 class StageModule;
-struct StageSpec;     // graph/capture.h
-struct StageProgram;  // graph/compile.h
 
 // The batch a stage reads from: tokens for a first stage, targets for a last one. Both [batch,
 // sequence] int64. Called from the stage's rank's thread.
@@ -30,7 +28,10 @@ struct BatchSource {
   std::function<at::Tensor(std::int64_t step, int row)> targets;
 };
 
-inline constexpr std::int64_t kHoldAllBytes = std::numeric_limits<std::int64_t>::max();
+struct StageExamples {
+  std::vector<at::Tensor> inputs;
+  at::Tensor targets = {};
+};
 
 struct NamedParameter;
 
@@ -60,9 +61,9 @@ struct TorchStageOptions {
   TakeBack take_back;    // for TryStep
   // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
   bool exact = true;
-  bool fuse = false;                  // see CompileOptions
-  std::int64_t hold = kHoldAllBytes;  // of a microbatch's activations, see CompileOptions
-  std::int64_t hold_for_weight = kHoldAllBytes;
+  bool fuse = false;             // see CompileOptions
+  std::int64_t hold = kHoldAll;  // of a microbatch's activations, see CompileOptions
+  std::int64_t hold_for_weight = kHoldAll;
   std::uint64_t seed = 0;  // of its random ops (dropout); stages of one model differ
 };
 
@@ -78,13 +79,12 @@ class TorchStage : public Stage {
   // Called by Step() with the stage's parameters; gradients are cleared after it returns.
   using Update = std::function<void(std::vector<NamedParameter>& parameters)>;
 
-  // `example_input` has the dtype and the expected shape of inputs (tokens for a first stage);
-  // `example_targets` of targets (last stages only). An input of another shape is captured when it
-  // comes, once for each shape; messages between processes have the expected one.
+  // The examples have the dtypes and the expected shapes of what comes: `inputs` (tokens for a
+  // first stage, else what the stage before sends) and targets (last stages only). Of an input that
+  // requires a gradient the stage sends one back. Inputs of other shapes are captured when they
+  // come, once for each shape; messages between processes have the expected ones.
   static Result<std::unique_ptr<TorchStage>> Make(const std::shared_ptr<StageModule>& module,
-                                                  const at::Tensor& example_input,
-                                                  const at::Tensor& example_targets,
-                                                  BatchSource source,
+                                                  const StageExamples& examples, BatchSource source,
                                                   const TorchStageOptions& options, Update update);
 
   virtual std::vector<NamedParameter>& Parameters() = 0;
@@ -99,8 +99,8 @@ class TorchStage : public Stage {
   virtual std::int64_t SavedBytes() const = 0;
   // The same between I and W.
   virtual std::int64_t LiveBytes() const = 0;
-  // Shape of what Forward sends, for the next stage's example input; empty for a last stage.
-  virtual at::Tensor ExampleOutput() const = 0;
+  // The next stage's example inputs; none for a last stage.
+  virtual std::vector<at::Tensor> ExampleOutputs() const = 0;
 };
 
 // What a stage's generator starts from when action `op` of microbatch `row` runs: the same numbers
@@ -108,7 +108,7 @@ class TorchStage : public Stage {
 std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op op);
 
 // What TorchStage captures: the module and, for a last stage, its loss. For printing graphs.
-StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const at::Tensor& example_input,
-                        const at::Tensor& example_targets, const TorchStageOptions& options);
+StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
+                        const TorchStageOptions& options);
 
 }  // namespace penstock

@@ -14,6 +14,7 @@
 #include <ATen/ops/randn_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "graph/passes.h"
@@ -30,8 +31,10 @@ StageSpec Spec(const Forward& forward) {
   const at::Tensor weight = at::randn({4, 6}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::randn({4, 6})};
-  spec.input_gradient = true;
-  spec.forward = [=](std::span<const at::Tensor> inputs) { return forward(inputs[0], weight); };
+  spec.input_gradients = {0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return std::vector{forward(inputs[0], weight)};
+  };
   return spec;
 }
 
@@ -170,9 +173,9 @@ TEST(Capture, GivesTiedWeightsOneGradient) {
   StageSpec spec;
   spec.parameters = {{"in", shared}, {"out", shared}};
   spec.inputs = {at::randn({4, 6})};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return inputs[0].mm(shared).tanh().mm(shared.t());
+    return std::vector{inputs[0].mm(shared).tanh().mm(shared.t())};
   };
   const auto graphs = Build(spec);
   ASSERT_TRUE(graphs) << graphs.error().message;
@@ -181,6 +184,91 @@ TEST(Capture, GivesTiedWeightsOneGradient) {
   expected.gradients[1] = at::Tensor();
   ExpectSame(expected, RunGraphs(spec, *graphs, data, {true, false}));
 }
+
+// Inputs: two with a gradient, ids and a mask without. Outputs: made, passed on, and a parameter.
+StageSpec SeveralTensors() {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({6, 6}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({4, 6}), at::full({4}, 1, at::kLong), at::randn({4, 6}),
+                 at::randn({4, 1})};
+  spec.input_gradients = {2, 0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    const at::Tensor &x = inputs[0], &ids = inputs[1], &y = inputs[2], &mask = inputs[3];
+    return std::vector{
+        (x.mm(weight).tanh() * y * mask).t(),        ids, y, ids + 1, mask, weight.view({36}),
+        y * weight.index_select(0, ids.remainder(6))};
+  };
+  return spec;
+}
+
+TEST(Capture, TakesSeveralTensors) {
+  const StageSpec spec = SeveralTensors();
+  for (const std::int64_t hold : {kHoldAll, std::int64_t{0}}) {
+    CompileOptions options;
+    options.hold = options.hold_for_weight = hold;
+    const auto graphs = Build(spec, options);
+    ASSERT_TRUE(graphs) << graphs.error().message;
+    std::vector<bool> has_gradient;
+    for (const ValueId gradient : graphs->joint.output_gradients) {
+      has_gradient.push_back(gradient != kNoValue);
+    }
+    EXPECT_EQ(has_gradient, (std::vector<bool>{true, false, true, false, false, true, true}));
+    const Data data = RandomData(spec, 5);
+    const Answer expected = RunAutograd(spec, data);
+    for (const bool split : {true, false}) {
+      for (const bool reference : {true, false}) {
+        const Answer actual = RunGraphs(spec, *graphs, data, {split, reference});
+        ExpectSame(expected, actual);
+        EXPECT_TRUE(actual.outputs[2].is_alias_of(data.inputs[2])) << "passed on by a copy";
+        EXPECT_FALSE(actual.outputs[5].is_alias_of(spec.parameters[0].tensor));
+      }
+    }
+  }
+}
+
+TEST(Capture, NumbersThePortsOfAStage) {
+  const StageProgram program = CompileStage(SeveralTensors(), {}).value();
+  ASSERT_EQ(program.inputs.size(), 4U);
+  ASSERT_EQ(program.outputs.size(), 7U);
+  for (const std::size_t i : {0U, 1U, 2U, 3U}) {
+    EXPECT_EQ(program.inputs[i].has_gradient, i == 0 || i == 2) << i;
+    EXPECT_EQ(program.inputs[i].place, static_cast<int>(i));
+  }
+  EXPECT_EQ(program.inputs[1].type.dtype, at::kLong);
+  EXPECT_GE(program.outputs[2].place, 0);  // y's gradient takes it in
+  EXPECT_EQ(program.outputs[3].place, -1);
+  EXPECT_EQ(program.outputs[0].type, (TensorType{at::kFloat, {6, 4}, {4, 1}}));
+}
+
+TEST(Capture, GivesZerosForAnInputThatNothingReads) {
+  StageSpec spec = Spec(Scaled);
+  spec.inputs.push_back(at::randn({3}));
+  spec.input_gradients = {0, 1};
+  const auto graphs = Build(spec);
+  ASSERT_TRUE(graphs) << graphs.error().message;
+  const Data data = RandomData(spec, 5);
+  const Answer actual = RunGraphs(spec, *graphs, data, {});
+  ExpectSame(RunAutograd(spec, data), actual);
+  EXPECT_TRUE(at::equal(actual.input_gradients[1], at::zeros({3})));
+  for (const ValueId held : graphs->backward_input.inputs) {
+    EXPECT_NE(held, graphs->forward.inputs[1]) << "held for nothing";
+  }
+}
+
+class NoOutput : public ::testing::TestWithParam<std::vector<at::Tensor>> {};
+
+TEST_P(NoOutput, IsRefused) {
+  StageSpec spec = Spec(Scaled);
+  spec.forward = [](std::span<const at::Tensor>) { return GetParam(); };
+  const auto joint = CaptureStage(spec);
+  ASSERT_FALSE(joint);
+  EXPECT_NE(joint.error().message.find("output"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Capture, NoOutput,
+                         ::testing::Values(std::vector<at::Tensor>{},
+                                           std::vector<at::Tensor>{at::Tensor()}));
 
 TEST(Capture, RefusesParametersThatOverlap) {
   const at::Tensor whole = at::randn({4, 6});

@@ -141,9 +141,9 @@ TEST(AllToAll, IsCapturedByOneRankAlone) {
   const at::Tensor weight = at::randn({4, 4}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::zeros({4, 4})};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return AllToAll(inputs[0].mm(weight), 1234).tanh();  // a group that nobody is in
+    return std::vector{AllToAll(inputs[0].mm(weight), 1234).tanh()};  // a group of nobody
   };
   const auto count = [](const Graph& graph) {
     return std::count_if(graph.nodes.begin(), graph.nodes.end(), IsCollective);
@@ -165,7 +165,7 @@ TEST(AllToAll, NeverRunsAgainToSaveMemory) {
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::zeros({4, 4})};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return (AllToAll(inputs[0].mm(weight), 1234).tanh() * weight).exp();
+    return std::vector{(AllToAll(inputs[0].mm(weight), 1234).tanh() * weight).exp()};
   };
   CompileOptions options;
   options.hold = 0;

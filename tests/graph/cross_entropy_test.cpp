@@ -21,10 +21,10 @@ StageSpec Loss(const at::Tensor& targets) {
   const at::Tensor weight = at::randn({kClasses, 8}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::randn({kRows, 8}), targets};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.output_gradient = 0.25;
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return at::cross_entropy_loss(inputs[0].mm(weight.t()), inputs[1]);
+    return std::vector{at::cross_entropy_loss(inputs[0].mm(weight.t()), inputs[1])};
   };
   return spec;
 }
@@ -39,8 +39,8 @@ void ExpectAutograds(const at::Tensor& targets) {
   const Answer expected = RunAutograd(spec, data);
   for (const bool reference : {true, false}) {
     const Answer actual = RunGraphs(spec, graphs, data, {true, reference});
-    EXPECT_TRUE(at::equal(expected.output, actual.output));
-    EXPECT_TRUE(at::allclose(expected.input_gradient, actual.input_gradient, 1e-5, 1e-6));
+    EXPECT_TRUE(at::equal(expected.outputs[0], actual.outputs[0]));
+    EXPECT_TRUE(at::allclose(expected.input_gradients[0], actual.input_gradients[0], 1e-5, 1e-6));
     EXPECT_TRUE(at::allclose(expected.gradients[0], actual.gradients[0], 1e-5, 1e-6));
   }
 }

@@ -17,9 +17,9 @@ StageGraphs Linear() {
   const at::Tensor weight = at::randn({3, 2}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::randn({4, 2})};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return inputs[0].mm(weight.t()).add(1.5);
+    return std::vector{inputs[0].mm(weight.t()).add(1.5)};
   };
   CompileOptions options;
   options.disabled = {"simplify"};  // keeps a constant argument in the text

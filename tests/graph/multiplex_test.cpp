@@ -257,10 +257,10 @@ StageSpec Experts() {
   const at::Tensor down = weight(3 * kDim, kDim);
   spec.parameters = {{"in", in}, {"up", up}, {"down", down}};
   spec.inputs = {at::randn({4 * kSequence, kDim})};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     const at::Tensor sent = AllToAll(inputs[0].mm(in).tanh(), kGroups[0]);
-    return inputs[0] + AllToAll(sent.mm(up).tanh().mm(down), kGroups[0]);
+    return std::vector{inputs[0] + AllToAll(sent.mm(up).tanh().mm(down), kGroups[0])};
   };
   return spec;
 }
@@ -278,7 +278,10 @@ std::vector<at::Tensor> HeldForBackward(const StageGraphs& graphs, const Graph& 
   for (std::size_t i = 0; i < data.inputs.size(); ++i) {
     held[graphs.forward.inputs[i]] = data.inputs[i];
   }
-  held[graphs.joint.output_gradient] = data.output_gradient;
+  const std::vector<ValueId>& gradients = graphs.joint.output_gradients;
+  for (std::size_t i = 0; i < data.output_gradients.size(); ++i) {
+    held[gradients[i]] = data.output_gradients[i];
+  }
   std::vector<at::Tensor> inputs;
   for (const ValueId input : backward.inputs) inputs.push_back(held.at(input));
   return inputs;

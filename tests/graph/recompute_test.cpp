@@ -80,9 +80,10 @@ TEST(Recompute, DrawsNoNumberTwice) {
   const at::Tensor weight = at::randn({6, 6}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::randn({4, 6})};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return at::dropout((inputs[0] * 2).mm(weight).tanh(), 0.5, true).mm(weight).tanh();
+    const at::Tensor dropped = at::dropout((inputs[0] * 2).mm(weight).tanh(), 0.5, true);
+    return std::vector{dropped.mm(weight).tanh()};
   };
   CompileOptions options;
   options.hold = 0;

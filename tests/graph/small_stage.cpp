@@ -91,7 +91,7 @@ StageSpec FirstStage() {
   block.AddTo(spec.parameters);
   spec.inputs = {Tokens()};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return block.Forward(at::embedding(table, inputs[0]));
+    return std::vector{block.Forward(at::embedding(table, inputs[0]))};
   };
   return spec;
 }
@@ -101,8 +101,10 @@ StageSpec MiddleStage() {
   StageSpec spec;
   block.AddTo(spec.parameters);
   spec.inputs = {Hidden()};
-  spec.input_gradient = true;
-  spec.forward = [=](std::span<const at::Tensor> inputs) { return block.Forward(inputs[0]); };
+  spec.input_gradients = {0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return std::vector{block.Forward(inputs[0])};
+  };
   return spec;
 }
 
@@ -113,10 +115,10 @@ StageSpec LastStage() {
   block.AddTo(spec.parameters);
   spec.parameters.push_back({"head", head});
   spec.inputs = {Hidden(), Tokens()};
-  spec.input_gradient = true;
+  spec.input_gradients = {0};
   spec.output_gradient = 0.25;
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return Loss(block.Forward(inputs[0]), head, inputs[1]);
+    return std::vector{Loss(block.Forward(inputs[0]), head, inputs[1])};
   };
   return spec;
 }
@@ -128,10 +130,23 @@ StageSpec WholeModel() {
   spec.inputs.push_back(Tokens());
   spec.output_gradient = 0.25;
   spec.forward = [below = spec.forward, head](std::span<const at::Tensor> inputs) {
-    return Loss(below(inputs), head, inputs[1]);
+    return std::vector{Loss(below(inputs)[0], head, inputs[1])};
   };
   return spec;
 }
+
+namespace {
+
+// The inputs whose gradients are asked for as leaves.
+std::vector<at::Tensor> WithGradients(const StageSpec& spec, std::vector<at::Tensor> inputs) {
+  for (const int input : spec.input_gradients) {
+    at::Tensor& tensor = inputs.at(static_cast<std::size_t>(input));
+    tensor = tensor.detach().clone().requires_grad_(true);
+  }
+  return inputs;
+}
+
+}  // namespace
 
 Data RandomData(const StageSpec& spec, int seed) {
   at::manual_seed(static_cast<std::uint64_t>(seed));
@@ -140,31 +155,37 @@ Data RandomData(const StageSpec& spec, int seed) {
     data.inputs.push_back(input.is_floating_point() ? at::randn_like(input)
                                                     : at::randint_like(input, kVocabulary));
   }
-  const at::NoGradGuard no_gradients;
-  if (!spec.output_gradient) {
-    const at::Tensor output = spec.forward(data.inputs);
-    data.output_gradient = at::randn(output.sizes()).to(output.scalar_type());
+  if (spec.output_gradient) return data;
+  for (const at::Tensor& output : spec.forward(WithGradients(spec, data.inputs))) {
+    data.output_gradients.push_back(
+        output.requires_grad() ? at::randn(output.sizes()).to(output.scalar_type()) : at::Tensor());
   }
   return data;
 }
 
 Answer RunAutograd(const StageSpec& spec, const Data& data) {
-  std::vector<at::Tensor> inputs = data.inputs;
-  if (spec.input_gradient) inputs[0] = inputs[0].detach().clone().requires_grad_(true);
+  const std::vector<at::Tensor> inputs = WithGradients(spec, data.inputs);
   std::vector<at::Tensor> wanted;
   for (const NamedTensor& parameter : spec.parameters) wanted.push_back(parameter.tensor);
-  if (spec.input_gradient) wanted.push_back(inputs[0]);
+  for (const int input : spec.input_gradients) {
+    wanted.push_back(inputs.at(static_cast<std::size_t>(input)));
+  }
   Answer answer;
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_current_seed(kSeed);
-  answer.output = spec.forward(inputs);
-  const at::Tensor start =
-      spec.output_gradient ? at::scalar_tensor(*spec.output_gradient) : data.output_gradient;
-  answer.gradients = torch::autograd::grad({answer.output}, wanted, {start}, false, false, true);
-  if (spec.input_gradient) {
-    answer.input_gradient = answer.gradients.back();
-    answer.gradients.pop_back();
+  answer.outputs = spec.forward(inputs);
+  std::vector<at::Tensor> from, starts;
+  for (std::size_t i = 0; i < answer.outputs.size(); ++i) {
+    if (!answer.outputs[i].requires_grad()) continue;
+    from.push_back(answer.outputs[i]);
+    starts.push_back(spec.output_gradient ? at::scalar_tensor(*spec.output_gradient)
+                                          : data.output_gradients.at(i));
   }
+  answer.gradients = torch::autograd::grad(from, wanted, starts, false, false, true);
+  const auto of_inputs =
+      answer.gradients.begin() + static_cast<std::ptrdiff_t>(spec.parameters.size());
+  answer.input_gradients.assign(of_inputs, answer.gradients.end());
+  answer.gradients.erase(of_inputs, answer.gradients.end());
   return answer;
 }
 
@@ -180,8 +201,8 @@ class Pieces {
     held_.at(static_cast<std::size_t>(id)) = std::move(tensor);
   }
 
-  // The first output; the others are held.
-  at::Tensor Run(const Graph& graph) {
+  // The first `leaving` outputs; the others are held.
+  std::vector<at::Tensor> Run(const Graph& graph, std::size_t leaving) {
     std::vector<at::Tensor> inputs;
     for (const ValueId id : graph.inputs) inputs.push_back(held_.at(static_cast<std::size_t>(id)));
     std::vector<at::Tensor> outputs(graph.outputs.size());
@@ -194,17 +215,19 @@ class Pieces {
       // A second run says that the first left nothing behind; gradients must be gathered once.
       bool pure = true;
       for (const Bound& bound : graph.bound) pure = pure && bound.kind != BoundKind::kGradient;
-      if (!pure) return Held(graph, outputs);
+      if (!pure) return Held(graph, std::move(outputs), leaving);
       binding_.generator.set_current_seed(kSeed);
       program.Run(again, outputs);
     }
-    return Held(graph, outputs);
+    return Held(graph, std::move(outputs), leaving);
   }
 
  private:
-  at::Tensor Held(const Graph& graph, const std::vector<at::Tensor>& outputs) {
-    for (std::size_t i = 1; i < outputs.size(); ++i) Hold(graph.outputs[i], outputs[i]);
-    return outputs.empty() ? at::Tensor() : outputs.front();
+  std::vector<at::Tensor> Held(const Graph& graph, std::vector<at::Tensor> outputs,
+                               std::size_t leaving) {
+    for (std::size_t i = leaving; i < outputs.size(); ++i) Hold(graph.outputs[i], outputs[i]);
+    outputs.resize(leaving);
+    return outputs;
   }
 
   std::vector<at::Tensor> held_;
@@ -232,15 +255,18 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
   for (std::size_t i = 0; i < data.inputs.size(); ++i) {
     pieces.Hold(graphs.forward.inputs.at(i), data.inputs[i]);
   }
-  answer.output = pieces.Run(graphs.forward);
-  if (graphs.joint.output_gradient != kNoValue) {
-    pieces.Hold(graphs.joint.output_gradient, data.output_gradient);
+  const JointGraph& joint = graphs.joint;
+  answer.outputs = pieces.Run(graphs.forward, joint.outputs().size());
+  for (std::size_t i = 0; i < joint.output_gradients.size(); ++i) {
+    const ValueId gradient = joint.output_gradients[i];
+    if (gradient != kNoValue) pieces.Hold(gradient, data.output_gradients.at(i));
   }
+  const std::size_t leaving = joint.input_gradients().size();
   if (runner.split) {
-    answer.input_gradient = pieces.Run(graphs.backward_input);
-    pieces.Run(graphs.backward_weight);
+    answer.input_gradients = pieces.Run(graphs.backward_input, leaving);
+    pieces.Run(graphs.backward_weight, 0);
   } else {
-    answer.input_gradient = pieces.Run(graphs.backward);
+    answer.input_gradients = pieces.Run(graphs.backward, leaving);
   }
   return answer;
 }
@@ -251,18 +277,18 @@ Result<StageGraphs> Build(const StageSpec& spec, const CompileOptions& options) 
 }
 
 void ExpectSame(const Answer& expected, const Answer& actual) {
-  EXPECT_TRUE(at::equal(expected.output, actual.output));
-  EXPECT_EQ(expected.input_gradient.defined(), actual.input_gradient.defined());
-  if (expected.input_gradient.defined() && actual.input_gradient.defined()) {
-    EXPECT_TRUE(at::equal(expected.input_gradient, actual.input_gradient));
-  }
-  ASSERT_EQ(expected.gradients.size(), actual.gradients.size());
-  for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
-    const at::Tensor& gradient = expected.gradients[i];
-    EXPECT_TRUE(at::equal(gradient.defined() ? gradient : at::zeros_like(actual.gradients[i]),
-                          actual.gradients[i]))
-        << "gradient " << i;
-  }
+  const auto same = [](const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
+                       const char* what) {
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      ASSERT_TRUE(b[i].defined()) << what << ' ' << i;
+      EXPECT_TRUE(at::equal(a[i].defined() ? a[i] : at::zeros_like(b[i]), b[i]))
+          << what << ' ' << i;
+    }
+  };
+  same(expected.outputs, actual.outputs, "output");
+  same(expected.input_gradients, actual.input_gradients, "input gradient");
+  same(expected.gradients, actual.gradients, "gradient");
 }
 
 }  // namespace penstock::testing

@@ -23,15 +23,16 @@ StageSpec LastStage();
 StageSpec WholeModel();
 
 struct Answer {
-  at::Tensor output;
+  std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gradients;  // of every parameter; undefined where there is none
-  at::Tensor input_gradient;
+  std::vector<at::Tensor> input_gradients;
 };
 
-// New inputs of the spec's shapes, and a gradient of the output.
+// New inputs of the spec's shapes, and gradients of the outputs.
 struct Data {
   std::vector<at::Tensor> inputs;
-  at::Tensor output_gradient;  // undefined where the spec fixes it
+  // By output: undefined where it has none. None at all where the spec fixes it.
+  std::vector<at::Tensor> output_gradients;
 };
 Data RandomData(const StageSpec& spec, int seed);
 

@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 
-#include <cstring>
-
 #include "model/model.h"
 
 namespace penstock {
@@ -42,7 +40,7 @@ class Inbox final : public Outlet {
 // A message as a transport between processes would make it: the bytes alone.
 Message Copied(const Message& message) {
   auto* bytes = new std::vector<std::byte>(message.bytes());
-  std::memcpy(bytes->data(), message.data(), message.bytes());
+  message.Pack(bytes->data());
   return Message(bytes->data(), bytes->size(), bytes,
                  [](void* owner) { delete static_cast<std::vector<std::byte>*>(owner); });
 }
@@ -63,7 +61,7 @@ class Chain {
  public:
   explicit Chain(const Options& options) : options_(options) {
     const auto ranges = SplitLayers(SmallConfig().layers, options.stages).value();
-    at::Tensor example = Batch(0, 0, 0);
+    StageExamples examples{{Batch(0, 0, 0)}, Batch(0, 0, 1)};
     for (int i = 0; i < options.stages; ++i) {
       TorchStageOptions stage_options;
       stage_options.first = i == 0;
@@ -77,8 +75,8 @@ class Chain {
       };
       BatchSource source{read(0), read(1)};
       auto stage = TorchStage::Make(
-          BuildStage(SmallConfig(), ranges[static_cast<std::size_t>(i)]).value(), example,
-          Batch(0, 0, 1), source, stage_options, [this](std::vector<NamedParameter>& parameters) {
+          BuildStage(SmallConfig(), ranges[static_cast<std::size_t>(i)]).value(), examples, source,
+          stage_options, [this](std::vector<NamedParameter>& parameters) {
             for (NamedParameter& parameter : parameters) {
               gradients_.push_back({parameter.name, parameter.gradient.clone()});
               parameter.value.sub_(parameter.gradient, 0.1);
@@ -86,7 +84,7 @@ class Chain {
           });
       EXPECT_TRUE(stage) << stage.error().message;
       stages_.push_back(std::move(stage).value());
-      example = stages_.back()->ExampleOutput();
+      examples.inputs = stages_.back()->ExampleOutputs();
     }
   }
 
@@ -258,7 +256,7 @@ TEST(TorchStageMake, RefusesALastStageWithoutTargets) {
   TorchStageOptions options;
   options.first = options.last = true;
   const auto stage =
-      TorchStage::Make(BuildStage(SmallConfig(), all).value(), Batch(0, 0, 0), {}, {}, options, {});
+      TorchStage::Make(BuildStage(SmallConfig(), all).value(), {{Batch(0, 0, 0)}}, {}, options, {});
   ASSERT_FALSE(stage);
   EXPECT_EQ(stage.error().code, ErrorCode::kInvalidArgument);
 }

@@ -44,10 +44,11 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
   Graph& backward = graphs.backward;
   const c10::OperatorHandle add = FindOp("aten::add_", "Tensor");
   std::map<ValueId, std::vector<Node>> after;  // additions, by the root that they read
-  for (std::size_t i = 1; i < backward.outputs.size(); ++i) {
+  const std::size_t first = graphs.joint.input_gradients().size();
+  for (std::size_t i = first; i < backward.outputs.size(); ++i) {
     const ValueId gradient = backward.outputs[i];
     if (gradient == kNoValue) continue;
-    const auto index = static_cast<int>(i) - 1;
+    const auto index = static_cast<int>(i - first);
     const Bound& parameter = graphs.joint.parameters[static_cast<std::size_t>(index)];
     TensorType type = backward.value(parameter.value).type;
     // Small numbers that are added to a sum of 16 bits are lost.
@@ -57,7 +58,7 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
     after[backward.Root(gradient)].push_back(
         {add, {gathered, gradient, c10::IValue(std::int64_t{1})}, {kNoValue}, Phase::kBackward});
   }
-  backward.outputs.resize(1);
+  backward.outputs.resize(first);
 
   std::vector<Node> nodes;
   const auto add_after = [&](ValueId made) {

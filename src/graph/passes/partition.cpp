@@ -1,8 +1,9 @@
 // Cuts the joint graph where its backward begins.
 //
-//   before:  joint(stage inputs, output gradient) -> output, gradients
-//   after:   forward(stage inputs)                          -> output, saved
-//            backward(saved, stage inputs, output gradient) -> input gradient, parameter gradients
+//   before:  joint(stage inputs, output gradients) -> outputs, gradients
+//   after:   forward(stage inputs)                           -> outputs, saved
+//            backward(saved, stage inputs, output gradients) -> input gradients, parameter
+//            gradients
 //
 // Rule: what backward reads and forward made is saved. A view is never saved: its root is, whose
 // memory it would hold anyway, and backward makes the view again for nothing. Parameters and
@@ -23,10 +24,12 @@ Status Partition(StageGraphs& graphs, const CompileOptions&) {
   for (const Node& node : joint.graph.nodes) {
     (node.phase == Phase::kForward ? forward : backward).nodes.push_back(node);
   }
+  const ValueSet output_gradients(joint.graph, joint.output_gradients);
   for (const ValueId input : joint.graph.inputs) {
-    if (input != joint.output_gradient) forward.inputs.push_back(input);
+    if (!output_gradients.contains(input)) forward.inputs.push_back(input);
   }
-  backward.outputs = {joint.input_gradient()};
+  const auto gradients = joint.input_gradients();
+  backward.outputs.assign(gradients.begin(), gradients.end());
   for (const ValueId gradient : joint.parameter_gradients()) backward.outputs.push_back(gradient);
 
   backward.inputs = FreeValues(backward);
@@ -34,7 +37,7 @@ Status Partition(StageGraphs& graphs, const CompileOptions&) {
   for (const ValueId value : backward.inputs) {
     if (!given.contains(value)) graphs.saved.push_back(value);
   }
-  forward.outputs = {joint.output()};
+  forward.outputs.assign(joint.outputs().begin(), joint.outputs().end());
   forward.outputs.insert(forward.outputs.end(), graphs.saved.begin(), graphs.saved.end());
   PruneBound(forward);
   PruneBound(backward);

@@ -54,7 +54,7 @@ void SaveWhatIsRead(StageGraphs& graphs, const std::vector<const Graph*>& reader
       graphs.saved.push_back(input);
     }
   }
-  graphs.forward.outputs.resize(1);
+  graphs.forward.outputs.resize(graphs.joint.outputs().size());
   graphs.forward.outputs.insert(graphs.forward.outputs.end(), graphs.saved.begin(),
                                 graphs.saved.end());
 }
@@ -69,7 +69,8 @@ Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
   if (options.hold == kHoldAll) return {};
   Graph& backward = graphs.backward;
   ValueSet there = BoundValues(graphs.joint.graph);
-  there.insert(graphs.joint.output_gradient);  // comes when backward begins
+  // They come when backward begins.
+  for (const ValueId gradient : graphs.joint.output_gradients) there.insert(gradient);
   HoldProblem problem;
   problem.graph = &backward;
   AddMakers(problem, graphs.forward);
@@ -108,7 +109,7 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   for (const ValueId value : weight.inputs) {
     if (made.contains(value)) graphs.live.push_back(value);
   }
-  input.outputs.resize(1);
+  input.outputs.resize(graphs.joint.input_gradients().size());
   input.outputs.insert(input.outputs.end(), graphs.live.begin(), graphs.live.end());
   SaveWhatIsRead(graphs, {&input, &weight});
   return {};

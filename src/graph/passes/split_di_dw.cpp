@@ -1,10 +1,10 @@
-// Splits backward so that the input gradient leaves early and weight gradients can wait.
+// Splits backward so that the input gradients leave early and weight gradients can wait.
 //
-//   before:  backward(held)         -> input gradient; adds to parameter gradients
-//   after:   backward_input(held)   -> input gradient, live
+//   before:  backward(held)         -> input gradients; adds to parameter gradients
+//   after:   backward_input(held)   -> input gradients, live
 //            backward_weight(held, live) ; adds to parameter gradients
 //
-// Rule: a node goes to backward_input iff the input gradient needs it. `live` is what
+// Rule: a node goes to backward_input iff an input gradient needs it. `live` is what
 // backward_weight reads of what backward_input made. Without an input gradient all of it is
 // backward_weight. Order: after gradients are accumulated, so that the additions are split, too.
 #include "graph/graph_tools.h"
@@ -22,7 +22,7 @@ Status SplitInputWeight(StageGraphs& graphs, const CompileOptions&) {
   for (std::size_t i = 0; i < backward.nodes.size(); ++i) {
     (early[i] ? input : weight).nodes.push_back(backward.nodes[i]);
   }
-  input.outputs = {backward.outputs.front()};
+  input.outputs = backward.outputs;
   input.inputs = FreeValues(input);
   weight.inputs = FreeValues(weight);
 
