@@ -166,10 +166,22 @@ Result<StageProgram> Read(const Safetensors& content) {
   program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
   program.live_bytes = root.at("live_bytes").get<std::int64_t>();
   PENSTOCK_TRY_STATUS(CheckPlaces(program));
-  PENSTOCK_TRY_STATUS(LoadKernelsOf(
-      {&program.forward.graph, &program.backward_input.graph, &program.backward_weight.graph}));
   DescribePieces(program);
   return program;
+}
+
+// A file names its kernels; their code is this machine's, and made again where it is lost.
+Status MakeKernels(const StageProgram& program, const std::string& path) {
+  const Status made = LoadKernelsOf(
+      {&program.forward.graph, &program.backward_input.graph, &program.backward_weight.graph});
+  if (made) return {};
+  if (made.error().code != ErrorCode::kUnavailable) {
+    return InvalidArgument("{} is damaged: {}", path, made.error().message);
+  }
+  return MakeError(ErrorCode::kUnavailable,
+                   "the fused kernels of {} are not in this machine's cache and cannot be made "
+                   "again: {}: repair that, or compile with fuse=false",
+                   path, made.error().message);
 }
 
 Status CheckKey(const Safetensors& content, const ProgramKey& key) {
@@ -220,7 +232,12 @@ Status SaveStageProgram(const std::string& path, const StageProgram& program,
 }
 
 Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey& key) {
-  PENSTOCK_TRY(const Safetensors content, ReadSafetensors(path));
+  const auto file = ReadSafetensors(path);
+  if (!file && file.error().code == ErrorCode::kNotFound) {
+    return NotFound("no compiled stage: {}: write it with 'penstock compile CONFIG -o {}'",
+                    file.error().message, std::filesystem::path(path).parent_path().string());
+  }
+  PENSTOCK_TRY(const Safetensors content, file);
   if (const Status status = CheckKey(content, key); !status) {
     return InvalidArgument("{}: {}", path, status.error().message);
   }
@@ -230,8 +247,12 @@ Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey&
   } catch (const std::exception& error) {  // of json, of numbers and of torch
     program = InvalidArgument("{}", error.what());
   }
-  if (program) return program;
-  return InvalidArgument("{} is damaged: {}", path, program.error().message);
+  if (!program) {
+    return InvalidArgument("{} is damaged: {}: run 'penstock compile'", path,
+                           program.error().message);
+  }
+  PENSTOCK_TRY_STATUS(MakeKernels(*program, path));
+  return program;
 }
 
 }  // namespace penstock

@@ -28,7 +28,8 @@ Status SaveStageProgram(const std::string& path, const StageProgram& program,
                         const ProgramKey& key);
 
 // Errors: kNotFound for a missing file; kInvalidArgument where it is none of ours, or was made for
-// something else: names the first key that differs.
+// something else: names the first key that differs; kUnavailable where its fused kernels are not
+// there and cannot be made.
 Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey& key);
 
 }  // namespace penstock

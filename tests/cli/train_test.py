@@ -84,6 +84,16 @@ class TrainTest(program.CommandTest):
         self.refuse("generate", "text")
         self.assertEqual([name for name in self.files() if name == "runs"], [])
 
+    def test_says_which_kernels_are_lost(self):
+        self.run_ok("compile", ENGLISH, *SMALL, "ranks=2", "fuse=true", "-o", "stages")
+        lost = {"XDG_CACHE_HOME": str(self.folder / "empty"), "PENSTOCK_CXX": "/no/such/compiler"}
+        message = self.refuse(*self.train("ranks=2", "fuse=true", "compiled=stages"), code=1,
+                              env=lost)
+        self.assertIn("kernels of stages/stage0.safetensors are not in this machine's cache",
+                      message)
+        self.assertIn("cannot run the C++ compiler /no/such/compiler", message)
+        self.assertNotIn("damaged", message)
+
     def test_a_run_that_fails_says_so_and_leaves_its_metrics(self):
         result = self.start(*self.train("lr=1e30", "steps=50", "--json", "--name", "a"))
         self.assertEqual(result.returncode, 1)

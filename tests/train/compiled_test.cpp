@@ -91,7 +91,11 @@ TEST(Compiled, RefusesWhatDoesNotFitInOneLine) {
     EXPECT_NE(error({}), "no error") << length;
   }
   std::filesystem::remove(file);
-  EXPECT_NE(error({}).find("stage1.safetensors"), std::string::npos);
+  EXPECT_NE(error({}).find("stage1.safetensors: No such file or directory: write it with 'penstock "
+                           "compile CONFIG -o " +
+                           (folder / "made") + "'"),
+            std::string::npos)
+      << error({});
 }
 
 }  // namespace
