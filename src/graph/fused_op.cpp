@@ -1,6 +1,7 @@
 #include "graph/fused_op.h"
 
 #include <ATen/EmptyTensor.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 #include "graph/kernel/library.h"
@@ -8,6 +9,9 @@
 namespace penstock {
 namespace {
 
+constexpr unsigned kFew = 16;  // tensors of a kernel that need no memory for their addresses
+
+// For who calls the op by the dispatcher; GraphProgram runs the kernel itself.
 std::vector<at::Tensor> Run(at::Tensor* gathered, at::TensorList inputs, std::string_view text) {
   const LoadedKernel* kernel = FindKernel(text);
   if (kernel == nullptr) {
@@ -16,10 +20,11 @@ std::vector<at::Tensor> Run(at::Tensor* gathered, at::TensorList inputs, std::st
     TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().message);
     kernel = FindKernel(text);
   }
-  std::vector<const void*> from;
+  c10::SmallVector<const void*, kFew> from;
   for (const at::Tensor& input : inputs) from.push_back(input.const_data_ptr());
   std::vector<at::Tensor> outputs;
-  std::vector<void*> to;
+  outputs.reserve(kernel->kernel.outputs.size());
+  c10::SmallVector<void*, kFew> to;
   for (const TensorType& type : kernel->kernel.outputs) {
     outputs.emplace_back(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
     to.push_back(outputs.back().mutable_data_ptr());
