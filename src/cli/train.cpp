@@ -27,6 +27,7 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
           {"tokens_per_second", summary.tokens_per_second},
           {"step_time", summary.step_time},
           {"predicted_step_time", summary.predicted_step_time},
+          {"drift", summary.drift},
           {"steps", summary.steps},
           {"ranks", summary.ranks},
           {"per_rank", ranks},
@@ -39,10 +40,10 @@ void Print(const TrainSummary& summary) {
   fmt::print(
       "\nheld-out loss {:.3f} nats a byte; a bigram model of the same text {:.3f} ({:.3f} "
       "{})\n\nA passage the model wrote:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
-      "{:.1f} ms; {:.0f} tokens/s over {} steps\n\nfiles:\n",
+      "{:.1f} ms; {:.0f} tokens/s over {} steps\n{}\n\nfiles:\n",
       summary.held_out_loss, summary.baseline_loss, std::abs(below), below < 0 ? "above" : "below",
       summary.passage, summary.table, summary.step_time * 1e3, summary.predicted_step_time * 1e3,
-      summary.tokens_per_second, summary.steps);
+      summary.tokens_per_second, summary.steps, summary.drift);
   for (const std::string& file : summary.files) fmt::print("  {}\n", file);
 }
 

@@ -37,9 +37,16 @@ class DriftFinder {
       const int position = program[i].position;
       // Both entries of a pair say when it started and ended.
       if (position < 0 || program[i].ends_pair || !OccupiesRank(program[i].part.op)) continue;
-      Add({rank, round, lane[static_cast<std::size_t>(position)], 0,
+      Add({rank, StepOf(program[i].part, round), lane[static_cast<std::size_t>(position)], 0,
            static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs});
     }
+  }
+
+  std::int64_t StepOf(const Part& part, std::int64_t round) const {
+    const Schedule& schedule = trace_.schedule();
+    const int rows_a_step = std::max(1, schedule.rows() / schedule.steps);
+    const int within = HasMicrobatch(part.op) ? part.microbatch / rows_a_step : 0;
+    return round * schedule.steps + within;
   }
 
   void Add(SlowAction action) {
@@ -75,7 +82,7 @@ std::string DriftText(const Drift& drift, std::int64_t first_step) {
   std::string text =
       fmt::format("furthest from the plan: {} on rank {} took {} in step {}, {} planned",
                   ToText(slowest.action), slowest.rank, FormatSeconds(slowest.took),
-                  first_step + slowest.round, FormatSeconds(slowest.planned));
+                  first_step + slowest.step, FormatSeconds(slowest.planned));
   if (drift.straggler < 0) return text;
   const RankDrift& rank = drift.ranks[static_cast<std::size_t>(drift.straggler)];
   text += fmt::format("; straggling rank: {}, busy {} for {} planned", drift.straggler,

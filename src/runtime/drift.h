@@ -16,7 +16,7 @@ namespace penstock {
 
 struct SlowAction {
   int rank = 0;
-  std::int64_t round = 0;  // step of this run, from 0
+  std::int64_t step = 0;  // of the trace, from 0: a round may hold several
   Action action;
   double planned = 0;
   double took = 0;
@@ -37,7 +37,7 @@ struct Drift {
 Drift FindDrift(const Trace& trace, const Costs& planned, int skip = 0);
 
 // "1B5 on rank 1 took 12.3 ms in step 17, 8.1 ms planned; rank 1 is furthest behind: ...". One line
-// without its end; `first_step` is the number of round 0.
+// without its end; `first_step` is the number of the trace's first.
 std::string DriftText(const Drift& drift, std::int64_t first_step = 0);
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -106,6 +107,9 @@ class Run {
       RunSteps(rank);
     } catch (const InternalError& error) {
       Fail(rank, ErrorCode::kInternal, error.what());
+    } catch (const std::bad_alloc&) {
+      Fail(rank, ErrorCode::kUnavailable,
+           "out of memory: give a schedule that holds less, or a smaller model or batch");
     } catch (const std::exception& error) {
       Fail(rank, ErrorCode::kUnavailable, error.what());
     } catch (...) {

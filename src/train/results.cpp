@@ -102,6 +102,7 @@ Result<Comparison> Compare(const Trace& trace) {
   const std::int64_t typical = TypicalRound(trace, measure.makespan);
   comparison.measured_timeline = MeasuredTimeline(trace, typical);
   comparison.measured_memory = MeasuredMemory(trace, comparison.measured_timeline, typical);
+  comparison.drift = FindDrift(trace, comparison.costs, kSkippedSteps);
   comparison.step_time = measure.step_time;
   const auto first_rank = static_cast<std::size_t>(schedule.placement.rank_of(0));
   comparison.predicted_step_time =
@@ -109,7 +110,7 @@ Result<Comparison> Compare(const Trace& trace) {
   return comparison;
 }
 
-void Summarize(const Comparison& comparison, TrainSummary& summary) {
+void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSummary& summary) {
   const SimulationResult& predicted = comparison.predicted;
   const SimulationResult& measured = comparison.measured;
   summary.step_time = comparison.step_time;
@@ -122,6 +123,7 @@ void Summarize(const Comparison& comparison, TrainSummary& summary) {
          IdleShare(predicted.ranks[rank], predicted.makespan),
          static_cast<std::int64_t>(predicted.ranks[rank].peak_memory)});
   }
+  summary.drift = DriftText(comparison.drift, first_step);
   summary.table = FormatTable(PredictedMeasuredTable(predicted, measured, "s", "B"));
 }
 

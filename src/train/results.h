@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/drift.h"
 #include "runtime/trace.h"
 #include "simulate/memory.h"
 #include "simulate/simulate.h"
@@ -24,14 +25,16 @@ struct Comparison {
   Costs costs;                               // what the prediction is made from
   double step_time = 0;
   double predicted_step_time = 0;
+  Drift drift;  // from the prediction's times
 };
 
 // The prediction is the simulator's, from the median time of each stage's actions in the trace; an
 // optimizer update of the rank that starts the next step is added to its makespan for a step.
 Result<Comparison> Compare(const Trace& trace);
 
-// Fills the summary's figures by rank, its table and its step times.
-void Summarize(const Comparison& comparison, TrainSummary& summary);
+// Fills the summary's figures by rank, its table, its step times and its drift; `first_step` is the
+// number of the trace's first round.
+void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSummary& summary);
 
 struct RunRecord {
   TrainConfig config;

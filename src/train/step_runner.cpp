@@ -76,7 +76,10 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   parts_.log.Begin(*block_trace, first, total_);
   const std::vector<Stage*> stages = parts_.pipeline.pointers();
   PENSTOCK_TRY_STATUS(RunRanks(parts_.schedule, stages, run));
-  if (trace_ == nullptr || steps >= kTracedSteps) trace_ = std::move(block_trace);
+  if (trace_ == nullptr || steps >= kTracedSteps) {
+    trace_ = std::move(block_trace);
+    first_traced_ = first;
+  }
   return {};
 }
 

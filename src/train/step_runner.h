@@ -35,7 +35,8 @@ class StepRunner {
   double seconds() const { return seconds_; }  // of training, earlier processes' too
   double steps_a_second() const { return steps_a_second_; }
   std::int64_t steps() const { return total_; }
-  const Trace* trace() const { return trace_.get(); }  // null where no step was run
+  const Trace* trace() const { return trace_.get(); }          // null where no step was run
+  std::int64_t first_traced() const { return first_traced_; }  // step of the trace's first round
 
  private:
   std::int64_t BlockSize(std::int64_t done) const;
@@ -49,6 +50,7 @@ class StepRunner {
   double seconds_ = 0;
   double steps_a_second_ = 0;
   std::unique_ptr<Trace> trace_;
+  std::int64_t first_traced_ = 0;
 };
 
 }  // namespace penstock

@@ -34,6 +34,7 @@ struct TrainSummary {
   std::vector<RankSummary> per_rank;
   std::vector<std::string> files;
   std::string passage;  // what the model wrote
+  std::string drift;    // which action and which rank took longer than planned
   std::string table;    // predicted against measured, by rank, as text
 };
 

@@ -70,7 +70,7 @@ Result<TrainSummary> Finish(const StepRunner& runner, RunRecord record, const Co
   Comparison comparison;
   if (runner.trace() != nullptr) {
     PENSTOCK_TRY(comparison, Compare(*runner.trace()));
-    Summarize(comparison, summary);
+    Summarize(comparison, runner.first_traced(), summary);
     record.comparison = &comparison;
   }
   record.seconds = runner.seconds();

@@ -5,6 +5,7 @@ A test file ends with program.main(); ctest hands it the program: FILE_test.py P
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,16 @@ class CommandTest(unittest.TestCase):
         return subprocess.run([PROGRAM, *map(str, words)], cwd=self.folder, capture_output=True,
                               timeout=120, check=False, text=True, errors="replace",
                               env={**os.environ, **(env or {})})
+
+    def interrupt(self, *words, thread):
+        """A command that gets Ctrl-C as soon as it has a thread of this name, and its output."""
+        with subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            while thread not in thread_names(process.pid):
+                self.assertIsNone(process.poll(), words)
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
 
     def run_ok(self, *words):
         """Standard output of a command that must succeed, quietly."""
@@ -51,6 +62,16 @@ class CommandTest(unittest.TestCase):
 
     def files(self):
         return sorted(path.name for path in self.folder.iterdir())
+
+
+def thread_names(process):
+    names = []
+    for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+        try:
+            names.append((task / "comm").read_text().strip())
+        except OSError:  # it has ended
+            pass
+    return names
 
 
 def main():

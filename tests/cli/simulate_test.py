@@ -1,9 +1,6 @@
 """simulate: figures, forms of output, refusals."""
 import csv
 import io
-import pathlib
-import signal
-import subprocess
 
 import program
 
@@ -78,23 +75,10 @@ class SimulateTest(program.CommandTest):
             self.assertIn("--unit", self.refuse(*words, unit))
 
     def test_ctrl_c_ends_a_run_at_once(self):
-        with subprocess.Popen([program.PROGRAM, "simulate", "-s", "1f1b", "-p", "4", "--run",
-                               "--unit", "1000s"], cwd=self.folder, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            tasks = pathlib.Path(f"/proc/{process.pid}/task")
-            while not any(self.name_of(task) == "rank 3" for task in tasks.iterdir()):
-                self.assertIsNone(process.poll())
-            process.send_signal(signal.SIGINT)
-            output, error = process.communicate(timeout=60)
-        self.assertEqual((process.returncode, output), (1, ""))
-        self.assertEqual(error, "penstock: error: 1f1b: stopped on request\n")
-
-    @staticmethod
-    def name_of(task):
-        try:
-            return (task / "comm").read_text().strip()
-        except OSError:
-            return ""
+        result = self.interrupt("simulate", "-s", "1f1b", "-p", 4, "--run", "--unit", "1000s",
+                                thread="rank 3")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertEqual(result.stderr, "penstock: error: 1f1b: stopped on request\n")
 
     def test_file_has_the_figures_of_its_schedule(self):
         for name in ("1f1b", "interleaved"):

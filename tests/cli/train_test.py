@@ -28,6 +28,8 @@ class TrainTest(program.CommandTest):
                     "predicted_step_time"):
             self.assertGreater(summary[key], 0, key)
         self.assertEqual(summary["ranks"], 2)
+        self.assertRegex(summary["drift"], r"^(furthest from the plan: \S+ on rank [01] took .* in "
+                                           r"step \d+, .* planned|no action took longer)")
         self.assertEqual(len(summary["per_rank"]), 2)
         for rank in summary["per_rank"]:
             for key in ("busy", "bubble", "peak_activation_bytes",
@@ -101,6 +103,13 @@ class TrainTest(program.CommandTest):
         self.assertIn("penstock: error: ", result.stderr.splitlines()[-1])
         self.assertEqual([path.name for path in (self.folder / "runs" / "a").iterdir()],
                          ["metrics.jsonl"])
+
+    def test_ctrl_c_stops_all_ranks_and_leaves_nothing(self):
+        result = self.interrupt(*self.train("steps=1000000", "--ranks", "2", "--json", "--name", "a"),
+                                thread="rank 1")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertEqual(result.stderr.splitlines()[-1], "penstock: error: stopped on request")
+        self.assertFalse((self.folder / "runs" / "a").exists())
 
 
 if __name__ == "__main__":

@@ -152,6 +152,40 @@ TEST(RunTest, AThrowingStageEndsTheRunAndIsNamed) {
   }
 }
 
+// Whatever comes out of a stage, the line names the rank and the action, and nothing leaks.
+TEST(RunTest, AnyExceptionIsOneLineThatNamesItsAction) {
+  const Schedule schedule = SmallGpipe(3, 4);
+  const auto run = [&](const std::function<void()>& fail) {
+    Probes probes(schedule, [&](const Part& part, std::int64_t) {
+      if (part == Backward(1, 2).first) fail();
+    });
+    return RunRanks(schedule, probes.stages).error();
+  };
+  const Error memory = run([] { throw std::bad_alloc(); });
+  EXPECT_EQ(memory.code, ErrorCode::kUnavailable);
+  EXPECT_EQ(memory.message,
+            "rank 1: 1B2: out of memory: give a schedule that holds less, or a smaller model or "
+            "batch");
+  const Error bug = run([] { PENSTOCK_CHECK(1 + 1 == 3, "sums"); });
+  EXPECT_EQ(bug.code, ErrorCode::kInternal);
+  EXPECT_EQ(bug.message.rfind("rank 1: 1B2: ", 0), 0U) << bug.message;
+  EXPECT_EQ(run([] { throw 7; }).message, "rank 1: 1B2: an exception that is no std::exception");
+  EXPECT_EQ(live_payloads.load(), 0);
+}
+
+// All ranks fail: one is told, and nobody waits for the others.
+TEST(RunTest, OfSeveralFailuresOneIsTold) {
+  const Schedule schedule = SmallGpipe(4, 4);
+  Probes probes(schedule, [](const Part& part, std::int64_t) {
+    if (part.op == Op::kStep) throw std::runtime_error("no paper");
+  });
+  const Status status = RunRanks(schedule, probes.stages);
+  ASSERT_FALSE(status);
+  const char rank = status.error().message.at(5);
+  EXPECT_EQ(status.error().message, fmt::format("rank {}: {}STEP: no paper", rank, rank));
+  EXPECT_EQ(live_payloads.load(), 0);
+}
+
 TEST(RunTest, AThrowingHookEndsTheRun) {
   const Schedule schedule = SmallGpipe(2, 2);
   for (const bool at_start : {true, false}) {

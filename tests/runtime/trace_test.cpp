@@ -9,6 +9,7 @@
 #include "runtime/run.h"
 #include "schedule/passes/passes.h"
 #include "simulate/simulate.h"
+#include "write_round.h"
 
 namespace penstock {
 namespace {
@@ -20,24 +21,6 @@ Status RunTraced(const Schedule& schedule, Trace& trace, int steps,
   options.steps = steps;
   options.trace = &trace;
   return RunRanks(schedule, probes.stages, options);
-}
-
-// One round of a rank that runs as the timeline says, in seconds; 100 bytes for each F less B.
-void WriteStamps(Trace& trace, int rank, const Timeline& timeline) {
-  Stamp* stamps = trace.Begin(rank, 0);
-  std::int64_t held = 0;
-  for (const ProgramEntry& entry : trace.program(rank)) {
-    if (entry.part.op == Op::kForward) held += 100;
-    if (entry.part.op == Op::kBackward) held -= 100;
-    Span span{};
-    if (entry.position >= 0) {
-      span =
-          timeline.spans[static_cast<std::size_t>(rank)][static_cast<std::size_t>(entry.position)];
-    }
-    *stamps++ = {static_cast<std::int64_t>(span.start * 1e9),
-                 static_cast<std::int64_t>(span.end * 1e9), held};
-  }
-  trace.End(rank, 0);
 }
 
 TEST(TraceTest, KeepsTheLastSteps) {
@@ -191,7 +174,7 @@ TEST(TraceTest, MeasuresTheCostsThatATraceWasMadeFrom) {
   Timeline timeline;
   const SimulationResult simulated = Simulate(schedule, costs, {.timeline = &timeline}).value();
   Trace trace = Trace::Make(schedule).value();
-  for (int rank = 0; rank < 2; ++rank) WriteStamps(trace, rank, timeline);
+  WriteRound(trace, 0, timeline);
   const Costs measured = MeasuredCosts(trace);
   EXPECT_DOUBLE_EQ(measured.stages[0].forward, 2);
   EXPECT_DOUBLE_EQ(measured.stages[1].forward, 5);
