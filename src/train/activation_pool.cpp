@@ -38,7 +38,7 @@ Result<std::unique_ptr<ActivationPool>> ActivationPool::Make(const std::string& 
   if (file < 0) {
     return MakeError(ErrorCode::kUnavailable,
                      "cannot make a file for offloaded activations in {}: {}; name a folder with "
-                     "offload.folder",
+                     "offload.pool",
                      folder, std::strerror(errno));
   }
   unlink(path.c_str());
@@ -63,7 +63,7 @@ ActivationPool::~ActivationPool() {
   close(file_);
 }
 
-void ActivationPool::Offload(std::span<at::Tensor> held, std::atomic<std::int64_t>& bytes_held,
+void ActivationPool::Offload(std::span<at::Tensor> held, std::atomic<std::int64_t>& bytes_away,
                              Parcel& parcel) {
   PENSTOCK_CHECK(parcel.empty(), "OFFLOAD of a microbatch that is away");
   std::int64_t bytes = 0;
@@ -82,10 +82,11 @@ void ActivationPool::Offload(std::span<at::Tensor> held, std::atomic<std::int64_
     parcel.room_ = bytes;
     size_ += bytes;
   }
-  parcel.held_ = &bytes_held;
+  parcel.away_ = &bytes_away;
   {
     const std::lock_guard lock(mutex_);
     parcel.state_ = Parcel::State::kLeaving;
+    parcel.reloads_ = false;
     leaving_.push_back(&parcel);
   }
   changed_.notify_all();
@@ -94,6 +95,7 @@ void ActivationPool::Offload(std::span<at::Tensor> held, std::atomic<std::int64_
 void ActivationPool::Reload(Parcel& parcel) {
   {
     const std::lock_guard lock(mutex_);
+    parcel.reloads_ = true;
     coming_.push_back(&parcel);
   }
   changed_.notify_all();
@@ -110,6 +112,17 @@ void ActivationPool::Await(std::span<at::Tensor> held, Parcel& parcel) {
   }
   for (Parcel::Content& content : parcel.contents_) {
     held[content.place] = std::move(content.tensor);
+  }
+  parcel.contents_.clear();
+}
+
+void ActivationPool::Drop(Parcel& parcel) {
+  if (parcel.empty()) return;
+  std::unique_lock lock(mutex_);
+  const Parcel::State last = parcel.reloads_ ? Parcel::State::kBack : Parcel::State::kAway;
+  changed_.wait(lock, [&] { return parcel.state_ == last || !error_.empty(); });
+  for (const Parcel::Content& content : parcel.contents_) {
+    if (!parcel.reloads_) parcel.away_->fetch_sub(content.bytes, std::memory_order_relaxed);
   }
   parcel.contents_.clear();
 }
@@ -142,7 +155,7 @@ void ActivationPool::Write(Parcel& parcel) {
     error = MoveAll(pwrite, file_, bytes, content.bytes, parcel.offset_ + content.offset);
     if (!error.empty()) break;
     content.tensor.reset();
-    parcel.held_->fetch_sub(content.bytes, std::memory_order_relaxed);
+    parcel.away_->fetch_add(content.bytes, std::memory_order_relaxed);
   }
   Done(parcel, Parcel::State::kAway, error);
 }
@@ -150,7 +163,7 @@ void ActivationPool::Write(Parcel& parcel) {
 void ActivationPool::Read(Parcel& parcel) {
   std::string error;
   for (Parcel::Content& content : parcel.contents_) {
-    parcel.held_->fetch_add(content.bytes, std::memory_order_relaxed);
+    parcel.away_->fetch_sub(content.bytes, std::memory_order_relaxed);
   }
   try {
     for (Parcel::Content& content : parcel.contents_) {

@@ -44,9 +44,10 @@ class ActivationPool {
     };
 
     State state_ = State::kBack;
+    bool reloads_ = false;
     std::vector<Content> contents_;
     std::int64_t offset_ = 0, room_ = 0;  // of the file; 0 bytes until the first use
-    std::atomic<std::int64_t>* held_ = nullptr;
+    std::atomic<std::int64_t>* away_ = nullptr;
   };
 
   // `folder` holds the file. Errors: kUnavailable where none can be made there.
@@ -57,13 +58,16 @@ class ActivationPool {
   ActivationPool& operator=(const ActivationPool&) = delete;
 
   // Begins to move all dense tensors of `held` away, which are undefined there from now on. Their
-  // bytes leave `bytes_held` once they are in the file. Requires: the parcel is empty.
-  void Offload(std::span<at::Tensor> held, std::atomic<std::int64_t>& bytes_held, Parcel& parcel);
-  // Begins to bring them back, behind their leaving; the bytes count as held once it has begun.
+  // bytes are added to `bytes_away` as they come to lie in the file alone. Requires: the parcel is
+  // empty.
+  void Offload(std::span<at::Tensor> held, std::atomic<std::int64_t>& bytes_away, Parcel& parcel);
+  // Begins to bring them back, behind their leaving; they count as away until that has begun.
   void Reload(Parcel& parcel);
   // Waits until they are back, and puts them where they were taken from. Throws std::runtime_error
   // where the file could not be written or read.
   void Await(std::span<at::Tensor> held, Parcel& parcel);
+  // Waits until nothing of the parcel is on its way, and forgets it.
+  void Drop(Parcel& parcel);
 
  private:
   explicit ActivationPool(int file) : file_(file) {}

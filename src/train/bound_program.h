@@ -52,6 +52,7 @@ struct BoundProgram {
   BoundPiece backward_weight;
   std::vector<TensorType> input_types;     // by input of the stage
   std::vector<TensorType> gradient_types;  // by gradient that comes for an output
+  std::int64_t input_bytes = 0;            // of the stage's inputs
   std::vector<int> gradient_places;        // where it is held; -1: nowhere
 
   BoundProgram(StageProgram from, const GraphBinding& binding)
@@ -59,7 +60,10 @@ struct BoundProgram {
         forward(program.forward, binding),
         backward_input(program.backward_input, binding),
         backward_weight(program.backward_weight, binding) {
-    for (const StagePort& input : program.inputs) input_types.push_back(input.type);
+    for (const StagePort& input : program.inputs) {
+      input_types.push_back(input.type);
+      input_bytes += BytesOf(input.type);
+    }
     for (const StagePort& output : program.outputs) {
       if (!output.has_gradient) continue;
       gradient_types.push_back(output.type);

@@ -69,6 +69,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"pipeline.stage_layers", &c.pipeline.stage_layers, kAny},
       {"recompute.hold", &c.recompute.hold},
       {"recompute.hold_for_weight", &c.recompute.hold_for_weight},
+      {"offload.pool", &c.offload.pool},
       {"checkpoint.every", &c.checkpoint.every, 0},
       {"checkpoint.keep", &c.checkpoint.keep, 0},
       {"optimizer.lr", &c.optimizer.lr, 0},

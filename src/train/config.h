@@ -37,6 +37,11 @@ struct RecomputeConfig {
   std::string hold_for_weight = "all";  // from the end of I to W
 };
 
+// Where a schedule's OFFLOAD cells move activations to.
+struct OffloadConfig {
+  std::string pool;  // a folder for its file; empty: the run's own
+};
+
 struct OptimizerConfig {
   double lr = 3e-3;      // peak
   double lr_end = 0.05;  // share of the peak left at the last step
@@ -61,6 +66,7 @@ struct TrainConfig {
   DataConfig data;
   PipelineConfig pipeline;
   RecomputeConfig recompute;
+  OffloadConfig offload;
   OptimizerConfig optimizer;
   CheckpointConfig checkpoint;
   // Where to go on from: a checkpoint's file or a folder of them; "auto": the newest of the run's

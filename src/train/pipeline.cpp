@@ -4,6 +4,7 @@
 
 #include "base/mix_bits.h"
 #include "train/compiled.h"
+#include "train/held_rows.h"
 
 namespace penstock {
 namespace {
@@ -38,6 +39,12 @@ class RowBuffers {
   std::vector<at::Tensor> rows_;
 };
 
+// Where the run's own files go, unless another folder is named.
+std::string OffloadFolder(const TrainConfig& config) {
+  return config.offload.pool.empty() ? fmt::format("{}/{}", config.folder, config.name)
+                                     : config.offload.pool;
+}
+
 }  // namespace
 
 std::vector<Stage*> Pipeline::pointers() const {
@@ -67,6 +74,7 @@ Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options)
   options.steps = schedule.steps;
   options.weights = schedule.weights;
   PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
+  options.recomputed = RecomputedRows(schedule, stage);
   // An update behind each microbatch takes the gradient of that one's own loss.
   if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
   return {};
@@ -111,6 +119,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, length, counts));
+  PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config)));
   const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -128,6 +137,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                    CastStage(*module, config.model, ranges[static_cast<std::size_t>(model_stage)],
                              at::kBFloat16));
     }
+    options.pool = pools[static_cast<std::size_t>(placement.rank_of(stage))];
     const int updates_a_step = options.microbatches / options.versions.rows_an_update;
     const auto optimizer = std::make_shared<AdamW>(pipeline.rate, updates_a_step);
     options.take_back = {

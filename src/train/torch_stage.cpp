@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -14,6 +15,8 @@
 #include "graph/interpret.h"
 #include "graph/print.h"
 #include "model/model.h"
+#include "schedule/deps.h"
+#include "train/activation_pool.h"
 #include "train/bound_program.h"
 #include "train/stage_weights.h"
 #include "train/tensor_message.h"
@@ -84,11 +87,14 @@ class CompiledStage final : public TorchStage {
     const StageProgram& program = row.bound->program;
     row.held.resize(static_cast<std::size_t>(program.held));
     for (std::size_t i = 0; i < given_.size(); ++i) {
-      At(row, program.inputs[i].place) = std::move(given_[i]);
+      at::Tensor& held = At(row, program.inputs[i].place);
+      held = given_[i];
+      if (!IsRecomputed(number)) given_[i].reset();
     }
     SeedRandom(program, number, Op::kForward);
     const std::span<at::Tensor> results = row.bound->forward.Run(row.held);
-    activation_bytes_ += program.saved_bytes;
+    if (IsRecomputed(number)) HoldInputsAlone(row);
+    activation_bytes_ += IsRecomputed(number) ? row.bound->input_bytes : program.saved_bytes;
     if (options_.last) {
       losses_[static_cast<std::size_t>(number)] = *results.front().const_data_ptr<float>();
       results.front().reset();
@@ -134,6 +140,7 @@ class CompiledStage final : public TorchStage {
   void AddGradients() override { weights_.Add(); }
   void DropRows() override {
     for (Row& row : rows_) {
+      if (options_.pool) options_.pool->Drop(row.parcel);
       row.state = RowState::kEmpty;
       for (at::Tensor& value : row.held) value.reset();
     }
@@ -141,7 +148,32 @@ class CompiledStage final : public TorchStage {
   }
   bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
 
+  // OFFLOAD and RELOAD move what a microbatch holds between its actions; RECOMPUTE makes it again
+  // from the inputs that F has kept, with the random numbers of F.
+  bool DoesSideWork(Op op) const override {
+    if (op == Op::kOffload || op == Op::kReload) return options_.pool != nullptr;
+    return op == Op::kRecompute && !options_.recomputed.empty();
+  }
+  void DoSideWork(Op op, int number) override {
+    Row& row = Enter(number, "side work", RowState::kForwardDone, RowState::kForwardDone);
+    if (op == Op::kOffload) {
+      options_.pool->Offload(row.held, away_bytes_, row.parcel);
+    } else if (op == Op::kReload) {
+      options_.pool->Reload(row.parcel);
+    } else {
+      Recompute(row, number);
+    }
+  }
+  bool Await(Op op, int row) override {
+    if (options_.pool && (MakesInputGradient(op) || op == Op::kRecompute)) {
+      Row& of = rows_[static_cast<std::size_t>(row)];
+      options_.pool->Await(of.held, of.parcel);
+    }
+    return true;
+  }
+
   std::int64_t ActivationBytes() const override { return activation_bytes_; }
+  std::int64_t AwayBytes() const override { return away_bytes_.load(std::memory_order_relaxed); }
   std::vector<NamedParameter>& Parameters() override { return weights_.parameters(); }
   int WeightVersions() const override { return weights_.versions(); }
   std::int64_t WeightVersionBytes() const override { return weights_.VersionBytes(); }
@@ -175,6 +207,7 @@ class CompiledStage final : public TorchStage {
     RowState state = RowState::kEmpty;
     BoundProgram* bound = nullptr;  // of its shape
     std::vector<at::Tensor> held;   // by the program's places
+    ActivationPool::Parcel parcel;  // what of it is in the pool
   };
 
   // The step and the microbatch of it that a row is.
@@ -205,6 +238,23 @@ class CompiledStage final : public TorchStage {
     binding_.generator.set_current_seed(SeedOfRun(options_.seed, StepOf(row), InStep(row), op));
   }
 
+  bool IsRecomputed(int row) const {
+    return !options_.recomputed.empty() && options_.recomputed[static_cast<std::size_t>(row)];
+  }
+  // An F that is run again leaves nothing behind but what it read.
+  void HoldInputsAlone(Row& row) {
+    for (at::Tensor& value : row.held) value.reset();
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      At(row, row.bound->program.inputs[i].place) = std::move(given_[i]);
+    }
+  }
+  void Recompute(Row& row, int number) {
+    const StageProgram& program = row.bound->program;
+    UseVersionOf(number);
+    SeedRandom(program, number, Op::kForward);
+    for (at::Tensor& result : row.bound->forward.Run(row.held)) result.reset();
+    activation_bytes_ += program.saved_bytes - row.bound->input_bytes;
+  }
   // The microbatch, which must be in state `from`; it is in state `to` from now on.
   Row& Enter(int number, const char* action, RowState from, RowState to) {
     PENSTOCK_CHECK(number >= 0 && static_cast<std::size_t>(number) < rows_.size(),
@@ -298,6 +348,8 @@ class CompiledStage final : public TorchStage {
   std::int64_t updates_before_ = 0;  // the step
   std::int64_t first_update_ = -1;   // of the run; -1 before it
   std::int64_t activation_bytes_ = 0;
+  std::atomic<std::int64_t> away_bytes_ = 0;
+  ActivationPool::Parcel parcel;  // what of it is in the pool
 };
 
 // Dropout and its like are on while this lives.

@@ -19,6 +19,7 @@
 
 namespace penstock {
 
+class ActivationPool;
 class StageModule;
 
 // The batch a stage reads from: tokens for a first stage, targets for a last one. Both [batch,
@@ -64,6 +65,10 @@ struct TorchStageOptions {
   bool fuse = false;             // see CompileOptions
   std::int64_t hold = kHoldAll;  // of a microbatch's activations, see CompileOptions
   std::int64_t hold_for_weight = kHoldAll;
+  // Where OFFLOAD moves activations to, one a rank; null: the stage runs no OFFLOAD.
+  std::shared_ptr<ActivationPool> pool;
+  // By microbatch: whether F keeps its inputs alone, for a RECOMPUTE to come; empty: none.
+  std::vector<bool> recomputed;
   std::uint64_t seed = 0;  // of its random ops (dropout); stages of one model differ
 };
 
