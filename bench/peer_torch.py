@@ -15,9 +15,15 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import (
+    PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble)
+from torch.distributed.pipelining.schedules import ScheduleDualPipeV
 
-SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": ScheduleInterleaved1F1B}
+SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": ScheduleInterleaved1F1B,
+             "zb1p": ScheduleInterleavedZeroBubble, "zbv": ScheduleZBVZeroBubble, "dualpipev": ScheduleDualPipeV}
+VEE = ("zbv", "dualpipev")  # a rank holds a stage of the way down and one of the way back up
+ONE_STAGE = ("1f1b", "gpipe")  # take the stage itself, not a list
 
 
 class RMSNorm(nn.Module):
@@ -90,7 +96,7 @@ def worker(rank, args, port, queue):
     torch.manual_seed(rank)
     dist.init_process_group("gloo", rank=rank, world_size=args.ranks)
     stages = args.ranks * args.chunks
-    mine = list(range(rank, stages, args.ranks))
+    mine = [rank, stages - 1 - rank] if args.schedule in VEE else list(range(rank, stages, args.ranks))
     modules = [StageModule(args, s, stages) for s in mine]
     if args.dtype == "bfloat16":
         modules = [m.to(torch.bfloat16) for m in modules]
@@ -98,7 +104,10 @@ def worker(rank, args, port, queue):
     if args.compile:
         modules = [torch.compile(m) for m in modules]
     pipe = [PipelineStage(m, s, stages, torch.device("cpu")) for m, s in zip(modules, mine)]
-    schedule = SCHEDULES[args.schedule](pipe if args.chunks > 1 else pipe[0], args.microbatches, loss_fn=loss_fn)
+    schedule = SCHEDULES[args.schedule](pipe[0] if args.schedule in ONE_STAGE else pipe, args.microbatches, loss_fn=loss_fn)
+    if args.schedule in VEE:
+        for stage in pipe:  # a warm-up exchange with neighbours; the middle stage's is its own rank, which Gloo refuses
+            stage._get_init_p2p_neighbors_ops = lambda: []
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
     shape = (args.microbatches, args.sequence)
     x, y = torch.randint(args.vocabulary, shape), torch.randint(args.vocabulary, shape)
