@@ -48,16 +48,6 @@ std::vector<ValueId> Union(std::vector<ValueId> values, const std::vector<ValueI
   return values;
 }
 
-// The places of a microbatch that runs forward, then those of one that runs backward.
-Piece MakeOverlapped(const StageGraphs& graphs, const Piece& forward, Places& places) {
-  Piece piece = forward;
-  piece.graph = graphs.overlapped;
-  for (const ValueId input : WholeBackward(graphs).inputs) piece.inputs.push_back(places.Of(input));
-  piece.last.resize(piece.inputs.size(), true);
-  piece.outputs.resize(graphs.overlapped.outputs.size(), -1);
-  return piece;
-}
-
 std::int64_t BytesOf(const Graph& graph, const std::vector<ValueId>& values,
                      const std::vector<ValueId>& except) {
   std::int64_t bytes = 0;
@@ -95,7 +85,7 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   program.backward_input = MakePiece(input, places, input_gradients.size(), weight.inputs);
   program.backward_weight = MakePiece(weight, places, 0, {});
   if (!graphs.overlapped.name.empty()) {
-    program.overlapped = MakeOverlapped(graphs, program.forward, places);
+    program.overlapped = PlaceOverlapped(graphs.overlapped, program, program);
   }
   for (const ValueId gradient : joint.output_gradients) {
     const bool is_read = Contains(read_by_backward, gradient);

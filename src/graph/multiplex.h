@@ -9,7 +9,9 @@
 
 namespace penstock {
 
+struct Piece;
 struct StageGraphs;
+struct StageProgram;
 
 // `second` behind `first`: inputs and outputs of both, those of `first` in front. Parameters and
 // gradients are the same values for both; all other values of `second` get new numbers, but for
@@ -37,5 +39,13 @@ struct MultiplexedGraph {
 // both draw random numbers: a run has one generator.
 Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second,
                                          const NodeCosts& costs);
+
+// The same of pieces: the forward of one stage and the whole backward of another one of the rank,
+// whose parameters are numbered behind the first one's, `parameters` in all; or of one stage, with
+// `parameters` 0.
+Result<Piece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
+                            int parameters, const NodeCosts& costs);
+// The joined graph with the places of the forward's microbatch, then those of the backward's.
+Piece PlaceOverlapped(Graph overlapped, const StageProgram& forward, const StageProgram& backward);
 
 }  // namespace penstock

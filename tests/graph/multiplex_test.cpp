@@ -340,6 +340,33 @@ TEST_P(EveryStageOverlapped, PutsEveryInputInItsPlace) {
   EXPECT_EQ(places, expected);
 }
 
+// Of two stages, what their programs say is enough.
+TEST_P(EveryStageOverlapped, OverlapsWithAnotherStagesBackward) {
+  const GroupEnd end(kGroups[0], std::make_unique<Reversing>());
+  const StageSpec spec = GetParam().make();
+  const StageSpec other = Experts();
+  const StageProgram forward = CompileStage(spec, {}).value();
+  const StageGraphs graphs = Build(other).value();
+  const StageProgram backward = MakeStageProgram(graphs);
+  const auto piece =
+      OverlapStages(forward, backward, static_cast<int>(spec.parameters.size()), NodeCosts());
+  ASSERT_TRUE(piece) << piece.error().message;
+  std::vector<at::Tensor> parameters;
+  for (const StageSpec* each : {&spec, &other}) {
+    for (const NamedTensor& named : each->parameters) parameters.push_back(named.tensor.detach());
+  }
+  const Runs runs(parameters);
+  const Graph whole =
+      WithParametersFrom(WholeBackward(graphs), static_cast<int>(spec.parameters.size()));
+  const Data a = RandomData(spec, 5);
+  const std::vector<at::Tensor> b =
+      HeldForBackward(graphs, WholeBackward(graphs), RandomData(other, 6),
+                      Runs({parameters.end() - static_cast<std::ptrdiff_t>(other.parameters.size()),
+                            parameters.end()}));
+  const Outcome expected = runs.Of({{&forward.forward.graph, a.inputs}, {&whole, b}}, RunSlow);
+  ExpectSameBits(expected, runs.Of({{&piece->graph, Both(a.inputs, b)}}, RunFast));
+}
+
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStageOverlapped,
                          ::testing::Values(Case{"first", FirstStage}, Case{"middle", MiddleStage},
                                            Case{"last", LastStage}, Case{"whole", WholeModel},

@@ -1,0 +1,46 @@
+#include <algorithm>
+#include <map>
+
+#include "graph/compile.h"
+#include "graph/multiplex.h"
+
+namespace penstock {
+namespace {
+
+// How many outputs of the piece leave the stage: they come first.
+std::size_t Leaving(const Piece& piece) {
+  return static_cast<std::size_t>(std::count(piece.outputs.begin(), piece.outputs.end(), -1));
+}
+
+Graph WholeBackward(const StageProgram& program) {
+  return WholeBackward(program.backward_input.graph, program.backward_weight.graph,
+                       Leaving(program.backward_input));
+}
+
+}  // namespace
+
+Piece PlaceOverlapped(Graph overlapped, const StageProgram& forward, const StageProgram& backward) {
+  std::map<ValueId, int> places;
+  for (const Piece* piece : {&backward.backward_input, &backward.backward_weight}) {
+    for (std::size_t i = 0; i < piece->inputs.size(); ++i) {
+      places.emplace(piece->graph.inputs[i], piece->inputs[i]);
+    }
+  }
+  Piece piece{std::move(overlapped), forward.forward.inputs, forward.forward.last,
+              forward.forward.outputs};
+  for (const ValueId input : WholeBackward(backward).inputs) {
+    piece.inputs.push_back(places.at(input));
+  }
+  piece.last.resize(piece.inputs.size(), true);
+  piece.outputs.resize(piece.outputs.size() + Leaving(backward.backward_input), -1);
+  return piece;
+}
+
+Result<Piece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
+                            int parameters, const NodeCosts& costs) {
+  const Graph second = WithParametersFrom(WholeBackward(backward), parameters);
+  PENSTOCK_TRY(MultiplexedGraph made, MultiplexGraphs(forward.forward.graph, second, costs));
+  return PlaceOverlapped(std::move(made.graph), forward, backward);
+}
+
+}  // namespace penstock
