@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/result.h"
@@ -137,10 +136,6 @@ std::int64_t GroupOf(const Node& node) {
 bool IsCollective(const Node& node) {
   const std::string& name = node.op.operator_name().name;
   return name == kAllToAll || name == kAllToAllStart || name == kAllToAllWait;
-}
-
-bool HasCollective(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), IsCollective);
 }
 
 }  // namespace penstock

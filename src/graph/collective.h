@@ -79,6 +79,5 @@ std::optional<SplitCollective> SplitOf(const Node& node);
 std::int64_t GroupOf(const Node& node);
 // Whether the node is a collective or a part of one: never folded, never run again to save memory.
 bool IsCollective(const Node& node);
-bool HasCollective(const Graph& graph);
 
 }  // namespace penstock

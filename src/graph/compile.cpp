@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/collective.h"
 #include "graph/multiplex.h"
 #include "graph/passes.h"
 
@@ -100,11 +101,16 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
 }
 
 void DescribePieces(StageProgram& program) {
-  program.random = false;
-  for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
-    program.random = program.random ||
-                     std::any_of(piece->graph.nodes.begin(), piece->graph.nodes.end(), IsRandom);
+  const auto any = [](const Piece& piece, bool (*is)(const Node&)) {
+    return std::any_of(piece.graph.nodes.begin(), piece.graph.nodes.end(), is);
+  };
+  program.exchanges = any(program.forward, IsCollective);
+  program.backward_random = false;
+  for (const Piece* piece : {&program.backward_input, &program.backward_weight}) {
+    program.exchanges = program.exchanges || any(*piece, IsCollective);
+    program.backward_random = program.backward_random || any(*piece, IsRandom);
   }
+  program.random = program.backward_random || any(program.forward, IsRandom);
   const Graph& forward = program.forward.graph;
   for (std::size_t i = 0; i < program.inputs.size(); ++i) {
     program.inputs[i].type = forward.value(forward.inputs[i]).type;

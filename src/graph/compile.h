@@ -82,6 +82,8 @@ struct StageProgram {
   std::vector<StagePort> inputs;
   std::vector<StagePort> outputs;
   bool random = false;           // some node draws random numbers
+  bool backward_random = false;  // likewise, of the two halves of backward
+  bool exchanges = false;        // some node is a collective
   std::int64_t saved_bytes = 0;  // held by a microbatch from the end of F to I or B
   std::int64_t live_bytes = 0;   // held from the end of I to W
 };
@@ -89,7 +91,7 @@ struct StageProgram {
 // Runs the pass table on a captured stage (see passes.h).
 Result<StageGraphs> BuildStageGraphs(JointGraph joint, const CompileOptions& options);
 StageProgram MakeStageProgram(const StageGraphs& graphs);
-// Sets what follows from the pieces alone: the ports' types, and random.
+// Sets what follows from the pieces alone: the ports' types, random, backward_random, exchanges.
 void DescribePieces(StageProgram& program);
 // Capture, passes and numbering in one.
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options);

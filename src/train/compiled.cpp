@@ -18,6 +18,8 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "penstock stage program 2";
 
+constexpr const char* kOverlapped = "overlapped";  // prefix of its constants
+
 // The configuration's keys that change a stage's graphs.
 constexpr const char* kKeys[] = {"model.name",
                                  "model.vocabulary",
@@ -47,11 +49,14 @@ at::Tensor Flat(const at::Tensor& tensor) {
 
 class Writer {
  public:
-  json ToJson(const Piece& piece) {
+  // Constants go by their value's number behind `prefix`: `overlapped` has numbers of its own.
+  json ToJson(const Piece& piece, const std::string& prefix = "") {
     for (const Bound& bound : piece.graph.bound) {
       if (bound.kind != BoundKind::kConstant) continue;
-      content.tensors[fmt::format("%{}", bound.value)] = Flat(bound.tensor);
-      if (bound.tensor.unsafeGetTensorImpl()->is_wrapped_number()) numbers.push_back(bound.value);
+      content.tensors[fmt::format("{}%{}", prefix, bound.value)] = Flat(bound.tensor);
+      if (bound.tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+        numbers[prefix].push_back(bound.value);
+      }
     }
     return {{"graph", PrintGraph(piece.graph)},
             {"inputs", piece.inputs},
@@ -60,7 +65,8 @@ class Writer {
   }
 
   Safetensors content;
-  std::vector<ValueId> numbers;  // constants that count as numbers where dtypes are promoted
+  // By prefix: constants that count as numbers where dtypes are promoted.
+  std::map<std::string, std::vector<ValueId>> numbers;
 };
 
 class Reader {
@@ -68,11 +74,14 @@ class Reader {
   explicit Reader(const Safetensors& content) : content_(content) {}
 
   // Types of constants stand in the text, their memory in the file.
-  Result<Piece> ToPiece(const json& entry, const std::vector<ValueId>& numbers) {
+  Result<Piece> ToPiece(const json& entry, const json& all_numbers,
+                        const std::string& prefix = "") {
     const auto text = entry.at("graph").get<std::string>();
+    const auto numbers = all_numbers.value(prefix, std::vector<ValueId>());
     std::map<ValueId, at::Tensor> flat;
     for (const auto& [name, tensor] : content_.tensors) {
-      flat[static_cast<ValueId>(std::stoi(name.substr(1)))] = tensor;
+      if (!name.starts_with(prefix + "%")) continue;
+      flat[static_cast<ValueId>(std::stoi(name.substr(prefix.size() + 1)))] = tensor;
     }
     Piece piece;
     PENSTOCK_TRY(piece.graph, ParseGraph(text, flat));
@@ -133,7 +142,8 @@ Status CheckPlaces(const StageProgram& program) {
     places.push_back(port.place);
   }
   for (const StagePort& port : program.outputs) places.push_back(port.place);
-  for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
+  for (const Piece* piece :
+       {&program.forward, &program.backward_input, &program.backward_weight, &program.overlapped}) {
     places.insert(places.end(), piece->inputs.begin(), piece->inputs.end());
     places.insert(places.end(), piece->outputs.begin(), piece->outputs.end());
   }
@@ -149,17 +159,27 @@ Status CheckPlaces(const StageProgram& program) {
   if (program.outputs.empty()) return InvalidArgument("it has no output");
   PENSTOCK_TRY_STATUS(CheckLeaving(program.forward, program.outputs.size()));
   PENSTOCK_TRY_STATUS(CheckLeaving(program.backward_input, gradients));
+  if (!program.overlapped.graph.name.empty()) {
+    PENSTOCK_TRY_STATUS(CheckLeaving(program.overlapped, program.outputs.size() + gradients));
+    if (program.overlapped.inputs.size() < program.forward.inputs.size() ||
+        program.overlapped.outputs.size() != program.forward.outputs.size() + gradients) {
+      return InvalidArgument("graph overlapped does not begin with the forward");
+    }
+  }
   return CheckLeaving(program.backward_weight, 0);
 }
 
 Result<StageProgram> Read(const Safetensors& content) {
   const json root = json::parse(content.metadata.at("program"));
-  const auto numbers = root.at("numbers").get<std::vector<ValueId>>();
+  const json& numbers = root.at("numbers");
   Reader reader(content);
   StageProgram program;
   PENSTOCK_TRY(program.forward, reader.ToPiece(root.at("forward"), numbers));
   PENSTOCK_TRY(program.backward_input, reader.ToPiece(root.at("backward_input"), numbers));
   PENSTOCK_TRY(program.backward_weight, reader.ToPiece(root.at("backward_weight"), numbers));
+  if (root.contains("overlapped")) {
+    PENSTOCK_TRY(program.overlapped, reader.ToPiece(root.at("overlapped"), numbers, kOverlapped));
+  }
   program.held = root.at("held").get<int>();
   program.inputs = ToPorts(root.at("inputs"));
   program.outputs = ToPorts(root.at("outputs"));
@@ -172,8 +192,8 @@ Result<StageProgram> Read(const Safetensors& content) {
 
 // A file names its kernels; their code is this machine's, and made again where it is lost.
 Status MakeKernels(const StageProgram& program, const std::string& path) {
-  const Status made = LoadKernelsOf(
-      {&program.forward.graph, &program.backward_input.graph, &program.backward_weight.graph});
+  const Status made = LoadKernelsOf({&program.forward.graph, &program.backward_input.graph,
+                                     &program.backward_weight.graph, &program.overlapped.graph});
   if (made) return {};
   if (made.error().code != ErrorCode::kUnavailable) {
     return InvalidArgument("{} is damaged: {}", path, made.error().message);
@@ -224,6 +244,9 @@ Status SaveStageProgram(const std::string& path, const StageProgram& program,
                {"outputs", ToJson(program.outputs)},
                {"saved_bytes", program.saved_bytes},
                {"live_bytes", program.live_bytes}};
+  if (!program.overlapped.graph.name.empty()) {
+    root["overlapped"] = writer.ToJson(program.overlapped, kOverlapped);
+  }
   root["numbers"] = writer.numbers;
   for (const auto& [name, value] : key) writer.content.metadata[name] = value;
   writer.content.metadata["format"] = kFormat;

@@ -82,11 +82,13 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
   if (error) return InvalidArgument("folder {}: {}", folder, error.message());
   CompileOptions options;
   options.exact = config.exact;
+  options.overlapped = true;
   std::vector<CompiledStageFile> files;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options));
     CompiledStageFile& file = files.emplace_back(
         CompiledStageFile{CompiledFile(folder, stage), MakeStageProgram(graphs)});
+    if (!file.program.exchanges) file.program.overlapped = {};  // a run would have no use for it
     PENSTOCK_TRY_STATUS(SaveStageProgram(file.path, file.program, KeyOfStage(chosen, stage)));
   }
   return files;

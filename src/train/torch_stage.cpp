@@ -1,23 +1,23 @@
 #include "train/torch_stage.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <span>
 
-#include "base/mix_bits.h"
 #include "graph/interpret.h"
 #include "graph/print.h"
 #include "model/model.h"
 #include "schedule/deps.h"
 #include "train/activation_pool.h"
+#include "train/bound_pair.h"
 #include "train/bound_program.h"
+#include "train/stage_spec.h"
 #include "train/stage_weights.h"
 #include "train/tensor_message.h"
 
@@ -81,26 +81,8 @@ class CompiledStage final : public TorchStage {
   }
 
   void Forward(int number, Message input, Outlet& output) override {
-    Row& row = Enter(number, "F", RowState::kEmpty, RowState::kForwardDone);
-    TakeInputs(number, std::move(input));
-    row.bound = &ProgramFor(number);
-    const StageProgram& program = row.bound->program;
-    row.held.resize(static_cast<std::size_t>(program.held));
-    for (std::size_t i = 0; i < given_.size(); ++i) {
-      at::Tensor& held = At(row, program.inputs[i].place);
-      held = given_[i];
-      if (!IsRecomputed(number)) given_[i].reset();
-    }
-    SeedRandom(program, number, Op::kForward);
-    const std::span<at::Tensor> results = row.bound->forward.Run(row.held);
-    if (IsRecomputed(number)) HoldInputsAlone(row);
-    activation_bytes_ += IsRecomputed(number) ? row.bound->input_bytes : program.saved_bytes;
-    if (options_.last) {
-      losses_[static_cast<std::size_t>(number)] = *results.front().const_data_ptr<float>();
-      results.front().reset();
-    } else {
-      output.Send(ToMessage(results));
-    }
+    Row& row = BeginForward(number, std::move(input));
+    EndForward(number, row.bound->forward.Run(row.held), output);
   }
 
   void Backward(int row, Message output_gradient, Outlet& input_gradient) override {
@@ -109,9 +91,8 @@ class CompiledStage final : public TorchStage {
   }
 
   void BackwardInput(int number, Message output_gradient, Outlet& input_gradient) override {
-    Row& row = Enter(number, "backward", RowState::kForwardDone, RowState::kInputDone);
+    Row& row = BeginBackward(number, std::move(output_gradient));
     const StageProgram& program = row.bound->program;
-    if (!options_.last) TakeGradients(row, std::move(output_gradient));
     SeedRandom(program, number, Op::kBackwardInput);
     const std::span<at::Tensor> results = row.bound->backward_input.Run(row.held);
     activation_bytes_ += program.live_bytes - program.saved_bytes;
@@ -124,6 +105,33 @@ class CompiledStage final : public TorchStage {
     SeedRandom(program, number, Op::kBackwardWeight);
     row.bound->backward_weight.Run(row.held);
     activation_bytes_ -= program.live_bytes;
+  }
+
+  std::int64_t Overlap(StageCall first, Stage& other, StageCall second) override {
+    auto* const theirs = dynamic_cast<CompiledStage*>(&other);
+    const bool forward_first = first.op == Op::kForward;
+    StageCall& forward = forward_first ? first : second;
+    StageCall& backward = forward_first ? second : first;
+    CompiledStage* const to = forward_first ? this : theirs;
+    CompiledStage* const from = forward_first ? theirs : this;
+    // Of one stage with several versions of its weights, one is in use at a time.
+    const bool two_versions = theirs == this && options_.versions.older > 0;
+    if (theirs == nullptr || backward.op != Op::kBackward || two_versions ||
+        !BoundPair::Hides(to->Expected(), from->Expected())) {
+      return Stage::Overlap(std::move(first), other, std::move(second));
+    }
+    Row& begun = to->BeginForward(forward.row, std::move(forward.input));
+    Row& ended = from->BeginBackward(backward.row, std::move(backward.input));
+    const BoundPair::Leaving leaving =
+        to->PairOf(*begun.bound, *from, *ended.bound).Run(begun.held, ended.held);
+    const auto end = [&](bool the_forward) {
+      if (the_forward) to->EndForward(forward.row, leaving.outputs, forward.output);
+      if (!the_forward) from->EndBackward(ended, leaving.input_gradients, backward.output);
+    };
+    end(forward_first);
+    const std::int64_t held = activation_bytes_;
+    end(!forward_first);
+    return held;
   }
 
   void Step() override { weights_.Step(update_); }
@@ -267,6 +275,58 @@ class CompiledStage final : public TorchStage {
     return row;
   }
 
+  // Puts what the forward reads into the row, which knows its program from now on.
+  Row& BeginForward(int number, Message input) {
+    Row& row = Enter(number, "F", RowState::kEmpty, RowState::kForwardDone);
+    TakeInputs(number, std::move(input));
+    row.bound = &ProgramFor(number);
+    const StageProgram& program = row.bound->program;
+    row.held.resize(static_cast<std::size_t>(program.held));
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      at::Tensor& held = At(row, program.inputs[i].place);
+      held = given_[i];
+      if (!IsRecomputed(number)) given_[i].reset();
+    }
+    SeedRandom(program, number, Op::kForward);
+    return row;
+  }
+
+  void EndForward(int number, std::span<at::Tensor> results, Outlet& output) {
+    Row& row = rows_[static_cast<std::size_t>(number)];
+    if (IsRecomputed(number)) HoldInputsAlone(row);
+    activation_bytes_ +=
+        IsRecomputed(number) ? row.bound->input_bytes : row.bound->program.saved_bytes;
+    if (options_.last) {
+      losses_[static_cast<std::size_t>(number)] = *results.front().const_data_ptr<float>();
+      results.front().reset();
+    } else {
+      output.Send(ToMessage(results));
+    }
+  }
+
+  Row& BeginBackward(int number, Message output_gradient) {
+    Row& row = Enter(number, "backward", RowState::kForwardDone, RowState::kInputDone);
+    if (!options_.last) TakeGradients(row, std::move(output_gradient));
+    return row;
+  }
+
+  // Of a whole one, weights and all.
+  void EndBackward(Row& row, std::span<at::Tensor> input_gradients, Outlet& output) {
+    row.state = RowState::kEmpty;
+    activation_bytes_ -= row.bound->program.saved_bytes;
+    if (!options_.first) output.Send(ToMessage(input_gradients));
+  }
+
+  // Made where two programs meet for the first time.
+  BoundPair& PairOf(const BoundProgram& forward, const CompiledStage& other,
+                    const BoundProgram& backward) {
+    std::unique_ptr<BoundPair>& pair = pairs_[{&forward, &backward}];
+    if (!pair) {
+      pair = std::make_unique<BoundPair>(forward, binding_, backward, other.binding_);
+    }
+    return *pair;
+  }
+
   // Into given_: what the stage before sent, or the batch's tokens; then the targets.
   void TakeInputs(int row, Message input) {
     std::span<at::Tensor> given = given_;
@@ -342,6 +402,8 @@ class CompiledStage final : public TorchStage {
   StageWeights weights_;
   GraphBinding binding_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;  // one a shape; the expected one first
+  // Of one of these and a backward of a stage of the rank.
+  std::map<std::pair<const BoundProgram*, const BoundProgram*>, std::unique_ptr<BoundPair>> pairs_;
   std::vector<at::Tensor> given_;            // to an F, by input of the stage; empty between
   std::vector<at::Tensor> gradients_given_;  // to a backward; empty between
   std::int64_t step_ = 0;
@@ -351,30 +413,6 @@ class CompiledStage final : public TorchStage {
   std::atomic<std::int64_t> away_bytes_ = 0;
   ActivationPool::Parcel parcel;  // what of it is in the pool
 };
-
-// Dropout and its like are on while this lives.
-class TrainingMode {
- public:
-  explicit TrainingMode(StageModule& module) : module_(module) { module_.train(); }
-  ~TrainingMode() { module_.eval(); }
-  TrainingMode(const TrainingMode&) = delete;
-  TrainingMode& operator=(const TrainingMode&) = delete;
-
- private:
-  StageModule& module_;
-};
-
-// Tied weights once, under the first of their names.
-std::vector<NamedTensor> ParametersOf(const StageModule& module) {
-  std::vector<NamedTensor> parameters;
-  for (const auto& parameter : module.named_parameters()) {
-    const bool tied = std::any_of(
-        parameters.begin(), parameters.end(),
-        [&](const NamedTensor& before) { return before.tensor.is_same(parameter.value()); });
-    if (!tied) parameters.push_back({parameter.key(), parameter.value()});
-  }
-  return parameters;
-}
 
 Status CheckOptions(const TorchStageOptions& options, const StageExamples& examples) {
   if (options.microbatches < 1) {
@@ -413,55 +451,7 @@ Status CheckProgram(const StageProgram& program, const StageExamples& examples, 
   return {};
 }
 
-// A batch source fills its tensors again: what leaves a first stage has memory of its own.
-std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
-                                      std::span<const at::Tensor> inputs) {
-  for (at::Tensor& output : outputs) {
-    for (const at::Tensor& input : inputs) {
-      if (output.is_alias_of(input)) output = output.clone();
-    }
-  }
-  return outputs;
-}
-
 }  // namespace
-
-std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op op) {
-  std::uint64_t seed = stage_seed;
-  for (const auto part : {step, std::int64_t{row}, static_cast<std::int64_t>(op)}) {
-    seed = SeedOf(seed, static_cast<std::uint64_t>(part));
-  }
-  return seed;
-}
-
-StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
-                        const TorchStageOptions& options) {
-  StageSpec spec;
-  spec.parameters = ParametersOf(*module);
-  spec.inputs = examples.inputs;
-  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
-    if (spec.inputs[i].requires_grad()) spec.input_gradients.push_back(static_cast<int>(i));
-  }
-  if (!options.last) {
-    spec.forward = [module, first = options.first](std::span<const at::Tensor> inputs) {
-      const TrainingMode training(*module);
-      std::vector<at::Tensor> outputs = module->ForwardAll(inputs);
-      return first ? WithOwnMemory(std::move(outputs), inputs) : outputs;
-    };
-    return spec;
-  }
-  spec.inputs.push_back(examples.targets);
-  spec.output_gradient =
-      1.0 / (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
-  spec.forward = [module](std::span<const at::Tensor> inputs) {
-    const TrainingMode training(*module);
-    const at::Tensor logits =
-        module->ForwardAll(inputs.first(inputs.size() - 1)).front().to(at::kFloat);
-    return std::vector{
-        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs.back().reshape({-1}))};
-  };
-  return spec;
-}
 
 Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<StageModule>& module,
                                                      const StageExamples& examples,

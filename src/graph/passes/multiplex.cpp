@@ -130,16 +130,22 @@ Graph WithParametersFrom(Graph graph, int first) {
 }
 
 Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving) {
-  // Both were cut out of one backward, whose numbers are good in both for all that it had then:
-  // what W takes. What a later pass adds to one of them has a number there alone.
+  // Both were cut out of one backward and share its numbers: what W takes is what I reads or leaves
+  // too, or a value that I has no use for (and, read back from text, no entry). What a later pass
+  // added to one of them has a number there alone.
+  Graph first = input;
+  const ValueSet read(input, input.inputs);
+  const ValueSet made = MadeValues(input);
   std::map<ValueId, ValueId> same;
   for (const ValueId taken : weight.inputs) {
-    PENSTOCK_CHECK(static_cast<std::size_t>(taken) < input.values.size() &&
-                       input.value(taken).type == weight.value(taken).type,
+    const auto index = static_cast<std::size_t>(taken);
+    first.values.resize(std::max(first.values.size(), index + 1));
+    if (!read.contains(taken) && !made.contains(taken)) first.values[index] = weight.values[index];
+    PENSTOCK_CHECK(first.values[index].type == weight.values[index].type,
                    "%{} of {} is another value in {}", taken, weight.name, input.name);
     same.emplace(taken, taken);
   }
-  Graph whole = JoinGraphs(input, weight, same);
+  Graph whole = JoinGraphs(first, weight, same);
   whole.name = "backward";
   whole.outputs.resize(leaving);
   return whole;
