@@ -4,11 +4,14 @@
 //   wall  wall time, times the cores that the ranks can use, over the actions of all ranks. It
 //         includes every wait for a message and, with more ranks than cores, the thread switches
 //   cpu   CPU time of all threads over the same actions: what the ranks really use
+//
+//   executor_speed [RUNS]   of each case, 15 if not given
 #include <fmt/format.h>
 #include <time.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,7 +24,7 @@ namespace {
 
 constexpr int kMicrobatches = 64;
 constexpr int kSteps = 200;  // a run, so that starting threads does not count
-constexpr int kRuns = 15;    // a case
+constexpr int kRuns = 15;    // a case, if not asked for otherwise
 
 class EmptyStage final : public Stage {
  public:
@@ -73,9 +76,9 @@ Status RunOnce(Case& c) {
   return {};
 }
 
-int Main() {
+int Main(int runs) {
   std::vector<Case> cases = {{"gpipe", 1}, {"gpipe", 2}, {"gpipe", 8}, {"1f1b", 2}, {"1f1b", 8}};
-  for (int run = 0; run < kRuns; ++run) {
+  for (int run = 0; run < runs; ++run) {
     for (Case& c : cases) {
       if (const Status status = RunOnce(c); !status) {
         fmt::print(stderr, "executor_speed: {}\n", status.error().message);
@@ -91,7 +94,7 @@ int Main() {
     std::sort(c.wall.begin(), c.wall.end());
     std::sort(c.cpu.begin(), c.cpu.end());
     fmt::print("{:<10} {:>5} {:>12.3f} {:>9.3f} {:>9.3f}\n", c.algorithm, c.ranks,
-               c.wall[kRuns / 2], c.wall.front(), c.cpu[kRuns / 2]);
+               c.wall[c.wall.size() / 2], c.wall.front(), c.cpu[c.cpu.size() / 2]);
   }
   return 0;
 }
@@ -99,4 +102,7 @@ int Main() {
 }  // namespace
 }  // namespace penstock
 
-int main() { return penstock::Main(); }
+int main(int argc, char** argv) {
+  const int runs = argc > 1 ? std::atoi(argv[1]) : penstock::kRuns;
+  return penstock::Main(std::max(1, runs));
+}
