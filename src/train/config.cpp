@@ -79,6 +79,9 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"optimizer.beta2", &c.optimizer.beta2, 0, false, 1},
       {"optimizer.epsilon", &c.optimizer.epsilon, 0},
       {"optimizer.weight_decay", &c.optimizer.weight_decay, 0},
+      {"optimizer.clip", &c.optimizer.clip, 0},
+      {"optimizer.nonfinite", &c.optimizer.nonfinite},
+      {"optimizer.post_validation", &c.optimizer.post_validation},
   };
 }
 
@@ -245,6 +248,9 @@ Status CheckConfig(const TrainConfig& config) {
   if (config.precision != "f32" && config.precision != "bf16") {
     return InvalidArgument("precision '{}': f32 or bf16", config.precision);
   }
+  if (config.optimizer.nonfinite != "fail" && config.optimizer.nonfinite != "skip") {
+    return InvalidArgument("optimizer.nonfinite '{}': fail or skip", config.optimizer.nonfinite);
+  }
   for (const std::string& held : {config.recompute.hold, config.recompute.hold_for_weight}) {
     if (const auto bytes = HeldBytes(held); !bytes) {
       return InvalidArgument("recompute: {}", bytes.error().message);
@@ -318,6 +324,14 @@ Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides) {
   PENSTOCK_TRY(const std::string text, ReadFile(path));
   return ParseTrainConfig(text, path, overrides);
+}
+
+UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
+  UpdateRule rule;
+  rule.clip = config.clip;
+  rule.skip_nonfinite = config.nonfinite == "skip";
+  rule.post_validation = config.post_validation;
+  return rule;
 }
 
 Result<std::int64_t> HeldBytes(std::string_view text) {

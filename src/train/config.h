@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "model/model_config.h"
+#include "runtime/update.h"
 
 namespace penstock {
 
@@ -50,6 +51,14 @@ struct OptimizerConfig {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.05;  // matrices only
+  // Largest norm of all gradients together; larger ones are scaled down to it. 0: any.
+  double clip = 0;
+  // A gradient that is not finite ends the run ("fail"), or its step leaves all weights as they are
+  // ("skip").
+  std::string nonfinite = "fail";
+  // Where clip or skip ask for the norm of all gradients, stages step without waiting for it; a
+  // step that should have been another is taken back and made again, to the last bit (update.h).
+  bool post_validation = false;
 };
 
 // Checkpoints of a run under way, in the run's folder.
@@ -101,6 +110,9 @@ Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view whe
 
 // A key's value as ToYaml writes it. Requires: there is the key.
 std::string ConfigValue(const TrainConfig& config, std::string_view key);
+
+// What the configuration says of updates that all stages make together.
+UpdateRule UpdateRuleOf(const OptimizerConfig& config);
 
 // Bytes of a RecomputeConfig's value: the largest number for "all", 0 for "least".
 Result<std::int64_t> HeldBytes(std::string_view text);

@@ -9,6 +9,9 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <stdexcept>
+
+#include "train/gradient_norm.h"
 
 namespace penstock {
 
@@ -20,6 +23,16 @@ double LearningRate::At(std::int64_t step) const {
   const double done = std::min(1.0, static_cast<double>(step - config.warmup + 1) / length);
   const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * done));
   return config.lr * (config.lr_end + (1 - config.lr_end) * cosine);
+}
+
+void RequireFinite(const std::vector<NamedParameter>& parameters) {
+  for (const NamedParameter& parameter : parameters) {
+    if (std::isfinite(SquaredNorm(parameter.gradient))) continue;
+    throw std::runtime_error(
+        fmt::format("the gradient of {} is not finite: give a smaller optimizer.lr, or "
+                    "optimizer.nonfinite=skip to leave such steps out",
+                    parameter.name));
+  }
 }
 
 void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {

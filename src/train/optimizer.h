@@ -21,6 +21,9 @@ struct LearningRate {
   double At(std::int64_t step) const;
 };
 
+// Throws std::runtime_error, naming a parameter, where a gradient is not finite.
+void RequireFinite(const std::vector<NamedParameter>& parameters);
+
 // What is kept of one parameter; the tensors are the optimizer's own.
 struct AdamState {
   std::string parameter;

@@ -143,9 +143,13 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.take_back = {
         [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
         [optimizer] { optimizer->Restore(); }};
-    auto made = TorchStage::Make(
-        module, examples, source, options,
-        [optimizer](std::vector<NamedParameter>& parameters) { optimizer->Update(parameters); });
+    // With the norm of all gradients nothing that is not finite gets here.
+    const bool check = !UpdateRuleOf(config.optimizer).needs_norm();
+    auto made = TorchStage::Make(module, examples, source, options,
+                                 [optimizer, check](std::vector<NamedParameter>& parameters) {
+                                   if (check) RequireFinite(parameters);
+                                   optimizer->Update(parameters);
+                                 });
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
     optimizer->MakeState(pipeline.stages.back()->Parameters());

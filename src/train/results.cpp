@@ -91,11 +91,50 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
 
 }  // namespace
 
+namespace {
+
+// The time of a step in the middle of a schedule without a flush: of the later half of its steps,
+// each ended by its last STEP.
+double SteadyStepTime(const Schedule& schedule, const Timeline& timeline) {
+  std::vector<double> ends(static_cast<std::size_t>(schedule.steps));
+  for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
+    const Lane& lane = schedule.lanes[rank];
+    const auto is_step = [](const Action& action) { return action.first.op == Op::kStep; };
+    const auto a_step = std::count_if(lane.begin(), lane.end(), is_step) / schedule.steps;
+    std::int64_t made = 0;
+    for (std::size_t i = 0; i < lane.size(); ++i) {
+      if (!is_step(lane[i])) continue;
+      double& end = ends[static_cast<std::size_t>(made++ / a_step)];
+      end = std::max(end, timeline.spans[rank][i].end);
+    }
+  }
+  const auto counted = static_cast<std::size_t>((schedule.steps + 1) / 2);
+  if (counted >= ends.size()) return ends.back();
+  return (ends.back() - ends[ends.size() - 1 - counted]) / static_cast<double>(counted);
+}
+
+// STEP stands among the other actions where there is no flush: its time counts.
+void AddStepCosts(const Schedule& schedule, const RunMeasure& measure, Costs& costs) {
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    const Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
+    const auto steps = std::count_if(lane.begin(), lane.end(), [](const Action& action) {
+      return action.first.op == Op::kStep;
+    });
+    for (const int stage : schedule.placement.stages_of(rank)) {
+      costs.stages[static_cast<std::size_t>(stage)].step =
+          measure.ranks[static_cast<std::size_t>(rank)].optimizer / static_cast<double>(steps);
+    }
+  }
+}
+
+}  // namespace
+
 Result<Comparison> Compare(const Trace& trace) {
   const Schedule& schedule = trace.schedule();
   const RunMeasure measure = MeasureRun(trace, kSkippedSteps);
   Comparison comparison;
   comparison.costs = MeasuredCosts(trace, kSkippedSteps);
+  if (schedule.steps > 1) AddStepCosts(schedule, measure, comparison.costs);
   PENSTOCK_TRY(comparison.predicted,
                Simulate(schedule, comparison.costs, {.timeline = &comparison.predicted_timeline}));
   comparison.measured = MeasuredResult(schedule, measure, comparison.predicted);
@@ -107,6 +146,10 @@ Result<Comparison> Compare(const Trace& trace) {
   const auto first_rank = static_cast<std::size_t>(schedule.placement.rank_of(0));
   comparison.predicted_step_time =
       comparison.predicted.makespan + measure.ranks[first_rank].optimizer;
+  if (schedule.steps > 1) {
+    comparison.step_time = SteadyStepTime(schedule, comparison.measured_timeline);
+    comparison.predicted_step_time = SteadyStepTime(schedule, comparison.predicted_timeline);
+  }
   return comparison;
 }
 

@@ -26,13 +26,22 @@ int AutomaticChunks(const PipelineConfig& pipeline) {
   return pipeline.stages % pipeline.ranks == 0 ? pipeline.stages / pipeline.ranks : 1;
 }
 
-Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores) {
+// Microbatches that a schedule without a flush runs on over: the run's memory grows with them, its
+// share of bubbles falls.
+constexpr int kStreamedMicrobatches = 1024;
+
+Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores, std::int64_t steps) {
   if (pipeline.ranks == 0) pipeline.ranks = AutomaticRanks(pipeline.stages, cores);
   ScheduleParams params;
   params.ranks = pipeline.ranks;
   params.chunks = pipeline.chunks == 0 ? AutomaticChunks(pipeline) : pipeline.chunks;
   params.microbatches = pipeline.microbatches;
   if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(pipeline.schedule));
+  if (algorithm->knobs.steps) {
+    const int most = std::max(2, kStreamedMicrobatches / std::max(1, params.microbatches));
+    params.steps = static_cast<int>(std::min<std::int64_t>(steps, most));
+  }
   return Generate(pipeline.schedule, params);
 }
 
@@ -56,13 +65,42 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
                          pipeline.csv, where, fault.action, fault.reason);
 }
 
-Status CheckTrainable(const Schedule& schedule) {
+// What does not go with stale weights: their older versions are in no checkpoint, and no step waits
+// for the norm of all gradients.
+Status CheckStale(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
+  if (UpdateRuleOf(config.optimizer).needs_norm()) refused = "optimizer.clip and nonfinite=skip";
+  if (config.checkpoint.every > 0 || !config.resume.empty())
+    refused = "checkpoint.every and resume";
+  if (!config.trace_steps.empty()) refused = "trace_steps";
+  if (!config.pipeline.csv.empty() && config.seconds > 0) refused = "seconds with a CSV";
+  if (refused != nullptr) {
+    return InvalidArgument("schedule '{}' does not flush: {} are not for it", schedule.algorithm,
+                           refused);
+  }
+  if (!config.pipeline.csv.empty() && config.steps % schedule.steps != 0) {
+    return InvalidArgument("steps: {} do not divide into the {} that {} holds", config.steps,
+                           schedule.steps, config.pipeline.csv);
+  }
+  return {};
+}
+
+Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
+  const char* refused = nullptr;
+  const bool flush = schedule.weights == WeightPolicy::kFlush;
   if (schedule.cuts > 1) refused = "cuts along the sequence";
-  if (schedule.steps > 1 || schedule.weights != WeightPolicy::kFlush) refused = "stale weights";
-  if (refused == nullptr) return {};
-  return InvalidArgument("schedule '{}' has {}, which training does not do yet: simulate it",
-                         schedule.algorithm, refused);
+  if (schedule.steps > 1 && flush) refused = "several steps with a flush: one of them is enough";
+  if (refused != nullptr) {
+    return InvalidArgument("schedule '{}' has {}, which training does not do yet: simulate it",
+                           schedule.algorithm, refused);
+  }
+  if (!flush) return CheckStale(schedule, config);
+  if (UpdateRuleOf(config.optimizer).steps_early() && config.checkpoint.every > 0) {
+    return InvalidArgument(
+        "checkpoint.every and optimizer.post_validation: a checkpoint could hold a step that is "
+        "taken back; leave one of them out");
+  }
+  return {};
 }
 
 }  // namespace
@@ -71,10 +109,11 @@ int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 
 Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   PipelineConfig& pipeline = config.pipeline;
-  auto chosen = pipeline.csv.empty() ? FromCatalog(pipeline, cores) : FromCsv(pipeline);
+  auto chosen =
+      pipeline.csv.empty() ? FromCatalog(pipeline, cores, config.steps) : FromCsv(pipeline);
   if (!chosen) return tl::unexpected(std::move(chosen).error());
   Schedule schedule = *std::move(chosen);
-  PENSTOCK_TRY_STATUS(CheckTrainable(schedule));
+  PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   pipeline.ranks = schedule.ranks();
   pipeline.chunks = schedule.placement.chunks();
   pipeline.stages = schedule.placement.chain_length();
@@ -82,6 +121,11 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   const auto layers = SplitLayers(config.model.layers, pipeline.stages, pipeline.stage_layers);
   if (!layers) return tl::unexpected(layers.error());
   return schedule;
+}
+
+Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
+  PipelineConfig pipeline = config.pipeline;
+  return pipeline.csv.empty() ? FromCatalog(pipeline, 0, steps) : FromCsv(pipeline);
 }
 
 }  // namespace penstock

@@ -34,7 +34,11 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss)
   const std::lock_guard<std::mutex> lock(mutex_);
   OpenStep& open = open_[step];
   if (loss) open.loss = *loss;
-  AddRank(*trace_, rank, step - first_, open);
+  if (trace_->schedule().steps == 1) {
+    AddRank(*trace_, rank, step - first_, open);
+  } else {
+    AddStreamed(*trace_, rank, step - first_, open);
+  }
   if (++open.ranks < trace_->schedule().ranks()) return;
   const Status told = Tell(step, open);
   open_.erase(step);
@@ -54,6 +58,31 @@ void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, OpenStep
     if (IsCompute(entry.part.op)) step.start_ns = std::min(step.start_ns, stamps[i].start_ns);
   }
   step.busiest_ns = std::max(step.busiest_ns, busy);
+}
+
+// Without a flush: what the rank did from its last update of the step before on to this one's.
+void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t behind_first, OpenStep& step) {
+  const Schedule& schedule = trace.schedule();
+  const auto updates = static_cast<std::int64_t>(schedule.placement.stages_of(rank).size()) *
+                       (schedule.weights == WeightPolicy::kStashed ? schedule.microbatches : 1);
+  const std::int64_t of_round = behind_first % schedule.steps;
+  const Program& program = trace.program(rank);
+  const std::span<const Stamp> stamps = trace.RankStep(rank, behind_first / schedule.steps);
+  std::int64_t made = 0, busy = 0;
+  std::int64_t begin = stamps.front().start_ns, end = begin;
+  for (std::size_t i = 0; i < program.size() && made < (of_round + 1) * updates; ++i) {
+    const Op op = program[i].part.op;
+    if (made < of_round * updates) {
+      begin = stamps[i].end_ns;
+    } else if (OccupiesRank(op) && !program[i].ends_pair) {
+      busy += stamps[i].end_ns - stamps[i].start_ns;
+    }
+    end = stamps[i].end_ns;
+    if (op == Op::kStep) ++made;
+  }
+  step.busiest_ns = std::max(step.busiest_ns, busy);
+  step.start_ns = 0;
+  step.end_ns = std::max(step.end_ns, end - begin);
 }
 
 Status StepLog::Tell(std::int64_t step, const OpenStep& ended) {

@@ -61,6 +61,7 @@ class StepLog {
   };
 
   static void AddRank(const Trace& trace, int rank, std::int64_t round, OpenStep& step);
+  static void AddStreamed(const Trace& trace, int rank, std::int64_t behind_first, OpenStep& step);
   Status Tell(std::int64_t step, const OpenStep& ended);
 
   const TrainConfig& config_;

@@ -13,6 +13,7 @@
 namespace penstock {
 namespace {
 
+constexpr int kKeptSteps = 32;            // by the trace
 constexpr int kFirstBlock = 6;            // steps that a time limit's first estimate is made from
 constexpr std::int64_t kBlocks = 8;       // of the steps left: how often the estimate is renewed
 constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replaces the kept trace
@@ -45,10 +46,13 @@ Status StepRunner::Run(std::int64_t done) {
 }
 
 std::int64_t StepRunner::BlockSize(std::int64_t done) const {
-  const std::int64_t left = total_ - done;
+  std::int64_t left = total_ - done;
+  if (parts_.schedule.steps > 1 && parts_.config.pipeline.csv.empty()) {
+    left = std::min<std::int64_t>(left, parts_.schedule.steps);
+  }
   if (parts_.config.seconds <= 0) return left;
   if (done == 0) return std::min<std::int64_t>(left, kFirstBlock);
-  return std::min(left, std::max<std::int64_t>(kTracedSteps, left / kBlocks));
+  return std::min(left, std::max<std::int64_t>(kTracedSteps, (total_ - done) / kBlocks));
 }
 
 // How many steps the time limit allows, from those so far; the learning rate follows.
@@ -61,10 +65,17 @@ void StepRunner::Estimate(std::int64_t done) {
 }
 
 Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
-  PENSTOCK_TRY(Trace trace, Trace::Make(parts_.schedule));
+  PENSTOCK_TRY(const Schedule* schedule, BlockSchedule(steps));
+  PENSTOCK_TRY(Trace trace, Trace::Make(*schedule, schedule->steps == 1 ? kKeptSteps : 1));
   auto block_trace = std::make_unique<Trace>(std::move(trace));
   RunOptions run;
-  run.steps = steps;
+  run.steps = steps / schedule->steps;
+  run.update = UpdateRuleOf(parts_.config.optimizer);
+  run.on_verdict = [this](std::int64_t, const Verdict& verdict) {
+    ++updates_.steps;
+    if (verdict.scale != 1) ++updates_.clipped;
+    if (!verdict.apply) ++updates_.skipped;
+  };
   run.first_step = first;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(parts_.config.watchdog * 1e3));
   run.cancel = parts_.options.cancel;
@@ -75,7 +86,7 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   run.trace = block_trace.get();
   parts_.log.Begin(*block_trace, first, total_);
   const std::vector<Stage*> stages = parts_.pipeline.pointers();
-  PENSTOCK_TRY_STATUS(RunRanks(parts_.schedule, stages, run));
+  PENSTOCK_TRY_STATUS(RunRanks(*schedule, stages, run));
   if (trace_ == nullptr || steps >= kTracedSteps) {
     trace_ = std::move(block_trace);
     first_traced_ = first;
@@ -83,10 +94,19 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   return {};
 }
 
+// One without a flush is made for the block's number of steps.
+Result<const Schedule*> StepRunner::BlockSchedule(std::int64_t steps) {
+  if (parts_.schedule.steps == 1 || steps % parts_.schedule.steps == 0) return &parts_.schedule;
+  PENSTOCK_TRY(Schedule schedule, ScheduleOver(parts_.config, steps));
+  schedules_.push_back(std::make_unique<Schedule>(std::move(schedule)));
+  return schedules_.back().get();
+}
+
 void StepRunner::AfterStep(int rank, std::int64_t step) {
   std::optional<double> loss;
   if (rank == last_rank_) loss = parts_.pipeline.last().StepLoss();
-  if (loss && !std::isfinite(*loss)) {
+  const bool skips = parts_.config.optimizer.nonfinite == "skip";
+  if (loss && !std::isfinite(*loss) && !skips) {
     throw std::runtime_error(
         fmt::format("the loss of step {} is {}: give a smaller optimizer.lr", step, *loss));
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "runtime/trace.h"
@@ -25,6 +26,13 @@ struct RunParts {
   CheckpointWriter* checkpoints;  // null: none
 };
 
+// Of the steps whose gradients' norm was asked for.
+struct UpdateCounts {
+  std::int64_t steps = 0;
+  std::int64_t clipped = 0;
+  std::int64_t skipped = 0;  // a gradient was not finite
+};
+
 class StepRunner {
  public:
   explicit StepRunner(const RunParts& parts);
@@ -35,6 +43,7 @@ class StepRunner {
   double seconds() const { return seconds_; }  // of training, earlier processes' too
   double steps_a_second() const { return steps_a_second_; }
   std::int64_t steps() const { return total_; }
+  const UpdateCounts& updates() const { return updates_; }
   const Trace* trace() const { return trace_.get(); }          // null where no step was run
   std::int64_t first_traced() const { return first_traced_; }  // step of the trace's first round
 
@@ -42,6 +51,7 @@ class StepRunner {
   std::int64_t BlockSize(std::int64_t done) const;
   void Estimate(std::int64_t done);
   Status RunBlock(std::int64_t first, std::int64_t steps);
+  Result<const Schedule*> BlockSchedule(std::int64_t steps);
   void AfterStep(int rank, std::int64_t step);
 
   const RunParts parts_;
@@ -49,8 +59,10 @@ class StepRunner {
   std::int64_t total_;  // steps, as far as is known
   double seconds_ = 0;
   double steps_a_second_ = 0;
+  std::vector<std::unique_ptr<Schedule>> schedules_;  // of blocks, other than the run's
   std::unique_ptr<Trace> trace_;
   std::int64_t first_traced_ = 0;
+  UpdateCounts updates_;
 };
 
 }  // namespace penstock

@@ -71,6 +71,7 @@ Result<TrainSummary> Finish(const StepRunner& runner, RunRecord record, const Co
   if (runner.trace() != nullptr) {
     PENSTOCK_TRY(comparison, Compare(*runner.trace()));
     Summarize(comparison, runner.first_traced(), summary);
+    record.schedule = &runner.trace()->schedule();
     record.comparison = &comparison;
   }
   record.seconds = runner.seconds();
@@ -114,6 +115,10 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   if (checkpoints != nullptr && checkpoints->left_out() > 0) {
     fmt::print(options.log, "{} checkpoints were left out: the one before was being written\n",
                checkpoints->left_out());
+  }
+  if (runner.updates().steps > 0) {
+    fmt::print(options.log, "gradients: {} of {} steps clipped, {} left out\n",
+               runner.updates().clipped, runner.updates().steps, runner.updates().skipped);
   }
   PENSTOCK_TRY_STATUS(log.OpenFile());
   PENSTOCK_TRY(

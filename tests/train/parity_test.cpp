@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 
@@ -18,6 +19,8 @@
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text.h"
+#include "tiny_run.h"
+#include "train/gradient_norm.h"
 #include "train/pipeline.h"
 
 namespace penstock {
@@ -26,36 +29,10 @@ namespace {
 constexpr int kSteps = 3;   // of a schedule with a flush
 constexpr int kRounds = 2;  // of one without, of kSteps steps each
 
-TrainConfig TinyConfig() {
-  TrainConfig config;
-  config.model.vocabulary = 24;
-  config.model.dim = 8;
-  config.model.heads = 2;
-  config.model.sequence = 5;
-  config.batch = 2;
-  config.steps = kSteps;
-  config.optimizer.warmup = 1;
-  config.optimizer.lr = 0.01;
-  return config;
-}
-
-std::vector<std::uint8_t> Text() {
-  std::mt19937 random(11);
-  std::vector<std::uint8_t> text(400);
-  for (auto& byte : text) byte = static_cast<std::uint8_t>(random() % 24);
-  return text;
-}
-
 struct Trained {
   std::vector<double> losses;
   std::map<std::string, at::Tensor> parameters;
 };
-
-std::map<std::string, at::Tensor> ByName(const LanguageModel& model) {
-  std::map<std::string, at::Tensor> parameters;
-  for (const auto& [name, value] : model.Parameters()) parameters.emplace(name, value.clone());
-  return parameters;
-}
 
 // Microbatches of a step in the order in which the stage's weight gradients are made.
 std::vector<int> OrderOfGradients(const Schedule& schedule, int stage) {
@@ -198,13 +175,38 @@ class Reference {
         for (const auto& parameter : working_[i]->named_parameters()) {
           of_row[parameter.key()] = parameter.value().grad().clone();
         }
-        if ((row + 1) % rules_[i].microbatches_an_update == 0) Update(stages_[i], rules_[i]);
       }
+      if ((row + 1) % rules_[0].microbatches_an_update == 0) Update();
     }
     return sum / rows;
   }
 
-  static void Update(StageState& stage, const StageRule& rule) {
+  void Update() {
+    for (std::size_t i = 0; i < stages_.size(); ++i) AddUp(stages_[i], rules_[i]);
+    if (config_.optimizer.clip > 0) Clip();
+    const at::NoGradGuard no_grad;
+    for (StageState& stage : stages_) {
+      stage.optimizer->Update(stage.parameters);
+      stage.gradients.clear();
+      Keep(stage);
+    }
+  }
+
+  void Clip() {
+    double squares = 0;
+    for (const StageState& stage : stages_) {
+      for (const auto& parameter : stage.parameters) squares += SquaredNorm(parameter.gradient);
+    }
+    const double norm = std::sqrt(squares);
+    if (norm <= config_.optimizer.clip) return;
+    for (StageState& stage : stages_) {
+      for (auto& parameter : stage.parameters) {
+        parameter.gradient.mul_(config_.optimizer.clip / norm);
+      }
+    }
+  }
+
+  static void AddUp(StageState& stage, const StageRule& rule) {
     for (NamedParameter& parameter : stage.parameters) {
       std::vector<at::Tensor> sums;
       for (const std::vector<int>& order : rule.orders) {
@@ -218,10 +220,6 @@ class Reference {
         parameter.gradient.add_(sums[chain]);
       }
     }
-    const at::NoGradGuard no_grad;
-    stage.optimizer->Update(stage.parameters);
-    stage.gradients.clear();
-    Keep(stage);
   }
 
   TrainConfig config_;
@@ -274,6 +272,7 @@ Both TrainBoth(TrainConfig config, const Schedule& schedule) {
   both.pipeline.losses.resize(static_cast<std::size_t>(steps));
   RunOptions options;
   options.steps = rounds;
+  options.update = UpdateRuleOf(config.optimizer);
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const int last_rank = schedule.placement.rank_of(schedule.stages() - 1);
   options.on_step = [&](int rank, std::int64_t step) {
@@ -347,6 +346,10 @@ TEST_P(Parity, TrainsAsOneRankDoes) {
     config.pipeline.stage_layers = UnevenLayers(random, schedule->placement.chain_length());
     config.model.layers = 0;
     for (const std::int64_t count : config.pipeline.stage_layers) config.model.layers += count;
+    if (schedule->weights == WeightPolicy::kFlush && random() % 2 == 0) {
+      config.optimizer.clip = 0.5;
+      config.optimizer.post_validation = random() % 2 == 0;
+    }
     if (cases == 2) {
       config.model.dropout = 0.25;
       config.recompute = {"least", "least"};

@@ -12,6 +12,7 @@
 #include "temp_folder.h"
 #include "train/checkpoint.h"
 #include "train/language_model.h"
+#include "train/metrics.h"
 
 namespace penstock {
 namespace {
@@ -171,6 +172,41 @@ TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
   EXPECT_EQ(ErrorOf({"csv=" + (folder_ / "none.csv")}).code, ErrorCode::kNotFound);
   EXPECT_EQ(ErrorOf({"ranks=3", "csv=" + (folder_ / "good.csv")}).code,
             ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
+  for (const std::string schedule : {"dualpipe", "chimera", "pipedream", "pipedream-2bw"}) {
+    const auto summary = Run({"name=" + schedule, "schedule=" + schedule, "steps=7"});
+    ASSERT_TRUE(summary) << summary.error().message;
+    EXPECT_EQ(summary->steps, 7);
+    EXPECT_GT(summary->step_time, 0);
+    EXPECT_GT(summary->predicted_step_time, 0);
+    EXPECT_EQ(ReadMetrics(folder_ / ("runs/" + schedule + "/metrics.jsonl"), 100).size(), 7U);
+  }
+  // The same without a flush, in blocks: first six steps, then as many as the time allows.
+  const auto limited = Run({"name=limited", "schedule=2bw", "seconds=0.2", "steps=1000000"});
+  ASSERT_TRUE(limited) << limited.error().message;
+  const auto code = [this](std::initializer_list<std::string> options) {
+    return ErrorOf(options).code;
+  };
+  EXPECT_EQ(code({"schedule=2bw", "clip=1"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"schedule=2bw", "checkpoint.every=1"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"schedule=pipedream", "trace_steps=1"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"clip=1", "post_validation=true", "checkpoint.every=1"}),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TrainRun, ClipsEarlyAndLateAlike) {
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"name=any"},
+                                             {"name=late", "clip=0.5"},
+                                             {"name=early", "clip=0.5", "post_validation=true"}}) {
+    const auto summary = Run(options);
+    ASSERT_TRUE(summary) << summary.error().message;
+  }
+  EXPECT_TRUE(Same(ModelOf("late"), ModelOf("early")));
+  EXPECT_FALSE(Same(ModelOf("late"), ModelOf("any")));
+  EXPECT_EQ(ErrorOf({"nonfinite=maybe"}).code, ErrorCode::kInvalidArgument);
 }
 
 TEST_F(TrainRun, ATimeLimitEndsIt) {
