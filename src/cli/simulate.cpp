@@ -13,14 +13,19 @@ namespace penstock {
 namespace {
 
 // The same figures unrounded, under the names of --json.
-Table FullFigures(const std::vector<Simulated>& all) {
+Table FullFigures(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) {
   Table table;
-  for (const Simulated& simulated : all) {
-    nlohmann::ordered_json object = ToJson(simulated, false);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    nlohmann::ordered_json object = ToJson(all[i], false);
     const nlohmann::ordered_json form = std::move(object["closed_form"]);
     object.erase("closed_form");
     for (const auto& [key, value] : form.items()) object["closed_form_" + key] = value;
     object.erase("per_rank");
+    if (!runs.empty()) {
+      nlohmann::ordered_json measured = ToJson(all[i], runs[i]);
+      measured.erase("per_rank");
+      for (const auto& [key, value] : measured.items()) object["measured_" + key] = value;
+    }
     table.columns.clear();
     std::vector<std::string> row;
     for (const auto& [key, value] : object.items()) {
@@ -80,7 +85,7 @@ class SimulateCommand : public Command {
         PrintJson(all, runs);
         break;
       case OutputFormat::kCsv:
-        PrintCsv(all);
+        PrintCsv(all, runs);
         break;
       case OutputFormat::kTable:
         PrintTables(all, runs);
@@ -130,9 +135,9 @@ class SimulateCommand : public Command {
     fmt::print("{}\n", array.dump(2));
   }
 
-  void PrintCsv(const std::vector<Simulated>& all) const {
+  void PrintCsv(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
     if (!time_steps_) {
-      fmt::print("{}", FormatTableCsv(FullFigures(all)));
+      fmt::print("{}", FormatTableCsv(FullFigures(all, runs)));
       return;
     }
     Table table;

@@ -69,6 +69,8 @@ class SimulateTest(program.CommandTest):
         for word in ("measured", "furthest from the plan: ", "One unit is 2.0 ms"):
             self.assertIn(word, text)
         self.assertNotIn("too short", text)
+        (row,) = csv.DictReader(io.StringIO(self.run_ok(*words, "2ms", "--format", "csv")))
+        self.assertEqual(row["measured_messages"], row["messages"])
         self.assertIn("The shortest action takes 100.0 us, too short to emulate well: give a --unit "
                       "of at least 1.0 ms.", self.run_ok(*words, "100us"))
         for unit in ("5", "ms", "-1ms", "0s", "1h"):
