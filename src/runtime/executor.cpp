@@ -144,7 +144,9 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
     if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, in_round, inputs[i])) {
       return false;
     }
+    stage_waits_.store(true, std::memory_order_relaxed);
     if (!part.stage->Await(part.op, part.row)) return false;
+    stage_waits_.store(false, std::memory_order_relaxed);
     outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0));
   }
   return true;
@@ -237,6 +239,9 @@ std::string Executor::Doing() const {
   }
   const std::string action = TextOf(program_[index]);
   if ((now & 1) != 0) return fmt::format("runs {}", action);
+  if (stage_waits_.load(std::memory_order_relaxed)) {
+    return fmt::format("waits at {} for what its stage has under way", action);
+  }
   const int slot = exchanged < 0 ? messages_.InSlot(program_[index].part) : exchanged;
   if (slot < 0) return fmt::format("is about to run {}", action);
   return fmt::format("waits at {} for the {}", action, messages_.Describe(slot));

@@ -151,6 +151,7 @@ class Executor {
   std::vector<int> early_unread_;  // slots that others' early forwards send, read later here
   std::int64_t times_again_ = 0;   // that early forwards were run again
   alignas(64) std::atomic<std::uint64_t> progress_{0};
+  std::atomic<bool> stage_waits_{false};  // in Stage::Await
 };
 
 }  // namespace penstock

@@ -230,6 +230,37 @@ TEST(RunTest, TheWatchdogNamesWhoRunsAndWhoWaits) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
+// The same where a stage waits for what it has started itself.
+TEST(RunTest, TheWatchdogNamesAStageThatWaits) {
+  class Waiting final : public ProbeStage {
+   public:
+    using ProbeStage::ProbeStage;
+    [[nodiscard]] bool Await(Op op, int) override {
+      if (op == Op::kBackward) release.wait(false);
+      return !release.load();
+    }
+    std::atomic<bool> release{false};
+  };
+  const Schedule schedule = SmallGpipe(2, 1);
+  Probes probes(schedule);
+  ProbeLog log;
+  Waiting waiting(schedule.placement, 1, &log, nullptr);
+  probes.stages[1] = &waiting;
+  RunOptions options;
+  options.watchdog = milliseconds(300);
+  options.on_stuck = [&](const Error&) {
+    waiting.release.store(true);
+    waiting.release.notify_all();
+  };
+  const Status status = RunRanks(schedule, probes.stages, options);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message,
+            "no rank made progress for 0.3 s"
+            "; rank 0 waits at 0B0 for the input gradient of stage 1, microbatch 0, from rank 1"
+            "; rank 1 waits at 1B0 for what its stage has under way");
+  EXPECT_EQ(live_payloads.load(), 0);
+}
+
 // A slow run is no stuck run: each action is far shorter than the limit, all together far longer.
 TEST(RunTest, TheWatchdogLeavesASlowRunAlone) {
   const Schedule schedule = SmallGpipe(1, 8);
