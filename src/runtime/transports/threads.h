@@ -24,7 +24,8 @@ class ThreadTransport final : public Transport {
  public:
   struct Options {
     // Polls before a waiter goes to sleep, some tens of nanoseconds each. Default: about ten
-    // microseconds where every rank can have a core, none where ranks share cores.
+    // microseconds where every rank can have a core; none where ranks share cores, which let each
+    // other run a few times instead.
     std::optional<int> spin;
   };
 
