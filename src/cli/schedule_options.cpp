@@ -173,7 +173,12 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   if (memory_limit) {
     PENSTOCK_TRY(params.memory_limit, MemoryLimit());
   }
-  if (stage_costs) params.costs = Costs{*stage_costs, params.comm, params.overlap};
+  if (stage_costs) {
+    Costs& costs = params.costs.emplace();
+    costs.stages = *stage_costs;
+    costs.comm = params.comm;
+    costs.overlap = params.overlap;
+  }
   return params;
 }
 

@@ -1,6 +1,7 @@
 // What a trace says of the stages: costs that the simulator can predict the run from.
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "runtime/measure.h"
 #include "runtime/trace.h"
@@ -8,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// What was seen of one stage: times in seconds, sizes in bytes.
+// What was seen of one stage, or one cut of it: times in seconds, sizes in bytes.
 struct StageSamples {
   std::array<std::vector<double>, kOpCount> time;          // by op, of parts that ran alone
   std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of those that did not
@@ -16,6 +17,7 @@ struct StageSamples {
   std::vector<double> input_activation;                    // of an F whose row is recomputed
   std::vector<double> remade;                              // by RECOMPUTE
   std::vector<double> freed_by_i;
+  std::vector<double> freed_by_rest;  // W or B
 };
 
 class CostCollector {
@@ -23,9 +25,11 @@ class CostCollector {
   explicit CostCollector(const Trace& trace)
       : trace_(trace),
         messages_(trace.schedule()),
-        stages_(static_cast<std::size_t>(trace.schedule().stages())),
+        cuts_(static_cast<std::size_t>(trace.schedule().cuts)),
+        samples_(static_cast<std::size_t>(trace.schedule().stages()) * cuts_),
         sent_ns_(static_cast<std::size_t>(messages_.slots())),
-        recomputed_(stages_.size() * static_cast<std::size_t>(trace.schedule().rows())) {
+        recomputed_(static_cast<std::size_t>(trace.schedule().stages()) *
+                    static_cast<std::size_t>(trace.schedule().rows())) {
     for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
       for (const ProgramEntry& entry : trace.program(rank)) {
         if (entry.part.op == Op::kRecompute) recomputed_[RowOf(entry.part)] = true;
@@ -40,7 +44,15 @@ class CostCollector {
 
   Costs Medians() {
     Costs costs;
-    for (StageSamples& stage : stages_) costs.stages.push_back(MedianOf(stage));
+    for (StageSamples& samples : samples_) costs.by_cut.push_back(MedianOf(samples));
+    if (cuts_ == 1) {
+      costs.stages = std::move(costs.by_cut);
+      costs.by_cut.clear();
+    } else {
+      for (std::size_t i = 0; i < costs.by_cut.size(); i += cuts_) {
+        costs.stages.push_back(MeanOf(std::span(costs.by_cut).subspan(i, cuts_)));
+      }
+    }
     costs.comm = Median(transfers_);
     std::vector<double> shares;
     for (const Pair& pair : pairs_) {
@@ -66,14 +78,15 @@ class CostCollector {
   void AddStages(int rank, std::int64_t round) {
     const Program& program = trace_.program(rank);
     const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
-    std::vector<std::int64_t> held(stages_.size());
+    std::vector<std::int64_t> held(samples_.size() / cuts_);
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Part& part = program[i].part;
       const std::int64_t asked_for = stamps[i].activation_bytes + stamps[i].away_bytes;
       const auto change = static_cast<double>(asked_for - held[part.stage]);
       held[part.stage] = asked_for;
       if (!OccupiesRank(part.op)) continue;
-      StageSamples& stage = stages_[part.stage];
+      StageSamples& stage =
+          samples_[part.stage * cuts_ + static_cast<std::size_t>(part.microbatch) % cuts_];
       const double seconds =
           static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs;
       const bool begins_pair = i + 1 < program.size() && program[i + 1].ends_pair;
@@ -88,6 +101,9 @@ class CostCollector {
       }
       if (part.op == Op::kRecompute) stage.remade.push_back(change);
       if (part.op == Op::kBackwardInput) stage.freed_by_i.push_back(-change);
+      if (part.op == Op::kBackward || part.op == Op::kBackwardWeight) {
+        stage.freed_by_rest.push_back(-change);
+      }
       if (const int slot = messages_.OutSlot(part); slot >= 0) {
         sent_ns_[static_cast<std::size_t>(slot)] = stamps[i].end_ns;
       }
@@ -118,7 +134,7 @@ class CostCollector {
     }
   }
 
-  static StageCosts MedianOf(StageSamples& samples) {
+  StageCosts MedianOf(StageSamples& samples) const {
     const auto time = [&samples](Op op) {
       const auto i = static_cast<std::size_t>(op);
       return Median(samples.time[i].empty() ? samples.half_of_pair[i] : samples.time[i]);
@@ -136,13 +152,34 @@ class CostCollector {
     costs.input_activation = Median(samples.input_activation);
     costs.activation = samples.activation.empty() ? costs.input_activation + Median(samples.remade)
                                                   : Median(samples.activation);
-    costs.activation_after_i = costs.activation - Median(samples.freed_by_i);
+    const double freed_by_i = Median(samples.freed_by_i);
+    costs.activation_after_i = costs.activation - freed_by_i;
+    if (cuts_ == 1) return costs;
+    const double freed_by_rest = Median(samples.freed_by_rest);
+    costs.gradients_of_others = costs.activation - freed_by_i - freed_by_rest;
+    if (!samples.freed_by_i.empty()) costs.activation_after_i = freed_by_rest;
     return costs;
+  }
+
+  // For who asks by stage alone.
+  static StageCosts MeanOf(std::span<const StageCosts> cuts) {
+    StageCosts mean = cuts.front();
+    const auto count = static_cast<double>(cuts.size());
+    for (double StageCosts::*field :
+         {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
+          &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::recompute,
+          &StageCosts::gradients_of_others}) {
+      double sum = 0;
+      for (const StageCosts& cut : cuts) sum += cut.*field;
+      mean.*field = sum / count;
+    }
+    return mean;
   }
 
   const Trace& trace_;
   MessageMap messages_;
-  std::vector<StageSamples> stages_;
+  std::size_t cuts_;
+  std::vector<StageSamples> samples_;  // by stage, then by cut
   std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that made the message
   std::vector<bool> recomputed_;       // by stage and row
   std::vector<double> transfers_;      // seconds

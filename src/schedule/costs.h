@@ -26,6 +26,24 @@ struct StageCosts {
   double unshard = 0;           // time of UNSHARD, on the rank's link for collectives
   double reduce = 0;            // time of REDUCE_GRAD, on the same link
   double gathered = 0;          // memory of the gathered weights, from UNSHARD's start to RESHARD
+  // Of a cut: what more (less, if negative) is held from the end of its I or B on. The last cut's
+  // backward makes gradients for the keys and values of the cuts before it, and each of these takes
+  // its own away: over the cuts of a stage they add up to 0.
+  double gradients_of_others = 0;
+
+  // What I, W or B gives back at its end; negative where it leaves more than it found.
+  double Freed(Op op) const {
+    switch (op) {
+      case Op::kBackward:
+        return activation - gradients_of_others;
+      case Op::kBackwardInput:
+        return activation - activation_after_i - gradients_of_others;
+      case Op::kBackwardWeight:
+        return activation_after_i;
+      default:
+        return 0;
+    }
+  }
 };
 
 // What an overlapped pair costs, from its forward f and its backward b.
@@ -48,7 +66,7 @@ struct OverlapRule {
 
 struct Costs {
   std::vector<StageCosts> stages;  // one a stage of the placement
-  double comm = 0;                 // latency of a transfer between two ranks
+  double comm = 0;  // latency of a transfer between two ranks
   OverlapRule overlap;
   // Time that one unit of memory takes to the slower pool and back: each rank has a link of its own
   // for either direction, and one transfer at a time on it.
@@ -57,15 +75,24 @@ struct Costs {
   // norm); else only until the stage and its replicas have.
   bool steps_wait_for_all = false;
   double message_bytes = 0;  // of the tensor between two stages for one row; 0: nobody knows
+  // Where the cuts of a sequence differ (later ones attend to more): by stage, then by cut. Empty:
+  // they are all as `stages` says.
+  std::vector<StageCosts> by_cut;
 
   // The same for every stage: f, i, w are of one rank's share of one microbatch, so a chunk costs
   // 1/v of it and a cut 1/k of that, in time and in memory. RECOMPUTE takes as long as F.
   static Costs Uniform(const Placement& placement, int cuts, double f, double i, double w,
                        double comm = 0);
 
+  // Of the part's stage, and of its cut where cuts differ.
+  const StageCosts& Of(const Part& part) const {
+    if (by_cut.empty()) return stages[part.stage];
+    const std::size_t cuts = by_cut.size() / stages.size();
+    return by_cut[part.stage * cuts + static_cast<std::size_t>(part.microbatch) % cuts];
+  }
   // Time of one part; 0 for parts that do not occupy the rank.
   double Duration(const Part& part) const {
-    const StageCosts& stage = stages[part.stage];
+    const StageCosts& stage = Of(part);
     switch (part.op) {
       case Op::kForward:
         return stage.forward;

@@ -28,29 +28,17 @@ class Holdings {
   // What F takes at its start, and OFFLOAD and RELOAD move: all, or the input alone where the row
   // is recomputed.
   double Kept(const Part& part) const {
-    const StageCosts& stage = costs_->stages[part.stage];
+    const StageCosts& stage = costs_->Of(part);
     const bool recomputed = !recomputed_.empty() && recomputed_[Key(part)] != 0;
     return recomputed ? stage.input_activation : stage.activation;
   }
   // What RECOMPUTE takes at its start.
   double Remade(const Part& part) const {
-    const StageCosts& stage = costs_->stages[part.stage];
+    const StageCosts& stage = costs_->Of(part);
     return stage.activation - stage.input_activation;
   }
   // What I, W or B gives back at its end.
-  double Freed(const Part& part) const {
-    const StageCosts& stage = costs_->stages[part.stage];
-    switch (part.op) {
-      case Op::kBackward:
-        return stage.activation;
-      case Op::kBackwardInput:
-        return stage.activation - stage.activation_after_i;
-      case Op::kBackwardWeight:
-        return stage.activation_after_i;
-      default:
-        return 0;
-    }
-  }
+  double Freed(const Part& part) const { return costs_->Of(part).Freed(part.op); }
 
  private:
   std::size_t Key(const Part& part) const {

@@ -13,6 +13,7 @@ void MemoryLedger::Take(double time, double amount) {
 void MemoryLedger::Give(double time, double amount) {
   Advance(time, false);
   held_ -= amount;
+  peak_ = std::max(peak_, held_);  // a cut's backward may leave more than it found
 }
 
 void MemoryLedger::Later(Link link, double time, double amount) {

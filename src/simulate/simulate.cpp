@@ -75,6 +75,7 @@ class Engine {
         arrivals_(static_cast<std::size_t>(schedule.stages()), rows_) {
     stages_.resize(static_cast<std::size_t>(schedule.stages()));
     for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
+    if (!costs.by_cut.empty()) FillCuts();
     // A rank is in the list at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
   }
@@ -115,7 +116,6 @@ class Engine {
  private:
   void FillStage(int stage) {
     const Placement& placement = schedule_.placement;
-    const StageCosts& cost = costs_.stages[static_cast<std::size_t>(stage)];
     StageRow& row = stages_[static_cast<std::size_t>(stage)];
     row.rank = placement.rank_of(stage);
     const int next = placement.next(stage);
@@ -126,12 +126,31 @@ class Engine {
     if (previous >= 0 && placement.rank_of(previous) != row.rank) {
       row.consumer[static_cast<int>(ValueKind::kGradient)] = placement.rank_of(previous);
     }
+    if (costs_.by_cut.empty())
+      SetPrices(Part{Op::kForward, static_cast<std::uint16_t>(stage)}, row);
+  }
+
+  // Of the part's stage (and cut).
+  void SetPrices(Part part, StageRow& row) const {
     for (std::size_t op = 0; op < kComputeOps; ++op) {
-      row.duration[op] =
-          costs_.Duration(Part{static_cast<Op>(op), static_cast<std::uint16_t>(stage)});
+      part.op = static_cast<Op>(op);
+      row.duration[op] = costs_.Duration(part);
     }
-    row.activation = cost.activation;
-    row.activation_after_i = cost.activation_after_i;
+    row.activation = costs_.Of(part).activation;
+    row.activation_after_i = costs_.Of(part).activation_after_i;
+  }
+  void FillCuts() {
+    const std::size_t cuts = costs_.by_cut.size() / stages_.size();
+    by_cut_.resize(costs_.by_cut.size());
+    for (std::size_t i = 0; i < by_cut_.size(); ++i) {
+      SetPrices({Op::kForward, static_cast<std::uint16_t>(i / cuts), static_cast<int>(i % cuts)},
+                by_cut_[i]);
+    }
+  }
+  const StageRow& PricesOf(const Part& part) const {
+    if (by_cut_.empty()) return stages_[part.stage];
+    const std::size_t cuts = by_cut_.size() / stages_.size();
+    return by_cut_[part.stage * cuts + static_cast<std::size_t>(part.microbatch) % cuts];
   }
 
   LaneEnd RunAll() {
@@ -286,20 +305,25 @@ class Engine {
 
   double Duration(const Action& action) const {
     const Part& first = action.first;
-    const double own = stages_[first.stage].duration[static_cast<std::size_t>(first.op)];
+    const double own = PricesOf(first).duration[static_cast<std::size_t>(first.op)];
     if (!action.is_pair()) return own;
     const Part& second = action.second;
-    const double other = stages_[second.stage].duration[static_cast<std::size_t>(second.op)];
+    const double other = PricesOf(second).duration[static_cast<std::size_t>(second.op)];
     return first.op == Op::kForward ? overlap_.Price(own, other) : overlap_.Price(other, own);
   }
 
   void Allocate(const Part& part, RankState& state) const {
     if (part.op != Op::kForward) return;
-    state.memory += stages_[part.stage].activation;
+    state.memory += PricesOf(part).activation;
     state.peak_memory = std::max(state.peak_memory, state.memory);
   }
 
   void Release(const Part& part, RankState& state) const {
+    if (!by_cut_.empty()) {  // where a backward may leave more than it found
+      state.memory -= costs_.Of(part).Freed(part.op);
+      state.peak_memory = std::max(state.peak_memory, state.memory);
+      return;
+    }
     const StageRow& stage = stages_[part.stage];
     if (part.op == Op::kBackward) state.memory -= stage.activation;
     if (part.op == Op::kBackwardInput) state.memory -= stage.activation - stage.activation_after_i;
@@ -392,6 +416,7 @@ class Engine {
   int current_ = 0;
   std::vector<RankState> ranks_;
   std::vector<StageRow> stages_;
+  std::vector<StageRow> by_cut_;  // prices alone, where cuts differ
   Arrivals arrivals_;
   std::vector<int> runnable_;
   std::optional<SideWork> side_;  // there once the run has met a cell that needs it

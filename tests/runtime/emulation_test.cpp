@@ -74,6 +74,25 @@ ScheduleParams ParamsFor(const Algorithm& algorithm, int ranks) {
   return params;
 }
 
+TEST(EmulationTest, CutsThatDifferAreDueAsSimulated) {
+  for (const bool split : {false, true}) {
+    ScheduleParams params;
+    params.ranks = 3;
+    params.microbatches = 4;
+    params.cuts = 3;
+    params.split = split;
+    const Schedule schedule = Generate("seq1f1b", params).value();
+    Costs costs = Costs::Uniform(schedule.placement, schedule.cuts, 3, 3, 3, 0.25);
+    for (int i = 0; i < schedule.stages() * schedule.cuts; ++i) {
+      const int cut = i % schedule.cuts;
+      StageCosts& of = costs.by_cut.emplace_back(costs.stages.front());
+      of.forward = of.backward_input = 1 + cut;
+      of.gradients_of_others = cut == 2 ? 6 : -3;
+    }
+    ExpectAsSimulated(schedule, costs);
+  }
+}
+
 TEST(EmulationTest, EveryScheduleOfTheCatalogIsDueAsSimulated) {
   std::vector<int> sizes = {2, 8};
 #ifndef PENSTOCK_SANITIZED

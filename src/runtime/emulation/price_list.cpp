@@ -54,20 +54,20 @@ bool PriceList::Recomputed(const Part& part) const {
 }
 
 double PriceList::Kept(const Part& part) const {
-  return Recomputed(part) ? Of(part.stage).input_activation : Of(part.stage).activation;
+  return Recomputed(part) ? costs_.Of(part).input_activation : costs_.Of(part).activation;
 }
 
 double PriceList::Remade(const Part& part) const {
-  return Of(part.stage).activation - Of(part.stage).input_activation;
+  return costs_.Of(part).activation - costs_.Of(part).input_activation;
 }
 
 double PriceList::Freed(const Part& part) const {
-  const StageCosts& stage = Of(part.stage);
+  const StageCosts& stage = costs_.Of(part);
   switch (part.op) {
     case Op::kBackward:
-      return stage.activation;
+      return stage.activation - stage.gradients_of_others;
     case Op::kBackwardInput:
-      return stage.activation - stage.activation_after_i;
+      return stage.activation - stage.activation_after_i - stage.gradients_of_others;
     case Op::kBackwardWeight:
       return stage.activation_after_i;
     default:

@@ -1,0 +1,80 @@
+// Costs that differ by cut: later cuts of a sequence take longer and leave gradients for earlier
+// ones.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "schedule/catalog.h"
+#include "schedule/text.h"
+#include "simulate/memory.h"
+#include "simulate/simulate.h"
+
+namespace penstock {
+namespace {
+
+TEST(CutCosts, AreCountedByHand) {
+  Schedule schedule = ParseCsv("0F0,0F1,0B1,0B0\n").value();
+  schedule.cuts = 2;
+  schedule.microbatches = 1;
+  Costs costs = Costs::Uniform(schedule.placement, 2, 1, 1, 1);
+  costs.by_cut = {{.forward = 1, .backward_input = 2, .backward_weight = 3, .activation = 3},
+                  {.forward = 10, .backward_input = 20, .backward_weight = 30, .activation = 3}};
+  costs.by_cut[0].gradients_of_others = -4;
+  costs.by_cut[1].gradients_of_others = 4;
+  Timeline timeline;
+  const auto result = Simulate(schedule, costs, {.timeline = &timeline}).value();
+  EXPECT_EQ(result.makespan, 66);
+  EXPECT_EQ(result.peak_memory, 7);  // behind B1: 3 of cut 0 and 4 of gradients
+  const MemoryCurve curve = MemoryOverTime(schedule, timeline, costs, 0);
+  std::vector<double> amounts;
+  for (const MemoryPoint& point : curve) amounts.push_back(point.amount);
+  EXPECT_EQ(amounts, (std::vector<double>{3, 6, 7, 0}));
+}
+
+// Costs of whole numbers, so that sums are exact; over the cuts of a stage gradients add up to 0.
+Costs RandomCosts(const Schedule& schedule, std::mt19937& random) {
+  const auto number = [&](unsigned most) { return static_cast<double>(1 + random() % most); };
+  Costs costs = Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1, number(2));
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const double gradient = number(9);
+    for (int cut = 0; cut < schedule.cuts; ++cut) {
+      StageCosts& of = costs.by_cut.emplace_back();
+      of = {number(5), number(5), number(5), number(20), 0};
+      of.activation_after_i = number(static_cast<unsigned>(of.activation));
+      of.gradients_of_others = cut < schedule.cuts - 1 ? -gradient : gradient * cut;
+    }
+  }
+  return costs;
+}
+
+TEST(CutCosts, SimulationAndMemoryCurveAgree) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 200; ++i) {
+    ScheduleParams params;
+    params.ranks = 1 + static_cast<int>(random() % 5);
+    params.microbatches = 1 + static_cast<int>(random() % 6);
+    params.cuts = 1 + static_cast<int>(random() % 5);
+    params.split = random() % 2 == 0;
+    const Schedule schedule = Generate("seq1f1b", params).value();
+    const Costs costs = RandomCosts(schedule, random);
+    Timeline timeline;
+    const auto result = Simulate(schedule, costs, {.timeline = &timeline}).value();
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      const MemoryCurve curve = MemoryOverTime(schedule, timeline, costs, rank);
+      const double peak =
+          std::max_element(curve.begin(), curve.end(), [](const auto& a, const auto& b) {
+            return a.amount < b.amount;
+          })->amount;
+      EXPECT_EQ(result.ranks[r].peak_memory, peak);
+      EXPECT_EQ(curve.back().amount, 0);
+      double busy = 0;
+      for (const Action& action : schedule.lanes[r]) busy += costs.Duration(action.first);
+      EXPECT_EQ(result.ranks[r].busy, busy);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
