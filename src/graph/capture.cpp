@@ -92,7 +92,12 @@ class Tracer {
     BindInputs();
     joint.parameters = parameters_;
     joint.differentiated_inputs = spec_.input_gradients;
+    joint.kept_inputs = spec_.kept_inputs;
     const std::vector<at::Tensor> results = Outputs();
+    for (std::size_t i = spec_.kept_outputs_from.value_or(results.size()); i < results.size();
+         ++i) {
+      joint.kept_outputs.push_back(static_cast<int>(i));
+    }
     const std::vector<at::Tensor> starts = BindOutputGradients(results);
     joint.output_gradients = output_gradients_;
     std::vector<ValueId> outputs;
@@ -163,15 +168,14 @@ class Tracer {
   // By output: what its backward starts from; undefined where it has none.
   std::vector<at::Tensor> BindOutputGradients(const std::vector<at::Tensor>& outputs) {
     output_gradients_.assign(outputs.size(), kNoValue);
-    if (spec_.output_gradient) {
-      if (outputs.size() != 1 || outputs[0].numel() != 1) {
-        throw CaptureRefused("the loss of the stage is not one number");
-      }
-      const at::TensorOptions options = outputs[0].options().requires_grad(false);
-      return {at::scalar_tensor(*spec_.output_gradient, options).reshape(outputs[0].sizes())};
-    }
     std::vector<at::Tensor> starts;
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (spec_.output_gradient) {
+      if (outputs[0].numel() != 1) throw CaptureRefused("the loss of the stage is not one number");
+      const at::TensorOptions options = outputs[0].options().requires_grad(false);
+      starts.push_back(
+          at::scalar_tensor(*spec_.output_gradient, options).reshape(outputs[0].sizes()));
+    }
+    for (std::size_t i = starts.size(); i < outputs.size(); ++i) {
       at::Tensor& start = starts.emplace_back();
       if (!outputs[i].requires_grad()) continue;
       start = at::zeros_like(outputs[i], outputs[i].options().requires_grad(false));
@@ -246,7 +250,23 @@ Status CheckInputGradients(const StageSpec& spec) {
   return {};
 }
 
+std::vector<ValueId> RootsOf(const Graph& graph, std::span<const ValueId> values,
+                             const std::vector<int>& indices) {
+  std::vector<ValueId> roots;
+  for (const int index : indices) {
+    roots.push_back(graph.Root(values[static_cast<std::size_t>(index)]));
+  }
+  return roots;
+}
+
 }  // namespace
+
+std::vector<ValueId> JointGraph::KeptInputs() const {
+  return RootsOf(graph, graph.inputs, kept_inputs);
+}
+std::vector<ValueId> JointGraph::KeptOutputs() const {
+  return RootsOf(graph, outputs(), kept_outputs);
+}
 
 Result<JointGraph> CaptureStage(const StageSpec& spec) {
   PENSTOCK_TRY_STATUS(CheckInputGradients(spec));

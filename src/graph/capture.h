@@ -34,9 +34,13 @@ struct StageSpec {
   std::vector<NamedTensor> parameters;
   std::vector<at::Tensor> inputs;    // examples, of the shape and dtype of every later input
   std::vector<int> input_gradients;  // which of the inputs' gradients are asked for
-  // For a loss, the only output: the constant gradient that backward starts from (1/microbatches,
-  // say). Without it backward reads the gradients of the outputs as its last inputs.
+  // For a loss, the first output: the constant gradient that backward starts from (1/microbatches,
+  // say). Backward reads the gradients of all other outputs as its last inputs.
   std::optional<double> output_gradient;
+  // Inputs, and outputs from a first one on, that the caller holds anyway until this backward is
+  // done: it holds them for nothing, and what only copies them is made again there.
+  std::vector<int> kept_inputs;
+  std::optional<std::size_t> kept_outputs_from;
 };
 
 // The joint graph: inputs are the spec's and the gradients of the outputs that have one; outputs
@@ -48,8 +52,9 @@ struct JointGraph {
   // By output: the graph input that is its gradient. kNoValue where there is none: the output
   // depends on nothing that a gradient is asked for, or its gradient is constant.
   std::vector<ValueId> output_gradients;
-  std::vector<Bound> parameters;           // all of them, also what no node reads
-  std::vector<int> differentiated_inputs;  // the spec's input_gradients
+  std::vector<Bound> parameters;               // all of them, also what no node reads
+  std::vector<int> differentiated_inputs;      // the spec's input_gradients
+  std::vector<int> kept_inputs, kept_outputs;  // by number, as the spec says
 
   std::span<const ValueId> outputs() const {
     return std::span(graph.outputs).first(output_gradients.size());
@@ -57,6 +62,9 @@ struct JointGraph {
   std::span<const ValueId> parameter_gradients() const {
     return std::span(graph.outputs).subspan(output_gradients.size(), parameters.size());
   }
+  // Roots of what the caller holds anyway.
+  std::vector<ValueId> KeptInputs() const;
+  std::vector<ValueId> KeptOutputs() const;
   std::span<const ValueId> input_gradients() const {
     return std::span(graph.outputs).subspan(output_gradients.size() + parameters.size());
   }

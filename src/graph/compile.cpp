@@ -94,7 +94,8 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   }
   program.held = places.count();
   program.saved_bytes =
-      BytesOf(joint.graph, read_by_backward, Union(graphs.live, joint.output_gradients));
+      BytesOf(joint.graph, Union(read_by_backward, joint.KeptOutputs()),
+              Union(Union(graphs.live, joint.output_gradients), joint.KeptInputs()));
   program.live_bytes = BytesOf(weight, weight.inputs, {});
   DescribePieces(program);
   return program;

@@ -84,8 +84,9 @@ struct StageProgram {
   bool random = false;           // some node draws random numbers
   bool backward_random = false;  // likewise, of the two halves of backward
   bool exchanges = false;        // some node is a collective
-  std::int64_t saved_bytes = 0;  // held by a microbatch from the end of F to I or B
-  std::int64_t live_bytes = 0;   // held from the end of I to W
+  // Held by a microbatch from the end of F to I or B: kept outputs with it, kept inputs not.
+  std::int64_t saved_bytes = 0;
+  std::int64_t live_bytes = 0;  // held from the end of I to W
 };
 
 // Runs the pass table on a captured stage (see passes.h).

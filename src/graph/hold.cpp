@@ -126,10 +126,25 @@ std::vector<Node> WithMakers(const HoldProblem& problem, const HoldPlan& plan,
       if (output != kNoValue) again[output] = i;
     }
   }
+  std::map<ValueId, std::size_t> own;  // by root: its node, which a maker may need sooner
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (const ValueId output : nodes[i].outputs) {
+      if (output != kNoValue) own[output] = i;
+    }
+  }
   std::vector<Node> result;
-  std::vector<bool> placed(plan.again.size());
-  const std::function<void(ValueId)> place = [&](ValueId id) {
-    const auto found = again.find(problem.graph->Root(id));
+  std::vector<bool> placed(plan.again.size()), own_placed(nodes.size());
+  std::function<void(ValueId)> place;
+  const auto place_own = [&](std::size_t i) {
+    if (own_placed[i]) return;
+    own_placed[i] = true;
+    ForEachInput(nodes[i], place);
+    result.push_back(nodes[i]);
+  };
+  place = [&](ValueId id) {
+    const ValueId root = problem.graph->Root(id);
+    if (const auto found = own.find(root); found != own.end()) return place_own(found->second);
+    const auto found = again.find(root);
     if (found == again.end() || placed[found->second]) return;
     placed[found->second] = true;
     Node maker = *problem.makers[found->second];
@@ -137,10 +152,7 @@ std::vector<Node> WithMakers(const HoldProblem& problem, const HoldPlan& plan,
     maker.phase = Phase::kBackward;
     result.push_back(std::move(maker));
   };
-  for (const Node& node : nodes) {
-    ForEachInput(node, place);
-    result.push_back(node);
-  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) place_own(i);
   for (const ValueId root : problem.needed) place(root);  // what leaves as it is
   return result;
 }

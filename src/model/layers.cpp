@@ -11,8 +11,6 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
 
-#include <optional>
-
 namespace penstock {
 
 Projection::Projection(std::int64_t in, std::int64_t out)
@@ -45,12 +43,12 @@ RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, doub
   return {at::cat({cos, cos}, -1).to(at::kFloat), at::cat({-sin, sin}, -1).to(at::kFloat)};
 }
 
-torch::Tensor RotaryTable::Turn(const torch::Tensor& input) const {
+torch::Tensor RotaryTable::Turn(const torch::Tensor& input, std::int64_t start) const {
   const std::int64_t length = input.size(-2), half = input.size(-1) / 2;
   const torch::Tensor swapped =
       at::cat({input.narrow(-1, half, half), input.narrow(-1, 0, half)}, -1);
   const torch::Tensor turned =
-      input * cos.narrow(0, 0, length) + swapped * sin.narrow(0, 0, length);
+      input * cos.narrow(0, start, length) + swapped * sin.narrow(0, start, length);
   return turned.to(input.scalar_type());
 }
 
@@ -62,23 +60,28 @@ Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : si
   wo_ = block.register_module("wo", std::make_shared<Projection>(sizes.dim, sizes.dim));
 }
 
-torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTable& rotary) {
+torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTable& rotary,
+                                    SequenceContext& context) {
   const std::int64_t batch = input.size(0), length = input.size(1);
   const std::int64_t head_dim = sizes_.dim / sizes_.heads;
   const auto heads_of = [&](const torch::Tensor& value, std::int64_t heads) {
     return value.view({batch, length, heads, head_dim}).transpose(1, 2);  // [B, heads, S, E]
   };
-  const auto share = [&](const torch::Tensor& value) {  // [B, G, S, E] to [B, H, S, E]
+  const auto share = [&](const torch::Tensor& value) {  // [B, G, S', E] to [B, H, S', E]
     if (sizes_.kv_heads == sizes_.heads) return value;
+    const std::int64_t all = value.size(2);
     return value.unsqueeze(2)
-        .expand({batch, sizes_.kv_heads, sizes_.heads / sizes_.kv_heads, length, head_dim})
-        .reshape({batch, sizes_.heads, length, head_dim});
+        .expand({batch, sizes_.kv_heads, sizes_.heads / sizes_.kv_heads, all, head_dim})
+        .reshape({batch, sizes_.heads, all, head_dim});
   };
-  const torch::Tensor query = rotary.Turn(heads_of(wq_->forward(input), sizes_.heads));
-  const torch::Tensor key = rotary.Turn(heads_of(wk_->forward(input), sizes_.kv_heads));
-  const torch::Tensor value = heads_of(wv_->forward(input), sizes_.kv_heads);
+  const std::int64_t start = context.start();
+  const torch::Tensor query = rotary.Turn(heads_of(wq_->forward(input), sizes_.heads), start);
+  const KeysValues all =
+      context.Extend({rotary.Turn(heads_of(wk_->forward(input), sizes_.kv_heads), start),
+                      heads_of(wv_->forward(input), sizes_.kv_heads)});
   const torch::Tensor mixed = at::scaled_dot_product_attention(
-      query, share(key), share(value), std::nullopt, /*dropout_p=*/0.0, /*is_causal=*/true);
+      query, share(all.keys), share(all.values), context.Mask(query), /*dropout_p=*/0.0,
+      /*is_causal=*/start == 0);
   return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.dim}));
 }
 

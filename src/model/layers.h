@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "model/sequence_context.h"
+
 namespace penstock {
 
 // x W^T without a bias: [.., in] to [.., out].
@@ -48,8 +50,8 @@ struct RotaryTable {
   torch::Tensor sin;  // its first half negated, so that turning is x * cos + swap(x) * sin
 
   static RotaryTable Make(std::int64_t sequence, std::int64_t head_dim, double theta);
-  // [B, H, S', E] for any S' up to the table's length.
-  torch::Tensor Turn(const torch::Tensor& input) const;
+  // [B, H, S', E] whose first token stands at `start`: start + S' up to the table's length.
+  torch::Tensor Turn(const torch::Tensor& input, std::int64_t start = 0) const;
 };
 
 struct AttentionSizes {
@@ -61,7 +63,9 @@ struct AttentionSizes {
 class Attention {
  public:
   Attention(torch::nn::Module& block, const AttentionSizes& sizes);
-  torch::Tensor operator()(const torch::Tensor& input, const RotaryTable& rotary);  // [B, S, D]
+  // [B, S, D]; attends to the tokens of the context's earlier cuts, too.
+  torch::Tensor operator()(const torch::Tensor& input, const RotaryTable& rotary,
+                           SequenceContext& context);
 
  private:
   AttentionSizes sizes_;

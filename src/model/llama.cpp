@@ -28,9 +28,10 @@ class Block : public torch::nn::Module {
         feed_forward_norm_(Norm("ffn_norm", config)),
         feed_forward_(*this, config.dim, HiddenOf(config)) {}
 
-  torch::Tensor forward(const torch::Tensor& input, const RotaryTable& rotary) {
+  torch::Tensor forward(const torch::Tensor& input, const RotaryTable& rotary,
+                        SequenceContext& context) {
     const torch::Tensor middle =
-        input + Dropped(attention_(attention_norm_->forward(input), rotary));
+        input + Dropped(attention_(attention_norm_->forward(input), rotary, context));
     return middle + Dropped(feed_forward_(feed_forward_norm_->forward(middle)));
   }
 
@@ -72,8 +73,13 @@ class LlamaStage : public StageModule {
   }
 
   torch::Tensor forward(torch::Tensor input) override {
+    SequenceContext whole;
+    return ForwardCut(std::move(input), whole);
+  }
+
+  torch::Tensor ForwardCut(torch::Tensor input, SequenceContext& context) override {
     torch::Tensor hidden = embedding_ ? embedding_->forward(input) : std::move(input);
-    for (const auto& block : blocks_) hidden = block->forward(hidden, rotary_);
+    for (const auto& block : blocks_) hidden = block->forward(hidden, rotary_, context);
     return head_ ? head_->forward(norm_->forward(hidden)) : hidden;
   }
 

@@ -42,6 +42,10 @@ Status CheckSizes(const ModelConfig& config) {
 
 }  // namespace
 
+torch::Tensor StageModule::ForwardCut(torch::Tensor, SequenceContext&) {
+  TORCH_CHECK(false, "this model cannot run a sequence in cuts");
+}
+
 std::vector<std::string_view> ModelNames() {
   std::vector<std::string_view> names;
   for (const ModelEntry* model : Models()) names.push_back(model->name);

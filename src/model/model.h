@@ -16,6 +16,8 @@
 
 namespace penstock {
 
+class SequenceContext;
+
 // A stage of a model. forward: token ids [batch, sequence] int64 where the stage has the embedding,
 // else hidden states [batch, sequence, dim]; returns hidden states, or logits [batch, sequence,
 // vocabulary] where it has the head. A shorter sequence than the model's is taken too. Parameters
@@ -29,6 +31,9 @@ class StageModule : public torch::nn::Module {
   virtual std::vector<torch::Tensor> ForwardAll(std::span<const torch::Tensor> inputs) {
     return {forward(inputs[0])};
   }
+  // forward of a later part of the sequences: `input` holds what follows the context's earlier
+  // cuts. For models whose tokens meet in causal attention alone; throws for others.
+  virtual torch::Tensor ForwardCut(torch::Tensor input, SequenceContext& context);
 };
 
 // In evaluation mode: who trains it says so. Refuses what CheckModel refuses, and a range that the

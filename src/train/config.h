@@ -28,6 +28,9 @@ struct PipelineConfig {
   std::string schedule = "auto";           // a name in the catalog
   std::string csv;                         // a schedule's file, in place of `schedule`
   int microbatches = 8;                    // of a step
+  int cuts = 1;                            // pieces of a microbatch along its sequences
+  std::vector<std::int64_t> cut_lengths;   // tokens of each cut; empty: all alike
+  bool split = false;                      // backward in I and W where the schedule has both forms
   std::vector<std::int64_t> stage_layers;  // layers of each stage; empty: as even as possible
 };
 

@@ -1,10 +1,12 @@
 #include "train/pipeline.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/mix_bits.h"
 #include "train/compiled.h"
 #include "train/held_rows.h"
+#include "train/setup.h"
 
 namespace penstock {
 namespace {
@@ -14,8 +16,13 @@ class RowBuffers {
  public:
   RowBuffers(const Sampler& sampler, const TrainConfig& config, std::size_t shift)
       : sampler_(sampler), batch_(config.batch), shift_(shift) {
-    for (int row = 0; row < config.pipeline.microbatches; ++row) {
-      rows_.push_back(at::empty({config.batch, config.model.sequence}, at::kLong));
+    const std::vector<std::int64_t> lengths = CutLengths(config);
+    starts_.resize(lengths.size());
+    std::exclusive_scan(lengths.begin(), lengths.end(), starts_.begin(), std::int64_t{0});
+    for (int microbatch = 0; microbatch < config.pipeline.microbatches; ++microbatch) {
+      for (const std::int64_t length : lengths) {
+        rows_.push_back(at::empty({config.batch, length}, at::kLong));
+      }
     }
   }
 
@@ -24,9 +31,14 @@ class RowBuffers {
     // Without a flush the same row of the step before may still be held.
     if (tensor.use_count() > 1) tensor = at::empty_like(tensor);
     auto* to = tensor.mutable_data_ptr<std::int64_t>();
+    const auto length = static_cast<std::size_t>(tensor.size(1));
+    const auto number = static_cast<std::size_t>(row);
+    const std::size_t begin = static_cast<std::size_t>(starts_[number % starts_.size()]) + shift_;
+    const auto first =
+        static_cast<std::int64_t>(number / starts_.size()) * static_cast<std::int64_t>(batch_);
     for (int i = 0; i < batch_; ++i) {
-      const auto sample = sampler_.Sample(step, static_cast<std::int64_t>(row) * batch_ + i);
-      const auto bytes = sample.subspan(shift_, sample.size() - 1);
+      const auto sample = sampler_.Sample(step, first + i);
+      const auto bytes = sample.subspan(begin, length);
       to = std::copy(bytes.begin(), bytes.end(), to);
     }
     return tensor;
@@ -35,7 +47,8 @@ class RowBuffers {
  private:
   Sampler sampler_;
   int batch_;
-  std::size_t shift_;  // 0: tokens; 1: targets
+  std::vector<std::int64_t> starts_;  // by cut: its first token
+  std::size_t shift_;                 // 0: tokens; 1: targets
   std::vector<at::Tensor> rows_;
 };
 
@@ -70,7 +83,7 @@ Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options)
   options.last = placement.next(stage) < 0;
   options.replicas = placement.replicas();
   options.chain = stage / placement.chain_length();
-  options.microbatches = schedule.microbatches / placement.replicas();
+  options.microbatches = schedule.microbatches / placement.replicas() * schedule.cuts;
   options.steps = schedule.steps;
   options.weights = schedule.weights;
   PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
@@ -81,6 +94,7 @@ Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options)
 }
 
 Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+  options.cut_lengths = CutLengths(config);
   options.exact = config.exact;
   options.fuse = config.fuse;
   PENSTOCK_TRY(options.hold, HeldBytes(config.recompute.hold));
@@ -120,7 +134,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, length, counts));
   PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config)));
-  const at::Tensor tokens = at::zeros({config.batch, config.model.sequence}, at::kLong);
+  const at::Tensor tokens = at::zeros({config.batch, CutLengths(config).front()}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     const int model_stage = placement.model_stage(stage);

@@ -26,8 +26,9 @@ struct Pipeline {
   const TorchStage& last() const { return *stages.back(); }
 };
 
-// Microbatch `row` of a step holds samples row * batch to (row + 1) * batch - 1 of the step: the
-// same text however the step is cut. Its tensors are made once and filled again every step.
+// Microbatch n of a step holds samples n * batch to (n + 1) * batch - 1 of the step: the same text
+// however the step is cut. With cuts a row is a piece of these samples (Schedule::cuts). Its
+// tensors are made once and filled again every step.
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 
 // `config.pipeline` is as ChooseSchedule left it. Weights and optimizers are as the checkpoint has

@@ -1,6 +1,7 @@
 #include "train/setup.h"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 #include "schedule/catalog.h"
@@ -36,6 +37,8 @@ Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores, std::int64_t s
   params.ranks = pipeline.ranks;
   params.chunks = pipeline.chunks == 0 ? AutomaticChunks(pipeline) : pipeline.chunks;
   params.microbatches = pipeline.microbatches;
+  params.cuts = pipeline.cuts;
+  params.split = pipeline.split;
   if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(pipeline.schedule));
   if (algorithm->knobs.steps) {
@@ -54,6 +57,10 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
   if (pipeline.chunks != 0 && pipeline.chunks != schedule.placement.chunks()) {
     return InvalidArgument("{} has {} chunks a rank, not the {} asked for", pipeline.csv,
                            schedule.placement.chunks(), pipeline.chunks);
+  }
+  if (pipeline.cuts != 1 && pipeline.cuts != schedule.cuts) {
+    return InvalidArgument("{} has {} cuts, not the {} asked for", pipeline.csv, schedule.cuts,
+                           pipeline.cuts);
   }
   const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
   if (faults.empty()) return schedule;
@@ -88,8 +95,8 @@ Status CheckStale(const Schedule& schedule, const TrainConfig& config) {
 Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
   const bool flush = schedule.weights == WeightPolicy::kFlush;
-  if (schedule.cuts > 1) refused = "cuts along the sequence";
   if (schedule.steps > 1 && flush) refused = "several steps with a flush: one of them is enough";
+  if (schedule.cuts > 1 && !flush) refused = "cuts along the sequence without a flush";
   if (refused != nullptr) {
     return InvalidArgument("schedule '{}' has {}, which training does not do yet: simulate it",
                            schedule.algorithm, refused);
@@ -103,7 +110,36 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   return {};
 }
 
+Status CheckCuts(const TrainConfig& config) {
+  const int cuts = config.pipeline.cuts;
+  const std::vector<std::int64_t>& lengths = config.pipeline.cut_lengths;
+  const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  if (!lengths.empty() &&
+      (lengths.size() != static_cast<std::size_t>(cuts) || sum != config.model.sequence)) {
+    return InvalidArgument(
+        "pipeline.cut_lengths: {} lengths of {} tokens in all, for {} cuts of {}", lengths.size(),
+        sum, cuts, config.model.sequence);
+  }
+  if (cuts == 1) return {};
+  if (lengths.empty() && config.model.sequence % cuts != 0) {
+    return InvalidArgument(
+        "model.sequence {} does not divide into {} cuts of one length: give pipeline.cut_lengths",
+        config.model.sequence, cuts);
+  }
+  if (config.compiled.empty()) return {};
+  return InvalidArgument(
+      "compiled stages are of whole sequences, not of {} cuts: leave out "
+      "'compiled'",
+      cuts);
+}
+
 }  // namespace
+
+std::vector<std::int64_t> CutLengths(const TrainConfig& config) {
+  if (!config.pipeline.cut_lengths.empty()) return config.pipeline.cut_lengths;
+  const auto cuts = static_cast<std::size_t>(config.pipeline.cuts);
+  return std::vector<std::int64_t>(cuts, config.model.sequence / config.pipeline.cuts);
+}
 
 int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
@@ -118,6 +154,8 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   pipeline.chunks = schedule.placement.chunks();
   pipeline.stages = schedule.placement.chain_length();
   pipeline.microbatches = schedule.microbatches;
+  pipeline.cuts = schedule.cuts;
+  PENSTOCK_TRY_STATUS(CheckCuts(config));
   const auto layers = SplitLayers(config.model.layers, pipeline.stages, pipeline.stage_layers);
   if (!layers) return tl::unexpected(layers.error());
   return schedule;

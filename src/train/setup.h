@@ -14,7 +14,7 @@ int Cores();
 // largest number from 2 to 4 that `cores` allow and that divides the stages (2 at least);
 // automatic chunks: stages over ranks; automatic schedule: 1f1b, or interleaved with chunks.
 // A CSV's own shape wins. Refuses an invalid schedule with its first fault, and what training does
-// not do: cuts.
+// not do.
 //
 // Without a flush the schedule streams over several steps: all of the run, but at most some
 // thousand microbatches, behind which the pipeline drains once.
@@ -23,5 +23,8 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
 // The chosen schedule over another number of steps, for one without a flush. Requires a
 // configuration that ChooseSchedule has filled in.
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps);
+
+// Tokens of each cut of a sequence: as configured, else all alike. Requires: ChooseSchedule.
+std::vector<std::int64_t> CutLengths(const TrainConfig& config);
 
 }  // namespace penstock

@@ -55,6 +55,11 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.stages();
+  if (schedule.cuts > 1) {
+    return InvalidArgument(
+        "each of {} cuts has programs of its own, which 'train' makes: neither printed nor stored",
+        schedule.cuts);
+  }
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
   if (stage < 0 || stage >= stages) {

@@ -1,13 +1,15 @@
-// MakeStageSpec: a module, and a last stage's loss, as what capture takes.
 #include "train/stage_spec.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "base/mix_bits.h"
 #include "model/model.h"
+#include "model/sequence_context.h"
 #include "train/torch_stage.h"
 
 namespace penstock {
@@ -25,6 +27,55 @@ class TrainingMode {
   StageModule& module_;
 };
 
+Status CheckOptions(const TorchStageOptions& options, const StageExamples& examples) {
+  if (options.microbatches < 1) {
+    return InvalidArgument("a step needs at least 1 microbatch, not {}", options.microbatches);
+  }
+  const auto defined = [](const at::Tensor& tensor) { return tensor.defined(); };
+  if (examples.inputs.empty() ||
+      !std::all_of(examples.inputs.begin(), examples.inputs.end(), defined)) {
+    return InvalidArgument("a stage needs example inputs");
+  }
+  if (options.microbatches % options.cuts() != 0) {
+    return InvalidArgument("{} rows do not make whole microbatches of {} cuts",
+                           options.microbatches, options.cuts());
+  }
+  if (options.cuts() > 1 && (options.program != nullptr || examples.inputs.size() != 1)) {
+    return InvalidArgument("a stage of {} cuts takes one input, and is not compiled before",
+                           options.cuts());
+  }
+  if (options.cuts() > 1 && (options.pool != nullptr || !options.recomputed.empty())) {
+    return InvalidArgument(
+        "OFFLOAD and RECOMPUTE do not go with cuts: later cuts read what an earlier one holds");
+  }
+  if (options.first && examples.inputs.size() != 1) {
+    return InvalidArgument("a first stage reads tokens alone, not {} inputs",
+                           examples.inputs.size());
+  }
+  if (options.last && !examples.targets.defined()) {
+    return InvalidArgument("a last stage needs example targets for its loss");
+  }
+  return {};
+}
+
+// Also refuses a stage that sends no gradient back, though it was asked for one: nothing would be
+// trained before it.
+Status CheckProgram(const StageProgram& program, const StageExamples& examples, bool last) {
+  const std::size_t count = examples.inputs.size() + (last ? 1 : 0);
+  if (program.inputs.size() != count) {
+    return InvalidArgument("a program of {} inputs for a stage of {}", program.inputs.size(),
+                           count);
+  }
+  const auto wants = [](const at::Tensor& input) { return input.requires_grad(); };
+  const auto has = [](const StagePort& input) { return input.has_gradient; };
+  if (std::any_of(examples.inputs.begin(), examples.inputs.end(), wants) &&
+      std::none_of(program.inputs.begin(), program.inputs.end(), has)) {
+    return InvalidArgument(
+        "the stage's output does not depend on its input: nothing to train before it");
+  }
+  return {};
+}
+
 // A batch source fills its tensors again: what leaves a first stage has memory of its own.
 std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
                                       std::span<const at::Tensor> inputs) {
@@ -34,6 +85,42 @@ std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
     }
   }
   return outputs;
+}
+
+// What the module makes of its cut, then the cut's keys and values. Nothing reads those of a last
+// cut but its own backward.
+std::vector<at::Tensor> RunCut(StageModule& module, std::span<const at::Tensor> inputs, int cut,
+                               int cuts) {
+  SequenceContext context(cut, inputs.subspan(1));
+  std::vector<at::Tensor> outputs = {module.ForwardCut(inputs[0], context)};
+  for (const at::Tensor& own : context.Own()) {
+    outputs.push_back(cut == cuts - 1 ? own.detach() : own);
+  }
+  return outputs;
+}
+
+at::Tensor WithTokens(const at::Tensor& example, std::int64_t tokens) {
+  if (!example.defined()) return example;
+  std::vector<std::int64_t> sizes = example.sizes().vec();
+  sizes[1] = tokens;
+  const at::Tensor of_cut = at::zeros(sizes, example.scalar_type());
+  return of_cut.requires_grad_(example.requires_grad());
+}
+
+// Examples of a later cut: behind its input, keys and values of those before, as many as the first
+// cut's program gives.
+StageExamples ExamplesOfCut(const StageExamples& first, const StageProgram& program,
+                            std::span<const std::int64_t> lengths, int cut) {
+  const auto index = static_cast<std::size_t>(cut);
+  StageExamples examples{{WithTokens(first.inputs[0], lengths[index])},
+                         WithTokens(first.targets, lengths[index])};
+  for (const std::int64_t length : lengths.first(index)) {
+    for (const StagePort& port : std::span(program.outputs).subspan(1)) {
+      const at::Tensor kept = at::zeros(port.type.sizes, port.type.dtype).requires_grad_(true);
+      examples.inputs.push_back(WithTokens(kept, length));
+    }
+  }
+  return examples;
 }
 
 }  // namespace
@@ -57,33 +144,83 @@ std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op
   return seed;
 }
 
+double ShareOfCut(const TorchStageOptions& options, int cut) {
+  const std::vector<std::int64_t>& lengths = options.cut_lengths;
+  if (lengths.size() < 2) return 1;
+  const std::int64_t all = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  return static_cast<double>(lengths[static_cast<std::size_t>(cut)] * options.cuts()) /
+         static_cast<double>(all);
+}
+
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
-                        const TorchStageOptions& options) {
+                        const TorchStageOptions& options, int cut) {
   StageSpec spec;
   spec.parameters = ParametersOf(*module);
   spec.inputs = examples.inputs;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     if (spec.inputs[i].requires_grad()) spec.input_gradients.push_back(static_cast<int>(i));
+    if (options.cuts() > 1 && i > 0) spec.kept_inputs.push_back(static_cast<int>(i));
   }
+  if (options.cuts() > 1) spec.kept_outputs_from = 1;
+  const auto run = [module, cut, cuts = options.cuts()](std::span<const at::Tensor> inputs) {
+    const TrainingMode training(*module);
+    return cuts == 1 ? module->ForwardAll(inputs) : RunCut(*module, inputs, cut, cuts);
+  };
   if (!options.last) {
-    spec.forward = [module, first = options.first](std::span<const at::Tensor> inputs) {
-      const TrainingMode training(*module);
-      std::vector<at::Tensor> outputs = module->ForwardAll(inputs);
+    spec.forward = [run, first = options.first](std::span<const at::Tensor> inputs) {
+      std::vector<at::Tensor> outputs = run(inputs);
       return first ? WithOwnMemory(std::move(outputs), inputs) : outputs;
     };
     return spec;
   }
   spec.inputs.push_back(examples.targets);
   spec.output_gradient =
-      1.0 / (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
-  spec.forward = [module](std::span<const at::Tensor> inputs) {
-    const TrainingMode training(*module);
-    const at::Tensor logits =
-        module->ForwardAll(inputs.first(inputs.size() - 1)).front().to(at::kFloat);
-    return std::vector{
-        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs.back().reshape({-1}))};
+      ShareOfCut(options, cut) /
+      (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
+  spec.forward = [run, cuts = options.cuts()](std::span<const at::Tensor> inputs) {
+    std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - 1));
+    const at::Tensor logits = outputs.front().to(at::kFloat);
+    outputs.front() =
+        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs.back().reshape({-1}));
+    if (cuts == 1) outputs.resize(1);
+    return outputs;
   };
   return spec;
+}
+
+Result<StageProgram> CompileCut(const std::shared_ptr<StageModule>& module,
+                                const StageExamples& examples, const TorchStageOptions& options,
+                                int cut) {
+  CompileOptions how;
+  how.exact = options.exact;
+  how.fuse = options.fuse;
+  how.hold = options.hold;
+  how.hold_for_weight = options.hold_for_weight;
+  // It holds the probabilities of a first cut, which are many times its keys and values.
+  if (options.cuts() > 1) how.disabled = {"attention_by_matmul"};
+  return CompileStage(MakeStageSpec(module, examples, options, cut), how);
+}
+
+Result<std::vector<StageProgram>> CompileCuts(const std::shared_ptr<StageModule>& module,
+                                              const StageExamples& examples,
+                                              const TorchStageOptions& options) {
+  PENSTOCK_TRY_STATUS(CheckOptions(options, examples));
+  std::vector<StageProgram> programs;
+  if (options.program != nullptr) {
+    programs.push_back(*options.program);
+  } else {
+    PENSTOCK_TRY(StageProgram program, CompileCut(module, examples, options, 0));
+    programs.push_back(std::move(program));
+  }
+  PENSTOCK_TRY_STATUS(CheckProgram(programs.front(), examples, options.last));
+  for (int cut = 1; cut < options.cuts(); ++cut) {
+    PENSTOCK_TRY(
+        StageProgram program,
+        CompileCut(module, ExamplesOfCut(examples, programs.front(), options.cut_lengths, cut),
+                   options, cut));
+    programs.push_back(std::move(program));
+  }
+  return programs;
 }
 
 }  // namespace penstock

@@ -1,15 +1,28 @@
-// What a stage's module is to a capture. Private to train/.
+// From a stage's module to its programs. Private to train/.
 #pragma once
 
+#include <memory>
 #include <vector>
 
-#include "graph/capture.h"
+#include "train/torch_stage.h"
 
 namespace penstock {
 
-class StageModule;
-
 // The module's parameters by name; tied weights once, under the first of their names.
 std::vector<NamedTensor> ParametersOf(const StageModule& module);
+
+// How many times the mean cut's tokens this one has: what its loss weighs among the rows'.
+double ShareOfCut(const TorchStageOptions& options, int cut);
+
+// The program of one cut for these examples, as MakeStageSpec takes them.
+Result<StageProgram> CompileCut(const std::shared_ptr<StageModule>& module,
+                                const StageExamples& examples, const TorchStageOptions& options,
+                                int cut);
+
+// The programs of all cuts, in order; the options' own where they have one. Refuses options and
+// examples that do not fit.
+Result<std::vector<StageProgram>> CompileCuts(const std::shared_ptr<StageModule>& module,
+                                              const StageExamples& examples,
+                                              const TorchStageOptions& options);
 
 }  // namespace penstock

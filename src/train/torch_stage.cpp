@@ -17,6 +17,7 @@
 #include "train/activation_pool.h"
 #include "train/bound_pair.h"
 #include "train/bound_program.h"
+#include "train/cut_state.h"
 #include "train/stage_spec.h"
 #include "train/stage_weights.h"
 #include "train/tensor_message.h"
@@ -47,8 +48,9 @@ constexpr std::size_t kMostShapes = 64;
 
 class CompiledStage final : public TorchStage {
  public:
-  // `working` are what is computed with, `masters` what is trained: the same, or casts of them.
-  CompiledStage(StageProgram program, std::span<const NamedTensor> working,
+  // `programs`: one a cut. `working` are what is computed with, `masters` what is trained: the
+  // same, or casts of them.
+  CompiledStage(std::vector<StageProgram> programs, std::span<const NamedTensor> working,
                 std::span<const NamedTensor> masters, BatchSource source,
                 const TorchStageOptions& options, Update update, Recompile recompile)
       : source_(std::move(source)),
@@ -57,13 +59,17 @@ class CompiledStage final : public TorchStage {
         recompile_(std::move(recompile)),
         rows_(static_cast<std::size_t>(options.microbatches) *
               static_cast<std::size_t>(options.steps)),
+        cuts_(options.cuts(), static_cast<int>(rows_.size()), KeptBy(programs)),
         losses_(options.last ? rows_.size() : 0),
         weights_(working, masters, options, losses_.size()),
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
-    programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
+    for (StageProgram& program : programs) {
+      programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
+    }
+    for (int cut = 0; cut < options.cuts(); ++cut) {
+      loss_shares_.push_back(static_cast<float>(ShareOfCut(options, cut)));
+    }
     for (Row& row : rows_) row.held.resize(static_cast<std::size_t>(Expected().held));
-    given_.resize(Expected().inputs.size());
-    gradients_given_.resize(programs_.front()->gradient_types.size());
   }
 
   void BeginStep(std::int64_t step) override {
@@ -96,7 +102,9 @@ class CompiledStage final : public TorchStage {
     SeedRandom(program, number, Op::kBackwardInput);
     const std::span<at::Tensor> results = row.bound->backward_input.Run(row.held);
     activation_bytes_ += program.live_bytes - program.saved_bytes;
-    if (!options_.first) input_gradient.Send(ToMessage(results));
+    const std::size_t leaving = results.size() - cuts_.Earlier(number);
+    if (!options_.first) input_gradient.Send(ToMessage(results.first(leaving)));
+    activation_bytes_ += cuts_.AddGradients(number, results.subspan(leaving));
   }
 
   void BackwardWeight(int number) override {
@@ -116,7 +124,7 @@ class CompiledStage final : public TorchStage {
     CompiledStage* const from = forward_first ? theirs : this;
     // Of one stage with several versions of its weights, one is in use at a time.
     const bool two_versions = theirs == this && options_.versions.older > 0;
-    if (theirs == nullptr || backward.op != Op::kBackward || two_versions ||
+    if (theirs == nullptr || options_.cuts() > 1 || backward.op != Op::kBackward || two_versions ||
         !BoundPair::Hides(to->Expected(), from->Expected())) {
       return Stage::Overlap(std::move(first), other, std::move(second));
     }
@@ -152,6 +160,7 @@ class CompiledStage final : public TorchStage {
       row.state = RowState::kEmpty;
       for (at::Tensor& value : row.held) value.reset();
     }
+    cuts_.Clear();
     activation_bytes_ = 0;
   }
   bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
@@ -200,7 +209,8 @@ class CompiledStage final : public TorchStage {
   std::int64_t LiveBytes() const override { return Expected().live_bytes; }
   std::vector<at::Tensor> ExampleOutputs() const override {
     std::vector<at::Tensor> examples;
-    for (const StagePort& port : Expected().outputs) {
+    const std::span<const StagePort> outputs = Expected().outputs;
+    for (const StagePort& port : outputs.first(outputs.size() - cuts_.kept())) {
       if (options_.last) break;
       // Numbers that any stage takes: it runs on them once.
       const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
@@ -236,6 +246,10 @@ class CompiledStage final : public TorchStage {
     if (options_.versions.older == 0) return;
     const std::int64_t run_row = step_ * options_.microbatches + row;
     weights_.Use(std::max(first_update_, options_.versions.VersionOf(run_row)));
+  }
+  // Outputs behind the first are keys and values.
+  static std::size_t KeptBy(std::span<const StageProgram> programs) {
+    return programs.size() == 1 ? 0 : programs.front().outputs.size() - 1;
   }
   static at::Tensor& At(Row& row, int place) { return row.held[static_cast<std::size_t>(place)]; }
   // Of the shape that the stage was made for.
@@ -296,17 +310,21 @@ class CompiledStage final : public TorchStage {
     if (IsRecomputed(number)) HoldInputsAlone(row);
     activation_bytes_ +=
         IsRecomputed(number) ? row.bound->input_bytes : row.bound->program.saved_bytes;
+    const std::size_t leaving = results.size() - cuts_.kept();
     if (options_.last) {
-      losses_[static_cast<std::size_t>(number)] = *results.front().const_data_ptr<float>();
+      losses_[static_cast<std::size_t>(number)] =
+          loss_shares_[static_cast<std::size_t>(cuts_.CutOf(number))] *
+          *results.front().const_data_ptr<float>();
       results.front().reset();
     } else {
-      output.Send(ToMessage(results));
+      output.Send(ToMessage(results.first(leaving)));
     }
+    cuts_.Keep(number, results.subspan(leaving));
   }
 
   Row& BeginBackward(int number, Message output_gradient) {
     Row& row = Enter(number, "backward", RowState::kForwardDone, RowState::kInputDone);
-    if (!options_.last) TakeGradients(row, std::move(output_gradient));
+    TakeOutputGradients(number, std::move(output_gradient));
     return row;
   }
 
@@ -327,15 +345,20 @@ class CompiledStage final : public TorchStage {
     return *pair;
   }
 
-  // Into given_: what the stage before sent, or the batch's tokens; then the targets.
+  // Into given_: what the stage before sent, or the batch's tokens; what earlier cuts left; then
+  // the targets.
   void TakeInputs(int row, Message input) {
+    const BoundProgram& expected = *programs_[static_cast<std::size_t>(cuts_.CutOf(row))];
+    given_.resize(expected.input_types.size());
     std::span<at::Tensor> given = given_;
-    std::span<const TensorType> types = programs_.front()->input_types;
     if (options_.last) {
       given.back() = source_.targets(StepOf(row), InStep(row)).contiguous();
       given = given.first(given.size() - 1);
-      types = types.first(given.size());
     }
+    const std::size_t sent = given.size() - cuts_.Earlier(row);
+    cuts_.Give(row, given.subspan(sent));
+    given = given.first(sent);
+    const auto types = std::span<const TensorType>(expected.input_types).first(sent);
     if (options_.first) {
       given.front() = source_.tokens(StepOf(row), InStep(row)).contiguous();
     } else {
@@ -343,8 +366,17 @@ class CompiledStage final : public TorchStage {
     }
   }
 
-  void TakeGradients(Row& row, Message output_gradients) {
-    FromMessage(std::move(output_gradients), row.bound->gradient_types, gradients_given_);
+  // What the stage behind sent, and what later cuts gathered, to where they are held.
+  void TakeOutputGradients(int number, Message output_gradients) {
+    Row& row = rows_[static_cast<std::size_t>(number)];
+    const std::span<const TensorType> types = row.bound->gradient_types;
+    gradients_given_.resize(types.size());
+    const std::span<at::Tensor> given = gradients_given_;
+    const std::size_t sent = types.size() - cuts_.Gradients(number);
+    if (!options_.last) {
+      FromMessage(std::move(output_gradients), types.first(sent), given.first(sent));
+    }
+    activation_bytes_ += cuts_.TakeGradients(number, given.subspan(sent));
     for (std::size_t i = 0; i < gradients_given_.size(); ++i) {
       at::Tensor gradient = std::move(gradients_given_[i]);
       const int place = row.bound->gradient_places[i];
@@ -354,6 +386,7 @@ class CompiledStage final : public TorchStage {
 
   // The first of given_ that is not of the type that the program was made for.
   std::optional<std::size_t> Misfit(const BoundProgram& bound) const {
+    if (given_.size() != bound.input_types.size()) return 0;
     for (std::size_t i = 0; i < given_.size(); ++i) {
       const TensorType& type = bound.input_types[i];
       if (given_[i].sizes() != c10::IntArrayRef(type.sizes) ||
@@ -369,12 +402,14 @@ class CompiledStage final : public TorchStage {
     for (const auto& bound : programs_) {
       if (!Misfit(*bound)) return *bound;
     }
-    const std::size_t input = *Misfit(*programs_.front());
+    const BoundProgram& expected = *programs_[static_cast<std::size_t>(cuts_.CutOf(row))];
+    const std::size_t input = *Misfit(expected);
     const auto fail = [&](const std::string& reason) {
       throw std::runtime_error(fmt::format("step {} microbatch {}: an input of {}, made for {}: {}",
                                            step_, row, PrintType(TypeOf(given_[input])),
-                                           PrintType(Expected().inputs[input].type), reason));
+                                           PrintType(expected.input_types[input]), reason));
     };
+    if (options_.cuts() > 1) fail("cuts are of one shape");
     StageExamples examples;
     for (std::size_t i = 0; i < given_.size(); ++i) {
       const StagePort& port = Expected().inputs[i];
@@ -398,10 +433,13 @@ class CompiledStage final : public TorchStage {
   Update update_;
   Recompile recompile_;
   std::vector<Row> rows_;
-  std::vector<float> losses_;  // by row; last stages only
+  CutState cuts_;
+  std::vector<float> losses_;       // by row; last stages only
+  std::vector<float> loss_shares_;  // by cut: what its loss weighs among the rows'
   StageWeights weights_;
   GraphBinding binding_;
-  std::vector<std::unique_ptr<BoundProgram>> programs_;  // one a shape; the expected one first
+  // One a shape, the expected one first; or one a cut.
+  std::vector<std::unique_ptr<BoundProgram>> programs_;
   // Of one of these and a backward of a stage of the rank.
   std::map<std::pair<const BoundProgram*, const BoundProgram*>, std::unique_ptr<BoundPair>> pairs_;
   std::vector<at::Tensor> given_;            // to an F, by input of the stage; empty between
@@ -414,43 +452,6 @@ class CompiledStage final : public TorchStage {
   ActivationPool::Parcel parcel;  // what of it is in the pool
 };
 
-Status CheckOptions(const TorchStageOptions& options, const StageExamples& examples) {
-  if (options.microbatches < 1) {
-    return InvalidArgument("a step needs at least 1 microbatch, not {}", options.microbatches);
-  }
-  const auto defined = [](const at::Tensor& tensor) { return tensor.defined(); };
-  if (examples.inputs.empty() ||
-      !std::all_of(examples.inputs.begin(), examples.inputs.end(), defined)) {
-    return InvalidArgument("a stage needs example inputs");
-  }
-  if (options.first && examples.inputs.size() != 1) {
-    return InvalidArgument("a first stage reads tokens alone, not {} inputs",
-                           examples.inputs.size());
-  }
-  if (options.last && !examples.targets.defined()) {
-    return InvalidArgument("a last stage needs example targets for its loss");
-  }
-  return {};
-}
-
-// Also refuses a stage that sends no gradient back, though it was asked for one: nothing would be
-// trained before it.
-Status CheckProgram(const StageProgram& program, const StageExamples& examples, bool last) {
-  const std::size_t count = examples.inputs.size() + (last ? 1 : 0);
-  if (program.inputs.size() != count) {
-    return InvalidArgument("a program of {} inputs for a stage of {}", program.inputs.size(),
-                           count);
-  }
-  const auto wants = [](const at::Tensor& input) { return input.requires_grad(); };
-  const auto has = [](const StagePort& input) { return input.has_gradient; };
-  if (std::any_of(examples.inputs.begin(), examples.inputs.end(), wants) &&
-      std::none_of(program.inputs.begin(), program.inputs.end(), has)) {
-    return InvalidArgument(
-        "the stage's output does not depend on its input: nothing to train before it");
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<StageModule>& module,
@@ -458,22 +459,14 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
                                                      BatchSource source,
                                                      const TorchStageOptions& options,
                                                      Update update) {
-  PENSTOCK_TRY_STATUS(CheckOptions(options, examples));
   const std::shared_ptr<StageModule> captured = options.working ? options.working : module;
-  const Recompile compile = [captured, options](const StageExamples& like) {
-    CompileOptions how;
-    how.exact = options.exact;
-    how.fuse = options.fuse;
-    how.hold = options.hold;
-    how.hold_for_weight = options.hold_for_weight;
-    return CompileStage(MakeStageSpec(captured, like, options), how);
+  PENSTOCK_TRY(std::vector<StageProgram> programs, CompileCuts(captured, examples, options));
+  const Recompile recompile = [captured, options](const StageExamples& like) {
+    return CompileCut(captured, like, options, 0);
   };
-  Result<StageProgram> program = options.program ? *options.program : compile(examples);
-  if (!program) return tl::unexpected(std::move(program).error());
-  PENSTOCK_TRY_STATUS(CheckProgram(*program, examples, options.last));
   return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
-      *std::move(program), ParametersOf(*captured), ParametersOf(*module), std::move(source),
-      options, std::move(update), compile));
+      std::move(programs), ParametersOf(*captured), ParametersOf(*module), std::move(source),
+      options, std::move(update), recompile));
 }
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,9 +52,13 @@ struct TorchStageOptions {
   std::shared_ptr<const StageProgram> program;
   bool first = false;
   bool last = false;
-  int microbatches = 1;  // of a step, that pass through this stage
+  int microbatches = 1;  // of a step, that pass through this stage; with cuts: rows
   int mean_over = 0;     // losses and gradients are means over so many; 0: all of a step
   int steps = 1;         // that rows run on over: Schedule::steps
+  // Tokens of each piece of a microbatch along its sequences; one piece or none: whole sequences.
+  // Row r is piece r % cuts(), and reads the keys and values of the rows before it of the same
+  // microbatch. Inputs and targets are of one piece, the examples of the first.
+  std::vector<std::int64_t> cut_lengths;
   // Replicas of the stage: each takes its own microbatches of a step, chain 0 the first ones.
   int replicas = 1;
   int chain = 0;
@@ -70,6 +75,8 @@ struct TorchStageOptions {
   // By microbatch: whether F keeps its inputs alone, for a RECOMPUTE to come; empty: none.
   std::vector<bool> recomputed;
   std::uint64_t seed = 0;  // of its random ops (dropout); stages of one model differ
+
+  int cuts() const { return std::max(1, static_cast<int>(cut_lengths.size())); }
 };
 
 // A parameter with the gradient gathered so far (same shape; zero at the start of a step).
@@ -99,8 +106,8 @@ class TorchStage : public Stage {
   // Versions of the weights that are kept, and their bytes.
   virtual int WeightVersions() const = 0;
   virtual std::int64_t WeightVersionBytes() const = 0;
-  // Bytes that one microbatch holds between F and B: what ActivationBytes counts, known before a
-  // run.
+  // Bytes that one microbatch (or cut) holds between F and B: what ActivationBytes counts, known
+  // before a run.
   virtual std::int64_t SavedBytes() const = 0;
   // The same between I and W.
   virtual std::int64_t LiveBytes() const = 0;
@@ -112,8 +119,9 @@ class TorchStage : public Stage {
 // whatever the schedule, and whenever it is run again.
 std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op op);
 
-// What TorchStage captures: the module and, for a last stage, its loss. For printing graphs.
+// What TorchStage captures: the module and, for a last stage, its loss. For printing graphs. A
+// later cut's examples have the keys and values of those before behind the input.
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
-                        const TorchStageOptions& options);
+                        const TorchStageOptions& options, int cut = 0);
 
 }  // namespace penstock

@@ -1,11 +1,15 @@
 #include "model/model.h"
 
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
+
+#include "model/sequence_context.h"
 
 namespace penstock {
 namespace {
@@ -125,6 +129,29 @@ TEST(SplitLayers, IsEvenLongerFirstAndRefusesTooFew) {
   EXPECT_FALSE(SplitLayers(4, 2, std::vector<std::int64_t>{4, 0}));
   EXPECT_FALSE(SplitLayers(4, 2, std::vector<std::int64_t>{1, 2}));
   EXPECT_FALSE(SplitLayers(4, 2, std::vector<std::int64_t>{1, 1, 2}));
+}
+
+TEST(Model, PartsOfASequenceGiveWhatTheWholeGives) {
+  ModelConfig config = Tiny();
+  config.kv_heads = 2;
+  const auto stages = Build(config, {2, 3});
+  const torch::Tensor tokens = Tokens(config, config.sequence);
+  const torch::Tensor expected = Logits(stages, tokens);
+  std::vector<std::vector<torch::Tensor>> kept(stages.size());  // by stage: of the parts so far
+  std::vector<torch::Tensor> logits;
+  std::int64_t begin = 0;
+  for (const std::int64_t length : {3, 1, 6, 2}) {
+    torch::Tensor value = tokens.narrow(1, begin, length);
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      SequenceContext context(static_cast<int>(logits.size()), kept[i]);
+      EXPECT_EQ(context.start(), begin);
+      value = stages[i]->ForwardCut(value, context);
+      kept[i].insert(kept[i].end(), context.Own().begin(), context.Own().end());
+    }
+    logits.push_back(value);
+    begin += length;
+  }
+  EXPECT_TRUE(at::allclose(at::cat(logits, 1), expected, 1e-5, 1e-6));
 }
 
 }  // namespace

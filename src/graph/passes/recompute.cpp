@@ -2,6 +2,7 @@
 //
 //   Recompute            before:  forward -> output, saved;  backward(saved)
 //                        after:   forward -> output, fewer;  backward(fewer) makes the others again
+//                        what only copies values that the stage's caller holds anyway, always
 //   RecomputeForWeight   the same for what backward_weight holds of backward_input and forward
 //
 // Rule: the cheapest plan within the bytes that the options allow (hold.h). A value is made again
@@ -59,6 +60,27 @@ void SaveWhatIsRead(StageGraphs& graphs, const std::vector<const Graph*>& reader
                                 graphs.saved.end());
 }
 
+bool IsCopy(const Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  return name == "aten::cat" || name == "aten::clone";
+}
+
+// Runs again what only copies values that are held anyway: those that are there.
+HoldPlan CopyAgain(const HoldProblem& problem) {
+  ValueSet held = *problem.there;
+  HoldPlan plan;
+  for (const Node* node : problem.makers) {
+    bool again = IsCopy(*node);
+    ForEachInput(*node,
+                 [&](ValueId id) { again = again && held.contains(problem.graph->Root(id)); });
+    plan.again.push_back(again);
+    for (const ValueId output : node->outputs) {
+      if (again) held.insert(output);
+    }
+  }
+  return plan;
+}
+
 void AddMakers(HoldProblem& problem, const Graph& graph) {
   for (const Node& node : graph.nodes) problem.makers.push_back(&node);
 }
@@ -66,17 +88,20 @@ void AddMakers(HoldProblem& problem, const Graph& graph) {
 }  // namespace
 
 Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
-  if (options.hold == kHoldAll) return {};
+  if (options.hold == kHoldAll && graphs.joint.kept_outputs.empty()) return {};
   Graph& backward = graphs.backward;
   ValueSet there = BoundValues(graphs.joint.graph);
   // They come when backward begins.
   for (const ValueId gradient : graphs.joint.output_gradients) there.insert(gradient);
+  for (const ValueId value : graphs.joint.KeptInputs()) there.insert(value);
+  for (const ValueId value : graphs.joint.KeptOutputs()) there.insert(value);
   HoldProblem problem;
   problem.graph = &backward;
   AddMakers(problem, graphs.forward);
   problem.needed = backward.inputs;
   problem.there = &there;
-  const HoldPlan plan = PlanHold(problem, options.hold);
+  const HoldPlan plan =
+      options.hold == kHoldAll ? CopyAgain(problem) : PlanHold(problem, options.hold);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.hold, "recompute"));
   RunAgain(problem, plan, graphs.joint.graph, backward);
   SaveWhatIsRead(graphs, {&backward});
