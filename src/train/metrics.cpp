@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -16,10 +17,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// A loss that is not finite is written as null.
+double LossOf(const ordered_json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
 std::optional<StepMetric> ParseMetric(const std::string& line) {
   const ordered_json object = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
   try {
-    return StepMetric{object.at("step").get<std::int64_t>(), object.at("loss").get<double>(),
+    return StepMetric{object.at("step").get<std::int64_t>(), LossOf(object.at("loss")),
                       object.at("lr").get<double>(), object.at("bubble").get<double>(),
                       object.at("seconds").get<double>()};
   } catch (const nlohmann::json::exception&) {

@@ -7,7 +7,9 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
+import time
 
 import program
 
@@ -15,6 +17,12 @@ ENGLISH = pathlib.Path(__file__).resolve().parents[2] / "examples" / "english.ya
 SMALL = ("dim=16", "heads=2", "sequence=32", "batch=1", "steps=60", "microbatches=4", "sample=10",
          "warmup=5", "dropout=0.1", "ranks=2", "every=1")
 RUN = pathlib.Path("runs") / "english"
+
+
+def wait_line(run):
+    """The next line before the first step; empty behind the last of them."""
+    line = run.stdout.readline()
+    return "" if line.startswith("model: ") else line
 
 
 class ResumeTest(program.CommandTest):
@@ -43,37 +51,58 @@ class ResumeTest(program.CommandTest):
         self.assertEqual(without_time(run), without_time(whole))
         self.assertEqual(self.losses(run), self.losses(whole))
 
-    def train(self, where, seconds=None):
-        """The output of a run that ended by itself; None where it was killed after so long."""
+    def train(self, where, kill=lambda run: None):
+        """The output of a run that ended by itself; None where `kill` has killed it."""
         where.mkdir(exist_ok=True)
         with subprocess.Popen([program.PROGRAM, *map(str, self.words("resume=auto"))], cwd=where,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
-            try:
-                output, _ = run.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                run.kill()  # SIGKILL
-                run.communicate()
-                return None
+            output = kill(run)
+            if output is None:
+                output, _ = run.communicate()
+        if run.returncode == -signal.SIGKILL:
+            return None
         self.assertEqual(run.returncode, 0, output)
         self.assertNotIn("taking the one before", output)
         return output
 
+    def killer(self, moments, duration, steps_duration):
+        """Kills after a random time: of the whole run, or as often once its steps begin."""
+        among_steps = moments.random() < 0.6
+        seconds = moments.uniform(0, steps_duration if among_steps else duration)
+
+        def kill(run):
+            before = "".join(iter(lambda: wait_line(run), "")) if among_steps else ""
+            try:
+                return before + run.communicate(timeout=seconds)[0]
+            except subprocess.TimeoutExpired:
+                run.kill()  # SIGKILL
+                return run.communicate()[0]
+        return kill
+
     def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(self):
         moments = random.Random(int(os.environ.get("PENSTOCK_SEED", "1")))
         whole = self.folder / "whole"
-        begin = os.times().elapsed
-        self.train(whole)
-        duration = os.times().elapsed - begin
+        times = [time.monotonic()]
+
+        def note_begin_of_steps(run):
+            while wait_line(run):
+                pass
+            times.append(time.monotonic())
+        self.train(whole, note_begin_of_steps)
+        times.append(time.monotonic())
         left = int(os.environ.get("PENSTOCK_KILLS", "10"))
-        resumed = 0
+        behind_steps = []
         while left > 0:
             killed = self.folder / "killed"
-            while self.train(killed, moments.uniform(0, duration) if left > 0 else None) is None:
+            while self.train(killed, self.killer(moments, times[2] - times[0], times[2] - times[1])
+                             if left > 0 else lambda run: None) is None:
                 left -= 1
-                resumed += (killed / RUN / "checkpoints").exists()
+                stored = (killed / RUN / "checkpoints").glob("step-*.safetensors")
+                behind_steps.append(max((int(path.stem[5:]) for path in stored), default=0))
             self.expect_same(killed / RUN, whole / RUN)
             shutil.rmtree(killed)
-        print(f"{resumed} kills behind a checkpoint")
+        print("killed behind the checkpoints of steps", behind_steps)
+        self.assertGreater(max(behind_steps), 0)
 
     def test_eval_and_generate_read_what_a_killed_run_left(self):
         whole = self.folder / "whole"
