@@ -119,7 +119,7 @@ Status SetOptimizer(const Checkpoint& checkpoint, AdamW& optimizer) {
   const NamedState state = OptimizerState(optimizer);
   PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.optimizer, state));
   CopyState(checkpoint.optimizer, state);
-  optimizer.set_step(checkpoint.info.step);
+  optimizer.GoOnBehind(checkpoint.info.step);
   return {};
 }
 

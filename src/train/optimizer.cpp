@@ -64,6 +64,15 @@ void AdamW::Update(const std::vector<NamedParameter>& parameters) {
   }
 }
 
+void AdamW::GoOnBehind(std::int64_t step) {
+  step_ = step * updates_a_step_;
+  // A step that was left out has moved the learning rate as little as the moments.
+  for (const AdamState& state : States()) {
+    const auto updates = static_cast<std::int64_t>(*state.steps.const_data_ptr<float>());
+    if (updates_a_step_ == 1) step_ = std::min(step_, updates);
+  }
+}
+
 std::vector<AdamState> AdamW::States() const {
   std::vector<AdamState> states;
   for (const Group& group : groups_) {

@@ -48,8 +48,8 @@ class AdamW {
   void MakeState(const std::vector<NamedParameter>& parameters);
   // Empty before the state is made.
   std::vector<AdamState> States() const;
-  // The number of updates that the learning rate goes by: as many as were done, else.
-  void set_step(std::int64_t step) { step_ = step; }
+  // Goes on behind the run's first `step` steps. Requires: States() are as they were then.
+  void GoOnBehind(std::int64_t step);
 
   // Keeps parameters and state as they are (three times the parameters' memory), and puts what was
   // kept last back, to the last bit.

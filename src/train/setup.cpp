@@ -72,22 +72,20 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
                          pipeline.csv, where, fault.action, fault.reason);
 }
 
-// What does not go with stale weights: their older versions are in no checkpoint, and no step waits
-// for the norm of all gradients.
+// What does not go with stale weights: no step waits for the norm of all gradients.
 Status CheckStale(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
   if (UpdateRuleOf(config.optimizer).needs_norm()) refused = "optimizer.clip and nonfinite=skip";
-  if (config.checkpoint.every > 0 || !config.resume.empty())
-    refused = "checkpoint.every and resume";
   if (!config.trace_steps.empty()) refused = "trace_steps";
   if (!config.pipeline.csv.empty() && config.seconds > 0) refused = "seconds with a CSV";
   if (refused != nullptr) {
     return InvalidArgument("schedule '{}' does not flush: {} are not for it", schedule.algorithm,
                            refused);
   }
-  if (!config.pipeline.csv.empty() && config.steps % schedule.steps != 0) {
-    return InvalidArgument("steps: {} do not divide into the {} that {} holds", config.steps,
-                           schedule.steps, config.pipeline.csv);
+  for (const std::int64_t steps : {config.steps, config.checkpoint.every}) {
+    if (config.pipeline.csv.empty() || steps % schedule.steps == 0) continue;
+    return InvalidArgument("steps, checkpoint.every: {} do not divide into the {} that {} holds",
+                           steps, schedule.steps, config.pipeline.csv);
   }
   return {};
 }
@@ -101,13 +99,7 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
     return InvalidArgument("schedule '{}' has {}, which training does not do yet: simulate it",
                            schedule.algorithm, refused);
   }
-  if (!flush) return CheckStale(schedule, config);
-  if (UpdateRuleOf(config.optimizer).steps_early() && config.checkpoint.every > 0) {
-    return InvalidArgument(
-        "checkpoint.every and optimizer.post_validation: a checkpoint could hold a step that is "
-        "taken back; leave one of them out");
-  }
-  return {};
+  return flush ? Status() : CheckStale(schedule, config);
 }
 
 Status CheckCuts(const TrainConfig& config) {
@@ -164,6 +156,11 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
   PipelineConfig pipeline = config.pipeline;
   return pipeline.csv.empty() ? FromCatalog(pipeline, 0, steps) : FromCsv(pipeline);
+}
+
+bool EmptiesForCheckpoints(const TrainConfig& config, const Schedule& schedule) {
+  return config.checkpoint.every > 0 &&
+         (schedule.weights != WeightPolicy::kFlush || UpdateRuleOf(config.optimizer).steps_early());
 }
 
 }  // namespace penstock

@@ -27,4 +27,8 @@ Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps);
 // Tokens of each cut of a sequence: as configured, else all alike. Requires: ChooseSchedule.
 std::vector<std::int64_t> CutLengths(const TrainConfig& config);
 
+// Whether a checkpoint of such a run is only to be had with the pipeline empty: without a flush,
+// or where a step may be taken back in the next.
+bool EmptiesForCheckpoints(const TrainConfig& config, const Schedule& schedule);
+
 }  // namespace penstock

@@ -22,6 +22,7 @@ constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replace
 
 StepRunner::StepRunner(const RunParts& parts)
     : parts_(parts),
+      empties_(parts.checkpoints != nullptr && EmptiesForCheckpoints(parts.config, parts.schedule)),
       last_rank_(parts.schedule.placement.rank_of(parts.schedule.stages() - 1)),
       total_(parts.config.steps) {}
 
@@ -36,6 +37,7 @@ Status StepRunner::Run(std::int64_t done) {
       return status;
     }
     done += block;
+    if (empties_) CheckpointEmpty(done);
     if (parts_.config.seconds > 0) Estimate(done);
   }
   seconds_ = parts_.log.elapsed();
@@ -47,6 +49,8 @@ Status StepRunner::Run(std::int64_t done) {
 
 std::int64_t StepRunner::BlockSize(std::int64_t done) const {
   std::int64_t left = total_ - done;
+  const std::int64_t every = parts_.config.checkpoint.every;
+  if (empties_) left = std::min(left, every - done % every);
   if (parts_.schedule.steps > 1 && parts_.config.pipeline.csv.empty()) {
     left = std::min<std::int64_t>(left, parts_.schedule.steps);
   }
@@ -111,9 +115,18 @@ void StepRunner::AfterStep(int rank, std::int64_t step) {
         fmt::format("the loss of step {} is {}: give a smaller optimizer.lr", step, *loss));
   }
   parts_.log.AfterStep(rank, step, loss);
-  if (parts_.checkpoints != nullptr) {
+  if (parts_.checkpoints != nullptr && !empties_) {
     parts_.checkpoints->AfterStep(rank, step + 1, parts_.log.elapsed());
   }
+}
+
+// No rank runs. A run that goes on from here has no older weights; nor has this one, then.
+void StepRunner::CheckpointEmpty(std::int64_t done) {
+  if (done % parts_.config.checkpoint.every != 0) return;
+  for (int rank = 0; rank < parts_.schedule.ranks(); ++rank) {
+    parts_.checkpoints->AfterStep(rank, done, parts_.log.elapsed());
+  }
+  for (const auto& stage : parts_.pipeline.stages) stage->Restart();
 }
 
 }  // namespace penstock

@@ -54,7 +54,10 @@ class StepRunner {
   Result<const Schedule*> BlockSchedule(std::int64_t steps);
   void AfterStep(int rank, std::int64_t step);
 
+  void CheckpointEmpty(std::int64_t done);
+
   const RunParts parts_;
+  const bool empties_;  // for checkpoints
   int last_rank_;
   std::int64_t total_;  // steps, as far as is known
   double seconds_ = 0;

@@ -192,6 +192,7 @@ class CompiledStage final : public TorchStage {
   std::int64_t ActivationBytes() const override { return activation_bytes_; }
   std::int64_t AwayBytes() const override { return away_bytes_.load(std::memory_order_relaxed); }
   std::vector<NamedParameter>& Parameters() override { return weights_.parameters(); }
+  void Restart() override { first_update_ = -1; }
   int WeightVersions() const override { return weights_.versions(); }
   std::int64_t WeightVersionBytes() const override { return weights_.VersionBytes(); }
   double StepLoss() const override {

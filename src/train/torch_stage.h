@@ -103,6 +103,8 @@ class TorchStage : public Stage {
   // Mean loss of the microbatches, all replicas' together, of the last step whose update is made;
   // last stages only, else 0.
   virtual double StepLoss() const = 0;
+  // The next step is the first of a run again: no row of it reads weights older than now.
+  virtual void Restart() = 0;
   // Versions of the weights that are kept, and their bytes.
   virtual int WeightVersions() const = 0;
   virtual std::int64_t WeightVersionBytes() const = 0;

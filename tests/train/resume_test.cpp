@@ -115,6 +115,29 @@ TEST_F(Resume, AnotherCutGoesOn) {
   ExpectSame("whole", "two");
 }
 
+// Checkpoints of these are of an empty pipeline, which fills again behind them.
+TEST_F(Resume, StepsTakenBackReplicasAndStaleWeightsGoOn) {
+  const std::vector<std::vector<std::string>> kinds = {
+      {"optimizer.clip=0.3", "post_validation=true"},
+      {"optimizer.clip=0.3", "schedule=zb-h1", "stages=2"},
+      {"schedule=dualpipe", "stages=2"},
+      {"schedule=pipedream", "stages=2"},
+      {"schedule=pipedream-2bw", "stages=2"}};
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const auto run = [&](const std::string& name, std::vector<std::string> more) {
+      more.insert(more.end(), kinds[kind].begin(), kinds[kind].end());
+      more.push_back("name=" + name);
+      const auto summary = Run(more);
+      EXPECT_TRUE(summary) << kinds[kind].front() << ": " << summary.error().message;
+      return summary.has_value();
+    };
+    const std::string whole = fmt::format("whole{}", kind), three = fmt::format("three{}", kind);
+    ASSERT_TRUE(run(whole, {}));
+    ASSERT_TRUE(run(three, {"resume=" + At(whole, 3)}));
+    ExpectSame(whole, three);
+  }
+}
+
 TEST_F(Resume, AnotherScheduleGoesOn) {
   ASSERT_TRUE(Run({"name=whole"}));
   const auto summary = Run({"name=other", "schedule=zb-h1", "resume=" + At("whole", 3)});

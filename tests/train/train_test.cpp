@@ -190,10 +190,7 @@ TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
     return ErrorOf(options).code;
   };
   EXPECT_EQ(code({"schedule=2bw", "clip=1"}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code({"schedule=2bw", "checkpoint.every=1"}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({"schedule=pipedream", "trace_steps=1"}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code({"clip=1", "post_validation=true", "checkpoint.every=1"}),
-            ErrorCode::kInvalidArgument);
 }
 
 TEST_F(TrainRun, ClipsEarlyAndLateAlike) {
