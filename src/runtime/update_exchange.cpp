@@ -70,7 +70,7 @@ void UpdateExchange::Measure(int stage) {
   if (!counts(stage)) return;
   const std::span<const double> norms =
       place_.stages[static_cast<std::size_t>(stage)]->SquaredNorms();
-  if (rule_.skip_nonfinite == false) {
+  if (!rule_.skip_nonfinite) {
     for (const double norm : norms) {
       if (std::isfinite(norm)) continue;
       throw std::runtime_error(fmt::format("a gradient of stage {} is not finite", stage));
