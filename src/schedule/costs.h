@@ -66,7 +66,7 @@ struct OverlapRule {
 
 struct Costs {
   std::vector<StageCosts> stages;  // one a stage of the placement
-  double comm = 0;  // latency of a transfer between two ranks
+  double comm = 0;                 // latency of a transfer between two ranks
   OverlapRule overlap;
   // Time that one unit of memory takes to the slower pool and back: each rank has a link of its own
   // for either direction, and one transfer at a time on it.
