@@ -76,6 +76,10 @@ class Engine {
     stages_.resize(static_cast<std::size_t>(schedule.stages()));
     for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
     if (!costs.by_cut.empty()) FillCuts();
+    prices_rows_ = !costs.by_cut.empty();
+    for (const StageCosts& stage : costs.stages) {
+      prices_rows_ = prices_rows_ || stage.Freed(Op::kBackwardInput) < 0;
+    }
     // A rank is in the list at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
   }
@@ -319,7 +323,7 @@ class Engine {
   }
 
   void Release(const Part& part, RankState& state) const {
-    if (!by_cut_.empty()) {  // where a backward may leave more than it found
+    if (prices_rows_) {
       state.memory -= costs_.Of(part).Freed(part.op);
       state.peak_memory = std::max(state.peak_memory, state.memory);
       return;
@@ -412,7 +416,8 @@ class Engine {
   const double comm_;
   const std::uint32_t side_ops_;
   const std::size_t rows_;
-  bool explicit_ = false;  // nothing leaves a rank without a SEND
+  bool explicit_ = false;     // nothing leaves a rank without a SEND
+  bool prices_rows_ = false;  // cuts differ, or some I leaves more than it found
   int current_ = 0;
   std::vector<RankState> ranks_;
   std::vector<StageRow> stages_;

@@ -32,6 +32,14 @@ TEST(CutCosts, AreCountedByHand) {
   EXPECT_EQ(amounts, (std::vector<double>{3, 6, 7, 0}));
 }
 
+// A first stage's I frees nothing, and its W reads a gradient that came for the I.
+TEST(CutCosts, AnIMayLeaveMoreThanItFound) {
+  const Schedule schedule = ParseCsv("0F0,0F1,0I0,0W0,0I1,0W1\n").value();
+  Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
+  costs.stages.front().activation_after_i = 1.5;
+  EXPECT_EQ(Simulate(schedule, costs)->peak_memory, 2.5);
+}
+
 // Costs of whole numbers, so that sums are exact; over the cuts of a stage gradients add up to 0.
 Costs RandomCosts(const Schedule& schedule, std::mt19937& random) {
   const auto number = [&](unsigned most) { return static_cast<double>(1 + random() % most); };
