@@ -52,7 +52,8 @@ Status CheckpointWriter::Finish(std::int64_t done, double seconds) {
 
 // Whether the rank's part of this step is wanted. The first rank that ends the step decides.
 bool CheckpointWriter::Join(std::int64_t done, double seconds) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (done > newest_) changed_.wait(lock, [this] { return phase_ != Phase::kWriting; });
   if (!failure_) throw std::runtime_error(failure_.error().message);
   if (done > newest_) {
     newest_ = done;

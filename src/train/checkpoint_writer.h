@@ -2,8 +2,9 @@
 //
 // A snapshot is the state of one step over all ranks: each rank copies its own part when it has
 // ended the step, and a thread of the writer's own writes the file when all parts are there. One
-// snapshot is under way at a time: where the next is due before it is on the disk, that one is left
-// out. No rank ever waits for the disk or for another rank.
+// snapshot is under way at a time: where the next is due before it is on the disk, the ranks wait
+// for that, so that which checkpoints there are does not depend on the disk's speed. They never
+// wait for each other.
 #pragma once
 
 #include <condition_variable>
@@ -43,7 +44,7 @@ class CheckpointWriter {
   // there.
   Status Finish(std::int64_t done, double seconds);
 
-  // Snapshots that were due while another was being written. When no rank runs.
+  // Snapshots that were due while parts of another were missing. When no rank runs.
   int left_out() const { return left_out_; }
 
  private:

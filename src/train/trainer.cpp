@@ -113,7 +113,7 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   StepRunner runner({config, options, schedule, pipeline, log, checkpoints.get()});
   PENSTOCK_TRY_STATUS(runner.Run(first));
   if (checkpoints != nullptr && checkpoints->left_out() > 0) {
-    fmt::print(options.log, "{} checkpoints were left out: the one before was being written\n",
+    fmt::print(options.log, "{} checkpoints were left out: the one before was not all there\n",
                checkpoints->left_out());
   }
   if (runner.updates().steps > 0) {
