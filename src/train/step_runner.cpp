@@ -32,7 +32,7 @@ Status StepRunner::Run(std::int64_t done) {
   if (parts_.config.seconds > 0 && done > 0) Estimate(done);
   while (done < total_) {
     const std::int64_t block = BlockSize(done);
-    if (const Status status = RunBlock(done, block); !status) {
+    if (Status status = RunBlock(done, block); !status) {
       parts_.log.Finish();
       return status;
     }
