@@ -4,17 +4,13 @@ Runs of the two sides alternate; a ratio is of neighbouring runs. The peer's sta
 with a split backward refuse compiled ones; its compiled 1F1B, its fastest, stands beside.
 """
 import argparse
-import statistics
 import tempfile
+from statistics import median
 
 from compare_train import COMPUTE, ours, peer
 
 SCHEDULES = {"1f1b": 1, "zb1p": 1, "zbv": 2, "dualpipev": 2}  # chunks a rank
 STEPS = 10
-
-
-def median(values):
-    return statistics.median(values)
 
 
 def main():

@@ -36,8 +36,8 @@ struct Drift {
 // Compares the kept rounds from `skip` on with `planned`, one entry a stage, in seconds.
 Drift FindDrift(const Trace& trace, const Costs& planned, int skip = 0);
 
-// "1B5 on rank 1 took 12.3 ms in step 17, 8.1 ms planned; rank 1 is furthest behind: ...". One line
-// without its end; `first_step` is the number of the trace's first.
+// "furthest from the plan: 1B5 on rank 1 took 12.3 ms in step 17, 8.1 ms planned; straggling rank:
+// 1, busy ...". One line without its end; `first_step` is the number of the trace's first.
 std::string DriftText(const Drift& drift, std::int64_t first_step = 0);
 
 }  // namespace penstock

@@ -120,7 +120,9 @@ void ActivationPool::Drop(Parcel& parcel) {
   if (parcel.empty()) return;
   std::unique_lock lock(mutex_);
   const Parcel::State last = parcel.reloads_ ? Parcel::State::kBack : Parcel::State::kAway;
-  changed_.wait(lock, [&] { return parcel.state_ == last || !error_.empty(); });
+  changed_.wait(lock, [&] { return !parcel.moves_ && (parcel.state_ == last || !error_.empty()); });
+  std::erase(leaving_, &parcel);  // behind an error nothing is moved any more
+  std::erase(coming_, &parcel);
   for (const Parcel::Content& content : parcel.contents_) {
     if (!parcel.reloads_) parcel.away_->fetch_sub(content.bytes, std::memory_order_relaxed);
   }
@@ -136,7 +138,7 @@ ActivationPool::Parcel* ActivationPool::Next(std::deque<Parcel*>& queue, Parcel:
   if (ending_) return nullptr;
   Parcel* const next = queue.front();
   queue.pop_front();
-  if (ready == Parcel::State::kAway) next->state_ = Parcel::State::kComing;
+  next->moves_ = true;
   return next;
 }
 
@@ -182,6 +184,7 @@ void ActivationPool::Done(Parcel& parcel, Parcel::State state, const std::string
   {
     const std::lock_guard lock(mutex_);
     parcel.state_ = state;
+    parcel.moves_ = false;
     if (error_.empty()) error_ = error;
   }
   changed_.notify_all();

@@ -25,15 +25,15 @@ namespace penstock {
 
 class ActivationPool {
  public:
-  // What one microbatch of one stage has given away. Belongs to the stage, which keeps it until the
-  // pool is gone; empty again behind Await.
+  // What one microbatch of one stage has given away. Belongs to the stage, which keeps it until it
+  // is empty again: behind Await or Drop.
   class Parcel {
    public:
     bool empty() const { return contents_.empty(); }
 
    private:
     friend class ActivationPool;
-    enum class State : std::uint8_t { kLeaving, kAway, kComing, kBack };
+    enum class State : std::uint8_t { kLeaving, kAway, kBack };
     struct Content {
       std::size_t place;  // in what it was taken from
       at::Tensor tensor;  // undefined while it is away
@@ -44,7 +44,8 @@ class ActivationPool {
     };
 
     State state_ = State::kBack;
-    bool reloads_ = false;
+    bool reloads_ = false;  // a reload was asked for
+    bool moves_ = false;    // one of the threads works on it
     std::vector<Content> contents_;
     std::int64_t offset_ = 0, room_ = 0;  // of the file; 0 bytes until the first use
     std::atomic<std::int64_t>* away_ = nullptr;
@@ -66,7 +67,7 @@ class ActivationPool {
   // Waits until they are back, and puts them where they were taken from. Throws std::runtime_error
   // where the file could not be written or read.
   void Await(std::span<at::Tensor> held, Parcel& parcel);
-  // Waits until nothing of the parcel is on its way, and forgets it.
+  // Waits until nothing of the parcel is on its way, whether or not it gets there, and forgets it.
   void Drop(Parcel& parcel);
 
  private:

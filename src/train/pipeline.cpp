@@ -6,6 +6,7 @@
 #include "base/mix_bits.h"
 #include "train/compiled.h"
 #include "train/held_rows.h"
+#include "train/resume.h"
 #include "train/setup.h"
 
 namespace penstock {
@@ -54,8 +55,7 @@ class RowBuffers {
 
 // Where the run's own files go, unless another folder is named.
 std::string OffloadFolder(const TrainConfig& config) {
-  return config.offload.pool.empty() ? fmt::format("{}/{}", config.folder, config.name)
-                                     : config.offload.pool;
+  return config.offload.pool.empty() ? RunPath(config) : config.offload.pool;
 }
 
 }  // namespace

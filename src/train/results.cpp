@@ -89,10 +89,6 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
   return report;
 }
 
-}  // namespace
-
-namespace {
-
 // The time of a step in the middle of a schedule without a flush: of the later half of its steps,
 // each ended by its last STEP.
 double SteadyStepTime(const Schedule& schedule, const Timeline& timeline) {

@@ -72,6 +72,12 @@ class CompiledStage final : public TorchStage {
     for (Row& row : rows_) row.held.resize(static_cast<std::size_t>(Expected().held));
   }
 
+  // A run that failed may have left parcels on their way: the pool's threads must be done with
+  // them.
+  ~CompiledStage() override { DropParcels(); }
+  CompiledStage(const CompiledStage&) = delete;
+  CompiledStage& operator=(const CompiledStage&) = delete;
+
   void BeginStep(std::int64_t step) override {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       PENSTOCK_CHECK(rows_[row].state == RowState::kEmpty, "step {} begins while microbatch {} {}",
@@ -155,8 +161,8 @@ class CompiledStage final : public TorchStage {
   }
   void AddGradients() override { weights_.Add(); }
   void DropRows() override {
+    DropParcels();
     for (Row& row : rows_) {
-      if (options_.pool) options_.pool->Drop(row.parcel);
       row.state = RowState::kEmpty;
       for (at::Tensor& value : row.held) value.reset();
     }
@@ -261,6 +267,10 @@ class CompiledStage final : public TorchStage {
     binding_.generator.set_current_seed(SeedOfRun(options_.seed, StepOf(row), InStep(row), op));
   }
 
+  void DropParcels() {
+    if (!options_.pool) return;
+    for (Row& row : rows_) options_.pool->Drop(row.parcel);
+  }
   bool IsRecomputed(int row) const {
     return !options_.recomputed.empty() && options_.recomputed[static_cast<std::size_t>(row)];
   }
@@ -450,7 +460,6 @@ class CompiledStage final : public TorchStage {
   std::int64_t first_update_ = -1;   // of the run; -1 before it
   std::int64_t activation_bytes_ = 0;
   std::atomic<std::int64_t> away_bytes_ = 0;
-  ActivationPool::Parcel parcel;  // what of it is in the pool
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "runtime/program.h"
 #include "runtime/stage.h"
 #include "schedule/action.h"
 #include "schedule/deps.h"
@@ -114,6 +115,16 @@ class ProbeStage : public Stage {
   std::int64_t step_ = -1;
   std::int64_t held_ = 0;
 };
+
+// The lane's parts in order, `steps` times: what the rank's stages must have been called for.
+inline std::vector<Part> ExpectedCalls(const Schedule& schedule, int rank, int steps) {
+  const Program program = MakeProgram(schedule, rank).value();
+  std::vector<Part> calls;
+  for (int step = 0; step < steps; ++step) {
+    for (const ProgramEntry& entry : program) calls.push_back(entry.part);
+  }
+  return calls;
+}
 
 // One probe a stage of the schedule, one log a rank.
 struct Probes {

@@ -20,16 +20,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The lane's parts in order, `steps` times: what the rank's stages must have been called for.
-std::vector<Part> ExpectedCalls(const Schedule& schedule, int rank, int steps) {
-  const Program program = MakeProgram(schedule, rank).value();
-  std::vector<Part> calls;
-  for (int step = 0; step < steps; ++step) {
-    for (const ProgramEntry& entry : program) calls.push_back(entry.part);
-  }
-  return calls;
-}
-
 void ExpectRunsAsWritten(const Schedule& schedule, int steps, const ProbeStage::Hook& hook) {
   Probes probes(schedule, hook);
   RunOptions options;

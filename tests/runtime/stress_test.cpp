@@ -35,15 +35,6 @@ void Delay() {
   if (kind < 4) std::this_thread::yield();
 }
 
-std::vector<Part> ExpectedCalls(const Schedule& schedule, int rank, int steps) {
-  const Program program = MakeProgram(schedule, rank).value();
-  std::vector<Part> calls;
-  for (int step = 0; step < steps; ++step) {
-    for (const ProgramEntry& entry : program) calls.push_back(entry.part);
-  }
-  return calls;
-}
-
 // Every call is made once, in order, with the very message that its sender made.
 void RunWhole(const Schedule& schedule, int steps) {
   Probes probes(schedule, [](const Part&, std::int64_t) { Delay(); });

@@ -24,8 +24,7 @@ struct Trained {
   Costs costs;
 };
 
-Trained TrainWith(const Schedule& schedule) {
-  at::set_num_threads(1);
+TrainConfig ConfigOf(const Schedule& schedule) {
   TrainConfig config;
   config.model.vocabulary = 24;
   config.model.dim = 16;
@@ -36,10 +35,22 @@ Trained TrainWith(const Schedule& schedule) {
   config.optimizer.warmup = 1;
   config.pipeline.microbatches = schedule.microbatches;
   config.offload.pool = std::filesystem::temp_directory_path();
-  std::vector<std::uint8_t> text(400);
-  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<std::uint8_t>(i * i % 23);
-  const Sampler sampler(text, config.model.sequence, config.seed);
-  const auto pipeline = BuildPipeline(config, schedule, MakeBatchSource(sampler, config));
+  return config;
+}
+
+BatchSource SourceOf(const TrainConfig& config) {
+  static const std::vector<std::uint8_t> text = [] {
+    std::vector<std::uint8_t> bytes(400);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * i % 23);
+    return bytes;
+  }();
+  return MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
+}
+
+Trained TrainWith(const Schedule& schedule) {
+  at::set_num_threads(1);
+  const TrainConfig config = ConfigOf(schedule);
+  const auto pipeline = BuildPipeline(config, schedule, SourceOf(config));
   EXPECT_TRUE(pipeline) << pipeline.error().message;
   Trace trace = Trace::Make(schedule).value();
   RunOptions options;
@@ -106,6 +117,24 @@ TEST_P(Offload, AndRecomputeKeepTheBitsAndHoldLess) {
   }
   EXPECT_EQ(Peak(recomputed), PredictedPeak(schedule, recomputed));
   ExpectSameBits(plain, TrainWith(With({"recompute", "offload"})));
+}
+
+// Rows are away, or on their way, when the stages and the pool go.
+TEST_P(Offload, MayEndInTheMiddleOfAStep) {
+  const Schedule schedule = With({"offload"});
+  TrainConfig config = ConfigOf(schedule);
+  BatchSource source = SourceOf(config);
+  source.targets = [targets = source.targets](std::int64_t step, int row) {
+    if (step == 1 && row == 4) throw std::runtime_error("the disk is gone");
+    return targets(step, row);
+  };
+  const auto pipeline = BuildPipeline(config, schedule, source);
+  ASSERT_TRUE(pipeline) << pipeline.error().message;
+  RunOptions options;
+  options.steps = kSteps;
+  const Status status = RunRanks(schedule, pipeline->pointers(), options);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("the disk is gone"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Offload, ::testing::Values("gpipe", "1f1b", "zb-h1", "zbv"),
