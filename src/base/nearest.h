@@ -1,0 +1,22 @@
+// The name that a mistyped one most likely stands for: every refusal of an unknown name suggests
+// it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock {
+
+// Returns the candidate most similar to `name`, the first of equals, or an empty view if none is
+// similar. Similar means: at most a third of the characters differ (inserted, left out, replaced,
+// or two neighbors swapped), or one begins with the other, or one is made of words of the other
+// ("limit" and "memory-limit"). Ignores case and the separators '-', '_' and '.'. The view points
+// into the candidate.
+std::string_view Nearest(std::string_view name, const std::vector<std::string_view>& candidates);
+
+// Returns "did you mean 'CANDIDATE'?", or `otherwise` if no candidate is similar.
+std::string DidYouMean(std::string_view name, const std::vector<std::string_view>& candidates,
+                       std::string otherwise = "");
+
+}  // namespace penstock
