@@ -63,7 +63,7 @@ class ReportCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_, true));
+    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
     PENSTOCK_TRY_STATUS(WriteReport(InputOf(all), output_));
     if (options_.json) {
       nlohmann::ordered_json schedules = nlohmann::ordered_json::array();

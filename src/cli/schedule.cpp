@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/schedule_options.h"
+#include "cli/simulate_config.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text.h"
 
@@ -56,7 +56,6 @@ class ScheduleCommand : public Command {
   std::string Name() const override { return "schedule"; }
   std::string Summary() const override { return "Write the actions of a schedule as CSV"; }
   void Define(CLI::App& app) override {
-    app.add_option("NAME", name_, "The algorithm ('penstock schedules' lists them)");
     options_.DefineSource(app);
     options_.DefineShape(app);
     options_.DefineCosts(app);
@@ -90,16 +89,15 @@ class ScheduleCommand : public Command {
 
  private:
   Result<Schedule> MakeSchedule() {
-    if (!name_.empty()) options_.schedules.push_back(name_);
-    PENSTOCK_TRY(std::vector<ChosenSchedule> chosen, options_.Build());
-    if (chosen.size() != 1) {
-      return InvalidArgument("{} schedules are named, but one is written", chosen.size());
+    PENSTOCK_TRY(Choice choice, ChooseSchedules(options_));
+    if (choice.schedules.size() != 1) {
+      return InvalidArgument("{} schedules are given, but one is written", choice.schedules.size());
     }
-    return std::move(chosen.front().schedule);
+    return std::move(choice.schedules.front().schedule);
   }
 
   ScheduleOptions options_;
-  std::string name_, output_;
+  std::string output_;
   bool lower_ = false, torch_ = false;
 };
 

@@ -114,15 +114,13 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
 }
 
 void ScheduleOptions::DefineSource(CLI::App& app) {
-  app.add_option("-s,--schedule", schedules, "Algorithms, by name; several with commas")
-      ->delimiter(',');
-  app.add_option(
-      "--csv", csv,
-      "A schedule's file, or a folder of Primus's pp_rank_N.json, in place of --schedule");
-  DefineCsvReading(app);
-}
-
-void ScheduleOptions::DefineCsvReading(CLI::App& app) {
+  app.add_option("SCHEDULE", words,
+                 "Names ('penstock schedules' lists them), .csv files, folders of Primus's "
+                 "pp_rank_N.json; a .yaml file gives these options as keys");
+  // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
+  app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; several with commas")
+      ->allow_extra_args(false);
+  app.add_option("--csv", csv, "A schedule's file, whatever its ending")->allow_extra_args(false);
   app.add_option("--replicas", replicas, "Chains of stages in the file (default 1)");
   app.add_option("--weights", weights, "Weight policy: flush, stashed or double-buffered");
   app.add_option("--iteration", iteration, "Which iteration of Primus's dumps (default: the last)");
@@ -198,11 +196,20 @@ Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_cuts
   return costs;
 }
 
-Result<ScheduleOptions::LoadedCsv> ScheduleOptions::LoadCsvWithCosts() const {
-  if (!csv) return InvalidArgument("no file is given: --csv FILE");
-  LoadedCsv loaded;
-  if (IsPrimusDump(*csv)) {
-    PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(*csv, iteration));
+Status ScheduleOptions::ReadSources() {
+  std::vector<std::string> all = words;
+  all.insert(all.end(), schedules.begin(), schedules.end());
+  PENSTOCK_TRY(ReadWords read, ReadCandidates(all));
+  candidates = std::move(read.candidates);
+  config = std::move(read.config);
+  for (const std::string& path : csv) candidates.push_back({Candidate::Kind::kFile, path});
+  return {};
+}
+
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadFile(const std::string& path) const {
+  LoadedFile loaded;
+  if (IsPrimusDump(path)) {
+    PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
     loaded.schedule = std::move(dump.schedule);
     if (!cost && !stage_costs) {
       PENSTOCK_TRY(const ScheduleParams params, Params());
@@ -220,23 +227,18 @@ Result<ScheduleOptions::LoadedCsv> ScheduleOptions::LoadCsvWithCosts() const {
     if (weights) {
       PENSTOCK_TRY(options.weights, ParseWeights(*weights));
     }
-    PENSTOCK_TRY(loaded.schedule, LoadSchedule(*csv, options));
+    PENSTOCK_TRY(loaded.schedule, LoadSchedule(path, options));
   }
   const Schedule& schedule = loaded.schedule;
   if (ranks && *ranks != schedule.ranks()) {
-    return InvalidArgument("{} has {} ranks, not the {} of --ranks", *csv, schedule.ranks(),
+    return InvalidArgument("{} has {} ranks, not the {} of --ranks", path, schedule.ranks(),
                            *ranks);
   }
   if (chunks && *chunks != schedule.placement.chunks()) {
-    return InvalidArgument("{} has {} chunks a rank, not the {} of --chunks", *csv,
+    return InvalidArgument("{} has {} chunks a rank, not the {} of --chunks", path,
                            schedule.placement.chunks(), *chunks);
   }
   return loaded;
-}
-
-Result<Schedule> ScheduleOptions::LoadCsv() const {
-  PENSTOCK_TRY(LoadedCsv loaded, LoadCsvWithCosts());
-  return std::move(loaded.schedule);
 }
 
 Result<double> ScheduleOptions::MemoryLimit() const {
@@ -293,12 +295,12 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
   return {};
 }
 
-Result<ChosenSchedule> ScheduleOptions::BuildFromCsv() const {
+Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const {
   PENSTOCK_TRY(const ScheduleParams params, Params());
-  PENSTOCK_TRY(LoadedCsv loaded, LoadCsvWithCosts());
-  PENSTOCK_TRY_STATUS(RequireValid(loaded.schedule, *csv));
+  PENSTOCK_TRY(LoadedFile loaded, LoadFile(path));
+  PENSTOCK_TRY_STATUS(RequireValid(loaded.schedule, path));
   ChosenSchedule chosen;
-  chosen.label = *csv;
+  chosen.label = path;
   chosen.params = ParamsOf(loaded.schedule, params);
   chosen.schedule = std::move(loaded.schedule);
   PENSTOCK_TRY_STATUS(SetUnits(chosen));
@@ -327,25 +329,28 @@ Status ScheduleOptions::Make(ChosenSchedule& chosen) const {
   return SetCosts(chosen, std::move(costs));
 }
 
+Result<ChosenSchedule> ScheduleOptions::BuildAlgorithm(const std::string& name, Knobs knobs) const {
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
+  PENSTOCK_TRY(ChosenSchedule made, Choose(*algorithm, knobs));
+  made.label = name;
+  PENSTOCK_TRY_STATUS(Make(made));
+  return made;
+}
+
 Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
-  if (schedules.empty() == !csv) {
+  if (candidates.empty()) {
     return InvalidArgument(
-        "give either --schedule NAME or --csv FILE ('penstock schedules' lists "
-        "the names)");
+        "no schedule is given: name one ('penstock schedules' lists them), or give a CSV file or "
+        "a YAML configuration");
   }
+  // One set of options serves a comparison: each algorithm takes those that it reads.
+  const Knobs knobs = candidates.size() > 1 ? Knobs::kThoseItReads : Knobs::kAll;
   std::vector<ChosenSchedule> chosen;
-  if (csv) {
-    PENSTOCK_TRY(ChosenSchedule read, BuildFromCsv());
-    chosen.push_back(std::move(read));
-  }
-  for (const std::string& name : schedules) {
-    PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
-    // One set of options serves a comparison: each algorithm takes those that it reads.
-    PENSTOCK_TRY(ChosenSchedule made,
-                 Choose(*algorithm, schedules.size() > 1 ? Knobs::kThoseItReads : Knobs::kAll));
-    made.label = name;
-    PENSTOCK_TRY_STATUS(Make(made));
-    chosen.push_back(std::move(made));
+  for (const Candidate& candidate : candidates) {
+    PENSTOCK_TRY(ChosenSchedule built, candidate.kind == Candidate::Kind::kFile
+                                           ? BuildFile(candidate.name)
+                                           : BuildAlgorithm(candidate.name, knobs));
+    chosen.push_back(std::move(built));
   }
   return chosen;
 }

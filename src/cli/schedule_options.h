@@ -1,11 +1,13 @@
 // The options that choose a schedule and its costs: the same words in every command.
 //
-//   --schedule NAME[,NAME...] | --csv FILE     and what shapes and prices them
+//   penstock COMMAND SCHEDULE...     and what shapes and prices them
 //
-// FILE may be a folder of Primus's dumps (pp_rank_N.json): then it says its costs as well.
+// A SCHEDULE is a name or a file (candidates.h); --schedule and --csv give the same by options. A
+// folder of Primus's dumps says its costs as well.
 //
-// A command embeds ScheduleOptions, calls the Define functions it needs, and Build() in Run().
-// Fields that were not given stay empty, so that a configuration file can fill them before Build().
+// A command embeds ScheduleOptions, calls the Define functions it needs, and ChooseSchedules()
+// (simulate_config.h) in Run(). Fields that were not given stay empty, so that a configuration file
+// can fill them before Build().
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/candidates.h"
 #include "cli/pass_options.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
@@ -37,9 +40,13 @@ struct ChosenSchedule {
 };
 
 struct ScheduleOptions {
-  // Where it comes from: exactly one of the two.
-  std::vector<std::string> schedules;  // --schedule, or the positional NAME
-  std::optional<std::string> csv;      // --csv
+  // Where it comes from, as the user wrote it.
+  std::vector<std::string> words;      // the positional arguments
+  std::vector<std::string> schedules;  // --schedule: the same by an option
+  std::vector<std::string> csv;        // --csv: a schedule's file, whatever its ending
+  // What these mean: ReadSources() fills both.
+  std::vector<Candidate> candidates;
+  std::string config;  // the YAML file among the words; empty without one
   // Its shape.
   std::optional<int> ranks, chunks, microbatches;
   std::optional<int> group, cuts, waves, steps, replicas;
@@ -67,10 +74,9 @@ struct ScheduleOptions {
   void DefineShape(CLI::App& app);
   // --cost --comm --overlap --memory-limit --activation-bytes --message-bytes
   void DefineCosts(CLI::App& app);
-  // --schedule and --csv with what a CSV cannot say (--replicas --weights).
+  // The positional SCHEDULE, --schedule and --csv with what a CSV cannot say (--replicas
+  // --weights).
   void DefineSource(CLI::App& app);
-  // --replicas --weights --iteration alone, for a command whose argument is the file.
-  void DefineCsvReading(CLI::App& app);
   // --format table|csv|json and --json for short.
   void DefineFormat(CLI::App& app);
 
@@ -78,25 +84,27 @@ struct ScheduleOptions {
   Result<ScheduleParams> Params() const;
   // Costs of any placement under these options.
   Result<Costs> CostsFor(const Placement& placement, int cuts) const;
-  // Reads --csv with its options; not validated. The costs are those of a dump, where it is one and
-  // the options do not price it.
-  struct LoadedCsv {
+  // Reads the words that name schedules into candidates and config.
+  Status ReadSources();
+  // Reads a file with the options for it; does not validate it. The costs are those of a dump that
+  // the options do not price.
+  struct LoadedFile {
     Schedule schedule;
     std::optional<Costs> costs;
   };
-  Result<LoadedCsv> LoadCsvWithCosts() const;
-  Result<Schedule> LoadCsv() const;
-  // Every chosen schedule: generated, or read and validated. Refuses none and both sources.
+  Result<LoadedFile> LoadFile(const std::string& path) const;
+  // Every candidate: generated, or read and validated. Refuses to build none.
   Result<std::vector<ChosenSchedule>> Build() const;
-  // What these options, but for --schedule and --csv, ask of one algorithm: all of them, or those
-  // that it reads. Without the schedule and what its stages cost, which Make() adds.
+  // What these options ask of one algorithm: all of them, or those that it reads. Without the
+  // schedule and what its stages cost, which Make() adds.
   enum class Knobs { kAll, kThoseItReads };
   Result<ChosenSchedule> Choose(const Algorithm& algorithm, Knobs knobs) const;
   Status Make(ChosenSchedule& chosen) const;
   Result<OutputFormat> Format() const;
 
  private:
-  Result<ChosenSchedule> BuildFromCsv() const;
+  Result<ChosenSchedule> BuildFile(const std::string& path) const;
+  Result<ChosenSchedule> BuildAlgorithm(const std::string& name, Knobs knobs) const;
   // --memory-limit in the unit of ScheduleParams.
   Result<double> MemoryLimit() const;
   // What memory is in, and how large a message is.

@@ -50,7 +50,7 @@ class ShowCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_, true));
+    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
     if (options_.json) {
       nlohmann::ordered_json array = nlohmann::ordered_json::array();
       for (const Simulated& simulated : all) array.push_back(ToJson(simulated, true));

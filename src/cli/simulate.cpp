@@ -57,8 +57,6 @@ class SimulateCommand : public Command {
   std::string Name() const override { return "simulate"; }
   std::string Summary() const override { return "Price schedules: makespan, bubbles, memory"; }
   void Define(CLI::App& app) override {
-    app.add_option("CONFIG", config_,
-                   "A YAML file with these options as keys, or Primus's pp_simulation.yaml");
     options_.DefineSource(app);
     options_.DefineShape(app);
     options_.DefineCosts(app);
@@ -68,8 +66,7 @@ class SimulateCommand : public Command {
     app.add_option("--dump", dump_, "Write DIR/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
         ->type_name("DIR");
     run_.Define(app);
-    app.footer(
-        "Several names give one table: penstock simulate --schedule gpipe,1f1b,interleaved -p 8");
+    app.footer("Several names give one table: penstock simulate gpipe 1f1b interleaved -p 8");
   }
 
   Result<int> Run() override {
@@ -96,20 +93,9 @@ class SimulateCommand : public Command {
 
  private:
   Result<std::vector<Simulated>> SimulateAll() {
-    std::optional<PrimusConfig> primus;
-    if (!config_.empty()) {
-      PENSTOCK_TRY(primus, LoadSimulateConfig(config_, options_));
-    }
-    if (primus && dump_.empty()) dump_ = primus->output_dir;
-    const bool with_timeline = time_steps_ || !dump_.empty();
-    if (primus) {
-      for (ChosenSchedule& chosen : primus->schedules) {
-        PENSTOCK_TRY_STATUS(options_.passes.Apply(chosen.schedule, chosen.costs));
-        if (!options_.passes.passes.empty()) chosen.algorithm = nullptr;
-      }
-      return SimulateEach(std::move(primus->schedules), with_timeline);
-    }
-    return SimulateChosen(options_, with_timeline);
+    PENSTOCK_TRY(Choice choice, ChooseSchedules(options_));
+    if (dump_.empty()) dump_ = choice.output_dir;
+    return SimulateEach(std::move(choice.schedules), time_steps_ || !dump_.empty());
   }
 
   Status Dump(const std::vector<Simulated>& all) const {
@@ -166,7 +152,7 @@ class SimulateCommand : public Command {
 
   ScheduleOptions options_;
   EmulatedRunOptions run_;
-  std::string config_, dump_;
+  std::string dump_;
   bool time_steps_ = false;
 };
 

@@ -103,16 +103,28 @@ Status FillCost(const YamlMap& config, ScheduleOptions& options) {
   return {};
 }
 
+Status FillCandidates(const YamlMap& config, ScheduleOptions& options) {
+  PENSTOCK_TRY(const auto names, config.Texts("schedule"));
+  PENSTOCK_TRY(const auto files, config.Texts("csv"));
+  if (!options.candidates.empty()) return {};
+  if (names) {
+    PENSTOCK_TRY(ReadWords read, ReadCandidates(*names));
+    if (!read.config.empty()) {
+      return InvalidArgument("schedule: {} is a configuration, not a schedule", read.config);
+    }
+    options.candidates = std::move(read.candidates);
+  }
+  for (const std::string& file : files.value_or(std::vector<std::string>())) {
+    options.candidates.push_back({Candidate::Kind::kFile, file});
+  }
+  return {};
+}
+
 Status Fill(const YamlMap& config, ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
   PENSTOCK_TRY_STATUS(FillStageCosts(config, options));  // before `cost`, which it wins over
   if (!options.stage_costs) PENSTOCK_TRY_STATUS(FillCost(config, options));
-  PENSTOCK_TRY(const auto names, config.Texts("schedule"));
-  PENSTOCK_TRY(const std::optional<std::string> csv, config.Text("csv"));
-  if (options.schedules.empty() && !options.csv) {
-    if (names) options.schedules = *names;
-    options.csv = csv;
-  }
+  PENSTOCK_TRY_STATUS(FillCandidates(config, options));
   const std::pair<const char*, std::optional<int>*> counts[] = {
       {"ranks", &options.ranks},
       {"chunks", &options.chunks},
@@ -140,11 +152,11 @@ Status Fill(const YamlMap& config, ScheduleOptions& options) {
 }
 
 Status RequireOpen(const ScheduleOptions& options) {
-  const bool open = options.schedules.empty() && !options.csv && !options.ranks &&
-                    !options.chunks && !options.microbatches && !options.group && !options.cuts &&
-                    !options.waves && !options.steps && !options.replicas && !options.weights &&
-                    !options.split && !options.cost && !options.comm && !options.overlap &&
-                    !options.memory_limit && !options.activation_bytes && !options.message_bytes;
+  const bool open = options.candidates.empty() && !options.ranks && !options.chunks &&
+                    !options.microbatches && !options.group && !options.cuts && !options.waves &&
+                    !options.steps && !options.replicas && !options.weights && !options.split &&
+                    !options.cost && !options.comm && !options.overlap && !options.memory_limit &&
+                    !options.activation_bytes && !options.message_bytes;
   if (open) return {};
   return InvalidArgument(
       "it is a configuration of Primus's simulator, whose schedulers say all; give no options that "
@@ -166,13 +178,28 @@ Result<std::optional<PrimusConfig>> Load(const std::string& path, ScheduleOption
 
 }  // namespace
 
-Result<std::optional<PrimusConfig>> LoadSimulateConfig(const std::string& path,
-                                                       ScheduleOptions& options) {
-  auto loaded = Load(path, options);
+Result<std::optional<PrimusConfig>> ReadSources(ScheduleOptions& options) {
+  PENSTOCK_TRY_STATUS(options.ReadSources());
+  if (options.config.empty()) return std::optional<PrimusConfig>();
+  auto loaded = Load(options.config, options);
   if (!loaded && loaded.error().code != ErrorCode::kNotFound) {
-    return MakeError(loaded.error().code, "{}: {}", path, loaded.error().message);
+    return MakeError(loaded.error().code, "{}: {}", options.config, loaded.error().message);
   }
   return loaded;
+}
+
+Result<Choice> ChooseSchedules(ScheduleOptions& options) {
+  Choice choice;
+  PENSTOCK_TRY(std::optional<PrimusConfig> primus, ReadSources(options));
+  if (!primus) {
+    PENSTOCK_TRY(choice.schedules, options.Build());
+    return choice;
+  }
+  for (ChosenSchedule& chosen : primus->schedules) {
+    PENSTOCK_TRY_STATUS(options.passes.Apply(chosen.schedule, chosen.costs));
+    if (!options.passes.passes.empty()) chosen.algorithm = nullptr;
+  }
+  return Choice{std::move(primus->schedules), std::move(primus->output_dir)};
 }
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
-// The file of `penstock simulate CONFIG.yaml`: the command's options as keys, or a configuration of
-// Primus's simulator (see primus_config.h).
+// The schedules that a command is given, by its words or in a configuration: the command's options
+// as keys, or a file of Primus's simulator (see primus_config.h).
 //
-//   schedule: [1f1b, zb-h1]     or csv: FILE
+//   schedule: [1f1b, mine.csv]  names and files, as on the command line
 //   ranks: 8
 //   microbatches: 32            ... every option that shapes or prices, by its long name
 //   stage_costs:                where stages differ, one entry a stage in place of `cost`
@@ -13,6 +13,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/primus_config.h"
@@ -20,9 +21,17 @@
 
 namespace penstock {
 
-// Fills what `options` leaves open; or, for one of Primus's files, gives its schedules: then
+struct Choice {
+  std::vector<ChosenSchedule> schedules;
+  std::string output_dir;  // where one of Primus's files asks for dumps; else empty
+};
+
+// Reads the words that name schedules, and the configuration among them, which fills what `options`
+// leaves open. Returns the schedules of one of Primus's files, which says everything itself:
 // `options` must leave open all that the file says.
-Result<std::optional<PrimusConfig>> LoadSimulateConfig(const std::string& path,
-                                                       ScheduleOptions& options);
+Result<std::optional<PrimusConfig>> ReadSources(ScheduleOptions& options);
+
+// Reads the sources and builds every schedule that they name; at least one.
+Result<Choice> ChooseSchedules(ScheduleOptions& options);
 
 }  // namespace penstock

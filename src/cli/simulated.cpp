@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/simulate_config.h"
 #include "schedule/text.h"
 
 namespace penstock {
@@ -83,9 +84,9 @@ std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const Close
 
 }  // namespace
 
-Result<std::vector<Simulated>> SimulateChosen(const ScheduleOptions& options, bool with_timeline) {
-  PENSTOCK_TRY(std::vector<ChosenSchedule> chosen, options.Build());
-  return SimulateEach(std::move(chosen), with_timeline);
+Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options) {
+  PENSTOCK_TRY(Choice choice, ChooseSchedules(options));
+  return SimulateEach(std::move(choice.schedules), true);
 }
 
 Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline) {

@@ -21,8 +21,8 @@ struct Simulated {
   bool ran() const { return !result.ranks.empty(); }
 };
 
-// Builds and simulates every schedule that the options choose.
-Result<std::vector<Simulated>> SimulateChosen(const ScheduleOptions& options, bool with_timeline);
+// Chooses (simulate_config.h) and simulates every schedule, with its timeline.
+Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options);
 Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline);
 Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen, bool with_timeline);
 

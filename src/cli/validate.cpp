@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/schedule_options.h"
+#include "cli/simulate_config.h"
 
 namespace penstock {
 namespace {
@@ -16,12 +16,9 @@ class ValidateCommand : public Command {
   std::string Name() const override { return "validate"; }
   std::string Summary() const override { return "Prove a schedule sound, or name its faults"; }
   void Define(CLI::App& app) override {
-    app.add_option("FILE", options_.csv, "The schedule's CSV file")->required();
-    app.add_option("-m,--microbatches", options_.microbatches,
-                   "Microbatches of a batch (default: as many as the file names)");
-    app.add_option("--cuts", options_.cuts, "Pieces of a microbatch along the sequence");
-    app.add_option("--steps", options_.steps, "Batches in the file");
-    options_.DefineCsvReading(app);
+    options_.DefineSource(app);
+    options_.DefineShape(app);
+    options_.DefineCosts(app);
     options_.DefineFormat(app);
     app.add_option("--max-faults", max_faults_, "Most faults to name")->check(CLI::PositiveNumber);
     app.footer("Exit code: 0 valid, 1 invalid, 2 unreadable.");
@@ -29,7 +26,7 @@ class ValidateCommand : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
-    PENSTOCK_TRY(const Schedule schedule, options_.LoadCsv());
+    PENSTOCK_TRY(const Schedule schedule, LoadOne());
     const std::vector<Fault> faults = Validate(schedule, {.max_faults = max_faults_});
     switch (format) {
       case OutputFormat::kJson:
@@ -49,6 +46,25 @@ class ValidateCommand : public Command {
   }
 
  private:
+  // The one schedule that is given; a file is not validated yet.
+  Result<Schedule> LoadOne() {
+    PENSTOCK_TRY(std::optional<PrimusConfig> primus, ReadSources(options_));
+    const std::size_t count = primus ? primus->schedules.size() : options_.candidates.size();
+    if (count > 1) return InvalidArgument("{} schedules are given; validate takes one", count);
+    if (primus) {
+      label_ = primus->schedules.front().label;
+      return std::move(primus->schedules.front().schedule);
+    }
+    if (count == 1 && options_.candidates.front().kind == Candidate::Kind::kFile) {
+      label_ = options_.candidates.front().name;
+      PENSTOCK_TRY(ScheduleOptions::LoadedFile loaded, options_.LoadFile(label_));
+      return std::move(loaded.schedule);
+    }
+    PENSTOCK_TRY(std::vector<ChosenSchedule> built, options_.Build());
+    label_ = built.front().label;
+    return std::move(built.front().schedule);
+  }
+
   static void PrintJson(const std::vector<Fault>& faults) {
     Json object = {{"valid", faults.empty()}, {"faults", Json::array()}};
     for (const Fault& fault : faults) {
@@ -62,18 +78,19 @@ class ValidateCommand : public Command {
 
   void PrintText(const Schedule& schedule, const std::vector<Fault>& faults) const {
     if (faults.empty()) {
-      fmt::print("{} is valid: {} ranks, {} stages, {} microbatches, {} actions\n", *options_.csv,
+      fmt::print("{} is valid: {} ranks, {} stages, {} microbatches, {} actions\n", label_,
                  schedule.ranks(), schedule.stages(), schedule.microbatches,
                  schedule.action_count());
       return;
     }
     const bool more = faults.size() == static_cast<std::size_t>(max_faults_);
-    fmt::print("{} is not valid: {}{} fault{}\n", *options_.csv, more ? "at least " : "",
-               faults.size(), faults.size() == 1 ? "" : "s");
+    fmt::print("{} is not valid: {}{} fault{}\n", label_, more ? "at least " : "", faults.size(),
+               faults.size() == 1 ? "" : "s");
     for (const Fault& fault : faults) fmt::print("{}", Describe(schedule, fault));
   }
 
   ScheduleOptions options_;
+  std::string label_;  // what is validated
   int max_faults_ = ValidateOptions{}.max_faults;
 };
 

@@ -37,12 +37,6 @@ class UsageTest(program.CommandTest):
         for comm in ("-1", "nan", "x"):
             self.refuse("simulate", "--schedule", "1f1b", f"--comm={comm}")
 
-    def test_a_source_is_needed_and_only_one(self):
-        for command in ("simulate", "show"):
-            self.refuse(command)
-            self.write("a.csv", "0F0,0B0\n")
-            self.refuse(command, "--schedule", "1f1b", "--csv", "a.csv")
-
     def test_random_words_never_crash(self):
         draw = random.Random(4)
         words = ["--schedule", "1f1b", "interleaved", "--ranks", "3", "-m", "--cost", "1,2,3", "-v",
