@@ -97,4 +97,9 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string_view
   return "did you mean '" + std::string(nearest) + "'?";
 }
 
+std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates) {
+  const std::string question = DidYouMean(name, candidates);
+  return question.empty() ? question : "; " + question;
+}
+
 }  // namespace penstock

@@ -19,4 +19,7 @@ std::string_view Nearest(std::string_view name, const std::vector<std::string_vi
 std::string DidYouMean(std::string_view name, const std::vector<std::string_view>& candidates,
                        std::string otherwise = "");
 
+// Returns "; did you mean 'CANDIDATE'?" to append to an error, or nothing.
+std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates);
+
 }  // namespace penstock

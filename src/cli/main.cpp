@@ -1,13 +1,19 @@
-// penstock: command line of the engine. Parses, runs one command, maps errors to exit codes.
+// The program: finds the command that the first word names, runs it, maps errors to exit codes.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <vector>
 
 #include "base/allocator.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
+#include "cli/engine_table.h"
+#include "cli/help.h"
 
 namespace penstock {
 namespace {
+
+using CommandList = std::vector<std::unique_ptr<Command>>;
 
 int Fail(const Error& error) {
   fmt::print(stderr, "penstock: error: {}\n", error.message);
@@ -21,41 +27,100 @@ int Fail(const Error& error) {
   }
 }
 
-int Main(int argc, char** argv) {
-  CLI::App app(
-      "Pipeline-parallel training engine: schedules as data, from validator to trained model.",
-      "penstock");
-  app.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
-  app.require_subcommand(1);
-  app.footer("'penstock COMMAND --help' documents every option.");
+// An error of usage; `help` is the command whose help says more.
+int Refuse(const std::string& message, const std::string& help) {
+  fmt::print(stderr, "penstock: error: {} (see '{} --help')\n", message, help);
+  return kExitUsage;
+}
 
-  const std::vector<std::unique_ptr<Command>> commands = Commands();
-  for (const auto& command : commands) {
-    command->Define(*app.add_subcommand(command->Name(), command->Summary()));
+std::string UnknownOption(const std::string& word, const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
+  const std::string name = word.substr(0, word.find('='));
+  return fmt::format("there is no option '{}'{}", name,
+                     Suggestion(name, {names.begin(), names.end()}));
+}
+
+// What is wrong with the arguments. An unknown word comes first: what CLI11 misses may be what was
+// mistyped.
+std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining();
+  for (const std::string& word : unknown) {
+    if (word.size() > 1 && word.front() == '-') return UnknownOption(word, app);
+  }
+  if (!unknown.empty()) return fmt::format("'{}' is an argument too many", unknown.front());
+  const std::string message = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
+      message.ends_with(" missing")) {  // "--ranks: 1 required INT missing"
+    return message.substr(0, message.find(':')) + " needs a value";
+  }
+  return message;
+}
+
+int RunCommand(Command& command, std::vector<std::string> words) {
+  CLI::App app(command.Summary(), command.Name());
+  command.Define(app);
+  // Last, in the group of the last options. A command without a help flag passes --help on.
+  if (app.get_help_ptr() != nullptr) app.set_help_flag("-h,--help", "Print this help");
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return kExitOk;
-  } catch (const CLI::CallForAllHelp&) {
-    fmt::print("{}", app.help("", CLI::AppFormatMode::All));
-    return kExitOk;
-  } catch (const CLI::CallForVersion&) {
-    fmt::print("{}\n", app.version());
+    fmt::print("{}", HelpOfCommand(command, app));
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    std::string where = "penstock";
-    for (const CLI::App* sub : app.get_subcommands()) where += " " + sub->get_name();
-    fmt::print(stderr, "penstock: error: {} (see '{} --help')\n", error.what(), where);
-    return kExitUsage;
+    return Refuse(Explain(error, app), "penstock " + command.Name());
+  }
+  const Result<int> code = command.Run();
+  return code ? *code : Fail(code.error());
+}
+
+// What the first word asks for that is no command.
+int RefuseWord(const std::string& word, const CommandList& commands) {
+  std::vector<std::string> names = {"help", "version"};
+  for (const auto& command : commands) names.push_back(command->Name());
+  for (const EngineEntry& entry : kEngineEntries) names.emplace_back(entry.name);
+  const std::string name = word.substr(0, word.find('='));
+  if (name.starts_with('-')) {
+    return Refuse(fmt::format("there is no option '{}' before the command{}", name,
+                              Suggestion(name, {"--help", "--version"})),
+                  "penstock");
+  }
+  for (const EngineEntry& entry : kEngineEntries) {
+    if (word == entry.name) {
+      return Refuse(fmt::format("this build is without '{}', which needs libtorch; build the "
+                                "preset 'release'",
+                                word),
+                    "penstock");
+    }
+  }
+  return Refuse(fmt::format("there is no command '{}'{}", word,
+                            Suggestion(word, {names.begin(), names.end()})),
+                "penstock");
+}
+
+int Main(std::vector<std::string> words) {
+  const CommandList commands = Commands();
+  const std::string first = words.empty() ? "help" : words.front();
+  if (first == "version" || first == "--version") {
+    fmt::print("penstock {}\n", PENSTOCK_VERSION);
+    return kExitOk;
+  }
+  if (first == "help" || first == "--help" || first == "-h") {
+    if (words.size() < 2) {
+      fmt::print("{}", HelpOfProgram(commands));
+      return kExitOk;
+    }
+    words = {words[1], "--help"};
   }
   for (const auto& command : commands) {
-    if (!app.got_subcommand(command->Name())) continue;
-    const Result<int> code = command->Run();
-    return code ? *code : Fail(code.error());
+    if (command->Name() != words.front()) continue;
+    return RunCommand(*command, {words.begin() + 1, words.end()});
   }
-  return kExitUsage;
+  return RefuseWord(words.front(), commands);
 }
 
 }  // namespace
@@ -64,7 +129,7 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   penstock::KeepFreedMemory();
   try {
-    return penstock::Main(argc, argv);
+    return penstock::Main({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     fmt::print(stderr, "penstock: internal error: {}\n", error.what());
     return penstock::kExitFailed;

@@ -36,8 +36,9 @@ Result<double> ParsePrice(std::string_view text, std::string_view value) {
 }  // namespace
 
 void PassOptions::Define(CLI::App& app) {
-  app.add_option("--pass", passes, PassHelp())->delimiter(',');
-  app.add_option("--price", prices, kPriceHelp)->delimiter(',');
+  // Without extra arguments: in 'show --pass overlap 1f1b' the last word is the schedule.
+  app.add_option("--pass", passes, PassHelp())->delimiter(',')->allow_extra_args(false);
+  app.add_option("--price", prices, kPriceHelp)->delimiter(',')->allow_extra_args(false);
 }
 
 Status PassOptions::SetPrices(const Placement& placement, int cuts, Costs& costs) const {

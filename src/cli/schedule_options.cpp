@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/nearest.h"
 #include "base/units.h"
 #include "report/primus_dump.h"
 #include "schedule/text.h"
@@ -141,7 +142,8 @@ Result<OutputFormat> ScheduleOptions::Format() const {
   if (!format || *format == "table") return OutputFormat::kTable;
   if (*format == "csv") return OutputFormat::kCsv;
   if (*format == "json") return OutputFormat::kJson;
-  return InvalidArgument("--format {}: give table, csv or json", *format);
+  return InvalidArgument("--format {}: give table, csv or json{}", *format,
+                         Suggestion(*format, {"table", "csv", "json"}));
 }
 
 Result<ScheduleParams> ScheduleOptions::Params() const {

@@ -21,7 +21,10 @@ class ValidateCommand : public Command {
     options_.DefineCosts(app);
     options_.DefineFormat(app);
     app.add_option("--max-faults", max_faults_, "Most faults to name")->check(CLI::PositiveNumber);
-    app.footer("Exit code: 0 valid, 1 invalid, 2 unreadable.");
+  }
+
+  std::string ExitCodes() const override {
+    return "0 valid; 1 not valid; 2 bad usage or a file that cannot be read";
   }
 
   Result<int> Run() override {

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/files.h"
+#include "base/nearest.h"
 #include "report/png.h"
 #include "report/report.h"
 
@@ -43,7 +44,11 @@ Status WriteReport(const ReportInput& input, const std::string& path) {
   for (const Format& format : kFormats) {
     if (std::string_view(path).ends_with(format.ending)) return format.write(input, path);
   }
-  return InvalidArgument("{}: give a file ending in .html, .svg, .png or .trace.json", path);
+  std::vector<std::string_view> endings;
+  for (const Format& format : kFormats) endings.push_back(format.ending);
+  const std::string ending = std::filesystem::path(path).extension().string();
+  return InvalidArgument("{}: give a file ending in .html, .svg, .png or .trace.json{}", path,
+                         Suggestion(ending, endings));
 }
 
 }  // namespace penstock

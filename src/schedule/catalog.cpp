@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "base/nearest.h"
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
@@ -147,18 +148,20 @@ Status AddAlgorithm(Algorithm algorithm) {
 
 Result<const Algorithm*> FindAlgorithm(std::string_view name) {
   const std::string plain = PlainName(name);
-  std::string names;
+  std::vector<std::string_view> names, all_names;  // without and with aliases
   const auto find = [&](const auto& algorithms) -> const Algorithm* {
     for (const Algorithm& algorithm : algorithms) {
       if (IsCalled(algorithm, plain)) return &algorithm;
-      names += names.empty() ? "" : ", ";
-      names += algorithm.name;
+      names.push_back(algorithm.name);
+      all_names.push_back(algorithm.name);
+      all_names.insert(all_names.end(), algorithm.aliases.begin(), algorithm.aliases.end());
     }
     return nullptr;
   };
   if (const Algorithm* const ours = find(Catalog())) return ours;
   if (const Algorithm* const added = find(AddedAlgorithms())) return added;
-  return NotFound("no schedule is called '{}'; there are {}", name, names);
+  return NotFound("no schedule is called '{}'; {}", name,
+                  DidYouMean(name, all_names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {

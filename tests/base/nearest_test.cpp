@@ -57,6 +57,8 @@ TEST(DidYouMean, AsksOrSaysOtherwise) {
   EXPECT_EQ(DidYouMean("sho", kCommands), "did you mean 'show'?");
   EXPECT_EQ(DidYouMean("banana", kCommands), "");
   EXPECT_EQ(DidYouMean("banana", kCommands, "see --help"), "see --help");
+  EXPECT_EQ(Suggestion("sho", kCommands), "; did you mean 'show'?");
+  EXPECT_EQ(Suggestion("banana", kCommands), "");
 }
 
 }  // namespace

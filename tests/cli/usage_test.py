@@ -7,23 +7,65 @@ COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
 
 
 class UsageTest(program.CommandTest):
-    def test_version_and_help(self):
-        self.assertRegex(self.run_ok("--version"), r"^penstock \d+\.\d+\.\d+\n$")
+    def test_version(self):
+        for word in ("version", "--version"):
+            self.assertRegex(self.run_ok(word), r"^penstock \d+\.\d+\.\d+\n$")
+
+    def test_help_of_the_program(self):
         listing = self.run_ok("--help")
         for command in COMMANDS:
-            self.assertIn(command, listing)
-            self.assertIn("--", self.run_ok(command, "--help"))
+            self.assertIn(f"  {command} ", listing)
+        for words in ((), ("help",), ("-h",)):
+            self.assertEqual(self.run_ok(*words), listing, words)
+
+    def test_help_of_a_command(self):
+        for command in COMMANDS:
+            text = self.run_ok(command, "--help")
+            self.assertIn(f"Usage: penstock {command} ", text)
+            self.assertIn("--json", text)
+            self.assertEqual(self.run_ok("help", command), text)
+            self.assertEqual(self.run_ok("--help", command), text)
+
+    def test_mistyped_words_get_the_nearest_name(self):
+        self.write("a.csv", "0F0,0B0\n")
+        for words, meant in (
+                (["sho"], "show"), (["simulat"], "simulate"), (["reprot", "1f1b"], "report"),
+                (["tarin"], "train"), (["hepl"], "help"), (["versio"], "version"),
+                (["help", "sho"], "show"), (["--versio"], "--version"), (["--hlep"], "--help"),
+                (["show", "1f1b", "--rank", "4"], "--ranks"),
+                (["show", "1f1b", "--microbatch=4"], "--microbatches"),
+                (["show", "1f1b", "-ranks", "4"], "--ranks"),
+                (["simulate", "1f1b", "--memroy-limit", "4"], "--memory-limit"),
+                (["simulate", "1f1b", "--time-step"], "--time-steps"),
+                (["validate", "a.csv", "--max-fault", "1"], "--max-faults"),
+                (["report", "1f1b", "--ouput", "a.svg"], "--output"),
+                (["schedules", "--fromat", "json"], "--format"),
+                (["schedule", "1f1b", "--lowr"], "--lower"),
+                (["simulate", "1f2b"], "1f1b"), (["show", "interlaeved"], "interleaved"),
+                (["schedule", "zb-h3"], "zb-h1"), (["report", "GPip", "-o", "a.svg"], "gpipe"),
+                (["simulate", "1f1b", "--pass", "recompte"], "recompute"),
+                (["simulate", "1f1b", "--pass", "recompute,ofload=2"], "offload"),
+                (["simulate", "1f1b", "--format", "jsn"], "json"),
+                (["report", "1f1b", "-o", "a.htm"], ".html"), (["show", "a.ymal"], ".yaml")):
+            self.assertIn(f"; did you mean '{meant}'?", self.refuse(*words), words)
+
+    def test_unrelated_words_get_no_suggestion(self):
+        for words in (["banana"], ["--banana"], [""], ["-"], ["x" * 100_000], ["show", "banana"],
+                      ["show", "1f1b", "--banana"], ["report", "1f1b", "-o", "banana"]):
+            self.assertNotIn("did you mean", self.refuse(*words), words[0][:20])
+        self.assertIn("interleaved", self.refuse("show", "banana"))  # all that there are
 
     def test_unknown_words_are_refused(self):
-        self.refuse()
-        self.refuse("simulat")
         self.refuse("simulate", "--schedule", "1f1b", "--no-such-option")
         self.refuse("simulate", "--schedule", "1f1b", "--ranks", "four")
-        self.refuse("simulate", "--schedule", "1f1b", "--ranks")
+        self.assertIn("--ranks needs a value", self.refuse("simulate", "1f1b", "--ranks"))
 
-    def test_unknown_schedule_names_those_there_are(self):
-        for command in ("simulate", "show"):
-            self.assertIn("interleaved", self.refuse(command, "--schedule", "1f2b"))
+    def test_an_option_takes_one_word(self):
+        for option in ("--schedule", "--pass", "--price", "--csv"):
+            value = {"--schedule": "1f1b", "--pass": "recompute", "--price": "step=1",
+                     "--csv": self.write("a.csv", "0F0,0B0\n")}[option]
+            self.assertIn("there is no file or folder 'none/1'",
+                          self.refuse("simulate", option, value, "none/1"))
 
     def test_sizes_out_of_range_are_refused(self):
         for option in ("--ranks", "--chunks", "--microbatches"):

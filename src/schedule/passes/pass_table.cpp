@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/nearest.h"
 #include "schedule/validate.h"
 
 namespace penstock {
@@ -63,13 +64,13 @@ std::span<const SchedulePass> SchedulePasses() {
 }
 
 Result<const SchedulePass*> FindSchedulePass(std::string_view name) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const SchedulePass& pass : SchedulePasses()) {
     if (pass.name == name) return &pass;
-    names += names.empty() ? "" : ", ";
-    names += pass.name;
+    names.push_back(pass.name);
   }
-  return NotFound("no pass is called '{}'; there are {}", name, names);
+  return NotFound("no pass is called '{}'; {}", name,
+                  DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::string> passes,
