@@ -22,7 +22,9 @@ install_packages() {
   local become=()
   if [ "$(id -u)" != 0 ]; then
     if ! sudo -n true 2>/dev/null; then
-      fail "packages are missing and there is no root here; run: sudo apt-get install -y ${missing[*]}"
+      # Without package lists, as in a fresh container, apt-get installs nothing.
+      fail "packages are missing and this user is not root; run:" \
+        "sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}"
     fi
     become=(sudo -n)
   fi
