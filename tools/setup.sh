@@ -52,7 +52,7 @@ install_torch() {
   printf '%s' "$torch_packages" >"$venv/.complete"
 }
 
-# The peer: the whole of PyPI torch, in an environment of its own. Only tools/peer-test and bench/run ask for it.
+# The peer: PyPI torch with all it depends on (3 GB), in an environment of its own, for tests and benchmarks against it.
 install_peer() {
   local venv="$root/build/peer-venv"
   [ -f "$venv/.complete" ] && return

@@ -61,7 +61,8 @@ class ScheduleCommand : public Command {
     options_.DefineCosts(app);
     options_.passes.Define(app);
     options_.DefineFormat(app);
-    app.add_flag("--lower", lower_, "Add SEND and RECV between ranks");
+    app.add_flag("--lower", lower_,
+                 "Add SEND and RECV between ranks (and REDUCE_GRAD for --torch)");
     app.add_flag("--torch", torch_, "Refuse what torch.distributed.pipelining cannot read");
     app.add_option("-o,--output", output_, "Write FILE.csv instead of printing");
   }
@@ -71,6 +72,8 @@ class ScheduleCommand : public Command {
     PENSTOCK_TRY(Schedule schedule, MakeSchedule());
     if (torch_) PENSTOCK_TRY_STATUS(RequireTorchOps(schedule));
     if (lower_) schedule = AddCommunication(schedule);
+    // torch's runtime scales gradients there alone; it adds the action itself to what it lowers.
+    if (lower_ && torch_) schedule = AddReduceGrad(schedule);
     if (!output_.empty()) PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output_));
 
     if (format == OutputFormat::kJson) {

@@ -19,13 +19,14 @@ import tempfile
 SKIPPED = 77
 REFUSED = {"dualpipe", "chimera", "pipedream", "pipedream-2bw"}
 LOAD_SIZES = [(1, 2), (2, 3), (3, 7), (4, 8), (5, 4)]
-# Name, options, ranks: each is trained with. With --lower torch runs our SEND and RECV; nothing scales the
-# gradients then, unless our sharding adds the REDUCE_GRAD that does.
-TRAINED = [("zb-auto", [], 4), ("zb-auto", ["--memory-limit", "2", "--cost", "3,2,4"], 4),
-           ("interleaved-zb", ["--chunks", "2"], 4), ("v-half", [], 4), ("v-half", ["--lower"], 4),
-           ("interleaved", ["--pass", "sharding", "--lower"], 4), ("zbv", [], 4),
-           ("hanayo", ["--waves", "2"], 4), ("dualpipev", [], 4),
-           ("zb-auto", [], 2), ("interleaved-zb", ["--chunks", "4"], 2), ("v-half", [], 2)]
+# Name, options, ranks: each is trained with, once as torch lowers it and once with our own SEND, RECV and
+# REDUCE_GRAD (--lower; torch lowers no schedule that a pass has changed). All accumulate gradients in the order
+# of the microbatches, as 1F1B does.
+TRAINED = [("zb-auto", ["--memory-limit", "2", "--cost", "3,2,4"], 4), ("interleaved-zb", ["--chunks", "2"], 4),
+           ("interleaved", ["--pass", "sharding"], 4), ("hanayo", ["--waves", "2"], 4),
+           *[(name, [], ranks) for ranks in (4, 2)
+             for name in ("1f1b", "zb-h1", "zb-h2", "zb-auto", "zbv", "v-half", "v-min", "dualpipev")],
+           ("interleaved-zb", ["--chunks", "4"], 2)]
 MICROBATCHES, LAYERS, WIDTH, BATCH = 8, 16, 8, 16
 
 
@@ -170,8 +171,6 @@ def train_rank(rank, ranks, folder, files):
         schedule._load_csv(path, format="compute_comms" if lowered else "compute_only")
         losses = []
         step(schedule, stages, losses)
-        for stage in stages if lowered and "sharding" not in label else []:
-            stage.scale_grads(MICROBATCHES)
         for name, grad in gradients(stages, per_stage).items():
             assert torch.equal(grad, want[name]), f"{label}: {name}: off by {(grad - want[name]).abs().max()}"
         if losses:
@@ -186,7 +185,9 @@ def check_training(program, folder):
 
     for ranks in sorted({ranks for _, _, ranks in TRAINED}):
         files = []
-        for number, (name, options, wanted_ranks) in enumerate(TRAINED):
+        trained = [(name, [*options, *lower], wanted_ranks) for name, options, wanted_ranks in TRAINED
+                   for lower in ([], ["--lower"]) if lower or "--pass" not in options]
+        for number, (name, options, wanted_ranks) in enumerate(trained):
             if wanted_ranks != ranks:
                 continue
             path = folder / f"{number}.csv"

@@ -63,7 +63,7 @@ std::string DrawPass(Random& random) {
   const auto either = [&](const char* one, const char* other) {
     return std::string(Draw(random, 0, 1) == 0 ? one : other);
   };
-  switch (Draw(random, 0, 9)) {
+  switch (Draw(random, 0, 10)) {
     case 0:
       return "communication";
     case 1:
@@ -82,6 +82,8 @@ std::string DrawPass(Random& random) {
       return "recompute=" + std::to_string(Draw(random, 1, 5));
     case 8:
       return "offload=" + std::to_string(Draw(random, 1, 5));
+    case 9:
+      return "reduce-grad";
     default:
       return either("optimizer", "optimizer=post-validation");
   }

@@ -67,13 +67,13 @@ void ExpectTimesKept(const Step& step) {
   // What sharding and STEPs cost, and what they wait for, is left out: a cell that takes no time
   // makes nothing wait.
   for (StageCosts& stage : costs.stages) {
-    if (step.Is("sharding")) stage.unshard = stage.reduce = 0;
+    if (step.Is("sharding") || step.Is("reduce-grad")) stage.unshard = stage.reduce = 0;
     if (step.Is("optimizer")) stage.step = stage.reduce = 0;
   }
   // A STEP waits for the stage's replicas, and then what stands behind it in another batch waits.
   const bool waits = step.after.placement.replicas() > 1 || step.after.steps > 1;
   if (step.Is("communication") || step.Is("offload") || step.Is("sharding") ||
-      (step.Is("optimizer") && !waits)) {
+      step.Is("reduce-grad") || (step.Is("optimizer") && !waits)) {
     EXPECT_NEAR(Price(step.after, costs).makespan, Price(step.before, costs).makespan, 1e-9);
   }
 }

@@ -47,21 +47,14 @@ SimulationResult Price(const Schedule& schedule, const Costs& costs) {
   return result ? *result : SimulationResult{};
 }
 
-const std::vector<std::string> kEveryPass = {"communication",
-                                             "sharding=0",
-                                             "sharding",
-                                             "sharding=2:keep",
-                                             "split-backward",
-                                             "split-backward=2",
-                                             "split-backward=rank",
-                                             "merge-backward",
-                                             "merge-backward=adjacent",
-                                             "overlap",
-                                             "overlap=all",
-                                             "recompute",
-                                             "offload",
-                                             "optimizer",
-                                             "optimizer=post-validation"};
+const std::vector<std::string> kEveryPass = {"communication",    "sharding=0",
+                                             "sharding",         "sharding=2:keep",
+                                             "reduce-grad",      "split-backward",
+                                             "split-backward=2", "split-backward=rank",
+                                             "merge-backward",   "merge-backward=adjacent",
+                                             "overlap",          "overlap=all",
+                                             "recompute",        "offload",
+                                             "optimizer",        "optimizer=post-validation"};
 
 TEST(Passes, EachKeepsEveryCatalogScheduleValid) {
   std::mt19937 random(3);
@@ -172,6 +165,39 @@ TEST(Sharding, EachUseFindsTheNextStagesGathered) {
         ASSERT_EQ(now, next) << Name(schedule) << " at " << ToText(lane[i]);
       }
     }
+  }
+}
+
+// ---- reduce-grad
+
+TEST(ReduceGrad, FollowsTheLastBackwardAndItsSend) {
+  const auto schedule = ParseCsv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1I1,1W1\n");
+  EXPECT_EQ(WriteCsv(AddReduceGrad(AddCommunication(*schedule))),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
+            "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1I1,1SEND_B1,1W1,1REDUCE_GRAD\n");
+}
+
+TEST(ReduceGrad, ComesOnceForEachStageAndUpdateWhateverElseIsThere) {
+  std::mt19937 random(8);
+  for (const Schedule& schedule : DrawCatalog(8, random)) {
+    const Schedule reduced = AddReduceGrad(schedule);
+    EXPECT_EQ(Without(reduced, {Op::kReduceGrad}), schedule.lanes) << Name(schedule);
+    const int updates = schedule.weights == WeightPolicy::kStashed ? schedule.rows() / schedule.cuts
+                                                                   : schedule.steps;
+    const auto expect_once = [&](const Schedule& result) {
+      std::map<int, int> count;
+      for (const Lane& lane : result.lanes) {
+        for (const Action& action : lane) {
+          if (action.first.op == Op::kReduceGrad) ++count[action.first.stage];
+        }
+      }
+      for (int stage = 0; stage < schedule.stages(); ++stage) {
+        ASSERT_EQ(count[stage], updates) << Name(schedule) << " stage " << stage;
+      }
+    };
+    expect_once(reduced);
+    expect_once(*AddSharding(reduced));
+    expect_once(AddReduceGrad(*AddSharding(schedule)));
   }
 }
 

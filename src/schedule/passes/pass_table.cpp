@@ -58,8 +58,9 @@ Status PassArguments::Done() const {
 
 std::span<const SchedulePass> SchedulePasses() {
   static const std::vector<SchedulePass> passes = {
-      CommunicationPass(), ShardingPass(),  SplitBackwardPass(), MergeBackwardPass(),
-      OverlapPass(),       RecomputePass(), OffloadPass(),       OptimizerPass()};
+      CommunicationPass(), ShardingPass(),      ReduceGradPass(),
+      SplitBackwardPass(), MergeBackwardPass(), OverlapPass(),
+      RecomputePass(),     OffloadPass(),       OptimizerPass()};
   return passes;
 }
 

@@ -53,6 +53,7 @@ Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::strin
 // The table's entries, each in the file of its pass.
 SchedulePass CommunicationPass();
 SchedulePass ShardingPass();
+SchedulePass ReduceGradPass();
 SchedulePass SplitBackwardPass();
 SchedulePass MergeBackwardPass();
 SchedulePass OverlapPass();

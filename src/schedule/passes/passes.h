@@ -38,6 +38,9 @@ struct ShardingOptions {
 // Adds UNSHARD, RESHARD and REDUCE_GRAD to every stage.
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options = {});
 
+// Adds REDUCE_GRAD to every stage, after its last backward of an update and that one's SENDs.
+Schedule AddReduceGrad(const Schedule& schedule);
+
 struct SplitOptions {
   int delay = 0;               // backwards of the rank between I and its W
   bool delay_by_rank = false;  // r on rank r, in place of `delay`

@@ -109,7 +109,8 @@ class LaneSharder {
     FindChanges(std::max(options.prefetch + 1, pairs ? 2 : 1));
   }
 
-  Lane Run(GradientCounter& gradients) {
+  // With `gradients`, which counts over all lanes, adds REDUCE_GRAD as well.
+  Lane Run(GradientCounter* gradients) {
     gathered_.assign(stages_.size(), false);
     out_.reserve(lane_.size() + lane_.size() / 4 + 3 * stages_.size());
     for (const int stage : first_window_) Gather(stage);
@@ -118,8 +119,9 @@ class LaneSharder {
       out_.push_back(action);
       if (!ReadsWeights(action.first.op)) continue;
       ForEachPart(action, [&](const Part& part) { Move(Local(part), use++); });
+      if (gradients == nullptr) continue;
       ForEachPart(action, [&](const Part& part) {
-        for (int left = gradients.Note(part); left > 0; --left) {
+        for (int left = gradients->Note(part); left > 0; --left) {
           out_.push_back(MakeAction(Op::kReduceGrad, part.stage));
         }
       });
@@ -183,15 +185,15 @@ class LaneSharder {
 
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options) {
   if (options.prefetch < 0) return InvalidArgument("prefetch {}: at least 0", options.prefetch);
-  constexpr std::uint32_t kShards =
-      OpBit(Op::kUnshard) | OpBit(Op::kReshard) | OpBit(Op::kReduceGrad);
-  if (HasOps(schedule, kShards)) return schedule;
+  if (HasOps(schedule, OpBit(Op::kUnshard) | OpBit(Op::kReshard))) return schedule;
+  const bool reduces = HasOps(schedule, OpBit(Op::kReduceGrad));
   GradientCounter gradients(schedule);
   std::vector<Lane> lanes;
   const int most = schedule.stages();  // a larger look-ahead sees no more
   const ShardingOptions bounded{std::min(options.prefetch, most), options.reshard};
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    lanes.push_back(LaneSharder(schedule, rank, bounded).Run(gradients));
+    LaneSharder sharder(schedule, rank, bounded);
+    lanes.push_back(sharder.Run(reduces ? nullptr : &gradients));
   }
   return WithLanes(schedule, std::move(lanes));
 }

@@ -1,0 +1,56 @@
+// Adds REDUCE_GRAD to every stage once its gradients of an update are complete: data parallelism
+// without sharding.
+//
+//   before   1F0 3F0 ... 3W7 3SEND_B7 1I7 1W7
+//   after    1F0 3F0 ... 3W7 3SEND_B7 3REDUCE_GRAD 1I7 1W7 1REDUCE_GRAD
+//
+// torch.distributed.pipelining divides the accumulated gradients by the number of microbatches in
+// this action and nowhere else, so a lowered schedule needs it there without data parallelism, too.
+// It follows the SENDs of the last backward, which other ranks wait for.
+#include "schedule/passes/lanes.h"
+#include "schedule/passes/pass_table.h"
+
+namespace penstock {
+namespace {
+
+Lane AddToLane(const Lane& lane, GradientCounter& gradients) {
+  Lane out;
+  out.reserve(lane.size() + 4);
+  Lane due;
+  const auto emit_due = [&] {
+    out.insert(out.end(), due.begin(), due.end());
+    due.clear();
+  };
+  for (const Action& action : lane) {
+    if (OccupiesRank(action.first.op)) emit_due();
+    out.push_back(action);
+    ForEachPart(action, [&](const Part& part) {
+      for (int left = gradients.Note(part); left > 0; --left) {
+        due.push_back(MakeAction(Op::kReduceGrad, part.stage));
+      }
+    });
+  }
+  emit_due();
+  return out;
+}
+
+}  // namespace
+
+Schedule AddReduceGrad(const Schedule& schedule) {
+  if (HasOps(schedule, OpBit(Op::kReduceGrad))) return schedule;
+  GradientCounter gradients(schedule);
+  std::vector<Lane> lanes;
+  for (const Lane& lane : schedule.lanes) lanes.push_back(AddToLane(lane, gradients));
+  return WithLanes(schedule, std::move(lanes));
+}
+
+SchedulePass ReduceGradPass() {
+  return {"reduce-grad", "", "REDUCE_GRAD of each stage when its gradients are complete",
+          [](const Schedule& schedule, const PassArguments& arguments,
+             const PassContext&) -> Result<Schedule> {
+            PENSTOCK_TRY_STATUS(arguments.Done());
+            return AddReduceGrad(schedule);
+          }};
+}
+
+}  // namespace penstock
