@@ -2,6 +2,19 @@
 #
 #   find_package(Penstock REQUIRED)
 #   target_link_libraries(mine PRIVATE Penstock::report Penstock::runtime)   # or all: Penstock::core
+#
+#   #include <penstock/schedule/catalog.h>
+#
+# Public headers, each described in docs/library.md. No other header is installed.
+set(PENSTOCK_PUBLIC_HEADERS
+  base/result.h
+  schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/costs.h
+  schedule/timeline.h schedule/text.h schedule/validate.h schedule/catalog.h
+  schedule/passes/passes.h schedule/passes/pass_table.h
+  simulate/simulate.h simulate/memory.h simulate/pass_context.h
+  report/report.h report/table.h report/terminal.h report/primus_dump.h
+  runtime/stage.h runtime/message.h runtime/transport.h runtime/program.h runtime/update.h
+  runtime/trace.h runtime/measure.h runtime/run.h runtime/emulation/emulation.h)
 
 include(CMakePackageConfigHelpers)
 
@@ -15,11 +28,13 @@ target_link_libraries(penstock_core INTERFACE ${core_targets})
 
 install(TARGETS penstock_core penstock_options ${core_targets} EXPORT PenstockTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT core)
-foreach(folder ${core_folders})
-  # Headers below algorithms/ serve its own files alone.
-  install(DIRECTORY src/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/penstock COMPONENT core
-          FILES_MATCHING PATTERN "*.h" PATTERN algorithms EXCLUDE)
-endforeach()
+set(staged_headers ${PROJECT_BINARY_DIR}/public_headers/penstock)
+install(CODE "
+  set(headers \"${PENSTOCK_PUBLIC_HEADERS}\")
+  set(source \"${PROJECT_SOURCE_DIR}/src\")
+  set(staged \"${staged_headers}\")
+  include(\"${PROJECT_SOURCE_DIR}/cmake/StageHeaders.cmake\")" COMPONENT core)
+install(DIRECTORY ${staged_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT core)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${package_folder} COMPONENT core)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "schedule/catalog.h"
+#include <penstock/schedule/catalog.h>
 
 // The row that makes `eager-1f1b` known to Penstock.
 penstock::Algorithm Eager1f1b();

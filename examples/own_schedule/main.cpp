@@ -1,18 +1,18 @@
 // Takes a schedule of one's own through all of Penstock's core: generate, validate, simulate beside
 // 1F1B, draw, lower, save, and run on emulated stages.
 #include <fmt/format.h>
+#include <penstock/report/report.h>
+#include <penstock/report/terminal.h>
+#include <penstock/runtime/emulation/emulation.h>
+#include <penstock/runtime/run.h>
+#include <penstock/schedule/passes/passes.h>
+#include <penstock/schedule/text.h>
+#include <penstock/schedule/validate.h>
+#include <penstock/simulate/simulate.h>
 
 #include <memory>
 
 #include "eager_1f1b.h"
-#include "report/report.h"
-#include "report/terminal.h"
-#include "runtime/emulation/emulation.h"
-#include "runtime/run.h"
-#include "schedule/passes/passes.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
-#include "simulate/simulate.h"
 
 namespace {
 
