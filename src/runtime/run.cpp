@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/executor.h"
+#include "runtime/step_gate.h"
 #include "runtime/transports/threads.h"
 #include "schedule/validate.h"
 
@@ -47,6 +48,7 @@ class Run {
       : options_(options),
         transport_(transport),
         steps_a_round_(schedule.steps),
+        gate_(options.stop),
         ranks_(static_cast<std::size_t>(schedule.ranks())) {}
 
   Status Bind(const Schedule& schedule, std::span<Stage* const> stages, Trace& trace) {
@@ -70,6 +72,7 @@ class Run {
       if (rank.thread.joinable()) rank.thread.join();
     }
     if (transport_.aborted()) return tl::unexpected(transport_.reason());
+    if (options_.rounds_run != nullptr) *options_.rounds_run = gate_.begun();
     return {};
   }
 
@@ -127,14 +130,14 @@ class Run {
       PinThread(options_.cpus[static_cast<std::size_t>(rank) % options_.cpus.size()]);
     }
     if (options_.on_thread_start) options_.on_thread_start(rank);
-    for (std::int64_t round = 0; round < options_.steps; ++round) {
+    std::int64_t round = 0;
+    for (; round < options_.steps && gate_.Begin(round); ++round) {
       const std::int64_t step = options_.first_step + round * steps_a_round_;
       own.phase = Phase::kActions;
       if (!own.executor->RunStep(round, step)) return;
       if (steps_a_round_ == 1) AfterStep(rank, step);
     }
-    static_cast<void>(
-        own.executor->Finish(options_.steps, options_.first_step + options_.steps - 1));
+    static_cast<void>(own.executor->Finish(round, options_.first_step + round - 1));
   }
 
   void AfterStep(int rank, std::int64_t step) {
@@ -215,6 +218,7 @@ class Run {
   const RunOptions& options_;
   Transport& transport_;
   int steps_a_round_;
+  StepGate gate_;
   std::vector<Rank> ranks_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -25,6 +25,11 @@ struct RunOptions {
   std::chrono::milliseconds watchdog{60000};
   // Set (by a signal handler, say) to stop all ranks between actions; looked at 20 times a second.
   const std::atomic<bool>* cancel = nullptr;
+  // Set to end the run after a whole step, the same on all ranks: the last that any rank has begun.
+  // The run then succeeds, with fewer steps.
+  const std::atomic<bool>* stop = nullptr;
+  // Where to leave how often the schedule was run when the run has succeeded; null: nobody asks.
+  std::int64_t* rounds_run = nullptr;
 
   // On each rank's thread: before its first action, and after each of its steps. What they throw
   // fails the run like a stage's exception. The ranks are not at the same step at the same time.

@@ -278,6 +278,32 @@ TEST(RunTest, CancellationStopsAllRanks) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
+TEST(RunTest, AStopEndsAllRanksAfterTheSameStep) {
+  Random random(14);
+  for (int i = 0; i < 60; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    std::atomic<bool> stop{false};
+    const int last = Uniform(random, 0, 9);
+    Probes probes(schedule, [&](const Part&, std::int64_t step) {
+      if (step == last) stop.store(true);
+    });
+    std::int64_t steps = -1;
+    RunOptions options;
+    options.steps = std::int64_t{1} << 40;
+    options.stop = &stop;
+    options.rounds_run = &steps;
+    const Status status = RunRanks(schedule, probes.stages, options);
+    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_GT(steps, last);
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+      EXPECT_EQ(probes.logs[static_cast<std::size_t>(rank)].calls,
+                ExpectedCalls(schedule, rank, static_cast<int>(steps)));
+    }
+    EXPECT_EQ(live_payloads.load(), 0);
+    if (HasFailure()) FAIL() << "schedule " << i << "\n" << WriteCsv(schedule);
+  }
+}
+
 TEST(RunTest, RefusesBadInputBeforeAnythingRuns) {
   const Schedule schedule = SmallGpipe(2, 2);
   Probes probes(schedule);

@@ -2,6 +2,7 @@
 // and steps that are made before the norm is known.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -24,10 +25,16 @@ struct Outcome {
   std::vector<double> weights;    // by stage
   std::vector<Verdict> verdicts;  // by step
   int undone = 0;                 // steps taken back
+  std::int64_t steps = 0;
+};
+
+struct Length {
+  std::int64_t steps = kSteps;
+  const std::atomic<bool>* stop = nullptr;
 };
 
 Outcome Train(const Schedule& schedule, const UpdateRule& rule,
-              const WeightStage::Inject& inject = nullptr) {
+              const WeightStage::Inject& inject = nullptr, const Length& length = {}) {
   std::vector<std::unique_ptr<WeightStage>> owned;
   std::vector<Stage*> stages;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -36,7 +43,9 @@ Outcome Train(const Schedule& schedule, const UpdateRule& rule,
   }
   Outcome outcome;
   RunOptions options;
-  options.steps = kSteps;
+  options.steps = length.steps;
+  options.stop = length.stop;
+  options.rounds_run = &outcome.steps;
   options.update = rule;
   options.on_verdict = [&](std::int64_t step, const Verdict& verdict) {
     EXPECT_EQ(step, static_cast<std::int64_t>(outcome.verdicts.size()));
