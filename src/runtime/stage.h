@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/result.h"
 #include "runtime/message.h"
@@ -86,6 +87,8 @@ class Stage {
   // Squared norm of each parameter's gradient, in the order of the model. Stays until the next
   // call.
   virtual std::span<const double> SquaredNorms() { return {}; }
+  // The name of a parameter by its place in SquaredNorms(), for error messages.
+  virtual std::string ParameterName(std::size_t /*index*/) const { return "a parameter"; }
   virtual void ScaleGradients(double /*factor*/) {}
   // The next Step only clears the gradients.
   virtual void DropGradients() {}

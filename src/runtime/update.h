@@ -2,6 +2,8 @@
 // and whether a stage waits to know it.
 #pragma once
 
+#include <string>
+
 namespace penstock {
 
 struct UpdateRule {
@@ -29,6 +31,9 @@ struct Verdict {
 
   bool unchanged() const { return apply && scale == 1; }
 };
+
+// Throws std::runtime_error: a gradient that is not finite fails the run.
+[[noreturn]] void FailOnNonFinite(const std::string& parameter);
 
 // Throws std::runtime_error where a norm that is not finite fails the run.
 Verdict Judge(const UpdateRule& rule, double squared_norm);

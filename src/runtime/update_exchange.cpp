@@ -19,6 +19,13 @@ std::span<const double> Numbers(const Message& message) {
 
 }  // namespace
 
+void FailOnNonFinite(const std::string& parameter) {
+  throw std::runtime_error(
+      fmt::format("the gradient of {} is not finite: give a smaller optimizer.lr, or "
+                  "optimizer.nonfinite=skip to leave such steps out",
+                  parameter));
+}
+
 Verdict Judge(const UpdateRule& rule, double squared_norm) {
   Verdict verdict;
   verdict.norm = std::sqrt(squared_norm);
@@ -68,13 +75,10 @@ bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
 
 void UpdateExchange::Measure(int stage) {
   if (!counts(stage)) return;
-  const std::span<const double> norms =
-      place_.stages[static_cast<std::size_t>(stage)]->SquaredNorms();
-  if (!rule_.skip_nonfinite) {
-    for (const double norm : norms) {
-      if (std::isfinite(norm)) continue;
-      throw std::runtime_error(fmt::format("a gradient of stage {} is not finite", stage));
-    }
+  Stage& measured = *place_.stages[static_cast<std::size_t>(stage)];
+  const std::span<const double> norms = measured.SquaredNorms();
+  for (std::size_t i = 0; i < norms.size() && !rule_.skip_nonfinite; ++i) {
+    if (!std::isfinite(norms[i])) FailOnNonFinite(measured.ParameterName(i));
   }
   told_.push_back(static_cast<double>(stage));
   told_.push_back(static_cast<double>(norms.size()));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "graph/capture.h"
@@ -26,6 +27,7 @@ class StageWeights {
   const std::vector<at::Tensor>& values() const { return values_; }
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
   std::vector<NamedParameter>& parameters() { return parameters_; }
+  const std::string& name(std::size_t parameter) const { return parameters_[parameter].name; }
 
   // Updates of the run so far: the newest version.
   std::int64_t updates() const { return updates_; }

@@ -155,6 +155,7 @@ class CompiledStage final : public TorchStage {
   void ScaleGradients(double factor) override { weights_.ScaleGradients(factor); }
   void DropGradients() override { weights_.DropGradients(); }
   std::span<const double> SquaredNorms() override { return weights_.SquaredNorms(); }
+  std::string ParameterName(std::size_t index) const override { return weights_.name(index); }
   Message ShareGradients() override { return weights_.Share(losses_); }
   void TakeGradients(int chain, Message gradients) override {
     weights_.Take(chain, std::move(gradients));

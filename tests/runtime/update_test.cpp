@@ -175,7 +175,33 @@ TEST(UpdateTest, AGradientThatIsNoNumberIsSkippedOrEndsTheRun) {
   for (const bool early : {false, true}) {
     const Outcome failed = Train(schedule, {.clip = 1, .post_validation = early}, inject);
     ASSERT_FALSE(failed.status);
-    EXPECT_EQ(failed.status.error().message, "rank 2: 2STEP: a gradient of stage 2 is not finite");
+    EXPECT_EQ(failed.status.error().message,
+              "rank 2: 2STEP: the gradient of weight 2 is not finite: give a smaller optimizer.lr, "
+              "or optimizer.nonfinite=skip to leave such steps out");
+  }
+}
+
+// All ranks end after the same step, with its verdict and nothing of a later one.
+TEST(UpdateTest, ARunThatIsStoppedEndsAsAShorterOne) {
+  Random random(23);
+  for (int i = 0; i < 40; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    UpdateRule rule;
+    WeightStage::Inject inject = [](int, std::int64_t) { return 1.0; };
+    if (i % 4 > 0) {
+      rule = {.clip = 2, .skip_nonfinite = true, .post_validation = i % 4 == 1};
+      inject = RandomInjection(static_cast<unsigned>(i), 2 + 3 * schedule.stages());
+    }
+    std::atomic<bool> stop{false};
+    const int stage = Uniform(random, 0, schedule.stages() - 1), step = Uniform(random, 0, 5);
+    const auto stopping = [&](int of, std::int64_t at) {
+      if (of == stage && at == step) stop.store(true);
+      return inject(of, at);
+    };
+    const Outcome stopped = Train(schedule, rule, stopping, {std::int64_t{1} << 40, &stop});
+    EXPECT_GT(stopped.steps, step);
+    ExpectSameRun(stopped, Train(schedule, rule, inject, {stopped.steps}));
+    if (HasFailure()) FAIL() << "schedule " << i;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -94,6 +95,9 @@ class WeightStage final : public Stage {
   std::span<const double> SquaredNorms() override {
     squared_norm_ = gradient_ * gradient_;
     return {&squared_norm_, 1};
+  }
+  std::string ParameterName(std::size_t) const override {
+    return "weight " + std::to_string(stage_);
   }
   void ScaleGradients(double factor) override { gradient_ *= factor; }
   void DropGradients() override { dropped_ = true; }
