@@ -26,14 +26,19 @@ std::optional<std::int64_t> StepOf(std::string_view name) {
   return step;
 }
 
-std::vector<std::string> NamesIn(const std::string& folder) {
+// Empty where there is no folder.
+Result<std::vector<std::string>> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
+  const bool missing = fs::symlink_status(folder, error).type() == fs::file_type::not_found;
+  if (missing) return names;
+  error.clear();
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
-  return names;
+  if (!error) return names;
+  return InvalidArgument("cannot list the checkpoints in {}: {}", folder, error.message());
 }
 
 void Remove(const std::string& path) {
@@ -49,9 +54,10 @@ std::string CheckpointPath(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/{}{}{}", folder, kBefore, step, kBehind);
 }
 
-std::vector<StoredCheckpoint> ListCheckpoints(const std::string& folder) {
+Result<std::vector<StoredCheckpoint>> ListCheckpoints(const std::string& folder) {
   std::vector<StoredCheckpoint> found;
-  for (const std::string& name : NamesIn(folder)) {
+  PENSTOCK_TRY(const std::vector<std::string> names, NamesIn(folder));
+  for (const std::string& name : names) {
     if (const auto step = StepOf(name))
       found.push_back({*step, fmt::format("{}/{}", folder, name)});
   }
@@ -62,19 +68,39 @@ std::vector<StoredCheckpoint> ListCheckpoints(const std::string& folder) {
 
 void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int keep) {
   int kept = 0;
-  for (const StoredCheckpoint& stored : ListCheckpoints(folder)) {
-    const bool stays = stored.step <= newest && (keep == 0 || kept < keep);
-    if (stays) {
-      ++kept;
-    } else {
-      Remove(stored.path);
-    }
+  const std::vector<std::string> names = NamesIn(folder).value_or(std::vector<std::string>());
+  const auto all = ListCheckpoints(folder).value_or(std::vector<StoredCheckpoint>());
+  for (const StoredCheckpoint& stored : all) {
+    if (stored.step > newest || keep == 0 || kept++ < keep) continue;
+    Remove(stored.path);
   }
-  for (const std::string& name : NamesIn(folder)) {
+  for (const std::string& name : names) {
     if (name.starts_with(kBefore) && name.ends_with(kUnfinished)) {
       Remove(fmt::format("{}/{}", folder, name));
     }
   }
+}
+
+Result<std::string> SetAsideCheckpoints(const std::string& run, std::int64_t step) {
+  PENSTOCK_TRY(std::vector<StoredCheckpoint> stored, ListCheckpoints(CheckpointFolder(run)));
+  std::erase_if(stored, [&](const StoredCheckpoint& one) { return one.step <= step; });
+  if (stored.empty()) return std::string();
+  std::error_code error;
+  std::string aside;
+  for (int k = 1; aside.empty() && !error; ++k) {
+    const std::string next = fmt::format("{}/superseded-{}", run, k);
+    if (fs::create_directory(next, error)) aside = next;
+  }
+  const std::string to = CheckpointFolder(aside);
+  if (!error) fs::create_directory(to, error);
+  const std::string metrics = run + "/metrics.jsonl";
+  if (!error && fs::exists(metrics)) fs::copy_file(metrics, aside + "/metrics.jsonl", error);
+  for (const StoredCheckpoint& one : stored) {
+    if (!error) fs::rename(one.path, CheckpointPath(to, one.step), error);
+  }
+  if (!error) return aside;
+  return MakeError(ErrorCode::kUnavailable, "cannot move {} checkpoints of later steps to {}: {}",
+                   stored.size(), to, error.message());
 }
 
 Result<std::string> CheckpointFileOf(const std::string& path) {
@@ -82,7 +108,7 @@ Result<std::string> CheckpointFileOf(const std::string& path) {
   if (!fs::is_directory(path, error)) return path;
   std::vector<std::string> files = {path + "/model.safetensors"};
   for (const std::string& folder : {CheckpointFolder(path), path}) {
-    const std::vector<StoredCheckpoint> stored = ListCheckpoints(folder);
+    PENSTOCK_TRY(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
     if (!stored.empty()) files.push_back(stored.front().path);
   }
   std::string best;

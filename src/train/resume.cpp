@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/log.h"
 #include "train/checkpoint_folder.h"
 
 namespace penstock {
@@ -11,14 +12,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files to try, best first; `path` itself where it is no folder.
-std::vector<std::string> Candidates(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return {path};
-  std::vector<StoredCheckpoint> stored = ListCheckpoints(CheckpointFolder(path));
-  if (stored.empty()) stored = ListCheckpoints(path);
+// The checkpoints of a folder, most steps first.
+Result<std::vector<std::string>> FilesOf(const std::string& folder) {
+  PENSTOCK_TRY(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
   std::vector<std::string> files;
   for (const StoredCheckpoint& one : stored) files.push_back(one.path);
+  return files;
+}
+
+// The files to try, best first; `path` itself where it is no folder.
+Result<std::vector<std::string>> Candidates(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  PENSTOCK_TRY(std::vector<std::string> files, FilesOf(CheckpointFolder(path)));
+  if (files.empty()) return FilesOf(path);
   return files;
 }
 
@@ -27,7 +34,7 @@ Result<Checkpoint> ReadNewestWhole(const std::vector<std::string>& files, std::F
   if (first || files.size() == 1) return first;
   std::string reason = first.error().message;
   for (auto file = files.begin() + 1; file != files.end(); ++file) {
-    fmt::print(log, "resume: {}; taking the one before, {}\n", reason, *file);
+    Log(log, "resume: {}; taking the one before, {}\n", reason, *file);
     Result<Checkpoint> next = ReadCheckpoint(*file);
     if (next) return next;
     reason = next.error().message;
@@ -68,7 +75,7 @@ Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* l
     if (Contains(kSilentKeys, key)) continue;
     changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before, now);
   }
-  if (!changed.empty()) fmt::print(log, "resume: {}\n", changed);
+  if (!changed.empty()) Log(log, "resume: {}\n", changed);
   return {};
 }
 
@@ -86,26 +93,41 @@ std::string RunPath(const TrainConfig& config) {
 Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log) {
   RunStart start;
   const std::string own = CheckpointFolder(RunPath(config));
+  PENSTOCK_TRY(std::vector<std::string> files, FilesOf(own));
   if (config.resume.empty()) {
-    if (config.checkpoint.every == 0 || ListCheckpoints(own).empty()) return start;
+    if (config.checkpoint.every == 0 || files.empty()) return start;
     return InvalidArgument(
         "{} holds checkpoints of an earlier run: go on from them with resume=auto, or give another "
         "name, or remove them",
         own);
   }
-  const bool automatic = config.resume == "auto";
-  const std::vector<std::string> files = Candidates(automatic ? own : config.resume);
-  std::error_code error;
-  if (files.empty() || (automatic && !fs::exists(own, error))) {
-    if (!automatic) return NotFound("{} holds no checkpoint to resume from", config.resume);
-    fmt::print(log, "resume: no checkpoint in {} yet, starting from the first step\n", own);
-    return start;
+  if (config.resume == "auto") {
+    if (files.empty()) {
+      Log(log, "resume: no checkpoint in {} yet, starting from the first step\n", own);
+      return start;
+    }
+  } else {
+    PENSTOCK_TRY(files, Candidates(config.resume));
+    if (files.empty()) return NotFound("{} holds no checkpoint to resume from", config.resume);
   }
   PENSTOCK_TRY(start.checkpoint, ReadNewestWhole(files, log));
   PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
   start.metrics = ReadMetrics(MetricsBeside(start.checkpoint->path), start.step());
-  fmt::print(log, "resume: {}, {} steps behind it\n", start.checkpoint->path, start.step());
+  Log(log, "resume: {}, {} steps behind it\n", start.checkpoint->path, start.step());
   return start;
+}
+
+Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log) {
+  const std::string run = RunPath(config);
+  std::error_code error;
+  const bool continues =
+      start.checkpoint && fs::equivalent(fs::absolute(start.checkpoint->path).parent_path(),
+                                         CheckpointFolder(run), error);
+  PENSTOCK_TRY(const std::string aside, SetAsideCheckpoints(run, continues ? start.step() : -1));
+  if (aside.empty()) return {};
+  Log(log, "the checkpoints {} are kept in {}: resume={} continues from them\n",
+      continues ? fmt::format("after step {}", start.step()) : "of an earlier run", aside, aside);
+  return {};
 }
 
 }  // namespace penstock

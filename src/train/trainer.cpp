@@ -105,6 +105,7 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   const Sampler sampler(corpus.train, config.model.sequence, config.seed);
   PENSTOCK_TRY(Pipeline pipeline, BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
                                                 start.checkpoint ? &*start.checkpoint : nullptr));
+  PENSTOCK_TRY_STATUS(SetAsideSuperseded(config, start, options.log));
   PrintStart(config, corpus, pipeline, options.log);
   StepLog log(config, start, *pipeline.rate, options.log);
   const std::int64_t first = start.step();

@@ -188,23 +188,55 @@ TEST_F(Resume, AFinishedRunOnlyWritesItsFilesAgain) {
   EXPECT_EQ(ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100).size(), 9U);
 }
 
-TEST_F(Resume, KeepsAsManyAsAskedForAndDropsAbandonedOnes) {
+TEST_F(Resume, KeepsAsManyAsAskedForAndAllOfLaterSteps) {
   ASSERT_TRUE(Run({"every=1", "keep=2"}));
   const std::string own = CheckpointFolder(folder_ / "runs/run");
   const auto steps = [&] {
     std::vector<std::int64_t> all;
-    for (const StoredCheckpoint& stored : ListCheckpoints(own)) all.push_back(stored.step);
+    const std::vector<StoredCheckpoint> stored = ListCheckpoints(own).value();
+    for (const StoredCheckpoint& one : stored) all.push_back(one.step);
     return all;
   };
   ASSERT_EQ(steps().size(), 2U);
   EXPECT_EQ(steps().front(), kSteps);
   folder_.Write("runs/run/checkpoints/step-4.safetensors.77.tmp", "what a killed process left");
-  folder_.Write("runs/run/checkpoints/step-20.safetensors", "of an abandoned run");
+  folder_.Write("runs/run/checkpoints/step-20.safetensors", "of another run");
   folder_.Write("runs/run/checkpoints/mine", "not ours");
   RemoveOldCheckpoints(own, kSteps, 1);
-  EXPECT_EQ(steps(), std::vector<std::int64_t>{kSteps});
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{20, kSteps}));
   EXPECT_TRUE(std::filesystem::exists(own + "/mine"));
   EXPECT_FALSE(std::filesystem::exists(own + "/step-4.safetensors.77.tmp"));
+}
+
+// With keep=1, which removes all others of the same run.
+TEST_F(Resume, FromAnOlderCheckpointKeepsTheNewerOnesAside) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_TRUE(Run({}));
+  const std::string last = ReadFile(At("run", 9)).value();
+  ASSERT_TRUE(Run({"resume=" + At("run", 3), "keep=1", "seed=2"}));
+  const std::string aside = folder_ / "runs/run/superseded-1";
+  EXPECT_NE(Log().find("after step 3 are kept in " + aside), std::string::npos) << Log();
+  EXPECT_EQ(ReadFile(CheckpointPath(CheckpointFolder(aside), 9)).value(), last);
+  EXPECT_TRUE(std::filesystem::exists(CheckpointPath(CheckpointFolder(aside), 6)));
+  EXPECT_NE(ReadFile(At("run", 9)).value(), last);
+  // What was set aside continues as a run's folder does, metrics and all.
+  ASSERT_TRUE(Run({"name=again", "resume=" + aside}));
+  ExpectSame("whole", "again");
+  // A run that starts over keeps all of them.
+  ASSERT_TRUE(Run({"every=0"}));
+  EXPECT_TRUE(ListCheckpoints(CheckpointFolder(folder_ / "runs/run"))->empty());
+  EXPECT_EQ(ListCheckpoints(CheckpointFolder(folder_ / "runs/run/superseded-2"))->size(), 1U);
+}
+
+TEST_F(Resume, CheckpointsThatCannotBeListedAreNoNewRun) {
+  std::filesystem::create_directories(folder_ / "runs/run");
+  const std::string own = CheckpointFolder(folder_ / "runs/run");
+  for (const std::string target : {"checkpoints", "no/such/disk"}) {  // a loop, and nothing
+    std::filesystem::create_symlink(target, own);
+    EXPECT_NE(ErrorOf({"resume=auto"}).find("cannot list the checkpoints in " + own),
+              std::string::npos);
+    std::filesystem::remove(own);
+  }
 }
 
 TEST_F(Resume, RefusesInOneLine) {
@@ -267,7 +299,7 @@ TEST_F(Resume, ASnapshotIsOfOneStep) {
     ASSERT_TRUE(writer.Finish(kLast, 0));
     left_out = writer.left_out();
   }
-  const auto stored = ListCheckpoints(options.folder);
+  const std::vector<StoredCheckpoint> stored = ListCheckpoints(options.folder).value();
   ASSERT_FALSE(stored.empty());
   EXPECT_EQ(stored.front().step, kLast);
   EXPECT_GE(static_cast<int>(stored.size()) + left_out, kLast);

@@ -1,0 +1,20 @@
+// Lines that tell a user how a run goes.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+namespace penstock {
+
+// Writes to `out`. A failure is ignored: a run does not end because nobody reads its progress any
+// more, or because the disk that the progress goes to is full.
+template <class... Args>
+void Log(std::FILE* out, fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fwrite(text.data(), 1, text.size(), out);
+}
+
+}  // namespace penstock
