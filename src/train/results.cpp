@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 #include "base/files.h"
@@ -164,16 +163,6 @@ void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSumma
   }
   summary.drift = DriftText(comparison.drift, first_step);
   summary.table = FormatTable(PredictedMeasuredTable(predicted, measured, "s", "B"));
-}
-
-Status PrepareFolder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return InvalidArgument("cannot make the folder {}: {}", folder, error.message());
-  const std::string probe = fmt::format("{}/.writable", folder);
-  PENSTOCK_TRY_STATUS(WriteFileAtomically(probe, ""));
-  std::filesystem::remove(probe, error);
-  return {};
 }
 
 Status WriteRunFiles(const RunRecord& record, TrainSummary& summary) {

@@ -45,9 +45,6 @@ struct RunRecord {
   double seconds = 0;  // of training
 };
 
-// Makes the folder and tries that files can be written there.
-Status PrepareFolder(const std::string& folder);
-
 // Writes config.yaml, schedule.csv, model.safetensors and, where there is a comparison, trace.json
 // and report.html into the run's folder, beside metrics.jsonl; adds them to summary.files. On an
 // error some may be missing, each is whole.

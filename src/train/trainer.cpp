@@ -1,6 +1,5 @@
 // Train(): the main job, from a configuration to the files of a run.
 
-#include <filesystem>
 #include <memory>
 
 #include "base/units.h"
@@ -12,6 +11,7 @@
 #include "train/pipeline.h"
 #include "train/results.h"
 #include "train/resume.h"
+#include "train/run_folder.h"
 #include "train/setup.h"
 #include "train/step_log.h"
 #include "train/step_runner.h"
@@ -19,23 +19,6 @@
 
 namespace penstock {
 namespace {
-
-// The run's folder: gone again where nothing was written to it.
-class RunFolder {
- public:
-  explicit RunFolder(const TrainConfig& config) : path_(RunPath(config)) {}
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder() {
-    std::error_code error;  // of a folder that is not empty
-    std::filesystem::remove(path_, error);
-  }
-
-  Status Prepare() const { return PrepareFolder(path_); }
-
- private:
-  std::string path_;
-};
 
 void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline& pipeline,
                 std::FILE* log) {
@@ -96,12 +79,11 @@ std::unique_ptr<CheckpointWriter> MakeCheckpointWriter(const TrainConfig& config
 Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
+  PENSTOCK_TRY(const auto folder, RunFolder::Open(RunPath(config), options.log));
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
   PENSTOCK_TRY(RunStart start, FindStart(config, options.log));
   config.resume.clear();  // what is recorded runs from the start again
-  const RunFolder folder(config);
-  PENSTOCK_TRY_STATUS(folder.Prepare());
   const Sampler sampler(corpus.train, config.model.sequence, config.seed);
   PENSTOCK_TRY(Pipeline pipeline, BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
                                                 start.checkpoint ? &*start.checkpoint : nullptr));

@@ -2,7 +2,9 @@
 #include "train/train.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -13,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/language_model.h"
 #include "train/metrics.h"
+#include "train/run_folder.h"
 
 namespace penstock {
 namespace {
@@ -233,6 +236,40 @@ TEST_F(TrainRun, ALossThatIsNoNumberFailsTheRun) {
   const Error error = ErrorOf({"lr=1e30", "steps=50"});
   EXPECT_EQ(error.code, ErrorCode::kUnavailable);
   EXPECT_NE(error.message.find("optimizer.lr"), std::string::npos) << error.message;
+}
+
+TEST_F(TrainRun, AFolderIsOneRunsAtATime) {
+  const std::string path = folder_ / "runs/run";
+  {
+    const auto holder = RunFolder::Open(path, stderr);
+    ASSERT_TRUE(holder) << holder.error().message;
+    const auto refused = Run({});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find(fmt::format("process {} on ", getpid())),
+              std::string::npos)
+        << refused.error().message;
+    EXPECT_TRUE(Run({"name=other"}));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));  // nothing was written to it
+  EXPECT_TRUE(Run({}));
+  EXPECT_FALSE(std::filesystem::exists(path + "/.lock"));
+}
+
+TEST_F(TrainRun, AFolderThatIsDeletedOrMovedIsNoticed) {
+  const auto deleted = RunFolder::Open(folder_ / "runs/deleted", stderr);
+  const auto moved = RunFolder::Open(folder_ / "runs/moved", stderr);
+  ASSERT_TRUE(deleted && moved);
+  EXPECT_TRUE((*deleted)->Check());
+  std::filesystem::remove_all(folder_ / "runs/deleted");
+  std::filesystem::rename(folder_ / "runs/moved", folder_ / "runs/elsewhere");
+  const auto in_its_place = RunFolder::Open(folder_ / "runs/moved", stderr);
+  ASSERT_TRUE(in_its_place);
+  for (const auto* folder : {&deleted, &moved}) {
+    const Status status = (**folder)->Check();
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+  }
 }
 
 TEST_F(TrainRun, CanBeCancelled) {
