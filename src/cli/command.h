@@ -14,8 +14,9 @@ namespace penstock {
 
 enum ExitCode {
   kExitOk = 0,
-  kExitFailed = 1,  // a run failed, or `validate` found a fault
-  kExitUsage = 2,   // bad usage or input
+  kExitFailed = 1,    // a run failed, or `validate` found a fault
+  kExitUsage = 2,     // bad usage or input
+  kExitSignal = 128,  // and a signal's number: `train` was stopped by it
 };
 
 class Command {

@@ -5,9 +5,10 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
-#include "cli/interrupt.h"
+#include "cli/stop_signals.h"
 
 namespace penstock {
 namespace {
@@ -37,14 +38,29 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
 
 void Print(const TrainSummary& summary) {
   const double below = summary.baseline_loss - summary.held_out_loss;
-  fmt::print(
+  Log(stdout,
       "\nheld-out loss {:.3f} nats a byte; a bigram model of the same text {:.3f} ({:.3f} "
       "{})\n\nA passage the model wrote:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
       "{:.1f} ms; {:.0f} tokens/s over {} steps\n{}\n\nfiles:\n",
       summary.held_out_loss, summary.baseline_loss, std::abs(below), below < 0 ? "above" : "below",
       summary.passage, summary.table, summary.step_time * 1e3, summary.predicted_step_time * 1e3,
       summary.tokens_per_second, summary.steps, summary.drift);
-  for (const std::string& file : summary.files) fmt::print("  {}\n", file);
+  for (const std::string& file : summary.files) Log(stdout, "  {}\n", file);
+}
+
+// One line, and the exit code of a process that a signal has ended.
+int ReportStop(const TrainSummary& summary) {
+  const int signal = stop_signal;
+  std::string what = fmt::format("after {} of {} steps: resume=auto continues from {}",
+                                 summary.steps, summary.planned_steps, summary.saved);
+  if (summary.saved.empty()) {
+    what = "before it ran a step: nothing was saved";
+  } else if (summary.steps == summary.planned_steps) {
+    what = fmt::format("after its last step: the weights are in {}, the report was left out",
+                       summary.saved);
+  }
+  Log(stderr, "penstock: stopped by {} {}\n", signal == SIGTERM ? "SIGTERM" : "SIGINT", what);
+  return kExitSignal + signal;
 }
 
 class TrainCommand final : public Command {
@@ -70,26 +86,39 @@ class TrainCommand final : public Command {
     add("--seconds", "seconds", "Time for the steps; --steps is then the most");
     add("--seed", "seed", "Of parameters, batches and the passage");
     add("--name", "name", "The run's name");
-    add("--checkpoint-every", "checkpoint.every", "Steps between checkpoints (0: none)");
+    add("--checkpoint-every", "checkpoint.every",
+        "Steps between checkpoints (0: only when it is stopped)");
     add("--resume", "resume",
         "Go on from a checkpoint: its file, a folder of them, or auto (the run's newest)");
     add("--trace-steps", "trace_steps", "Steps to write a trace of: 10,20");
     app.add_flag("--json", json_, "Only one JSON object on stdout; all else on stderr");
+    app.footer(
+        "Files go to runs/NAME, which one run at a time uses. Each line of metrics.jsonl has step, "
+        "loss, lr, grad_norm, clipped, skipped, bubble and seconds. SIGINT (Ctrl-C) and SIGTERM "
+        "stop the run after the step at hand, with a checkpoint that resume=auto continues from; a "
+        "second signal stops at once.");
+  }
+
+  std::string ExitCodes() const override {
+    return "0 success; 1 the run failed: a stage, a file, a loss that is not finite, or too many "
+           "skipped steps; 2 bad usage or input; 130 stopped by SIGINT; 143 stopped by SIGTERM";
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
-    const std::atomic<bool>& cancel = CatchInterrupt();
+    const std::atomic<bool>& stop = CatchStopSignals();
+    std::signal(SIGPIPE, SIG_IGN);  // the run goes on when nobody reads its progress any more
     TrainOptions options;
     options.log = json_ ? stderr : stdout;
-    options.cancel = &cancel;
+    options.stop = &stop;
     options.on_stuck = [](const Error& reason) {
       fmt::print(stderr, "penstock: error: {}\n", reason.message);
       std::_Exit(kExitFailed);
     };
     PENSTOCK_TRY(const TrainSummary summary, Train(config, options));
+    if (summary.interrupted) return ReportStop(summary);
     if (json_) {
-      fmt::print("{}\n", ToJson(summary).dump(2));
+      Log(stdout, "{}\n", ToJson(summary).dump(2));
     } else {
       Print(summary);
     }

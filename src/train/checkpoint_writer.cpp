@@ -28,7 +28,8 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::AfterStep(int rank, std::int64_t done, double seconds) {
-  if (done % options_.config.checkpoint.every != 0 || !Join(done, seconds)) return;
+  const std::int64_t every = options_.config.checkpoint.every;
+  if (every == 0 || done % every != 0 || !Join(done, seconds)) return;
   CopyPart(rank);
   Arrive();
 }
@@ -94,7 +95,7 @@ void CheckpointWriter::WriteSnapshots() {
     changed_.wait(lock, [this] { return stop_ || phase_ == Phase::kWriting; });
     if (phase_ != Phase::kWriting) return;
     lock.unlock();
-    Status status = Guard<void>([this] { return Write(); });
+    Status status = FailedRun(Guard<void>([this] { return Write(); }));
     lock.lock();
     if (status) written_ = info_.step;
     failure_ = std::move(status);
@@ -104,8 +105,10 @@ void CheckpointWriter::WriteSnapshots() {
 }
 
 Status CheckpointWriter::Write() {
+  if (options_.check) PENSTOCK_TRY_STATUS(options_.check());
   std::error_code error;
-  std::filesystem::create_directories(options_.folder, error);
+  // Not its parents: a run's folder that has gone stays gone.
+  std::filesystem::create_directory(options_.folder, error);
   if (error)
     return InvalidArgument("cannot make the folder {}: {}", options_.folder, error.message());
   Safetensors content;

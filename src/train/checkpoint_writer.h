@@ -21,7 +21,9 @@
 namespace penstock {
 
 struct CheckpointWriterOptions {
-  std::string folder;  // of the checkpoints; made with the first
+  std::string folder;  // of the checkpoints; made with the first, in a folder that is there
+  // Called before each file is written: an error is the snapshot's. Empty: nothing to check.
+  std::function<Status()> check;
   TrainConfig config;  // what is written beside the tensors, and `checkpoint` of it
   // What each rank saves; called from the rank's thread. The same names and sizes every time.
   std::vector<std::function<NamedState()>> ranks;
@@ -36,12 +38,12 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   // On a rank's thread, when it has ended its `done`-th step, `seconds` into the training. Every
-  // rank calls it after every step. Throws std::runtime_error where an earlier snapshot could not
-  // be written.
+  // rank calls it after every step; with `checkpoint.every` 0 it does nothing. Throws
+  // std::runtime_error where an earlier snapshot could not be written.
   void AfterStep(int rank, std::int64_t done, double seconds);
 
   // When no rank runs: waits for the disk, and writes the state after `done` steps unless it is
-  // there.
+  // there, whatever `checkpoint.every`. Errors: kUnavailable.
   Status Finish(std::int64_t done, double seconds);
 
   // Snapshots that were due while parts of another were missing. When no rank runs.

@@ -11,6 +11,12 @@ namespace penstock {
 // The first line: torch's messages carry a stack behind it.
 inline std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// An error while a run is under way fails the run, whatever it says of the caller's arguments.
+inline Status FailedRun(Status status) {
+  if (!status) status.error().code = ErrorCode::kUnavailable;
+  return status;
+}
+
 template <class T, class Function>
 Result<T> Guard(Function&& function) {
   try {

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens: enough for the matrix kernels
 
+bool IsSet(const std::atomic<bool>* stop) { return stop != nullptr && stop->load(); }
+
 // Length of the valid UTF-8 character at the front; 0 if there is none.
 std::size_t Utf8Length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -109,7 +111,8 @@ std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
   return text.first((text.size() - 1) / length * length + 1);
 }
 
-double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads) {
+double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
+                    const std::atomic<bool>* stop) {
   const std::int64_t sequence = model.config.sequence;
   const std::span<const std::uint8_t> part = EvaluatedPart(text, sequence);
   const auto windows = static_cast<std::int64_t>(part.size() - 1) / sequence;
@@ -119,7 +122,7 @@ double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> te
   // Threads of our own, each with every n-th block: torch's split single operators, and wait.
   const auto run = [&](std::int64_t first) {
     at::set_num_threads(1);
-    for (std::int64_t block = first; block < blocks; block += threads) {
+    for (std::int64_t block = first; block < blocks && !IsSet(stop); block += threads) {
       const std::int64_t begin = block * at_once;
       const std::int64_t samples = std::min(at_once, windows - begin);
       const auto bytes = part.subspan(static_cast<std::size_t>(begin * sequence),
@@ -142,7 +145,7 @@ std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
   bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());
   const std::size_t begin = bytes.size();
   const auto most = static_cast<std::size_t>(model.config.sequence);
-  for (int i = 0; i < options.bytes; ++i) {
+  for (int i = 0; i < options.bytes && !IsSet(options.stop); ++i) {
     const std::size_t length = std::min(most, bytes.size());
     const at::Tensor logits = model.Logits(ToTokens(std::span(bytes).last(length), 1))
                                   .select(1, static_cast<std::int64_t>(length) - 1)

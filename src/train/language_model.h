@@ -2,6 +2,7 @@
 // for writing text and for checkpoints. However it is cut, it is the same model.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -34,7 +35,9 @@ at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples);
 
 // Mean nats a byte over the text's whole windows of `config.sequence` targets, each read with
 // nothing before its window. The same for any number of threads. Requires: CheckLength (data.h).
-double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads);
+// Returns soon once `stop` is set; the result then means nothing.
+double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
+                    const std::atomic<bool>* stop = nullptr);
 // The part of the text that EvaluateText reads: give the baseline the same.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);
@@ -44,6 +47,7 @@ struct WriteOptions {
   int bytes = 300;           // of what is written, without the prompt
   double temperature = 0.8;  // 0: always the most likely byte
   std::uint64_t seed = 1;
+  const std::atomic<bool>* stop = nullptr;  // once it is set, the text ends
 };
 
 // Text that the model writes behind the prompt, a byte at a time; the ends of documents show as

@@ -13,8 +13,11 @@ struct StepMetric {
   std::int64_t step = 0;
   double loss = 0;
   double lr = 0;
-  double bubble = 0;   // idle share of the step on its busiest rank
-  double seconds = 0;  // of training until the step's end
+  double grad_norm = 0;  // of all gradients together, before they are clipped
+  bool clipped = false;
+  bool skipped = false;  // a gradient was not finite: the weights stayed as they were
+  double bubble = 0;     // idle share of the step on its busiest rank
+  double seconds = 0;    // of training until the step's end
 };
 
 // With the line's end.
@@ -24,8 +27,13 @@ std::string MetricLine(const StepMetric& metric);
 // a file that cannot be read.
 std::vector<StepMetric> ReadMetrics(const std::string& path, std::int64_t end);
 
-// A file of metrics that grows by one line a step; each is written by one call, so that a process
-// that is killed leaves whole lines. Threads: one at a time.
+// Errors: kUnavailable where so many of a run's steps were skipped that it has not trained: more
+// than half of all steps, or of the last tenth of them.
+Status CheckSkipped(const std::vector<StepMetric>& metrics);
+
+// A file of metrics that grows by one line per step. Each is written by one call, so that a process
+// that is killed leaves whole lines; a line that does not fit on the disk is removed again.
+// Threads: one at a time.
 class MetricsFile {
  public:
   // `earlier` are the lines that stand before what is appended. The file itself is made, or
@@ -42,6 +50,7 @@ class MetricsFile {
   std::string path_;
   std::string earlier_;
   int descriptor_ = -1;
+  std::int64_t size_ = 0;  // of its whole lines, in bytes
 };
 
 }  // namespace penstock

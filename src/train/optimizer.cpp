@@ -9,8 +9,8 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
-#include <stdexcept>
 
+#include "runtime/update.h"
 #include "train/gradient_norm.h"
 
 namespace penstock {
@@ -25,14 +25,14 @@ double LearningRate::At(std::int64_t step) const {
   return config.lr * (config.lr_end + (1 - config.lr_end) * cosine);
 }
 
-void RequireFinite(const std::vector<NamedParameter>& parameters) {
+double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters) {
+  double sum = 0;
   for (const NamedParameter& parameter : parameters) {
-    if (std::isfinite(SquaredNorm(parameter.gradient))) continue;
-    throw std::runtime_error(
-        fmt::format("the gradient of {} is not finite: give a smaller optimizer.lr, or "
-                    "optimizer.nonfinite=skip to leave such steps out",
-                    parameter.name));
+    const double squared = SquaredNorm(parameter.gradient);
+    if (!std::isfinite(squared)) FailOnNonFinite(parameter.name);
+    sum += squared;
   }
+  return sum;
 }
 
 void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {
@@ -64,14 +64,19 @@ void AdamW::Update(const std::vector<NamedParameter>& parameters) {
   }
 }
 
-void AdamW::GoOnBehind(std::int64_t step) {
-  step_ = step * updates_a_step_;
-  // A step that was left out has moved the learning rate as little as the moments.
-  for (const AdamState& state : States()) {
-    const auto updates = static_cast<std::int64_t>(*state.steps.const_data_ptr<float>());
-    if (updates_a_step_ == 1) step_ = std::min(step_, updates);
-  }
+void AdamW::NoteSquaredNorm(double squared) {
+  squared_norms_ += squared;
+  ++noted_norms_;
 }
+
+double AdamW::TakeMeanSquaredNorm() {
+  const double mean = noted_norms_ > 0 ? squared_norms_ / noted_norms_ : 0;
+  squared_norms_ = 0;
+  noted_norms_ = 0;
+  return mean;
+}
+
+void AdamW::GoOnBehind(std::int64_t step) { step_ = step * updates_a_step_; }
 
 std::vector<AdamState> AdamW::States() const {
   std::vector<AdamState> states;

@@ -21,8 +21,9 @@ struct LearningRate {
   double At(std::int64_t step) const;
 };
 
-// Throws std::runtime_error, naming a parameter, where a gradient is not finite.
-void RequireFinite(const std::vector<NamedParameter>& parameters);
+// The squared norm of all gradients. Throws std::runtime_error, naming a parameter, where one is
+// not finite.
+double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters);
 
 // What is kept of one parameter; the tensors are the optimizer's own.
 struct AdamState {
@@ -48,7 +49,16 @@ class AdamW {
   void MakeState(const std::vector<NamedParameter>& parameters);
   // Empty before the state is made.
   std::vector<AdamState> States() const;
-  // Goes on behind the run's first `step` steps. Requires: States() are as they were then.
+  // The step is skipped: the learning rate follows the run's steps all the same, so that it reaches
+  // its end; moments and their count of updates stay.
+  void Skip() { ++step_; }
+
+  // Notes the norm of an update's gradients, and returns the mean square of those since the last
+  // call: the only one where a step makes one update. 0 where none was noted.
+  void NoteSquaredNorm(double squared);
+  double TakeMeanSquaredNorm();
+
+  // Continues after the run's first `step` steps. Requires: States() are as they were then.
   void GoOnBehind(std::int64_t step);
 
   // Keeps parameters and state as they are (three times the parameters' memory), and puts what was
@@ -68,7 +78,9 @@ class AdamW {
 
   std::shared_ptr<const LearningRate> rate_;
   int updates_a_step_;
-  std::int64_t step_ = 0;  // updates so far
+  std::int64_t step_ = 0;     // updates so far, made or skipped
+  double squared_norms_ = 0;  // sum of those noted, and how many
+  int noted_norms_ = 0;
   std::vector<at::Tensor> saved_;
   std::int64_t saved_step_ = 0;
   std::vector<Group> groups_;  // empty before the state is made

@@ -114,7 +114,8 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
 }  // namespace
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source, const Checkpoint* from) {
+                               const BatchSource& source, const Checkpoint* from,
+                               const std::atomic<bool>* stop) {
   const Placement& placement = schedule.placement;
   const int length = placement.chain_length();
   const auto& counts = config.pipeline.stage_layers;
@@ -137,6 +138,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   const at::Tensor tokens = at::zeros({config.batch, CutLengths(config).front()}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
+    if (stop != nullptr && stop->load()) break;
     const int model_stage = placement.model_stage(stage);
     TorchStageOptions options;
     PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
@@ -154,14 +156,16 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.pool = pools[static_cast<std::size_t>(placement.rank_of(stage))];
     const int updates_a_step = options.microbatches / options.versions.rows_an_update;
     const auto optimizer = std::make_shared<AdamW>(pipeline.rate, updates_a_step);
-    options.take_back = {
+    options.optimizer = {
         [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
-        [optimizer] { optimizer->Restore(); }};
+        [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
     // With the norm of all gradients nothing that is not finite gets here.
     const bool check = !UpdateRuleOf(config.optimizer).needs_norm();
     auto made = TorchStage::Make(module, examples, source, options,
                                  [optimizer, check](std::vector<NamedParameter>& parameters) {
-                                   if (check) RequireFinite(parameters);
+                                   if (check) {
+                                     optimizer->NoteSquaredNorm(FiniteSquaredNorm(parameters));
+                                   }
                                    optimizer->Update(parameters);
                                  });
     if (!made) return tl::unexpected(std::move(made).error());

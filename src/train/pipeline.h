@@ -1,6 +1,7 @@
 // Pipeline: a model as the stages that a schedule's ranks run, each with its optimizer.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -32,9 +33,10 @@ struct Pipeline {
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 
 // `config.pipeline` is as ChooseSchedule left it. Weights and optimizers are as the checkpoint has
-// them, if one is given.
+// them, if one is given. Returns soon once `stop` is set; the pipeline then lacks stages.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source, const Checkpoint* from = nullptr);
+                               const BatchSource& source, const Checkpoint* from = nullptr,
+                               const std::atomic<bool>* stop = nullptr);
 
 // What a checkpoint of a run under way holds of the stages of one rank.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);

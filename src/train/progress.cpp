@@ -1,8 +1,10 @@
 #include "train/progress.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
+
+#include "base/log.h"
 #include "base/units.h"
 
 namespace penstock {
@@ -12,7 +14,10 @@ constexpr double kTerminalSeconds = 0.2;  // between two lines
 constexpr double kPlainSeconds = 5;
 constexpr double kMemory = 0.9;  // of the running means that are shown
 
-double Mix(double before, double now) { return kMemory * before + (1 - kMemory) * now; }
+double Mix(double before, double now) {
+  if (!std::isfinite(before)) return now;  // as of a step that was skipped
+  return kMemory * before + (1 - kMemory) * now;
+}
 
 }  // namespace
 
@@ -35,16 +40,15 @@ void Progress::Report(std::int64_t done, std::int64_t steps, const Figures& last
   last_report_ = now;
   const double seconds_a_step = now / static_cast<double>(done - earlier_.steps);
   const double left = seconds_a_step * static_cast<double>(steps - done);
-  fmt::print(out_, "{}step {}/{}  loss {:.3f}  {:.0f} tokens/s  bubble {:.1f}%  {} left{}",
-             terminal_ ? "\r" : "", done, steps, smooth_.loss, tokens_per_step_ / seconds_a_step,
-             100 * smooth_.bubble, left >= 1 ? FormatSeconds(left) : "0 s",
-             terminal_ ? "\033[K" : "\n");
+  Log(out_, "{}step {}/{}  loss {:.3f}  {:.0f} tokens/s  bubble {:.1f}%  {} left{}",
+      terminal_ ? "\r" : "", done, steps, smooth_.loss, tokens_per_step_ / seconds_a_step,
+      100 * smooth_.bubble, left >= 1 ? FormatSeconds(left) : "0 s", terminal_ ? "\033[K" : "\n");
   std::fflush(out_);
   open_ = terminal_;
 }
 
 void Progress::Finish() {
-  if (open_) fmt::print(out_, "\n");
+  if (open_) Log(out_, "\n");
   open_ = false;
 }
 

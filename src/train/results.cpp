@@ -10,6 +10,7 @@
 #include "simulate/memory.h"
 #include "simulate/summary.h"
 #include "train/checkpoint.h"
+#include "train/guard.h"
 #include "train/resume.h"
 #include "train/step_trace.h"
 
@@ -122,6 +123,11 @@ void AddStepCosts(const Schedule& schedule, const RunMeasure& measure, Costs& co
   }
 }
 
+// The path of a file in the run's folder.
+std::string AddFile(const char* name, const RunRecord& record, TrainSummary& summary) {
+  return summary.files.emplace_back(fmt::format("{}/{}", RunPath(record.config), name));
+}
+
 }  // namespace
 
 Result<Comparison> Compare(const Trace& trace) {
@@ -165,20 +171,22 @@ void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSumma
   summary.table = FormatTable(PredictedMeasuredTable(predicted, measured, "s", "B"));
 }
 
-Status WriteRunFiles(const RunRecord& record, TrainSummary& summary) {
-  const auto add = [&](const char* name) {
-    summary.files.push_back(fmt::format("{}/{}", RunPath(record.config), name));
-    return summary.files.back();
-  };
-  add("metrics.jsonl");
-  PENSTOCK_TRY_STATUS(WriteFileAtomically(add("config.yaml"), ToYaml(record.config)));
-  PENSTOCK_TRY_STATUS(SaveSchedule(*record.schedule, add("schedule.csv")));
-  PENSTOCK_TRY_STATUS(SaveCheckpoint(*record.model, {summary.steps, record.config, record.seconds},
-                                     add("model.safetensors")));
+Status WriteStartFiles(const RunRecord& record, TrainSummary& summary) {
+  PENSTOCK_TRY_STATUS(FailedRun(
+      WriteFileAtomically(AddFile("config.yaml", record, summary), ToYaml(record.config))));
+  return FailedRun(SaveSchedule(*record.schedule, AddFile("schedule.csv", record, summary)));
+}
+
+Status WriteWeights(const RunRecord& record, TrainSummary& summary) {
+  return FailedRun(SaveCheckpoint(*record.model, {summary.steps, record.config, record.seconds},
+                                  AddFile("model.safetensors", record, summary)));
+}
+
+Status WriteReports(const RunRecord& record, TrainSummary& summary) {
   if (record.comparison == nullptr) return {};
   const ReportInput report = MakeReport(record, summary);
-  PENSTOCK_TRY_STATUS(WriteChromeTrace(report, add("trace.json")));
-  return WriteHtmlReport(report, add("report.html"));
+  PENSTOCK_TRY_STATUS(FailedRun(WriteChromeTrace(report, AddFile("trace.json", record, summary))));
+  return FailedRun(WriteHtmlReport(report, AddFile("report.html", record, summary)));
 }
 
 }  // namespace penstock

@@ -45,9 +45,14 @@ struct RunRecord {
   double seconds = 0;  // of training
 };
 
-// Writes config.yaml, schedule.csv, model.safetensors and, where there is a comparison, trace.json
-// and report.html into the run's folder, beside metrics.jsonl; adds them to summary.files. On an
-// error some may be missing, each is whole.
-Status WriteRunFiles(const RunRecord& record, TrainSummary& summary);
+// Below, files go to the run's folder and their paths to summary.files; each appears whole or not
+// at all. Errors: kUnavailable.
+
+// What ran, to run it again: config.yaml and schedule.csv.
+Status WriteStartFiles(const RunRecord& record, TrainSummary& summary);
+// The trained model: model.safetensors, after summary.steps steps.
+Status WriteWeights(const RunRecord& record, TrainSummary& summary);
+// Where there is a comparison: trace.json and report.html.
+Status WriteReports(const RunRecord& record, TrainSummary& summary);
 
 }  // namespace penstock

@@ -29,7 +29,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
                            std::span<const NamedTensor> masters, const TorchStageOptions& options,
                            std::size_t tail)
     : cast_(options.working != nullptr),
-      take_back_(options.take_back),
+      optimizer_(options.optimizer),
       chain_(options.chain),
       older_(static_cast<std::size_t>(options.versions.older)),
       incoming_(static_cast<std::size_t>(options.replicas)),
@@ -95,13 +95,14 @@ void StageWeights::Clear() {
 
 void StageWeights::Step(const TorchStage::Update& update) {
   if (!dropped_) Update(update);
+  if (dropped_ && optimizer_.skip) optimizer_.skip();
   Clear();
 }
 
 void StageWeights::TryStep(const TorchStage::Update& update) {
   const at::NoGradGuard no_gradients;
-  PENSTOCK_CHECK(take_back_.save && older_.empty(), "the stage's steps cannot be taken back");
-  take_back_.save(parameters_);
+  PENSTOCK_CHECK(optimizer_.save && older_.empty(), "the stage's steps cannot be rolled back");
+  optimizer_.save(parameters_);
   Update(update);
 }
 
@@ -109,7 +110,7 @@ void StageWeights::KeepStep() { Clear(); }
 
 void StageWeights::UndoStep() {
   const at::NoGradGuard no_gradients;
-  take_back_.restore();
+  optimizer_.restore();
   --updates_;
   SetWorking();
 }

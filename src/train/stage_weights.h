@@ -45,7 +45,7 @@ class StageWeights {
   void UndoStep();
   void ScaleGradients(double factor);
   void DropGradients() { dropped_ = true; }
-  std::span<const double> SquaredNorms();
+  std::span<const double> SquaredNorms();  // by parameter, as parameters()
 
   Message Share(std::span<const float> tail);
   void Take(int chain, Message gradients);
@@ -59,7 +59,7 @@ class StageWeights {
   void Clear();
 
   bool cast_;
-  TakeBack take_back_;
+  OptimizerHooks optimizer_;
   int chain_;
   std::vector<at::Tensor> values_;              // bound: memory of a version
   std::vector<at::Tensor> newest_;              // what the working tensors are

@@ -1,6 +1,7 @@
 #include "train/step_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "train/step_trace.h"
@@ -15,9 +16,11 @@ std::int64_t TokensAStep(const TrainConfig& config) {
 
 }  // namespace
 
-StepLog::StepLog(const TrainConfig& config, const RunStart& start, const LearningRate& rate,
-                 std::FILE* out)
+StepLog::StepLog(const TrainConfig& config, const RunFolder& folder, const RunStart& start,
+                 const LearningRate& rate, std::FILE* out)
     : config_(config),
+      run_(folder),
+      has_verdicts_(UpdateRuleOf(config.optimizer).needs_norm()),
       rate_(rate),
       folder_(RunPath(config)),
       progress_(out, TokensAStep(config), {start.step(), start.seconds()}),
@@ -30,19 +33,42 @@ void StepLog::Begin(const Trace& trace, std::int64_t first, std::int64_t total) 
   total_ = total;
 }
 
-void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss) {
+void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
+                        std::span<const StageNorm> norms) {
   const std::lock_guard<std::mutex> lock(mutex_);
   OpenStep& open = open_[step];
   if (loss) open.loss = *loss;
+  for (const StageNorm& norm : norms) open.squared_norms[norm.stage] = norm.squared;
   if (trace_->schedule().steps == 1) {
     AddRank(*trace_, rank, step - first_, open);
   } else {
     AddStreamed(*trace_, rank, step - first_, open);
   }
-  if (++open.ranks < trace_->schedule().ranks()) return;
-  const Status told = Tell(step, open);
+  ++open.ranks;
+  open.seconds = progress_.elapsed();
+  ReportIfComplete(step);
+}
+
+void StepLog::AfterVerdict(std::int64_t step, const Verdict& verdict) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  open_[step].verdict = verdict;
+  ReportIfComplete(step);
+}
+
+// Where steps are made early the verdict on one comes after it.
+void StepLog::ReportIfComplete(std::int64_t step) {
+  const OpenStep& open = open_.at(step);
+  if (open.ranks < trace_->schedule().ranks() || (has_verdicts_ && !open.verdict)) return;
+  const Status reported = Report(step, open);
   open_.erase(step);
-  if (!told) throw std::runtime_error(told.error().message);
+  if (!reported) throw std::runtime_error(reported.error().message);
+}
+
+double StepLog::OpenStep::grad_norm() const {
+  if (verdict) return verdict->norm;
+  double sum = 0;
+  for (const auto& [stage, squared] : squared_norms) sum += squared;
+  return std::sqrt(sum);
 }
 
 // By the same rules as MeasureRound, from this rank's thread.
@@ -85,9 +111,19 @@ void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t behind_firs
   step.end_ns = std::max(step.end_ns, end - begin);
 }
 
-Status StepLog::Tell(std::int64_t step, const OpenStep& ended) {
-  metrics_.push_back({step, ended.loss, rate_.At(step), ended.bubble(), progress_.elapsed()});
-  PENSTOCK_TRY_STATUS(file_.Append(metrics_.back()));
+Status StepLog::Report(std::int64_t step, const OpenStep& ended) {
+  StepMetric metric;
+  metric.step = step;
+  metric.loss = ended.loss;
+  metric.lr = rate_.At(step);
+  metric.grad_norm = ended.grad_norm();
+  metric.clipped = ended.verdict && ended.verdict->scale != 1;
+  metric.skipped = ended.verdict && !ended.verdict->apply;
+  metric.bubble = ended.bubble();
+  metric.seconds = ended.seconds;
+  metrics_.push_back(metric);
+  PENSTOCK_TRY_STATUS(run_.Check());
+  PENSTOCK_TRY_STATUS(file_.Append(metric));
   progress_.Report(step + 1, total_, {ended.loss, ended.bubble()});
   const std::vector<std::int64_t>& wanted = config_.trace_steps;
   if (std::find(wanted.begin(), wanted.end(), step) == wanted.end()) return {};

@@ -22,29 +22,37 @@ constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replace
 
 StepRunner::StepRunner(const RunParts& parts)
     : parts_(parts),
-      empties_(parts.checkpoints != nullptr && EmptiesForCheckpoints(parts.config, parts.schedule)),
+      empties_(EmptiesForCheckpoints(parts.config, parts.schedule)),
       last_rank_(parts.schedule.placement.rank_of(parts.schedule.stages() - 1)),
       total_(parts.config.steps) {}
 
 Status StepRunner::Run(std::int64_t done) {
   const std::int64_t first = done;
   const double begin = parts_.log.elapsed();
-  if (parts_.config.seconds > 0 && done > 0) Estimate(done);
-  while (done < total_) {
-    const std::int64_t block = BlockSize(done);
-    if (Status status = RunBlock(done, block); !status) {
-      parts_.log.Finish();
-      return status;
-    }
-    done += block;
-    if (empties_) CheckpointEmpty(done);
-    if (parts_.config.seconds > 0) Estimate(done);
-  }
+  done_ = done;
+  const Status status = RunSteps();
   seconds_ = parts_.log.elapsed();
-  if (done > first) steps_a_second_ = static_cast<double>(done - first) / (seconds_ - begin);
+  if (done_ > first) steps_a_second_ = static_cast<double>(done_ - first) / (seconds_ - begin);
   parts_.log.Finish();
-  if (parts_.checkpoints != nullptr) return parts_.checkpoints->Finish(done, seconds_);
+  PENSTOCK_TRY_STATUS(status);
+  const bool due = ended_early() ? done_ > first : parts_.config.checkpoint.every > 0;
+  return due ? parts_.checkpoints.Finish(done_, seconds_) : Status();
+}
+
+Status StepRunner::RunSteps() {
+  if (parts_.config.seconds > 0 && done_ > 0) Estimate(done_);
+  while (done_ < total_ && !stop_requested()) {
+    const std::int64_t before = done_;
+    PENSTOCK_TRY_STATUS(RunBlock(done_, BlockSize(done_)));
+    if (done_ == before) break;  // a stop was requested before its first step
+    if (empties_) CheckpointEmpty(done_);
+    if (parts_.config.seconds > 0 && !stop_requested()) Estimate(done_);
+  }
   return {};
+}
+
+bool StepRunner::stop_requested() const {
+  return parts_.options.stop != nullptr && parts_.options.stop->load();
 }
 
 std::int64_t StepRunner::BlockSize(std::int64_t done) const {
@@ -75,14 +83,14 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   RunOptions run;
   run.steps = steps / schedule->steps;
   run.update = UpdateRuleOf(parts_.config.optimizer);
-  run.on_verdict = [this](std::int64_t, const Verdict& verdict) {
-    ++updates_.steps;
-    if (verdict.scale != 1) ++updates_.clipped;
-    if (!verdict.apply) ++updates_.skipped;
+  run.on_verdict = [this](std::int64_t step, const Verdict& verdict) {
+    parts_.log.AfterVerdict(step, verdict);
   };
   run.first_step = first;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(parts_.config.watchdog * 1e3));
-  run.cancel = parts_.options.cancel;
+  run.stop = parts_.options.stop;
+  std::int64_t rounds = 0;
+  run.rounds_run = &rounds;
   run.on_stuck = parts_.options.on_stuck;
   const int threads = std::max(1, Cores() / parts_.schedule.ranks());
   run.on_thread_start = [threads](int) { at::set_num_threads(threads); };
@@ -91,7 +99,8 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   parts_.log.Begin(*block_trace, first, total_);
   const std::vector<Stage*> stages = parts_.pipeline.pointers();
   PENSTOCK_TRY_STATUS(RunRanks(*schedule, stages, run));
-  if (trace_ == nullptr || steps >= kTracedSteps) {
+  done_ += rounds * schedule->steps;
+  if (rounds > 0 && (trace_ == nullptr || steps >= kTracedSteps)) {
     trace_ = std::move(block_trace);
     first_traced_ = first;
   }
@@ -114,17 +123,26 @@ void StepRunner::AfterStep(int rank, std::int64_t step) {
     throw std::runtime_error(
         fmt::format("the loss of step {} is {}: give a smaller optimizer.lr", step, *loss));
   }
-  parts_.log.AfterStep(rank, step, loss);
-  if (parts_.checkpoints != nullptr && !empties_) {
-    parts_.checkpoints->AfterStep(rank, step + 1, parts_.log.elapsed());
+  parts_.log.AfterStep(rank, step, loss, NormsOf(rank));
+  if (!empties_) parts_.checkpoints.AfterStep(rank, step + 1, parts_.log.elapsed());
+}
+
+// Replicas count once.
+std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
+  std::vector<StageNorm> norms;
+  for (const int stage : parts_.schedule.placement.stages_of(rank)) {
+    if (stage >= parts_.schedule.placement.chain_length()) continue;
+    AdamW& optimizer = *parts_.pipeline.optimizers[static_cast<std::size_t>(stage)];
+    norms.push_back({stage, optimizer.TakeMeanSquaredNorm()});
   }
+  return norms;
 }
 
 // No rank runs. A run that goes on from here has no older weights; nor has this one, then.
 void StepRunner::CheckpointEmpty(std::int64_t done) {
   if (done % parts_.config.checkpoint.every != 0) return;
   for (int rank = 0; rank < parts_.schedule.ranks(); ++rank) {
-    parts_.checkpoints->AfterStep(rank, done, parts_.log.elapsed());
+    parts_.checkpoints.AfterStep(rank, done, parts_.log.elapsed());
   }
   for (const auto& stage : parts_.pipeline.stages) stage->Restart();
 }

@@ -37,11 +37,13 @@ struct StageExamples {
 
 struct NamedParameter;
 
-// How a step of the optimizer is taken back: `save` keeps what an update of the parameters changes,
-// `restore` puts the last kept back, to the last bit.
-struct TakeBack {
+// What a stage asks of its optimizer beside updates. To roll a step back: `save` keeps what an
+// update of the parameters changes, `restore` puts the last kept back, to the last bit. `skip` is
+// called in place of an update that is skipped.
+struct OptimizerHooks {
   std::function<void(const std::vector<NamedParameter>& parameters)> save;
   std::function<void()> restore;
+  std::function<void()> skip;
 };
 
 struct TorchStageOptions {
@@ -63,8 +65,8 @@ struct TorchStageOptions {
   int replicas = 1;
   int chain = 0;
   WeightPolicy weights = WeightPolicy::kFlush;
-  VersionRule versions;  // of the policy, see VersionsOf
-  TakeBack take_back;    // for TryStep
+  VersionRule versions;      // of the policy, see VersionsOf
+  OptimizerHooks optimizer;  // empty: no step is rolled back, and nothing notes one that is skipped
   // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
   bool exact = true;
   bool fuse = false;             // see CompileOptions

@@ -24,12 +24,17 @@ struct RankSummary {
 };
 
 struct TrainSummary {
+  // Set where a stop was requested before all was done. The fields after it may then be unset.
+  bool interrupted = false;
+  std::int64_t steps = 0;          // of the run that are done
+  std::int64_t planned_steps = 0;  // of the run in all
+  std::string saved;               // the file to continue from; empty where no step was run
+
   double held_out_loss = 0;  // nats a byte
   double baseline_loss = 0;  // of the bigram on the same bytes
   double tokens_per_second = 0;
   double step_time = 0;            // seconds
   double predicted_step_time = 0;  // by the simulator, from the run's median action times
-  std::int64_t steps = 0;
   int ranks = 0;
   std::vector<RankSummary> per_rank;
   std::vector<std::string> files;
@@ -40,18 +45,20 @@ struct TrainSummary {
 
 struct TrainOptions {
   std::FILE* log = stdout;  // the configuration and the progress
-  // Set to stop the run between actions, by a signal handler, say.
-  const std::atomic<bool>* cancel = nullptr;
+  // Set (by a signal handler, say) to end the run early: after the step at hand, with a checkpoint.
+  // A schedule that does not flush ends where its pipeline is next empty.
+  const std::atomic<bool>* stop = nullptr;
   // Called with the reason where the run has failed but a rank does not return from its stage: all
   // a program can do is print it and exit. Train waits for the rank where it is not set.
   std::function<void(const Error& reason)> on_stuck;
 };
 
-// Trains and leaves the run's files in config.folder/config.name; on an error only metrics.jsonl
-// and the checkpoints, of the steps so far. Threads: one run at a time in a process; sets torch's
-// number of threads. Errors: kInvalidArgument and kNotFound before anything runs; kUnavailable
-// where a stage fails, the loss is no number, or the run was cancelled; kDeadlineExceeded where
-// ranks are stuck.
+// Trains and leaves the run's files in config.folder/config.name, which it locks. On an error only
+// those that are complete so far: configuration, schedule, metrics, checkpoints, and the weights if
+// the last step is done. Threads: one run at a time in a process; sets torch's number of threads.
+// Errors: kInvalidArgument and kNotFound before anything runs, also where another run holds the
+// folder; kUnavailable where a stage or a file fails, where a loss is not finite, or where too many
+// steps were skipped (CheckSkipped); kDeadlineExceeded where ranks are stuck.
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options);
 
 // The held-out loss of a checkpoint (its file or a folder, see ReadCheckpoint); `data` in place of

@@ -1,7 +1,10 @@
 // Train(): the main job, from a configuration to the files of a run.
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "train/bigram.h"
 #include "train/checkpoint_folder.h"
@@ -24,32 +27,55 @@ void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline&
                 std::FILE* log) {
   std::int64_t parameters = 0;
   for (const auto& [name, value] : pipeline.model.Parameters()) parameters += value.numel();
-  fmt::print(log, "{}\n", ToYaml(config));
-  fmt::print(log, "text: {} documents of {} files, {} to train on, {} held out\n", corpus.documents,
-             corpus.files, FormatBytes(static_cast<std::int64_t>(corpus.train.size())),
-             FormatBytes(static_cast<std::int64_t>(corpus.held_out.size())));
-  fmt::print(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({})\n",
-             static_cast<double>(parameters) * 1e-6, config.model.layers, config.pipeline.stages,
-             config.pipeline.ranks,
-             config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv);
+  Log(log, "{}\n", ToYaml(config));
+  Log(log, "text: {} documents of {} files, {} to train on, {} held out\n", corpus.documents,
+      corpus.files, FormatBytes(static_cast<std::int64_t>(corpus.train.size())),
+      FormatBytes(static_cast<std::int64_t>(corpus.held_out.size())));
+  Log(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({})\n",
+      static_cast<double>(parameters) * 1e-6, config.model.layers, config.pipeline.stages,
+      config.pipeline.ranks,
+      config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv);
   std::fflush(log);
 }
 
-// What is left to do behind the last step: losses, a passage, the comparison and the files.
-Result<TrainSummary> Finish(const StepRunner& runner, RunRecord record, const Corpus& corpus) {
+bool StopRequested(const TrainOptions& options) {
+  return options.stop != nullptr && options.stop->load();
+}
+
+void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
+  const auto count = [&](bool StepMetric::*is) { return std::ranges::count(metrics, true, is); };
+  Log(log, "gradients: {} of {} steps clipped, {} skipped\n", count(&StepMetric::clipped),
+      metrics.size(), count(&StepMetric::skipped));
+}
+
+// What is left to do after the last step: first the weights, then what a stop may cut off.
+Status Finish(const StepRunner& runner, RunRecord record, const Corpus& corpus,
+              const TrainOptions& options, TrainSummary& summary) {
   const TrainConfig& config = record.config;
-  TrainSummary summary;
-  summary.steps = runner.steps();
   const std::int64_t tokens_a_step =
       config.batch * record.schedule->microbatches * config.model.sequence;
   summary.tokens_per_second = runner.steps_a_second() * static_cast<double>(tokens_a_step);
-  summary.held_out_loss = EvaluateText(*record.model, corpus.held_out, Cores());
+  PENSTOCK_TRY_STATUS(WriteWeights(record, summary));
+  summary.saved = summary.files.back();
+  PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
+  summary.held_out_loss = EvaluateText(*record.model, corpus.held_out, Cores(), options.stop);
+  summary.interrupted = StopRequested(options);
+  if (summary.interrupted) return {};
+  if (!std::isfinite(summary.held_out_loss)) {
+    return MakeError(ErrorCode::kUnavailable,
+                     "the held-out loss is {}: the weights in {} are of no use, give a smaller "
+                     "optimizer.lr",
+                     summary.held_out_loss, summary.saved);
+  }
   summary.baseline_loss =
       Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
   WriteOptions write;
   write.bytes = config.sample;
   write.seed = config.seed;
+  write.stop = options.stop;
   summary.passage = WriteText(*record.model, write);
+  summary.interrupted = StopRequested(options);
+  if (summary.interrupted) return {};
   Comparison comparison;
   if (runner.trace() != nullptr) {
     PENSTOCK_TRY(comparison, Compare(*runner.trace()));
@@ -57,23 +83,20 @@ Result<TrainSummary> Finish(const StepRunner& runner, RunRecord record, const Co
     record.schedule = &runner.trace()->schedule();
     record.comparison = &comparison;
   }
-  record.seconds = runner.seconds();
-  PENSTOCK_TRY_STATUS(WriteRunFiles(record, summary));
-  return summary;
+  return WriteReports(record, summary);
 }
 
-std::unique_ptr<CheckpointWriter> MakeCheckpointWriter(const TrainConfig& config,
-                                                       const Schedule& schedule,
-                                                       const Pipeline& pipeline) {
-  if (config.checkpoint.every == 0) return nullptr;
+CheckpointWriterOptions CheckpointOptions(const TrainConfig& config, const RunFolder& folder,
+                                          const Schedule& schedule, const Pipeline& pipeline) {
   CheckpointWriterOptions options;
   options.folder = CheckpointFolder(RunPath(config));
+  options.check = [&folder] { return folder.Check(); };
   options.config = config;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     options.ranks.emplace_back(
         [&pipeline, &schedule, rank] { return RankState(pipeline, schedule, rank); });
   }
-  return std::make_unique<CheckpointWriter>(std::move(options));
+  return options;
 }
 
 Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
@@ -85,29 +108,46 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   PENSTOCK_TRY(RunStart start, FindStart(config, options.log));
   config.resume.clear();  // what is recorded runs from the start again
   const Sampler sampler(corpus.train, config.model.sequence, config.seed);
-  PENSTOCK_TRY(Pipeline pipeline, BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
-                                                start.checkpoint ? &*start.checkpoint : nullptr));
+  auto built = BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
+                             start.checkpoint ? &*start.checkpoint : nullptr, options.stop);
+  TrainSummary summary;
+  summary.steps = start.step();
+  summary.planned_steps = config.steps;
+  // Whatever became of the pipeline: Ctrl-C also ends the compilers that it has started.
+  summary.interrupted = StopRequested(options);
+  if (summary.interrupted) return summary;
+  PENSTOCK_TRY(Pipeline pipeline, std::move(built));
   PENSTOCK_TRY_STATUS(SetAsideSuperseded(config, start, options.log));
+  RunRecord record{config, &schedule, &pipeline.model, nullptr, {}};
+  PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
   PrintStart(config, corpus, pipeline, options.log);
-  StepLog log(config, start, *pipeline.rate, options.log);
+  StepLog log(config, *folder, start, *pipeline.rate, options.log);
   const std::int64_t first = start.step();
   start = {};  // its tensors' memory
-  const auto checkpoints = MakeCheckpointWriter(config, schedule, pipeline);
-  StepRunner runner({config, options, schedule, pipeline, log, checkpoints.get()});
+  CheckpointWriter checkpoints(CheckpointOptions(config, *folder, schedule, pipeline));
+  StepRunner runner({config, options, schedule, pipeline, log, checkpoints});
   PENSTOCK_TRY_STATUS(runner.Run(first));
-  if (checkpoints != nullptr && checkpoints->left_out() > 0) {
-    fmt::print(options.log, "{} checkpoints were left out: the one before was not all there\n",
-               checkpoints->left_out());
+  if (checkpoints.left_out() > 0) {
+    Log(options.log, "{} checkpoints were left out: the one before was not all there\n",
+        checkpoints.left_out());
   }
-  if (runner.updates().steps > 0) {
-    fmt::print(options.log, "gradients: {} of {} steps clipped, {} left out\n",
-               runner.updates().clipped, runner.updates().steps, runner.updates().skipped);
-  }
-  PENSTOCK_TRY_STATUS(log.OpenFile());
-  PENSTOCK_TRY(
-      TrainSummary summary,
-      Finish(runner, {config, &schedule, &pipeline.model, nullptr, log.metrics()}, corpus));
+  if (UpdateRuleOf(config.optimizer).needs_norm()) PrintUpdates(log.metrics(), options.log);
+  PENSTOCK_TRY_STATUS(folder->Check());
+  PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
+  summary.files.push_back(RunPath(config) + "/metrics.jsonl");
   summary.files.insert(summary.files.end(), log.traces().begin(), log.traces().end());
+  summary.steps = runner.steps();
+  summary.interrupted = runner.ended_early();
+  if (summary.interrupted) {
+    if (summary.steps > first) {
+      summary.saved = CheckpointPath(CheckpointFolder(RunPath(config)), summary.steps);
+    }
+    return summary;
+  }
+  summary.planned_steps = summary.steps;
+  record.metrics = log.metrics();
+  record.seconds = runner.seconds();
+  PENSTOCK_TRY_STATUS(Finish(runner, std::move(record), corpus, options, summary));
   return summary;
 }
 

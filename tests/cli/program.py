@@ -27,15 +27,29 @@ class CommandTest(unittest.TestCase):
                               timeout=120, check=False, text=True, errors="replace",
                               env={**os.environ, **(env or {})})
 
-    def interrupt(self, *words, thread):
-        """A command that gets Ctrl-C as soon as it has a thread of this name, and its output."""
-        with subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            while thread not in thread_names(process.pid):
-                self.assertIsNone(process.poll(), words)
-            process.send_signal(signal.SIGINT)
+    def interrupt(self, *words, thread=None, file=None, number=signal.SIGINT):
+        """A command that gets a signal as soon as it has a thread, or a file that is not empty, of
+        this name; and its output."""
+        with self.begin(*words) as process:
+            if file:
+                self.wait_for(process, file)
+            else:
+                while thread not in thread_names(process.pid):
+                    self.assertIsNone(process.poll(), words)
+            process.send_signal(number)
             stdout, stderr = process.communicate(timeout=120)
         return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+
+    def begin(self, *words):
+        return subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def wait_for(self, process, name):
+        """Until the process has written to the file."""
+        path = self.folder / name
+        while not (path.exists() and path.stat().st_size > 0):
+            if process.poll() is not None:
+                self.fail(f"ended without {name}: {process.communicate()}")
 
     def run_ok(self, *words):
         """Standard output of a command that must succeed, quietly."""

@@ -104,6 +104,28 @@ class ResumeTest(program.CommandTest):
         print("killed behind the checkpoints of steps", behind_steps)
         self.assertGreater(max(behind_steps), 0)
 
+    def test_a_run_stopped_by_signals_goes_on_to_the_same_end(self):
+        for every in (0, 7):
+            whole, stopped = self.folder / f"whole{every}", self.folder / f"stopped{every}"
+            more = (f"every={every}", "steps=300", "resume=auto")
+            for where in (whole, stopped):
+                where.mkdir()
+            subprocess.run([program.PROGRAM, *map(str, self.words(*more))], cwd=whole, check=True,
+                           stdout=subprocess.DEVNULL)
+            metrics = stopped / RUN / "metrics.jsonl"
+            for number in (signal.SIGINT, signal.SIGTERM, None):
+                before = metrics.stat().st_size if metrics.exists() else 0
+                with subprocess.Popen([program.PROGRAM, *map(str, self.words(*more))], cwd=stopped,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True) as run:
+                    while number and not (metrics.exists() and metrics.stat().st_size != before):
+                        self.assertIsNone(run.poll())
+                    if number:
+                        run.send_signal(number)
+                    output, _ = run.communicate()
+                self.assertEqual(run.returncode, 128 + number if number else 0, output)
+            self.expect_same(stopped / RUN, whole / RUN)
+
     def test_eval_and_generate_read_what_a_killed_run_left(self):
         whole = self.folder / "whole"
         self.train(whole)

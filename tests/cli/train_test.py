@@ -1,6 +1,8 @@
 """penstock train, generate, eval: the example configuration, made small."""
 import json
 import pathlib
+import shutil
+import signal
 
 import program
 
@@ -101,17 +103,84 @@ class TrainTest(program.CommandTest):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stdout, "")
         self.assertIn("penstock: error: ", result.stderr.splitlines()[-1])
-        self.assertEqual([path.name for path in (self.folder / "runs" / "a").iterdir()],
-                         ["metrics.jsonl"])
+        self.assertEqual(self.left("a"), ["config.yaml", "metrics.jsonl", "schedule.csv"])
 
-    def test_ctrl_c_stops_all_ranks_and_leaves_metrics_alone(self):
-        result = self.interrupt(*self.train("steps=1000000", "--ranks", "2", "--json", "--name", "a"),
-                                thread="rank 1")
-        self.assertEqual((result.returncode, result.stdout), (1, ""))
-        self.assertEqual(result.stderr.splitlines()[-1], "penstock: error: stopped on request")
-        run = self.folder / "runs" / "a"
-        left = [path.name for path in run.iterdir()] if run.exists() else []
-        self.assertIn(left, ([], ["metrics.jsonl"]))  # none where no step was done
+    def test_a_run_that_has_not_trained_fails(self):
+        for name, words, reason in (
+                ("skipped", ["lr=1e9", "nonfinite=skip", "steps=20"], "steps were skipped"),
+                ("lost", ["lr=1e45", "steps=1"], "held-out loss is "),
+                ("clipped", ["lr=1e30", "clip=1e30", "warmup=0"], "the gradient of ")):
+            result = self.start(*self.train("--name", name, "--json", *words))
+            self.assertEqual((result.returncode, result.stdout), (1, ""), name)
+            self.assertIn(reason, result.stderr.splitlines()[-1])
+
+    def left(self, run):
+        return sorted(path.name for path in (self.folder / "runs" / run).iterdir())
+
+    def endless(self, *words):
+        return self.train("steps=1000000", "--ranks", "2", *words)
+
+    def test_a_signal_ends_a_run_after_a_step_with_a_checkpoint(self):
+        for number, words in ((signal.SIGINT, []), (signal.SIGTERM, ["every=1000"])):
+            name = number.name
+            result = self.interrupt(*self.endless("--json", "--name", name, *words), number=number,
+                                    file=f"runs/{name}/metrics.jsonl")
+            self.assertEqual((result.returncode, result.stdout), (128 + number, ""))
+            self.assertEqual(self.left(name),
+                             ["checkpoints", "config.yaml", "metrics.jsonl", "schedule.csv"])
+            metrics = (self.folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
+            saved = f"runs/{name}/checkpoints/step-{len(metrics)}.safetensors"
+            self.assertEqual(result.stderr.splitlines()[-1],
+                             f"penstock: stopped by {name} after {len(metrics)} of 1000000 steps: "
+                             f"resume=auto continues from {saved}")
+            self.assertEqual(self.run_json("eval", f"runs/{name}")["step"], len(metrics))
+
+    def test_a_signal_after_the_last_step_leaves_the_weights(self):
+        result = self.interrupt(*self.train("sample=100000000", "--name", "a"),
+                                file="runs/a/model.safetensors")
+        self.assertEqual(result.returncode, 130)
+        self.assertIn("the weights are in runs/a/model.safetensors", result.stderr)
+        self.assertEqual(self.run_json("eval", "runs/a")["step"], 4)
+
+    def test_a_second_signal_ends_a_run_at_once(self):
+        with self.begin(*self.endless("--name", "a")) as run:
+            self.wait_for(run, "runs/a/metrics.jsonl")
+            run.send_signal(signal.SIGTERM)
+            self.assertIn("a second signal stops at once", run.stderr.readline() +
+                          run.stderr.readline())
+            run.send_signal(signal.SIGTERM)
+            run.communicate(timeout=120)
+        self.assertIn(run.returncode, (-signal.SIGTERM, 143))  # or it was done before
+
+    def test_a_folder_is_one_runs_at_a_time(self):
+        with self.begin(*self.endless("--name", "a", "every=20", "keep=0")) as run:
+            self.wait_for(run, "runs/a/checkpoints/step-20.safetensors")
+            message = self.refuse(*self.train("--name", "a", "resume=auto"))
+            self.assertIn(f"runs/a is in use by another run, process {run.pid} on ", message)
+            self.assertGreaterEqual(self.run_json("eval", "runs/a")["step"], 20)
+            run.kill()
+            run.communicate()
+        self.assertEqual(self.start(*self.train("--name", "a", "steps=21")).returncode, 0)
+
+    def test_a_folder_that_is_deleted_ends_the_run(self):
+        with self.begin(*self.endless("--name", "a", "--json")) as run:
+            self.wait_for(run, "runs/a/metrics.jsonl")
+            shutil.rmtree(self.folder / "runs")
+            stdout, stderr = run.communicate(timeout=120)
+        self.assertEqual((run.returncode, stdout), (1, ""))
+        self.assertIn("runs/a was deleted or moved", stderr.splitlines()[-1])
+        self.assertFalse((self.folder / "runs").exists())
+
+    def test_nobody_needs_to_read_the_progress(self):
+        with self.begin(*self.train("--name", "a")) as run:
+            run.stdout.readline()
+            run.stdout.close()
+            self.assertEqual(run.stderr.read(), "")
+        self.assertEqual(run.returncode, 0)
+        self.assertEqual(self.left("a"), FILES)
+
+    def test_the_help_says_what_exit_codes_mean(self):
+        self.assertIn("143 stopped by SIGTERM", " ".join(self.run_ok("train", "--help").split()))
 
 
 if __name__ == "__main__":

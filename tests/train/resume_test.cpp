@@ -1,9 +1,12 @@
 // Runs that are interrupted and go on: to the last bit what they would have been.
 #include "train/resume.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "base/files.h"
 #include "temp_folder.h"
@@ -29,7 +32,8 @@ class Resume : public testing::Test {
   ~Resume() override { std::fclose(log_); }
 
   // A tiny model with dropout, in 2 ranks of 2 stages; a checkpoint every 3 steps.
-  Result<TrainSummary> Run(const std::vector<std::string>& options) {
+  Result<TrainSummary> Run(const std::vector<std::string>& options,
+                           const std::atomic<bool>* stop = nullptr) {
     std::vector<std::string> all = {"data.path=" + text_,
                                     "folder=" + (folder_ / "runs"),
                                     "dim=16",
@@ -48,7 +52,47 @@ class Resume : public testing::Test {
     PENSTOCK_TRY(const TrainConfig config, ParseTrainConfig("", "none", all));
     TrainOptions train;
     train.log = log_;
+    train.stop = stop;
     return Train(config, train);
+  }
+
+  // Requests a stop as soon as the run has logged another step.
+  Result<TrainSummary> RunAndStop(const std::vector<std::string>& options, const std::string& run) {
+    std::atomic<bool> stop{false}, ended{false};
+    const std::string path = folder_ / ("runs/" + run + "/metrics.jsonl");
+    const auto size = [&]() -> std::uintmax_t {
+      std::error_code error;
+      const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+      return error ? 0 : bytes;
+    };
+    const std::uintmax_t before = size();
+    std::thread watcher([&] {
+      while (!stop && !ended) {
+        stop = size() > before;
+        std::this_thread::yield();
+      }
+    });
+    auto summary = Run(options, &stop);
+    ended = true;
+    watcher.join();
+    return summary;
+  }
+
+  void ExpectSameModelAndMetrics(const std::string& one, const std::string& other) {
+    const std::string left = folder_ / ("runs/" + one), right = folder_ / ("runs/" + other);
+    ExpectEqual(ReadCheckpoint(left + "/model.safetensors")->weights,
+                ReadCheckpoint(right + "/model.safetensors")->weights);
+    const auto a = ReadMetrics(left + "/metrics.jsonl", 1000);
+    const auto b = ReadMetrics(right + "/metrics.jsonl", 1000);
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].step, static_cast<std::int64_t>(i));
+      EXPECT_EQ(b[i].step, static_cast<std::int64_t>(i));
+      EXPECT_EQ(a[i].loss, b[i].loss) << i;
+      EXPECT_EQ(a[i].lr, b[i].lr) << i;
+      EXPECT_EQ(a[i].grad_norm, b[i].grad_norm) << i;
+      EXPECT_EQ(a[i].clipped, b[i].clipped) << i;
+    }
   }
 
   std::string At(const std::string& run, std::int64_t step) const {
@@ -239,6 +283,39 @@ TEST_F(Resume, CheckpointsThatCannotBeListedAreNoNewRun) {
   }
 }
 
+// A run that is stopped three times, wherever it is then.
+TEST_F(Resume, AStoppedRunContinuesToTheLastBit) {
+  const std::vector<std::vector<std::string>> kinds = {
+      {"every=0"},
+      {"every=7", "optimizer.clip=0.3"},
+      {"every=7", "optimizer.clip=0.3", "post_validation=true"},
+      {"every=0", "optimizer.clip=0.3", "post_validation=true"},
+      {"every=0", "schedule=dualpipe", "stages=2"},
+      {"every=3", "schedule=pipedream", "stages=2"},
+      {"every=3", "schedule=pipedream-2bw", "stages=2"}};
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const std::string whole = fmt::format("whole{}", kind);
+    const std::string stopped = fmt::format("stopped{}", kind);
+    std::vector<std::string> options = kinds[kind];
+    options.insert(options.end(), {"steps=150", "keep=2", "name=" + whole});
+    const auto undisturbed = Run(options);
+    ASSERT_TRUE(undisturbed) << undisturbed.error().message;
+    options.insert(options.end(), {"name=" + stopped, "resume=auto"});
+    int stops = 0;
+    for (bool done = false; !done;) {
+      const auto summary = stops < 3 ? RunAndStop(options, stopped) : Run(options);
+      ASSERT_TRUE(summary) << summary.error().message;
+      done = !summary->interrupted;
+      if (done || summary->saved.empty() || summary->steps == 150) continue;
+      ++stops;
+      EXPECT_EQ(ReadCheckpoint(summary->saved)->info.step, summary->steps);
+    }
+    EXPECT_GT(stops, 0) << kinds[kind].front();
+    ExpectSameModelAndMetrics(whole, stopped);
+    if (HasFailure()) FAIL() << fmt::format("{}", fmt::join(kinds[kind], " "));
+  }
+}
+
 TEST_F(Resume, RefusesInOneLine) {
   ASSERT_TRUE(Run({}));
   const std::string three = At("run", 3);
@@ -264,9 +341,15 @@ TEST_F(Resume, NamesWhatIsDifferent) {
 }
 
 TEST_F(Resume, MetricsThatAreNotWholeAreLeftOut) {
-  const std::string path = folder_.Write(
-      "metrics.jsonl", MetricLine({0, 1.5, 0.1, 0.2, 3}) + "{\"step\":1,\"loss\"\nnonsense\n" +
-                           MetricLine({2, 1.25, 0.1, 0, 4}) + MetricLine({3, 1, 0.1, 0, 5}));
+  const auto line = [](std::int64_t step, double loss) {
+    StepMetric metric;
+    metric.step = step;
+    metric.loss = loss;
+    return MetricLine(metric);
+  };
+  const std::string path =
+      folder_.Write("metrics.jsonl", line(0, 1.5) + "{\"step\":1,\"loss\"\n" + "nonsense\n" +
+                                         line(2, 1.25) + line(3, 1));
   const auto metrics = ReadMetrics(path, 3);
   ASSERT_EQ(metrics.size(), 2U);
   EXPECT_EQ(metrics[1].loss, 1.25);

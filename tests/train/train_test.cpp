@@ -52,19 +52,23 @@ class TrainRun : public testing::Test {
     return ParseTrainConfig("", "none", options);
   }
 
-  Result<TrainSummary> Run(const std::vector<std::string>& options) {
+  Result<TrainSummary> Run(const std::vector<std::string>& options,
+                           const std::atomic<bool>* stop = nullptr) {
     PENSTOCK_TRY(const TrainConfig config, Config(options));
     const std::unique_ptr<std::FILE, CloseFile> log(std::fopen((folder_ / "log").c_str(), "w"));
     TrainOptions train_options;
     train_options.log = log.get();
+    train_options.stop = stop;
     return Train(config, train_options);
   }
 
-  // The error of a run that must fail; it leaves no file behind but the metrics of its steps.
+  // The error of a run that must fail; it leaves what ran and its steps' metrics at most.
   Error ErrorOf(const std::vector<std::string>& options) {
     const auto summary = Run(options);
     EXPECT_FALSE(summary);
-    for (const std::string& name : FilesOf("run")) EXPECT_EQ(name, "metrics.jsonl");
+    for (const std::string& name : FilesOf("run")) {
+      EXPECT_TRUE(name == "metrics.jsonl" || name == "config.yaml" || name == "schedule.csv");
+    }
     if (summary) return {};
     EXPECT_EQ(summary.error().message.find('\n'), std::string::npos) << summary.error().message;
     return summary.error();
@@ -238,6 +242,61 @@ TEST_F(TrainRun, ALossThatIsNoNumberFailsTheRun) {
   EXPECT_NE(error.message.find("optimizer.lr"), std::string::npos) << error.message;
 }
 
+// The last step's weights alone are out of range: no loss before it shows that.
+TEST_F(TrainRun, AHeldOutLossThatIsNotFiniteFailsTheRun) {
+  const auto summary = Run({"lr=1e45", "steps=1"});
+  ASSERT_FALSE(summary);
+  EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(summary.error().message.find("held-out loss is "), std::string::npos)
+      << summary.error().message;
+  EXPECT_EQ(FilesOf("run"), (std::set<std::string>{"config.yaml", "metrics.jsonl",
+                                                   "model.safetensors", "schedule.csv"}));
+}
+
+TEST_F(TrainRun, ARunWhoseStepsWereSkippedFails) {
+  const auto summary = Run({"lr=1e9", "steps=20", "nonfinite=skip"});
+  ASSERT_FALSE(summary);
+  EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(summary.error().message.find("20 steps were skipped"), std::string::npos)
+      << summary.error().message;
+  const auto metrics = ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100);
+  ASSERT_EQ(metrics.size(), 20U);
+  EXPECT_FALSE(metrics.front().skipped);
+  EXPECT_TRUE(metrics.back().skipped);
+  // The schedule of learning rates follows the steps, skipped or not.
+  EXPECT_DOUBLE_EQ(metrics.back().lr, 1e9 * 0.05);
+}
+
+TEST_F(TrainRun, MetricsHaveTheNormOfEveryStepsGradients) {
+  ASSERT_TRUE(Run({"name=plain"}));
+  ASSERT_TRUE(Run({"name=late", "clip=1e9"}));
+  ASSERT_TRUE(Run({"name=early", "clip=1e9", "post_validation=true"}));
+  ASSERT_TRUE(Run({"name=clipped", "clip=0.01"}));
+  for (const std::string schedule : {"dualpipe", "pipedream", "pipedream-2bw"}) {
+    ASSERT_TRUE(Run({"name=" + schedule, "schedule=" + schedule}));
+  }
+  const auto of = [this](const std::string& run) {
+    return ReadMetrics(folder_ / ("runs/" + run + "/metrics.jsonl"), 100);
+  };
+  const auto plain = of("plain");
+  ASSERT_EQ(plain.size(), 4U);
+  for (const std::string run : {"late", "early"}) {
+    const auto metrics = of(run);
+    ASSERT_EQ(metrics.size(), plain.size());
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(metrics[i].step, plain[i].step);
+      EXPECT_NEAR(metrics[i].grad_norm, plain[i].grad_norm, 1e-9 * plain[i].grad_norm) << run;
+      EXPECT_FALSE(metrics[i].clipped || metrics[i].skipped);
+    }
+  }
+  EXPECT_NEAR(of("clipped").front().grad_norm, plain.front().grad_norm, 1e-6);  // before it is
+  for (const StepMetric& metric : of("clipped")) EXPECT_TRUE(metric.clipped);
+  for (const std::string schedule : {"plain", "dualpipe", "pipedream", "pipedream-2bw"}) {
+    for (const StepMetric& metric : of(schedule)) EXPECT_GT(metric.grad_norm, 0) << schedule;
+  }
+  EXPECT_NEAR(of("dualpipe").front().grad_norm, plain.front().grad_norm, 1e-4);
+}
+
 TEST_F(TrainRun, AFolderIsOneRunsAtATime) {
   const std::string path = folder_ / "runs/run";
   {
@@ -272,17 +331,13 @@ TEST_F(TrainRun, AFolderThatIsDeletedOrMovedIsNoticed) {
   }
 }
 
-TEST_F(TrainRun, CanBeCancelled) {
-  const std::atomic<bool> cancel{true};
-  const TrainConfig config = Config({"steps=1000000"}).value();
-  const std::unique_ptr<std::FILE, CloseFile> log(std::fopen((folder_ / "log").c_str(), "w"));
-  TrainOptions options;
-  options.log = log.get();
-  options.cancel = &cancel;
-  const auto summary = Train(config, options);
-  ASSERT_FALSE(summary);
-  EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
-  for (const std::string& name : FilesOf("run")) EXPECT_EQ(name, "metrics.jsonl");
+TEST_F(TrainRun, AStopBeforeTheFirstStepLeavesNothing) {
+  const std::atomic<bool> stop{true};
+  const auto summary = Run({"steps=1000000"}, &stop);
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_TRUE(summary->interrupted);
+  EXPECT_EQ(summary->saved, "");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
 }
 
 }  // namespace

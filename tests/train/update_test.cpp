@@ -42,7 +42,8 @@ BatchSource Injecting(BatchSource source, const Pipeline& pipeline, int last_row
   return source;
 }
 
-Outcome Train(TrainConfig config, const Schedule& schedule) {
+// The first `steps` of a run of kSteps.
+Outcome Train(TrainConfig config, const Schedule& schedule, std::int64_t steps = kSteps) {
   at::set_num_threads(1);
   config.pipeline.microbatches = schedule.microbatches;
   config.model.layers = schedule.placement.chain_length();
@@ -55,7 +56,7 @@ Outcome Train(TrainConfig config, const Schedule& schedule) {
   pipeline = BuildPipeline(config, schedule, source).value();
   Outcome outcome;
   RunOptions options;
-  options.steps = kSteps;
+  options.steps = steps;
   options.update = UpdateRuleOf(config.optimizer);
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   options.on_verdict = [&](std::int64_t, const Verdict& verdict) {
@@ -109,11 +110,37 @@ TEST(NonFiniteGradients, EndTheRunWithOneLineThatNamesThem) {
   ScheduleParams params;
   params.ranks = 2;
   params.microbatches = 4;
-  const Outcome outcome = Train(TinyConfig(), Generate("1f1b", params).value());
-  ASSERT_FALSE(outcome.status);
-  EXPECT_EQ(outcome.status.error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(outcome.status.error().message.find("rank 1: 1STEP: the gradient of layers.1."), 0U)
-      << outcome.status.error().message;
+  for (const double clip : {0.0, 1.0}) {
+    TrainConfig config = TinyConfig();
+    config.optimizer.clip = clip;
+    const Outcome outcome = Train(config, Generate("1f1b", params).value());
+    ASSERT_FALSE(outcome.status);
+    EXPECT_EQ(outcome.status.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(outcome.status.error().message.find("rank 1: 1STEP: the gradient of layers.1."), 0U)
+        << outcome.status.error().message;
+  }
+}
+
+// The learning rate is 0 at the last step of the schedule of rates, so that step changes nothing:
+// also where one before it was skipped.
+TEST(SkippedSteps, LeaveTheLearningRatesWhereTheyWere) {
+  ScheduleParams params;
+  params.ranks = 2;
+  params.microbatches = 4;
+  const Schedule schedule = Generate("1f1b", params).value();
+  for (const bool early : {false, true}) {
+    TrainConfig config = TinyConfig();
+    config.optimizer.nonfinite = "skip";
+    config.optimizer.lr_end = 0;
+    config.optimizer.post_validation = early;
+    const Outcome all = Train(config, schedule, kSteps);
+    const Outcome but_last = Train(config, schedule, kSteps - 1);
+    ASSERT_TRUE(all.status && but_last.status);
+    EXPECT_FALSE(all.verdicts[kNoNumberStep].apply);
+    for (const auto& [name, value] : all.weights) {
+      EXPECT_TRUE(at::equal(value, but_last.weights.at(name))) << name;
+    }
+  }
 }
 
 TEST(SquaredNormTest, IsTheSumOfSquaresInAnyLayout) {
