@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "schedule/reserve.h"
+
 namespace penstock {
 namespace {
 
@@ -75,8 +77,8 @@ std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern) 
   std::vector<Lane> lanes(static_cast<std::size_t>(problem.placement.ranks()));
   for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
     Lane& lane = lanes[static_cast<std::size_t>(rank)];
-    lane.reserve((problem.split ? 3 : 2) * problem.placement.stages_of(rank).size() *
-                 static_cast<std::size_t>(problem.rows));
+    ReserveLong(lane, (problem.split ? 3 : 2) * problem.placement.stages_of(rank).size() *
+                          static_cast<std::size_t>(problem.rows));
     ForEachInOrder(problem, pattern, rank, problem.rows,
                    [&lane](const Action& action) { lane.push_back(action); });
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/result.h"
+#include "schedule/algorithms/average_times.h"
 #include "schedule/algorithms/critical_swaps.h"
 #include "schedule/algorithms/list_scheduler.h"
 #include "schedule/algorithms/lower_bound.h"
@@ -21,6 +22,8 @@ using WeightsLast = SqueezeOptions::WeightsLast;
 // Work of one search with all effort, in actions run: about a seventh of a second on one core.
 constexpr double kActionBudget = 1e6;
 constexpr double kMostPasses = 1500;
+// What a pass in the order of the lanes costs of one that lets actions overtake.
+constexpr double kPassInOrder = 0.25;
 constexpr double kMostListPasses = 40;
 // A search ends when it has found nothing better for this many passes and this part of all passes.
 constexpr double kPatience = 300;
@@ -39,6 +42,8 @@ constexpr double kPartForFew = 1;
 constexpr double kPartForMany = 0.6;
 // Passes of the final local search, as a part of the others.
 constexpr double kPartForPolish = 0.6;
+// Fewer are not worth the search for what to change.
+constexpr double kFewestPolishPasses = 4;
 // In the local search, one change in so many is squeezed to and fro.
 constexpr int kToAndFroOneIn = 3;
 // Places in the schedule of few, as parts of its makespan, that are tried for repetition.
@@ -72,31 +77,6 @@ struct Candidate {
   }
 };
 
-// The same costs with all times alike.
-Costs AverageTimes(const Problem& problem) {
-  Costs averages = problem.costs;
-  double total = 0;
-  for (const StageCosts& stage : averages.stages) {
-    total += stage.forward + stage.backward_input + stage.backward_weight;
-  }
-  const double average = total / 3 / static_cast<double>(averages.stages.size());
-  for (StageCosts& stage : averages.stages) {
-    stage.forward = stage.backward_input = stage.backward_weight = average;
-  }
-  averages.comm = 0;
-  return averages;
-}
-
-bool HasEqualTimes(const Problem& problem) {
-  const double time = problem.costs.stages.front().forward;
-  bool equal = problem.costs.comm == 0;
-  for (const StageCosts& stage : problem.costs.stages) {
-    equal = equal && stage.forward == time && stage.backward_input == time &&
-            stage.backward_weight == time;
-  }
-  return equal;
-}
-
 class Search {
  public:
   // Runs about `effort` times kActionBudget actions.
@@ -114,18 +94,20 @@ class Search {
     window_ = 16 * problem.placement.chunks();
   }
 
+  // Squeezes each in its order, and in some ways that take a sixth of the passes together; where
+  // there are fewer passes than seeds, only the best of them.
   void AddSeeds(const Seeds& seeds) {
-    // Each in its order, and squeezed in some ways that take a sixth of the passes together.
-    const double ways = passes_ / 6 / static_cast<double>(std::max<std::size_t>(1, seeds.size()));
+    const auto count = static_cast<double>(std::max<std::size_t>(1, seeds.size()));
+    const double ways = passes_ < count ? 0 : passes_ / 6 / count;
     for (const auto& lanes : seeds) {
       if (Done()) return;
       if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
       SqueezeInOrder(lanes);
-      for (std::size_t i = 0; i < kWays.size() && static_cast<double>(i) < ways && !Done(); ++i) {
-        Squeeze(lanes, kWays[i]);
-        if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, kWays[i]);
+      for (std::size_t i = 0; i < kWays.size() && static_cast<double>(i) < ways; ++i) {
+        SqueezeBothTimes(lanes, kWays[i]);
       }
     }
+    if (ways == 0 && best_.makespan < kNever) SqueezeBothTimes(Candidate(best_).lanes, kWays[0]);
   }
 
   // List scheduling with several windows of microbatches in flight.
@@ -201,13 +183,14 @@ class Search {
   // Swaps two neighbours on the critical path of the best, squeezes what comes of it (now and then
   // to and fro), and goes on from there if it is no longer.
   void Polish(double passes) {
+    if (passes < kFewestPolishPasses) return;
     Candidate current = best_;
     std::vector<Swap> swaps;
     found_at_ = used_;
     for (const double end = used_ + passes; used_ < end && !Done() && !HasStalled();) {
       if (swaps.empty()) {
         squeezer_.Run(current.lanes, InOrder());
-        ++used_;
+        used_ += kPassInOrder;
         swaps = CriticalSwaps(problem_, squeezer_, current.lanes);
         if (swaps.empty()) return;
       }
@@ -252,10 +235,18 @@ class Search {
     if (average_squeezer_.Run(lanes, way) < kNever) SqueezeInOrder(average_squeezer_.lanes());
   }
 
+  // With the real times and, where they differ, with equal ones.
+  void SqueezeBothTimes(const std::vector<Lane>& lanes, const SqueezeOptions& way) {
+    if (!Done()) Squeeze(lanes, way);
+    if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, way);
+  }
+
+  // Requires: `lanes` are not latest_'s.
   void Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
-    ++used_;
-    const double makespan = squeezer_.Run(lanes, options);
-    latest_ = {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+    used_ += options.window == 1 ? kPassInOrder : 1;
+    latest_.makespan = squeezer_.Run(lanes, options);
+    latest_.peak_memory = squeezer_.peak_memory();
+    latest_.lanes = squeezer_.lanes();  // into the memory of the one before
     Add(latest_);
   }
 
@@ -297,7 +288,7 @@ class Search {
       if (current.BetterThan(shortest)) shortest = current;
       Keep(current);
     }
-    Add(std::move(shortest));
+    Add(shortest);
   }
 
   // The positions that ranks have come to at a part of the candidate's makespan.
@@ -322,15 +313,20 @@ class Search {
   }
 
   // Keeps the best, one of each makespan.
-  void Add(Candidate candidate) {
+  void Add(const Candidate& candidate) {
     if (candidate.makespan == kNever) return;
     Keep(candidate);
     const auto place = std::find_if(pool_.begin(), pool_.end(), [&](const Candidate& other) {
       return !other.BetterThan(candidate);
     });
-    if (place != pool_.end() && !candidate.BetterThan(*place)) return;
-    pool_.insert(place, std::move(candidate));
-    if (pool_.size() > kPoolSize) pool_.pop_back();
+    if (place == pool_.end() ? pool_.size() == kPoolSize : !candidate.BetterThan(*place)) return;
+    const auto index = place - pool_.begin();
+    if (pool_.size() == kPoolSize) {
+      pool_.back() = candidate;
+    } else {
+      pool_.push_back(candidate);
+    }
+    std::rotate(pool_.begin() + index, pool_.end() - 1, pool_.end());
   }
 
   const Problem& problem_;

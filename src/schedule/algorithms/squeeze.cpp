@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "schedule/reserve.h"
+
 namespace penstock {
 
 Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
@@ -45,6 +47,8 @@ double Squeezer::Run(const std::vector<Lane>& lanes, const SqueezeOptions& optio
   Reset(lanes, options);
   if (options.by_insertion) {
     RunByInsertion();
+  } else if (options.window == 1 && !from_end_) {
+    RunInOrder();
   } else {
     RunByEvents();
   }
@@ -53,6 +57,48 @@ double Squeezer::Run(const std::vector<Lane>& lanes, const SqueezeOptions& optio
     if (from_end_) std::reverse(out_[r].begin(), out_[r].end());
   }
   return makespan_;
+}
+
+// Without overtaking the times do not depend on the order in which ranks are visited, so each goes
+// on for as long as the inputs of its next action are known.
+void Squeezer::RunInOrder() {
+  std::vector<int> awake;
+  for (std::size_t r = ranks_.size(); r-- > 0;) {
+    awake.push_back(static_cast<int>(r));
+    ranks_[r].busy = true;  // in `awake`, or running
+  }
+  const auto wake = [&](std::size_t stage) {
+    Rank& rank = ranks_[static_cast<std::size_t>(stages_[stage].rank)];
+    if (!rank.busy) awake.push_back(stages_[stage].rank);
+    rank.busy = true;
+  };
+  const auto rows = static_cast<std::size_t>(problem_.rows);
+  while (!awake.empty()) {
+    const auto r = static_cast<std::size_t>(awake.back());
+    awake.pop_back();
+    Rank& rank = ranks_[r];
+    const Lane& lane = (*in_)[r];
+    for (; rank.head < lane.size(); ++rank.head) {
+      const Part& part = lane[rank.head].first;
+      const double arrival = Arrival(part);
+      if (arrival == kNever) break;
+      const Stage& stage = stages_[part.stage];
+      const Kind kind = KindOf(part.op);
+      rank.end = std::max(rank.end, arrival) + stage.duration[kind];
+      rank.held += stage.taken[kind];
+      peak_memory_ = std::max(peak_memory_, rank.held);
+      rank.held -= stage.given[kind];
+      ends_[kind][part.stage * rows + static_cast<std::size_t>(part.microbatch)] = rank.end;
+      if (kind == kF && !stage.is_last) wake(part.stage + 1U);
+      if (kind == kI && !stage.is_first) wake(part.stage - 1U);
+    }
+    rank.busy = false;
+  }
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const Lane& lane = (*in_)[r];
+    makespan_ = std::max(makespan_, ranks_[r].end);
+    out_[r].assign(lane.begin(), lane.begin() + static_cast<std::ptrdiff_t>(ranks_[r].head));
+  }
 }
 
 void Squeezer::RunByEvents() {
@@ -83,6 +129,7 @@ void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& optio
   peak_memory_ = 0;
   entering_ = problem_.rows * problem_.placement.replicas();
   for (auto& ends : ends_) {
+    ReserveLong(ends, stages_.size() * static_cast<std::size_t>(problem_.rows));
     ends.assign(stages_.size() * static_cast<std::size_t>(problem_.rows), kNever);
   }
   for (Stage& stage : stages_) {
@@ -97,7 +144,7 @@ void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& optio
     rank = {.all_bits = rank.all_bits};
     has_run_[r].assign(lanes[r].size(), 0);
     out_[r].clear();
-    out_[r].reserve(lanes[r].size());
+    ReserveLong(out_[r], lanes[r].size());
   }
 }
 

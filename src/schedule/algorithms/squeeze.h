@@ -78,6 +78,7 @@ class Squeezer {
     std::size_t drain = std::numeric_limits<std::size_t>::max();  // first after the last F
     bool busy = false;
     double held = 0;
+    double end = 0;  // in order: of the last action
   };
 
   struct Choice {
@@ -93,6 +94,7 @@ class Squeezer {
   };
 
   void Reset(const std::vector<Lane>& lanes, const SqueezeOptions& options);
+  void RunInOrder();
   void RunByEvents();
   void RunByInsertion();
   void InsertReady(int rank, std::vector<int>& awake);
