@@ -15,11 +15,15 @@
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/search.h"
 #include "schedule/algorithms/split_turns.h"
+#include "schedule/algorithms/uniform_blocks.h"
 #include "schedule/algorithms/v_schedules.h"
 #include "schedule/algorithms/zbv.h"
 
 namespace penstock {
 namespace {
+
+// Building blocks that v-auto starts from.
+constexpr std::size_t kUniformBlocks = 8;
 
 double Limit(const ScheduleParams& params, const Placement& placement, const Costs& costs) {
   if (params.memory_limit) return *params.memory_limit;
@@ -92,8 +96,10 @@ Schedule GenerateVAuto(const ScheduleParams& params) {
                            1,
                            true,
                            Limit(params, schedule.placement, costs)};
+  const std::vector<PeriodPattern> blocks = BestUniformBlocks(problem, kUniformBlocks);
   schedule.lanes = SearchLanes(problem, [&](const Problem& part) {
     Seeds seeds;
+    for (const PeriodPattern& block : blocks) seeds.push_back(LanesOf(part, block));
     for (const auto make : {ZbvSeeds, VHalfSeeds, VMinSeeds}) {
       seeds.push_back(make(part).front());
     }
