@@ -1,4 +1,4 @@
-// Lines that tell a user how a run goes.
+// Lines that report the progress of a run to its user.
 #pragma once
 
 #include <fmt/format.h>

@@ -7,8 +7,8 @@
 namespace penstock {
 
 // A rank that begins a step commits all ranks to it. Once `stop` is set no rank begins a step that
-// none has begun before, so all ranks end the run after the same step and no message stays behind.
-// Threads: any.
+// none has begun before, so all ranks end the run after the same step and no message is left in
+// flight. Threads: any.
 class StepGate {
  public:
   // `stop` may be null: nobody asks. It outlives the gate.

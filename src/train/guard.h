@@ -11,7 +11,7 @@ namespace penstock {
 // The first line: torch's messages carry a stack behind it.
 inline std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// An error while a run is under way fails the run, whatever it says of the caller's arguments.
+// An error during a run fails the run, whatever it says of the caller's arguments.
 inline Status FailedRun(Status status) {
   if (!status) status.error().code = ErrorCode::kUnavailable;
   return status;

@@ -32,9 +32,9 @@ std::string RunPath(const TrainConfig& config);
 // where a run that is to make checkpoints would begin among those of another.
 Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log);
 
-// Moves the run's own checkpoints that `start` leaves behind out of the way: those of later steps,
-// or all where the run begins elsewhere. Otherwise the next resume would take one of them for the
-// newest of this run. Notes on `log` where they are.
+// Moves the run's own checkpoints that `start` does not continue out of the way: those of later
+// steps, or all where the run begins elsewhere. Otherwise the next resume would take one of them
+// for the newest of this run. Notes on `log` where they are.
 Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log);
 
 }  // namespace penstock

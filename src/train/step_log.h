@@ -34,7 +34,7 @@ struct StageNorm {
 
 class StepLog {
  public:
-  // `config`, `folder` and `rate` must outlive the log. Time goes on from the start's.
+  // `config`, `folder` and `rate` must outlive the log. Time continues from the start's.
   StepLog(const TrainConfig& config, const RunFolder& folder, const RunStart& start,
           const LearningRate& rate, std::FILE* out);
 
