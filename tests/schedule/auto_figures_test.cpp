@@ -1,4 +1,5 @@
-// v-auto against the best of public peers at 16 ranks: the shortest of all uniform building blocks
+// Searches against what is known to be reachable: zb-h1 against all delays of W, and v-auto against
+// the best of public peers at 16 ranks: the shortest of all uniform building blocks
 // (Controllable Memory, section 3.1) within the limit, each with its warm-up and drain reordered as
 // sail-sg/zero-bubble does, priced by an independent script.
 #include <gtest/gtest.h>
@@ -49,6 +50,67 @@ TEST(AutoFigures, NoLongerThanPeersAtSixteenRanks) {
                     peer.backward_input, peer.backward_weight, peer.limit);
     EXPECT_LE(result->makespan, peer.makespan * (1 + 1e-9)) << at;
     EXPECT_LE(result->peak_memory, peer.limit * (1 + 1e-9)) << at;
+  }
+}
+
+// ZB-H1's lanes with other delays of W: 1F1B's warm-up, then F, I and W in turn.
+Schedule WithDelays(const Schedule& like, const std::vector<int>& delays) {
+  Schedule schedule = like;
+  const int m = like.microbatches;
+  for (int rank = 0; rank < like.ranks(); ++rank) {
+    Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
+    lane.clear();
+    int f = 0, i = 0, w = 0;
+    while (f < std::min(m, like.ranks() - 1 - rank)) lane.push_back(Forward(rank, f++));
+    for (int turn = 0; w < m; ++turn) {
+      if (f < m) lane.push_back(Forward(rank, f++));
+      if (i < m) lane.push_back(BackwardInput(rank, i++));
+      if (turn >= delays[static_cast<std::size_t>(rank)]) lane.push_back(BackwardWeight(rank, w++));
+    }
+  }
+  return schedule;
+}
+
+// The shortest over all delays up to the rank, and up to the forwards behind the warm-up.
+double ShortestOfAllDelays(const Schedule& like, const Costs& costs) {
+  const auto ranks = static_cast<std::size_t>(like.ranks());
+  std::vector<int> delays(ranks), most(ranks);
+  for (int rank = 0; rank < like.ranks(); ++rank) {
+    const int warmup = std::min(like.microbatches, like.ranks() - 1 - rank);
+    most[static_cast<std::size_t>(rank)] = std::min(rank, like.microbatches - warmup);
+  }
+  double shortest = Simulate(like, costs)->makespan;
+  for (std::size_t rank = 0; rank < ranks;) {
+    const auto result = Simulate(WithDelays(like, delays), costs);
+    shortest = std::min(shortest, result->makespan);
+    for (rank = 0; rank < ranks && delays[rank] == most[rank]; ++rank) delays[rank] = 0;
+    if (rank < ranks) ++delays[rank];
+  }
+  return shortest;
+}
+
+TEST(ZbH1, NoLongerThanWithAnyOtherDelaysOfWeights) {
+  for (const int ranks : {2, 4, 5}) {
+    for (const int microbatches : {1, 3, 4, 7, 11}) {
+      for (const auto& [i, w] : {std::pair{900, 1100}, {1200, 800}, {600, 1700}, {1500, 400}}) {
+        ScheduleParams params;
+        params.ranks = ranks;
+        params.microbatches = microbatches;
+        params.forward = 1000;
+        params.backward_input = i;
+        params.backward_weight = w;
+        params.comm = microbatches % 2 == 0 ? 0 : 100;
+        const auto schedule = Generate("zb-h1", params);
+        ASSERT_TRUE(schedule) << schedule.error().message;
+        EXPECT_EQ(FirstFault(*schedule), "");
+        const Costs costs = Costs::Uniform(schedule->placement, 1, 1000, i, w, params.comm);
+        const auto result = Simulate(*schedule, costs);
+        ASSERT_TRUE(result) << result.error().message;
+        EXPECT_LE(result->makespan, ShortestOfAllDelays(*schedule, costs) * (1 + 1e-9))
+            << fmt::format("p={} m={} I={} W={}", ranks, microbatches, i, w);
+        EXPECT_EQ(result->peak_memory, std::min(microbatches, ranks));
+      }
+    }
   }
 }
 

@@ -4,25 +4,142 @@
 //   rank 3 of 4          F0 I0 F1 I1 F2 I2 F3 I3 W0 W1 W2 W3
 //
 // Rank r runs 1F1B's warm-up, then F, I and W in turn, with W r steps behind: so every rank holds
-// what 1F1B's rank 0 holds. For F = I = W = 1: makespan 3m + p - 1 (2m + 2p - 1 for m <= p), a
-// third of 1F1B's bubble; peak p, as 1F1B's. Qi et al., Zero Bubble Pipeline Parallelism, ICLR
-// 2024, section 2.2 (ZB-H1).
+// what 1F1B's rank 0 holds. With unequal times, W is behind by as many steps as is shortest, at
+// most r. For F = I = W = 1: makespan 3m + p - 1 (2m + 2p - 1 for m <= p), a third of 1F1B's
+// bubble; peak p, as 1F1B's. Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.2
+// (ZB-H1).
 #include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/problem.h"
 #include "schedule/algorithms/split_turns.h"
+#include "schedule/algorithms/squeeze.h"
 
 namespace penstock {
 namespace {
 
-Schedule Rows(const ScheduleParams& params) {
-  Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
-  const int count = params.microbatches;
+// By rank: turns by which W is behind.
+using Delays = std::vector<int>;
+
+// Work of the choice of delays, in actions priced.
+constexpr double kActionBudget = 1e6;
+
+int WarmUp(const ScheduleParams& params, int rank) {
+  return std::min(params.microbatches, params.ranks - 1 - rank);
+}
+
+// More would exceed the memory of rank 0, or have no forward to go ahead of.
+int MostDelay(const ScheduleParams& params, int rank) {
+  return std::min(rank, params.microbatches - WarmUp(params, rank));
+}
+
+std::vector<Lane> LanesWith(const ScheduleParams& params, const Delays& delays) {
+  std::vector<Lane> lanes;
   for (int rank = 0; rank < params.ranks; ++rank) {
-    const int warmup = std::min(count, params.ranks - 1 - rank);
-    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenSplitTurns(
-        {count, warmup, rank}, [rank, n = 0]() mutable { return Forward(rank, n++); },
+    const int delay = delays[static_cast<std::size_t>(rank)];
+    lanes.push_back(WarmUpThenSplitTurns(
+        {params.microbatches, WarmUp(params, rank), delay},
+        [rank, n = 0]() mutable { return Forward(rank, n++); },
         [rank, n = 0]() mutable { return BackwardInput(rank, n++); },
-        [rank, n = 0]() mutable { return BackwardWeight(rank, n++); });
+        [rank, n = 0]() mutable { return BackwardWeight(rank, n++); }));
   }
+  return lanes;
+}
+
+// Chooses the delays with the shortest schedule for the real costs: of all where those are few,
+// else of some families and what a change on one rank at a time makes of the best.
+class DelaySearch {
+ public:
+  DelaySearch(const ScheduleParams& params, const Placement& placement, const Costs& costs)
+      : params_(params),
+        squeezer_({placement, costs, params.microbatches, 1, true, kNever}),
+        tries_left_(kActionBudget / (3.0 * params.ranks * params.microbatches)) {
+    in_order_.window = 1;
+    for (int rank = 0; rank < params.ranks; ++rank) best_.push_back(MostDelay(params, rank));
+  }
+
+  Delays Run() {
+    if (tries_left_ < 2) return best_;
+    Try(Delays(best_));
+    double all = 1;
+    for (const int most : best_) all *= most + 1;
+    if (all <= tries_left_) {
+      TryAll();
+    } else {
+      TryFamilies();
+      ChangeOneByOne();
+    }
+    return best_;
+  }
+
+ private:
+  bool Try(const Delays& delays) {
+    --tries_left_;
+    const double makespan = squeezer_.Run(LanesWith(params_, delays), in_order_);
+    if (makespan >= makespan_ * (1 - kRounding)) return false;
+    makespan_ = makespan;
+    best_ = delays;
+    return true;
+  }
+
+  // Counts up like an odometer.
+  void TryAll() {
+    Delays delays(best_.size());
+    for (;;) {
+      Try(delays);
+      std::size_t rank = 0;
+      while (rank < delays.size() && delays[rank] == MostDelay(params_, static_cast<int>(rank))) {
+        delays[rank++] = 0;
+      }
+      if (rank == delays.size()) return;
+      ++delays[rank];
+    }
+  }
+
+  // By so many less than the most on every rank, and no more than so many on any.
+  void TryFamilies() {
+    const int step = std::max(1, static_cast<int>(4 * params_.ranks / tries_left_));
+    for (int less = 0; less < params_.ranks && tries_left_ > 0; less += step) {
+      Delays lower, capped;
+      for (int rank = 0; rank < params_.ranks; ++rank) {
+        lower.push_back(std::max(0, MostDelay(params_, rank) - less));
+        capped.push_back(std::min(MostDelay(params_, rank), less));
+      }
+      Try(lower);
+      Try(capped);
+    }
+  }
+
+  void ChangeOneByOne() {
+    for (bool helped = true; helped;) {
+      helped = false;
+      for (int rank = 1; rank < params_.ranks; ++rank) {
+        for (int delay = 0; delay <= MostDelay(params_, rank); ++delay) {
+          if (tries_left_ <= 0) return;
+          Delays delays = best_;
+          delays[static_cast<std::size_t>(rank)] = delay;
+          helped = Try(delays) || helped;
+        }
+      }
+    }
+  }
+
+  const ScheduleParams& params_;
+  Squeezer squeezer_;
+  SqueezeOptions in_order_;
+  double tries_left_;
+  double makespan_ = kNever;
+  Delays best_;  // at first the rule's: the most
+};
+
+Schedule GenerateZbH1(const ScheduleParams& params) {
+  Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
+  Delays delays;
+  if (EqualTimes(params)) {
+    for (int rank = 0; rank < params.ranks; ++rank) delays.push_back(MostDelay(params, rank));
+  } else {
+    const Costs costs = CostsOf(params, schedule.placement);
+    delays = DelaySearch(params, schedule.placement, costs).Run();
+  }
+  schedule.lanes = LanesWith(params, delays);
   return schedule;
 }
 
@@ -50,7 +167,7 @@ Algorithm ZbH1() {
   algorithm.makespan = "3m+p-1; 2m+2p-1 for m <= p";
   algorithm.memory = "min(m, p)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.2";
-  algorithm.generate = Rows;
+  algorithm.generate = GenerateZbH1;
   algorithm.closed_form = Figures;
   return algorithm;
 }
