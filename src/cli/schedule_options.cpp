@@ -68,6 +68,15 @@ Result<double> ParseSize(const std::string& text, std::string_view option) {
                          option, text);
 }
 
+// The unit that the text of a limit is in: "6GiB" is `limit` of the costs' units.
+MemoryUnit UnitOf(std::string_view text, double limit) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view name = text.substr(static_cast<std::size_t>(end - text.data()));
+  name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+  return {std::string(name), number / limit};
+}
+
 void ScaleMemory(Costs& costs, double factor) {
   for (StageCosts& stage : costs.stages) {
     stage.activation *= factor;
@@ -172,6 +181,7 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   }
   if (memory_limit) {
     PENSTOCK_TRY(params.memory_limit, MemoryLimit());
+    params.memory_unit = UnitOf(*memory_limit, *params.memory_limit);
   }
   if (stage_costs) {
     Costs& costs = params.costs.emplace();

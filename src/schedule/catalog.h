@@ -18,6 +18,15 @@
 
 namespace penstock {
 
+// How the caller counts memory, for messages.
+struct MemoryUnit {
+  std::string name = {};  // "GiB"; empty for the unit that memory_limit is in
+  double scale = 1;       // of the named unit in one of memory_limit's
+
+  // "3", "1.5GiB".
+  std::string Text(double amount) const { return fmt::format("{:.6g}{}", amount * scale, name); }
+};
+
 // What an algorithm may ask for. Times are of one rank's share of one microbatch.
 struct ScheduleParams {
   int ranks = 4;
@@ -28,6 +37,7 @@ struct ScheduleParams {
   OverlapRule overlap = {};                 // of pairs of a forward and a backward
   std::optional<Costs> costs = {};          // uneven stages; overrides the uniform times above
   std::optional<double> memory_limit = {};  // activations of one rank's share of one microbatch
+  MemoryUnit memory_unit = {};              // of messages about memory_limit
   int group = 0;                            // interleaved group size; 0 is the algorithm's default
   int cuts = 1;                             // pieces of a microbatch along the sequence
   int waves = 0;                            // hanayo; 0 is the algorithm's default

@@ -151,6 +151,23 @@ class SimulateTest(program.CommandTest):
                              "stage_costs: [{activation: 1GiB, activation_after_i: 0.5}]\n")
         self.assertIn("unit", self.refuse("simulate", "c.yaml"))
 
+    def test_memory_limit_counts_what_stages_hold(self):
+        stages = "stage_costs: [{activation: 1}, {activation: 1}, {activation: 1}, {activation: 1}]\n"
+        self.write("a.yaml", f"schedule: hanayo\nranks: 2\nmicrobatches: 6\n{stages}")
+        (row,) = self.run_json("simulate", "a.yaml", "--memory-limit", 3)
+        self.assertLessEqual(row["peak_memory"], 3)
+        self.assertIn("takes 2", self.refuse("simulate", "a.yaml", "--memory-limit", 1.5))
+        self.write("b.yaml", (self.folder / "a.yaml").read_text().replace(": 1}", ": 2GB}"))
+        (row,) = self.run_json("simulate", "b.yaml", "--memory-limit", "9GB")
+        self.assertLessEqual(row["peak_memory"], 9e9)
+        message = self.refuse("simulate", "b.yaml", "--memory-limit", "3GB")
+        self.assertIn("--memory-limit 3GB", message)
+        self.assertIn("takes 4GB", message)
+        by_size = ("simulate", "-s", "hanayo", "-p", 4, "--activation-bytes", "2GiB")
+        self.assertIn("takes 2GiB", self.refuse(*by_size, "--memory-limit", "1.5GiB"))
+        (row,) = self.run_json(*by_size, "--memory-limit", "100GiB")
+        self.assertLessEqual(row["peak_memory"], 100 * 2**30)
+
     def test_csv_output(self):
         text = self.run_ok("simulate", "--schedule", "gpipe,1f1b", "--format", "csv")
         rows = list(csv.DictReader(io.StringIO(text)))

@@ -4,48 +4,16 @@
 
 #include <random>
 
-#include "make_schedules.h"
+#include "figures.h"
 #include "schedule/algorithms/lower_bound.h"
-#include "simulate/simulate.h"
 
 namespace penstock {
 namespace {
 
+using testing::Figures;
+using testing::FiguresOf;
 using testing::FirstFault;
-
-struct Figures {
-  double makespan = 0, peak_memory = 0, span_bubble = 0;
-};
-
-Costs CostsFor(const Schedule& schedule, const ScheduleParams& params) {
-  if (params.costs) return *params.costs;
-  return Costs::Uniform(schedule.placement, schedule.cuts, params.forward, params.backward_input,
-                        params.backward_weight, params.comm);
-}
-
-Figures FiguresOf(std::string_view name, const ScheduleParams& params, OverlapRule overlap = {}) {
-  const auto schedule = Generate(name, params);
-  if (!schedule) {
-    ADD_FAILURE() << schedule.error().message;
-    return {};
-  }
-  EXPECT_EQ(FirstFault(*schedule), "") << name;
-  Costs costs = CostsFor(*schedule, params);
-  costs.overlap = overlap;
-  const auto result = Simulate(*schedule, costs);
-  if (!result) {
-    ADD_FAILURE() << name << ": " << result.error().message;
-    return {};
-  }
-  return {result->makespan, result->peak_memory, result->span_bubble};
-}
-
-ScheduleParams Sized(int ranks, int microbatches) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = microbatches;
-  return params;
-}
+using testing::Sized;
 
 struct Stated {
   std::string_view name;
@@ -327,7 +295,7 @@ TEST(AlgorithmFigures, RefusalsSayWhatWouldDo) {
   refused("hanayo", with(Sized(4, 8), [](auto& p) { p.chunks = 4, p.waves = 3; }), "--waves");
   refused("hanayo", with(Sized(4, 8), [](auto& p) { p.waves = -2; }), "--waves");
   refused("hanayo", with(Sized(4, 8), [](auto& p) { p.waves = 2000000000; }), "--chunks");
-  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.memory_limit = 9; }), "--memory-limit");
+  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.memory_limit = 0.9; }), "--memory-limit");
   refused("seq1f1b", with(Sized(4, 8), [](auto& p) { p.chunks = 3; }), "--chunks");
 }
 

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/memory_limit.h"
 #include "schedule/algorithms/search.h"
 #include "schedule/algorithms/split_turns.h"
 #include "schedule/algorithms/uniform_blocks.h"
@@ -28,16 +29,6 @@ constexpr std::size_t kUniformBlocks = 8;
 double Limit(const ScheduleParams& params, const Placement& placement, const Costs& costs) {
   if (params.memory_limit) return *params.memory_limit;
   return 2.0 * params.ranks * LeastMemory(placement, costs);
-}
-
-Status CheckLimit(const ScheduleParams& params, const Placement& placement) {
-  if (!params.memory_limit) return {};
-  const double least = LeastMemory(placement, CostsOf(params, placement));
-  if (*params.memory_limit < least * (1 - kRounding)) {
-    return InvalidArgument("--memory-limit {}: one microbatch alone takes {}", *params.memory_limit,
-                           least);
-  }
-  return {};
 }
 
 // ZB-H1's turns with the warm-up that fits the limit: `reach` forwards for each rank behind (1 as
@@ -126,7 +117,7 @@ Algorithm ZbAuto() {
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3";
   algorithm.knobs = {.memory_limit = true};
   algorithm.check = [](const ScheduleParams& params) {
-    return CheckLimit(params, Placement::Linear(params.ranks));
+    return CheckMemoryLimit(params, Placement::Linear(params.ranks));
   };
   algorithm.generate = GenerateZbAuto;
   algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
@@ -148,7 +139,7 @@ Algorithm VAuto() {
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
   algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .memory_limit = true};
   algorithm.check = [](const ScheduleParams& params) {
-    return CheckLimit(params, Placement::Vee(params.ranks));
+    return CheckMemoryLimit(params, Placement::Vee(params.ranks));
   };
   algorithm.generate = GenerateVAuto;
   algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };

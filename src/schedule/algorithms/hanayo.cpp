@@ -6,16 +6,20 @@
 //
 // List scheduling with B whole: a ready B first (lowest microbatch, deepest stage), else F by group
 // of p microbatches, then chunk, then microbatch, or, which is shorter for few microbatches, by
-// chunk from the deepest; p microbatches in flight, or --memory-limit up to 2p of them. Makespan
-// about 3m + 2(p-1)/w at m = p for F = I = W = 1.
+// chunk from the deepest; p microbatches in flight, or as many as --memory-limit has room for, up
+// to 2p. Makespan about 3m + 2(p-1)/w at m = p for F = I = W = 1.
 // Liu et al., Hanayo: Harnessing Wave-like Pipeline Parallelism, SC 2023, section 3.
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/list_scheduler.h"
+#include "schedule/algorithms/memory_limit.h"
 
 namespace penstock {
 namespace {
+
+// More microbatches in flight than this never help.
+double MostAlive(int ranks) { return 2.0 * ranks; }
 
 Status Check(const ScheduleParams& params) {
   if (params.chunks % 2 != 0) {
@@ -25,45 +29,50 @@ Status Check(const ScheduleParams& params) {
     return InvalidArgument("--waves {} are {} chunks, not the {} of --chunks", params.waves,
                            2 * std::int64_t{params.waves}, params.chunks);
   }
-  const double most = 2.0 * params.ranks;
-  if (params.memory_limit && !(*params.memory_limit >= 1 && *params.memory_limit <= most)) {
-    return InvalidArgument("--memory-limit {}: 1 to 2p microbatches, {}", *params.memory_limit,
-                           most);
-  }
-  return {};
+  return CheckMemoryLimit(params, Placement::Zigzag(params.ranks, params.chunks));
 }
 
 // By group of p microbatches, then chunk up.
-ListRule ByGroup(const ScheduleParams& params, const Placement& placement) {
-  ListRule rule = ListRule::BackwardFirst(placement, params.microbatches);
-  const double groups = std::ceil(static_cast<double>(params.microbatches) / params.ranks);
+ListRule ByGroup(const Problem& problem) {
+  const Placement& placement = problem.placement;
+  const int p = placement.ranks(), chunks = placement.chunks();
+  ListRule rule = ListRule::BackwardFirst(placement, problem.rows);
+  const double groups = std::ceil(static_cast<double>(problem.rows) / p);
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const auto s = static_cast<std::size_t>(stage);
-    const int chunk = stage / params.ranks;
+    const int chunk = stage / p;
     rule.forward.offset[s] = chunk;
     // Backwards before all forwards, by microbatch; of equal ones the deepest.
-    rule.backward.offset[s] = -(groups + 1) * params.chunks - 2.0 * params.microbatches -
+    rule.backward.offset[s] = -(groups + 1) * chunks - 2.0 * problem.rows -
                               static_cast<double>(stage) / placement.stages();
   }
-  rule.forward.period = params.chunks;
-  rule.forward.group = params.ranks;
+  rule.forward.period = chunks;
+  rule.forward.group = p;
   return rule;
+}
+
+std::vector<Lane> LanesByRule(const Problem& problem) {
+  const Placement& placement = problem.placement;
+  const double alive = MicrobatchesWithin(problem.memory_limit, placement, problem.costs);
+  ListScheduler scheduler(problem);
+  std::vector<Lane> lanes;
+  double shortest = kNever;
+  for (ListRule rule : {ByGroup(problem), ListRule::BackwardFirst(placement, problem.rows)}) {
+    rule.window = static_cast<int>(std::min(alive, MostAlive(placement.ranks())));
+    const double makespan = scheduler.Run(rule, shortest);
+    if (makespan >= shortest) continue;
+    shortest = makespan;
+    lanes = scheduler.lanes();
+  }
+  return lanes;
 }
 
 Schedule GenerateHanayo(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Zigzag(params.ranks, params.chunks), params);
-  const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  const double alive = std::floor(params.memory_limit.value_or(params.ranks));
-  ListScheduler scheduler({schedule.placement, costs, params.microbatches, 1, false, alive});
-  double shortest = kNever;
-  for (ListRule rule : {ByGroup(params, schedule.placement),
-                        ListRule::BackwardFirst(schedule.placement, params.microbatches)}) {
-    rule.window = static_cast<int>(alive);
-    const double makespan = scheduler.Run(rule, shortest);
-    if (makespan >= shortest) continue;
-    shortest = makespan;
-    schedule.lanes = scheduler.lanes();
-  }
+  Costs costs = CostsOf(params, schedule.placement);
+  if (!params.memory_limit) costs = CountingMicrobatches(costs, schedule.placement);
+  schedule.lanes = LanesByRule({schedule.placement, costs, params.microbatches, 1, false,
+                                params.memory_limit.value_or(params.ranks)});
   return schedule;
 }
 
@@ -78,9 +87,9 @@ Algorithm Hanayo() {
       "Where the backward cannot be split and m is near p: w waves cut the bubble by about w, "
       "for 2w times the messages. At larger m compare it with 1f1b first.";
   algorithm.placement = PlacementForm::kZigzag;
-  algorithm.constraint = "--waves w, 2w chunks; memory limit 1 to 2p";
+  algorithm.constraint = "--waves w, 2w chunks; memory limit >= 1 microbatch";
   algorithm.makespan = "about 3m+2(p-1)/w at m = p";
-  algorithm.memory = "min(m, p), or the limit";
+  algorithm.memory = "min(m, p), or the limit, at most 2p";
   algorithm.source = "Liu et al., Hanayo, SC 2023, section 3";
   algorithm.knobs = {.min_chunks = 2,
                      .max_chunks = kMaxStages,
@@ -90,7 +99,8 @@ Algorithm Hanayo() {
   algorithm.check = Check;
   algorithm.generate = GenerateHanayo;
   algorithm.closed_form = [](const ScheduleParams& params) {
-    return PeakAtEqualTimes(params, std::floor(params.memory_limit.value_or(params.ranks)));
+    const double alive = std::floor(params.memory_limit.value_or(params.ranks));
+    return PeakAtEqualTimes(params, std::min(alive, MostAlive(params.ranks)));
   };
   return algorithm;
 }

@@ -1,0 +1,44 @@
+// What a schedule of the catalog costs, as the simulator finds it.
+#pragma once
+
+#include "make_schedules.h"
+#include "simulate/simulate.h"
+
+namespace penstock::testing {
+
+struct Figures {
+  double makespan = 0, peak_memory = 0, span_bubble = 0;
+};
+
+inline Costs CostsFor(const Schedule& schedule, const ScheduleParams& params) {
+  if (params.costs) return *params.costs;
+  return Costs::Uniform(schedule.placement, schedule.cuts, params.forward, params.backward_input,
+                        params.backward_weight, params.comm);
+}
+
+inline Figures FiguresOf(std::string_view name, const ScheduleParams& params,
+                         OverlapRule overlap = {}) {
+  const auto schedule = Generate(name, params);
+  if (!schedule) {
+    ADD_FAILURE() << schedule.error().message;
+    return {};
+  }
+  EXPECT_EQ(FirstFault(*schedule), "") << name;
+  Costs costs = CostsFor(*schedule, params);
+  costs.overlap = overlap;
+  const auto result = Simulate(*schedule, costs);
+  if (!result) {
+    ADD_FAILURE() << name << ": " << result.error().message;
+    return {};
+  }
+  return {result->makespan, result->peak_memory, result->span_bubble};
+}
+
+inline ScheduleParams Sized(int ranks, int microbatches) {
+  ScheduleParams params;
+  params.ranks = ranks;
+  params.microbatches = microbatches;
+  return params;
+}
+
+}  // namespace penstock::testing
