@@ -8,10 +8,12 @@
 // runs F at 2pu + k + 2n and B at 2pu + 2p-1-k + 2n: the two chains never want one rank at one
 // slot, and the order is kept. Makespan 2m + p-2 in F where B = F; with B = 2F and m = p, 5p-4.
 // `--split` has the backward in halves and takes list scheduling with p/2 microbatches of each
-// chain in flight: about half of ZB-H1's bubble. Li and Hoefler, Chimera: Efficiently Training
+// chain in flight: about half of ZB-H1's bubble. Where times are unequal, its order is squeezed for
+// them. Li and Hoefler, Chimera: Efficiently Training
 // Large-Scale Neural Networks with Bidirectional Pipelines, SC 2021, section 3.
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/list_scheduler.h"
+#include "schedule/algorithms/order_for_costs.h"
 
 namespace penstock {
 namespace {
@@ -50,6 +52,14 @@ Lane UnitsLane(const ScheduleParams& params, int rank) {
   return lane;
 }
 
+std::vector<Lane> SplitLanes(const Problem& problem) {
+  ListScheduler scheduler(problem);
+  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.rows);
+  rule.window = problem.placement.ranks() / 2;
+  scheduler.Run(rule);
+  return scheduler.TakeLanes();
+}
+
 Schedule GenerateChimera(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Bidirectional(params.ranks), params);
   if (!params.split) {
@@ -59,13 +69,13 @@ Schedule GenerateChimera(const ScheduleParams& params) {
     return schedule;
   }
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  const int rows = params.microbatches / 2;
-  ListScheduler scheduler(
-      {schedule.placement, costs, rows, 1, true, static_cast<double>(params.ranks)});
-  ListRule rule = ListRule::BackwardFirst(schedule.placement, rows);
-  rule.window = params.ranks / 2;
-  scheduler.Run(rule);
-  schedule.lanes = scheduler.TakeLanes();
+  const Problem problem = {schedule.placement,
+                           costs,
+                           params.microbatches / 2,
+                           1,
+                           true,
+                           static_cast<double>(params.ranks)};
+  schedule.lanes = SqueezedOrderForCosts(problem, SplitLanes);
   return schedule;
 }
 

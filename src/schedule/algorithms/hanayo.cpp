@@ -7,13 +7,15 @@
 // List scheduling with B whole: a ready B first (lowest microbatch, deepest stage), else F by group
 // of p microbatches, then chunk, then microbatch, or, which is shorter for few microbatches, by
 // chunk from the deepest; p microbatches in flight, or as many as --memory-limit has room for, up
-// to 2p. Makespan about 3m + 2(p-1)/w at m = p for F = I = W = 1.
+// to 2p. Where times are unequal, that order is squeezed for them. Makespan about 3m + 2(p-1)/w at
+// m = p for F = I = W = 1.
 // Liu et al., Hanayo: Harnessing Wave-like Pipeline Parallelism, SC 2023, section 3.
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/list_scheduler.h"
 #include "schedule/algorithms/memory_limit.h"
+#include "schedule/algorithms/order_for_costs.h"
 
 namespace penstock {
 namespace {
@@ -71,8 +73,9 @@ Schedule GenerateHanayo(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Zigzag(params.ranks, params.chunks), params);
   Costs costs = CostsOf(params, schedule.placement);
   if (!params.memory_limit) costs = CountingMicrobatches(costs, schedule.placement);
-  schedule.lanes = LanesByRule({schedule.placement, costs, params.microbatches, 1, false,
-                                params.memory_limit.value_or(params.ranks)});
+  schedule.lanes = SqueezedOrderForCosts({schedule.placement, costs, params.microbatches, 1, false,
+                                          params.memory_limit.value_or(params.ranks)},
+                                         LanesByRule);
   return schedule;
 }
 

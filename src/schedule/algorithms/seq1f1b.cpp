@@ -12,6 +12,7 @@
 // section 3.
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/list_scheduler.h"
+#include "schedule/algorithms/order_for_costs.h"
 #include "schedule/algorithms/split_turns.h"
 
 namespace penstock {
@@ -47,18 +48,21 @@ Lane LinearLane(const ScheduleParams& params, int rank) {
       [rank, weight_rows]() mutable { return BackwardWeight(rank, weight_rows.Next()); });
 }
 
+std::vector<Lane> VeeLanes(const Problem& problem) {
+  ListScheduler scheduler(problem);
+  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.rows);
+  rule.window = problem.placement.ranks() + problem.cuts - 1;
+  scheduler.Run(rule);
+  return scheduler.TakeLanes();
+}
+
 Schedule GenerateVee(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs =
       CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement, params.cuts);
-  const int in_flight = params.ranks + params.cuts - 1;
-  const double limit = static_cast<double>(in_flight) / params.cuts;
-  ListScheduler scheduler(
-      {schedule.placement, costs, schedule.rows(), params.cuts, params.split, limit});
-  ListRule rule = ListRule::BackwardFirst(schedule.placement, schedule.rows());
-  rule.window = in_flight;
-  scheduler.Run(rule);
-  schedule.lanes = scheduler.TakeLanes();
+  const double limit = (params.ranks + params.cuts - 1.0) / params.cuts;
+  schedule.lanes = SqueezedOrderForCosts(
+      {schedule.placement, costs, schedule.rows(), params.cuts, params.split, limit}, VeeLanes);
   return schedule;
 }
 

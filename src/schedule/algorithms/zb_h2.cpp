@@ -5,24 +5,32 @@
 //   rank 2               F0 I0 F1 I1 F2 I2 ...                 W at the end
 //
 // Run by events: a free rank takes the next I if it is ready, else the next F if it is ready, fewer
-// than 2(p-r)-1 are ahead of their I and fewer than 2p-1 microbatches are alive, else a W. For F =
-// I = W = 1: makespan as ZB-H1's (its idle time has moved to the front), span 3m from m = 2p-1,
-// peak 2p-1. Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.3 (ZB-H2).
+// than 2(p-r)-1 are ahead of their I and fewer than 2p-1 microbatches are alive, else a W. The
+// times are F = I = W, as in the paper, or the real ones where that is faster. For F = I = W = 1:
+// makespan as ZB-H1's (its idle time has moved to the front), span 3m from m = 2p-1, peak 2p-1. Qi
+// et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.3 (ZB-H2).
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/list_scheduler.h"
+#include "schedule/algorithms/order_for_costs.h"
 
 namespace penstock {
 namespace {
+
+std::vector<Lane> LanesByRule(const Problem& problem) {
+  const int p = problem.placement.ranks();
+  ListScheduler scheduler(problem);
+  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.rows);
+  for (int rank = 0; rank < p; ++rank) rule.most_ahead.push_back(2 * (p - rank) - 1);
+  scheduler.Run(rule);
+  return scheduler.TakeLanes();
+}
 
 Schedule GenerateZbH2(const ScheduleParams& params) {
   const int p = params.ranks;
   Schedule schedule = EmptySchedule(Placement::Linear(p), params);
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
-  ListScheduler scheduler({schedule.placement, costs, params.microbatches, 1, true, 2.0 * p - 1});
-  ListRule rule = ListRule::BackwardFirst(schedule.placement, params.microbatches);
-  for (int rank = 0; rank < p; ++rank) rule.most_ahead.push_back(2 * (p - rank) - 1);
-  scheduler.Run(rule);
-  schedule.lanes = scheduler.TakeLanes();
+  schedule.lanes = OrderForCosts(
+      {schedule.placement, costs, params.microbatches, 1, true, 2.0 * p - 1}, LanesByRule);
   return schedule;
 }
 
