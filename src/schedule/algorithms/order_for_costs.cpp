@@ -101,11 +101,15 @@ std::vector<Lane> OrderForCosts(const Problem& problem, const LaneMaker& make) {
   return BetterOrder(problem, make).lanes;
 }
 
-std::vector<Lane> SqueezedOrderForCosts(const Problem& problem, const LaneMaker& make) {
-  if (HasEqualTimes(problem)) return make(problem);
-  Order best = BetterOrder(problem, make);
+std::vector<Lane> Squeezed(const Problem& problem, std::vector<Lane> lanes) {
+  Order best = Priced(problem, std::move(lanes));
   Squeeze(problem, best);
   return std::move(best.lanes);
+}
+
+std::vector<Lane> SqueezedOrderForCosts(const Problem& problem, const LaneMaker& make) {
+  if (HasEqualTimes(problem)) return make(problem);
+  return Squeezed(problem, BetterOrder(problem, make).lanes);
 }
 
 }  // namespace penstock

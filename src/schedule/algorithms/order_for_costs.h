@@ -25,8 +25,11 @@ bool HasEqualTimes(const Problem& problem);
 // its costs and no rank's span is longer. Never slower than the order for equal times.
 std::vector<Lane> OrderForCosts(const Problem& problem, const LaneMaker& make);
 
-// The same, and where times are unequal squeezed to and fro (squeeze.h) while that helps. A fixed
-// number of passes for small problems, none for large ones.
+// Returns the lanes squeezed to and fro (squeeze.h) while that helps, and never a slower order.
+// Takes a bounded number of passes for small problems and none for large ones.
+std::vector<Lane> Squeezed(const Problem& problem, std::vector<Lane> lanes);
+
+// OrderForCosts, squeezed where times are unequal: for rules whose order at equal times is given.
 std::vector<Lane> SqueezedOrderForCosts(const Problem& problem, const LaneMaker& make);
 
 }  // namespace penstock

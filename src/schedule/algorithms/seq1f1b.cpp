@@ -7,13 +7,19 @@
 // Forwards by row; backwards by microbatch, pieces from the last, since later pieces' gradients
 // flow into earlier ones' keys and values. min(mk, p-1-r + k-1) forwards, then F and B in turn.
 // Makespan (mk + p-1)(F + B)/k, peak (p + k-1)/k. `--split`: the same warm-up, then as ZB-H1: (3mk
-// + p-1)/k for F = I = W = 1. With --chunks 2, on a vee: list scheduling in the same orders, p +
-// k-1 pieces in flight. Sun et al., Seq1F1B: Efficient Sequence-Level Pipeline Parallelism, 2024,
-// section 3.
+// + p-1)/k for F = I = W = 1. With --chunks 2, on a vee, in the same memory and no slower where
+// transfers take no time.
+//
+// On the vee: list scheduling in the same orders, with room for p + k-1 pieces. Taking whatever is
+// ready would fill that room with pieces on their way down and leave none for the way up. So
+// actions are preferred by their start in ZB-V's pattern, which repeats with every piece, whether
+// or not the backward is split.
+// Sun et al., Seq1F1B: Efficient Sequence-Level Pipeline Parallelism, 2024, section 3.
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/list_scheduler.h"
 #include "schedule/algorithms/order_for_costs.h"
 #include "schedule/algorithms/split_turns.h"
+#include "schedule/algorithms/zbv.h"
 
 namespace penstock {
 namespace {
@@ -48,12 +54,43 @@ Lane LinearLane(const ScheduleParams& params, int rank) {
       [rank, weight_rows]() mutable { return BackwardWeight(rank, weight_rows.Next()); });
 }
 
+// By start in ZB-V's pattern. A microbatch's pieces come back from the last, so its backwards are
+// k-1 periods later than without pieces.
+ListRule ByPattern(const Problem& problem) {
+  const PeriodPattern pattern = ZbvPattern(problem.placement.ranks());
+  ListRule rule;
+  rule.forward = {pattern.forward, pattern.period};
+  rule.backward = {pattern.backward, pattern.period};
+  rule.weight = {pattern.weight, pattern.period};
+  for (Preference* later : {&rule.backward, &rule.weight}) {
+    for (double& offset : later->offset) offset += pattern.period * (problem.cuts - 1);
+  }
+  return rule;
+}
+
 std::vector<Lane> VeeLanes(const Problem& problem) {
   ListScheduler scheduler(problem);
-  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.rows);
-  rule.window = problem.placement.ranks() + problem.cuts - 1;
-  scheduler.Run(rule);
-  return scheduler.TakeLanes();
+  std::vector<Lane> lanes;
+  double shortest = kNever;
+  const auto add = [&](const ListRule& rule) {
+    const double makespan = scheduler.Run(rule, shortest);
+    if (makespan >= shortest) return;
+    shortest = makespan;
+    lanes = scheduler.lanes();
+  };
+  ListRule by_pattern = ByPattern(problem);
+  by_pattern.patience = 1;
+  add(by_pattern);
+  if (HasEqualTimes(problem)) return lanes;
+  for (const double patience : {0.5, 0.0}) {
+    by_pattern.patience = patience;
+    add(by_pattern);
+  }
+  // Where transfers take long, no pattern holds.
+  ListRule backward_first = ListRule::BackwardFirst(problem.placement, problem.rows);
+  backward_first.window = problem.placement.ranks() + problem.cuts - 1;
+  add(backward_first);
+  return lanes;
 }
 
 Schedule GenerateVee(const ScheduleParams& params) {
@@ -61,8 +98,9 @@ Schedule GenerateVee(const ScheduleParams& params) {
   const Costs costs =
       CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement, params.cuts);
   const double limit = (params.ranks + params.cuts - 1.0) / params.cuts;
-  schedule.lanes = SqueezedOrderForCosts(
-      {schedule.placement, costs, schedule.rows(), params.cuts, params.split, limit}, VeeLanes);
+  schedule.lanes =
+      OrderForCosts({schedule.placement, costs, schedule.rows(), params.cuts, params.split, limit},
+                    [](const Problem& problem) { return Squeezed(problem, VeeLanes(problem)); });
   return schedule;
 }
 

@@ -111,6 +111,22 @@ Seeds ZbvSeeds(const Problem& problem) {
   return Seeds{ZbvLanes(problem.placement.ranks(), problem.rows)};
 }
 
+// Each stage starts 3 slots after the one before it, in both directions. So on every rank chunk 1
+// is 3 slots from chunk 0 (modulo 6), and each I comes one slot after an F of its chunk.
+PeriodPattern ZbvPattern(int ranks) {
+  constexpr int kBetweenStages = 3;
+  const int stages = 2 * ranks;
+  PeriodPattern pattern(stages);
+  pattern.period = 6;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto s = static_cast<std::size_t>(stage);
+    pattern.forward[s] = kBetweenStages * stage;
+    pattern.backward[s] = kBetweenStages * (2 * stages - 2 - stage) + 1;
+    pattern.weight[s] = pattern.backward[s] + 1;
+  }
+  return pattern;
+}
+
 Algorithm Zbv() {
   Algorithm algorithm;
   algorithm.name = "zbv";

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "schedule/algorithms/period_pattern.h"
 #include "schedule/algorithms/search.h"
 #include "schedule/schedule.h"
 
@@ -11,5 +12,8 @@ namespace penstock {
 // Valid for any sizes; memory at most `ranks` microbatches on a rank.
 std::vector<Lane> ZbvLanes(int ranks, int microbatches);
 Seeds ZbvSeeds(const Problem& problem);
+
+// Its steady state: on each rank F0 I0 W0 F1 I1 W1, one slot each, repeated every 6 slots.
+PeriodPattern ZbvPattern(int ranks);
 
 }  // namespace penstock
