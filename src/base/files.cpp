@@ -1,12 +1,16 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+
+#include "base/units.h"
 
 namespace penstock {
 namespace {
@@ -55,12 +59,21 @@ Status Write(const std::string& path, std::span<const std::string_view> pieces, 
 
 }  // namespace
 
-Result<std::string> ReadFile(const std::string& path) {
+Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   const File file(std::fopen(path.c_str(), "rb"));
   if (!file) return NotFound("cannot read {}: {}", path, LastError());
   std::string content;
+  // Growing a large string copies it; pipes and devices have no size.
+  struct stat status {};
+  if (fstat(fileno(file.get()), &status) == 0 && S_ISREG(status.st_mode)) {
+    content.reserve(std::min(static_cast<std::size_t>(status.st_size), limit.bytes));
+  }
   char block[1 << 16];
   for (std::size_t got = 0; (got = std::fread(block, 1, sizeof block, file.get())) > 0;) {
+    if (got > limit.bytes - content.size()) {
+      return InvalidArgument("{} is too large: a {} may hold {}", path, limit.kind,
+                             FormatBytes(static_cast<std::int64_t>(limit.bytes)));
+    }
     content.append(block, got);
   }
   if (std::ferror(file.get()) != 0) return NotFound("cannot read {}: {}", path, LastError());

@@ -1,6 +1,8 @@
 // Files read and written whole.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,8 +11,16 @@
 
 namespace penstock {
 
-// Errors: kNotFound where the file cannot be read.
-Result<std::string> ReadFile(const std::string& path);
+// The most that a file of one kind may hold. Larger ones are mistakes, and would take all memory or
+// minutes to parse.
+struct FileLimit {
+  std::size_t bytes = std::numeric_limits<std::size_t>::max();
+  const char* kind = "file";  // for errors: "YAML file"
+};
+
+// Errors: kNotFound where the file cannot be read, kInvalidArgument where it is larger than
+// `limit`.
+Result<std::string> ReadFile(const std::string& path, const FileLimit& limit = {});
 
 // The file has the old content or the new, never a part: writes beside it, then renames. Keeps
 // nothing behind on failure. Errors: kInvalidArgument where the folder is missing or refuses the

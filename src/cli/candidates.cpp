@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/nearest.h"
+#include "base/quote.h"
 #include "schedule/catalog.h"
 
 namespace penstock {
@@ -53,10 +54,10 @@ Status CheckOtherPath(const std::string& word) {
   if (fs::is_directory(word, error)) return {};
   if (ending.empty()) {
     if (Exists(word)) return {};
-    return NotFound("there is no file or folder '{}'", word);
+    return NotFound("there is no file or folder {}", Quote(word));
   }
   return InvalidArgument(
-      "'{}' ends in none of .csv (a schedule), .yaml and .yml (a configuration); {}", word,
+      "{} ends in none of .csv (a schedule), .yaml and .yml (a configuration); {}", Quote(word),
       DidYouMean(ending, kEndings, fmt::format("if it is a schedule, give --csv {}", word)));
 }
 

@@ -3,12 +3,14 @@
 #include <time.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
+#include "base/numbers.h"
+#include "base/quote.h"
 #include "base/units.h"
 #include "cli/interrupt.h"
+#include "cli/option_values.h"
 #include "runtime/drift.h"
 #include "runtime/emulation/emulation.h"
 #include "runtime/run.h"
@@ -23,6 +25,10 @@ using Json = nlohmann::ordered_json;
 constexpr double kShortestAction = 1e-3;
 // Of emulated memory, where it is not in bytes: fine enough to count parts of activations.
 constexpr double kFineBytes = 1 << 30;
+constexpr const char* kDefaultUnit = "5ms";
+// Times are in nanoseconds and memory in bytes, which are integers of 64 bits.
+constexpr double kLongestRun = 1e9;  // seconds
+constexpr double kMostBytes = 1e18;
 
 double CpuSeconds() {
   timespec time{};
@@ -76,6 +82,18 @@ SimulationResult Measure(const Trace& trace, const Emulation& machine, double un
   return result;
 }
 
+Status CheckFits(const SimulationResult& predicted, double unit, double bytes) {
+  if (predicted.makespan * unit > kLongestRun) {
+    return InvalidArgument("--run would take {}: give a smaller --unit",
+                           FormatSeconds(predicted.makespan * unit));
+  }
+  if (predicted.peak_memory * bytes > kMostBytes) {
+    return InvalidArgument("--run cannot emulate that much memory on a rank: {} activations",
+                           FormatNumber(predicted.peak_memory));
+  }
+  return {};
+}
+
 Result<EmulatedRun> RunOne(const Simulated& simulated, double unit,
                            const std::atomic<bool>& cancel) {
   const Schedule& schedule = simulated.chosen.schedule;
@@ -83,6 +101,7 @@ Result<EmulatedRun> RunOne(const Simulated& simulated, double unit,
   EmulationOptions options;
   options.unit = std::chrono::nanoseconds(std::llround(unit * 1e9));
   options.activation_bytes = simulated.chosen.memory_unit.empty() ? kFineBytes : 1;
+  PENSTOCK_TRY_STATUS(CheckFits(simulated.result, unit, options.activation_bytes));
   Emulation machine(schedule, costs, options);
   PENSTOCK_TRY(Trace trace, Trace::Make(schedule, 1));
   RunOptions run;
@@ -114,22 +133,29 @@ double Excess(double measured, double predicted) {
 void EmulatedRunOptions::Define(CLI::App& app) {
   app.add_flag("--run", asked_,
                "Run it too, by the real executor on emulated devices: measured beside predicted");
-  app.add_option("--unit", unit_, "With --run: the real time of one unit of --cost (5ms, 200us)")
-      ->default_str(unit_);
+  AddText(app, "--unit", unit_, "With --run: the real time of one unit of --cost (5ms, 200us)")
+      ->default_str(kDefaultUnit);
+}
+
+Status EmulatedRunOptions::Check() const {
+  if (unit_ && !asked_) {
+    return InvalidArgument("--unit has no effect here: nothing is run; add --run or leave it out");
+  }
+  PENSTOCK_TRY_STATUS(UnitSeconds());
+  return {};
 }
 
 Result<double> EmulatedRunOptions::UnitSeconds() const {
-  const auto refused = [&] {
-    return InvalidArgument("--unit {}: give a time with its unit (5ms, 200us, 1s)", unit_);
-  };
-  double value = 0;
-  const auto [end, error] = std::from_chars(unit_.data(), unit_.data() + unit_.size(), value);
-  const std::string_view unit(end, static_cast<std::size_t>(unit_.data() + unit_.size() - end));
-  if (error != std::errc() || !std::isfinite(value) || value <= 0) return refused();
-  if (unit == "s") return value;
-  if (unit == "ms") return value * 1e-3;
-  if (unit == "us") return value * 1e-6;
-  return refused();
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+  const std::string_view text = unit_ ? std::string_view(*unit_) : kDefaultUnit;
+  for (const auto& [name, seconds] : kUnits) {
+    if (!text.ends_with(name)) continue;
+    const auto count = ParseNumber(text.substr(0, text.size() - name.size()));
+    if (!count) continue;
+    if (*count > 0 && *count * seconds <= kLongestRun) return *count * seconds;
+    return InvalidArgument("--unit {}: more than 0 s and at most {} s", Quote(text), kLongestRun);
+  }
+  return InvalidArgument("--unit {}: give a time with its unit (5ms, 200us, 1s)", Quote(text));
 }
 
 Result<std::vector<EmulatedRun>> EmulatedRunOptions::Run(const std::vector<Simulated>& all) const {

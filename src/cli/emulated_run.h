@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ class EmulatedRunOptions {
  public:
   void Define(CLI::App& app);
   bool asked() const { return asked_; }
+  // Refuses --unit without --run, and what UnitSeconds refuses.
+  Status Check() const;
 
   // Runs one step of each, or all batches that a schedule holds, one schedule after the other.
   // Ctrl-C ends it. Errors: kInvalidArgument for a bad unit; as RunRanks, naming the schedule.
@@ -37,7 +40,7 @@ class EmulatedRunOptions {
   Result<double> UnitSeconds() const;
 
   bool asked_ = false;
-  std::string unit_ = "5ms";
+  std::optional<std::string> unit_;
 };
 
 nlohmann::ordered_json ToJson(const Simulated& simulated, const EmulatedRun& run);

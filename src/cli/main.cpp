@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <vector>
 
 #include "base/allocator.h"
 #include "base/nearest.h"
+#include "base/quote.h"
 #include "cli/commands.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"
@@ -15,8 +17,16 @@ namespace {
 
 using CommandList = std::vector<std::unique_ptr<Command>>;
 
+// Messages may quote paths and what libraries say, of any length and with any bytes.
+void PrintError(const std::string& message) {
+  constexpr std::size_t kLongest = 4000;
+  const bool is_cut_off = message.size() > kLongest;
+  fmt::print(stderr, "penstock: error: {}{}\n", Printable(message.substr(0, kLongest)),
+             is_cut_off ? "..." : "");
+}
+
 int Fail(const Error& error) {
-  fmt::print(stderr, "penstock: error: {}\n", error.message);
+  PrintError(error.message);
   switch (error.code) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kInfeasible:
@@ -29,7 +39,7 @@ int Fail(const Error& error) {
 
 // An error of usage; `help` is the command whose help says more.
 int Refuse(const std::string& message, const std::string& help) {
-  fmt::print(stderr, "penstock: error: {} (see '{} --help')\n", message, help);
+  PrintError(fmt::format("{} (see '{} --help')", message, help));
   return kExitUsage;
 }
 
@@ -40,18 +50,18 @@ std::string UnknownOption(const std::string& word, const CLI::App& app) {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
   const std::string name = word.substr(0, word.find('='));
-  return fmt::format("there is no option '{}'{}", name,
+  return fmt::format("there is no option {}{}", Quote(name),
                      Suggestion(name, {names.begin(), names.end()}));
 }
 
-// What is wrong with the arguments. An unknown word comes first: what CLI11 misses may be what was
-// mistyped.
+// What is wrong with the arguments. An unknown word comes first: what CLI11 misses may be what
+// was mistyped.
 std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
   const std::vector<std::string> unknown = app.remaining();
   for (const std::string& word : unknown) {
     if (word.size() > 1 && word.front() == '-') return UnknownOption(word, app);
   }
-  if (!unknown.empty()) return fmt::format("'{}' is an argument too many", unknown.front());
+  if (!unknown.empty()) return fmt::format("{} is an argument too many", Quote(unknown.front()));
   const std::string message = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
       message.ends_with(" missing")) {  // "--ranks: 1 required INT missing"
@@ -85,7 +95,7 @@ int RefuseWord(const std::string& word, const CommandList& commands) {
   for (const EngineEntry& entry : kEngineEntries) names.emplace_back(entry.name);
   const std::string name = word.substr(0, word.find('='));
   if (name.starts_with('-')) {
-    return Refuse(fmt::format("there is no option '{}' before the command{}", name,
+    return Refuse(fmt::format("there is no option {} before the command{}", Quote(name),
                               Suggestion(name, {"--help", "--version"})),
                   "penstock");
   }
@@ -97,7 +107,7 @@ int RefuseWord(const std::string& word, const CommandList& commands) {
                     "penstock");
     }
   }
-  return Refuse(fmt::format("there is no command '{}'{}", word,
+  return Refuse(fmt::format("there is no command {}{}", Quote(word),
                             Suggestion(word, {names.begin(), names.end()})),
                 "penstock");
 }
@@ -130,8 +140,11 @@ int main(int argc, char** argv) {
   penstock::KeepFreedMemory();
   try {
     return penstock::Main({argv + 1, argv + argc});
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "penstock: error: out of memory\n");
+    return penstock::kExitFailed;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "penstock: internal error: {}\n", error.what());
+    fmt::print(stderr, "penstock: internal error: {}\n", penstock::Printable(error.what()));
     return penstock::kExitFailed;
   }
 }

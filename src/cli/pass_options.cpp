@@ -1,8 +1,13 @@
 #include "cli/pass_options.h"
 
-#include <charconv>
-#include <cmath>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
+
+#include "base/nearest.h"
+#include "base/numbers.h"
+#include "base/quote.h"
 #include "simulate/pass_context.h"
 
 namespace penstock {
@@ -23,14 +28,28 @@ constexpr const char* kPriceHelp =
     "one rank's activations of one microbatch; input=X that recomputed ones keep and gathered=X of "
     "a rank's weights, in activations. Default 0";
 
-Result<double> ParsePrice(std::string_view text, std::string_view value) {
-  double price = 0;
-  const auto parsed = std::from_chars(value.data(), value.data() + value.size(), price);
-  if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() ||
-      !std::isfinite(price) || price < 0) {
-    return InvalidArgument("--price {}: give KEY=NUMBER, at least 0", text);
+const std::vector<std::string_view> kPriceKeys = {"recompute", "step",   "unshard", "reduce",
+                                                  "offload",   "reload", "input",   "gathered"};
+
+struct Price {
+  std::string key;
+  double value = 0;
+};
+
+Result<Price> ParsePrice(const std::string& text) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const std::string key = text.substr(0, equals);
+  if (std::find(kPriceKeys.begin(), kPriceKeys.end(), key) == kPriceKeys.end()) {
+    return InvalidArgument(
+        "--price {}: {}", Quote(text),
+        DidYouMean(key, kPriceKeys, fmt::format("the keys are {}", fmt::join(kPriceKeys, ", "))));
   }
-  return price;
+  const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
+  if (!value) return InvalidArgument("--price {}: give {}=NUMBER", Quote(text), key);
+  const bool is_memory = key == "input" || key == "gathered";
+  const Status status = is_memory ? CheckMemory(*value) : CheckTime(*value);
+  if (!status) return InvalidArgument("--price {}: {}", Quote(text), status.error().message);
+  return Price{key, *value};
 }
 
 }  // namespace
@@ -46,13 +65,11 @@ Status PassOptions::SetPrices(const Placement& placement, int cuts, Costs& costs
   for (StageCosts& stage : costs.stages) {
     if (stage.recompute == 0) stage.recompute = stage.forward;
   }
-  bool reload_given = false;
+  std::set<std::string> given;
   for (const std::string& text : prices) {
-    const std::size_t equals = std::min(text.find('='), text.size());
-    const std::string_view key = std::string_view(text).substr(0, equals);
-    PENSTOCK_TRY(
-        const double price,
-        ParsePrice(text, std::string_view(text).substr(std::min(equals + 1, text.size()))));
+    PENSTOCK_TRY(const Price parsed, ParsePrice(text));
+    const auto& [key, price] = parsed;
+    if (!given.insert(key).second) return InvalidArgument("--price {} is given twice", key);
     const auto set = [&](double StageCosts::*field, double value) {
       for (StageCosts& stage : costs.stages) stage.*field = value;
     };
@@ -70,15 +87,9 @@ Status PassOptions::SetPrices(const Placement& placement, int cuts, Costs& costs
       set(&StageCosts::input_activation, price / cuts);  // a chunk's input is as large as a rank's
     } else if (key == "offload") {
       costs.offload = price;
-      if (!reload_given) costs.reload = price;
-    } else if (key == "reload") {
-      costs.reload = price;
-      reload_given = true;
+      if (!given.contains("reload")) costs.reload = price;
     } else {
-      return InvalidArgument(
-          "--price {}: the keys are recompute, step, unshard, reduce, offload, reload, input, "
-          "gathered",
-          text);
+      costs.reload = price;
     }
   }
   return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/quote.h"
 #include "cli/primus_vee.h"
 #include "schedule/validate.h"
 
@@ -52,6 +53,15 @@ std::string OurName(const std::string& name) {
   return name;
 }
 
+// A number that `check` (CheckTime, CheckMemory) takes.
+Result<std::optional<double>> Checked(const YamlMap& map, const std::string& key,
+                                      Status (*check)(double)) {
+  PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
+  const Status status = value ? check(*value) : Status();
+  if (!status) return map.Refuse(key, "{}", status.error().message);
+  return value;
+}
+
 Result<Times> ReadTimes(const YamlMap& config) {
   Times times;
   if (!config.Has("chunk_time_ms")) {
@@ -59,29 +69,31 @@ Result<Times> ReadTimes(const YamlMap& config) {
                                                       {"bwd_time", &times.backward_input},
                                                       {"wgrad_time", &times.backward_weight}};
     for (const auto& [key, field] : fields) {
-      PENSTOCK_TRY(const std::optional<double> value, config.Number(key));
+      PENSTOCK_TRY(const std::optional<double> value, Checked(config, key, CheckTime));
       if (!value) return InvalidArgument("{} is missing, and there is no chunk_time_ms", key);
-      if (*value < 0) return InvalidArgument("{}: a time is at least 0, not {}", key, *value);
       *field = *value;
     }
     return times;
   }
+  for (const char* key : {"fwd_time", "bwd_time", "wgrad_time"}) {
+    PENSTOCK_TRY_STATUS(Checked(config, key, CheckTime));
+  }
   const YAML::Node ranks = config.Node("chunk_time_ms");
-  if (!ranks.IsSequence()) return InvalidArgument("chunk_time_ms: a list of ranks is needed");
+  if (!ranks.IsSequence()) return config.Refuse("chunk_time_ms", "a list of ranks is needed");
   for (const YAML::Node& rank : ranks) {
-    if (!rank.IsSequence()) return InvalidArgument("chunk_time_ms: each rank is a list of chunks");
+    if (!rank.IsSequence()) {
+      return config.Refuse("chunk_time_ms", "each rank is a list of chunks");
+    }
     times.by_chunk.emplace_back();
     for (const YAML::Node& chunk : rank) {
-      PENSTOCK_TRY(const YamlMap map, YamlMap::Of(chunk, "a chunk of chunk_time_ms"));
+      PENSTOCK_TRY(const YamlMap map,
+                   YamlMap::Of(chunk, "a chunk of chunk_time_ms", YamlMap::Null::kMissing));
       PENSTOCK_TRY_STATUS(map.RequireKnown({"fwd", "bwd", "wgrad", "activation"}));
       Times::Chunk& read = times.by_chunk.back().emplace_back();
-      PENSTOCK_TRY(read.forward, map.Number("fwd"));
-      PENSTOCK_TRY(read.backward_input, map.Number("bwd"));
-      PENSTOCK_TRY(read.backward_weight, map.Number("wgrad"));
-      PENSTOCK_TRY(read.activation, map.Number("activation"));
-      if (read.activation.value_or(0) < 0) {
-        return InvalidArgument("chunk_time_ms: an activation is at least 0");
-      }
+      PENSTOCK_TRY(read.forward, Checked(map, "fwd", CheckTime));
+      PENSTOCK_TRY(read.backward_input, Checked(map, "bwd", CheckTime));
+      PENSTOCK_TRY(read.backward_weight, Checked(map, "wgrad", CheckTime));
+      PENSTOCK_TRY(read.activation, Checked(map, "activation", CheckMemory));
     }
   }
   return times;
@@ -89,8 +101,8 @@ Result<Times> ReadTimes(const YamlMap& config) {
 
 Result<int> RequireCount(const YamlMap& map, const std::string& key) {
   PENSTOCK_TRY(const std::optional<int> value, map.Int(key));
-  if (!value) return InvalidArgument("{} is missing", key);
-  if (*value < 1) return InvalidArgument("{}: at least 1, not {}", key, *value);
+  if (!value) return InvalidArgument("line {}: {} is missing", map.Line(), key);
+  if (*value < 1) return map.Refuse(key, "at least 1, not {}", *value);
   return *value;
 }
 
@@ -105,18 +117,18 @@ Status ReadHeuristic(const YamlMap& map, ScheduleParams& params) {
     std::vector<double> values = given.value_or(std::vector<double>(1, kPrimusTime));
     if (values.size() == 1) values.resize(ranks, values.front());
     if (values.size() != ranks) {
-      return InvalidArgument("{}: {} values for {} ranks", key, values.size(), ranks);
+      return map.Refuse(key, "{} values for {} ranks", values.size(), ranks);
     }
-    if (std::any_of(values.begin(), values.end(), [](double value) { return value < 0; })) {
-      return InvalidArgument("{}: a time is at least 0", key);
+    for (const double value : values) {
+      const Status status = CheckTime(value);
+      if (!status) return map.Refuse(key, "{}", status.error().message);
     }
     return values;
   };
   PENSTOCK_TRY(const std::vector<double> forward, read("cost_f"));
   PENSTOCK_TRY(const std::vector<double> input, read("cost_b"));
   PENSTOCK_TRY(const std::vector<double> weight, read("cost_w"));
-  PENSTOCK_TRY(const std::optional<double> comm, map.Number("cost_comm"));
-  if (comm.value_or(0) < 0) return InvalidArgument("cost_comm: a time is at least 0");
+  PENSTOCK_TRY(const std::optional<double> comm, Checked(map, "cost_comm", CheckTime));
   params.comm = comm.value_or(kPrimusComm);
   Costs costs;
   costs.comm = params.comm;
@@ -128,16 +140,15 @@ Status ReadHeuristic(const YamlMap& map, ScheduleParams& params) {
   }
   params.costs = std::move(costs);
   PENSTOCK_TRY(const auto limits, map.Numbers("max_mem"));
-  params.memory_limit = limits && !limits->empty()
-                            ? *std::min_element(limits->begin(), limits->end())
-                            : static_cast<double>(params.microbatches);
+  params.memory_limit = limits ? *std::min_element(limits->begin(), limits->end())
+                               : static_cast<double>(params.microbatches);
   return {};
 }
 
 Status ReadVee(const YamlMap& map, Entry& entry) {
   PENSTOCK_TRY(const std::optional<std::string> memory, map.Text("memory_config"));
   if (memory && *memory != "half" && *memory != "min") {
-    return InvalidArgument("memory_config {}: half or min", *memory);
+    return map.Refuse("memory_config", "{} is neither half nor min", Quote(*memory));
   }
   const bool min = memory ? *memory == "min" : entry.algorithm->name == "v-min";
   entry.generator = min ? Generator::kVeeMin : Generator::kVeeHalf;
@@ -149,7 +160,7 @@ Result<Entry> ReadEntry(const YamlMap& map) {
   Entry entry;
   PENSTOCK_TRY(const std::optional<std::string> name, map.Text("name"));
   PENSTOCK_TRY(const std::optional<std::string> path, map.Text("class"));
-  if (!name) return InvalidArgument("name is missing");
+  if (!name) return InvalidArgument("line {}: name is missing", map.Line());
   entry.name = *name;
   PENSTOCK_TRY(entry.algorithm, FindAlgorithm(OurName(path ? LastComponent(*path) : *name)));
   PENSTOCK_TRY(entry.params.ranks, RequireCount(map, "pp_size"));
@@ -244,7 +255,7 @@ Result<Costs> Price(const Schedule& schedule, const Times& times) {
 }
 
 Result<ChosenSchedule> Choose(const YAML::Node& node, const Times& times) {
-  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "a scheduler"));
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "a scheduler", YamlMap::Null::kMissing));
   PENSTOCK_TRY(const Entry entry, ReadEntry(map));
   PENSTOCK_TRY(Schedule schedule, Order(entry));
   PENSTOCK_TRY(Costs costs, Price(schedule, times));
@@ -282,16 +293,16 @@ Result<PrimusConfig> ReadPrimusConfig(const YamlMap& config) {
   PENSTOCK_TRY(const Times times, ReadTimes(config));
   const YAML::Node schedulers = config.Node("schedulers");
   if (!schedulers.IsSequence() || schedulers.size() == 0) {
-    return InvalidArgument("schedulers: a list of at least one is needed");
+    return config.Refuse("schedulers", "a list of at least one is needed");
   }
   for (std::size_t i = 0; i < schedulers.size(); ++i) {
     auto chosen = Choose(schedulers[i], times);
     if (!chosen) {
       const YAML::Node name = schedulers[i].IsMap() ? schedulers[i]["name"] : YAML::Node();
-      return MakeError(chosen.error().code, "scheduler {}: {}",
-                       name.IsDefined() && name.IsScalar() ? "'" + name.Scalar() + "'"
-                                                           : fmt::format("{}", i + 1),
-                       chosen.error().message);
+      return MakeError(
+          chosen.error().code, "scheduler {}: {}",
+          name.IsDefined() && name.IsScalar() ? Quote(name.Scalar()) : fmt::format("{}", i + 1),
+          chosen.error().message);
     }
     read.schedules.push_back(std::move(*chosen));
   }

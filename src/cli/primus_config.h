@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/yaml_map.h"
 #include "cli/schedule_options.h"
-#include "cli/yaml_map.h"
 
 namespace penstock {
 

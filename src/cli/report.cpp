@@ -2,6 +2,7 @@
 #include "report/report.h"
 
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/simulated.h"
 #include "simulate/memory.h"
 
@@ -56,8 +57,8 @@ class ReportCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.passes.Define(app);
-    app.add_option("-o,--output", output_,
-                   "The file; its ending says what: .html .svg .png .trace.json")
+    AddText(app, "-o,--output", output_,
+            "The file; its ending says what: .html .svg .png .trace.json")
         ->required();
     app.add_flag("--json", options_.json, "Print what was written as JSON");
   }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/simulate_config.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text.h"
@@ -64,11 +65,15 @@ class ScheduleCommand : public Command {
     app.add_flag("--lower", lower_,
                  "Add SEND and RECV between ranks (and REDUCE_GRAD for --torch)");
     app.add_flag("--torch", torch_, "Refuse what torch.distributed.pipelining cannot read");
-    app.add_option("-o,--output", output_, "Write FILE.csv instead of printing");
+    AddText(app, "-o,--output", output_, "Write FILE.csv instead of printing");
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
+    if (options_.format && format == OutputFormat::kTable && !output_.empty()) {
+      return InvalidArgument(
+          "--format table has no effect here: --output writes CSV; leave one of them out");
+    }
     PENSTOCK_TRY(Schedule schedule, MakeSchedule());
     if (torch_) PENSTOCK_TRY_STATUS(RequireTorchOps(schedule));
     if (lower_) schedule = AddCommunication(schedule);
@@ -92,6 +97,7 @@ class ScheduleCommand : public Command {
 
  private:
   Result<Schedule> MakeSchedule() {
+    options_.prices = false;
     PENSTOCK_TRY(Choice choice, ChooseSchedules(options_));
     if (choice.schedules.size() != 1) {
       return InvalidArgument("{} schedules are given, but one is written", choice.schedules.size());

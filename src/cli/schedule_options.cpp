@@ -1,10 +1,13 @@
 #include "cli/schedule_options.h"
 
-#include <charconv>
-#include <cmath>
+#include <tuple>
 
 #include "base/nearest.h"
+#include "base/numbers.h"
+#include "base/quote.h"
 #include "base/units.h"
+#include "cli/option_effects.h"
+#include "cli/option_values.h"
 #include "report/primus_dump.h"
 #include "schedule/text.h"
 #include "schedule/validate.h"
@@ -12,13 +15,10 @@
 namespace penstock {
 namespace {
 
-Result<double> ParseNumber(std::string_view text, std::string_view option) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    return InvalidArgument("{}: '{}' is not a number", option, text);
-  }
-  return value;
+// `status` of the value that an option was given.
+Status Of(std::string_view option, std::string_view value, const Status& status) {
+  if (status) return {};
+  return InvalidArgument("{} {}: {}", option, value, status.error().message);
 }
 
 struct UniformCost {
@@ -30,42 +30,41 @@ Result<UniformCost> ParseCost(std::string_view text) {
   std::vector<double> values;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    PENSTOCK_TRY(const double value, ParseNumber(text.substr(begin, end - begin), "--cost"));
-    if (value < 0) return InvalidArgument("--cost {}: a time is at least 0", text);
-    values.push_back(value);
+    const auto value = ParseNumber(text.substr(begin, end - begin));
+    if (!value) return InvalidArgument("--cost {}: {}", Quote(text), value.error().message);
+    PENSTOCK_TRY_STATUS(Of("--cost", Quote(text), CheckTime(*value)));
+    values.push_back(*value);
     begin = end + 1;
   }
   if (values.size() == 1) return UniformCost{values[0], values[0], values[0]};
   if (values.size() == 3) return UniformCost{values[0], values[1], values[2]};
   return InvalidArgument("--cost {}: give F,I,W (times of one rank and microbatch) or one number",
-                         text);
+                         Quote(text));
 }
 
 Result<OverlapRule> ParseOverlap(std::string_view text) {
+  constexpr double kMostFactor = 1000;
   if (text == "max") return OverlapRule{OverlapRule::Kind::kMax, 1};
   if (text == "sum") return OverlapRule{OverlapRule::Kind::kSum, 1};
-  auto factor = ParseNumber(text, "--overlap");
-  if (!factor || *factor < 0) {
-    return InvalidArgument("--overlap {}: give max, sum, or a factor of F + B at least 0", text);
+  const auto factor = ParseNumber(text);
+  if (!factor || *factor < 0 || *factor > kMostFactor) {
+    return InvalidArgument("--overlap {}: give max, sum, or a factor of F + B from 0 to {}",
+                           Quote(text), kMostFactor);
   }
   return OverlapRule{OverlapRule::Kind::kFactor, *factor};
 }
 
-Result<WeightPolicy> ParseWeights(std::string_view text) {
-  if (text == "flush") return WeightPolicy::kFlush;
-  if (text == "stashed") return WeightPolicy::kStashed;
-  if (text == "double-buffered") return WeightPolicy::kDoubleBuffered;
-  return InvalidArgument("--weights {}: give flush, stashed or double-buffered", text);
-}
-
 // "4GiB", or a number of bytes.
 Result<double> ParseSize(const std::string& text, std::string_view option) {
-  const Result<double> plain = ParseNumber(text, option);
+  const Result<double> plain = ParseNumber(text);
   const Result<std::int64_t> bytes = ParseBytes(text);
   const double size = plain ? *plain : bytes ? static_cast<double>(*bytes) : 0;
-  if (size > 0) return size;
-  return InvalidArgument("{}: '{}' is not a size: give bytes, or a number with its unit (4GiB)",
-                         option, text);
+  if (!(size > 0)) {
+    return InvalidArgument("{} {}: give bytes, or a number with its unit (4GiB)", option,
+                           Quote(text));
+  }
+  PENSTOCK_TRY_STATUS(Of(option, Quote(text), CheckMemory(size)));
+  return size;
 }
 
 // The unit that the text of a limit is in: "6GiB" is `limit` of the costs' units.
@@ -100,27 +99,27 @@ ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
 }  // namespace
 
 void ScheduleOptions::DefineShape(CLI::App& app) {
-  app.add_option("-p,--ranks", ranks, "Pipeline ranks (default 4)");
-  app.add_option("-v,--chunks", chunks, "Stages a rank holds (default: the algorithm's)");
-  app.add_option("-m,--microbatches", microbatches, "Microbatches of a batch (default 8)");
-  app.add_option("--group", group, "Microbatches in flight at a time (interleaved)");
-  app.add_option("--cuts", cuts, "Pieces of a microbatch along the sequence");
-  app.add_option("--waves", waves, "Waves (hanayo)");
-  app.add_option("--steps", steps, "Batches, for schedules without a flush");
+  AddInt(app, "-p,--ranks", ranks, "Pipeline ranks (default 4)");
+  AddInt(app, "-v,--chunks", chunks, "Stages a rank holds (default: the algorithm's)");
+  AddInt(app, "-m,--microbatches", microbatches, "Microbatches of a batch (default 8)");
+  AddInt(app, "--group", group, "Microbatches in flight at a time (interleaved)");
+  AddInt(app, "--cuts", cuts, "Pieces of a microbatch along the sequence");
+  AddInt(app, "--waves", waves, "Waves (hanayo)");
+  AddInt(app, "--steps", steps, "Batches, for schedules without a flush");
   app.add_flag("--split", split, "Split backward in I and W, where the algorithm has both forms");
 }
 
 void ScheduleOptions::DefineCosts(CLI::App& app) {
-  app.add_option("--cost", cost, "Times F,I,W of one rank and microbatch (default 1,1,1)");
-  app.add_option("--comm", comm, "Latency of one transfer between ranks, in the unit of --cost");
-  app.add_option("--overlap", overlap, "Cost of an overlapped pair: max, sum or a factor of F + B");
-  app.add_option("--memory-limit", memory_limit,
-                 "Most memory of a rank: activations of one rank and microbatch, or a size (6GiB) "
-                 "where the costs are in bytes");
-  app.add_option("--activation-bytes", activation_bytes,
-                 "Size of the activations of one rank and microbatch (4GiB): memory is in bytes");
-  app.add_option("--message-bytes", message_bytes,
-                 "Size of the tensor between two stages for a microbatch (16MiB)");
+  AddText(app, "--cost", cost, "Times F,I,W of one rank and microbatch (default 1,1,1)");
+  AddNumber(app, "--comm", comm, "Latency of one transfer between ranks, in the unit of --cost");
+  AddText(app, "--overlap", overlap, "Cost of an overlapped pair: max, sum or a factor of F + B");
+  AddText(app, "--memory-limit", memory_limit,
+          "Most memory of a rank: activations of one rank and microbatch, or a size (6GiB) "
+          "where the costs are in bytes");
+  AddText(app, "--activation-bytes", activation_bytes,
+          "Size of the activations of one rank and microbatch (4GiB): memory is in bytes");
+  AddText(app, "--message-bytes", message_bytes,
+          "Size of the tensor between two stages for a microbatch (16MiB)");
 }
 
 void ScheduleOptions::DefineSource(CLI::App& app) {
@@ -131,31 +130,43 @@ void ScheduleOptions::DefineSource(CLI::App& app) {
   app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; several with commas")
       ->allow_extra_args(false);
   app.add_option("--csv", csv, "A schedule's file, whatever its ending")->allow_extra_args(false);
-  app.add_option("--replicas", replicas, "Chains of stages in the file (default 1)");
-  app.add_option("--weights", weights, "Weight policy: flush, stashed or double-buffered");
-  app.add_option("--iteration", iteration, "Which iteration of Primus's dumps (default: the last)");
+  AddInt(app, "--replicas", replicas, "Chains of stages in the file (default 1)");
+  AddText(app, "--weights", weights, "Weight policy: flush, stashed or double-buffered");
+  AddInt(app, "--iteration", iteration, "Which iteration of Primus's dumps (default: the last)");
 }
 
 void ScheduleOptions::DefineFormat(CLI::App& app) {
-  app.add_option("--format", format, "Output: table, csv or json");
+  AddText(app, "--format", format, "Output: table, csv or json");
   app.add_flag("--json", json, "The same as --format json");
 }
 
 Result<OutputFormat> ScheduleOptions::Format() const {
   if (json) {
     if (format && *format != "json") {
-      return InvalidArgument("--json and --format {} contradict each other", *format);
+      return InvalidArgument("--json and --format {} contradict each other", Quote(*format));
     }
     return OutputFormat::kJson;
   }
   if (!format || *format == "table") return OutputFormat::kTable;
   if (*format == "csv") return OutputFormat::kCsv;
   if (*format == "json") return OutputFormat::kJson;
-  return InvalidArgument("--format {}: give table, csv or json{}", *format,
+  return InvalidArgument("--format {}: give table, csv or json{}", Quote(*format),
                          Suggestion(*format, {"table", "csv", "json"}));
 }
 
+Status ScheduleOptions::CheckCounts() const {
+  const std::pair<const char*, const std::optional<int>*> counts[] = {
+      {"--ranks", &ranks}, {"--chunks", &chunks},    {"--microbatches", &microbatches},
+      {"--group", &group}, {"--cuts", &cuts},        {"--waves", &waves},
+      {"--steps", &steps}, {"--replicas", &replicas}};
+  for (const auto& [option, count] : counts) {
+    if (*count && **count < 1) return InvalidArgument("{} {}: at least 1", option, **count);
+  }
+  return {};
+}
+
 Result<ScheduleParams> ScheduleOptions::Params() const {
+  PENSTOCK_TRY_STATUS(CheckCounts());
   ScheduleParams params;
   params.ranks = ranks.value_or(params.ranks);
   params.chunks = chunks.value_or(params.chunks);
@@ -166,10 +177,7 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   params.steps = steps.value_or(params.steps);
   params.split = split;
   params.comm = comm.value_or(params.comm);
-  if (chunks && *chunks < 1) return InvalidArgument("--chunks {}: at least 1", *chunks);
-  if (!(params.comm >= 0) || !std::isfinite(params.comm)) {
-    return InvalidArgument("--comm {}: a time is at least 0", params.comm);
-  }
+  PENSTOCK_TRY_STATUS(Of("--comm", fmt::format("{}", params.comm), CheckTime(params.comm)));
   if (cost) {
     PENSTOCK_TRY(const UniformCost times, ParseCost(*cost));
     params.forward = times.forward;
@@ -218,68 +226,84 @@ Status ScheduleOptions::ReadSources() {
   return {};
 }
 
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string& path) const {
+  PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
+  LoadedFile loaded;
+  loaded.schedule = std::move(dump.schedule);
+  if (!cost && !stage_costs) {
+    PENSTOCK_TRY(const ScheduleParams params, Params());
+    dump.costs.comm = params.comm;
+    if (overlap) dump.costs.overlap = params.overlap;
+    loaded.costs = std::move(dump.costs);
+  }
+  return loaded;
+}
+
 Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadFile(const std::string& path) const {
+  auto loaded = LoadChecked(path);
+  if (loaded) return loaded;
+  return tl::unexpected(NameAsGiven(std::move(loaded).error(), given_in, "csv"));
+}
+
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadChecked(const std::string& path) const {
+  PENSTOCK_TRY_STATUS(CheckCounts());
   LoadedFile loaded;
   if (IsPrimusDump(path)) {
-    PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
-    loaded.schedule = std::move(dump.schedule);
-    if (!cost && !stage_costs) {
-      PENSTOCK_TRY(const ScheduleParams params, Params());
-      dump.costs.comm = params.comm;
-      if (overlap) dump.costs.overlap = params.overlap;
-      loaded.costs = std::move(dump.costs);
-    }
+    PENSTOCK_TRY(loaded, LoadDump(path));
   } else {
-    if (iteration) return InvalidArgument("--iteration is for a folder of Primus's dumps");
     CsvOptions options;
     options.microbatches = microbatches;
     options.replicas = replicas;
     options.cuts = cuts;
     options.steps = steps;
     if (weights) {
-      PENSTOCK_TRY(options.weights, ParseWeights(*weights));
+      const auto policy = ParseWeights(*weights);
+      if (!policy) return InvalidArgument("--weights: {}", policy.error().message);
+      options.weights = *policy;
     }
     PENSTOCK_TRY(loaded.schedule, LoadSchedule(path, options));
   }
   const Schedule& schedule = loaded.schedule;
-  if (ranks && *ranks != schedule.ranks()) {
-    return InvalidArgument("{} has {} ranks, not the {} of --ranks", path, schedule.ranks(),
-                           *ranks);
-  }
-  if (chunks && *chunks != schedule.placement.chunks()) {
-    return InvalidArgument("{} has {} chunks a rank, not the {} of --chunks", path,
-                           schedule.placement.chunks(), *chunks);
+  const std::tuple<const char*, std::optional<int>, int> sizes[] = {
+      {"--ranks", ranks, schedule.ranks()},
+      {"--chunks", chunks, schedule.placement.chunks()},
+      {"--microbatches", microbatches, schedule.microbatches}};
+  for (const auto& [option, asked, has] : sizes) {
+    if (!asked || *asked == has) continue;
+    return InvalidArgument("{} {}: {} has {}", option, *asked, path, has);
   }
   return loaded;
 }
 
 Result<double> ScheduleOptions::MemoryLimit() const {
-  const Result<double> count = ParseNumber(*memory_limit, "--memory-limit");
+  const std::string quoted = Quote(*memory_limit);
+  const Result<double> count = ParseNumber(*memory_limit);
   const Result<std::int64_t> bytes = ParseBytes(*memory_limit);
-  if (count ? !(*count > 0) : bytes && *bytes == 0) {
-    return InvalidArgument("--memory-limit {}: more than 0 is needed", *memory_limit);
-  }
-  if (count) {
-    if (!stage_costs_in_bytes) return *count;
+  if (!count && !bytes) {
     return InvalidArgument(
-        "--memory-limit {}: the stages' activations are in bytes; give a size with its unit (6GiB)",
-        *memory_limit);
-  }
-  if (!bytes) {
-    return InvalidArgument(
-        "--memory-limit '{}': give activations of one rank and microbatch, or a size with its unit "
+        "--memory-limit {}: give activations of one rank and microbatch, or a size with its unit "
         "(6GiB)",
-        *memory_limit);
+        quoted);
   }
-  if (stage_costs_in_bytes) return static_cast<double>(*bytes);
+  const double limit = count ? *count : static_cast<double>(*bytes);
+  if (!(limit > 0)) return InvalidArgument("--memory-limit {}: more than 0 is needed", quoted);
+  PENSTOCK_TRY_STATUS(Of("--memory-limit", quoted, CheckMemory(limit)));
+  if (stage_costs_in_bytes) {
+    if (bytes) return limit;
+    return InvalidArgument(
+        "--memory-limit {}: the stages' activations are in bytes; give a size with its unit "
+        "(6GiB)",
+        quoted);
+  }
+  if (count) return limit;
   if (!activation_bytes) {
     return InvalidArgument(
         "--memory-limit {}: the costs are not in bytes; give activations of one rank and "
         "microbatch (6), or their size by --activation-bytes",
-        *memory_limit);
+        quoted);
   }
   PENSTOCK_TRY(const double activation, ParseSize(*activation_bytes, "--activation-bytes"));
-  return static_cast<double>(*bytes) / activation;
+  return limit / activation;
 }
 
 Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
@@ -349,7 +373,8 @@ Result<ChosenSchedule> ScheduleOptions::BuildAlgorithm(const std::string& name, 
   return made;
 }
 
-Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
+Result<std::vector<ChosenSchedule>> ScheduleOptions::BuildAll() const {
+  PENSTOCK_TRY_STATUS(CheckCounts());
   if (candidates.empty()) {
     return InvalidArgument(
         "no schedule is given: name one ('penstock schedules' lists them), or give a CSV file or "
@@ -364,17 +389,26 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
                                            : BuildAlgorithm(candidate.name, knobs));
     chosen.push_back(std::move(built));
   }
+  PENSTOCK_TRY_STATUS(RefuseUnreadPrices(*this, chosen));
   return chosen;
+}
+
+Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
+  auto chosen = BuildAll();
+  if (chosen) return chosen;
+  return tl::unexpected(NameAsGiven(std::move(chosen).error(), given_in, "schedule"));
 }
 
 Status RequireValid(const Schedule& schedule, const std::string& label) {
   const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
   if (faults.empty()) return {};
   const Fault& fault = faults.front();
-  const std::string where = fault.rank < 0 ? "" : fmt::format("rank {}, ", fault.rank);
-  const std::string place = fault.position < 0 ? "" : fmt::format("position {}, ", fault.position);
-  return InvalidArgument("{} is not a valid schedule: {}{}{}: {} ('penstock validate' shows all)",
-                         label, where, place, fault.action, fault.reason);
+  std::string where = fault.rank < 0 ? "" : fmt::format("rank {}, ", fault.rank);
+  if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
+  // Faults of the whole schedule are of no action.
+  if (!fault.action.empty()) where += fault.action + ": ";
+  return InvalidArgument("{} is not a valid schedule: {}{} ('penstock validate' shows all)", label,
+                         where, fault.reason);
 }
 
 }  // namespace penstock

@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "cli/candidates.h"
+#include "cli/given_in.h"
 #include "cli/pass_options.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
@@ -53,6 +54,8 @@ struct ScheduleOptions {
   std::optional<std::string> weights;  // flush, stashed, double-buffered
   std::optional<int> iteration;        // of a folder of Primus's dumps
   bool split = false;
+  GivenIn given_in;    // what a configuration file gave, for errors
+  bool prices = true;  // whether the command prices schedules; else it only orders their actions
   // Its costs.
   std::optional<std::string> cost;          // "F" or "F,I,W", of one rank's share of a microbatch
   std::optional<double> comm;               // latency of one transfer
@@ -93,7 +96,8 @@ struct ScheduleOptions {
     std::optional<Costs> costs;
   };
   Result<LoadedFile> LoadFile(const std::string& path) const;
-  // Every candidate: generated, or read and validated. Refuses to build none.
+  // Every candidate: generated, or read and validated. Refuses to build none, and options without
+  // an effect. Errors name options as they were given: on the command line or in a file.
   Result<std::vector<ChosenSchedule>> Build() const;
   // What these options ask of one algorithm: all of them, or those that it reads. Without the
   // schedule and what its stages cost, which Make() adds.
@@ -103,8 +107,12 @@ struct ScheduleOptions {
   Result<OutputFormat> Format() const;
 
  private:
+  Status CheckCounts() const;
+  Result<LoadedFile> LoadDump(const std::string& path) const;
+  Result<LoadedFile> LoadChecked(const std::string& path) const;
   Result<ChosenSchedule> BuildFile(const std::string& path) const;
   Result<ChosenSchedule> BuildAlgorithm(const std::string& name, Knobs knobs) const;
+  Result<std::vector<ChosenSchedule>> BuildAll() const;
   // --memory-limit in the unit of ScheduleParams.
   Result<double> MemoryLimit() const;
   // What memory is in, and how large a message is.

@@ -3,6 +3,8 @@
 
 #include "cli/algorithm_text.h"
 #include "cli/command.h"
+#include "cli/option_effects.h"
+#include "cli/option_values.h"
 #include "cli/schedule_docs.h"
 #include "cli/schedule_options.h"
 #include "cli/simulated.h"
@@ -72,7 +74,7 @@ class SchedulesCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.DefineFormat(app);
-    app.add_option("--docs", docs_, "Write FOLDER/schedules.md and its pictures instead")
+    AddText(app, "--docs", docs_, "Write FOLDER/schedules.md and its pictures instead")
         ->type_name("FOLDER");
     app.footer(
         "p ranks, v chunks a rank, m microbatches; F, B times of one rank and microbatch; memory "
@@ -84,13 +86,14 @@ class SchedulesCommand : public Command {
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
     PENSTOCK_TRY_STATUS(options_.Params());  // says what is wrong with the options themselves
+    PENSTOCK_TRY_STATUS(RefuseUnread());
     if (!docs_.empty()) {
       PENSTOCK_TRY_STATUS(WriteScheduleDocs(docs_));
       fmt::print("wrote {}/schedules.md\n", docs_);
       return kExitOk;
     }
     std::vector<AtSize> sized;
-    if (options_.ranks || options_.microbatches) {
+    if (Sized()) {
       for (const Algorithm& algorithm : Catalog()) {
         PENSTOCK_TRY(AtSize at, PriceAt(algorithm, options_));
         sized.push_back(std::move(at));
@@ -109,6 +112,22 @@ class SchedulesCommand : public Command {
   }
 
  private:
+  bool Sized() const { return options_.ranks || options_.microbatches; }
+
+  Status RefuseUnread() const {
+    if (!docs_.empty()) {
+      PENSTOCK_TRY_STATUS(
+          RefuseOthers(options_, {}, "--docs writes every schedule at its own size"));
+      if (!options_.format && !options_.json) return {};
+      return InvalidArgument("{} has no effect here: --docs writes Markdown; leave it out",
+                             options_.json ? "--json" : "--format");
+    }
+    if (!Sized()) {
+      return RefuseOthers(options_, {}, "without --ranks or --microbatches nothing is priced");
+    }
+    return RefuseUnreadByAll(options_, Catalog());
+  }
+
   static void PrintJson(const std::vector<AtSize>& sized) {
     Json rows = Json::array();
     for (const Algorithm& algorithm : Catalog()) {

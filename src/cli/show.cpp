@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/simulated.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -42,14 +43,18 @@ class ShowCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.passes.Define(app);
-    app.add_option("--width", width_, "Columns to draw in (default: the terminal's)")
-        ->check(CLI::Range(kLeastWidth, kMostWidth));
-    app.add_option("--color", color_, "Colours: auto, always or never")
+    AddInt(app, "--width", width_, "Columns to draw in (default: the terminal's)",
+           {kLeastWidth, kMostWidth});
+    AddText(app, "--color", color_, "Colours: auto, always or never")
         ->check(CLI::IsMember({"auto", "always", "never"}));
     app.add_flag("--json", options_.json, "Print every action with its start and end instead");
   }
 
   Result<int> Run() override {
+    if (options_.json && (width_ || color_)) {
+      return InvalidArgument("{} has no effect here: --json draws nothing; leave it out",
+                             width_ ? "--width" : "--color");
+    }
     PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
     if (options_.json) {
       nlohmann::ordered_json array = nlohmann::ordered_json::array();
@@ -57,8 +62,10 @@ class ShowCommand : public Command {
       fmt::print("{}\n", array.dump(2));
       return kExitOk;
     }
-    const TerminalStyle style{width_ > 0 ? width_ : TerminalWidth(),
-                              color_ == "always" || (color_ == "auto" && TerminalHasColor())};
+    const std::string color_wish = color_.value_or("auto");
+    const TerminalStyle style{
+        width_ ? *width_ : TerminalWidth(),
+        color_wish == "always" || (color_wish == "auto" && TerminalHasColor())};
     for (const Simulated& simulated : all) {
       const SimulationResult& result = simulated.result;
       PENSTOCK_TRY(const std::string picture,
@@ -74,8 +81,8 @@ class ShowCommand : public Command {
 
  private:
   ScheduleOptions options_;
-  int width_ = 0;
-  std::string color_ = "auto";
+  std::optional<int> width_;
+  std::optional<std::string> color_;
 };
 
 }  // namespace

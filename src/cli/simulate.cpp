@@ -1,8 +1,12 @@
 // penstock simulate: what schedules cost, one or several side by side.
 #include <filesystem>
+#include <set>
 
+#include "base/quote.h"
 #include "cli/command.h"
 #include "cli/emulated_run.h"
+#include "cli/option_effects.h"
+#include "cli/option_values.h"
 #include "cli/simulate_config.h"
 #include "cli/simulated.h"
 #include "report/primus_dump.h"
@@ -63,7 +67,7 @@ class SimulateCommand : public Command {
     options_.passes.Define(app);
     options_.DefineFormat(app);
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
-    app.add_option("--dump", dump_, "Write DIR/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
+    AddText(app, "--dump", dump_, "Write DIR/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
         ->type_name("DIR");
     run_.Define(app);
     app.footer("Several names give one table: penstock simulate gpipe 1f1b interleaved -p 8");
@@ -71,6 +75,7 @@ class SimulateCommand : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
+    PENSTOCK_TRY_STATUS(run_.Check());
     PENSTOCK_TRY(const std::vector<Simulated> all, SimulateAll());
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
@@ -99,11 +104,16 @@ class SimulateCommand : public Command {
   }
 
   Status Dump(const std::vector<Simulated>& all) const {
+    std::set<std::string> names;
     for (const Simulated& simulated : all) {
       const std::string& label = simulated.chosen.label;
       const std::string name = std::filesystem::path(label).filename().string();
       if (name.empty() || name == "." || name == "..") {
-        return InvalidArgument("'{}' cannot name a folder below {}", label, dump_);
+        return InvalidArgument("{} cannot name a folder below {}", Quote(label), dump_);
+      }
+      if (!names.insert(name).second) {
+        return InvalidArgument("two schedules are called {}: one dump would replace the other",
+                               Quote(name));
       }
       PENSTOCK_TRY_STATUS(SavePrimusDump(
           {simulated.chosen.schedule, simulated.timeline, simulated.chosen.costs, simulated.result},

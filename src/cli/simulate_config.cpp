@@ -1,29 +1,52 @@
 #include "cli/simulate_config.h"
 
-#include "base/files.h"
 #include "base/units.h"
+#include "cli/option_effects.h"
 
 namespace penstock {
 namespace {
 
-const std::vector<std::string_view> kKeys = {
-    "schedule",     "csv",         "ranks", "chunks", "microbatches",
-    "group",        "cuts",        "waves", "steps",  "replicas",
-    "weights",      "split",       "cost",  "comm",   "overlap",
-    "memory_limit", "stage_costs", "pass",  "price",  "activation_bytes",
-    "message_bytes"};
+const std::vector<std::string_view> kKeys = {"schedule",     "csv",          "ranks",
+                                             "chunks",       "microbatches", "group",
+                                             "cuts",         "waves",        "steps",
+                                             "replicas",     "weights",      "iteration",
+                                             "split",        "cost",         "comm",
+                                             "overlap",      "memory_limit", "stage_costs",
+                                             "pass",         "price",        "activation_bytes",
+                                             "message_bytes"};
 
-Status FillInt(const YamlMap& config, const char* key, std::optional<int>& field) {
-  PENSTOCK_TRY(const std::optional<int> value, config.Int(key));
-  if (!field) field = value;
-  return {};
-}
+// Fills options from a configuration, and notes which came from there.
+class Filler {
+ public:
+  Filler(const std::string& path, const YamlMap& config, ScheduleOptions& options)
+      : path_(path), config_(config), options_(options) {}
 
-Status FillText(const YamlMap& config, const char* key, std::optional<std::string>& field) {
-  PENSTOCK_TRY(const std::optional<std::string> value, config.Text(key));
-  if (!field) field = value;
-  return {};
-}
+  // Sets `field` to the value that a getter read, unless the command line has given it.
+  template <class T>
+  Status Fill(const char* key, Result<std::optional<T>> read, std::optional<T>& field) {
+    PENSTOCK_TRY(std::optional<T> value, std::move(read));
+    if (!value || field) return {};
+    field = std::move(value);
+    Note(key);
+    return {};
+  }
+  Status Fill(const char* key, Result<std::optional<std::vector<std::string>>> read,
+              std::vector<std::string>& field) {
+    PENSTOCK_TRY(auto value, std::move(read));
+    if (!value || !field.empty()) return {};
+    field = std::move(*value);
+    Note(key);
+    return {};
+  }
+  void Note(const std::string& key) {
+    options_.given_in[key] = fmt::format("{}: line {}", path_, config_.LineOf(key));
+  }
+
+ private:
+  const std::string& path_;
+  const YamlMap& config_;
+  ScheduleOptions& options_;
+};
 
 // Activations: a number, or a size with its unit ("1.5GiB"), which sets `in_bytes`.
 Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_bytes) {
@@ -32,11 +55,14 @@ Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_b
   if (bytes) {
     field = static_cast<double>(*bytes);
     in_bytes = true;
+    const Status status = CheckMemory(field);
+    if (!status) return map.Refuse(key, "{}", status.error().message);
     return {};
   }
   PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
   field = value.value_or(field);
-  if (field < 0) return InvalidArgument("{}: at least 0, not {}", key, field);
+  const Status status = CheckMemory(field);
+  if (!status) return map.Refuse(key, "{}", status.error().message);
   return {};
 }
 
@@ -54,7 +80,8 @@ Result<ReadStageCosts> ReadStage(const YAML::Node& node) {
   const auto read = [&](const char* key, double& field, double otherwise) -> Status {
     PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
     field = value.value_or(otherwise);
-    if (field < 0) return InvalidArgument("{}: at least 0, not {}", key, field);
+    const Status status = CheckTime(field);
+    if (!status) return map.Refuse(key, "{}", status.error().message);
     return {};
   };
   PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));
@@ -66,65 +93,78 @@ Result<ReadStageCosts> ReadStage(const YAML::Node& node) {
   PENSTOCK_TRY_STATUS(
       ReadMemory(map, "activation_after_i", stage.activation_after_i, after_in_bytes));
   if (entry.in_bytes != after_in_bytes && stage.activation_after_i != 0) {
-    return InvalidArgument("activation and activation_after_i: give both with a unit, or neither");
+    return map.Refuse("activation_after_i", "give it and activation both with a unit, or neither");
   }
   if (stage.activation_after_i > stage.activation) {
-    return InvalidArgument("activation_after_i: at most the activation");
+    return map.Refuse("activation_after_i", "at most the activation");
   }
   return entry;
 }
 
-Status FillStageCosts(const YamlMap& config, ScheduleOptions& options) {
-  if (!config.Has("stage_costs") || options.cost || options.stage_costs) return {};
+Status FillStageCosts(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
   const YAML::Node list = config.Node("stage_costs");
-  if (!list.IsSequence()) return InvalidArgument("stage_costs: a list of stages is needed");
+  if (!list.IsSequence() || list.size() == 0) {
+    return config.Refuse("stage_costs", "a list of stages is needed");
+  }
   std::vector<StageCosts> stages;
+  bool in_bytes = false;
   for (const YAML::Node& node : list) {
     auto stage = ReadStage(node);
     if (!stage) {
       return InvalidArgument("stage_costs, stage {}: {}", stages.size(), stage.error().message);
     }
-    if (!stages.empty() && stage->in_bytes != options.stage_costs_in_bytes) {
-      return InvalidArgument("stage_costs: give every activation with a unit, or none");
+    if (!stages.empty() && stage->in_bytes != in_bytes) {
+      return config.Refuse("stage_costs", "give every activation with a unit, or none");
     }
-    options.stage_costs_in_bytes = stage->in_bytes;
+    in_bytes = stage->in_bytes;
     stages.push_back(stage->costs);
   }
+  if (options.cost) return {};  // of the command line, which wins
   options.stage_costs = std::move(stages);
+  options.stage_costs_in_bytes = in_bytes;
+  filler.Note("stage_costs");
   return {};
 }
 
 // "F,I,W", F, or [F, I, W].
-Status FillCost(const YamlMap& config, ScheduleOptions& options) {
-  const YAML::Node node = config.Node("cost");
-  if (!node.IsSequence()) return FillText(config, "cost", options.cost);
+Result<std::optional<std::string>> ReadCost(const YamlMap& config) {
   PENSTOCK_TRY(const auto words, config.Texts("cost"));
-  if (!options.cost && words) options.cost = fmt::format("{}", fmt::join(*words, ","));
-  return {};
+  if (!words) return std::optional<std::string>();
+  return std::optional(fmt::format("{}", fmt::join(*words, ",")));
 }
 
-Status FillCandidates(const YamlMap& config, ScheduleOptions& options) {
+// The schedules: the command line's, or those of the file.
+Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
   PENSTOCK_TRY(const auto names, config.Texts("schedule"));
   PENSTOCK_TRY(const auto files, config.Texts("csv"));
   if (!options.candidates.empty()) return {};
   if (names) {
-    PENSTOCK_TRY(ReadWords read, ReadCandidates(*names));
-    if (!read.config.empty()) {
-      return InvalidArgument("schedule: {} is a configuration, not a schedule", read.config);
+    const auto read = ReadCandidates(*names);
+    if (!read) return config.Refuse("schedule", "{}", read.error().message);
+    if (!read->config.empty()) {
+      return config.Refuse("schedule", "{} is a configuration, not a schedule", read->config);
     }
-    options.candidates = std::move(read.candidates);
+    options.candidates = read->candidates;
+    filler.Note("schedule");
   }
   for (const std::string& file : files.value_or(std::vector<std::string>())) {
     options.candidates.push_back({Candidate::Kind::kFile, file});
+    filler.Note("csv");
   }
   return {};
 }
 
-Status Fill(const YamlMap& config, ScheduleOptions& options) {
+Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
-  PENSTOCK_TRY_STATUS(FillStageCosts(config, options));  // before `cost`, which it wins over
-  if (!options.stage_costs) PENSTOCK_TRY_STATUS(FillCost(config, options));
-  PENSTOCK_TRY_STATUS(FillCandidates(config, options));
+  Filler filler(path, config, options);
+  PENSTOCK_TRY_STATUS(FillCandidates(config, filler, options));
+  if (config.Has("stage_costs")) {
+    if (config.Has("cost")) {
+      return config.Refuse("cost", "stage_costs says what stages cost; keep one of the two");
+    }
+    PENSTOCK_TRY_STATUS(FillStageCosts(config, filler, options));
+  }
+  PENSTOCK_TRY_STATUS(filler.Fill("cost", ReadCost(config), options.cost));
   const std::pair<const char*, std::optional<int>*> counts[] = {
       {"ranks", &options.ranks},
       {"chunks", &options.chunks},
@@ -133,59 +173,69 @@ Status Fill(const YamlMap& config, ScheduleOptions& options) {
       {"cuts", &options.cuts},
       {"waves", &options.waves},
       {"steps", &options.steps},
-      {"replicas", &options.replicas}};
-  for (const auto& [key, field] : counts) PENSTOCK_TRY_STATUS(FillInt(config, key, *field));
-  PENSTOCK_TRY_STATUS(FillText(config, "weights", options.weights));
-  PENSTOCK_TRY_STATUS(FillText(config, "overlap", options.overlap));
-  PENSTOCK_TRY_STATUS(FillText(config, "memory_limit", options.memory_limit));
-  PENSTOCK_TRY_STATUS(FillText(config, "activation_bytes", options.activation_bytes));
-  PENSTOCK_TRY_STATUS(FillText(config, "message_bytes", options.message_bytes));
-  PENSTOCK_TRY(const auto passes, config.Texts("pass"));
-  PENSTOCK_TRY(const auto prices, config.Texts("price"));
-  if (passes && options.passes.passes.empty()) options.passes.passes = *passes;
-  if (prices && options.passes.prices.empty()) options.passes.prices = *prices;
+      {"replicas", &options.replicas},
+      {"iteration", &options.iteration}};
+  for (const auto& [key, field] : counts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), *field));
+  }
+  const std::pair<const char*, std::optional<std::string>*> texts[] = {
+      {"weights", &options.weights},
+      {"overlap", &options.overlap},
+      {"memory_limit", &options.memory_limit},
+      {"activation_bytes", &options.activation_bytes},
+      {"message_bytes", &options.message_bytes}};
+  for (const auto& [key, field] : texts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Text(key), *field));
+  }
+  PENSTOCK_TRY_STATUS(filler.Fill("pass", config.Texts("pass"), options.passes.passes));
+  PENSTOCK_TRY_STATUS(filler.Fill("price", config.Texts("price"), options.passes.prices));
+  PENSTOCK_TRY_STATUS(filler.Fill("comm", config.Number("comm"), options.comm));
   PENSTOCK_TRY(const std::optional<bool> split, config.Bool("split"));
-  options.split = options.split || split.value_or(false);
-  PENSTOCK_TRY(const std::optional<double> comm, config.Number("comm"));
-  if (!options.comm) options.comm = comm;
+  if (split.value_or(false) && !options.split) {
+    options.split = true;
+    filler.Note("split");
+  }
   return {};
 }
 
-Status RequireOpen(const ScheduleOptions& options) {
-  const bool open = options.candidates.empty() && !options.ranks && !options.chunks &&
-                    !options.microbatches && !options.group && !options.cuts && !options.waves &&
-                    !options.steps && !options.replicas && !options.weights && !options.split &&
-                    !options.cost && !options.comm && !options.overlap && !options.memory_limit &&
-                    !options.activation_bytes && !options.message_bytes;
-  if (open) return {};
-  return InvalidArgument(
-      "it is a configuration of Primus's simulator, whose schedulers say all; give no options that "
-      "choose, shape or price a schedule");
-}
-
-Result<std::optional<PrimusConfig>> Load(const std::string& path, ScheduleOptions& options) {
-  PENSTOCK_TRY(const std::string text, ReadFile(path));
-  PENSTOCK_TRY(const YAML::Node root, ParseYaml(text));
-  PENSTOCK_TRY(const YamlMap config, YamlMap::Of(root, "the configuration"));
+Result<std::optional<PrimusConfig>> Load(const std::string& path, const YAML::Node& root,
+                                         ScheduleOptions& options) {
+  PENSTOCK_TRY(const YamlMap config, YamlMap::Of(root, "the configuration",
+                                                 root.IsMap() && root["schedulers"].IsDefined()
+                                                     ? YamlMap::Null::kMissing
+                                                     : YamlMap::Null::kRefused));
   if (!IsPrimusConfig(config)) {
-    PENSTOCK_TRY_STATUS(Fill(config, options));
+    PENSTOCK_TRY_STATUS(Fill(path, config, options));
     return std::optional<PrimusConfig>();
   }
-  PENSTOCK_TRY_STATUS(RequireOpen(options));
+  PENSTOCK_TRY_STATUS(RefuseOthers(options, {"--pass", "--price"},
+                                   "in a configuration of Primus's simulator the schedulers say "
+                                   "all"));
   PENSTOCK_TRY(PrimusConfig primus, ReadPrimusConfig(config));
   return std::optional(std::move(primus));
+}
+
+// The configuration among the words, which fills what `options` leaves open.
+Result<std::optional<PrimusConfig>> LoadConfig(ScheduleOptions& options) {
+  const std::string& path = options.config;
+  PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
+  auto loaded = Load(path, root, options);
+  if (!loaded) return MakeError(loaded.error().code, "{}: {}", path, loaded.error().message);
+  return loaded;
 }
 
 }  // namespace
 
 Result<std::optional<PrimusConfig>> ReadSources(ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(options.ReadSources());
-  if (options.config.empty()) return std::optional<PrimusConfig>();
-  auto loaded = Load(options.config, options);
-  if (!loaded && loaded.error().code != ErrorCode::kNotFound) {
-    return MakeError(loaded.error().code, "{}: {}", options.config, loaded.error().message);
+  std::optional<PrimusConfig> primus;
+  if (!options.config.empty()) {
+    PENSTOCK_TRY(primus, LoadConfig(options));
   }
-  return loaded;
+  if (primus) return primus;
+  const Status status = RefuseUnread(options);
+  if (!status) return tl::unexpected(NameAsGiven(status.error(), options.given_in, "schedule"));
+  return primus;
 }
 
 Result<Choice> ChooseSchedules(ScheduleOptions& options) {
@@ -199,6 +249,7 @@ Result<Choice> ChooseSchedules(ScheduleOptions& options) {
     PENSTOCK_TRY_STATUS(options.passes.Apply(chosen.schedule, chosen.costs));
     if (!options.passes.passes.empty()) chosen.algorithm = nullptr;
   }
+  PENSTOCK_TRY_STATUS(RefuseUnreadPrices(options, primus->schedules));
   return Choice{std::move(primus->schedules), std::move(primus->output_dir)};
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/option_values.h"
 #include "cli/simulate_config.h"
 
 namespace penstock {
@@ -20,7 +21,7 @@ class ValidateCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.DefineFormat(app);
-    app.add_option("--max-faults", max_faults_, "Most faults to name")->check(CLI::PositiveNumber);
+    AddInt(app, "--max-faults", max_faults_, "Most faults to name", {.least = 1});
   }
 
   std::string ExitCodes() const override {
@@ -29,8 +30,9 @@ class ValidateCommand : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
+    options_.prices = false;
     PENSTOCK_TRY(const Schedule schedule, LoadOne());
-    const std::vector<Fault> faults = Validate(schedule, {.max_faults = max_faults_});
+    const std::vector<Fault> faults = Validate(schedule, {.max_faults = MostFaults()});
     switch (format) {
       case OutputFormat::kJson:
         PrintJson(faults);
@@ -49,6 +51,8 @@ class ValidateCommand : public Command {
   }
 
  private:
+  int MostFaults() const { return max_faults_.value_or(ValidateOptions{}.max_faults); }
+
   // The one schedule that is given; a file is not validated yet.
   Result<Schedule> LoadOne() {
     PENSTOCK_TRY(std::optional<PrimusConfig> primus, ReadSources(options_));
@@ -86,7 +90,7 @@ class ValidateCommand : public Command {
                  schedule.action_count());
       return;
     }
-    const bool more = faults.size() == static_cast<std::size_t>(max_faults_);
+    const bool more = faults.size() == static_cast<std::size_t>(MostFaults());
     fmt::print("{} is not valid: {}{} fault{}\n", label_, more ? "at least " : "", faults.size(),
                faults.size() == 1 ? "" : "s");
     for (const Fault& fault : faults) fmt::print("{}", Describe(schedule, fault));
@@ -94,7 +98,7 @@ class ValidateCommand : public Command {
 
   ScheduleOptions options_;
   std::string label_;  // what is validated
-  int max_faults_ = ValidateOptions{}.max_faults;
+  std::optional<int> max_faults_;
 };
 
 }  // namespace

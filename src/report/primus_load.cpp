@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/quote.h"
 #include "report/primus_dump.h"
 
 namespace penstock {
@@ -41,8 +42,11 @@ std::string RankPath(const std::string& folder, int rank) {
   return (fs::path(folder) / fmt::format("pp_rank_{}.json", rank)).string();
 }
 
+// A rank's file takes some 100 bytes an action, and parsed ten times as much.
+constexpr FileLimit kDumpFile = {std::size_t{256} << 20, "dump's file"};
+
 Result<Json> LoadJson(const std::string& path) {
-  PENSTOCK_TRY(const std::string text, ReadFile(path));
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kDumpFile));
   Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) {
     return InvalidArgument("{} is not a JSON object", path);
@@ -87,8 +91,10 @@ Result<std::vector<double>> Numbers(const Json& iteration, const std::string& ke
   if (found == iteration.end() || found->is_null()) return values;
   if (!found->is_array()) return InvalidArgument("{} is not a list", key);
   for (const Json& value : *found) {
-    if (!value.is_number() || !std::isfinite(value.get<double>())) {
-      return InvalidArgument("{} holds something that is not a number", key);
+    // Times and amounts of memory; a start before time zero is odd, yet readable.
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= kMostTime)) {
+      return InvalidArgument("{} holds something that is not a number of at most {}", key,
+                             kMostTime);
     }
     values.push_back(value.get<double>());
   }
@@ -175,7 +181,7 @@ Result<std::string> IterationKey(const Json& dump, std::optional<int> wanted) {
     int number = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
     if (error != std::errc() || end != key.data() + key.size() || number < 0) {
-      return InvalidArgument("'{}' is not an iteration", key);
+      return InvalidArgument("{} is not an iteration", Quote(key));
     }
     if (!wanted || *wanted == number) last = std::max(last, number);
   }

@@ -121,7 +121,11 @@ std::string FormatPercent(double fraction) { return fmt::format("{:.1f}%", fract
 
 std::string FormatAmount(double value, const std::string& unit) {
   if (unit == "s") return value == 0 ? "0 s" : FormatSeconds(value);
-  if (unit == "B") return FormatBytes(std::llround(value));
+  if (unit == "B") {
+    constexpr double kMostBytes = 9e18;  // what an integer holds
+    if (std::abs(value) > kMostBytes) return FormatNumber(value / 0x1p40, 1) + " TiB";
+    return FormatBytes(std::llround(value));
+  }
   return unit.empty() ? FormatNumber(value) : FormatNumber(value) + " " + unit;
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "base/nearest.h"
+#include "base/quote.h"
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
@@ -137,7 +138,7 @@ Status AddAlgorithm(Algorithm algorithm) {
   std::vector<std::string_view> names = algorithm.aliases;
   names.push_back(algorithm.name);
   for (const std::string_view name : names) {
-    if (FindAlgorithm(name)) return InvalidArgument("there is a schedule '{}' already", name);
+    if (FindAlgorithm(name)) return InvalidArgument("there is a schedule {} already", Quote(name));
   }
   if (!algorithm.closed_form) {
     algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
@@ -160,16 +161,18 @@ Result<const Algorithm*> FindAlgorithm(std::string_view name) {
   };
   if (const Algorithm* const ours = find(Catalog())) return ours;
   if (const Algorithm* const added = find(AddedAlgorithms())) return added;
-  return NotFound("no schedule is called '{}'; {}", name,
+  return NotFound("no schedule is called {}; {}", Quote(name),
                   DidYouMean(name, all_names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
   if (params.chunks == 0) {
     const bool by_waves = algorithm.knobs.waves && params.waves > 0;
-    params.chunks = by_waves ? static_cast<int>(std::min(std::int64_t{2} * params.waves,
-                                                         std::int64_t{kMaxStages} + 1))
-                             : algorithm.knobs.default_chunks;
+    if (by_waves && params.waves > kMaxStages / 2) {
+      return InvalidArgument("schedule {}: --waves {}: at most {}, of two stages a rank each",
+                             algorithm.name, params.waves, kMaxStages / 2);
+    }
+    params.chunks = by_waves ? 2 * params.waves : algorithm.knobs.default_chunks;
   }
   Status status = CheckKnobs(algorithm, params);
   if (status) status = CheckSize(algorithm, params);

@@ -1,6 +1,18 @@
 #include "schedule/costs.h"
 
 namespace penstock {
+namespace {
+
+Status CheckAmount(double value, double most) {
+  if (!(value >= 0)) return InvalidArgument("at least 0, not {}", value);
+  if (value > most) return InvalidArgument("at most {}, not {}", most, value);
+  return {};
+}
+
+}  // namespace
+
+Status CheckTime(double time) { return CheckAmount(time, kMostTime); }
+Status CheckMemory(double amount) { return CheckAmount(amount, kMostMemory); }
 
 Costs Costs::Uniform(const Placement& placement, int cuts, double f, double i, double w,
                      double comm) {

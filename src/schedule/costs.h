@@ -7,10 +7,20 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/result.h"
 #include "schedule/action.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
+
+// The longest time and the largest amount of memory that a cost may be: sums over any schedule stay
+// finite, and their figures short enough to print.
+inline constexpr double kMostTime = 1e15;
+inline constexpr double kMostMemory = 1e18;  // in bytes, a million terabytes
+
+// Refuses what no cost can be: less than 0, or more than the most. The caller adds whose it is.
+Status CheckTime(double time);
+Status CheckMemory(double amount);
 
 // One stage, one row (a microbatch, or a cut of one).
 struct StageCosts {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdint>
+
+#include "base/quote.h"
 
 namespace penstock {
 namespace {
@@ -22,16 +23,6 @@ std::string_view Trim(std::string_view text) {
   while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
   while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
   return text;
-}
-
-// The cell for a message: short and printable whatever the bytes are.
-std::string Quote(std::string_view cell) {
-  constexpr std::size_t kLongest = 40;
-  std::string quoted = "'";
-  for (const char c : cell.substr(0, kLongest)) {
-    quoted += std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?';
-  }
-  return quoted + (cell.size() > kLongest ? "...'" : "'");
 }
 
 // Takes a number off the front; -1 where there is none, more than kMaxNumber where it is too large.
@@ -151,6 +142,14 @@ class StageVotes {
   std::vector<Vote> votes_;
 };
 
+// At least as many as the line has cells with an action: these take three bytes and a comma, and
+// blank ones take no memory.
+std::size_t MostCells(std::string_view line) {
+  std::size_t cells = 1;
+  for (std::size_t i = 1; i < line.size(); ++i) cells += line[i] == ',' && line[i - 1] != ',';
+  return std::min(cells, line.size() / 4 + 1);
+}
+
 // Reads rows of cells as Python's csv module does, but for quotes inside a cell.
 class RowReader {
  public:
@@ -160,13 +159,13 @@ class RowReader {
   }
   bool AtEnd() const { return text_.empty(); }
 
-  Result<Lane> NextRow(int row) {
+  Result<Lane> NextRow(std::size_t row) {
     const std::size_t end = std::min(text_.find('\n'), text_.size());
     std::string_view line = text_.substr(0, end);
     text_.remove_prefix(std::min(end + 1, text_.size()));
     Lane lane;
     if (Trim(line).empty()) return lane;
-    lane.reserve(static_cast<std::size_t>(std::count(line.begin(), line.end(), ',')) + 1);
+    lane.reserve(MostCells(line));
     for (int column = 1;; ++column) {
       const std::size_t comma = line.find(',');
       std::string_view cell = Trim(line.substr(0, comma));
@@ -257,11 +256,18 @@ std::string WriteCsv(const Schedule& schedule) {
 Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
   Schedule schedule;
   RowReader reader(text);
-  while (!reader.AtEnd()) {
-    PENSTOCK_TRY(Lane lane, reader.NextRow(static_cast<int>(schedule.lanes.size())));
+  // Blank rows are ranks without an action, but for those at the end, of which there may be any
+  // number.
+  for (std::size_t row = 0; !reader.AtEnd(); ++row) {
+    PENSTOCK_TRY(Lane lane, reader.NextRow(row));
+    if (lane.empty()) continue;
+    if (row >= kMaxStages) {
+      return InvalidArgument("row {}: a schedule has at most {} ranks, one a row", row + 1,
+                             kMaxStages);
+    }
+    schedule.lanes.resize(row);
     schedule.lanes.push_back(std::move(lane));
   }
-  while (!schedule.lanes.empty() && schedule.lanes.back().empty()) schedule.lanes.pop_back();
   if (schedule.lanes.empty()) return InvalidArgument("it holds no action");
 
   StageVotes votes;

@@ -23,6 +23,10 @@ Result<Action> ParseAction(std::string_view cell);
 // The op's letters in a cell: "F", "SEND_F", "UNSHARD".
 std::string_view OpText(Op op);
 
+// A weight policy as options and files name it: "double-buffered".
+std::string_view ToText(WeightPolicy weights);
+Result<WeightPolicy> ParseWeights(std::string_view text);
+
 // One row a rank, each line ended by '\n'.
 std::string WriteCsv(const Schedule& schedule);
 

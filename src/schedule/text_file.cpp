@@ -1,9 +1,9 @@
 // Schedules in files: FILE.csv with FILE.yaml beside it where the cells cannot say everything.
-#include <yaml-cpp/yaml.h>
-
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/quote.h"
+#include "base/yaml_map.h"
 #include "schedule/text.h"
 
 namespace penstock {
@@ -11,66 +11,44 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSidecarKeys = "microbatches, replicas, cuts, steps, weights";
+// The 50 million actions of the largest schedules take half of a GiB, with SEND and RECV two.
+constexpr FileLimit kCsvFile = {std::size_t{4} << 30, "schedule's CSV file"};
 
 std::string SidecarPath(const std::string& path) {
   return fs::path(path).replace_extension(".yaml").string();
 }
 
-const char* WeightsText(WeightPolicy weights) {
-  switch (weights) {
-    case WeightPolicy::kFlush:
-      return "flush";
-    case WeightPolicy::kStashed:
-      return "stashed";
-    case WeightPolicy::kDoubleBuffered:
-      return "double-buffered";
-  }
-  return "flush";
-}
-
-Result<int> ReadCount(const YAML::Node& node, const std::string& key) {
-  int value = 0;
-  if (!node.IsScalar() || !YAML::convert<int>::decode(node, value) || value < 1) {
-    return InvalidArgument("{} is not a number of at least 1", key);
-  }
+Result<std::optional<int>> ReadCount(const YamlMap& map, const char* key) {
+  PENSTOCK_TRY(const std::optional<int> value, map.Int(key));
+  if (value && *value < 1) return map.Refuse(key, "at least 1, not {}", *value);
   return value;
 }
 
-Status ReadEntry(const std::string& key, const YAML::Node& node, CsvOptions& options) {
-  if (key == "weights") {
-    const std::string name = node.IsScalar() ? node.Scalar() : "";
-    for (const WeightPolicy weights :
-         {WeightPolicy::kFlush, WeightPolicy::kStashed, WeightPolicy::kDoubleBuffered}) {
-      if (name != WeightsText(weights)) continue;
-      options.weights = weights;
-      return {};
-    }
-    return InvalidArgument("weights is not one of flush, stashed, double-buffered");
-  }
-  std::optional<int>* field = key == "microbatches" ? &options.microbatches
-                              : key == "replicas"   ? &options.replicas
-                              : key == "cuts"       ? &options.cuts
-                              : key == "steps"      ? &options.steps
-                                                    : nullptr;
-  if (field == nullptr) return InvalidArgument("unknown key '{}'; there are {}", key, kSidecarKeys);
-  PENSTOCK_TRY(*field, ReadCount(node, key));
-  return {};
+Result<std::optional<WeightPolicy>> ReadWeights(const YamlMap& map) {
+  PENSTOCK_TRY(const std::optional<std::string> name, map.Text("weights"));
+  if (!name) return std::optional<WeightPolicy>();
+  const auto weights = ParseWeights(*name);
+  if (!weights) return map.Refuse("weights", "{}", weights.error().message);
+  return std::optional(*weights);
 }
 
-Result<CsvOptions> ParseSidecar(const std::string& text) {
+Result<CsvOptions> ReadSidecar(const YAML::Node& root) {
   CsvOptions options;
-  try {
-    const YAML::Node root = YAML::Load(text);
-    if (root.IsNull()) return options;
-    if (!root.IsMap()) return InvalidArgument("it is not a map of {}", kSidecarKeys);
-    for (const auto& entry : root) {
-      if (!entry.first.IsScalar()) return InvalidArgument("a key is not a word");
-      PENSTOCK_TRY_STATUS(ReadEntry(entry.first.Scalar(), entry.second, options));
-    }
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument("line {}: {}", error.mark.line + 1, error.msg);
-  }
+  if (root.IsNull()) return options;
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(root, "a CSV's companion"));
+  PENSTOCK_TRY_STATUS(map.RequireKnown({"microbatches", "replicas", "cuts", "steps", "weights"}));
+  PENSTOCK_TRY(options.microbatches, ReadCount(map, "microbatches"));
+  PENSTOCK_TRY(options.replicas, ReadCount(map, "replicas"));
+  PENSTOCK_TRY(options.cuts, ReadCount(map, "cuts"));
+  PENSTOCK_TRY(options.steps, ReadCount(map, "steps"));
+  PENSTOCK_TRY(options.weights, ReadWeights(map));
+  return options;
+}
+
+Result<CsvOptions> LoadSidecarFile(const std::string& sidecar) {
+  PENSTOCK_TRY(const YAML::Node root, LoadYaml(sidecar));
+  auto options = ReadSidecar(root);
+  if (!options) return InvalidArgument("{}: {}", sidecar, options.error().message);
   return options;
 }
 
@@ -79,10 +57,9 @@ Result<CsvOptions> LoadSidecar(const std::string& path) {
   const std::string sidecar = SidecarPath(path);
   std::error_code error;
   if (sidecar == path || !fs::exists(sidecar, error)) return CsvOptions{};
-  PENSTOCK_TRY(const std::string text, ReadFile(sidecar));
-  auto options = ParseSidecar(text);
+  auto options = LoadSidecarFile(sidecar);
   if (!options) {
-    return InvalidArgument("{} (read beside {}): {}", sidecar, path, options.error().message);
+    return MakeError(options.error().code, "{} (read beside {})", options.error().message, path);
   }
   return options;
 }
@@ -95,7 +72,7 @@ std::string SidecarText(const Schedule& schedule) {
   if (schedule.cuts != 1) text += fmt::format("cuts: {}\n", schedule.cuts);
   if (schedule.steps != 1) text += fmt::format("steps: {}\n", schedule.steps);
   if (schedule.weights != WeightPolicy::kFlush) {
-    text += fmt::format("weights: {}\n", WeightsText(schedule.weights));
+    text += fmt::format("weights: {}\n", ToText(schedule.weights));
   }
   return text;
 }
@@ -107,6 +84,27 @@ std::optional<T> FirstSet(const std::optional<T>& first, const std::optional<T>&
 
 }  // namespace
 
+std::string_view ToText(WeightPolicy weights) {
+  switch (weights) {
+    case WeightPolicy::kFlush:
+      return "flush";
+    case WeightPolicy::kStashed:
+      return "stashed";
+    case WeightPolicy::kDoubleBuffered:
+      return "double-buffered";
+  }
+  return "flush";
+}
+
+Result<WeightPolicy> ParseWeights(std::string_view text) {
+  for (const WeightPolicy weights :
+       {WeightPolicy::kFlush, WeightPolicy::kStashed, WeightPolicy::kDoubleBuffered}) {
+    if (text == ToText(weights)) return weights;
+  }
+  return InvalidArgument("{} is no weight policy; give flush, stashed or double-buffered",
+                         Quote(text));
+}
+
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options) {
   PENSTOCK_TRY(const CsvOptions sidecar, LoadSidecar(path));
   CsvOptions merged;
@@ -116,7 +114,7 @@ Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options
   merged.steps = FirstSet(options.steps, sidecar.steps);
   merged.weights = FirstSet(options.weights, sidecar.weights);
 
-  PENSTOCK_TRY(const std::string text, ReadFile(path));
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kCsvFile));
   auto schedule = ParseCsv(text, merged);
   if (!schedule) return InvalidArgument("{}: {}", path, schedule.error().message);
   schedule->algorithm = fs::path(path).filename().string();
@@ -133,8 +131,7 @@ Status SaveSchedule(const Schedule& schedule, const std::string& path) {
   const bool stale = sidecar != path && fs::exists(sidecar, error);
   if (stale) {
     // Never replace a file that is not a schedule's companion.
-    PENSTOCK_TRY(const std::string text, ReadFile(sidecar));
-    if (!ParseSidecar(text)) {
+    if (!LoadSidecarFile(sidecar)) {
       return InvalidArgument("{} is there and does not describe a schedule: choose another name",
                              sidecar);
     }

@@ -49,5 +49,15 @@ TEST_F(FilesTest, MissingFileIsNotFound) {
   EXPECT_FALSE(ReadFile(folder_.string()));
 }
 
+TEST_F(FilesTest, LargerFilesThanTheLimitAreRefusedByName) {
+  ASSERT_TRUE(WriteFileAtomically(Path("a"), std::string(100, 'x')));
+  EXPECT_EQ(ReadFile(Path("a"), {100, "note"})->size(), 100U);
+  const auto refused = ReadFile(Path("a"), {99, "note"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("a note may hold 99 B"), std::string::npos);
+  EXPECT_FALSE(ReadFile("/dev/zero", {1 << 20, "note"}));
+}
+
 }  // namespace
 }  // namespace penstock

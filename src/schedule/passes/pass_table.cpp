@@ -1,9 +1,8 @@
 #include "schedule/passes/pass_table.h"
 
-#include <charconv>
-#include <cmath>
-
 #include "base/nearest.h"
+#include "base/numbers.h"
+#include "base/quote.h"
 #include "schedule/validate.h"
 
 namespace penstock {
@@ -18,26 +17,20 @@ PassArguments::PassArguments(std::string_view text) {
 
 std::optional<double> PassArguments::TakeNumber() {
   for (auto it = left_.begin(); it != left_.end(); ++it) {
-    double value = 0;
-    const char* end = it->data() + it->size();
-    const auto parsed = std::from_chars(it->data(), end, value);
-    if (parsed.ec != std::errc() || parsed.ptr != end || !std::isfinite(value) || value < 0) {
-      continue;
-    }
+    const Result<double> value = ParseNumber(*it);
+    if (!value || *value < 0) continue;
     left_.erase(it);
-    return value;
+    return *value;
   }
   return std::nullopt;
 }
 
 std::optional<int> PassArguments::TakeCount() {
   for (auto it = left_.begin(); it != left_.end(); ++it) {
-    int value = 0;
-    const char* end = it->data() + it->size();
-    const auto parsed = std::from_chars(it->data(), end, value);
-    if (parsed.ec != std::errc() || parsed.ptr != end || value < 0) continue;
+    const Result<int> value = ParseInt(*it);
+    if (!value || *value < 0) continue;
     left_.erase(it);
-    return value;
+    return *value;
   }
   return std::nullopt;
 }
@@ -53,7 +46,7 @@ bool PassArguments::TakeWord(std::string_view word) {
 
 Status PassArguments::Done() const {
   if (left_.empty()) return {};
-  return InvalidArgument("'{}' is none of its arguments", left_.front());
+  return InvalidArgument("{} is none of its arguments", Quote(left_.front()));
 }
 
 std::span<const SchedulePass> SchedulePasses() {
@@ -70,7 +63,7 @@ Result<const SchedulePass*> FindSchedulePass(std::string_view name) {
     if (pass.name == name) return &pass;
     names.push_back(pass.name);
   }
-  return NotFound("no pass is called '{}'; {}", name,
+  return NotFound("no pass is called {}; {}", Quote(name),
                   DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
@@ -82,6 +75,10 @@ Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::strin
                  FindSchedulePass(std::string_view(text).substr(0, equals)));
     const std::string_view arguments =
         std::string_view(text).substr(std::min(equals + 1, text.size()));
+    if (text.ends_with('=') || text.ends_with(':')) {
+      return InvalidArgument("pass {}: an argument is empty; give one or leave it out",
+                             Quote(text));
+    }
     auto result = pass->run(schedule, PassArguments(arguments), context);
     if (!result) {
       const std::string usage =

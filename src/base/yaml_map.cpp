@@ -1,0 +1,169 @@
+#include "base/yaml_map.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/nearest.h"
+#include "base/numbers.h"
+#include "base/quote.h"
+
+namespace penstock {
+namespace {
+
+Result<std::string> ToText(const YAML::Node& node) {
+  if (!node.IsScalar()) return InvalidArgument("one word is needed");
+  if (node.Scalar().empty()) return InvalidArgument("the value is empty");
+  return node.Scalar();
+}
+
+Result<double> ToNumber(const YAML::Node& node) {
+  if (!node.IsScalar()) return InvalidArgument("a number is needed");
+  return ParseNumber(node.Scalar());
+}
+
+Result<int> ToInt(const YAML::Node& node) {
+  if (!node.IsScalar()) return InvalidArgument("a whole number is needed");
+  return ParseInt(node.Scalar());
+}
+
+Result<bool> ToBool(const YAML::Node& node) {
+  bool value = false;
+  if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) {
+    return InvalidArgument("true or false is needed");
+  }
+  return value;
+}
+
+// Reads a list, or one value as a list of one.
+template <class T, class Read>
+Result<std::vector<T>> ToList(const YAML::Node& node, Read read) {
+  std::vector<T> values;
+  if (!node.IsSequence()) {
+    PENSTOCK_TRY(T value, read(node));
+    values.push_back(std::move(value));
+    return values;
+  }
+  for (const YAML::Node& entry : node) {
+    PENSTOCK_TRY(T value, read(entry));
+    values.push_back(std::move(value));
+  }
+  if (values.empty()) return InvalidArgument("the list is empty");
+  return values;
+}
+
+// What `read` makes of a key's value.
+template <class T, class Read>
+Result<std::optional<T>> Get(const YamlMap& map, const std::string& key, Read read) {
+  const YAML::Node node = map.Node(key);
+  if (node.IsNull()) return std::optional<T>();
+  auto value = read(node);
+  if (!value) return map.Refuse(key, "{}", value.error().message);
+  return std::optional<T>(std::move(*value));
+}
+
+}  // namespace
+
+Result<YAML::Node> ParseYaml(const std::string& text) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.empty()) return YAML::Node();
+    if (documents.size() > 1) {
+      return InvalidArgument("it holds {} YAML documents; keep one of them", documents.size());
+    }
+    return documents.front();
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument("line {}: {}", error.mark.line + 1, error.msg);
+  }
+}
+
+Result<YAML::Node> LoadYaml(const std::string& path) {
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kYamlFile));
+  auto root = ParseYaml(text);
+  if (!root) return MakeError(root.error().code, "{}: {}", path, root.error().message);
+  return root;
+}
+
+Result<YamlMap> YamlMap::Of(const YAML::Node& node, const std::string& what, Null null) {
+  if (!node.IsMap()) {
+    if (node.Mark().is_null()) return InvalidArgument("{} is not a map of keys and values", what);
+    return InvalidArgument("line {}: {} is not a map of keys and values", node.Mark().line + 1,
+                           what);
+  }
+  std::set<std::string> keys;
+  for (const auto& entry : node) {
+    const int line = entry.first.Mark().line + 1;
+    if (!entry.first.IsScalar()) {
+      return InvalidArgument("line {}: {} has a key that is not a word", line, what);
+    }
+    const std::string& key = entry.first.Scalar();
+    if (!keys.insert(key).second) {
+      return InvalidArgument("line {}: {} is given twice; give it once", line, Quote(key));
+    }
+    if (null == Null::kRefused && entry.second.IsNull()) {
+      return InvalidArgument("line {}: {} has no value; give one or leave the key out", line,
+                             Quote(key));
+    }
+  }
+  return YamlMap(node, what);
+}
+
+bool YamlMap::Has(const std::string& key) const { return !Node(key).IsNull(); }
+
+YAML::Node YamlMap::Node(const std::string& key) const {
+  const YAML::Node found = std::as_const(node_)[key];
+  return found.IsDefined() ? found : YAML::Node();
+}
+
+std::vector<std::string> YamlMap::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& entry : node_) keys.push_back(entry.first.Scalar());
+  return keys;
+}
+
+int YamlMap::LineOf(const std::string& key) const {
+  for (const auto& entry : node_) {
+    if (entry.first.Scalar() == key) return entry.first.Mark().line + 1;
+  }
+  return Line();
+}
+
+Status YamlMap::RequireKnown(const std::vector<std::string_view>& known) const {
+  for (const auto& entry : node_) {
+    const std::string& key = entry.first.Scalar();
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return InvalidArgument(
+        "line {}: {} has an unknown key {}; {}", entry.first.Mark().line + 1, what_, Quote(key),
+        DidYouMean(key, known, fmt::format("there are {}", fmt::join(known, ", "))));
+  }
+  return {};
+}
+
+Result<std::optional<double>> YamlMap::Number(const std::string& key) const {
+  return Get<double>(*this, key, ToNumber);
+}
+
+Result<std::optional<int>> YamlMap::Int(const std::string& key) const {
+  return Get<int>(*this, key, ToInt);
+}
+
+Result<std::optional<bool>> YamlMap::Bool(const std::string& key) const {
+  return Get<bool>(*this, key, ToBool);
+}
+
+Result<std::optional<std::string>> YamlMap::Text(const std::string& key) const {
+  return Get<std::string>(*this, key, ToText);
+}
+
+Result<std::optional<std::vector<double>>> YamlMap::Numbers(const std::string& key) const {
+  using List = std::vector<double>;
+  return Get<List>(*this, key,
+                   [](const YAML::Node& node) { return ToList<double>(node, ToNumber); });
+}
+
+Result<std::optional<std::vector<std::string>>> YamlMap::Texts(const std::string& key) const {
+  using List = std::vector<std::string>;
+  return Get<List>(*this, key,
+                   [](const YAML::Node& node) { return ToList<std::string>(node, ToText); });
+}
+
+}  // namespace penstock

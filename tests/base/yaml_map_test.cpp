@@ -1,0 +1,65 @@
+#include "base/yaml_map.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+Result<YamlMap> Parse(const std::string& text) {
+  PENSTOCK_TRY(const YAML::Node root, ParseYaml(text));
+  return YamlMap::Of(root, "the map");
+}
+
+std::string ErrorOf(const std::string& text) {
+  const auto map = Parse(text);
+  return map ? "" : map.error().message;
+}
+
+TEST(YamlMap, ReadsValuesByKey) {
+  const auto map = Parse("a: 3\nb: 0.5\nc: word\nd: [1, 2]\ne: true\n");
+  ASSERT_TRUE(map);
+  EXPECT_EQ(**map->Int("a"), 3);
+  EXPECT_EQ(**map->Number("b"), 0.5);
+  EXPECT_EQ(**map->Text("c"), "word");
+  EXPECT_EQ(**map->Numbers("d"), (std::vector<double>{1, 2}));
+  EXPECT_EQ(**map->Numbers("b"), std::vector<double>{0.5});
+  EXPECT_TRUE(**map->Bool("e"));
+  EXPECT_FALSE(map->Int("f")->has_value());
+}
+
+TEST(YamlMap, ErrorsNameLineAndKey) {
+  const auto map = Parse("# comment\na: 010\nb: .inf\nc: []\nd: {}\ne: ''\n");
+  ASSERT_TRUE(map);
+  EXPECT_TRUE(map->Int("a").error().message.starts_with("line 2: a: '010'"));
+  EXPECT_TRUE(map->Number("b").error().message.starts_with("line 3: b: "));
+  EXPECT_TRUE(map->Texts("c").error().message.starts_with("line 4: c: "));
+  EXPECT_TRUE(map->Bool("d").error().message.starts_with("line 5: d: "));
+  EXPECT_TRUE(map->Text("e").error().message.starts_with("line 6: e: "));
+}
+
+TEST(YamlMap, WhatNobodyWouldReadIsRefused) {
+  EXPECT_EQ(ErrorOf("a: 1\nb: 2\na: 3\n"), "line 3: 'a' is given twice; give it once");
+  EXPECT_TRUE(ErrorOf("a: 1\nb:\n").starts_with("line 2: 'b' has no value"));
+  EXPECT_NE(ErrorOf("a: 1\n---\nb: 2\n").find("2 YAML documents"), std::string::npos);
+  EXPECT_NE(ErrorOf("[a]: 1\n"), "");
+  EXPECT_NE(ErrorOf("- a\n"), "");
+  EXPECT_NE(ErrorOf(""), "");
+  EXPECT_NE(ErrorOf("a: [\n"), "");
+  const auto map = Parse("ranks: 1\nmicrobatchs: 2\n");
+  ASSERT_TRUE(map);
+  EXPECT_TRUE(map->RequireKnown({"ranks", "microbatchs"}));
+  EXPECT_EQ(map->RequireKnown({"ranks", "microbatches"}).error().message,
+            "line 2: the map has an unknown key 'microbatchs'; did you mean 'microbatches'?");
+}
+
+TEST(YamlMap, NullsMayCountAsMissing) {
+  const auto root = ParseYaml("a:\nb: 1\n");
+  ASSERT_TRUE(root);
+  const auto map = YamlMap::Of(*root, "the map", YamlMap::Null::kMissing);
+  ASSERT_TRUE(map);
+  EXPECT_FALSE(map->Has("a"));
+  EXPECT_TRUE(map->Has("b"));
+}
+
+}  // namespace
+}  // namespace penstock

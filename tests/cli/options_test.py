@@ -1,0 +1,184 @@
+"""Every option of every command has an effect on what is asked, or is refused with a line that says why."""
+import re
+
+import program
+
+COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
+# A value that each option takes.
+VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--cuts": "2", "--waves": "2",
+          "--steps": "2", "--split": None, "--replicas": "1", "--weights": "flush", "--iteration": "0",
+          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--memory-limit": "3", "--activation-bytes": "1GiB",
+          "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
+          "--time-steps": None, "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
+          "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
+          "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv"}
+# Options that say which schedules, or are of the command itself: they have tests of their own.
+OWN = {"--help", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
+       "--output", "--docs", "--max-faults", "--unit", "--width", "--color", "--pass", "--passes"}
+KNOBS = {"--group", "--waves", "--split"}
+OF_FILES = {"--replicas", "--weights", "--iteration"}
+PRICES = {"--cost", "--comm", "--overlap", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
+# What each source does not read, in every command.
+UNREAD = {
+    ("1f1b",): KNOBS | OF_FILES | {"--cuts", "--steps", "--memory-limit", "--overlap", "--price"},
+    ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--cuts", "--steps", "--overlap", "--price"},
+    ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES,
+    ("a.csv",): KNOBS | {"--iteration", "--overlap", "--price"},
+    ("dumps/1f1b",): KNOBS | {"--cuts", "--steps", "--replicas", "--weights", "--overlap", "--price"},
+    ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price"},
+}
+# Options that would be accepted, but not with the value above.
+VALID_ELSEWHERE = {("a.csv",): {"--cuts", "--steps"}, ("a.csv", "dumps/1f1b"): {"--cuts", "--steps"}}
+
+
+def given(option):
+    return (option,) if VALUES[option] is None else (f"{option}={VALUES[option]}",)
+
+
+class OptionsTest(program.CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.run_ok("schedule", "1f1b", "-o", "a.csv")
+        self.run_ok("simulate", "1f1b", "--dump", "dumps")
+
+    def options(self, command):
+        found = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z-]+)", self.run_ok(command, "--help"), re.MULTILINE)
+        self.assertIn("--json", found)
+        return set(found)
+
+    def refuse_unread(self, option, *words):
+        message = self.refuse(*words, *given(option))
+        self.assertTrue("no effect" in message or "takes no" in message or "of --cost" in message, message)
+        self.assertIn(option, message)
+
+    def test_every_option_has_a_row(self):
+        for command in COMMANDS:
+            self.assertLessEqual(self.options(command), set(VALUES) | OWN, command)
+
+    def test_what_a_source_does_not_read_is_refused(self):
+        output = {"report": ("-o", "a.svg")}
+        for command in ("simulate", "show", "report", "schedule", "validate"):
+            offered = self.options(command) - OWN
+            for sources, unread in UNREAD.items():
+                if command in ("schedule", "validate") and len(sources) > 1:
+                    continue
+                if command in ("schedule", "validate"):
+                    unread = unread | {"--message-bytes", "--activation-bytes"}
+                    unread = unread | (PRICES if sources[0] != "1f1b" else set()) - {"--overlap"}
+                for option in sorted(offered & unread):
+                    with self.subTest(command=command, sources=sources, option=option):
+                        self.refuse_unread(option, command, *sources, *output.get(command, ()))
+
+    def test_what_a_source_reads_is_accepted(self):
+        for sources, unread in UNREAD.items():
+            offered = self.options("simulate") - OWN - unread - VALID_ELSEWHERE.get(sources, set())
+            for option in sorted(offered - {"--price", "--iteration", "--weights", "--replicas"}):
+                with self.subTest(sources=sources, option=option):
+                    self.run_ok("simulate", *sources, *given(option))
+        for option in ("--replicas", "--weights"):
+            self.run_ok("simulate", "a.csv", *given(option))
+        self.run_ok("simulate", "dumps/1f1b", "--iteration", 0)
+        self.run_ok("simulate", "pipedream", "--price", "step=2")
+        self.run_ok("simulate", "1f1b", "--pass", "optimizer", "--price", "step=2")
+        self.run_ok("simulate", "1f1b", "--pass", "overlap=all", "--overlap", "sum")
+
+    def test_a_list_without_sizes_reads_none(self):
+        offered = self.options("schedules")
+        for option in sorted(offered & set(VALUES) - OWN - {"--ranks", "--microbatches"}):
+            with self.subTest(option=option):
+                self.refuse_unread(option, "schedules")
+                self.run_ok("schedules", "-p", 4, *given(option))
+        for option in sorted(offered & (set(VALUES) - OWN | {"--format", "--json"})):
+            self.refuse_unread(option, "schedules", "--docs", ".")
+        self.assertIn("no effect", self.refuse("schedules", "-p", 4, "--chunks", 100000))
+
+    def test_options_of_one_command(self):
+        self.assertIn("--run", self.refuse("simulate", "1f1b", "--unit", "1ms"))
+        self.assertIn("--unit", self.refuse("simulate", "1f1b", "--unit", "x"))
+        for words in (("--width", 60), ("--color", "never")):
+            self.assertIn(words[0], self.refuse("show", "1f1b", "--json", *words))
+        self.assertIn("--format table", self.refuse("schedule", "1f1b", "-o", "b.csv", "--format", "table"))
+        self.assertIn("twice", self.refuse("simulate", "pipedream", "--price", "step=1", "--price", "step=2"))
+        self.assertIn("called '1f1b'", self.refuse("simulate", "1f1b,1f1b", "--dump", "d"))
+
+    def test_empty_values_are_refused(self):
+        for command in COMMANDS:
+            for option in sorted(self.options(command) - {"--help"}):
+                if VALUES[option] is None or (command == "report" and option == "--output"):
+                    continue
+                words = ("-o", "a.svg") if command == "report" else ()
+                with self.subTest(command=command, option=option):
+                    source = () if option in ("--schedule", "--csv") or command == "schedules" else ("1f1b",)
+                    self.refuse(command, *source, f"{option}=", *words)
+        self.refuse("report", "1f1b", "--output=")
+        self.assertIn("empty", self.refuse("simulate", "1f1b", "--pass", "offload="))
+
+    def test_numbers_are_decimal_everywhere(self):
+        for text in ("010", "0x10", "+4", "1e1", "4.0", " 4"):
+            for option in ("--ranks", "--microbatches", "--chunks", "--steps", "--cuts", "--waves", "--group"):
+                self.assertIn(option, self.refuse("simulate", "interleaved", f"{option}={text}"))
+                self.write("a.yaml", f"schedule: interleaved\n{option[2:]}: '{text}'\n")
+                self.assertIn(f"a.yaml: line 2: {option[2:]}: ", self.refuse("simulate", "a.yaml"))
+            self.refuse("show", "1f1b", f"--width={text}")
+            self.refuse("validate", "a.csv", f"--max-faults={text}")
+            self.write("a.yaml", f"microbatches: '{text}'\n")
+            self.assertIn("a.yaml: line 1: microbatches: ", self.refuse("validate", "a.csv"))
+            (self.folder / "a.yaml").unlink()
+
+    def test_bounds_name_what_was_given(self):
+        for option in ("--ranks", "--microbatches", "--chunks", "--steps", "--cuts", "--waves", "--group"):
+            for value in ("0", "-1"):
+                self.assertIn(option, self.refuse("simulate", "1f1b,gpipe,interleaved,seq1f1b,pipedream,hanayo",
+                                                  f"{option}={value}"))
+        message = self.refuse("simulate", "hanayo", "--waves", 2000000000)
+        self.assertIn("--waves 2000000000", message)
+        self.assertNotIn("--chunks", message)
+        for value in ("0", "-2", "99999999999"):
+            message = self.refuse("validate", "a.csv", "--max-faults", value)
+            self.assertIn("--max-faults", message)
+            self.assertNotIn("e+308", message)
+        message = self.refuse("simulate", "a.csv", "-m", 1073741823)
+        self.assertNotIn(": :", message)
+
+    def test_a_configuration_names_file_line_and_key(self):
+        for text, words in (("comm: -1", "comm"), ("comm: x", "comm"), ("comm:", "comm"), ("comm: ''", "comm"),
+                            ("ranks: 0", "ranks"), ("ranks: 1.5", "ranks"), ("cost: [1, -1, 1]", "cost"),
+                            ("cost: 1,2", "cost"), ("overlap: most", "overlap"), ("memory_limit: 0", "memory_limit"),
+                            ("memory_limit: 3GiB", "memory_limit"), ("activation_bytes: 0", "activation_bytes"),
+                            ("message_bytes: x", "message_bytes"), ("price: step=-1", "price"),
+                            ("price: stepp=1", "price"), ("weights: x", "weights"), ("replicas: 2", "replicas"),
+                            ("iteration: -1", "iteration"), ("group: 2", "group"), ("split: maybe", "split"),
+                            ("chunks: 7", "chunks"), ("stage_costs: 3", "stage_costs"), ("pass: []", "pass")):
+            self.write("a.yaml", f"# a comment\nschedule: 1f1b\n{text}\n")
+            message = self.refuse("simulate", "a.yaml")
+            self.assertIn("a.yaml: line 3: ", message)
+            self.assertIn(words, message)
+            self.assertNotIn("--" + words.replace("_", "-"), message)
+        # What the command line gave keeps its name.
+        self.write("a.yaml", "schedule: 1f1b\n")
+        self.assertIn("--comm -1", self.refuse("simulate", "a.yaml", "--comm=-1"))
+
+    def test_keys_are_known_and_given_once(self):
+        self.write("a.yaml", "schedule: 1f1b\nranks: 4\nmicrobatchs: 8\n")
+        message = self.refuse("simulate", "a.yaml")
+        self.assertIn("a.yaml: line 3: ", message)
+        self.assertIn("did you mean 'microbatches'?", message)
+        for text in ("ranks: 4\nschedule: 1f1b\nranks: 8\n",
+                     "schedule: 1f1b\nstage_costs: [{forward: 1, forward: 2}]\n",
+                     "schedule: 1f1b\ncost: 1\nstage_costs: [{forward: 1}]\n",
+                     "schedule: 1f1b\n---\nschedule: gpipe\n", "schedule: []\n", "schedule: ''\n"):
+            self.assertIn("a.yaml", self.refuse("simulate", self.write("a.yaml", text)))
+        for text in ("cuts: 2\ncuts: 2\n", "cuts: 1\n---\ncuts: 2\n", "cut: 1\n", "cuts:\n", "weights: x\n"):
+            self.assertIn("a.yaml", self.refuse("validate", "a.csv", code=2) if self.write("a.yaml", text) else "")
+
+    def test_primus_configurations_refuse_options(self):
+        self.write("p.yaml", "fwd_time: 1\nbwd_time: 1\nwgrad_time: 1\nschedulers:\n"
+                   "- {name: 1f1b, pp_size: 2, vpp_size: 1, micro_batches: 4}\n")
+        self.run_ok("simulate", "p.yaml")
+        for option in sorted(self.options("simulate") - OWN):
+            self.refuse_unread(option, "simulate", "p.yaml")
+        self.refuse_unread("--schedule", "simulate", "p.yaml")
+
+
+if __name__ == "__main__":
+    program.main()
