@@ -47,6 +47,17 @@ bool IsPath(const std::string& word) {
   return !FindAlgorithm(word) && (!EndingOf(word).empty() || Exists(word));
 }
 
+// Takes the options off a word: "interleaved:v=4" is the name "interleaved". A path that exists has
+// none, whatever its characters.
+Result<CandidateOptions> TakeOptions(std::string& word) {
+  const std::size_t colon = word.find(':');
+  if (colon == std::string::npos || Exists(word)) return CandidateOptions();
+  auto options = ParseCandidateOptions(std::string_view(word).substr(colon + 1));
+  if (!options) return InvalidArgument("{}: {}", Quote(word), options.error().message);
+  word.resize(colon);
+  return options;
+}
+
 // A path that ends in neither .csv nor .yaml.
 Status CheckOtherPath(const std::string& word) {
   std::error_code error;
@@ -65,11 +76,16 @@ Status CheckOtherPath(const std::string& word) {
 
 Result<ReadWords> ReadCandidates(const std::vector<std::string>& words) {
   ReadWords read;
-  for (const std::string& word : SplitAtCommas(words)) {
+  for (const std::string& written : SplitAtCommas(words)) {
+    std::string word = written;
+    PENSTOCK_TRY(CandidateOptions options, TakeOptions(word));
     const std::string ending = EndingOf(word);
     if (ending == ".yaml" || ending == ".yml") {
       if (!read.config.empty()) {
         return InvalidArgument("{} and {} are both configurations; give one", read.config, word);
+      }
+      if (!options.empty()) {
+        return InvalidArgument("{}: a configuration takes no options after ':'", Quote(written));
       }
       read.config = word;
       continue;
@@ -77,8 +93,8 @@ Result<ReadWords> ReadCandidates(const std::vector<std::string>& words) {
     const bool is_csv = ending == ".csv";
     const bool is_path = is_csv || IsPath(word);
     if (is_path && !is_csv) PENSTOCK_TRY_STATUS(CheckOtherPath(word));
-    read.candidates.push_back(
-        {is_path ? Candidate::Kind::kFile : Candidate::Kind::kAlgorithm, word});
+    read.candidates.push_back({is_path ? Candidate::Kind::kFile : Candidate::Kind::kAlgorithm, word,
+                               std::move(options), written});
   }
   return read;
 }

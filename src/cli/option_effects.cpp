@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 
+#include "base/quote.h"
 #include "report/primus_dump.h"
 
 namespace penstock {
@@ -21,6 +22,8 @@ bool OneOf(const std::string& option, std::initializer_list<std::string_view> op
 struct Source {
   const Algorithm* algorithm = nullptr;
   bool is_dump = false;
+  ScheduleOptions options;            // with its own in place of the command's
+  std::vector<std::string> own = {};  // which these are
 };
 
 // Why a source does not read an option; null if it does.
@@ -53,7 +56,7 @@ const char* WhyUnreadByAlgorithm(const Algorithm& algorithm, const ScheduleOptio
                     : option == "--split"        ? knobs.split
                     : option == "--memory-limit" ? knobs.memory_limit || options.prices  // marked
                                                  : true;
-  return read ? nullptr : "none of the schedules reads it";
+  return read ? nullptr : "the algorithm does not read it";
 }
 
 // A command that only orders actions reads the prices that may change their order.
@@ -70,8 +73,8 @@ const char* WhyUnreadWithoutPrices(const ScheduleOptions& options, const Source&
   return option == "--activation-bytes" && !converts_limit ? kWhy : nullptr;
 }
 
-const char* WhyUnread(const ScheduleOptions& options, const Source& source,
-                      const std::string& option) {
+const char* WhyUnread(const Source& source, const std::string& option) {
+  const ScheduleOptions& options = source.options;
   // A configuration may serve several commands.
   if (!options.prices && !options.given_in.contains(KeyOf(option))) {
     if (const char* why = WhyUnreadWithoutPrices(options, source, option)) return why;
@@ -86,17 +89,35 @@ bool RefusedByAlgorithm(const std::string& option) {
       option, {"--chunks", "--group", "--cuts", "--waves", "--steps", "--split", "--memory-limit"});
 }
 
+bool Contains(const std::vector<std::string>& options, const std::string& option) {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+// Refuses what a candidate asks for by itself and does not read.
+Status RefuseOwnUnread(const Source& source, const std::string& label) {
+  for (const std::string& option : source.own) {
+    if (source.algorithm != nullptr && RefusedByAlgorithm(option)) continue;
+    const char* why = WhyUnread(source, option);
+    if (why != nullptr) return Refuse(fmt::format("{}: {}", Quote(label), KeyOf(option)), why);
+  }
+  return {};
+}
+
+// Refuses what the command asks for and no source reads.
 Status RefuseUnreadBy(const ScheduleOptions& options, const std::vector<Source>& sources) {
   const bool single = sources.size() == 1;
   for (const std::string& option : GivenOptions(options)) {
-    if (single && sources[0].algorithm != nullptr && RefusedByAlgorithm(option)) continue;
-    const char* why = nullptr;
+    const char* why = "every schedule says it itself";
+    bool read = false;
     for (const Source& source : sources) {
-      why = WhyUnread(options, source, option);
-      if (why == nullptr) break;
+      if (Contains(source.own, option)) continue;
+      read = read || (single && source.algorithm != nullptr && RefusedByAlgorithm(option));
+      if (read) break;
+      why = WhyUnread(source, option);
+      read = why == nullptr;
+      if (!single && !read) why = "none of the schedules reads it";
     }
-    if (why == nullptr) continue;
-    return Refuse(option, single ? why : "none of the schedules reads it");
+    if (!read) return Refuse(option, why);
   }
   return {};
 }
@@ -161,23 +182,45 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
   return given;
 }
 
+void DropUnread(const Algorithm& algorithm, ScheduleOptions& options) {
+  const Knobs& knobs = algorithm.knobs;
+  const int chunks = options.chunks.value_or(knobs.min_chunks);
+  if (chunks < knobs.min_chunks || chunks > knobs.max_chunks) options.chunks.reset();
+  if (!knobs.group) options.group.reset();
+  if (!knobs.cuts) options.cuts.reset();
+  if (!knobs.waves) options.waves.reset();
+  if (!knobs.steps) options.steps.reset();
+  if (!knobs.split) options.split = false;
+}
+
 Status RefuseUnread(const ScheduleOptions& options) {
+  PENSTOCK_TRY_STATUS(options.CheckCounts());
   std::vector<Source> sources;
   for (const Candidate& candidate : options.candidates) {
-    Source source;
+    Source& source = sources.emplace_back();
     if (candidate.kind == Candidate::Kind::kFile) {
       source.is_dump = IsPrimusDump(candidate.name);
     } else {
       PENSTOCK_TRY(source.algorithm, FindAlgorithm(candidate.name));
     }
-    sources.push_back(source);
+    source.options = options;
+    const Status applied = ApplyCandidateOptions(candidate.options, source.options);
+    if (!applied) {
+      return InvalidArgument("{}: {}", Quote(candidate.label()), applied.error().message);
+    }
+    for (const auto& [key, value] : candidate.options) {
+      std::string option = "--" + key;
+      std::replace(option.begin(), option.end(), '_', '-');
+      source.own.push_back(std::move(option));
+    }
+    PENSTOCK_TRY_STATUS(RefuseOwnUnread(source, candidate.label()));
   }
   return sources.empty() ? Status() : RefuseUnreadBy(options, sources);
 }
 
 Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorithm> algorithms) {
   std::vector<Source> sources;
-  for (const Algorithm& algorithm : algorithms) sources.push_back({&algorithm, false});
+  for (const Algorithm& algorithm : algorithms) sources.push_back({&algorithm, false, options});
   return RefuseUnreadBy(options, sources);
 }
 

@@ -19,6 +19,8 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& options);
 // Refuses what no candidate reads: a comparison takes what one of them reads. A single algorithm
 // refuses the knobs that it does not read by itself (CheckParams).
 Status RefuseUnread(const ScheduleOptions& options);
+// Resets what the algorithm does not read, but for the memory limit, which a comparison marks.
+void DropUnread(const Algorithm& algorithm, ScheduleOptions& options);
 // The same of a comparison of these algorithms.
 Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorithm> algorithms);
 // Prices of what none of the schedules does. Requires: their passes have run.

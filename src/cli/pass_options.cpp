@@ -95,6 +95,21 @@ Status PassOptions::SetPrices(const Placement& placement, int cuts, Costs& costs
   return {};
 }
 
+Result<PassOptions> PassOptions::WithLimits(
+    const std::function<Result<double>(const std::string&, const std::string&)>& limit) const {
+  PassOptions converted = *this;
+  for (std::string& text : converted.passes) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals + 1 == text.size()) continue;
+    const std::string name = text.substr(0, equals);
+    const auto pass = FindSchedulePass(name);
+    if (!pass || (*pass)->arguments != kLimitArgument) continue;
+    PENSTOCK_TRY(const double value, limit(name, text.substr(equals + 1)));
+    text = fmt::format("{}={}", name, value);
+  }
+  return converted;
+}
+
 Status PassOptions::Apply(Schedule& schedule, Costs& costs) const {
   PENSTOCK_TRY_STATUS(SetPrices(schedule.placement, schedule.cuts, costs));
   for (const std::string& pass : passes) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,11 @@ struct PassOptions {
 
   // --pass and --price.
   void Define(CLI::App& app);
+  // Returns these options with the limits of passes in the unit of the costs: `limit` converts the
+  // text given to a pass.
+  Result<PassOptions> WithLimits(
+      const std::function<Result<double>(const std::string& pass, const std::string& text)>& limit)
+      const;
   // Sets what --price says in the schedule's costs, and runs the passes.
   Status Apply(Schedule& schedule, Costs& costs) const;
 

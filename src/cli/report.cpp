@@ -16,7 +16,9 @@ std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
           {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
           {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
           {"peak memory", FormatAmount(result.peak_memory, unit),
-           unit.empty() ? "activations of a rank's microbatch" : "of the worst rank"},
+           AboveLimit(simulated) ? "above the limit"
+           : unit.empty()        ? "activations of a rank's microbatch"
+                                 : "of the worst rank"},
           {"messages", fmt::format("{}", result.messages), "between ranks, both ways"},
           {"actions", fmt::format("{}", result.actions), "that compute"}};
 }

@@ -1,5 +1,6 @@
 #include "cli/schedule_options.h"
 
+#include <charconv>
 #include <tuple>
 
 #include "base/nearest.h"
@@ -123,9 +124,11 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
 }
 
 void ScheduleOptions::DefineSource(CLI::App& app) {
-  app.add_option("SCHEDULE", words,
-                 "Names ('penstock schedules' lists them), .csv files, folders of Primus's "
-                 "pp_rank_N.json; a .yaml file gives these options as keys");
+  app.add_option(
+      "SCHEDULE", words,
+      "Names ('penstock schedules' lists them), .csv files, folders of Primus's "
+      "pp_rank_N.json, each with options of its own if need be (interleaved:v=4:m=64); a "
+      ".yaml file gives these options as keys");
   // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
   app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; several with commas")
       ->allow_extra_args(false);
@@ -188,7 +191,7 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
     PENSTOCK_TRY(params.overlap, ParseOverlap(*overlap));
   }
   if (memory_limit) {
-    PENSTOCK_TRY(params.memory_limit, MemoryLimit());
+    PENSTOCK_TRY(params.memory_limit, Limit("--memory-limit", *memory_limit));
     params.memory_unit = UnitOf(*memory_limit, *params.memory_limit);
   }
   if (stage_costs) {
@@ -202,11 +205,17 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
 
 Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_cuts) const {
   PENSTOCK_TRY(const ScheduleParams params, Params());
+  if (!layer_costs.empty()) {
+    return CostsOfLayers(placement.chain_length(), placement.replicas(), row_cuts, params);
+  }
   if (params.costs) {
     const std::size_t given = params.costs->stages.size();
     if (given != static_cast<std::size_t>(placement.stages())) {
-      return InvalidArgument("costs of {} stages for a schedule of {}: give one entry a stage",
-                             given, placement.stages());
+      return InvalidArgument(
+          "costs of {} stages for a schedule of {}: give one entry a stage, or layer_costs, which "
+          "fit "
+          "any number",
+          given, placement.stages());
     }
     return *params.costs;
   }
@@ -230,12 +239,13 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string&
   PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
   LoadedFile loaded;
   loaded.schedule = std::move(dump.schedule);
-  if (!cost && !stage_costs) {
-    PENSTOCK_TRY(const ScheduleParams params, Params());
-    dump.costs.comm = params.comm;
-    if (overlap) dump.costs.overlap = params.overlap;
-    loaded.costs = std::move(dump.costs);
+  if (cost || stage_costs || !layer_costs.empty()) return loaded;
+  if (comm) dump.costs.comm = *comm;
+  if (overlap) {
+    PENSTOCK_TRY(dump.costs.overlap, ParseOverlap(*overlap));
   }
+  loaded.costs = std::move(dump.costs);
+  loaded.memory_unit = dump.memory_unit;
   return loaded;
 }
 
@@ -275,32 +285,32 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadChecked(const std::stri
   return loaded;
 }
 
-Result<double> ScheduleOptions::MemoryLimit() const {
-  const std::string quoted = Quote(*memory_limit);
-  const Result<double> count = ParseNumber(*memory_limit);
-  const Result<std::int64_t> bytes = ParseBytes(*memory_limit);
+Result<double> ScheduleOptions::Limit(const std::string& option, const std::string& text) const {
+  const std::string quoted = Quote(text);
+  const Result<double> count = ParseNumber(text);
+  const Result<std::int64_t> bytes = ParseBytes(text);
   if (!count && !bytes) {
     return InvalidArgument(
-        "--memory-limit {}: give activations of one rank and microbatch, or a size with its unit "
+        "{} {}: give activations of one rank and microbatch, or a size with its unit "
         "(6GiB)",
-        quoted);
+        option, quoted);
   }
   const double limit = count ? *count : static_cast<double>(*bytes);
-  if (!(limit > 0)) return InvalidArgument("--memory-limit {}: more than 0 is needed", quoted);
-  PENSTOCK_TRY_STATUS(Of("--memory-limit", quoted, CheckMemory(limit)));
-  if (stage_costs_in_bytes) {
+  if (!(limit > 0)) return InvalidArgument("{} {}: more than 0 is needed", option, quoted);
+  PENSTOCK_TRY_STATUS(Of(option, quoted, CheckMemory(limit)));
+  if (costs_in_bytes) {
     if (bytes) return limit;
     return InvalidArgument(
-        "--memory-limit {}: the stages' activations are in bytes; give a size with its unit "
+        "{} {}: the stages' activations are in bytes; give a size with its unit "
         "(6GiB)",
-        quoted);
+        option, quoted);
   }
   if (count) return limit;
   if (!activation_bytes) {
     return InvalidArgument(
-        "--memory-limit {}: the costs are not in bytes; give activations of one rank and "
+        "{} {}: the costs are not in bytes; give activations of one rank and "
         "microbatch (6), or their size by --activation-bytes",
-        quoted);
+        option, quoted);
   }
   PENSTOCK_TRY(const double activation, ParseSize(*activation_bytes, "--activation-bytes"));
   return limit / activation;
@@ -311,20 +321,31 @@ Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
     PENSTOCK_TRY(const double size, ParseSize(*message_bytes, "--message-bytes"));
     chosen.costs.message_bytes = size / chosen.params.cuts;
   }
-  if (stage_costs_in_bytes) chosen.memory_unit = "B";
-  if (!activation_bytes) return {};
-  if (stage_costs) {
-    return InvalidArgument("--activation-bytes: the stages' costs say what they hold");
+  if (costs_in_bytes) chosen.memory_unit = "B";
+  if (activation_bytes) {
+    if (stage_costs || !layer_costs.empty() || costs_in_bytes) {
+      return InvalidArgument(
+          "--activation-bytes has no effect here: the costs say what each stage "
+          "holds; leave it out");
+    }
+    PENSTOCK_TRY(chosen.activation, ParseSize(*activation_bytes, "--activation-bytes"));
+    chosen.memory_unit = "B";
   }
-  PENSTOCK_TRY(chosen.activation, ParseSize(*activation_bytes, "--activation-bytes"));
-  chosen.memory_unit = "B";
+  if (memory_limit) {
+    PENSTOCK_TRY(const double limit, Limit("--memory-limit", *memory_limit));
+    chosen.memory_limit = limit * chosen.activation;
+  }
   return {};
 }
 
 Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
-  PENSTOCK_TRY_STATUS(passes.Apply(chosen.schedule, costs));
+  PENSTOCK_TRY(const PassOptions in_activations,
+               passes.WithLimits([&](const std::string& pass, const std::string& limit) {
+                 return Limit("--pass " + pass, limit);
+               }));
+  PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
   ScaleMemory(costs, chosen.activation);
-  costs.message_bytes = chosen.costs.message_bytes;
+  if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   chosen.costs = std::move(costs);
   // A changed schedule is no longer the algorithm's: its closed forms do not hold.
   if (!passes.passes.empty()) chosen.algorithm = nullptr;
@@ -332,8 +353,16 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
 }
 
 Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const {
-  PENSTOCK_TRY(const ScheduleParams params, Params());
   PENSTOCK_TRY(LoadedFile loaded, LoadFile(path));
+  if (loaded.memory_unit.empty() || costs_in_bytes) return BuildLoaded(path, std::move(loaded));
+  ScheduleOptions in_bytes = *this;
+  in_bytes.costs_in_bytes = true;
+  return in_bytes.BuildLoaded(path, std::move(loaded));
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
+                                                    LoadedFile loaded) const {
+  PENSTOCK_TRY(const ScheduleParams params, Params());
   PENSTOCK_TRY_STATUS(RequireValid(loaded.schedule, path));
   ChosenSchedule chosen;
   chosen.label = path;
@@ -348,15 +377,31 @@ Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const
 }
 
 Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs knobs) const {
-  PENSTOCK_TRY(const ScheduleParams asked, Params());
+  PENSTOCK_TRY(ScheduleParams asked, Params());
+  if (knobs == Knobs::kThoseItReads) asked = DropUnusedKnobs(algorithm, asked);
+  // The figures show which schedules stay within it.
+  if (knobs == Knobs::kAllButLimit && !algorithm.knobs.memory_limit) asked.memory_limit.reset();
   ChosenSchedule chosen;
   chosen.label = algorithm.name;
   chosen.algorithm = &algorithm;
-  PENSTOCK_TRY(
-      chosen.params,
-      CheckParams(algorithm, knobs == Knobs::kAll ? asked : DropUnusedKnobs(algorithm, asked)));
+  PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
+  if (!layer_costs.empty()) {
+    const ScheduleParams& checked = chosen.params;
+    PENSTOCK_TRY(asked.costs, CostsOfLayers(checked.ranks * checked.chunks,
+                                            algorithm.knobs.replicas, checked.cuts, checked));
+    PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
+  }
   PENSTOCK_TRY_STATUS(SetUnits(chosen));
   return chosen;
+}
+
+Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int row_cuts,
+                                             const ScheduleParams& params) const {
+  Costs costs;
+  PENSTOCK_TRY(costs.stages, StagesOfLayers(layer_costs, stages, replicas, row_cuts));
+  costs.comm = params.comm;
+  costs.overlap = params.overlap;
+  return costs;
 }
 
 Status ScheduleOptions::Make(ChosenSchedule& chosen) const {
@@ -373,6 +418,26 @@ Result<ChosenSchedule> ScheduleOptions::BuildAlgorithm(const std::string& name, 
   return made;
 }
 
+Result<ScheduleOptions> ScheduleOptions::For(const Candidate& candidate) const {
+  ScheduleOptions own = *this;
+  if (candidates.size() > 1 && candidate.kind == Candidate::Kind::kAlgorithm) {
+    PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(candidate.name));
+    DropUnread(*algorithm, own);
+  }
+  PENSTOCK_TRY_STATUS(ApplyCandidateOptions(candidate.options, own));
+  return own;
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildOne(const Candidate& candidate) const {
+  PENSTOCK_TRY(const ScheduleOptions own, For(candidate));
+  const Knobs knobs = candidates.size() > 1 ? Knobs::kAllButLimit : Knobs::kAll;
+  PENSTOCK_TRY(ChosenSchedule built, candidate.kind == Candidate::Kind::kFile
+                                         ? own.BuildFile(candidate.name)
+                                         : own.BuildAlgorithm(candidate.name, knobs));
+  built.label = candidate.label();
+  return built;
+}
+
 Result<std::vector<ChosenSchedule>> ScheduleOptions::BuildAll() const {
   PENSTOCK_TRY_STATUS(CheckCounts());
   if (candidates.empty()) {
@@ -380,14 +445,15 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::BuildAll() const {
         "no schedule is given: name one ('penstock schedules' lists them), or give a CSV file or "
         "a YAML configuration");
   }
-  // One set of options serves a comparison: each algorithm takes those that it reads.
-  const Knobs knobs = candidates.size() > 1 ? Knobs::kThoseItReads : Knobs::kAll;
   std::vector<ChosenSchedule> chosen;
   for (const Candidate& candidate : candidates) {
-    PENSTOCK_TRY(ChosenSchedule built, candidate.kind == Candidate::Kind::kFile
-                                           ? BuildFile(candidate.name)
-                                           : BuildAlgorithm(candidate.name, knobs));
-    chosen.push_back(std::move(built));
+    auto built = BuildOne(candidate);
+    if (!built && !candidate.options.empty()) {
+      return MakeError(built.error().code, "{}: {}", Quote(candidate.label()),
+                       built.error().message);
+    }
+    if (!built) return tl::unexpected(std::move(built).error());
+    chosen.push_back(std::move(*built));
   }
   PENSTOCK_TRY_STATUS(RefuseUnreadPrices(*this, chosen));
   return chosen;

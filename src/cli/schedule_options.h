@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "cli/candidates.h"
 #include "cli/given_in.h"
+#include "cli/layer_costs.h"
 #include "cli/pass_options.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
@@ -38,6 +39,7 @@ struct ChosenSchedule {
   // one is `activation` in that unit.
   std::string memory_unit;
   double activation = 1;
+  std::optional<double> memory_limit = {};  // of a rank, in the unit of its memory
 };
 
 struct ScheduleOptions {
@@ -66,7 +68,9 @@ struct ScheduleOptions {
   // Per-stage costs, from a configuration file; win over `cost`. One entry a stage, already of one
   // chunk (and cut), as in Costs.
   std::optional<std::vector<StageCosts>> stage_costs;
-  bool stage_costs_in_bytes = false;  // what their activations are in
+  // The same of layers, which fit any number of stages.
+  std::vector<LayerGroup> layer_costs;
+  bool costs_in_bytes = false;  // what the activations of either are in
   // What is done to it then.
   PassOptions passes;
   // How a result is printed.
@@ -83,6 +87,8 @@ struct ScheduleOptions {
   // --format table|csv|json and --json for short.
   void DefineFormat(CLI::App& app);
 
+  // Refuses counts below 1.
+  Status CheckCounts() const;
   // What --schedule's algorithms are asked for.
   Result<ScheduleParams> Params() const;
   // Costs of any placement under these options.
@@ -94,27 +100,35 @@ struct ScheduleOptions {
   struct LoadedFile {
     Schedule schedule;
     std::optional<Costs> costs;
+    std::string memory_unit = {};  // of these costs
   };
   Result<LoadedFile> LoadFile(const std::string& path) const;
+  // These options with those of the candidate in place of them, and without those that it does not
+  // read if it is one of several.
+  Result<ScheduleOptions> For(const Candidate& candidate) const;
   // Every candidate: generated, or read and validated. Refuses to build none, and options without
   // an effect. Errors name options as they were given: on the command line or in a file.
   Result<std::vector<ChosenSchedule>> Build() const;
   // What these options ask of one algorithm: all of them, or those that it reads. Without the
   // schedule and what its stages cost, which Make() adds.
-  enum class Knobs { kAll, kThoseItReads };
+  enum class Knobs { kAll, kThoseItReads, kAllButLimit };
   Result<ChosenSchedule> Choose(const Algorithm& algorithm, Knobs knobs) const;
   Status Make(ChosenSchedule& chosen) const;
   Result<OutputFormat> Format() const;
 
  private:
-  Status CheckCounts() const;
   Result<LoadedFile> LoadDump(const std::string& path) const;
   Result<LoadedFile> LoadChecked(const std::string& path) const;
   Result<ChosenSchedule> BuildFile(const std::string& path) const;
+  Result<ChosenSchedule> BuildLoaded(const std::string& path, LoadedFile loaded) const;
   Result<ChosenSchedule> BuildAlgorithm(const std::string& name, Knobs knobs) const;
+  Result<ChosenSchedule> BuildOne(const Candidate& candidate) const;
+  // Costs of `replicas` chains of `stages` stages from layer_costs.
+  Result<Costs> CostsOfLayers(int stages, int replicas, int row_cuts,
+                              const ScheduleParams& params) const;
   Result<std::vector<ChosenSchedule>> BuildAll() const;
-  // --memory-limit in the unit of ScheduleParams.
-  Result<double> MemoryLimit() const;
+  // A limit that `option` was given, in the unit of ScheduleParams.
+  Result<double> Limit(const std::string& option, const std::string& text) const;
   // What memory is in, and how large a message is.
   Status SetUnits(ChosenSchedule& chosen) const;
   // Runs the passes, then brings the costs to those units.

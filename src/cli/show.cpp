@@ -70,11 +70,12 @@ class ShowCommand : public Command {
       const SimulationResult& result = simulated.result;
       PENSTOCK_TRY(const std::string picture,
                    RenderTerminal(simulated.chosen.schedule, simulated.timeline, style));
-      fmt::print("{}{}: {}; makespan {}, bubble {}, peak memory {}\n{}",
+      fmt::print("{}{}: {}; makespan {}, bubble {}, peak memory {}{}\n{}",
                  &simulated == all.data() ? "" : "\n", simulated.chosen.label,
                  ShapeText(simulated.chosen.schedule), FormatNumber(result.makespan),
                  FormatPercent(result.bubble),
-                 FormatAmount(result.peak_memory, simulated.chosen.memory_unit), picture);
+                 FormatAmount(result.peak_memory, simulated.chosen.memory_unit),
+                 AboveLimit(simulated) ? ", above the limit" : "", picture);
     }
     return kExitOk;
   }

@@ -1,4 +1,5 @@
 // penstock simulate: what schedules cost, one or several side by side.
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -16,8 +17,9 @@
 namespace penstock {
 namespace {
 
-// The same figures unrounded, under the names of --json.
+// The same figures unrounded, under the names of --json; a schedule that lacks one has null.
 Table FullFigures(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) {
+  std::vector<nlohmann::ordered_json> objects;
   Table table;
   for (std::size_t i = 0; i < all.size(); ++i) {
     nlohmann::ordered_json object = ToJson(all[i], false);
@@ -30,13 +32,21 @@ Table FullFigures(const std::vector<Simulated>& all, const std::vector<EmulatedR
       measured.erase("per_rank");
       for (const auto& [key, value] : measured.items()) object["measured_" + key] = value;
     }
-    table.columns.clear();
-    std::vector<std::string> row;
     for (const auto& [key, value] : object.items()) {
-      table.columns.push_back(key);
-      row.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+      if (std::find(table.columns.begin(), table.columns.end(), key) == table.columns.end()) {
+        table.columns.push_back(key);
+      }
     }
-    table.rows.push_back(std::move(row));
+    objects.push_back(std::move(object));
+  }
+  for (const nlohmann::ordered_json& object : objects) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    for (const std::string& key : table.columns) {
+      const auto value = object.find(key);
+      row.push_back(value == object.end() ? "null"
+                    : value->is_string()  ? value->get<std::string>()
+                                          : value->dump());
+    }
   }
   return table;
 }
@@ -115,9 +125,10 @@ class SimulateCommand : public Command {
         return InvalidArgument("two schedules are called {}: one dump would replace the other",
                                Quote(name));
       }
-      PENSTOCK_TRY_STATUS(SavePrimusDump(
-          {simulated.chosen.schedule, simulated.timeline, simulated.chosen.costs, simulated.result},
-          (std::filesystem::path(dump_) / name).string()));
+      PENSTOCK_TRY_STATUS(
+          SavePrimusDump({simulated.chosen.schedule, simulated.timeline, simulated.chosen.costs,
+                          simulated.result, simulated.chosen.memory_unit},
+                         (std::filesystem::path(dump_) / name).string()));
     }
     return {};
   }

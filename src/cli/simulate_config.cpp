@@ -1,19 +1,21 @@
 #include "cli/simulate_config.h"
 
+#include <fmt/ranges.h>
+
+#include <functional>
+
+#include "base/quote.h"
 #include "base/units.h"
 #include "cli/option_effects.h"
 
 namespace penstock {
 namespace {
 
-const std::vector<std::string_view> kKeys = {"schedule",     "csv",          "ranks",
-                                             "chunks",       "microbatches", "group",
-                                             "cuts",         "waves",        "steps",
-                                             "replicas",     "weights",      "iteration",
-                                             "split",        "cost",         "comm",
-                                             "overlap",      "memory_limit", "stage_costs",
-                                             "pass",         "price",        "activation_bytes",
-                                             "message_bytes"};
+const std::vector<std::string_view> kKeys = {
+    "schedule",    "csv",   "ranks", "chunks",           "microbatches", "group",
+    "cuts",        "waves", "steps", "replicas",         "weights",      "iteration",
+    "split",       "cost",  "comm",  "overlap",          "memory_limit", "stage_costs",
+    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes"};
 
 // Fills options from a configuration, and notes which came from there.
 class Filler {
@@ -66,16 +68,16 @@ Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_b
   return {};
 }
 
-struct ReadStageCosts {
+struct ReadCosts {
   StageCosts costs;
   bool in_bytes = false;  // its activations
 };
 
-Result<ReadStageCosts> ReadStage(const YAML::Node& node) {
-  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of stage_costs"));
-  PENSTOCK_TRY_STATUS(map.RequireKnown(
-      {"forward", "backward_input", "backward_weight", "activation", "activation_after_i"}));
-  ReadStageCosts entry;
+constexpr std::string_view kCostKeys[] = {"forward", "backward_input", "backward_weight",
+                                          "activation", "activation_after_i"};
+
+Result<ReadCosts> ReadStage(const YamlMap& map) {
+  ReadCosts entry;
   StageCosts& stage = entry.costs;
   const auto read = [&](const char* key, double& field, double otherwise) -> Status {
     PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
@@ -101,28 +103,60 @@ Result<ReadStageCosts> ReadStage(const YAML::Node& node) {
   return entry;
 }
 
-Status FillStageCosts(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
-  const YAML::Node list = config.Node("stage_costs");
+// Reads the maps of a list, one after the other, each with `more` keys besides its costs; `add`
+// takes each. Returns whether activations are in bytes: all of them, or none.
+Result<bool> ReadCostList(
+    const YamlMap& config, const std::string& key, std::string_view more,
+    const std::function<Status(const YamlMap& map, const StageCosts& costs)>& add) {
+  const YAML::Node list = config.Node(key);
   if (!list.IsSequence() || list.size() == 0) {
-    return config.Refuse("stage_costs", "a list of stages is needed");
+    return config.Refuse(key, "a list of maps is needed, with {}", fmt::join(kCostKeys, ", "));
   }
-  std::vector<StageCosts> stages;
-  bool in_bytes = false;
+  std::vector<std::string_view> known(std::begin(kCostKeys), std::end(kCostKeys));
+  if (!more.empty()) known.push_back(more);
+  std::optional<bool> in_bytes;
   for (const YAML::Node& node : list) {
-    auto stage = ReadStage(node);
-    if (!stage) {
-      return InvalidArgument("stage_costs, stage {}: {}", stages.size(), stage.error().message);
+    PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of " + key));
+    PENSTOCK_TRY_STATUS(map.RequireKnown(known));
+    PENSTOCK_TRY(const ReadCosts read, ReadStage(map));
+    if (in_bytes.value_or(read.in_bytes) != read.in_bytes) {
+      return config.Refuse(key, "give every activation with a unit, or none");
     }
-    if (!stages.empty() && stage->in_bytes != in_bytes) {
-      return config.Refuse("stage_costs", "give every activation with a unit, or none");
-    }
-    in_bytes = stage->in_bytes;
-    stages.push_back(stage->costs);
+    in_bytes = read.in_bytes;
+    PENSTOCK_TRY_STATUS(add(map, read.costs));
   }
+  return *in_bytes;
+}
+
+Status FillStageCosts(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
+  std::vector<StageCosts> stages;
+  PENSTOCK_TRY(const bool in_bytes,
+               ReadCostList(config, "stage_costs", "",
+                            [&](const YamlMap&, const StageCosts& costs) -> Status {
+                              stages.push_back(costs);
+                              return {};
+                            }));
   if (options.cost) return {};  // of the command line, which wins
   options.stage_costs = std::move(stages);
-  options.stage_costs_in_bytes = in_bytes;
+  options.costs_in_bytes = in_bytes;
   filler.Note("stage_costs");
+  return {};
+}
+
+Status FillLayerCosts(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
+  std::vector<LayerGroup> groups;
+  const auto add = [&](const YamlMap& map, const StageCosts& costs) -> Status {
+    PENSTOCK_TRY(const std::optional<int> layers, map.Int("layers"));
+    groups.push_back({layers.value_or(1), costs});
+    const bool fits = groups.back().layers >= 1 && CountLayers(groups) <= kMostLayers;
+    if (!fits) return map.Refuse("layers", "at least 1, and at most {} in all", kMostLayers);
+    return {};
+  };
+  PENSTOCK_TRY(const bool in_bytes, ReadCostList(config, "layer_costs", "layers", add));
+  if (options.cost) return {};  // of the command line, which wins
+  options.layer_costs = std::move(groups);
+  options.costs_in_bytes = in_bytes;
+  filler.Note("layer_costs");
   return {};
 }
 
@@ -133,24 +167,55 @@ Result<std::optional<std::string>> ReadCost(const YamlMap& config) {
   return std::optional(fmt::format("{}", fmt::join(*words, ",")));
 }
 
+// A name or file; or a map of `schedule` or `csv` with options of its own.
+Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
+  if (node.IsScalar()) {
+    const auto read = ReadCandidates({node.Scalar()});
+    if (!read) return config.Refuse("schedule", "{}", read.error().message);
+    if (read->candidates.size() == 1) return read->candidates.front();
+    return config.Refuse("schedule", "{} is {}, not a schedule", Quote(node.Scalar()),
+                         read->config.empty() ? "several; write a list" : "a configuration");
+  }
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of schedule"));
+  PENSTOCK_TRY(const auto name, map.Text("schedule"));
+  PENSTOCK_TRY(const auto file, map.Text("csv"));
+  if (name.has_value() == file.has_value()) {
+    return InvalidArgument("line {}: an entry of schedule needs one of schedule and csv",
+                           map.Line());
+  }
+  Candidate candidate{file ? Candidate::Kind::kFile : Candidate::Kind::kAlgorithm,
+                      file ? *file : *name};
+  if (name) {
+    const auto found = FindAlgorithm(*name);
+    if (!found) return map.Refuse("schedule", "{}", found.error().message);
+  }
+  PENSTOCK_TRY(candidate.options, ReadCandidateOptions(map));
+  candidate.written = candidate.name;
+  for (const auto& [key, value] : candidate.options) candidate.written += ":" + key + "=" + value;
+  return candidate;
+}
+
 // The schedules: the command line's, or those of the file.
 Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
-  PENSTOCK_TRY(const auto names, config.Texts("schedule"));
-  PENSTOCK_TRY(const auto files, config.Texts("csv"));
-  if (!options.candidates.empty()) return {};
-  if (names) {
-    const auto read = ReadCandidates(*names);
-    if (!read) return config.Refuse("schedule", "{}", read.error().message);
-    if (!read->config.empty()) {
-      return config.Refuse("schedule", "{} is a configuration, not a schedule", read->config);
+  std::vector<Candidate> candidates;
+  const YAML::Node node = config.Node("schedule");
+  if (node.IsSequence()) {
+    for (const YAML::Node& entry : node) {
+      PENSTOCK_TRY(Candidate candidate, ReadCandidate(config, entry));
+      candidates.push_back(std::move(candidate));
     }
-    options.candidates = read->candidates;
-    filler.Note("schedule");
+    if (candidates.empty()) return config.Refuse("schedule", "the list is empty");
+  } else if (!node.IsNull()) {
+    PENSTOCK_TRY(Candidate candidate, ReadCandidate(config, node));
+    candidates.push_back(std::move(candidate));
   }
+  PENSTOCK_TRY(const auto files, config.Texts("csv"));
   for (const std::string& file : files.value_or(std::vector<std::string>())) {
-    options.candidates.push_back({Candidate::Kind::kFile, file});
-    filler.Note("csv");
+    candidates.push_back({Candidate::Kind::kFile, file});
   }
+  if (!options.candidates.empty() || candidates.empty()) return {};
+  options.candidates = std::move(candidates);
+  filler.Note(node.IsNull() ? "csv" : "schedule");
   return {};
 }
 
@@ -158,11 +223,15 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
   Filler filler(path, config, options);
   PENSTOCK_TRY_STATUS(FillCandidates(config, filler, options));
+  const std::string costs_key = config.Has("stage_costs") ? "stage_costs" : "layer_costs";
+  for (const char* other : {"cost", "layer_costs"}) {
+    if (!config.Has(costs_key) || costs_key == other || !config.Has(other)) continue;
+    return config.Refuse(other, "{} says what stages cost; keep one of the two", costs_key);
+  }
   if (config.Has("stage_costs")) {
-    if (config.Has("cost")) {
-      return config.Refuse("cost", "stage_costs says what stages cost; keep one of the two");
-    }
     PENSTOCK_TRY_STATUS(FillStageCosts(config, filler, options));
+  } else if (config.Has("layer_costs")) {
+    PENSTOCK_TRY_STATUS(FillLayerCosts(config, filler, options));
   }
   PENSTOCK_TRY_STATUS(filler.Fill("cost", ReadCost(config), options.cost));
   const std::pair<const char*, std::optional<int>*> counts[] = {

@@ -1,12 +1,15 @@
 // The schedules that a command is given, by its words or in a configuration: the command's options
 // as keys, or a file of Primus's simulator (see primus_config.h).
 //
-//   schedule: [1f1b, mine.csv]  names and files, as on the command line
+//   schedule: [1f1b, mine.csv]  names and files, as on the command line; or maps with options of
+//                             their own: {schedule: interleaved, chunks: 4}
 //   ranks: 8
 //   microbatches: 32            ... every option that shapes or prices, by its long name
 //   stage_costs:                where stages differ, one entry a stage in place of `cost`
 //     - {forward: 1, backward_input: 1.2, backward_weight: 0.8, activation: 1}
 //                             activation: 1.5GiB puts all memory in bytes
+//   layer_costs:                the same of layers, for any number of stages (layer_costs.h)
+//     - {layers: 32, forward: 1}
 //
 // What the command line gives wins.
 #pragma once

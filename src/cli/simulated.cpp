@@ -48,6 +48,8 @@ const std::vector<std::string> kColumns = {
     "schedule", "ranks",       "chunks",      "microbatches", "actions",         "makespan",
     "bubble",   "span bubble", "peak memory", "messages",     "bytes/microbatch"};
 
+constexpr const char* kAboveLimit = " > limit";
+
 std::vector<std::string> SimulatedRow(const Simulated& simulated) {
   const ChosenSchedule& chosen = simulated.chosen;
   const SimulationResult& result = simulated.result;
@@ -60,7 +62,8 @@ std::vector<std::string> SimulatedRow(const Simulated& simulated) {
   }
   row.insert(row.end(), {fmt::format("{}", result.actions), FormatNumber(result.makespan),
                          FormatPercent(result.bubble), FormatPercent(result.span_bubble),
-                         FormatAmount(result.peak_memory, chosen.memory_unit),
+                         FormatAmount(result.peak_memory, chosen.memory_unit) +
+                             (AboveLimit(simulated) ? kAboveLimit : ""),
                          fmt::format("{}", result.messages),
                          BytesText(chosen, static_cast<double>(result.messages))});
   return row;
@@ -83,6 +86,12 @@ std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const Close
 }
 
 }  // namespace
+
+bool AboveLimit(const Simulated& simulated) {
+  constexpr double kRounding = 1e-9;
+  const std::optional<double>& limit = simulated.chosen.memory_limit;
+  return limit && simulated.ran() && simulated.result.peak_memory > *limit * (1 + kRounding);
+}
 
 Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options) {
   PENSTOCK_TRY(Choice choice, ChooseSchedules(options));
@@ -158,6 +167,10 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
                  {"actions", result.actions}};
   object.update(FiguresJson(simulated));
   object["closed_form"] = ClosedFormJson(simulated.chosen);
+  if (simulated.chosen.memory_limit) {
+    object["memory_limit"] = *simulated.chosen.memory_limit;
+    object["above_memory_limit"] = AboveLimit(simulated);
+  }
   object["per_rank"] = std::move(per_rank);
   if (with_steps) object["time_steps"] = TimeSteps(simulated);
   return object;

@@ -21,6 +21,9 @@ struct Simulated {
   bool ran() const { return !result.ranks.empty(); }
 };
 
+// Whether a rank needs more than the memory limit; false without one.
+bool AboveLimit(const Simulated& simulated);
+
 // Chooses (simulate_config.h) and simulates every schedule, with its timeline.
 Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options);
 Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline);

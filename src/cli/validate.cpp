@@ -63,8 +63,10 @@ class ValidateCommand : public Command {
       return std::move(primus->schedules.front().schedule);
     }
     if (count == 1 && options_.candidates.front().kind == Candidate::Kind::kFile) {
-      label_ = options_.candidates.front().name;
-      PENSTOCK_TRY(ScheduleOptions::LoadedFile loaded, options_.LoadFile(label_));
+      const Candidate& file = options_.candidates.front();
+      label_ = file.label();
+      PENSTOCK_TRY(const ScheduleOptions own, options_.For(file));
+      PENSTOCK_TRY(ScheduleOptions::LoadedFile loaded, own.LoadFile(file.name));
       return std::move(loaded.schedule);
     }
     PENSTOCK_TRY(std::vector<ChosenSchedule> built, options_.Build());

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "report/dump_costs.h"
 
 namespace penstock {
 namespace {
@@ -94,6 +95,9 @@ Status SavePrimusDump(const PrimusRun& run, const std::string& folder) {
     const std::string path = (fs::path(folder) / fmt::format("pp_rank_{}.json", rank)).string();
     PENSTOCK_TRY_STATUS(WriteFileAtomically(path, dump.dump(2)));
   }
+  const Json costs = CostsToJson({run.costs, run.memory_unit, LastEnds(schedule, run.timeline)});
+  PENSTOCK_TRY_STATUS(
+      WriteFileAtomically((fs::path(folder) / kDumpCostsFile).string(), costs.dump(2)));
   return WriteFileAtomically((fs::path(folder) / "config.json").string(), config.dump(2));
 }
 

@@ -8,6 +8,12 @@
 // The keys of a rank's file are iterations. `bwd` is a full backward, or the one for input where
 // `wgrad` has the same microbatch and chunk. A forward and a backward of equal times are a pair.
 //
+//   penstock.json    {"comm": 0.5, "memory_unit": "B", "stage_costs": [...], ...}
+//
+// penstock.json holds what Primus's form lacks, for a run that comes back to be priced as it was:
+// the latency, the overlap rule, the costs of each stage and their unit of memory. Primus ignores
+// it; without it costs are the medians of the times, transfers take no time and memory has no unit.
+//
 // Units: times as in the file (milliseconds, from Primus); memory in its unit.
 // Errors: kNotFound where a file is missing, kInvalidArgument where it says something else.
 #pragma once
@@ -26,7 +32,8 @@ namespace penstock {
 struct PrimusDump {
   Schedule schedule;  // well-formed; as invalid as what the dump shows
   Timeline timeline;
-  Costs costs;  // of each stage, the medians of its times
+  Costs costs;              // as the dump says, else the medians of each stage's times
+  std::string memory_unit;  // of these: bytes ("B"), or activations (empty)
 };
 
 // Whether `path` is such a folder.
@@ -43,6 +50,7 @@ struct PrimusRun {
   const Timeline& timeline;
   const Costs& costs;
   const SimulationResult& result;
+  std::string memory_unit = {};  // of the costs: bytes ("B"), or activations (empty)
 };
 
 // Makes the folder where it is not there. Refuses replicas, cuts and several batches, which the

@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/quote.h"
+#include "report/dump_costs.h"
 #include "report/primus_dump.h"
 
 namespace penstock {
@@ -370,6 +371,21 @@ void ReadActivations(const std::vector<RankDump>& ranks, const Placement& placem
   }
 }
 
+// Replaces medians by the costs that one of our dumps says.
+Status ReadOwnCosts(const std::string& folder, PrimusDump& dump) {
+  const std::string path = (fs::path(folder) / kDumpCostsFile).string();
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  PENSTOCK_TRY(const Json json, LoadJson(path));
+  auto read = CostsFromJson(json, dump.schedule.stages());
+  if (!read) return InvalidArgument("{}: {}", path, read.error().message);
+  // Another iteration, or a run that Primus has written over ours, has costs of its own.
+  if (read->last_ends != LastEnds(dump.schedule, dump.timeline)) return {};
+  dump.costs = std::move(read->costs);
+  dump.memory_unit = std::move(read->memory_unit);
+  return {};
+}
+
 }  // namespace
 
 bool IsPrimusDump(const std::string& path) {
@@ -402,6 +418,7 @@ Result<PrimusDump> LoadPrimusDump(const std::string& folder, std::optional<int> 
   dump.schedule.algorithm = fs::path(folder).lexically_normal().filename().string();
   dump.costs = MedianCosts(dump);
   ReadActivations(ranks, dump.schedule.placement, dump.costs);
+  PENSTOCK_TRY_STATUS(ReadOwnCosts(folder, dump));
   return dump;
 }
 

@@ -35,8 +35,11 @@ Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
         stages, params.microbatches, params.cuts, params.steps, kMaxForwards);
   }
   if (params.costs && params.costs->stages.size() != static_cast<std::size_t>(stages)) {
-    return InvalidArgument("costs of {} stages for {} ranks x {} chunks: give one entry a stage",
-                           params.costs->stages.size(), params.ranks, params.chunks);
+    return InvalidArgument(
+        "costs of {} stages for {} ranks x {} chunks: give one entry a stage, or layer_costs, "
+        "which "
+        "fit any number",
+        params.costs->stages.size(), params.ranks, params.chunks);
   }
   return {};
 }

@@ -243,7 +243,7 @@ Result<Schedule> AddOffload(const Schedule& schedule, const Costs& costs, const 
 
 SchedulePass OffloadPass() {
   return {
-      "offload", "[LIMIT]",
+      "offload", kLimitArgument,
       "OFFLOAD and RELOAD as far as nothing waits: to the lowest memory, or to LIMIT on each rank",
       [](const Schedule& schedule, PassArguments arguments,
          const PassContext& context) -> Result<Schedule> {

@@ -41,6 +41,9 @@ struct SchedulePass {
   std::function<Result<Schedule>(const Schedule&, PassArguments, const PassContext&)> run;
 };
 
+// The arguments of a pass that takes an amount of memory alone, in the unit of the costs.
+inline constexpr std::string_view kLimitArgument = "[LIMIT]";
+
 std::span<const SchedulePass> SchedulePasses();
 // By name; the error lists the names.
 Result<const SchedulePass*> FindSchedulePass(std::string_view name);

@@ -117,7 +117,7 @@ Result<Schedule> AddRecompute(const Schedule& schedule, const Costs& costs, cons
 }
 
 SchedulePass RecomputePass() {
-  return {"recompute", "[LIMIT]",
+  return {"recompute", kLimitArgument,
           "RECOMPUTE before I or B: every row, or as few as keep each rank's memory at LIMIT",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext& context) -> Result<Schedule> {
