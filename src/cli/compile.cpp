@@ -17,10 +17,12 @@ class CompileCommand final : public Command {
   std::string Name() const override { return kCompileEntry.name; }
   std::string Summary() const override { return kCompileEntry.summary; }
   void Define(CLI::App& app) override {
-    app.add_option("CONFIG", config_, "The training configuration (YAML)")->required();
-    app.add_option("OVERRIDES", overrides_, "key=value, as for 'penstock train'");
-    app.add_option("-o,--output", folder_, "Folder of the files, one a stage")->required();
-    app.add_flag("--json", json_, "One JSON array for a machine");
+    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
+    app.add_option("OVERRIDE", overrides_, "key=value, as for 'penstock train'");
+    app.add_option("-o,--output", folder_, "Folder to write, one file per stage")
+        ->required()
+        ->type_name("FOLDER");
+    app.add_flag("--json", json_, "Print one JSON array");
   }
   Result<int> Run() override {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));

@@ -131,9 +131,11 @@ double Excess(double measured, double predicted) {
 }  // namespace
 
 void EmulatedRunOptions::Define(CLI::App& app) {
+  app.option_defaults()->group("Run");
   app.add_flag("--run", asked_,
-               "Run it too, by the real executor on emulated devices: measured beside predicted");
-  AddText(app, "--unit", unit_, "With --run: the real time of one unit of --cost (5ms, 200us)")
+               "Also run each schedule by the real executor on emulated devices, and compare");
+  AddText(app, "--unit", unit_, "Real time of one unit of --cost in the run (5ms, 200us)")
+      ->type_name("TIME")
       ->default_str(kDefaultUnit);
 }
 

@@ -14,8 +14,9 @@ class EvalCommand final : public Command {
   std::string Summary() const override { return kEvalEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("checkpoint", checkpoint_, "A run's folder, or a checkpoint's file")->required();
-    app.add_option("--data", data_, "A file or a folder of text (default: the run's)");
+    app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
+    app.add_option("--data", data_, "A file or a folder of text (default: the run's)")
+        ->type_name("PATH");
     app.add_flag("--json", json_, "Print one JSON object");
   }
 

@@ -14,12 +14,12 @@ class GenerateCommand final : public Command {
   std::string Summary() const override { return kGenerateEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("checkpoint", checkpoint_, "A run's folder, or a checkpoint's file")->required();
-    app.add_option("--prompt", options_.prompt, "What the text begins with");
-    app.add_option("--bytes", options_.bytes, "Bytes to write (default 300)");
+    app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
+    app.add_option("--prompt", options_.prompt, "Start of the text")->type_name("TEXT");
+    app.add_option("--bytes", options_.bytes, "Number of bytes to generate (default 300)");
     app.add_option("--temperature", options_.temperature,
-                   "0: the most likely byte; higher: more varied (default 0.8)");
-    app.add_option("--seed", options_.seed, "Of the choice of bytes (default 1)");
+                   "0 takes the most likely byte; higher values vary more (default 0.8)");
+    app.add_option("--seed", options_.seed, "Seed of the random choices (default 1)");
     app.add_flag("--json", json_, "Print one JSON object");
   }
 

@@ -112,22 +112,26 @@ class GraphCommand : public Command {
   void Define(CLI::App& app) override {
     std::string passes;
     for (const Pass& pass : Passes()) passes += fmt::format(" {}", pass.name);
-    app.add_option("CONFIG", config_, "The training configuration (YAML)")->required();
-    app.add_option("OVERRIDES", overrides_, "key=value, as for 'penstock train'");
-    app.add_option("--stage", stage_, "Which stage")->capture_default_str();
-    app.add_option("--after", options_.stop_after, "Stop after this pass; in order:" + passes);
-    app.add_option("--disable", options_.disabled, "Leave these passes out")->delimiter(',');
+    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
+    app.add_option("OVERRIDE", overrides_, "key=value, as in 'penstock train'");
+    app.add_option("--stage", stage_, "Index of the stage")->capture_default_str();
+    app.add_option("--after", options_.stop_after, "Stop after this pass; in order:" + passes)
+        ->type_name("PASS");
+    app.add_option("--disable", options_.disabled, "Skip these passes; commas separate several")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("PASS");
     app.add_option("--graph", only_,
-                   "One graph: joint, forward, backward, backward_input, backward_weight, or "
-                   "overlapped (a forward and a backward of two microbatches, by estimated costs)");
-    app.add_flag(
-        "--inexact", inexact_,
-        "As with exact: false: weight gradients added up inside the matmuls, large ones by "
-        "oneDNN, sums and exponentials in fused kernels");
+                   "Only this graph: joint, forward, backward, backward_input, backward_weight, or "
+                   "overlapped (a forward and a backward of two microbatches, by estimated costs)")
+        ->type_name("NAME");
+    app.add_flag("--inexact", inexact_,
+                 "As with exact: false: weight gradients are accumulated inside the matmuls, large "
+                 "matmuls run in oneDNN, sums and exponentials in fused kernels");
     app.add_flag("--shapes-only", shapes_only_,
-                 "Capture without the stage's memory: for models larger than this machine");
-    app.add_flag("--dot", dot_, "Write Graphviz");
-    app.add_flag("--json", json_, "Write figures and text for a machine");
+                 "Capture without allocating the stage: for models larger than this machine");
+    app.add_flag("--dot", dot_, "Print Graphviz");
+    app.add_flag("--json", json_, "Print figures and text as JSON");
   }
   Result<int> Run() override {
     options_.exact = !inexact_;

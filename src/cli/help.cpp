@@ -65,7 +65,7 @@ std::string EntryOf(const CLI::Option& option) {
   std::string text = option.get_description();
   if (!option.get_default_str().empty()) text += " (default " + option.get_default_str() + ")";
   if (option.get_required() && !option.get_positional()) text += " (required)";
-  return Entry(NameOf(option), text, kTextColumn);
+  return HelpEntry(NameOf(option), text);
 }
 
 std::string UsageOf(const Command& command, const CLI::App& app) {
@@ -87,6 +87,10 @@ std::string Group(const CLI::App& app, const std::string& title,
 }
 
 }  // namespace
+
+std::string HelpEntry(const std::string& name, std::string_view text) {
+  return Entry(name, text, kTextColumn);
+}
 
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
   std::string help = Wrap(

@@ -30,7 +30,7 @@ CLI::Option* AddTextInto(CLI::App& app, const std::string& names, Value& value,
 
 CLI::Option* AddInt(CLI::App& app, const std::string& names, std::optional<int>& value,
                     const std::string& help, IntRange range) {
-  return app.add_option_function<std::string>(
+  CLI::Option* const option = app.add_option_function<std::string>(
       names,
       [&value, names, range](const std::string& text) {
         const Result<int> read = ParseInt(text);
@@ -41,11 +41,12 @@ CLI::Option* AddInt(CLI::App& app, const std::string& names, std::optional<int>&
         value = *read;
       },
       help);
+  return option->type_name("N");
 }
 
 CLI::Option* AddNumber(CLI::App& app, const std::string& names, std::optional<double>& value,
                        const std::string& help) {
-  return app.add_option_function<std::string>(
+  CLI::Option* const option = app.add_option_function<std::string>(
       names,
       [&value, names](const std::string& text) {
         const Result<double> read = ParseNumber(text);
@@ -53,6 +54,7 @@ CLI::Option* AddNumber(CLI::App& app, const std::string& names, std::optional<do
         value = *read;
       },
       help);
+  return option->type_name("X");
 }
 
 CLI::Option* AddText(CLI::App& app, const std::string& names, std::optional<std::string>& value,

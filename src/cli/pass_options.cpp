@@ -8,28 +8,30 @@
 #include "base/nearest.h"
 #include "base/numbers.h"
 #include "base/quote.h"
+#include "cli/help.h"
 #include "simulate/pass_context.h"
 
 namespace penstock {
 namespace {
 
-std::string PassHelp() {
-  std::string help = "Change the schedule by passes, in this order:";
-  for (const SchedulePass& pass : SchedulePasses()) {
-    help += fmt::format("\n{}{}{}: {}", pass.name, pass.arguments.empty() ? "" : "=",
-                        pass.arguments, pass.summary);
-  }
-  return help;
+struct PriceKey {
+  std::string_view name, meaning;
+};
+constexpr PriceKey kPrices[] = {
+    {"recompute", "time of a RECOMPUTE of one rank and microbatch (default F)"},
+    {"step", "time of a STEP of one rank"},
+    {"unshard", "time of the all-gather of one rank's share of the model"},
+    {"reduce", "time of the reduction of one rank's gradients"},
+    {"offload", "time to move one rank's activations of one microbatch away"},
+    {"reload", "time to move them back (default: as offload)"},
+    {"input", "memory that recomputed activations keep of one rank and microbatch"},
+    {"gathered", "memory of one rank's gathered weights"}};
+
+std::vector<std::string_view> PriceKeys() {
+  std::vector<std::string_view> keys;
+  for (const PriceKey& key : kPrices) keys.push_back(key.name);
+  return keys;
 }
-
-constexpr const char* kPriceHelp =
-    "Price what passes add, in the units of --cost: recompute=T (default F) and step=T (occupy the "
-    "rank), unshard=T and reduce=T of a rank's share of the model; offload=T and reload=T to move "
-    "one rank's activations of one microbatch; input=X that recomputed ones keep and gathered=X of "
-    "a rank's weights, in activations. Default 0";
-
-const std::vector<std::string_view> kPriceKeys = {"recompute", "step",   "unshard", "reduce",
-                                                  "offload",   "reload", "input",   "gathered"};
 
 struct Price {
   std::string key;
@@ -39,10 +41,11 @@ struct Price {
 Result<Price> ParsePrice(const std::string& text) {
   const std::size_t equals = std::min(text.find('='), text.size());
   const std::string key = text.substr(0, equals);
-  if (std::find(kPriceKeys.begin(), kPriceKeys.end(), key) == kPriceKeys.end()) {
+  const std::vector<std::string_view> keys = PriceKeys();
+  if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
     return InvalidArgument(
         "--price {}: {}", Quote(text),
-        DidYouMean(key, kPriceKeys, fmt::format("the keys are {}", fmt::join(kPriceKeys, ", "))));
+        DidYouMean(key, keys, fmt::format("the keys are {}", fmt::join(keys, ", "))));
   }
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
   if (!value) return InvalidArgument("--price {}: give {}=NUMBER", Quote(text), key);
@@ -55,9 +58,43 @@ Result<Price> ParsePrice(const std::string& text) {
 }  // namespace
 
 void PassOptions::Define(CLI::App& app) {
+  app.option_defaults()->group("Passes");
   // Without extra arguments: in 'show --pass overlap 1f1b' the last word is the schedule.
-  app.add_option("--pass", passes, PassHelp())->delimiter(',')->allow_extra_args(false);
-  app.add_option("--price", prices, kPriceHelp)->delimiter(',')->allow_extra_args(false);
+  app.add_option("--pass", passes,
+                 "Transform the schedule by passes, in this order ('penstock schedules --passes' "
+                 "lists them); commas separate several")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("PASS");
+  app.add_option("--price", prices,
+                 "Price of what passes add (the same list has the keys); commas separate several")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("KEY=X");
+}
+
+std::string PassesText() {
+  std::string text = "Passes (--pass NAME[=ARGUMENTS]):\n";
+  for (const SchedulePass& pass : SchedulePasses()) {
+    const std::string_view equals = pass.arguments.empty() ? "" : "=";
+    text += HelpEntry(fmt::format("{}{}{}", pass.name, equals, pass.arguments), pass.summary);
+  }
+  text += "\nPrices (--price KEY=X), in the units of --cost and of memory, 0 by default:\n";
+  for (const PriceKey& key : kPrices) text += HelpEntry(std::string(key.name), key.meaning);
+  return text;
+}
+
+nlohmann::ordered_json PassesJson() {
+  nlohmann::ordered_json passes = nlohmann::ordered_json::array();
+  for (const SchedulePass& pass : SchedulePasses()) {
+    passes.push_back(
+        {{"name", pass.name}, {"arguments", pass.arguments}, {"summary", pass.summary}});
+  }
+  nlohmann::ordered_json prices = nlohmann::ordered_json::array();
+  for (const PriceKey& key : kPrices) {
+    prices.push_back({{"key", key.name}, {"meaning", key.meaning}});
+  }
+  return {{"passes", std::move(passes)}, {"prices", std::move(prices)}};
 }
 
 Status PassOptions::SetPrices(const Placement& placement, int cuts, Costs& costs) const {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,5 +31,9 @@ struct PassOptions {
  private:
   Status SetPrices(const Placement& placement, int cuts, Costs& costs) const;
 };
+
+// What --pass and --price take.
+std::string PassesText();
+nlohmann::ordered_json PassesJson();
 
 }  // namespace penstock

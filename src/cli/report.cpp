@@ -59,10 +59,12 @@ class ReportCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.passes.Define(app);
+    app.option_defaults()->group("Output");
     AddText(app, "-o,--output", output_,
-            "The file; its ending says what: .html .svg .png .trace.json")
-        ->required();
-    app.add_flag("--json", options_.json, "Print what was written as JSON");
+            "The file to write; its ending is the format: .html, .svg, .png or .trace.json")
+        ->required()
+        ->type_name("FILE");
+    app.add_flag("--json", options_.json, "Print the files and figures as JSON");
   }
 
   Result<int> Run() override {

@@ -63,9 +63,10 @@ class ScheduleCommand : public Command {
     options_.passes.Define(app);
     options_.DefineFormat(app);
     app.add_flag("--lower", lower_,
-                 "Add SEND and RECV between ranks (and REDUCE_GRAD for --torch)");
+                 "Add the SEND and RECV actions between ranks (and REDUCE_GRAD with --torch)");
     app.add_flag("--torch", torch_, "Refuse what torch.distributed.pipelining cannot read");
-    AddText(app, "-o,--output", output_, "Write FILE.csv instead of printing");
+    AddText(app, "-o,--output", output_, "Write this CSV file instead of printing it")
+        ->type_name("FILE");
   }
 
   Result<int> Run() override {

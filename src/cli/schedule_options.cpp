@@ -99,47 +99,65 @@ ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
 
 }  // namespace
 
+void ScheduleOptions::DefineSource(CLI::App& app) {
+  app.option_defaults()->group("Schedules");
+  app.add_option("SCHEDULE", words,
+                 "A name ('penstock schedules' lists them), a .csv file or a folder of Primus's "
+                 "pp_rank_N.json, with its own options after a colon if need be "
+                 "(interleaved:v=4:m=64); and at most one .yaml file that has these options as "
+                 "keys");
+  // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
+  app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; commas separate several")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+  app.add_option("--csv", csv, "A schedule's CSV file, whatever its ending")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  AddInt(app, "--replicas", replicas, "Replicas of the model in a CSV file (default 1)");
+  AddText(app, "--weights", weights,
+          "Weight policy of a CSV file: flush, stashed or double-buffered (default flush)")
+      ->type_name("POLICY");
+  AddInt(app, "--iteration", iteration, "Iteration of Primus's dumps (default: the last)");
+}
+
 void ScheduleOptions::DefineShape(CLI::App& app) {
+  app.option_defaults()->group("Shape");
   AddInt(app, "-p,--ranks", ranks, "Pipeline ranks (default 4)");
-  AddInt(app, "-v,--chunks", chunks, "Stages a rank holds (default: the algorithm's)");
-  AddInt(app, "-m,--microbatches", microbatches, "Microbatches of a batch (default 8)");
+  AddInt(app, "-v,--chunks", chunks, "Stages per rank (default: the algorithm's)");
+  AddInt(app, "-m,--microbatches", microbatches, "Microbatches per batch (default 8)");
   AddInt(app, "--group", group, "Microbatches in flight at a time (interleaved)");
-  AddInt(app, "--cuts", cuts, "Pieces of a microbatch along the sequence");
+  AddInt(app, "--cuts", cuts, "Slices of a microbatch along the sequence");
   AddInt(app, "--waves", waves, "Waves (hanayo)");
   AddInt(app, "--steps", steps, "Batches, for schedules without a flush");
-  app.add_flag("--split", split, "Split backward in I and W, where the algorithm has both forms");
+  app.add_flag("--split", split, "Split backward into I and W, if the algorithm has both forms");
 }
 
 void ScheduleOptions::DefineCosts(CLI::App& app) {
-  AddText(app, "--cost", cost, "Times F,I,W of one rank and microbatch (default 1,1,1)");
-  AddNumber(app, "--comm", comm, "Latency of one transfer between ranks, in the unit of --cost");
-  AddText(app, "--overlap", overlap, "Cost of an overlapped pair: max, sum or a factor of F + B");
+  app.option_defaults()->group("Costs");
+  AddText(app, "--cost", cost,
+          "Times of one rank and microbatch: forward, backward for the input, backward for the "
+          "weights; one number stands for all three (default 1,1,1)")
+      ->type_name("F,I,W");
+  AddNumber(app, "--comm", comm, "Latency of a transfer between ranks, in the unit of --cost")
+      ->type_name("T");
+  AddText(app, "--overlap", overlap,
+          "Time of an overlapped forward and backward: max, sum or a factor of F + B")
+      ->type_name("RULE");
   AddText(app, "--memory-limit", memory_limit,
-          "Most memory of a rank: activations of one rank and microbatch, or a size (6GiB) "
-          "where the costs are in bytes");
+          "Memory limit per rank: activations of one rank and microbatch, or a size (6GiB) if the "
+          "costs are in bytes")
+      ->type_name("LIMIT");
   AddText(app, "--activation-bytes", activation_bytes,
-          "Size of the activations of one rank and microbatch (4GiB): memory is in bytes");
+          "Size of the activations of one rank and microbatch (4GiB); memory is then in bytes")
+      ->type_name("SIZE");
   AddText(app, "--message-bytes", message_bytes,
-          "Size of the tensor between two stages for a microbatch (16MiB)");
-}
-
-void ScheduleOptions::DefineSource(CLI::App& app) {
-  app.add_option(
-      "SCHEDULE", words,
-      "Names ('penstock schedules' lists them), .csv files, folders of Primus's "
-      "pp_rank_N.json, each with options of its own if need be (interleaved:v=4:m=64); a "
-      ".yaml file gives these options as keys");
-  // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
-  app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; several with commas")
-      ->allow_extra_args(false);
-  app.add_option("--csv", csv, "A schedule's file, whatever its ending")->allow_extra_args(false);
-  AddInt(app, "--replicas", replicas, "Chains of stages in the file (default 1)");
-  AddText(app, "--weights", weights, "Weight policy: flush, stashed or double-buffered");
-  AddInt(app, "--iteration", iteration, "Which iteration of Primus's dumps (default: the last)");
+          "Size of the tensor between two stages for a microbatch (16MiB)")
+      ->type_name("SIZE");
 }
 
 void ScheduleOptions::DefineFormat(CLI::App& app) {
-  AddText(app, "--format", format, "Output: table, csv or json");
+  app.option_defaults()->group("Output");
+  AddText(app, "--format", format, "Output as table, csv or json")->type_name("FORMAT");
   app.add_flag("--json", json, "The same as --format json");
 }
 

@@ -71,22 +71,29 @@ class SchedulesCommand : public Command {
     return "List the schedule algorithms: constraints, closed forms, memory, source";
   }
   void Define(CLI::App& app) override {
+    app.add_option("NAME", names_, "List only these schedules (default: all)");
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.DefineFormat(app);
+    app.add_flag("--passes", passes_, "List what --pass and --price take instead");
     AddText(app, "--docs", docs_, "Write FOLDER/schedules.md and its pictures instead")
         ->type_name("FOLDER");
     app.footer(
-        "p ranks, v chunks a rank, m microbatches; F, B times of one rank and microbatch; memory "
-        "in\nactivations of one rank and microbatch. With --ranks or --microbatches one table "
-        "compares them all,\nclosed forms beside simulated figures (up to a million forwards a "
-        "schedule).");
+        "In the list, p is ranks, v chunks per rank, m microbatches, F and B the times of one rank "
+        "and microbatch; memory is in activations of one rank and microbatch. With --ranks or "
+        "--microbatches, one table compares closed forms with simulated figures (up to a million "
+        "forwards per schedule).");
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
     PENSTOCK_TRY_STATUS(options_.Params());  // says what is wrong with the options themselves
+    PENSTOCK_TRY_STATUS(FindAlgorithms());
     PENSTOCK_TRY_STATUS(RefuseUnread());
+    if (passes_) {
+      fmt::print("{}", format == OutputFormat::kJson ? PassesJson().dump(2) + "\n" : PassesText());
+      return kExitOk;
+    }
     if (!docs_.empty()) {
       PENSTOCK_TRY_STATUS(WriteScheduleDocs(docs_));
       fmt::print("wrote {}/schedules.md\n", docs_);
@@ -94,7 +101,7 @@ class SchedulesCommand : public Command {
     }
     std::vector<AtSize> sized;
     if (Sized()) {
-      for (const Algorithm& algorithm : Catalog()) {
+      for (const Algorithm& algorithm : algorithms_) {
         PENSTOCK_TRY(AtSize at, PriceAt(algorithm, options_));
         sized.push_back(std::move(at));
       }
@@ -112,10 +119,29 @@ class SchedulesCommand : public Command {
   }
 
  private:
+  Status FindAlgorithms() {
+    for (const std::string& name : names_) {
+      PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
+      algorithms_.push_back(*algorithm);
+    }
+    if (names_.empty()) algorithms_.assign(Catalog().begin(), Catalog().end());
+    return {};
+  }
+
   bool Sized() const { return options_.ranks || options_.microbatches; }
 
   Status RefuseUnread() const {
+    if (passes_) {
+      if (!names_.empty() || !docs_.empty()) {
+        return InvalidArgument("--passes lists no schedules; leave out {}",
+                               docs_.empty() ? "their names" : "--docs");
+      }
+      return RefuseOthers(options_, {}, "--passes lists no schedules");
+    }
     if (!docs_.empty()) {
+      if (!names_.empty()) {
+        return InvalidArgument("--docs writes every schedule; leave out the names");
+      }
       PENSTOCK_TRY_STATUS(
           RefuseOthers(options_, {}, "--docs writes every schedule at its own size"));
       if (!options_.format && !options_.json) return {};
@@ -125,12 +151,12 @@ class SchedulesCommand : public Command {
     if (!Sized()) {
       return RefuseOthers(options_, {}, "without --ranks or --microbatches nothing is priced");
     }
-    return RefuseUnreadByAll(options_, Catalog());
+    return RefuseUnreadByAll(options_, algorithms_);
   }
 
-  static void PrintJson(const std::vector<AtSize>& sized) {
+  void PrintJson(const std::vector<AtSize>& sized) const {
     Json rows = Json::array();
-    for (const Algorithm& algorithm : Catalog()) {
+    for (const Algorithm& algorithm : algorithms_) {
       Json row = ToJson(algorithm);
       if (!sized.empty()) {
         const AtSize& at = sized[rows.size()];
@@ -157,10 +183,10 @@ class SchedulesCommand : public Command {
     }
   }
 
-  static void PrintCsv() {
+  void PrintCsv() const {
     Table table;
     table.columns = {"name", "aliases", "chunks", "makespan", "memory", "constraint", "source"};
-    for (const Algorithm& algorithm : Catalog()) {
+    for (const Algorithm& algorithm : algorithms_) {
       table.rows.push_back({std::string(algorithm.name), Join(algorithm.aliases),
                             ChunksText(algorithm.knobs), std::string(algorithm.makespan),
                             std::string(algorithm.memory), std::string(algorithm.constraint),
@@ -169,8 +195,8 @@ class SchedulesCommand : public Command {
     fmt::print("{}", FormatTableCsv(table));
   }
 
-  static void PrintList() {
-    for (const Algorithm& algorithm : Catalog()) {
+  void PrintList() const {
+    for (const Algorithm& algorithm : algorithms_) {
       fmt::print("{}", algorithm.name);
       if (!algorithm.aliases.empty()) fmt::print(" ({})", Join(algorithm.aliases));
       fmt::print(": {}\n", algorithm.summary);
@@ -185,6 +211,9 @@ class SchedulesCommand : public Command {
   }
 
   ScheduleOptions options_;
+  std::vector<std::string> names_;
+  std::vector<Algorithm> algorithms_;  // what is listed
+  bool passes_ = false;
   std::string docs_;
 };
 

@@ -43,11 +43,14 @@ class ShowCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.passes.Define(app);
-    AddInt(app, "--width", width_, "Columns to draw in (default: the terminal's)",
+    app.option_defaults()->group("Output");
+    AddInt(app, "--width", width_, "Columns of the picture (default: the terminal's)",
            {kLeastWidth, kMostWidth});
-    AddText(app, "--color", color_, "Colours: auto, always or never")
+    AddText(app, "--color", color_, "When to use colors: auto, always or never (default auto)")
+        ->type_name("WHEN")
         ->check(CLI::IsMember({"auto", "always", "never"}));
-    app.add_flag("--json", options_.json, "Print every action with its start and end instead");
+    app.add_flag("--json", options_.json,
+                 "Print every action with its start and end instead of drawing");
   }
 
   Result<int> Run() override {

@@ -75,12 +75,13 @@ class SimulateCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.passes.Define(app);
+    run_.Define(app);
     options_.DefineFormat(app);
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
-    AddText(app, "--dump", dump_, "Write DIR/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
-        ->type_name("DIR");
-    run_.Define(app);
-    app.footer("Several names give one table: penstock simulate gpipe 1f1b interleaved -p 8");
+    AddText(app, "--dump", dump_,
+            "Write FOLDER/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
+        ->type_name("FOLDER");
+    app.footer("Several schedules share one table: penstock simulate gpipe 1f1b interleaved -p 8");
   }
 
   Result<int> Run() override {

@@ -69,8 +69,8 @@ class TrainCommand final : public Command {
   std::string Summary() const override { return kTrainEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("config", config_, "Configuration, YAML")->required();
-    app.add_option("overrides", overrides_,
+    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
+    app.add_option("OVERRIDE", overrides_,
                    "key=value: any key of the configuration (model.dim=64, steps=100)");
     const auto add = [&](const std::string& name, const char* key, const char* help) {
       app.add_option_function<std::string>(

@@ -21,7 +21,7 @@ class ValidateCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.DefineFormat(app);
-    AddInt(app, "--max-faults", max_faults_, "Most faults to name", {.least = 1});
+    AddInt(app, "--max-faults", max_faults_, "Report at most this many faults", {.least = 1});
   }
 
   std::string ExitCodes() const override {

@@ -1,5 +1,6 @@
 """What holds for every command: help, version, refusals."""
 import random
+import re
 
 import program
 
@@ -25,6 +26,33 @@ class UsageTest(program.CommandTest):
             self.assertIn("--json", text)
             self.assertEqual(self.run_ok("help", command), text)
             self.assertEqual(self.run_ok("--help", command), text)
+
+    def test_help_fits_a_terminal_and_says_the_exit_codes(self):
+        commands = re.findall(r"^  (\w+) ", self.run_ok("--help"), re.MULTILINE)
+        self.assertLessEqual(set(COMMANDS), set(commands))
+        for command in ["", *sorted(set(commands) - {"help", "version"})]:
+            text = self.run_ok("help", *command.split())
+            self.assertLessEqual(max(map(len, text.splitlines())), 100, command)
+            self.assertRegex(text, r"(?s)\nExit codes: 0 .*; 2 ", command)
+            self.assertNotRegex(text, r"\b(INT|UINT|FLOAT|TEXT:|REQUIRED)\b", command)
+
+    def test_help_groups_the_shared_options(self):
+        for command in ("schedule", "show", "simulate", "report"):
+            text = self.run_ok(command, "--help")
+            groups = [re.search(rf"(?m)^{group}:$", text).start() for group in
+                      ("Arguments", "Schedules", "Shape", "Costs", "Passes", "Output")]
+            self.assertEqual(groups, sorted(groups), command)
+            self.assertLess(text.index("Shape:"), text.index("--ranks N"))
+            self.assertLess(text.index("--ranks N"), text.index("Costs:"))
+
+    def test_schedules_lists_the_passes_and_chosen_names(self):
+        listed = self.run_json("schedules", "--passes")
+        self.assertIn("recompute", [entry["name"] for entry in listed["passes"]])
+        self.assertIn("offload", [entry["key"] for entry in listed["prices"]])
+        self.assertIn("recompute", self.run_ok("schedules", "--passes"))
+        rows = self.run_json("schedules", "zbv", "1F1B", "-p", 4)
+        self.assertEqual([row["name"] for row in rows], ["zbv", "1f1b"])
+        self.refuse("schedules", "1f1b", "--passes")
 
     def test_mistyped_words_get_the_nearest_name(self):
         self.write("a.csv", "0F0,0B0\n")
