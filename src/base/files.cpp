@@ -22,6 +22,14 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 
 std::string LastError() { return std::strerror(errno); }
 
+// With its article.
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
 bool WritePieces(std::FILE* file, std::span<const std::string_view> pieces) {
   for (const std::string_view piece : pieces) {
     if (std::fwrite(piece.data(), 1, piece.size(), file) != piece.size()) return false;
@@ -60,14 +68,19 @@ Status Write(const std::string& path, std::span<const std::string_view> pieces, 
 }  // namespace
 
 Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
-  const File file(std::fopen(path.c_str(), "rb"));
-  if (!file) return NotFound("cannot read {}: {}", path, LastError());
-  std::string content;
-  // Growing a large string copies it; pipes and devices have no size.
-  struct stat status {};
-  if (fstat(fileno(file.get()), &status) == 0 && S_ISREG(status.st_mode)) {
-    content.reserve(std::min(static_cast<std::size_t>(status.st_size), limit.bytes));
+  // Opening a FIFO waits for its writer, and a device may never end.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return NotFound("cannot read {}: {}", path, LastError());
+  const File file(fdopen(descriptor, "rb"));
+  struct stat status = {};
+  if (fstat(descriptor, &status) != 0) return NotFound("cannot read {}: {}", path, LastError());
+  if (!S_ISREG(status.st_mode)) {
+    return NotFound("cannot read {}: it is {}, not a regular file: save the content to a file",
+                    path, KindOf(status.st_mode));
   }
+  std::string content;
+  // Growing a large string copies it.
+  content.reserve(std::min(static_cast<std::size_t>(status.st_size), limit.bytes));
   char block[1 << 16];
   for (std::size_t got = 0; (got = std::fread(block, 1, sizeof block, file.get())) > 0;) {
     if (got > limit.bytes - content.size()) {

@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -57,6 +58,18 @@ TEST_F(FilesTest, LargerFilesThanTheLimitAreRefusedByName) {
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
   EXPECT_NE(refused.error().message.find("a note may hold 99 B"), std::string::npos);
   EXPECT_FALSE(ReadFile("/dev/zero", {1 << 20, "note"}));
+}
+
+TEST_F(FilesTest, RefusesWhatMayNeverEnd) {
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  const auto fifo = ReadFile(Path("fifo"));
+  ASSERT_FALSE(fifo);
+  EXPECT_EQ(fifo.error().message, "cannot read " + Path("fifo") +
+                                      ": it is a pipe, not a regular file: save the content to a "
+                                      "file");
+  EXPECT_NE(ReadFile("/dev/zero").error().message.find("a device"), std::string::npos);
+  std::filesystem::create_symlink("/dev/zero", folder_ / "link");
+  EXPECT_FALSE(ReadFile(Path("link")));
 }
 
 }  // namespace
