@@ -6,21 +6,16 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/silu.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
 #include <random>
 
-#include "base/files.h"
 #include "graph/fused_op.h"
-#include "graph/kernel/compiler.h"
 #include "graph/kernel/library.h"
 #include "graph/parse.h"
 #include "graph/passes.h"
 #include "graph/print.h"
+#include "kernel_cache.h"
 #include "small_stage.h"
 
 namespace penstock::testing {
@@ -232,79 +227,9 @@ TEST(Fuse, RandomGraphsRunAlike) {
   EXPECT_GT(kernels, 12);
 }
 
-// A folder of its own for compiled kernels, and a compiler by name.
-class CacheFolder {
- public:
-  CacheFolder()
-      : path_(std::filesystem::temp_directory_path() / fmt::format("penstock-cache-{}", getpid())) {
-    std::filesystem::create_directories(path_);
-    Set("XDG_CACHE_HOME", path_.c_str());
-  }
-  ~CacheFolder() {
-    for (auto& [name, value] : before_) {
-      value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
-    }
-    std::filesystem::remove_all(path_);
-  }
-  CacheFolder(const CacheFolder&) = delete;
-  CacheFolder& operator=(const CacheFolder&) = delete;
-
-  void Set(const char* name, const char* value) {
-    const char* const now = std::getenv(name);
-    before_.emplace(name, now == nullptr ? "" : now);
-    setenv(name, value, 1);
-  }
-  std::size_t Files() const {
-    const std::filesystem::directory_iterator files(path_ / "penstock");
-    return static_cast<std::size_t>(std::distance(begin(files), end(files)));
-  }
-
- private:
-  std::filesystem::path path_;
-  std::map<std::string, std::string> before_;
-};
-
-constexpr const char* kSource = "extern \"C\" int Answer() { return 42; }\n";
-
-TEST(KernelCompiler, CompilesOnce) {
-  const CacheFolder folder;
-  const CompiledFile first = CompileToLibrary(kSource).value();
-  EXPECT_TRUE(first.compiled);
-  const CompiledFile second = CompileToLibrary(kSource).value();
-  EXPECT_FALSE(second.compiled);
-  EXPECT_EQ(first.path, second.path);
-  EXPECT_EQ(folder.Files(), 1u);  // nothing else is left behind
-}
-
-TEST(KernelCompiler, MakesABrokenFileAgain) {
-  const CacheFolder folder;
-  const std::string path = CompileToLibrary(kSource).value().path;
-  const std::string whole = ReadFile(path).value();
-  std::string changed = whole;
-  changed[changed.size() / 2] ^= 1;
-  for (const std::string& broken : {std::string(), whole.substr(0, whole.size() / 2), changed}) {
-    ASSERT_TRUE(WriteFileAtomically(path, broken));
-    EXPECT_TRUE(CompileToLibrary(kSource).value().compiled);
-    EXPECT_EQ(ReadFile(path).value(), whole);
-  }
-}
-
-TEST(KernelCompiler, SaysInOneLineWhatFails) {
-  CacheFolder folder;
-  const auto said = [](const char* source) {
-    const auto file = CompileToLibrary(source);
-    return file ? "nothing" : file.error().message;
-  };
-  EXPECT_NE(said("no C++").find("does not compile"), std::string::npos);
-  folder.Set("PENSTOCK_CXX", "/no/such/compiler");
-  EXPECT_NE(said(kSource).find("cannot run the C++ compiler /no/such/compiler"), std::string::npos);
-  folder.Set("XDG_CACHE_HOME", "/dev/null");
-  EXPECT_NE(said(kSource).find("cannot make the folder /dev/null/penstock"), std::string::npos);
-}
-
 TEST(Fuse, LeavesTheOpsWhereThereIsNoCompiler) {
-  CacheFolder folder;
-  folder.Set("PENSTOCK_CXX", "/no/such/compiler");
+  KernelCache cache;
+  cache.Set("PENSTOCK_CXX", "/no/such/compiler");
   // A number that no other test's kernels have.
   const StageSpec spec = Spec(at::kFloat, [](In x, In w) { return (x * w + 0.123) * w; });
   EXPECT_EQ(Kernels(Checked(spec, true).forward), 0);

@@ -1,18 +1,17 @@
 #include "graph/kernel/compiler.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "base/files.h"
 #include "base/mix_bits.h"
+#include "graph/kernel/run_command.h"
 
 namespace penstock {
 namespace {
@@ -45,48 +44,23 @@ const char* Variable(const char* name) {
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
-Result<std::filesystem::path> CacheFolder() {
+Result<OwnedFolder> CacheFolder() {
   std::filesystem::path folder;
   if (const char* cache = Variable("XDG_CACHE_HOME")) {
     folder = cache;
   } else if (const char* home = Variable("HOME")) {
     folder = std::filesystem::path(home) / ".cache";
   } else {
-    return MakeError(ErrorCode::kUnavailable,
-                     "no folder for compiled kernels: set XDG_CACHE_HOME or HOME");
+    return MakeError(ErrorCode::kUnavailable, "set XDG_CACHE_HOME or HOME");
   }
-  folder /= "penstock";
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    return MakeError(ErrorCode::kUnavailable, "cannot make the folder {} for compiled kernels: {}",
-                     folder.string(), error.message());
-  }
-  return folder;
+  return OwnedFolder::Open((folder / "penstock").string());
 }
 
-// Runs the command with its output going to `output_path`; its exit status, -1 where it cannot be
-// run.
-int RunCommand(std::vector<std::string> command, const std::string& output_path) {
-  std::vector<char*> arguments;
-  for (std::string& word : command) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output_path.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  pid_t child = -1;
-  const int failed =
-      posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return -1;
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return -1;
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+// Once per process: every stage would say the same.
+void SayNotKept(const std::string& reason) {
+  static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
+  fmt::print(stderr, "penstock: compiled kernels are not kept for later runs: {}\n", reason);
 }
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -112,12 +86,15 @@ std::string CompilerName() {
   return named == nullptr ? "c++" : named;
 }
 
-// "g++ (Debian ...) 12.2.0": asked once for every compiler's name.
-Result<std::string> CompilerVersion(const std::string& compiler, const std::string& scratch) {
-  const int status = RunCommand({compiler, "--version"}, scratch);
-  const auto text = ReadFile(scratch);
-  std::remove(scratch.c_str());
-  if (status != 0 || !text) {
+// "g++ (Debian ...) 12.2.0". Its output goes through a file in `scratch`.
+Result<std::string> CompilerVersion(const std::string& compiler, const OwnedFolder& scratch,
+                                    std::chrono::milliseconds limit) {
+  const std::string output = scratch.path() + "/version";
+  const auto status = RunCommand({compiler, "--version"}, output, limit);
+  if (!status && status.error().code == ErrorCode::kDeadlineExceeded)
+    return tl::unexpected(status.error());
+  const auto text = ReadFile(output);
+  if (!status || *status != 0 || !text) {
     return MakeError(ErrorCode::kUnavailable, "cannot run the C++ compiler {}", compiler);
   }
   return FirstLine(*text);
@@ -125,48 +102,79 @@ Result<std::string> CompilerVersion(const std::string& compiler, const std::stri
 
 // A library file is the shared object, then the digest of its bytes.
 constexpr std::size_t kDigestSize = 32;
-bool IsWhole(const std::string& path) {
-  const auto content = ReadFile(path);
-  if (!content || content->size() < kDigestSize) return false;
-  const std::string_view text = *content;
-  const std::string_view object = text.substr(0, text.size() - kDigestSize);
-  return Digest(object) == text.substr(object.size());
+bool IsWhole(std::string_view file) {
+  if (file.size() < kDigestSize) return false;
+  const std::string_view object = file.substr(0, file.size() - kDigestSize);
+  return Digest(object) == file.substr(object.size());
 }
 
-// Everything is made under a name of this process's own, then renamed.
-Status Compile(std::string_view source, const std::string& compiler, const std::string& library) {
-  const std::string beside = fmt::format("{}.{}", library, getpid());
-  const std::string source_path = beside + ".cpp", object = beside + ".o", log = beside + ".log";
+// The content of the library's file.
+Result<std::string> Compile(std::string_view source, const std::string& compiler,
+                            const OwnedFolder& scratch, std::chrono::milliseconds limit) {
+  const std::string source_path = scratch.path() + "/kernels.cpp";
+  const std::string object = scratch.path() + "/kernels.o", log = scratch.path() + "/log";
   PENSTOCK_TRY_STATUS(WriteFileAtomically(source_path, source));
   std::vector<std::string> command = {compiler};
   command.insert(command.end(), kFlags.begin(), kFlags.end());
   command.insert(command.end(), {"-o", object, source_path});
-  const int status = RunCommand(std::move(command), log);
+  PENSTOCK_TRY(const int status, RunCommand(std::move(command), log, limit));
   auto content = ReadFile(object);
-  const std::string said = ReadFile(log).value_or("");
-  for (const std::string& path : {source_path, object, log}) std::remove(path.c_str());
   if (status != 0 || !content) {
     return MakeError(ErrorCode::kUnavailable, "{} does not compile a kernel: {}", compiler,
-                     FirstLine(said));
+                     FirstLine(ReadFile(log).value_or("")));
   }
   *content += Digest(*content);
-  return WriteFileAtomically(library, *content);
+  return content;
+}
+
+// Errors: kUnavailable where the library cannot be loaded or lacks a function.
+Result<std::vector<void*>> FunctionsOf(const CompiledLibrary& library,
+                                       std::span<const std::string> names) {
+  void* const handle = dlopen(library.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    return MakeError(ErrorCode::kUnavailable, "cannot load {}: {}", library.file(), dlerror());
+  }
+  std::vector<void*> functions;
+  for (const std::string& name : names) {
+    functions.push_back(dlsym(handle, name.c_str()));
+    if (functions.back() != nullptr) continue;
+    dlclose(handle);
+    return MakeError(ErrorCode::kUnavailable, "{} lacks {}", library.file(), name);
+  }
+  return functions;
 }
 
 }  // namespace
 
-Result<CompiledFile> CompileToLibrary(std::string_view source) {
-  PENSTOCK_TRY(const std::filesystem::path folder, CacheFolder());
+Result<CompiledLibrary> CompileToLibrary(std::string_view source, const CompilerOptions& options) {
   const std::string compiler = CompilerName();
-  PENSTOCK_TRY(const std::string version,
-               CompilerVersion(compiler, (folder / fmt::format("version.{}", getpid())).string()));
+  PENSTOCK_TRY(OwnedFolder scratch, OwnedFolder::MakeTemporary());
+  PENSTOCK_TRY(const std::string version, CompilerVersion(compiler, scratch, options.limit));
   std::string key = fmt::format("{}\n{}\n{}\n", source, version, Processor());
   for (const char* flag : kFlags) key += flag;
-  CompiledFile file{(folder / (Digest(key) + ".so")).string()};
-  if (IsWhole(file.path)) return file;
-  PENSTOCK_TRY_STATUS(Compile(source, compiler, file.path));
-  file.compiled = true;
-  return file;
+  const std::string name = Digest(key) + ".so";
+  Result<OwnedFolder> cache = CacheFolder();
+  if (cache && !options.again && IsWhole(cache->Read(name).value_or(""))) {
+    return CompiledLibrary{*std::move(cache), name, false};
+  }
+  PENSTOCK_TRY(const std::string content, Compile(source, compiler, scratch, options.limit));
+  Status kept = cache ? cache->Write(name, content) : tl::unexpected(cache.error());
+  if (kept) return CompiledLibrary{*std::move(cache), name, true};
+  SayNotKept(kept.error().message);
+  PENSTOCK_TRY_STATUS(scratch.Write(name, content));
+  return CompiledLibrary{std::move(scratch), name, true};
+}
+
+Result<CompiledFunctions> CompileFunctions(std::string_view source,
+                                           std::span<const std::string> names,
+                                           CompilerOptions options) {
+  while (true) {
+    PENSTOCK_TRY(const CompiledLibrary library, CompileToLibrary(source, options));
+    auto functions = FunctionsOf(library, names);
+    if (functions) return CompiledFunctions{*std::move(functions), library.compiled};
+    if (library.compiled) return tl::unexpected(std::move(functions).error());
+    options.again = true;
+  }
 }
 
 }  // namespace penstock

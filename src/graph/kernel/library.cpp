@@ -1,11 +1,11 @@
 #include "graph/kernel/library.h"
 
 #include <ATen/Parallel.h>
-#include <dlfcn.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "graph/kernel/compiler.h"
 
@@ -16,6 +16,7 @@ struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::unique_ptr<LoadedKernel>, std::less<>> kernels;  // by text
   int compilations = 0;
+  std::optional<Error> gave_up;  // the compiler did not end in time
 };
 Loaded& TheLoaded() {
   static auto* const loaded = new Loaded;  // never destroyed: programs hold its functions
@@ -39,25 +40,25 @@ Status LoadKernels(std::span<const std::string> texts) {
   }
   if (missing.empty()) return {};
   std::string source(KernelPrelude());
-  std::size_t number = 0;
-  for (const auto& [text, kernel] : missing) source += SourceOf(kernel, NameOf(number++));
-  PENSTOCK_TRY(const CompiledFile file, CompileToLibrary(source));
-  loaded.compilations += file.compiled ? 1 : 0;
-  void* const library = dlopen(file.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return MakeError(ErrorCode::kUnavailable, "cannot load {}: {}", file.path, dlerror());
+  std::vector<std::string> names;
+  for (const auto& [text, kernel] : missing) {
+    names.push_back(NameOf(names.size()));
+    source += SourceOf(kernel, names.back());
   }
-  number = 0;
-  std::vector<KernelFunction> functions;
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    functions.push_back(reinterpret_cast<KernelFunction>(dlsym(library, NameOf(i).c_str())));
-    if (functions.back() == nullptr) {
-      return MakeError(ErrorCode::kUnavailable, "{} lacks {}", file.path, NameOf(i));
-    }
+  // A compiler that did not end once is not waited for again, stage by stage.
+  if (loaded.gave_up) return tl::unexpected(*loaded.gave_up);
+  auto compiled = CompileFunctions(source, names);
+  if (!compiled && compiled.error().code == ErrorCode::kDeadlineExceeded) {
+    loaded.gave_up = Error{ErrorCode::kUnavailable, compiled.error().message};
+    return tl::unexpected(*loaded.gave_up);
   }
+  if (!compiled) return tl::unexpected(std::move(compiled).error());
+  loaded.compilations += compiled->compiled ? 1 : 0;
+  auto address = compiled->addresses.begin();
   for (auto& [text, kernel] : missing) {
     loaded.kernels.emplace(
-        text, std::make_unique<LoadedKernel>(LoadedKernel{std::move(kernel), functions[number++]}));
+        text, std::make_unique<LoadedKernel>(
+                  LoadedKernel{std::move(kernel), reinterpret_cast<KernelFunction>(*address++)}));
   }
   return {};
 }

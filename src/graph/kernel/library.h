@@ -2,7 +2,8 @@
 //
 // All kernels of a call go through one run of the compiler into one shared library, which stays in
 // the cache folder under a name made of its source, the compiler's version, the flags and the
-// processor; a file that is not whole (it ends in a checksum) is made again. Several processes may
+// processor. A file that is not whole (it ends in a checksum) or lacks a kernel is compiled again,
+// and one that another user could have written is never loaded (compiler.h). Several processes may
 // work on one folder. The compiler is $PENSTOCK_CXX, else c++; the folder $XDG_CACHE_HOME/penstock,
 // else ~/.cache/penstock. Threads: any.
 #pragma once
@@ -26,7 +27,8 @@ struct LoadedKernel {
 };
 
 // Loads those of the kernels (in text form) that this process lacks. Errors: kInvalidArgument for
-// a text that is none; kUnavailable where there is no compiler, it fails, or the folder refuses.
+// a text that is none; kUnavailable where there is no compiler, it fails or does not end in time
+// (later calls then fail at once).
 Status LoadKernels(std::span<const std::string> texts);
 // Null where it is not loaded. Lives as long as the process.
 const LoadedKernel* FindKernel(std::string_view text);
