@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "base/exception_line.h"
 #include "graph/collective.h"
 #include "graph/recorder.h"
 #include "graph/shapes_only.h"
@@ -278,8 +279,7 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
   } catch (const CaptureRefused& refused) {
     return InvalidArgument("capture: {}", refused.what());
   } catch (const c10::Error& error) {
-    return InvalidArgument("capture: the stage's own code failed: {}",
-                           error.what_without_backtrace());
+    return InvalidArgument("capture: the stage's own code failed: {}", ExceptionLine(error));
   }
 }
 

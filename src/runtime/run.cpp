@@ -7,13 +7,13 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "base/exception_line.h"
 #include "runtime/executor.h"
 #include "runtime/step_gate.h"
 #include "runtime/transports/threads.h"
@@ -34,12 +34,6 @@ void PinThread(int cpu) {
   if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set) != 0) {
     throw std::runtime_error(fmt::format("cannot pin the thread to CPU {}", cpu));
   }
-}
-
-// Torch's exceptions carry a stack trace behind the first line.
-std::string FirstLine(const char* text) {
-  const std::string all = text;
-  return all.substr(0, all.find('\n'));
 }
 
 class Run {
@@ -109,12 +103,9 @@ class Run {
     try {
       RunSteps(rank);
     } catch (const InternalError& error) {
-      Fail(rank, ErrorCode::kInternal, error.what());
-    } catch (const std::bad_alloc&) {
-      Fail(rank, ErrorCode::kUnavailable,
-           "out of memory: give a schedule that holds less, or a smaller model or batch");
+      Fail(rank, ErrorCode::kInternal, ExceptionLine(error));
     } catch (const std::exception& error) {
-      Fail(rank, ErrorCode::kUnavailable, error.what());
+      Fail(rank, ErrorCode::kUnavailable, ExceptionLine(error));
     } catch (...) {
       Fail(rank, ErrorCode::kUnavailable, "an exception that is no std::exception");
     }
@@ -147,7 +138,7 @@ class Run {
     own.phase = Phase::kActions;
   }
 
-  void Fail(int rank, ErrorCode code, const char* what) {
+  void Fail(int rank, ErrorCode code, const std::string& what) {
     const Rank& own = ranks_[static_cast<std::size_t>(rank)];
     std::string where;
     switch (own.phase) {
@@ -161,7 +152,7 @@ class Run {
         where = "after a step";
         break;
     }
-    transport_.Abort({code, fmt::format("rank {}: {}: {}", rank, where, FirstLine(what))});
+    transport_.Abort({code, fmt::format("rank {}: {}: {}", rank, where, what)});
   }
 
   // Waits until no thread runs; meanwhile looks after cancellation and progress.

@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "base/exception_line.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -26,11 +27,9 @@ Result<T> Guard(Function&& function) {
     }
     return result;
   } catch (const InternalError& error) {
-    return MakeError(ErrorCode::kInternal, "{}", FirstLine(error.what()));
-  } catch (const std::bad_alloc&) {
-    return MakeError(ErrorCode::kUnavailable, "out of memory: give a smaller model or batch");
+    return MakeError(ErrorCode::kInternal, "{}", ExceptionLine(error));
   } catch (const std::exception& error) {
-    return MakeError(ErrorCode::kUnavailable, "{}", FirstLine(error.what()));
+    return MakeError(ErrorCode::kUnavailable, "{}", ExceptionLine(error));
   }
 }
 

@@ -153,9 +153,10 @@ TEST(RunTest, AnyExceptionIsOneLineThatNamesItsAction) {
   };
   const Error memory = run([] { throw std::bad_alloc(); });
   EXPECT_EQ(memory.code, ErrorCode::kUnavailable);
-  EXPECT_EQ(memory.message,
-            "rank 1: 1B2: out of memory: give a schedule that holds less, or a smaller model or "
-            "batch");
+  EXPECT_EQ(
+      memory.message,
+      "rank 1: 1B2: out of memory: give a smaller model, batch or sequence, or a schedule that "
+      "holds less");
   const Error bug = run([] { PENSTOCK_CHECK(1 + 1 == 3, "sums"); });
   EXPECT_EQ(bug.code, ErrorCode::kInternal);
   EXPECT_EQ(bug.message.rfind("rank 1: 1B2: ", 0), 0U) << bug.message;

@@ -1,0 +1,29 @@
+#include "base/exception_line.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+#include <stdexcept>
+
+namespace penstock {
+namespace {
+
+TEST(ExceptionLine, IsTheFirstLine) {
+  EXPECT_EQ(ExceptionLine(std::runtime_error("a fault\nException raised from f at x.cpp:3")),
+            "a fault");
+}
+
+TEST(ExceptionLine, NamesAFailedAllocationInOurWords) {
+  EXPECT_EQ(
+      ExceptionLine(std::bad_alloc()),
+      "out of memory: give a smaller model, batch or sequence, or a schedule that holds less");
+  EXPECT_EQ(
+      ExceptionLine(std::runtime_error(
+          "[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: "
+          "you tried to allocate 3221225472 bytes. Error code 12 (Cannot allocate memory)\n")),
+      "out of memory: 3.00 GiB more cannot be allocated: give a smaller model, batch or "
+      "sequence, or a schedule that holds less");
+}
+
+}  // namespace
+}  // namespace penstock
