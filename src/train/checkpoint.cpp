@@ -1,5 +1,8 @@
 #include "train/checkpoint.h"
 
+#include <charconv>
+#include <cmath>
+
 #include "base/files.h"
 #include "train/checkpoint_folder.h"
 #include "train/optimizer.h"
@@ -8,6 +11,14 @@ namespace penstock {
 namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";
+
+// The whole text as a number of at least 0, in the form that SetInfo writes.
+template <class T>
+bool ParseNumber(std::string_view text, T& number) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end && number >= 0;
+}
 
 Status ReadInfo(const Safetensors& file, CheckpointInfo& info) {
   const auto text = [&](const char* key) -> Result<std::string> {
@@ -19,11 +30,11 @@ Status ReadInfo(const Safetensors& file, CheckpointInfo& info) {
   PENSTOCK_TRY(const std::string step, text("step"));
   PENSTOCK_TRY(const std::string seconds, text("seconds"));
   PENSTOCK_TRY(const std::string config, text("config"));
-  try {
-    info.step = std::stoll(step);
-    info.seconds = std::stod(seconds);
-  } catch (const std::exception&) {
-    return InvalidArgument("step '{}' or seconds '{}' is no number", step, seconds);
+  if (!ParseNumber(step, info.step)) {
+    return InvalidArgument("its step '{}' is not a number of steps", step);
+  }
+  if (!ParseNumber(seconds, info.seconds) || !std::isfinite(info.seconds)) {
+    return InvalidArgument("its seconds '{}' are not a time", seconds);
   }
   PENSTOCK_TRY(info.config, ParseTrainConfig(config, "its configuration"));
   return {};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <future>
 #include <numeric>
+#include <stdexcept>
 
 #include "train/data.h"
 
@@ -55,6 +56,22 @@ std::string Printable(std::string_view text) {
     text.remove_prefix(length);
   }
   return result;
+}
+
+bool IsFinite(const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); }
+
+std::uint8_t NextByte(const at::Tensor& logits, double temperature, at::Generator& generator) {
+  if (!IsFinite(logits)) {
+    throw std::runtime_error(
+        "the model's output is not finite (NaN or Inf): its training diverged; take an earlier "
+        "checkpoint, or train again with a smaller optimizer.lr");
+  }
+  const at::Tensor scaled = logits / temperature;
+  // Toward temperature 0 the most likely byte is left; past the range of fp32 it is at once.
+  const at::Tensor next = temperature > 0 && IsFinite(scaled)
+                              ? at::multinomial(at::softmax(scaled, 0), 1, false, generator)
+                              : logits.argmax(0);
+  return static_cast<std::uint8_t>(next.item<std::int64_t>());
 }
 
 // Summed over the windows; `bytes` holds them and the last one's last target.
@@ -151,11 +168,7 @@ std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
                                   .select(1, static_cast<std::int64_t>(length) - 1)
                                   .select(0, 0)
                                   .narrow(0, 0, 256);
-    const at::Tensor next =
-        options.temperature > 0
-            ? at::multinomial(at::softmax(logits / options.temperature, 0), 1, false, generator)
-            : logits.argmax(0);
-    bytes.push_back(static_cast<std::uint8_t>(next.item<std::int64_t>()));
+    bytes.push_back(NextByte(logits, options.temperature, generator));
   }
   const std::string written(bytes.begin() + static_cast<std::ptrdiff_t>(begin), bytes.end());
   return Printable(written);

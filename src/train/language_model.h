@@ -51,7 +51,8 @@ struct WriteOptions {
 };
 
 // Text that the model writes behind the prompt, a byte at a time; the ends of documents show as
-// lines of "%". Bytes that are no valid UTF-8, and control characters, become '?'.
+// lines of "%". Bytes that are no valid UTF-8, and control characters, become '?'. Throws
+// std::runtime_error where the model's output is not finite.
 std::string WriteText(const LanguageModel& model, const WriteOptions& options);
 
 }  // namespace penstock

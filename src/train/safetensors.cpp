@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -97,6 +98,24 @@ Result<bool> VerifyChecksum(std::string_view header, std::string_view data) {
                          header.substr(digits, kDigits));
 }
 
+// The parser keeps the last of equal keys; which one another reader keeps is unknown. Throws
+// json::exception where it is no JSON.
+Status ParseHeader(std::string_view header, json& root) {
+  std::vector<std::set<std::string>> open;  // keys of the objects that are not closed yet
+  std::string repeated;
+  root = json::parse(header, [&](int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key) {
+      const auto name = parsed.get<std::string>();
+      if (!open.back().insert(name).second) repeated = name;
+    }
+    return true;
+  });
+  if (repeated.empty()) return {};
+  return InvalidArgument("the name '{}' is in its header twice", repeated);
+}
+
 Result<Safetensors> Parse(std::string_view file) {
   std::uint64_t length = 0;
   if (file.size() >= kLengthBytes) std::memcpy(&length, file.data(), kLengthBytes);
@@ -107,7 +126,8 @@ Result<Safetensors> Parse(std::string_view file) {
   const std::string_view data = file.substr(kLengthBytes + length);
   Safetensors content;
   PENSTOCK_TRY(content.verified, VerifyChecksum(header, data));
-  const json root = json::parse(header);
+  json root;
+  PENSTOCK_TRY_STATUS(ParseHeader(header, root));
   for (const auto& [name, entry] : root.items()) {
     if (name == "__metadata__") {
       content.metadata = entry.get<std::map<std::string, std::string>>();

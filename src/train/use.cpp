@@ -1,4 +1,8 @@
 // What is done with a checkpoint: Evaluate() and Generate().
+#include <ATen/ops/isfinite.h>
+
+#include <cmath>
+
 #include "train/bigram.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
@@ -13,6 +17,13 @@ namespace {
 Result<LanguageModel> ModelOf(const Checkpoint& checkpoint) {
   PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(checkpoint.info.config.model));
   PENSTOCK_TRY_STATUS(SetWeights(checkpoint, model));
+  for (const auto& [name, value] : model.Parameters()) {
+    if (at::isfinite(value).all().item<bool>()) continue;
+    return InvalidArgument(
+        "{}: the weights of {} are not finite (NaN or Inf): the run diverged; take an earlier "
+        "checkpoint, or train again with a smaller optimizer.lr",
+        checkpoint.path, name);
+  }
   return model;
 }
 
@@ -35,8 +46,9 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
 
 Result<std::string> GenerateUnguarded(const std::string& path, const GenerateOptions& options) {
   if (options.bytes < 0) return InvalidArgument("--bytes {}: at least 0", options.bytes);
-  if (!(options.temperature >= 0)) {
-    return InvalidArgument("--temperature {}: at least 0", options.temperature);
+  if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
+    return InvalidArgument("--temperature {}: a finite number of at least 0 is needed",
+                           options.temperature);
   }
   PENSTOCK_TRY(const Checkpoint checkpoint, ReadCheckpoint(path));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint));

@@ -85,6 +85,23 @@ TEST(Checkpoint, RefusesBrokenFiles) {
   }
 }
 
+TEST(Safetensors, RefusesANameThatIsThereTwice) {
+  const TempFolder folder;
+  const auto read = [&](const std::string& header) {
+    const std::uint64_t length = header.size();
+    const std::string content =
+        std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(4, '\0');
+    return ReadSafetensors(folder.Write("file", content));
+  };
+  const std::string entry = R"({"dtype": "F32", "shape": [1], "data_offsets": [0, 4]})";
+  EXPECT_TRUE(read(R"({"a": )" + entry + R"(, "b": )" + entry + "}"));
+  const auto twice = read(R"({"a": )" + entry + R"(, "b": )" + entry + R"(, "a": )" + entry + "}");
+  ASSERT_FALSE(twice);
+  EXPECT_NE(twice.error().message.find("the name 'a' is in its header twice"), std::string::npos)
+      << twice.error().message;
+  EXPECT_FALSE(read(R"({"__metadata__": {"step": "1", "step": "2"}, "a": )" + entry + "}"));
+}
+
 // A bit anywhere: lengths, names, numbers, the checksum itself, white space, a weight.
 TEST(Checkpoint, RefusesAFileWithOneBitTurned) {
   const TempFolder folder;
