@@ -7,13 +7,13 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <variant>
 
 #include "base/files.h"
 #include "base/units.h"
 #include "graph/compile.h"
+#include "train/key_hint.h"
 
 namespace penstock {
 namespace {
@@ -29,6 +29,13 @@ struct Field {
   double most = std::numeric_limits<double>::max();
 };
 
+// Updates are made in fp32: a smaller epsilon is 0 there, and an update without a gradient 0 / 0.
+constexpr double kLeastEpsilon = 1e-37;
+// So that a few of them fit into 64 bits together; larger than any model.
+constexpr double kMostModelSize = 1e9;
+// 30 years: it is counted in milliseconds.
+constexpr double kLongestWatchdog = 1e9;
+
 // Every key there is, in the order they are printed. Keys of one section stand together.
 std::vector<Field> Fields(TrainConfig& c) {
   constexpr double kAny = std::numeric_limits<double>::lowest();
@@ -43,20 +50,20 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"exact", &c.exact},
       {"fuse", &c.fuse},
       {"precision", &c.precision},
-      {"watchdog", &c.watchdog, 0.1},
+      {"watchdog", &c.watchdog, 0.1, false, kLongestWatchdog},
       {"compiled", &c.compiled},
       {"resume", &c.resume},
       {"trace_steps", &c.trace_steps, 0},
       {"data.path", &c.data.path},
       {"data.held_out", &c.data.held_out, 0.001, false, 0.5},
       {"model.name", &c.model.name},
-      {"model.vocabulary", &c.model.vocabulary, 256},
-      {"model.dim", &c.model.dim, 1},
-      {"model.layers", &c.model.layers, 1},
-      {"model.heads", &c.model.heads, 1},
-      {"model.kv_heads", &c.model.kv_heads, 0, true},
-      {"model.hidden", &c.model.hidden, 0, true},
-      {"model.sequence", &c.model.sequence, 1},
+      {"model.vocabulary", &c.model.vocabulary, 256, false, kMostModelSize},
+      {"model.dim", &c.model.dim, 1, false, kMostModelSize},
+      {"model.layers", &c.model.layers, 1, false, kMostModelSize},
+      {"model.heads", &c.model.heads, 1, false, kMostModelSize},
+      {"model.kv_heads", &c.model.kv_heads, 0, true, kMostModelSize},
+      {"model.hidden", &c.model.hidden, 0, true, kMostModelSize},
+      {"model.sequence", &c.model.sequence, 1, false, kMostModelSize},
       {"model.rope_theta", &c.model.rope_theta, 1},
       {"model.norm_epsilon", &c.model.norm_epsilon, 0},
       {"model.dropout", &c.model.dropout, 0, false, 0.99},
@@ -80,7 +87,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"optimizer.warmup", &c.optimizer.warmup, 0},
       {"optimizer.beta1", &c.optimizer.beta1, 0, false, 1},
       {"optimizer.beta2", &c.optimizer.beta2, 0, false, 1},
-      {"optimizer.epsilon", &c.optimizer.epsilon, 0},
+      {"optimizer.epsilon", &c.optimizer.epsilon, kLeastEpsilon},
       {"optimizer.weight_decay", &c.optimizer.weight_decay, 0},
       {"optimizer.clip", &c.optimizer.clip, 0},
       {"optimizer.nonfinite", &c.optimizer.nonfinite},
@@ -90,34 +97,10 @@ std::vector<Field> Fields(TrainConfig& c) {
 
 std::string_view LastWord(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-// Levenshtein's distance.
-std::size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string_view NearestKey(const std::vector<Field>& fields, std::string_view key) {
-  std::string_view nearest;
-  std::size_t best = std::numeric_limits<std::size_t>::max();
-  for (const Field& field : fields) {
-    const std::size_t distance =
-        std::min(EditDistance(key, field.key), EditDistance(LastWord(key), LastWord(field.key)));
-    if (distance < best) {
-      best = distance;
-      nearest = field.key;
-    }
-  }
-  return nearest;
+std::vector<std::string_view> KeysOf(const std::vector<Field>& fields) {
+  std::vector<std::string_view> keys;
+  for (const Field& field : fields) keys.push_back(field.key);
+  return keys;
 }
 
 // By the whole key; `shorten` also takes the last word where only one key has it.
@@ -134,7 +117,7 @@ Result<const Field*> FindField(const std::vector<Field>& fields, std::string_vie
     found = &field;
   }
   if (found != nullptr) return found;
-  return InvalidArgument("unknown key '{}': did you mean '{}'?", key, NearestKey(fields, key));
+  return InvalidArgument("unknown key '{}': {}", key, KeyHint(key, KeysOf(fields)));
 }
 
 template <class T>

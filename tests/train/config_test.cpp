@@ -69,6 +69,29 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
   EXPECT_NE(ErrorOf("", {"=3"}), "");
 }
 
+// Suggests a key of the same section, and what other frameworks call the same thing.
+TEST(Config, SuggestsTheKeyThatWasMeant) {
+  const auto suggests = [](const char* written, const std::string& meant) {
+    const std::string error = ErrorOf("", {std::string(written) + "=1"});
+    EXPECT_NE(error.find("did you mean '" + meant + "'?"), std::string::npos) << error;
+  };
+  suggests("learning_rate", "optimizer.lr");
+  suggests("optimizer.learning-rate", "optimizer.lr");
+  suggests("training.global_batch_size", "pipeline.microbatches");
+  suggests("batch_size", "batch");
+  suggests("max_steps", "steps");
+  suggests("weight_decy", "optimizer.weight_decay");
+  suggests("seq_len", "model.sequence");
+  suggests("model.seqence", "model.sequence");
+  suggests("modle.name", "model.name");
+  suggests("pipeline.schedul", "pipeline.schedule");
+  suggests("max_grad_norm", "optimizer.clip");
+  // Nothing is like it: no guess, but what there is.
+  const std::string error = ErrorOf("", {"checkpoint.zzzzzzz=1"});
+  EXPECT_EQ(error,
+            "unknown key 'checkpoint.zzzzzzz': the keys are checkpoint.every, checkpoint.keep");
+}
+
 TEST(Config, RefusesValuesThatMakeNoSense) {
   for (const char* bad : {"steps=0",
                           "steps=many",
@@ -93,7 +116,11 @@ TEST(Config, RefusesValuesThatMakeNoSense) {
                           "stage_layers=1,x",
                           "microbatches=auto",
                           "seed=-1",
-                          "exact=1"}) {
+                          "exact=1",
+                          "watchdog=1e300",
+                          "epsilon=0",
+                          "epsilon=1e-46",
+                          "model.dim=1e18"}) {
     EXPECT_NE(ErrorOf("", {bad}), "") << bad;
   }
   EXPECT_NE(ErrorOf("", {"schedule=gpipe", "csv=x.csv"}), "");
