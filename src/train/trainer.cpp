@@ -14,6 +14,7 @@
 #include "train/pipeline.h"
 #include "train/results.h"
 #include "train/resume.h"
+#include "train/run_checks.h"
 #include "train/run_folder.h"
 #include "train/setup.h"
 #include "train/step_log.h"
@@ -102,6 +103,7 @@ CheckpointWriterOptions CheckpointOptions(const TrainConfig& config, const RunFo
 Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
+  PENSTOCK_TRY(const std::vector<std::string> notes, CheckRun(config));
   PENSTOCK_TRY(const auto folder, RunFolder::Open(RunPath(config), options.log));
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
@@ -121,6 +123,7 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   RunRecord record{config, &schedule, &pipeline.model, nullptr, {}};
   PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
   PrintStart(config, corpus, pipeline, options.log);
+  for (const std::string& note : notes) Log(options.log, "{}\n", note);
   StepLog log(config, *folder, start, *pipeline.rate, options.log);
   const std::int64_t first = start.step();
   start = {};  // its tensors' memory
