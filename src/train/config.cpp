@@ -50,6 +50,7 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"exact", &c.exact},
       {"fuse", &c.fuse},
       {"precision", &c.precision},
+      {"memory_limit", &c.memory_limit},
       {"watchdog", &c.watchdog, 0.1, false, kLongestWatchdog},
       {"compiled", &c.compiled},
       {"resume", &c.resume},
@@ -240,6 +241,12 @@ Status CheckConfig(const TrainConfig& config) {
   for (const std::string& held : {config.recompute.hold, config.recompute.hold_for_weight}) {
     if (const auto bytes = HeldBytes(held); !bytes) {
       return InvalidArgument("recompute: {}", bytes.error().message);
+    }
+  }
+  if (config.memory_limit != "auto" && config.memory_limit != "none") {
+    if (const auto bytes = ParseBytes(config.memory_limit); !bytes || *bytes < 1) {
+      return InvalidArgument("memory_limit '{}': auto, none, or bytes with a unit (16GiB)",
+                             config.memory_limit);
     }
   }
   return CheckModel(config.model);

@@ -98,6 +98,9 @@ struct TrainConfig {
   bool fuse = true;
   // What is computed in: f32 or bf16. Weights are kept, gradients added up and steps made in f32.
   std::string precision = "f32";
+  // Memory that the run may need, as estimated before it starts: "auto" (what is available), bytes
+  // with a unit, or "none" (no check).
+  std::string memory_limit = "auto";
   double watchdog = 60;  // seconds without any progress that end the run
 };
 

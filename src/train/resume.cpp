@@ -46,9 +46,9 @@ Result<Checkpoint> ReadNewestWhole(const std::vector<std::string>& files, std::F
 // Keys of the model that its weights do not depend on.
 constexpr std::array kFreeModelKeys = {std::string_view("model.dropout")};
 // Keys that say nothing of what is computed.
-constexpr std::array kSilentKeys = {std::string_view("name"), std::string_view("folder"),
-                                    std::string_view("resume"), std::string_view("trace_steps"),
-                                    std::string_view("watchdog")};
+constexpr std::array kSilentKeys = {std::string_view("name"),     std::string_view("folder"),
+                                    std::string_view("resume"),   std::string_view("trace_steps"),
+                                    std::string_view("watchdog"), std::string_view("memory_limit")};
 
 template <class Keys>
 bool Contains(const Keys& keys, std::string_view key) {

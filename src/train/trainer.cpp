@@ -11,6 +11,7 @@
 #include "train/checkpoint_writer.h"
 #include "train/data.h"
 #include "train/guard.h"
+#include "train/memory_need.h"
 #include "train/pipeline.h"
 #include "train/results.h"
 #include "train/resume.h"
@@ -103,7 +104,8 @@ CheckpointWriterOptions CheckpointOptions(const TrainConfig& config, const RunFo
 Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
-  PENSTOCK_TRY(const std::vector<std::string> notes, CheckRun(config));
+  PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
+  PENSTOCK_TRY(notes.emplace_back(), CheckMemory(config, schedule));
   PENSTOCK_TRY(const auto folder, RunFolder::Open(RunPath(config), options.log));
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));

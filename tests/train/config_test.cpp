@@ -120,7 +120,9 @@ TEST(Config, RefusesValuesThatMakeNoSense) {
                           "watchdog=1e300",
                           "epsilon=0",
                           "epsilon=1e-46",
-                          "model.dim=1e18"}) {
+                          "model.dim=1e18",
+                          "memory_limit=much",
+                          "memory_limit=0B"}) {
     EXPECT_NE(ErrorOf("", {bad}), "") << bad;
   }
   EXPECT_NE(ErrorOf("", {"schedule=gpipe", "csv=x.csv"}), "");

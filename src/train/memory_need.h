@@ -1,0 +1,37 @@
+// The memory that a run needs, known before anything of it is allocated.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "schedule/schedule.h"
+#include "train/config.h"
+
+namespace penstock {
+
+// Bytes, as doubles: a configuration can ask for more than an integer holds.
+struct MemoryNeed {
+  double weights = 0;  // and further versions and copies of them
+  double gradients = 0;
+  double optimizer = 0;
+  double checkpoint = 0;   // the copy that a checkpoint is written or read from
+  double activations = 0;  // each rank's peak, and what its largest action takes besides
+  double batches = 0;
+
+  double total() const {
+    return weights + gradients + optimizer + checkpoint + activations + batches;
+  }
+  // "weights 1.20 GiB, gradients ...".
+  std::string Text() const;
+};
+
+// From shapes alone: allocates nothing of the model and captures at most two layers of each kind of
+// stage, whatever the model's size. Requires: ChooseSchedule has filled in the configuration.
+Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule);
+
+// Refuses a run that needs more than `config.memory_limit` allows, before it allocates anything;
+// else returns a line about its need for the log. Requires: as EstimateMemory. Errors:
+// kInvalidArgument, saying what is needed, what there is and what to change.
+Result<std::string> CheckMemory(const TrainConfig& config, const Schedule& schedule);
+
+}  // namespace penstock
