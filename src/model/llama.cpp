@@ -109,6 +109,6 @@ std::shared_ptr<StageModule> Build(const ModelConfig& config, const LayerRange& 
 
 }  // namespace
 
-const ModelEntry kLlama = {"llama", Check, Build};
+const ModelEntry kLlama = {"llama", Check, Build, /*layers_alike=*/true};
 
 }  // namespace penstock

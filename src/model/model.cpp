@@ -107,6 +107,13 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   return stage;
 }
 
+bool AreAlike(const ModelConfig& config, const LayerRange& one, const LayerRange& other) {
+  const auto model = FindModel(config.name);
+  if (!model || one.embedding != other.embedding || one.head != other.head) return false;
+  if (one.begin == other.begin) return one.end == other.end;
+  return (*model)->layers_alike && one.end - one.begin == other.end - other.begin;
+}
+
 Result<std::shared_ptr<StageModule>> CastStage(StageModule& stage, const ModelConfig& config,
                                                const LayerRange& range, at::ScalarType dtype) {
   PENSTOCK_TRY(std::shared_ptr<StageModule> cast, BuildStage(config, range));

@@ -40,6 +40,10 @@ class StageModule : public torch::nn::Module {
 // model does not have.
 Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config, const LayerRange& range);
 
+// Whether two stages of the model compute the same but for their weights: one's graphs are then the
+// other's.
+bool AreAlike(const ModelConfig& config, const LayerRange& one, const LayerRange& other);
+
 // Another stage with the same weights in `dtype`; tables stay as they are.
 Result<std::shared_ptr<StageModule>> CastStage(StageModule& stage, const ModelConfig& config,
                                                const LayerRange& range, at::ScalarType dtype);

@@ -14,6 +14,8 @@ struct ModelEntry {
   Status (*check)(const ModelConfig& config);
   // Parameters hold anything: BuildStage sets them.
   std::shared_ptr<StageModule> (*build)(const ModelConfig& config, const LayerRange& range);
+  // Whether all layers compute the same but for their weights, wherever they stand in the model.
+  bool layers_alike = false;
 };
 
 extern const ModelEntry kLlama;

@@ -8,6 +8,8 @@
 #include "train/held_rows.h"
 #include "train/resume.h"
 #include "train/setup.h"
+#include "train/stage_spec.h"
+#include "train/start_progress.h"
 
 namespace penstock {
 namespace {
@@ -107,15 +109,38 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
   }
   PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, model_stage),
                                                       KeyOfStage(config, model_stage)));
-  options.program = std::make_shared<const StageProgram>(std::move(program));
+  options.programs = std::make_shared<const std::vector<StageProgram>>(1, std::move(program));
   return {};
 }
+
+// The programs of a run's stages: those of stages that are alike are compiled once.
+class SharedPrograms {
+ public:
+  using Programs = std::shared_ptr<const std::vector<StageProgram>>;
+
+  explicit SharedPrograms(const ModelConfig& model) : model_(model) {}
+
+  // Those of an earlier stage; null where there is none like it.
+  Programs Of(const LayerRange& range) const {
+    for (const auto& [known, programs] : known_) {
+      if (AreAlike(model_, known, range)) return programs;
+    }
+    return nullptr;
+  }
+  void Add(const LayerRange& range, Programs programs) {
+    known_.emplace_back(range, std::move(programs));
+  }
+
+ private:
+  ModelConfig model_;
+  std::vector<std::pair<LayerRange, Programs>> known_;
+};
 
 }  // namespace
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const Checkpoint* from,
-                               const std::atomic<bool>* stop) {
+                               const std::atomic<bool>* stop, std::FILE* log) {
   const Placement& placement = schedule.placement;
   const int length = placement.chain_length();
   const auto& counts = config.pipeline.stage_layers;
@@ -137,6 +162,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config)));
   const at::Tensor tokens = at::zeros({config.batch, CutLengths(config).front()}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
+  SharedPrograms shared(config.model);
+  StartProgress progress(log);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (stop != nullptr && stop->load()) break;
     const int model_stage = placement.model_stage(stage);
@@ -144,14 +171,25 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
     PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
     if (options.first) examples.inputs = {tokens};
+    const auto report = [&](int cut) {
+      progress.Report("building stages", stage, schedule.stages(), "slice", cut, schedule.cuts);
+    };
+    report(0);
     const LanguageModel& model =
         options.chain == 0 ? pipeline.model
                            : pipeline.replicas[static_cast<std::size_t>(options.chain - 1)];
     const auto& module = model.stages[static_cast<std::size_t>(model_stage)];
+    const LayerRange& range = ranges[static_cast<std::size_t>(model_stage)];
     if (config.precision == "bf16") {
-      PENSTOCK_TRY(options.working,
-                   CastStage(*module, config.model, ranges[static_cast<std::size_t>(model_stage)],
-                             at::kBFloat16));
+      PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
+    }
+    if (options.programs == nullptr) options.programs = shared.Of(range);
+    if (options.programs == nullptr) {
+      PENSTOCK_TRY(
+          std::vector<StageProgram> programs,
+          CompileCuts(options.working ? options.working : module, examples, options, report));
+      options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
+      shared.Add(range, options.programs);
     }
     options.pool = pools[static_cast<std::size_t>(placement.rank_of(stage))];
     const int updates_a_step = options.microbatches / options.versions.rows_an_update;

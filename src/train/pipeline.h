@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <vector>
 
@@ -33,10 +34,12 @@ struct Pipeline {
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 
 // `config.pipeline` is as ChooseSchedule left it. Weights and optimizers are as the checkpoint has
-// them, if one is given. Returns soon once `stop` is set; the pipeline then lacks stages.
+// them, if one is given. Stages that are alike are captured once. Where it takes long, lines on
+// `log`, if there is one, say how far it is. Returns soon once `stop` is set; the pipeline then
+// lacks stages.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const Checkpoint* from = nullptr,
-                               const std::atomic<bool>* stop = nullptr);
+                               const std::atomic<bool>* stop = nullptr, std::FILE* log = nullptr);
 
 // What a checkpoint of a run under way holds of the stages of one rank.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);

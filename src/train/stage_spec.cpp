@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <span>
 
@@ -40,8 +41,11 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
     return InvalidArgument("{} rows do not make whole microbatches of {} cuts",
                            options.microbatches, options.cuts());
   }
-  if (options.cuts() > 1 && (options.program != nullptr || examples.inputs.size() != 1)) {
-    return InvalidArgument("a stage of {} cuts takes one input, and is not compiled before",
+  if (options.cuts() > 1 && examples.inputs.size() != 1) {
+    return InvalidArgument("a stage of {} cuts takes one input", options.cuts());
+  }
+  if (options.programs != nullptr && std::ssize(*options.programs) != options.cuts()) {
+    return InvalidArgument("{} programs were compiled for {} cuts", options.programs->size(),
                            options.cuts());
   }
   if (options.cuts() > 1 && (options.pool != nullptr || !options.recomputed.empty())) {
@@ -123,6 +127,8 @@ StageExamples ExamplesOfCut(const StageExamples& first, const StageProgram& prog
   return examples;
 }
 
+std::atomic<int> compiled_cuts = 0;
+
 }  // namespace
 
 std::vector<NamedTensor> ParametersOf(const StageModule& module) {
@@ -143,6 +149,8 @@ std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op
   }
   return seed;
 }
+
+int CompiledCuts() { return compiled_cuts; }
 
 double ShareOfCut(const TorchStageOptions& options, int cut) {
   const std::vector<std::int64_t>& lengths = options.cut_lengths;
@@ -198,22 +206,25 @@ Result<StageProgram> CompileCut(const std::shared_ptr<StageModule>& module,
   how.hold_for_weight = options.hold_for_weight;
   // It holds the probabilities of a first cut, which are many times its keys and values.
   if (options.cuts() > 1) how.disabled = {"attention_by_matmul"};
+  ++compiled_cuts;
   return CompileStage(MakeStageSpec(module, examples, options, cut), how);
 }
 
 Result<std::vector<StageProgram>> CompileCuts(const std::shared_ptr<StageModule>& module,
                                               const StageExamples& examples,
-                                              const TorchStageOptions& options) {
+                                              const TorchStageOptions& options,
+                                              const std::function<void(int cut)>& on_cut) {
   PENSTOCK_TRY_STATUS(CheckOptions(options, examples));
-  std::vector<StageProgram> programs;
-  if (options.program != nullptr) {
-    programs.push_back(*options.program);
-  } else {
-    PENSTOCK_TRY(StageProgram program, CompileCut(module, examples, options, 0));
-    programs.push_back(std::move(program));
+  if (options.programs != nullptr) {
+    PENSTOCK_TRY_STATUS(CheckProgram(options.programs->front(), examples, options.last));
+    return *options.programs;
   }
+  std::vector<StageProgram> programs;
+  PENSTOCK_TRY(StageProgram first, CompileCut(module, examples, options, 0));
+  programs.push_back(std::move(first));
   PENSTOCK_TRY_STATUS(CheckProgram(programs.front(), examples, options.last));
   for (int cut = 1; cut < options.cuts(); ++cut) {
+    if (on_cut) on_cut(cut);
     PENSTOCK_TRY(
         StageProgram program,
         CompileCut(module, ExamplesOfCut(examples, programs.front(), options.cut_lengths, cut),

@@ -1,6 +1,7 @@
 // From a stage's module to its programs. Private to train/.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,10 +20,14 @@ Result<StageProgram> CompileCut(const std::shared_ptr<StageModule>& module,
                                 const StageExamples& examples, const TorchStageOptions& options,
                                 int cut);
 
-// The programs of all cuts, in order; the options' own where they have one. Refuses options and
-// examples that do not fit.
+// Programs that CompileCut has made in this process.
+int CompiledCuts();
+
+// The programs of all cuts, in order; the options' own where they have them. Calls `on_cut` before
+// each cut but the first. Refuses options and examples that do not fit.
 Result<std::vector<StageProgram>> CompileCuts(const std::shared_ptr<StageModule>& module,
                                               const StageExamples& examples,
-                                              const TorchStageOptions& options);
+                                              const TorchStageOptions& options,
+                                              const std::function<void(int cut)>& on_cut = {});
 
 }  // namespace penstock

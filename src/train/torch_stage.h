@@ -50,8 +50,8 @@ struct TorchStageOptions {
   // The module with weights in the dtype that is computed in (bf16, say): captured in the module's
   // place, its weights set from the module's after every step. Null: the module itself.
   std::shared_ptr<StageModule> working;
-  // The stage, compiled before; null: it is captured and compiled now.
-  std::shared_ptr<const StageProgram> program;
+  // The stage, compiled before: one program for each cut; null: it is captured and compiled now.
+  std::shared_ptr<const std::vector<StageProgram>> programs;
   bool first = false;
   bool last = false;
   int microbatches = 1;  // of a step, that pass through this stage; with cuts: rows

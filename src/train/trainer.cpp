@@ -112,8 +112,9 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   PENSTOCK_TRY(RunStart start, FindStart(config, options.log));
   config.resume.clear();  // what is recorded runs from the start again
   const Sampler sampler(corpus.train, config.model.sequence, config.seed);
-  auto built = BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
-                             start.checkpoint ? &*start.checkpoint : nullptr, options.stop);
+  auto built =
+      BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
+                    start.checkpoint ? &*start.checkpoint : nullptr, options.stop, options.log);
   TrainSummary summary;
   summary.steps = start.step();
   summary.planned_steps = config.steps;

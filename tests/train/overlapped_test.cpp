@@ -172,7 +172,7 @@ class TwoStages {
     ASSERT_TRUE(loaded) << loaded.error().message;
     EXPECT_EQ(PrintGraph(loaded->overlapped.graph), PrintGraph(program.overlapped.graph));
     EXPECT_EQ(loaded->overlapped.inputs, program.overlapped.inputs);
-    options.program = std::make_shared<const StageProgram>(*std::move(loaded));
+    options.programs = std::make_shared<const std::vector<StageProgram>>(1, *std::move(loaded));
   }
 
   TorchStage& StageOf(const Part& part) { return *stages_[part.stage]; }

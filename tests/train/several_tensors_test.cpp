@@ -153,8 +153,8 @@ std::vector<std::unique_ptr<TorchStage>> Stages(
     if (way.compiled) {
       const auto program = CompileStage(MakeStageSpec(model[i], examples, options), {}).value();
       EXPECT_TRUE(SaveStageProgram(folder / "stage", program, {}));
-      options.program =
-          std::make_shared<const StageProgram>(LoadStageProgram(folder / "stage", {}).value());
+      options.programs = std::make_shared<const std::vector<StageProgram>>(
+          1, LoadStageProgram(folder / "stage", {}).value());
     }
     auto made = TorchStage::Make(model[i], examples, source, options,
                                  [](std::vector<NamedParameter>& parameters) {

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <limits>
 #include <queue>
+#include <utility>
 
 #include "graph/fuse/group.h"
 #include "graph/fused_op.h"
@@ -268,6 +270,7 @@ class Fuser {
                                       [](const FuseMember& member) { return member.gathers; });
     if (stored.empty() && gathers == members.end()) return;  // nothing reads it
     FusedKernel built = KernelFor(graph_, group(number), stored, exact_);
+    for (std::size_t i = 0; i < built.inputs.size(); ++i) StartAtLeastRead(i, built, fused);
     Node kernel{FusedOp(), {}, {}, phase};
     if (gathers != members.end()) {
       kernel.op = FusedGatherOp();
@@ -277,6 +280,33 @@ class Fuser {
     kernel.arguments.emplace_back(c10::IValue(TextOf(built.kernel)));
     for (const std::size_t i : stored) kernel.outputs.push_back(members[i].accesses[0].root);
     fused.nodes.push_back(std::move(kernel));
+  }
+
+  // Has the kernel count from the first element that it reads of the input, by a view from there
+  // on: kernels that differ in where they read alone are then one. The stages of a sequence's
+  // slices do.
+  static void StartAtLeastRead(std::size_t input, FusedKernel& built, Graph& fused) {
+    const auto reads = [&](const KernelStep& step) {
+      return step.kind == StepKind::kLoad && step.tensor == static_cast<int>(input);
+    };
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
+    for (const KernelStep& step : built.kernel.steps) {
+      if (!reads(step)) continue;
+      std::int64_t least = step.access.offset, most = step.access.offset;
+      for (std::size_t i = 0; i < step.access.strides.size(); ++i) {
+        const std::int64_t reach = step.access.strides[i] * (built.kernel.loops[i] - 1);
+        (reach < 0 ? least : most) += reach;
+      }
+      first = std::min(first, least);
+      last = std::max(last, most);
+    }
+    if (first <= 0 || first > last) return;
+    for (KernelStep& step : built.kernel.steps) {
+      if (reads(step)) step.access.offset -= first;
+    }
+    ValueId& root = built.inputs[input];
+    TensorValue view{ContiguousType(fused.value(root).type.dtype, {last - first + 1}), root, first};
+    root = fused.AddValue(std::move(view));
   }
 
   const Graph& graph_;
@@ -298,9 +328,19 @@ void SayWhyNot(const Error& error) {
 
 Status Fuse(StageGraphs& graphs, const CompileOptions& options) {
   if (!options.fuse || ShapesOnly::Current() != nullptr) return {};
-  Graph forward = Fuser(graphs.forward, options.exact).Run();
-  Graph input = Fuser(graphs.backward_input, options.exact).Run();
-  Graph weight = Fuser(graphs.backward_weight, options.exact).Run();
+  Graph forward, input, weight;
+  // The graphs share the numbers of their values: what one adds takes none of another's.
+  std::size_t numbers = 0;
+  for (const Graph* graph : {&graphs.forward, &graphs.backward_input, &graphs.backward_weight}) {
+    numbers = std::max(numbers, graph->values.size());
+  }
+  for (const auto& [from, to] :
+       {std::pair(&graphs.forward, &forward), std::pair(&graphs.backward_input, &input),
+        std::pair(&graphs.backward_weight, &weight)}) {
+    from->values.resize(numbers);
+    *to = Fuser(*from, options.exact).Run();
+    numbers = to->values.size();
+  }
   if (const Status loaded = LoadKernelsOf({&forward, &input, &weight}); !loaded) {
     SayWhyNot(loaded.error());
     return {};
