@@ -16,7 +16,8 @@ endif()
 add_library(penstock_options INTERFACE)
 set_target_properties(penstock_options PROPERTIES EXPORT_NAME options)
 target_compile_features(penstock_options INTERFACE cxx_std_20)
-target_compile_options(penstock_options INTERFACE $<BUILD_INTERFACE:-Wall;-Wextra;-Werror>)
+target_compile_options(penstock_options INTERFACE
+  $<BUILD_INTERFACE:-Wall;-Wextra;$<$<BOOL:${PENSTOCK_WERROR}>:-Werror>>)
 target_include_directories(penstock_options INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 if(PENSTOCK_SANITIZE)

@@ -82,13 +82,15 @@ set_up() {
   printf '%s' "$wanted" >"$stamp"
 }
 
-# build PRESET TARGET...: configures where needed and builds.
+# build PRESET TARGET...: configures where needed and builds. A first configuration with
+# warnings_as_errors set keeps that: another compiler's new warning does not stop who only runs.
 build() {
   local preset=$1 folder="$root/build/$1"
   shift
   if [ ! -f "$folder/build.ninja" ]; then
     say "configuring build/$preset"
-    (cd "$root" && cmake --preset "$preset" ${Torch_ROOT:+-DTorch_ROOT="$Torch_ROOT"}) >"$root/build/cmake-$preset.log" 2>&1 ||
+    (cd "$root" && cmake --preset "$preset" ${Torch_ROOT:+-DTorch_ROOT="$Torch_ROOT"} \
+      ${warnings_as_errors:+-DPENSTOCK_WERROR=ON}) >"$root/build/cmake-$preset.log" 2>&1 ||
       { tail -n 20 "$root/build/cmake-$preset.log" >&2; fail "cmake failed: see build/cmake-$preset.log"; }
   fi
   ninja -C "$folder" --quiet "$@" >&2 || fail "the build of build/$preset failed"

@@ -1,5 +1,5 @@
 # Installs the build into an empty prefix, then configures, builds and runs examples/own_schedule on
-# it, as a user would: cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCXX=... -P install_test.cmake
+# it, as a user would: cmake -DROOT=... -DBUILD=... -DSOURCE=... -DWORK=... -DCXX=... -P install_test.cmake
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 
@@ -48,3 +48,11 @@ foreach(header ${headers})
   file(WRITE ${WORK}/alone.cpp "#include <${header}>\n")
   step(${CXX} -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I${WORK}/own -I${WORK}/prefix/include alone.cpp)
 endforeach()
+
+# Who embeds the source tree, perhaps with another compiler, gets no -Werror unless asked for.
+step(${CMAKE_COMMAND} -G Ninja -S ${ROOT} -B ${WORK}/plain -DCMAKE_CXX_COMPILER=${CXX}
+     -DPENSTOCK_ENGINE=OFF -DPENSTOCK_TESTS=OFF)
+file(STRINGS ${WORK}/plain/compile_commands.json strict REGEX "-Werror")
+if(strict)
+  message(FATAL_ERROR "warnings are errors by default: ${strict}")
+endif()
