@@ -18,8 +18,8 @@ struct FileLimit {
   const char* kind = "file";  // for errors: "YAML file"
 };
 
-// Errors: kNotFound where the file cannot be read or is no regular file (pipes and devices may never
-// end), kInvalidArgument where it is larger than `limit`.
+// Errors: kNotFound where the file cannot be read or is no regular file (pipes and devices may
+// never end), kInvalidArgument where it is larger than `limit`.
 Result<std::string> ReadFile(const std::string& path, const FileLimit& limit = {});
 
 // The file has the old content or the new, never a part: writes beside it, then renames. Keeps

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/nearest.h"
+#include "base/quote.h"
 #include "graph/verify.h"
 
 namespace penstock {
@@ -39,9 +41,11 @@ Status Check(std::string_view name, const char* what) {
   for (const Pass& pass : kPasses) {
     if (pass.name == name) return {};
   }
-  std::string names;
-  for (const Pass& pass : kPasses) names += fmt::format(" {}", pass.name);
-  return InvalidArgument("{} '{}' is no pass; passes:{}", what, name, names);
+  std::vector<std::string_view> names;
+  for (const Pass& pass : kPasses) names.push_back(pass.name);
+  return InvalidArgument(
+      "{}: no pass is called {}; {}", what, Quote(name),
+      DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 }  // namespace

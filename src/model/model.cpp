@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "base/nearest.h"
+#include "base/quote.h"
 #include "model/init.h"
 #include "model/table.h"
 
@@ -19,8 +21,10 @@ Result<const ModelEntry*> FindModel(std::string_view name) {
   for (const ModelEntry* model : Models()) {
     if (model->name == name) return model;
   }
-  return InvalidArgument("no model is named '{}': there are {}", name,
-                         fmt::join(ModelNames(), ", "));
+  const std::vector<std::string_view> names = ModelNames();
+  return InvalidArgument(
+      "no model is named {}; {}", Quote(name),
+      DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 Status CheckSizes(const ModelConfig& config) {

@@ -1,4 +1,4 @@
-"""What train, eval and generate refuse: files, values and sizes that cannot work, in one line."""
+"""What train, eval, generate and graph refuse: files, values and sizes that cannot work, in one line."""
 import json
 import os
 import pathlib
@@ -72,6 +72,12 @@ class TrainInputTest(program.CommandTest):
             self.assertIn(part, self.refuse(*self.words(word)))
         self.assertIn("below its peak", self.trained("warmup=9"))
         self.assertNotIn("below its peak", self.trained())
+
+    def test_mistyped_names_are_answered_with_the_nearest(self):
+        for words, nearest in ((("graph", ENGLISH, "--after", "split_di_wd"), "split_di_dw"),
+                               (("graph", ENGLISH, "--disable", "fusee"), "fuse"),
+                               (self.words("model.name=lama"), "llama")):
+            self.assertIn(f"did you mean '{nearest}'?", self.refuse(*words))
 
     def test_checkpoints_that_were_tampered_with(self):
         self.trained()
