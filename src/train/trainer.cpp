@@ -118,7 +118,7 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   TrainSummary summary;
   summary.steps = start.step();
   summary.planned_steps = config.steps;
-  // Whatever became of the pipeline: Ctrl-C also ends the compilers that it has started.
+  // Before the result is looked at: a pipeline that was interrupted lacks stages.
   summary.interrupted = StopRequested(options);
   if (summary.interrupted) return summary;
   PENSTOCK_TRY(Pipeline pipeline, std::move(built));
