@@ -64,7 +64,7 @@ void AddGroups(const std::string& root, std::string_view path, const GroupFiles&
   while (true) {
     if (path.ends_with('/')) path.remove_suffix(1);
     const std::string group(path);
-    if (const auto left = LeftInGroup(root + std::string(files.folder) + group, files)) {
+    if (const auto left = LeftInGroup(fmt::format("{}{}{}", root, files.folder, group), files)) {
       found.push_back({*left, "the control group " + (group.empty() ? "/" : group)});
     }
     if (path.empty()) return;

@@ -46,6 +46,8 @@ Status CheckSizes(const ModelConfig& config) {
 
 }  // namespace
 
+// Models that override it take the tensor over.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 torch::Tensor StageModule::ForwardCut(torch::Tensor, SequenceContext&) {
   TORCH_CHECK(false, "this model cannot run a sequence in cuts");
 }

@@ -84,10 +84,11 @@ Result<DumpCosts> CostsFromJson(const Json& json, int stages) {
   PENSTOCK_TRY(read.costs.overlap, OverlapFromJson(json));
   PENSTOCK_TRY(read.costs.message_bytes, ReadNumber(json, "message_bytes", false));
   const auto unit = json.find("memory_unit");
-  if (unit == json.end() || (*unit != "B" && *unit != "")) {
+  if (unit != json.end() && unit->is_string()) read.memory_unit = unit->get<std::string>();
+  if (unit == json.end() || !unit->is_string() ||
+      (read.memory_unit != "B" && !read.memory_unit.empty())) {
     return InvalidArgument("memory_unit is neither \"B\" nor empty");
   }
-  read.memory_unit = unit->get<std::string>();
   for (const Json& end : json.value("last_ends", Json::array())) {
     if (!end.is_number()) return InvalidArgument("last_ends holds something that is not a number");
     read.last_ends.push_back(end.get<double>());
