@@ -172,7 +172,7 @@ Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams pa
   if (params.chunks == 0) {
     const bool by_waves = algorithm.knobs.waves && params.waves > 0;
     if (by_waves && params.waves > kMaxStages / 2) {
-      return InvalidArgument("schedule {}: --waves {}: at most {}, of two stages a rank each",
+      return InvalidArgument("schedule {}: --waves {}: at most {}, with two stages per rank each",
                              algorithm.name, params.waves, kMaxStages / 2);
     }
     params.chunks = by_waves ? 2 * params.waves : algorithm.knobs.default_chunks;

@@ -294,7 +294,7 @@ TEST(AlgorithmFigures, RefusalsSayWhatWouldDo) {
   refused("hanayo", with(Sized(4, 8), [](auto& p) { p.chunks = 3; }), "--chunks");
   refused("hanayo", with(Sized(4, 8), [](auto& p) { p.chunks = 4, p.waves = 3; }), "--waves");
   refused("hanayo", with(Sized(4, 8), [](auto& p) { p.waves = -2; }), "--waves");
-  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.waves = 2000000000; }), "--chunks");
+  refused("hanayo", with(Sized(4, 8), [](auto& p) { p.waves = 2000000000; }), "--waves");
   refused("hanayo", with(Sized(4, 8), [](auto& p) { p.memory_limit = 0.9; }), "--memory-limit");
   refused("seq1f1b", with(Sized(4, 8), [](auto& p) { p.chunks = 3; }), "--chunks");
 }
