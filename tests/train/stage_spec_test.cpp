@@ -6,6 +6,7 @@
 #include <set>
 
 #include "graph/fused_op.h"
+#include "graph/kernel/kernel.h"
 #include "model/model.h"
 #include "tiny_run.h"
 #include "train/pipeline.h"
@@ -39,18 +40,20 @@ TEST(StageSpec, StagesThatAreAlikeAreCapturedOnce) {
   EXPECT_EQ(Captures({1, 1, 1, 1, 1, 1}, 3), 9);
 }
 
+// What the compiler sees of a program's kernels.
 std::set<std::string> KernelsOf(const StageProgram& program) {
   std::set<std::string> kernels;
   for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
     for (const Node& node : piece->graph.nodes) {
-      if (const std::string* text = FusedKernelText(node)) kernels.insert(*text);
+      const std::string* text = FusedKernelText(node);
+      if (text != nullptr) kernels.insert(SourceOf(KernelOf(*text).value(), "kernel"));
     }
   }
   return kernels;
 }
 
-// Later slices differ in where they stand in the sequence: their kernels do not. (Of several
-// samples the keys and values of all slices so far lie further apart with each slice.)
+// Later slices differ in where they stand in the sequence, and with several samples in how far
+// apart those lie in the keys and values so far: the code of their kernels does not.
 TEST(StageSpec, SlicesShareTheirKernels) {
   ModelConfig model = TinyConfig().model;
   model.sequence = 24;
@@ -61,14 +64,16 @@ TEST(StageSpec, SlicesShareTheirKernels) {
   options.microbatches = 6;
   options.exact = false;
   options.fuse = true;
-  StageExamples examples{{at::zeros({1, 4, model.dim}).requires_grad_(true)}};
-  const auto programs = CompileCuts(stage, examples, options);
-  ASSERT_TRUE(programs) << programs.error().message;
-  const std::set<std::string> second = KernelsOf((*programs)[1]);
-  EXPECT_FALSE(second.empty());
-  // The last one has no gradient from later slices to add.
-  for (std::size_t cut = 2; cut + 1 < programs->size(); ++cut) {
-    EXPECT_EQ(KernelsOf((*programs)[cut]), second) << "slice " << cut;
+  for (const std::int64_t batch : {1, 3}) {
+    StageExamples examples{{at::zeros({batch, 4, model.dim}).requires_grad_(true)}};
+    const auto programs = CompileCuts(stage, examples, options);
+    ASSERT_TRUE(programs) << programs.error().message;
+    const std::set<std::string> second = KernelsOf((*programs)[1]);
+    EXPECT_FALSE(second.empty());
+    // The last one has no gradient from later slices to add.
+    for (std::size_t cut = 2; cut + 1 < programs->size(); ++cut) {
+      EXPECT_EQ(KernelsOf((*programs)[cut]), second) << "slice " << cut << ", batch " << batch;
+    }
   }
 }
 

@@ -53,9 +53,13 @@ std::string TextOf(const Kernel& kernel);
 // Errors: kInvalidArgument, naming what does not fit.
 Result<Kernel> KernelOf(std::string_view text);
 
-// C++ of `extern "C" void NAME(const void* const* inputs, void* const* outputs, long begin,
-// long end)`, which runs the outermost loop from begin to end; to be put after KernelPrelude().
+// C++ of `extern "C" void NAME(const void* const* inputs, void* const* outputs, const long* outer,
+// long begin, long end)`, which runs the outermost loop from begin to end; to be put after
+// KernelPrelude(). `outer` is OuterStrides(): kernels that differ in those alone have one source,
+// as those of a sequence's slices do, whose keys and values lie further apart from slice to slice.
 std::string SourceOf(const Kernel& kernel, std::string_view name);
+// By step: its stride along the outermost loop where the source reads it at run time, else 0.
+std::vector<long> OuterStrides(const Kernel& kernel);
 std::string_view KernelPrelude();
 // By step: whether it belongs to a row (see above).
 std::vector<bool> RowSteps(const Kernel& kernel);

@@ -83,20 +83,20 @@ std::string Expression(const KernelStep& step) {
   return text;
 }
 
-std::string Index(const KernelAccess& access) {
-  std::string text = fmt::format("{}", access.offset);
-  for (std::size_t i = 0; i < access.strides.size(); ++i) {
-    if (access.strides[i] != 0) text += fmt::format(" + i{} * {}", i, access.strides[i]);
-  }
-  return text;
-}
-
 const char* CType(c10::ScalarType dtype) {
   return dtype == c10::kBFloat16 ? "unsigned short" : "float";
 }
 
 bool IsWrite(const KernelStep& step) {
   return step.kind == StepKind::kStore || step.kind == StepKind::kGather;
+}
+
+// Whether the step's stride along the outermost loop is read at run time. Only where that loop
+// encloses rows: the loops of a row, which g++ vectorizes, have constant strides.
+bool HasOuterStride(const Kernel& kernel, const KernelStep& step) {
+  const bool encloses_rows = std::ssize(kernel.loops) > kernel.inner;
+  const bool accesses = step.kind == StepKind::kLoad || IsWrite(step);
+  return encloses_rows && accesses && step.access.strides.front() != 0;
 }
 
 class Writer {
@@ -110,12 +110,18 @@ class Writer {
       last_ = std::max(last_, levels_[i]);
     }
     text_ = fmt::format(
-        "extern \"C\" void {}(const void* const* in, void* const* out, long begin, long end) {{\n",
+        "extern \"C\" void {}(const void* const* in, void* const* out, const long* outer, "
+        "long begin, long end) {{\n",
         name);
   }
 
   std::string Write() {
     Pointers();
+    for (std::size_t i = 0; i < kernel_.steps.size(); ++i) {
+      if (HasOuterStride(kernel_, kernel_.steps[i])) {
+        text_ += fmt::format("const long s{0} = outer[{0}];\n", i);
+      }
+    }
     const std::size_t outer = kernel_.loops.size() - static_cast<std::size_t>(kernel_.inner);
     for (std::size_t i = 0; i < outer; ++i) Loop(i, "");
     text_ += "{\n";
@@ -191,13 +197,25 @@ class Writer {
     text_ += "}\n";
   }
 
+  std::string Index(std::size_t i) const {
+    const KernelStep& step = kernel_.steps[i];
+    const KernelAccess& access = step.access;
+    std::string text = fmt::format("{}", access.offset);
+    if (HasOuterStride(kernel_, step)) text += fmt::format(" + i0 * s{}", i);
+    for (std::size_t loop = 0; loop < access.strides.size(); ++loop) {
+      if (access.strides[loop] == 0 || (loop == 0 && HasOuterStride(kernel_, step))) continue;
+      text += fmt::format(" + i{} * {}", loop, access.strides[loop]);
+    }
+    return text;
+  }
+
   void Step(std::size_t i) {
     const KernelStep& step = kernel_.steps[i];
     const bool half = step.dtype == c10::kBFloat16;
     switch (step.kind) {
       case StepKind::kLoad:
         text_ += fmt::format("float t{} = {}(in{}[{}]);\n", i, half ? "FromBf16" : "", step.tensor,
-                             Index(step.access));
+                             Index(i));
         break;
       case StepKind::kNumber:
         text_ += fmt::format("float t{} = {:a}f;\n", i, static_cast<float>(step.number));
@@ -206,12 +224,11 @@ class Writer {
         text_ += fmt::format("t{} += t{};\n", i, step.arguments[0]);
         break;
       case StepKind::kStore:
-        text_ += fmt::format("out{}[{}] = {}(t{});\n", step.tensor, Index(step.access),
-                             half ? "ToBf16" : "", step.arguments[0]);
+        text_ += fmt::format("out{}[{}] = {}(t{});\n", step.tensor, Index(i), half ? "ToBf16" : "",
+                             step.arguments[0]);
         break;
       case StepKind::kGather:
-        text_ +=
-            fmt::format("out{}[{}] += t{};\n", step.tensor, Index(step.access), step.arguments[0]);
+        text_ += fmt::format("out{}[{}] += t{};\n", step.tensor, Index(i), step.arguments[0]);
         break;
       case StepKind::kPointwise:
         text_ += fmt::format("float t{} = {};\n", i, Expression(step));
@@ -261,6 +278,15 @@ bool CanSplit(const Kernel& kernel) {
     return (step.kind == StepKind::kSum && one_row) ||
            (step.kind == StepKind::kGather && step.access.strides.front() == 0);
   });
+}
+
+std::vector<long> OuterStrides(const Kernel& kernel) {
+  std::vector<long> strides(kernel.steps.size());
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    const KernelStep& step = kernel.steps[i];
+    if (HasOuterStride(kernel, step)) strides[i] = step.access.strides.front();
+  }
+  return strides;
 }
 
 std::string SourceOf(const Kernel& kernel, std::string_view name) {

@@ -15,6 +15,7 @@ namespace {
 struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::unique_ptr<LoadedKernel>, std::less<>> kernels;  // by text
+  std::map<std::string, KernelFunction> functions;                            // by SharedSource
   int compilations = 0;
   std::optional<Error> gave_up;  // the compiler did not end in time
 };
@@ -25,28 +26,21 @@ Loaded& TheLoaded() {
 
 std::string NameOf(std::size_t number) { return fmt::format("penstock_kernel_{}", number); }
 
-// Fewer elements are not worth waking threads for (as in ATen).
-constexpr std::int64_t kGrain = 32768;
+// What kernels have in common that differ in their outer strides alone.
+std::string SharedSource(const Kernel& kernel) { return SourceOf(kernel, "kernel"); }
 
-}  // namespace
+// Kernels in order, so that equal sets have equal sources.
+using Uncompiled = std::map<std::string, const Kernel*>;  // by SharedSource
 
-Status LoadKernels(std::span<const std::string> texts) {
-  Loaded& loaded = TheLoaded();
-  const std::scoped_lock lock(loaded.mutex);
-  std::map<std::string, Kernel> missing;  // in order, so that equal sets have equal sources
-  for (const std::string& text : texts) {
-    if (loaded.kernels.contains(text) || missing.contains(text)) continue;
-    PENSTOCK_TRY(missing[text], KernelOf(text));
-  }
-  if (missing.empty()) return {};
-  std::string source(KernelPrelude());
-  std::vector<std::string> names;
-  for (const auto& [text, kernel] : missing) {
-    names.push_back(NameOf(names.size()));
-    source += SourceOf(kernel, names.back());
-  }
+Status CompileInto(Loaded& loaded, const Uncompiled& kernels) {
   // A compiler that did not end once is not waited for again, stage by stage.
   if (loaded.gave_up) return tl::unexpected(*loaded.gave_up);
+  std::string source(KernelPrelude());
+  std::vector<std::string> names;
+  for (const auto& [shared, kernel] : kernels) {
+    names.push_back(NameOf(names.size()));
+    source += SourceOf(*kernel, names.back());
+  }
   auto compiled = CompileFunctions(source, names);
   if (!compiled && compiled.error().code == ErrorCode::kDeadlineExceeded) {
     loaded.gave_up = Error{ErrorCode::kUnavailable, compiled.error().message};
@@ -55,10 +49,35 @@ Status LoadKernels(std::span<const std::string> texts) {
   if (!compiled) return tl::unexpected(std::move(compiled).error());
   loaded.compilations += compiled->compiled ? 1 : 0;
   auto address = compiled->addresses.begin();
+  for (const auto& [shared, kernel] : kernels) {
+    loaded.functions.emplace(shared, reinterpret_cast<KernelFunction>(*address++));
+  }
+  return {};
+}
+
+// Fewer elements are not worth waking threads for (as in ATen).
+constexpr std::int64_t kGrain = 32768;
+
+}  // namespace
+
+Status LoadKernels(std::span<const std::string> texts) {
+  Loaded& loaded = TheLoaded();
+  const std::scoped_lock lock(loaded.mutex);
+  std::map<std::string, Kernel> missing;  // by text
+  Uncompiled uncompiled;
+  for (const std::string& text : texts) {
+    if (loaded.kernels.contains(text) || missing.contains(text)) continue;
+    PENSTOCK_TRY(Kernel kernel, KernelOf(text));
+    const Kernel& added = missing.emplace(text, std::move(kernel)).first->second;
+    std::string source = SharedSource(added);
+    if (!loaded.functions.contains(source)) uncompiled.emplace(std::move(source), &added);
+  }
+  if (!uncompiled.empty()) PENSTOCK_TRY_STATUS(CompileInto(loaded, uncompiled));
   for (auto& [text, kernel] : missing) {
-    loaded.kernels.emplace(
-        text, std::make_unique<LoadedKernel>(
-                  LoadedKernel{std::move(kernel), reinterpret_cast<KernelFunction>(*address++)}));
+    const KernelFunction function = loaded.functions.at(SharedSource(kernel));
+    std::vector<long> strides = OuterStrides(kernel);
+    loaded.kernels.emplace(text, std::make_unique<LoadedKernel>(LoadedKernel{
+                                     std::move(kernel), std::move(strides), function}));
   }
   return {};
 }
@@ -81,14 +100,15 @@ void RunKernelFunction(const LoadedKernel& kernel, const void* const* inputs,
   std::int64_t points = 1;
   for (const std::int64_t size : kernel.kernel.loops) points *= size;
   const std::int64_t outermost = kernel.kernel.loops.front();
+  const long* const strides = kernel.outer_strides.data();
   if (points <= kGrain || at::get_num_threads() == 1 || at::in_parallel_region() ||
       !CanSplit(kernel.kernel)) {
-    kernel.function(inputs, outputs, 0, outermost);
+    kernel.function(inputs, outputs, strides, 0, outermost);
     return;
   }
   const std::int64_t grain = std::max<std::int64_t>(1, kGrain / (points / outermost));
   at::parallel_for(0, outermost, grain, [&](std::int64_t begin, std::int64_t end) {
-    kernel.function(inputs, outputs, begin, end);
+    kernel.function(inputs, outputs, strides, begin, end);
   });
 }
 

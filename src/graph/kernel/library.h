@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "graph/kernel/kernel.h"
@@ -18,11 +19,12 @@
 namespace penstock {
 
 // See SourceOf.
-using KernelFunction = void (*)(const void* const* inputs, void* const* outputs, long begin,
-                                long end);
+using KernelFunction = void (*)(const void* const* inputs, void* const* outputs, const long* outer,
+                                long begin, long end);
 
 struct LoadedKernel {
   Kernel kernel;
+  std::vector<long> outer_strides;  // see OuterStrides
   KernelFunction function = nullptr;
 };
 

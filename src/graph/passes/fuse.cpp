@@ -132,13 +132,21 @@ class Fuser {
     return roots;
   }
 
+  // A copy of a part of a value, as the gradient of each slice's keys is, shares no arithmetic with
+  // the value's other readers, and mostly no memory: a kernel of them all would only differ from
+  // slice to slice.
+  bool IsCopy(int number) {
+    const std::vector<FuseMember>& members = group(number).members;
+    return members.size() == 1 && members.front().op == "copy" && members.front().also < 0;
+  }
+
   // Groups that read one value, and not each other.
   void JoinReadersOfOne() {
     for (std::size_t value = 0; value < readers_.size(); ++value) {
       if (graph_.values[value].type.sizes.empty()) continue;  // numbers
       int last = -1;
       for (const int node : readers_[value]) {
-        if (GroupOfNode(node) < 0) continue;
+        if (GroupOfNode(node) < 0 || IsCopy(GroupOfNode(node))) continue;
         if (last >= 0) TryJoin(GroupOfNode(last), GroupOfNode(node));
         last = node;
       }
