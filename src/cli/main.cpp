@@ -62,7 +62,7 @@ std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
     if (word.size() > 1 && word.front() == '-') return UnknownOption(word, app);
   }
   if (!unknown.empty()) return fmt::format("{} is an argument too many", Quote(unknown.front()));
-  const std::string message = error.what();
+  std::string message = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
       message.ends_with(" missing")) {  // "--ranks: 1 required INT missing"
     return message.substr(0, message.find(':')) + " needs a value";

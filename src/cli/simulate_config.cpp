@@ -191,7 +191,9 @@ Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
   }
   PENSTOCK_TRY(candidate.options, ReadCandidateOptions(map));
   candidate.written = candidate.name;
-  for (const auto& [key, value] : candidate.options) candidate.written += ":" + key + "=" + value;
+  for (const auto& [key, value] : candidate.options) {
+    candidate.written += fmt::format(":{}={}", key, value);
+  }
   return candidate;
 }
 
