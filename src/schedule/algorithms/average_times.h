@@ -1,6 +1,8 @@
 // Costs with all times alike, for orders made for F = I = W.
 #pragma once
 
+#include <cmath>
+
 #include "schedule/algorithms/problem.h"
 
 namespace penstock {
@@ -20,14 +22,20 @@ inline Costs AverageTimes(const Problem& problem) {
   return averages;
 }
 
+// Whether all stages take the same time, with F = I = W (where backwards are whole, B = 2F), and
+// transfers take none.
 inline bool HasEqualTimes(const Problem& problem) {
   const double time = problem.costs.stages.front().forward;
-  bool equal = problem.costs.comm == 0;
+  const auto equal = [time](double other, double part) {
+    return std::abs(other - time * part) <= kRounding * time;
+  };
+  bool all = problem.costs.comm == 0;
   for (const StageCosts& stage : problem.costs.stages) {
-    equal = equal && stage.forward == time && stage.backward_input == time &&
-            stage.backward_weight == time;
+    all = all && equal(stage.forward, 1) &&
+          equal(stage.backward_input + stage.backward_weight, 2) &&
+          (!problem.split || equal(stage.backward_input, 1));
   }
-  return equal;
+  return all;
 }
 
 }  // namespace penstock

@@ -1,8 +1,8 @@
 #include "schedule/algorithms/order_for_costs.h"
 
 #include <array>
-#include <cmath>
 
+#include "schedule/algorithms/average_times.h"
 #include "schedule/algorithms/price_lanes.h"
 #include "schedule/algorithms/squeeze.h"
 
@@ -81,20 +81,6 @@ void Squeeze(const Problem& problem, Order& best) {
 }
 
 }  // namespace
-
-bool HasEqualTimes(const Problem& problem) {
-  const double time = problem.costs.stages.front().forward;
-  const auto equal = [time](double other, double part) {
-    return std::abs(other - time * part) <= kRounding * time;
-  };
-  bool all = problem.costs.comm == 0;
-  for (const StageCosts& stage : problem.costs.stages) {
-    all = all && equal(stage.forward, 1) &&
-          equal(stage.backward_input + stage.backward_weight, 2) &&
-          (!problem.split || equal(stage.backward_input, 1));
-  }
-  return all;
-}
 
 std::vector<Lane> OrderForCosts(const Problem& problem, const LaneMaker& make) {
   if (HasEqualTimes(problem)) return make(problem);

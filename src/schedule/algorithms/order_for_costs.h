@@ -17,10 +17,6 @@ namespace penstock {
 // Makes lanes for a problem's costs, within its memory limit.
 using LaneMaker = std::function<std::vector<Lane>(const Problem&)>;
 
-// Whether all stages take the same time, with F = I = W (where backwards are whole, B = 2F), and
-// transfers take none.
-bool HasEqualTimes(const Problem& problem);
-
 // Returns the lanes made for equal times, unless those made for the problem's own are shorter with
 // its costs and no rank's span is longer. Never slower than the order for equal times.
 std::vector<Lane> OrderForCosts(const Problem& problem, const LaneMaker& make);

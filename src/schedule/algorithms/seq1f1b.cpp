@@ -16,6 +16,7 @@
 // or not the backward is split.
 // Sun et al., Seq1F1B: Efficient Sequence-Level Pipeline Parallelism, 2024, section 3.
 #include "schedule/algorithms/algorithms.h"
+#include "schedule/algorithms/average_times.h"
 #include "schedule/algorithms/list_scheduler.h"
 #include "schedule/algorithms/order_for_costs.h"
 #include "schedule/algorithms/split_turns.h"
