@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/run.h"
+#include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 
 namespace penstock {
@@ -60,7 +60,7 @@ Status RunOnce(Case& c) {
   params.ranks = c.ranks;
   params.microbatches = kMicrobatches;
   PENSTOCK_TRY(const Schedule schedule, Generate(c.algorithm, params));
-  std::vector<EmptyStage> empty(static_cast<std::size_t>(schedule.stages()));
+  std::vector<EmptyStage> empty(schedule.stages());
   std::vector<Stage*> stages;
   for (EmptyStage& stage : empty) stages.push_back(&stage);
   RunOptions options;

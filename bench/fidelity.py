@@ -19,7 +19,7 @@ def measure(program, row, ranks):
     """The figures of one schedule, by the name of a column; none where it takes no such shape."""
     words = ["simulate", "-s", row["name"], "-p", ranks, "-m", 2 * ranks, "--comm", 0.25]
     if row["name"] == "seq1f1b":
-        words += ["--cuts", 2, "--split"]
+        words += ["--slices", 2, "--split"]
     if row["name"].startswith("pipedream"):
         words += ["--steps", 2]
     try:

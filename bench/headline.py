@@ -1,9 +1,9 @@
-"""Step time and activation memory of sequence cuts beside schedules of whole sequences: trained at 2 ranks,
+"""Step time and activation memory of sequence slices beside schedules of whole sequences: trained at 2 ranks,
 emulated at 8.
 
 Real: the main job's model with long sequences, equal tokens a step. Runs of all rows alternate; a time is the median
 over steps of the median over rounds, memory that of the worst rank, as the trace has it and as predicted.
-Emulated: the real executor on emulated devices, F = I = W = 1 a microbatch; then with what cuts cost more on this
+Emulated: the real executor on emulated devices, F = I = W = 1 a microbatch; then with what slices cost more on this
 machine, as measured above.
 """
 import argparse
@@ -23,9 +23,9 @@ ROWS = {
     "v-half": dict(schedule="v-half", chunks=2),
     "v-min": dict(schedule="v-min", chunks=2),
     "seq1f1b --split": dict(schedule="seq1f1b", split="true"),
-    "  balanced cuts": dict(schedule="seq1f1b", split="true"),
+    "  balanced slices": dict(schedule="seq1f1b", split="true"),
 }
-CUT = [row for row, settings in ROWS.items() if settings["schedule"] == "seq1f1b"]
+SLICE = [row for row, settings in ROWS.items() if settings["schedule"] == "seq1f1b"]
 WARM_UP = 2  # steps that are not counted
 
 
@@ -36,13 +36,13 @@ def output_of(command):
     return process.stdout
 
 
-def balanced(sequence, cuts):
-    """Lengths of cuts of equal FLOPs, forward and backward: later tokens attend to more."""
+def balanced(sequence, slices):
+    """Lengths of slices of equal FLOPs, forward and backward: later tokens attend to more."""
     dim = MODEL["dim"]
     linear = 6 * (4 * dim * dim + 3 * dim * 352)  # a token and layer: projections, feed-forward of 352
     pair = 14 * dim                               # a token attending to one: 2 products forward, 5 backward
     whole = linear * sequence + pair * sequence ** 2 / 2
-    ends = [((linear ** 2 + 2 * pair * whole * i / cuts) ** 0.5 - linear) / pair for i in range(1, cuts)]
+    ends = [((linear ** 2 + 2 * pair * whole * i / slices) ** 0.5 - linear) / pair for i in range(1, slices)]
     ends = [0] + [8 * round(end / 8) for end in ends] + [sequence]
     return [b - a for a, b in zip(ends, ends[1:])]
 
@@ -50,10 +50,10 @@ def balanced(sequence, cuts):
 def train(options, sequence, row, steps, folder):
     settings = dict(MODEL, **ROWS[row], sequence=sequence, microbatches=options.tokens // sequence, ranks=2,
                     steps=steps + WARM_UP, folder=folder, name="run", held_out=0.01)
-    if row in CUT:
-        settings["cuts"] = options.cuts
+    if row in SLICE:
+        settings["slices"] = options.slices
     if "balanced" in row:
-        settings["cut_lengths"] = balanced(sequence, options.cuts)
+        settings["slice_lengths"] = balanced(sequence, options.slices)
     command = [options.program, "train", os.path.join(ROOT, "bench", "train.yaml"), "--json"]
     summary = json.loads(output_of(command + ["%s=%s" % item for item in settings.items()]))
     return summary
@@ -70,7 +70,7 @@ def real(options, sequence, folder):
         for row in ROWS:
             runs[row].append(train(options, sequence, row, options.steps, folder))
             print("  %s: %.1f ms" % (row.strip(), runs[row][-1]["step_time"] * 1e3), file=sys.stderr, flush=True)
-    print("2 ranks, sequences of %d, %d tokens a step, %d cuts" % (sequence, options.tokens, options.cuts))
+    print("2 ranks, sequences of %d, %d tokens a step, %d slices" % (sequence, options.tokens, options.slices))
     print("  %-16s %10s %10s %12s %12s %12s %8s" % ("", "step, ms", "over 1f1b", "memory, MiB", "predicted", "over 1f1b", "busy"))
     first, busy = None, {}
     for row, of_row in runs.items():
@@ -86,18 +86,18 @@ def real(options, sequence, folder):
 
 
 def emulated(options, factor):
-    """Rows at 8 ranks and 32 microbatches; `factor`: what cuts cost more."""
-    print("8 ranks, 32 microbatches, emulated: F = I = W = 1, with cuts %.3f" % factor)
+    """Rows at 8 ranks and 32 microbatches; `factor`: what slices cost more."""
+    print("8 ranks, 32 microbatches, emulated: F = I = W = 1, with slices %.3f" % factor)
     print("  %-16s %10s %10s %12s %12s" % ("", "time", "measured", "over 1f1b", "memory"))
     first = None
     for row, settings in ROWS.items():
         if "balanced" in row:
-            continue  # all cuts are alike here
-        cost = factor if row in CUT else 1
+            continue  # all slices are alike here
+        cost = factor if row in SLICE else 1
         command = [options.program, "simulate", "--schedule", settings["schedule"], "--ranks", "8", "--microbatches",
                    "32", "--cost", ",".join(["%.4f" % cost] * 3), "--json", "--run", "--unit", "20ms"]
-        if row in CUT:
-            command += ["--cuts", str(options.cuts), "--split"]
+        if row in SLICE:
+            command += ["--slices", str(options.slices), "--split"]
         result = json.loads(output_of(command))[0]
         measured = result["measured"]["makespan"]
         first = first or measured
@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--sequence", type=int, action="append", help="1024 and 2048 where none is given")
     parser.add_argument("--tokens", type=int, default=8192, help="a step")
-    parser.add_argument("--cuts", type=int, default=4)
+    parser.add_argument("--slices", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--part", choices=("real", "emulated"), help="this part alone")
@@ -119,7 +119,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for sequence in options.sequence or (1024, 2048):
             if options.part != "emulated":
-                factors.add(round(real(options, sequence, folder)[CUT[0]], 3))
+                factors.add(round(real(options, sequence, folder)[SLICE[0]], 3))
     for factor in sorted(factors):
         if options.part != "real":
             emulated(options, factor)

@@ -26,10 +26,10 @@
 #include <vector>
 
 #include "base/allocator.h"
-#include "graph/collective.h"
 #include "graph/compile.h"
-#include "graph/local_collective.h"
-#include "graph/multiplex.h"
+#include "graph/ops/collective.h"
+#include "graph/ops/local_collective.h"
+#include "graph/passes/multiplex.h"
 
 namespace penstock {
 namespace {
@@ -103,7 +103,7 @@ class Case {
   // Called by each rank's thread, all at the same time.
   void Build(int rank, std::unique_ptr<Collective> collective, NodeCosts& costs,
              std::barrier<>& all) {
-    Rank& mine = ranks_[static_cast<std::size_t>(rank)];
+    Rank& mine = ranks_[rank];
     mine.end = std::make_unique<GroupEnd>(group_, std::move(collective));
     const StageSpec spec = Blocks(group_);
     const StageGraphs graphs = Value(BuildStageGraphs(Value(CaptureStage(spec)), CompileOptions{}));
@@ -134,10 +134,10 @@ class Case {
 
   double Run(int rank, std::size_t variant) {
     const auto start = Clock::now();
-    for (BoundGraph& graph : ranks_[static_cast<std::size_t>(rank)].variants[variant]) graph.Run();
+    for (BoundGraph& graph : ranks_[rank].variants[variant]) graph.Run();
     return Seconds(Clock::now() - start).count();
   }
-  void Destroy(int rank) { ranks_[static_cast<std::size_t>(rank)] = {}; }
+  void Destroy(int rank) { ranks_[rank] = {}; }
   void Add(std::size_t variant, double seconds) { seconds_[variant].push_back(seconds); }
 
   double share() const { return share_; }
@@ -223,7 +223,7 @@ class Measurement {
   // The slowest rank's time.
   double Timed(Case& measured, int rank, std::size_t variant) {
     all_.arrive_and_wait();
-    took_[static_cast<std::size_t>(rank)] = measured.Run(rank, variant);
+    took_[rank] = measured.Run(rank, variant);
     all_.arrive_and_wait();
     return *std::max_element(took_.begin(), took_.end());
   }
@@ -257,7 +257,7 @@ class Measurement {
   void BuildCase(int rank, Case& built, LinkSpeed speed) {
     if (rank == 0) ends_ = MakeLocalGroup(kRanks, speed);
     all_.arrive_and_wait();
-    built.Build(rank, std::move(ends_[static_cast<std::size_t>(rank)]), costs_, all_);
+    built.Build(rank, std::move(ends_[rank]), costs_, all_);
   }
 
   std::vector<std::unique_ptr<Case>> cases_;

@@ -21,10 +21,10 @@
 #include "base/allocator.h"
 #include "base/units.h"
 #include "graph/compile.h"
-#include "graph/passes.h"
+#include "graph/passes/passes.h"
 #include "model/model.h"
-#include "train/bound_program.h"
-#include "train/torch_stage.h"
+#include "train/stage/bound_program.h"
+#include "train/stage/torch_stage.h"
 
 namespace penstock {
 namespace {
@@ -61,7 +61,7 @@ struct Variant {
   void RunOnce(double seconds[3]) {
     const StageProgram& program = bound->program;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      held[static_cast<std::size_t>(program.inputs[i].place)] = inputs[i];
+      held[program.inputs[i].place] = inputs[i];
     }
     const double start = Now();
     bound->forward.Run(held);
@@ -121,7 +121,7 @@ Result<Variant> MakeVariant(const Subject& subject, std::string name, const Comp
   PENSTOCK_TRY(StageProgram program, CompileStage(subject.Spec(), how));
   const StageExamples& examples = subject.examples;
   Variant variant{std::move(name), nullptr, {examples.inputs[0].detach(), examples.targets}, {}};
-  variant.held.resize(static_cast<std::size_t>(program.held));
+  variant.held.resize(program.held);
   variant.bound = std::make_unique<BoundProgram>(std::move(program), subject.binding);
   return variant;
 }

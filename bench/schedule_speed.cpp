@@ -23,7 +23,7 @@
 #include "report/table.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
-#include "schedule/validate.h"
+#include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
@@ -92,7 +92,7 @@ std::vector<std::string> MeasureOne(std::string_view name, const Size& size) {
   params.microbatches = size.microbatches;
   const auto generate = [&] { return Must(Generate(name, params)); };
   const auto price = [](const Schedule& schedule, Timeline* timeline) {
-    const Costs costs = Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1);
+    const Costs costs = Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
     return Must(Simulate(schedule, costs, {.timeline = timeline}));
   };
   const double bytes = PeakBytes([&] {
@@ -139,7 +139,7 @@ std::vector<std::string> MeasureLarge(std::string_view name) {
     timed([&] { schedule = Must(Generate(name, params)); });
     row.insert(row.begin() + 1, fmt::format("{}", schedule->action_count()));
     timed([&] { PENSTOCK_CHECK(Validate(*schedule).empty()); });
-    const Costs costs = Costs::Uniform(schedule->placement, schedule->cuts, 1, 1, 1);
+    const Costs costs = Costs::Uniform(schedule->placement, schedule->slices, 1, 1, 1);
     timed([&] { Must(Simulate(*schedule, costs)); });
   });
   row.push_back(fmt::format("{:.2f}", total));

@@ -9,16 +9,16 @@
 set(PENSTOCK_PUBLIC_HEADERS
   base/result.h
   schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/costs.h
-  schedule/timeline.h schedule/text.h schedule/validate.h schedule/catalog.h
+  schedule/timeline.h schedule/text/text.h schedule/validate/validate.h schedule/catalog.h
   schedule/passes/passes.h schedule/passes/pass_table.h
   simulate/simulate.h simulate/memory.h simulate/pass_context.h
-  report/report.h report/table.h report/terminal.h report/primus_dump.h
-  runtime/stage.h runtime/message.h runtime/transport.h runtime/program.h runtime/update.h
-  runtime/trace.h runtime/measure.h runtime/run.h runtime/emulation/emulation.h)
+  report/report.h report/table.h report/terminal.h interop/primus/dump.h
+  runtime/stage.h runtime/message.h runtime/transport.h runtime/program.h runtime/update/update.h
+  runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/emulation/emulation.h)
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate report runtime)
+set(core_folders base schedule simulate report interop runtime)
 list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
 
 add_library(penstock_core INTERFACE)

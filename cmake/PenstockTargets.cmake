@@ -48,7 +48,7 @@ function(penstock_core_library name)
   target_precompile_headers(penstock_${name} REUSE_FROM penstock_base)
 endfunction()
 
-# penstock_test(NAME DEPENDS...): the test program NAME_tests from every .cpp in this folder. The
+# penstock_test(NAME DEPENDS...): the test program NAME_tests from every .cpp below this folder. The
 # first one, base_tests, makes the precompiled header of all.
 function(penstock_test name)
   penstock_test_program(${name} ${ARGN})
@@ -74,7 +74,8 @@ function(penstock_engine_test name)
 endfunction()
 
 function(penstock_test_program name)
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   add_executable(${name}_tests ${sources})
+  target_include_directories(${name}_tests PRIVATE "${PROJECT_SOURCE_DIR}")  # "tests/FOLDER/HELPER.h"
   target_link_libraries(${name}_tests PRIVATE penstock_options ${ARGN} GTest::gtest_main)
 endfunction()

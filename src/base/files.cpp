@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/index.h"
 #include "base/units.h"
 
 namespace penstock {
@@ -80,7 +81,7 @@ Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   }
   std::string content;
   // Growing a large string copies it.
-  content.reserve(std::min(static_cast<std::size_t>(status.st_size), limit.bytes));
+  content.reserve(std::min(Index(status.st_size), limit.bytes));
   char block[1 << 16];
   for (std::size_t got = 0; (got = std::fread(block, 1, sizeof block, file.get())) > 0;) {
     if (got > limit.bytes - content.size()) {

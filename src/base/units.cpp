@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/index.h"
+
 namespace penstock {
 
 std::string FormatBytes(std::int64_t bytes) {
@@ -39,7 +41,7 @@ Result<std::int64_t> ParseBytes(std::string_view text) {
       Unit{"TB", 1e12}};
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  std::string_view unit(end, Index(text.data() + text.size() - end));
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   if (error == std::errc() && value >= 0 && value < 1e18) {
     for (const Unit& known : kUnits) {

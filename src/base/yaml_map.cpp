@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/former_names.h"
 #include "base/nearest.h"
 #include "base/numbers.h"
 #include "base/quote.h"
@@ -51,6 +52,11 @@ Result<std::vector<T>> ToList(const YAML::Node& node, Read read) {
   return values;
 }
 
+// The current name of an entry's key.
+std::string KeyOf(const YAML::const_iterator::value_type& entry) {
+  return std::string(CurrentName(entry.first.Scalar()));
+}
+
 // What `read` makes of a key's value.
 template <class T, class Read>
 Result<std::optional<T>> Get(const YamlMap& map, const std::string& key, Read read) {
@@ -95,7 +101,7 @@ Result<YamlMap> YamlMap::Of(const YAML::Node& node, const std::string& what, Nul
     if (!entry.first.IsScalar()) {
       return InvalidArgument("line {}: {} has a key that is not a word", line, what);
     }
-    const std::string& key = entry.first.Scalar();
+    const std::string key = KeyOf(entry);
     if (!keys.insert(key).second) {
       return InvalidArgument("line {}: {} is given twice; give it once", line, Quote(key));
     }
@@ -110,26 +116,28 @@ Result<YamlMap> YamlMap::Of(const YAML::Node& node, const std::string& what, Nul
 bool YamlMap::Has(const std::string& key) const { return !Node(key).IsNull(); }
 
 YAML::Node YamlMap::Node(const std::string& key) const {
-  const YAML::Node found = std::as_const(node_)[key];
-  return found.IsDefined() ? found : YAML::Node();
+  for (const auto& entry : node_) {
+    if (KeyOf(entry) == key) return entry.second;
+  }
+  return {};
 }
 
 std::vector<std::string> YamlMap::Keys() const {
   std::vector<std::string> keys;
-  for (const auto& entry : node_) keys.push_back(entry.first.Scalar());
+  for (const auto& entry : node_) keys.push_back(KeyOf(entry));
   return keys;
 }
 
 int YamlMap::LineOf(const std::string& key) const {
   for (const auto& entry : node_) {
-    if (entry.first.Scalar() == key) return entry.first.Mark().line + 1;
+    if (KeyOf(entry) == key) return entry.first.Mark().line + 1;
   }
   return Line();
 }
 
 Status YamlMap::RequireKnown(const std::vector<std::string_view>& known) const {
   for (const auto& entry : node_) {
-    const std::string& key = entry.first.Scalar();
+    const std::string key = KeyOf(entry);
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     return InvalidArgument(
         "line {}: {} has an unknown key {}; {}", entry.first.Mark().line + 1, what_, Quote(key),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/allocator.h"
+#include "base/former_names.h"
 #include "base/nearest.h"
 #include "base/quote.h"
 #include "cli/commands.h"
@@ -75,6 +76,10 @@ int RunCommand(Command& command, std::vector<std::string> words) {
   command.Define(app);
   // Last, in the group of the last options. A command without a help flag passes --help on.
   if (app.get_help_ptr() != nullptr) app.set_help_flag("-h,--help", "Print this help");
+  for (std::string& word : words) {
+    const std::size_t name = std::min(word.find('='), word.size());
+    word.replace(0, name, CurrentName(std::string_view(word).substr(0, name)));
+  }
   std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
     app.parse(std::move(words));

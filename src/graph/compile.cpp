@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "graph/collective.h"
-#include "graph/multiplex.h"
-#include "graph/passes.h"
+#include "graph/ops/collective.h"
+#include "graph/passes/multiplex.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -79,7 +79,7 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
     program.inputs.push_back({{}, false, places.Of(stage_input)});
   }
   for (std::size_t i = 0; i < input_gradients.size(); ++i) {
-    const auto index = static_cast<std::size_t>(joint.differentiated_inputs[i]);
+    const std::size_t index = joint.differentiated_inputs[i];
     program.inputs[index].has_gradient = input_gradients[i] != kNoValue;
   }
   program.forward = MakePiece(graphs.forward, places, joint.outputs().size(), read_by_backward);

@@ -1,15 +1,16 @@
 #include <algorithm>
 #include <map>
 
+#include "base/index.h"
 #include "graph/compile.h"
-#include "graph/multiplex.h"
+#include "graph/passes/multiplex.h"
 
 namespace penstock {
 namespace {
 
 // How many outputs of the piece leave the stage: they come first.
 std::size_t Leaving(const Piece& piece) {
-  return static_cast<std::size_t>(std::count(piece.outputs.begin(), piece.outputs.end(), -1));
+  return Index(std::count(piece.outputs.begin(), piece.outputs.end(), -1));
 }
 
 Graph WholeBackward(const StageProgram& program) {

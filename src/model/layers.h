@@ -63,7 +63,7 @@ struct AttentionSizes {
 class Attention {
  public:
   Attention(torch::nn::Module& block, const AttentionSizes& sizes);
-  // [B, S, D]; attends to the tokens of the context's earlier cuts, too.
+  // [B, S, D]; attends to the tokens of the context's earlier slices, too.
   torch::Tensor operator()(const torch::Tensor& input, const RotaryTable& rotary,
                            SequenceContext& context);
 

@@ -74,10 +74,10 @@ class LlamaStage : public StageModule {
 
   torch::Tensor forward(torch::Tensor input) override {
     SequenceContext whole;
-    return ForwardCut(std::move(input), whole);
+    return ForwardSlice(std::move(input), whole);
   }
 
-  torch::Tensor ForwardCut(torch::Tensor input, SequenceContext& context) override {
+  torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
     torch::Tensor hidden = embedding_ ? embedding_->forward(input) : std::move(input);
     for (const auto& block : blocks_) hidden = block->forward(hidden, rotary_, context);
     return head_ ? head_->forward(norm_->forward(hidden)) : hidden;

@@ -48,8 +48,8 @@ Status CheckSizes(const ModelConfig& config) {
 
 // Models that override it take the tensor over.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
-torch::Tensor StageModule::ForwardCut(torch::Tensor, SequenceContext&) {
-  TORCH_CHECK(false, "this model cannot run a sequence in cuts");
+torch::Tensor StageModule::ForwardSlice(torch::Tensor, SequenceContext&) {
+  TORCH_CHECK(false, "this model cannot run a sequence in slices");
 }
 
 std::vector<std::string_view> ModelNames() {
@@ -89,7 +89,7 @@ Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
   std::vector<LayerRange> ranges;
   std::int64_t begin = 0;
   for (int stage = 0; stage < stages; ++stage) {
-    const std::int64_t end = begin + taken[static_cast<std::size_t>(stage)];
+    const std::int64_t end = begin + taken[stage];
     ranges.push_back({begin, end, stage == 0, stage == stages - 1});
     begin = end;
   }

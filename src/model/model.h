@@ -32,8 +32,8 @@ class StageModule : public torch::nn::Module {
     return {forward(inputs[0])};
   }
   // forward of a later part of the sequences: `input` holds what follows the context's earlier
-  // cuts. For models whose tokens meet in causal attention alone; throws for others.
-  virtual torch::Tensor ForwardCut(torch::Tensor input, SequenceContext& context);
+  // slices. For models whose tokens meet in causal attention alone; throws for others.
+  virtual torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context);
 };
 
 // In evaluation mode: who trains it says so. Refuses what CheckModel refuses, and a range that the

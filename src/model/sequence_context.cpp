@@ -5,17 +5,18 @@
 
 #include <limits>
 
+#include "base/index.h"
 #include "base/result.h"
 
 namespace penstock {
 
-SequenceContext::SequenceContext(int cuts, std::span<const at::Tensor> earlier)
-    : cuts_(cuts), earlier_(earlier.begin(), earlier.end()) {
-  if (cuts == 0) return;
-  const std::size_t a_cut = earlier.size() / static_cast<std::size_t>(cuts);
-  PENSTOCK_CHECK(a_cut > 0 && a_cut * static_cast<std::size_t>(cuts) == earlier.size(),
-                 "{} keys and values of {} cuts", earlier.size(), cuts);
-  for (std::size_t i = 0; i < earlier.size(); i += a_cut) start_ += earlier[i].size(1);
+SequenceContext::SequenceContext(int slices, std::span<const at::Tensor> earlier)
+    : slices_(slices), earlier_(earlier.begin(), earlier.end()) {
+  if (slices == 0) return;
+  const std::size_t a_slice = earlier.size() / Index(slices);
+  PENSTOCK_CHECK(a_slice > 0 && a_slice * Index(slices) == earlier.size(),
+                 "{} keys and values of {} slices", earlier.size(), slices);
+  for (std::size_t i = 0; i < earlier.size(); i += a_slice) start_ += earlier[i].size(1);
 }
 
 KeysValues SequenceContext::Extend(const KeysValues& own) {
@@ -24,15 +25,15 @@ KeysValues SequenceContext::Extend(const KeysValues& own) {
 
 // Kept with the tokens outside the heads, as projections make them: no copy to make it contiguous.
 at::Tensor SequenceContext::WithEarlier(const at::Tensor& own) {
-  if (cuts_ < 0) return own;
+  if (slices_ < 0) return own;
   const std::size_t index = own_.size();
   own_.push_back(own.transpose(1, 2).contiguous());
-  if (cuts_ == 0) return own_.back().transpose(1, 2);
-  const std::size_t a_cut = earlier_.size() / static_cast<std::size_t>(cuts_);
-  PENSTOCK_CHECK(index < a_cut, "a stage asks for {} keys and values, its earlier cuts left {}",
-                 own_.size(), a_cut);
+  if (slices_ == 0) return own_.back().transpose(1, 2);
+  const std::size_t a_slice = earlier_.size() / Index(slices_);
+  PENSTOCK_CHECK(index < a_slice, "a stage asks for {} keys and values, its earlier slices left {}",
+                 own_.size(), a_slice);
   std::vector<at::Tensor> pieces;
-  for (std::size_t i = index; i < earlier_.size(); i += a_cut) pieces.push_back(earlier_[i]);
+  for (std::size_t i = index; i < earlier_.size(); i += a_slice) pieces.push_back(earlier_[i]);
   pieces.push_back(own_.back());
   return at::cat(pieces, 1).transpose(1, 2);
 }

@@ -1,5 +1,5 @@
 // What a model's attention knows of the tokens before its input: nothing, or the keys and values of
-// earlier cuts of the same sequences (Sun et al., Seq1F1B, 2024).
+// earlier slices of the same sequences (Sun et al., Seq1F1B, 2024).
 //
 // Shapes in comments as in layers.h; P is the number of tokens before the input. A context serves
 // one run of a stage's layers.
@@ -22,9 +22,9 @@ struct KeysValues {
 class SequenceContext {
  public:
   SequenceContext() = default;  // the input is its whole sequences: nothing is kept
-  // `earlier`: what Own() gave for each of the `cuts` cuts before (0 and more), one behind the
+  // `earlier`: what Own() gave for each of the `slices` slices before (0 and more), one behind the
   // other.
-  SequenceContext(int cuts, std::span<const at::Tensor> earlier);
+  SequenceContext(int slices, std::span<const at::Tensor> earlier);
 
   std::int64_t start() const { return start_; }  // P
 
@@ -42,7 +42,7 @@ class SequenceContext {
  private:
   at::Tensor WithEarlier(const at::Tensor& own);
 
-  int cuts_ = -1;  // before this one; -1: a whole sequence
+  int slices_ = -1;  // before this one; -1: a whole sequence
   std::int64_t start_ = 0;
   std::vector<at::Tensor> earlier_;
   std::vector<at::Tensor> own_;

@@ -83,9 +83,9 @@ class PageData {
 
   void Run(const ReportRun& run) {
     const Schedule& schedule = ScheduleOf(input_, run);
-    Add(R"({{"label":{},"end":{:.9g},"cuts":{},"chainLength":{},"schedule":{})", Quoted(run.label),
-        EndOf(*run.timeline), schedule.cuts, std::max(1, schedule.placement.chain_length()),
-        FirstRunOf(schedule));
+    Add(R"({{"label":{},"end":{:.9g},"slices":{},"chainLength":{},"schedule":{})",
+        Quoted(run.label), EndOf(*run.timeline), schedule.slices,
+        std::max(1, schedule.placement.chain_length()), FirstRunOf(schedule));
     Colors(schedule);
     Add(R"(,"lanes":[)");
     for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {

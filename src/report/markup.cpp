@@ -180,7 +180,7 @@ Status CheckReport(const ReportInput& input) {
   }
   for (const ReportRun& run : input.runs) {
     const Schedule& schedule = ScheduleOf(input, run);
-    const auto ranks = static_cast<std::size_t>(schedule.ranks());
+    const std::size_t ranks = schedule.ranks();
     if (ranks == 0) return InvalidArgument("run '{}' has no ranks", run.label);
     if (run.timeline == nullptr) return InvalidArgument("run '{}' has no timeline", run.label);
     PENSTOCK_TRY_STATUS(RequireSpans(schedule, *run.timeline));

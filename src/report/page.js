@@ -59,7 +59,7 @@ function memoryText(value) {
   return Math.round(value) + ' B';
 }
 function rowText(run, row) {
-  return run.cuts > 1 ? Math.floor(row / run.cuts) + '.' + (row % run.cuts) : String(row);
+  return run.slices > 1 ? Math.floor(row / run.slices) + '.' + (row % run.slices) : String(row);
 }
 function partName(run, part) {
   const microbatch = part[2] >= 0 ? ', microbatch ' + rowText(run, part[2]) : '';

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/index.h"
+
 namespace penstock {
 namespace {
 
@@ -69,7 +71,7 @@ std::string_view OpName(Op op) {
       "send activation", "receive activation", "send gradient",        "receive gradient",
       "gather weights",  "free weights",       "reduce gradients",     "offload",
       "reload",          "recompute",          "optimizer step"};
-  return op < Op::kNone ? kNames[static_cast<std::size_t>(op)] : std::string_view("none");
+  return op < Op::kNone ? kNames[Index(op)] : std::string_view("none");
 }
 
 int ChunkOf(const Placement& placement, int stage) {
@@ -86,8 +88,8 @@ int MostChunks(const Placement& placement) {
 }
 
 std::string MicrobatchText(const Schedule& schedule, int row) {
-  if (schedule.cuts <= 1) return fmt::format("{}", row);
-  return fmt::format("{}.{}", row / schedule.cuts, row % schedule.cuts);
+  if (schedule.slices <= 1) return fmt::format("{}", row);
+  return fmt::format("{}.{}", row / schedule.slices, row % schedule.slices);
 }
 
 std::vector<Op> DrawnOps(const Schedule& schedule, const Timeline& timeline) {
@@ -96,8 +98,7 @@ std::vector<Op> DrawnOps(const Schedule& schedule, const Timeline& timeline) {
     for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
       const Action& action = schedule.lanes[r][i];
       if (!IsDrawn(action, timeline.spans[r][i])) continue;
-      ForEachPart(action,
-                  [&](const Part& part) { seen[static_cast<std::size_t>(part.op)] = true; });
+      ForEachPart(action, [&](const Part& part) { seen[Index(part.op)] = true; });
     }
   }
   std::vector<Op> ops;

@@ -32,7 +32,7 @@ std::string_view OpName(Op op);
 // Place of the stage among its rank's stages, from 0, and how many there are at most on a rank.
 int ChunkOf(const Placement& placement, int stage);
 int MostChunks(const Placement& placement);
-// "5", or "5.2" for cut 2 of microbatch 5.
+// "5", or "5.2" for slice 2 of microbatch 5.
 std::string MicrobatchText(const Schedule& schedule, int row);
 
 // Whether the picture shows the action: it computes, or it occupied the rank for a time. What runs

@@ -4,7 +4,7 @@
 
 #include "report/markup.h"
 #include "report/report.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
@@ -108,7 +108,7 @@ class SvgWriter {
   }
 
   void Row(const ReportRun& run, int rank, double y) {
-    const auto r = static_cast<std::size_t>(rank);
+    const std::size_t r = rank;
     const double middle = y + rows_.block / 2 + 4;
     const double size = std::min(12.0, rows_.block + 1);
     const double makespan = run.result.makespan;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/index.h"
 #include "base/units.h"
 
 namespace penstock {
@@ -13,8 +14,8 @@ namespace {
 
 // Columns that a cell takes in a terminal: its code points.
 std::size_t WidthOf(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+  return Index(std::count_if(text.begin(), text.end(),
+                             [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
 // A number, alone or before a percent sign or a unit.
@@ -23,7 +24,7 @@ bool IsFigure(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  text.remove_prefix(Index(end - text.data()));
   return text.empty() || text == "%" || text.front() == ' ';
 }
 

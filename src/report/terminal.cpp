@@ -4,9 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "base/index.h"
 #include "report/palette.h"
 #include "report/table.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::size_t kIdleColumn = 7;  // "  24.5%"
 // Which action fills most of each character cell of a lane; kIdle where none does.
 std::vector<int> FillCells(const Lane& lane, const std::vector<Span>& spans, double scale,
                            int cells) {
-  std::vector<int> owner(static_cast<std::size_t>(cells), kIdle);
+  std::vector<int> owner(cells, kIdle);
   std::vector<double> most(owner.size(), 0);
   for (std::size_t i = 0; i < spans.size(); ++i) {
     if (!IsDrawn(lane[i], spans[i])) continue;
@@ -26,7 +27,7 @@ std::vector<int> FillCells(const Lane& lane, const std::vector<Span>& spans, dou
     const double end = spans[i].end * scale;
     for (int cell = static_cast<int>(begin); cell < std::min(end, double(cells)); ++cell) {
       const double share = std::min(end, cell + 1.0) - std::max(begin, double(cell));
-      const auto at = static_cast<std::size_t>(cell);
+      const std::size_t at = cell;
       if (share <= most[at]) continue;
       most[at] = share;
       owner[at] = static_cast<int>(i);
@@ -70,7 +71,7 @@ class LaneText {
       if (owner[begin] == kIdle) {
         line.append(width, color_ ? ' ' : '.');
       } else {
-        line += Block(lane[static_cast<std::size_t>(owner[begin])], width);
+        line += Block(lane[owner[begin]], width);
       }
       begin = end;
     }
@@ -123,10 +124,10 @@ class LaneText {
 std::string Axis(double scale, int cells, const std::string& indent) {
   constexpr int kCellsATick = 10;
   const double step = TickStep(cells / scale, std::max(1, cells / kCellsATick));
-  std::string line(static_cast<std::size_t>(cells), ' ');
+  std::string line(Index(cells), ' ');
   for (int tick = 0; tick * step * scale < cells; ++tick) {
     const std::string text = FormatNumber(tick * step, 6);
-    const auto at = static_cast<std::size_t>(std::lround(tick * step * scale));
+    const std::size_t at = std::lround(tick * step * scale);
     if (at + text.size() <= line.size()) line.replace(at, text.size(), text);
   }
   line.erase(line.find_last_not_of(' ') + 1);
@@ -183,7 +184,7 @@ Result<std::string> RenderTerminal(const Schedule& schedule, const Timeline& tim
         fmt::format("rank {:>{}} {}{:>{}}\n", r, digits, lane_text.Draw(schedule.lanes[r], owner),
                     FormatPercent(1 - busy / end), kIdleColumn);
   }
-  text += fmt::format("{:>{}}\n", "idle", indent + static_cast<std::size_t>(used) + kIdleColumn);
+  text += fmt::format("{:>{}}\n", "idle", indent + Index(used) + kIdleColumn);
   return text + Legend(schedule, timeline, lane_text, style.color);
 }
 

@@ -3,7 +3,7 @@
 
 #include "report/markup.h"
 #include "report/report.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {

@@ -1,6 +1,6 @@
 #include "runtime/program.h"
 
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
@@ -40,7 +40,7 @@ Status CheckPart(const Schedule& schedule, int rank, const ProgramEntry& entry) 
 
 Result<Program> MakeProgram(const Schedule& schedule, int rank) {
   PENSTOCK_TRY_STATUS(CheckSchedule(schedule, rank));
-  const Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
+  const Lane& lane = schedule.lanes[rank];
   Program program;
   program.reserve(lane.size() + schedule.placement.stages_of(rank).size());
   for (std::size_t i = 0; i < lane.size(); ++i) {

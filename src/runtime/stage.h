@@ -1,7 +1,7 @@
 // Stage: what an executor needs of one pipeline stage. No tensor type here: the executor is core.
 //
 // The executor calls the stage's methods from its rank's one thread, in the order of the schedule.
-// `row` numbers the microbatch (or cut) as Schedule::rows() says. A stage throws to fail the run.
+// `row` numbers the microbatch (or slice) as Schedule::rows() says. A stage throws to fail the run.
 #pragma once
 
 #include <cstdint>

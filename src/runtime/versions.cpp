@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
@@ -13,7 +13,7 @@ VersionRule RuleOf(const Schedule& schedule, int stage) {
   rule.rows_an_update = schedule.rows() / schedule.steps;
   if (schedule.weights == WeightPolicy::kDoubleBuffered) rule.lag = 1;
   if (schedule.weights == WeightPolicy::kStashed) {
-    rule.rows_an_update = schedule.cuts;
+    rule.rows_an_update = schedule.slices;
     rule.lag = placement.chain_length() - 1 - placement.model_stage(stage);
   }
   return rule;
@@ -26,7 +26,7 @@ Result<VersionRule> VersionsOf(const Schedule& schedule, int stage) {
   if (schedule.weights == WeightPolicy::kFlush && schedule.steps == 1) return rule;
   const int rank = schedule.placement.rank_of(stage);
   int steps = 0;
-  for (const Action& action : schedule.lanes[static_cast<std::size_t>(rank)]) {
+  for (const Action& action : schedule.lanes[rank]) {
     ForEachPart(action, [&](const Part& part) {
       if (part.stage != stage || part.op == Op::kStep) return;
       // As in the middle of a run, where no row reads the first version for want of older ones.

@@ -39,7 +39,7 @@ struct ScheduleParams {
   std::optional<double> memory_limit = {};  // activations of one rank's share of one microbatch
   MemoryUnit memory_unit = {};              // of messages about memory_limit
   int group = 0;                            // interleaved group size; 0 is the algorithm's default
-  int cuts = 1;                             // pieces of a microbatch along the sequence
+  int slices = 1;                           // pieces of a microbatch along the sequence
   int waves = 0;                            // hanayo; 0 is the algorithm's default
   int steps = 1;                            // batches, for schedules without a flush
   bool split = false;  // backward in I and W where the algorithm has both forms
@@ -65,7 +65,7 @@ std::string_view ToText(PlacementForm form);
 struct Knobs {
   int min_chunks = 1, max_chunks = 1, default_chunks = 1;  // stages a rank holds of one chain
   int replicas = 1;                                        // chains (2: DualPipe, Chimera)
-  bool group = false, cuts = false, waves = false, steps = false, split = false;
+  bool group = false, slices = false, waves = false, steps = false, split = false;
   bool memory_limit = false;
 };
 

@@ -14,13 +14,13 @@ Status CheckAmount(double value, double most) {
 Status CheckTime(double time) { return CheckAmount(time, kMostTime); }
 Status CheckMemory(double amount) { return CheckAmount(amount, kMostMemory); }
 
-Costs Costs::Uniform(const Placement& placement, int cuts, double f, double i, double w,
+Costs Costs::Uniform(const Placement& placement, int slices, double f, double i, double w,
                      double comm) {
-  const double share = static_cast<double>(placement.chunks()) * cuts;
+  const double share = static_cast<double>(placement.chunks()) * slices;
   StageCosts stage{f / share, i / share, w / share, 1 / share, 1 / share};
   stage.recompute = stage.forward;
   Costs costs;
-  costs.stages.assign(static_cast<std::size_t>(placement.stages()), stage);
+  costs.stages.assign(placement.stages(), stage);
   costs.comm = comm;
   return costs;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/index.h"
 #include "base/result.h"
 #include "schedule/action.h"
 #include "schedule/schedule.h"
@@ -22,7 +23,7 @@ inline constexpr double kMostMemory = 1e18;  // in bytes, a million terabytes
 Status CheckTime(double time);
 Status CheckMemory(double amount);
 
-// One stage, one row (a microbatch, or a cut of one).
+// One stage, one row (a microbatch, or a slice of one).
 struct StageCosts {
   double forward = 1;
   double backward_input = 1;
@@ -36,9 +37,9 @@ struct StageCosts {
   double unshard = 0;           // time of UNSHARD, on the rank's link for collectives
   double reduce = 0;            // time of REDUCE_GRAD, on the same link
   double gathered = 0;          // memory of the gathered weights, from UNSHARD's start to RESHARD
-  // Of a cut: what more (less, if negative) is held from the end of its I or B on. The last cut's
-  // backward makes gradients for the keys and values of the cuts before it, and each of these takes
-  // its own away: over the cuts of a stage they add up to 0.
+  // Of a slice: what more (less, if negative) is held from the end of its I or B on. The last
+  // slice's backward makes gradients for the keys and values of the slices before it, and each of
+  // these takes its own away: over the slices of a stage they add up to 0.
   double gradients_of_others = 0;
 
   // What I, W or B gives back at its end; negative where it leaves more than it found.
@@ -85,20 +86,20 @@ struct Costs {
   // norm); else only until the stage and its replicas have.
   bool steps_wait_for_all = false;
   double message_bytes = 0;  // of the tensor between two stages for one row; 0: nobody knows
-  // Where the cuts of a sequence differ (later ones attend to more): by stage, then by cut. Empty:
-  // they are all as `stages` says.
-  std::vector<StageCosts> by_cut;
+  // Where the slices of a sequence differ (later ones attend to more): by stage, then by slice.
+  // Empty: they are all as `stages` says.
+  std::vector<StageCosts> by_slice;
 
   // The same for every stage: f, i, w are of one rank's share of one microbatch, so a chunk costs
-  // 1/v of it and a cut 1/k of that, in time and in memory. RECOMPUTE takes as long as F.
-  static Costs Uniform(const Placement& placement, int cuts, double f, double i, double w,
+  // 1/v of it and a slice 1/k of that, in time and in memory. RECOMPUTE takes as long as F.
+  static Costs Uniform(const Placement& placement, int slices, double f, double i, double w,
                        double comm = 0);
 
-  // Of the part's stage, and of its cut where cuts differ.
+  // Of the part's stage, and of its slice where slices differ.
   const StageCosts& Of(const Part& part) const {
-    if (by_cut.empty()) return stages[part.stage];
-    const std::size_t cuts = by_cut.size() / stages.size();
-    return by_cut[part.stage * cuts + static_cast<std::size_t>(part.microbatch) % cuts];
+    if (by_slice.empty()) return stages[part.stage];
+    const std::size_t slices = by_slice.size() / stages.size();
+    return by_slice[part.stage * slices + Index(part.microbatch) % slices];
   }
   // Time of one part; 0 for parts that do not occupy the rank.
   double Duration(const Part& part) const {

@@ -3,7 +3,7 @@
 //
 //   F(s,n)    waits for F(s-1,n)                   I(s,n), B(s,n)  wait for F(s,n) and I|B(s+1,n)
 //   W(s,n)    waits for I(s,n)
-//   with sequence cuts (row n is cut n % cuts of its microbatch), on one stage:
+//   with sequence slices (row n is slice n % slices of its microbatch), on one stage:
 //   F(s,n)    also for F(s,n-1) of the same microbatch; I|B(s,n) also for I|B(s,n+1)
 #pragma once
 
@@ -27,10 +27,10 @@ struct Value {
 // The numbers that dependencies hang on.
 struct ChainShape {
   int chain_length = 1;  // stages in one chain
-  int cuts = 1;
+  int slices = 1;
 
   static ChainShape Of(const Schedule& schedule) {
-    return {schedule.placement.chain_length(), schedule.cuts};
+    return {schedule.placement.chain_length(), schedule.slices};
   }
 };
 
@@ -48,20 +48,21 @@ struct Neighbours {
 // Calls visit(Value) for each value that the compute part waits for. The value that may come from
 // another rank, if any, is visited first.
 template <class Visit>
-inline void ForEachDependency(const Neighbours& neighbours, int cuts, const Part& part,
+inline void ForEachDependency(const Neighbours& neighbours, int slices, const Part& part,
                               Visit&& visit) {
   const int stage = part.stage;
   const int row = part.microbatch;
   switch (part.op) {
     case Op::kForward:
       if (neighbours.previous >= 0) visit(Value{ValueKind::kActivation, neighbours.previous, row});
-      if (cuts > 1 && row % cuts != 0) visit(Value{ValueKind::kActivation, stage, row - 1});
+      if (slices > 1 && row % slices != 0) visit(Value{ValueKind::kActivation, stage, row - 1});
       break;
     case Op::kBackwardInput:
     case Op::kBackward:
       if (neighbours.next >= 0) visit(Value{ValueKind::kGradient, neighbours.next, row});
       visit(Value{ValueKind::kActivation, stage, row});
-      if (cuts > 1 && row % cuts != cuts - 1) visit(Value{ValueKind::kGradient, stage, row + 1});
+      if (slices > 1 && row % slices != slices - 1)
+        visit(Value{ValueKind::kGradient, stage, row + 1});
       break;
     case Op::kBackwardWeight:
       visit(Value{ValueKind::kGradient, stage, row});
@@ -72,7 +73,7 @@ inline void ForEachDependency(const Neighbours& neighbours, int cuts, const Part
 }
 template <class Visit>
 inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&& visit) {
-  ForEachDependency(Neighbours::Of(shape, part.stage), shape.cuts, part, visit);
+  ForEachDependency(Neighbours::Of(shape, part.stage), shape.slices, part, visit);
 }
 
 // What F, I and B leave for others: F the activation, I and B the gradient.

@@ -5,11 +5,9 @@
 namespace penstock {
 
 Placement::Placement(std::vector<int> rank_of_stage, int ranks, int replicas)
-    : rank_of_stage_(std::move(rank_of_stage)),
-      stages_of_rank_(static_cast<std::size_t>(ranks)),
-      replicas_(replicas) {
+    : rank_of_stage_(std::move(rank_of_stage)), stages_of_rank_(ranks), replicas_(replicas) {
   for (int stage = 0; stage < stages(); ++stage) {
-    stages_of_rank_[static_cast<std::size_t>(rank_of(stage))].push_back(stage);
+    stages_of_rank_[rank_of(stage)].push_back(stage);
   }
 }
 
@@ -42,7 +40,7 @@ Result<Placement> Placement::FromRanks(std::vector<int> rank_of_stage, int ranks
                            replicas);
   }
   for (int stage = 0; stage < stages; ++stage) {
-    const int rank = rank_of_stage[static_cast<std::size_t>(stage)];
+    const int rank = rank_of_stage[stage];
     if (rank < 0 || rank >= ranks) {
       return InvalidArgument("stage {} is on rank {}, outside 0..{}", stage, rank, ranks - 1);
     }
@@ -53,7 +51,7 @@ Result<Placement> Placement::FromRanks(std::vector<int> rank_of_stage, int ranks
 int Placement::chunks() const {
   std::size_t most = 0;
   for (const auto& stages : stages_of_rank_) most = std::max(most, stages.size());
-  const auto replicas = static_cast<std::size_t>(replicas_);
+  const std::size_t replicas = replicas_;
   return static_cast<int>((most + replicas - 1) / replicas);
 }
 

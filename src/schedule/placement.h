@@ -35,11 +35,9 @@ class Placement {
   // Stages a microbatch passes through.
   int chain_length() const { return stages() / replicas_; }
 
-  int rank_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
+  int rank_of(int stage) const { return rank_of_stage_[stage]; }
   // The rank's stages, ascending.
-  const std::vector<int>& stages_of(int rank) const {
-    return stages_of_rank_[static_cast<std::size_t>(rank)];
-  }
+  const std::vector<int>& stages_of(int rank) const { return stages_of_rank_[rank]; }
   // Most stages that a microbatch passes through on one rank (v; 1 on two chains).
   int chunks() const;
 

@@ -26,15 +26,15 @@ struct Schedule {
   std::string algorithm;  // name in the catalog, or the file's
   Placement placement;
   int microbatches = 0;  // of one batch, over all chains
-  int cuts = 1;          // pieces of a microbatch along the sequence; cut j of n is row n*cuts + j
-  int steps = 1;         // batches that the lanes hold
+  int slices = 1;  // pieces of a microbatch along the sequence; slice j of n is row n*slices + j
+  int steps = 1;   // batches that the lanes hold
   WeightPolicy weights = WeightPolicy::kFlush;
   std::vector<Lane> lanes;  // one a rank
 
   int ranks() const { return placement.ranks(); }
   int stages() const { return placement.stages(); }
   // Numbers that Part::microbatch takes in one chain: 0 to rows()-1.
-  int rows() const { return microbatches / placement.replicas() * cuts * steps; }
+  int rows() const { return microbatches / placement.replicas() * slices * steps; }
   std::size_t action_count() const {
     std::size_t count = 0;
     for (const Lane& lane : lanes) count += lane.size();

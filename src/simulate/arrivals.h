@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/index.h"
 #include "schedule/deps.h"
 
 namespace penstock {
@@ -23,7 +24,7 @@ class Arrivals {
   void Clear();  // every value is kNotMade
 
   Key KeyOf(ValueKind kind, std::size_t stage, std::size_t row) const {
-    return stage * stride_ + 2 * row + static_cast<std::size_t>(kind);
+    return stage * stride_ + 2 * row + Index(kind);
   }
   ValueKind KindOf(Key key) const { return static_cast<ValueKind>(key % 2); }
   std::size_t StageOf(Key key) const { return key / stride_; }

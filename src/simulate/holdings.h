@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/index.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
 
@@ -12,13 +13,12 @@ namespace penstock {
 class Holdings {
  public:
   // `costs` must outlive it.
-  Holdings(const Schedule& schedule, const Costs& costs)
-      : costs_(&costs), rows_(static_cast<std::size_t>(schedule.rows())) {
+  Holdings(const Schedule& schedule, const Costs& costs) : costs_(&costs), rows_(schedule.rows()) {
     for (const Lane& lane : schedule.lanes) {
       for (const Action& action : lane) {
         if (action.first.op != Op::kRecompute || !InTable(schedule, action.first)) continue;
         if (recomputed_.empty()) {
-          recomputed_.resize(static_cast<std::size_t>(schedule.stages()) * rows_);
+          recomputed_.resize(Index(schedule.stages()) * rows_);
         }
         recomputed_[Key(action.first)] = 1;
       }
@@ -41,11 +41,9 @@ class Holdings {
   double Freed(const Part& part) const { return costs_->Of(part).Freed(part.op); }
 
  private:
-  std::size_t Key(const Part& part) const {
-    return part.stage * rows_ + static_cast<std::size_t>(part.microbatch);
-  }
+  std::size_t Key(const Part& part) const { return part.stage * rows_ + Index(part.microbatch); }
   bool InTable(const Schedule& schedule, const Part& part) const {
-    return part.stage < schedule.stages() && static_cast<std::size_t>(part.microbatch) < rows_;
+    return part.stage < schedule.stages() && Index(part.microbatch) < rows_;
   }
 
   const Costs* costs_;

@@ -84,8 +84,8 @@ MemoryCurve CurveOf(const Lane& lane, const std::vector<Span>& spans, const Hold
 
 MemoryCurve RankCurve(const Schedule& schedule, const Timeline& timeline, const Holdings& holdings,
                       const Costs& costs, int rank) {
-  const Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
-  const std::vector<Span>& spans = timeline.spans[static_cast<std::size_t>(rank)];
+  const Lane& lane = schedule.lanes[rank];
+  const std::vector<Span>& spans = timeline.spans[rank];
   PENSTOCK_CHECK(lane.size() == spans.size(), "rank {}: {} actions, {} spans", rank, lane.size(),
                  spans.size());
   return CurveOf(lane, spans, holdings, costs);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/index.h"
+
 namespace penstock {
 
 void MemoryLedger::Take(double time, double amount) {
@@ -13,7 +15,7 @@ void MemoryLedger::Take(double time, double amount) {
 void MemoryLedger::Give(double time, double amount) {
   Advance(time, false);
   held_ -= amount;
-  peak_ = std::max(peak_, held_);  // a cut's backward may leave more than it found
+  peak_ = std::max(peak_, held_);  // a slice's backward may leave more than it found
 }
 
 void MemoryLedger::Later(Link link, double time, double amount) {
@@ -70,16 +72,15 @@ std::uint32_t SideWork::PricedOps(const Schedule& schedule, const Costs& costs) 
 SideWork::SideWork(const Schedule& schedule, const Costs& costs)
     : costs_(costs),
       holdings_(schedule, costs),
-      rows_(static_cast<std::size_t>(schedule.rows())),
-      rows_a_unit_(std::max<std::size_t>(
-          1, schedule.weights == WeightPolicy::kStashed
-                 ? static_cast<std::size_t>(schedule.cuts)
-                 : rows_ / static_cast<std::size_t>(std::max(1, schedule.steps)))),
+      rows_(schedule.rows()),
+      rows_a_unit_(std::max<std::size_t>(1, schedule.weights == WeightPolicy::kStashed
+                                                ? Index(schedule.slices)
+                                                : rows_ / Index(std::max(1, schedule.steps)))),
       units_(rows_ / rows_a_unit_),
       priced_(PricedOps(schedule, costs)),
       ledgers_(schedule.lanes.size()),
       links_(schedule.lanes.size()) {
-  const auto stages = static_cast<std::size_t>(schedule.stages());
+  const std::size_t stages = schedule.stages();
   unsharded_.resize(stages);
   reduced_.resize(stages);
   reductions_.resize(stages);
@@ -97,9 +98,8 @@ SideWork::SideWork(const Schedule& schedule, const Costs& costs)
   if ((seen & Bit(Op::kOffload)) != 0) moved_.resize(stages * rows_);
   if ((seen & Bit(Op::kStep)) == 0) return;
   if (!costs.steps_wait_for_all && schedule.placement.replicas() == 1) return;
-  const auto groups = costs.steps_wait_for_all
-                          ? std::size_t{1}
-                          : static_cast<std::size_t>(schedule.placement.chain_length());
+  const auto groups =
+      costs.steps_wait_for_all ? std::size_t{1} : Index(schedule.placement.chain_length());
   gradients_.resize(groups * units_);
   for (std::size_t stage = 0; stage < stages; ++stage) {
     group_.push_back(stage % groups);
@@ -125,7 +125,7 @@ bool SideWork::End(std::size_t rank, const Part& part, double end) {
   const double freed = holdings_.Freed(part);
   if (freed != 0) ledgers_[rank].Give(end, freed);
   if (!EndsMicrobatch(part.op)) return false;
-  return Complete(part.stage, static_cast<std::size_t>(part.microbatch) / rows_a_unit_, end);
+  return Complete(part.stage, Index(part.microbatch) / rows_a_unit_, end);
 }
 
 bool SideWork::Complete(std::size_t stage, std::size_t unit, double time) {

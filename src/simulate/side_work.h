@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/index.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
@@ -94,9 +95,7 @@ class SideWork {
   Outcome RunCollective(std::size_t rank, const Part& part, double clock);
   Outcome RunMove(std::size_t rank, const Part& part, double clock);
   bool Complete(std::size_t stage, std::size_t unit, double time);
-  std::size_t Key(const Part& part) const {
-    return part.stage * rows_ + static_cast<std::size_t>(part.microbatch);
-  }
+  std::size_t Key(const Part& part) const { return part.stage * rows_ + Index(part.microbatch); }
 
   const Costs& costs_;
   const Holdings holdings_;

@@ -7,10 +7,11 @@
 #include <optional>
 #include <utility>
 
+#include "base/index.h"
 #include "base/prefetch.h"
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 #include "simulate/arrivals.h"
 #include "simulate/side_work.h"
 #include "simulate/summary.h"
@@ -71,12 +72,12 @@ class Engine {
         overlap_(costs.overlap),
         comm_(costs.comm),
         side_ops_(SideWork::PricedOps(schedule, costs)),
-        rows_(static_cast<std::size_t>(schedule.rows())),
-        arrivals_(static_cast<std::size_t>(schedule.stages()), rows_) {
-    stages_.resize(static_cast<std::size_t>(schedule.stages()));
+        rows_(schedule.rows()),
+        arrivals_(schedule.stages(), rows_) {
+    stages_.resize(schedule.stages());
     for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
-    if (!costs.by_cut.empty()) FillCuts();
-    prices_rows_ = !costs.by_cut.empty();
+    if (!costs.by_slice.empty()) FillSlices();
+    prices_rows_ = !costs.by_slice.empty();
     for (const StageCosts& stage : costs.stages) {
       prices_rows_ = prices_rows_ || stage.Freed(Op::kBackwardInput) < 0;
     }
@@ -95,10 +96,9 @@ class Engine {
       end = RunAll();
     }
     if (end == LaneEnd::kMalformed) {
-      const std::size_t position = ranks_[static_cast<std::size_t>(current_)].position;
+      const std::size_t position = ranks_[current_].position;
       return InvalidArgument("rank {}, position {}: {} is none of this rank's actions", current_,
-                             position,
-                             ToText(schedule_.lanes[static_cast<std::size_t>(current_)][position]));
+                             position, ToText(schedule_.lanes[current_][position]));
     }
     return CheckDone();
   }
@@ -120,7 +120,7 @@ class Engine {
  private:
   void FillStage(int stage) {
     const Placement& placement = schedule_.placement;
-    StageRow& row = stages_[static_cast<std::size_t>(stage)];
+    StageRow& row = stages_[stage];
     row.rank = placement.rank_of(stage);
     const int next = placement.next(stage);
     const int previous = placement.previous(stage);
@@ -130,11 +130,11 @@ class Engine {
     if (previous >= 0 && placement.rank_of(previous) != row.rank) {
       row.consumer[static_cast<int>(ValueKind::kGradient)] = placement.rank_of(previous);
     }
-    if (costs_.by_cut.empty())
+    if (costs_.by_slice.empty())
       SetPrices(Part{Op::kForward, static_cast<std::uint16_t>(stage)}, row);
   }
 
-  // Of the part's stage (and cut).
+  // Of the part's stage (and slice).
   void SetPrices(Part part, StageRow& row) const {
     for (std::size_t op = 0; op < kComputeOps; ++op) {
       part.op = static_cast<Op>(op);
@@ -143,18 +143,19 @@ class Engine {
     row.activation = costs_.Of(part).activation;
     row.activation_after_i = costs_.Of(part).activation_after_i;
   }
-  void FillCuts() {
-    const std::size_t cuts = costs_.by_cut.size() / stages_.size();
-    by_cut_.resize(costs_.by_cut.size());
-    for (std::size_t i = 0; i < by_cut_.size(); ++i) {
-      SetPrices({Op::kForward, static_cast<std::uint16_t>(i / cuts), static_cast<int>(i % cuts)},
-                by_cut_[i]);
+  void FillSlices() {
+    const std::size_t slices = costs_.by_slice.size() / stages_.size();
+    by_slice_.resize(costs_.by_slice.size());
+    for (std::size_t i = 0; i < by_slice_.size(); ++i) {
+      SetPrices(
+          {Op::kForward, static_cast<std::uint16_t>(i / slices), static_cast<int>(i % slices)},
+          by_slice_[i]);
     }
   }
   const StageRow& PricesOf(const Part& part) const {
-    if (by_cut_.empty()) return stages_[part.stage];
-    const std::size_t cuts = by_cut_.size() / stages_.size();
-    return by_cut_[part.stage * cuts + static_cast<std::size_t>(part.microbatch) % cuts];
+    if (by_slice_.empty()) return stages_[part.stage];
+    const std::size_t slices = by_slice_.size() / stages_.size();
+    return by_slice_[part.stage * slices + Index(part.microbatch) % slices];
   }
 
   LaneEnd RunAll() {
@@ -187,8 +188,8 @@ class Engine {
   // Runs the rank's lane until it has to wait or ends.
   template <bool kWithTimes, bool kWithSide>
   LaneEnd RunLane(int rank) {
-    const Lane& lane = schedule_.lanes[static_cast<std::size_t>(rank)];
-    RankState& state = ranks_[static_cast<std::size_t>(rank)];
+    const Lane& lane = schedule_.lanes[rank];
+    RankState& state = ranks_[rank];
     for (; state.position < lane.size(); ++state.position) {
       const Action& action = lane[state.position];
       __builtin_prefetch(&action + kActionsAhead);
@@ -211,14 +212,14 @@ class Engine {
         ++state.others;
       }
       if constexpr (kWithTimes) {
-        timeline_->spans[static_cast<std::size_t>(rank)].push_back(span);
+        timeline_->spans[rank].push_back(span);
       }
     }
     return LaneEnd::kWaitsOrDone;
   }
 
   bool IsOurs(const Part& part, int rank) const {
-    return part.stage < stages_.size() && static_cast<std::size_t>(part.microbatch) < rows_ &&
+    return part.stage < stages_.size() && Index(part.microbatch) < rows_ &&
            stages_[part.stage].rank == rank;
   }
   bool IsOurs(const Action& action, int rank) const {
@@ -251,7 +252,7 @@ class Engine {
     state.clock = end;
     state.busy += duration;
     if constexpr (kWithSide) {
-      const auto r = static_cast<std::size_t>(rank);
+      const std::size_t r = rank;
       ForEachPart(action, [&](const Part& part) { side_->Begin(r, part, start); });
       ForEachPart(action, [&](const Part& part) {
         if (side_->End(r, part, end)) WakeSteps();
@@ -269,7 +270,7 @@ class Engine {
 
   // Runs a cell of SideWork::PricedOps; false where it is a STEP that must wait.
   bool RunSideWork(const Part& part, int rank, RankState& state, Span& span) {
-    const SideWork::Outcome outcome = side_->Run(static_cast<std::size_t>(rank), part, state.clock);
+    const SideWork::Outcome outcome = side_->Run(Index(rank), part, state.clock);
     if (!outcome.runs) {
       state.waits_for = kOtherGradients;
       return false;
@@ -292,8 +293,8 @@ class Engine {
   Arrivals::Key Missing(const Part& part, int rank, double& start) const {
     Arrivals::Key missing = kNoValue;
     ForEachDependency(shape_, part, [&](const Value& value) {
-      const auto stage = static_cast<std::size_t>(value.stage);
-      const auto row = static_cast<std::size_t>(value.microbatch);
+      const std::size_t stage = value.stage;
+      const std::size_t row = value.microbatch;
       const Arrivals::Key key = arrivals_.KeyOf(value.kind, stage, row);
       const double arrival = arrivals_[key];
       if (stages_[stage].rank == rank) {
@@ -309,10 +310,10 @@ class Engine {
 
   double Duration(const Action& action) const {
     const Part& first = action.first;
-    const double own = PricesOf(first).duration[static_cast<std::size_t>(first.op)];
+    const double own = PricesOf(first).duration[Index(first.op)];
     if (!action.is_pair()) return own;
     const Part& second = action.second;
-    const double other = PricesOf(second).duration[static_cast<std::size_t>(second.op)];
+    const double other = PricesOf(second).duration[Index(second.op)];
     return first.op == Op::kForward ? overlap_.Price(own, other) : overlap_.Price(other, own);
   }
 
@@ -337,8 +338,7 @@ class Engine {
   void Publish(const Part& part, double end) {
     if (part.op == Op::kBackwardWeight) return;
     const ValueKind kind = MadeBy(part.op);
-    const Arrivals::Key key =
-        arrivals_.KeyOf(kind, part.stage, static_cast<std::size_t>(part.microbatch));
+    const Arrivals::Key key = arrivals_.KeyOf(kind, part.stage, Index(part.microbatch));
     arrivals_.Prefetch(key);
     const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) {
@@ -356,8 +356,7 @@ class Engine {
     if (part.op != Op::kSendForward && part.op != Op::kSendBackward) return true;
     const ValueKind kind =
         part.op == Op::kSendForward ? ValueKind::kActivation : ValueKind::kGradient;
-    const Arrivals::Key key =
-        arrivals_.KeyOf(kind, part.stage, static_cast<std::size_t>(part.microbatch));
+    const Arrivals::Key key = arrivals_.KeyOf(kind, part.stage, Index(part.microbatch));
     if (arrivals_[key] == Arrivals::kNotMade) {
       state.waits_for = key;
       return false;
@@ -370,12 +369,12 @@ class Engine {
   }
 
   void Wake(int rank, Arrivals::Key key) {
-    RankState& state = ranks_[static_cast<std::size_t>(rank)];
+    RankState& state = ranks_[rank];
     if (state.waits_for != key) return;
     state.waits_for = kNoValue;
     runnable_.push_back(rank);
     // Read as soon as the current rank has to wait.
-    const auto r = static_cast<std::size_t>(rank);
+    const std::size_t r = rank;
     PrefetchRead(schedule_.lanes[r].data(), ranks_[r].position);
   }
 
@@ -417,26 +416,26 @@ class Engine {
   const std::uint32_t side_ops_;
   const std::size_t rows_;
   bool explicit_ = false;     // nothing leaves a rank without a SEND
-  bool prices_rows_ = false;  // cuts differ, or some I leaves more than it found
+  bool prices_rows_ = false;  // slices differ, or some I leaves more than it found
   int current_ = 0;
   std::vector<RankState> ranks_;
   std::vector<StageRow> stages_;
-  std::vector<StageRow> by_cut_;  // prices alone, where cuts differ
+  std::vector<StageRow> by_slice_;  // prices alone, where slices differ
   Arrivals arrivals_;
   std::vector<int> runnable_;
   std::optional<SideWork> side_;  // there once the run has met a cell that needs it
 };
 
 Status CheckInput(const Schedule& schedule, const Costs& costs) {
-  if (schedule.lanes.size() != static_cast<std::size_t>(schedule.ranks())) {
+  if (schedule.lanes.size() != Index(schedule.ranks())) {
     return InvalidArgument("{} lanes for {} ranks: give one lane a rank", schedule.lanes.size(),
                            schedule.ranks());
   }
-  if (schedule.rows() < 0 || schedule.cuts < 1) {
-    return InvalidArgument("{} microbatches in {} cuts: at least 0 and 1 are needed",
-                           schedule.microbatches, schedule.cuts);
+  if (schedule.rows() < 0 || schedule.slices < 1) {
+    return InvalidArgument("{} microbatches in {} slices: at least 0 and 1 are needed",
+                           schedule.microbatches, schedule.slices);
   }
-  if (costs.stages.size() != static_cast<std::size_t>(schedule.stages())) {
+  if (costs.stages.size() != Index(schedule.stages())) {
     return InvalidArgument("costs of {} stages for a schedule of {}: give one entry a stage",
                            costs.stages.size(), schedule.stages());
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/index.h"
+
 namespace penstock {
 
 std::size_t CountMessages(const Schedule& schedule) {
@@ -11,7 +13,7 @@ std::size_t CountMessages(const Schedule& schedule) {
     if (next < 0) continue;
     if (schedule.placement.rank_of(next) != schedule.placement.rank_of(stage)) ++edges;
   }
-  return 2 * edges * static_cast<std::size_t>(schedule.rows());
+  return 2 * edges * Index(schedule.rows());
 }
 
 void FillTotals(const Schedule& schedule, SimulationResult& result) {

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "base/files.h"
+#include "base/former_names.h"
 #include "base/units.h"
 #include "graph/compile.h"
 #include "train/key_hint.h"
@@ -74,8 +75,8 @@ std::vector<Field> Fields(TrainConfig& c) {
       {"pipeline.schedule", &c.pipeline.schedule},
       {"pipeline.csv", &c.pipeline.csv},
       {"pipeline.microbatches", &c.pipeline.microbatches, 1},
-      {"pipeline.cuts", &c.pipeline.cuts, 1},
-      {"pipeline.cut_lengths", &c.pipeline.cut_lengths, 1},
+      {"pipeline.slices", &c.pipeline.slices, 1},
+      {"pipeline.slice_lengths", &c.pipeline.slice_lengths, 1},
       {"pipeline.split", &c.pipeline.split},
       {"pipeline.stage_layers", &c.pipeline.stage_layers, kAny},
       {"recompute.hold", &c.recompute.hold},
@@ -107,6 +108,10 @@ std::vector<std::string_view> KeysOf(const std::vector<Field>& fields) {
 // By the whole key; `shorten` also takes the last word where only one key has it.
 Result<const Field*> FindField(const std::vector<Field>& fields, std::string_view key,
                                bool shorten) {
+  const std::size_t last = key.size() - LastWord(key).size();
+  const std::string current =
+      fmt::format("{}{}", key.substr(0, last), CurrentName(key.substr(last)));
+  key = current;
   const Field* found = nullptr;
   for (const Field& field : fields) {
     if (field.key == key) return &field;

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "model/model_config.h"
-#include "runtime/update.h"
+#include "runtime/update/update.h"
 
 namespace penstock {
 
@@ -25,13 +25,13 @@ struct PipelineConfig {
   int stages = 4;  // what an automatic choice of ranks and chunks makes
   int ranks = 0;
   int chunks = 0;
-  std::string schedule = "auto";           // a name in the catalog
-  std::string csv;                         // a schedule's file, in place of `schedule`
-  int microbatches = 8;                    // of a step
-  int cuts = 1;                            // pieces of a microbatch along its sequences
-  std::vector<std::int64_t> cut_lengths;   // tokens of each cut; empty: all alike
-  bool split = false;                      // backward in I and W where the schedule has both forms
-  std::vector<std::int64_t> stage_layers;  // layers of each stage; empty: as even as possible
+  std::string schedule = "auto";            // a name in the catalog
+  std::string csv;                          // a schedule's file, in place of `schedule`
+  int microbatches = 8;                     // of a step
+  int slices = 1;                           // pieces of a microbatch along its sequences
+  std::vector<std::int64_t> slice_lengths;  // tokens of each slice; empty: all alike
+  bool split = false;                       // backward in I and W where the schedule has both forms
+  std::vector<std::int64_t> stage_layers;   // layers of each stage; empty: as even as possible
 };
 
 // What a microbatch may hold of its activations; the rest is made again when it is needed. "all",

@@ -86,7 +86,7 @@ constexpr std::array kKnownNames = {
     KnownName{"num_virtual_stages_per_pipeline_rank", "pipeline.chunks"},
     KnownName{"pipeline_parallel_schedule", "pipeline.schedule"},
     KnownName{"pipeline_parallel_schedule_csv", "pipeline.csv"},
-    KnownName{"num_splits", "pipeline.cuts"},
+    KnownName{"num_splits", "pipeline.slices"},
     KnownName{"dtype", "precision"},
     KnownName{"torch_dtype", "precision"},
     KnownName{"dataset", "data.path"},
@@ -148,8 +148,7 @@ std::string_view MeantKey(std::string_view unknown, const std::vector<std::strin
   for (const std::string_view key : keys) words.push_back(LastWord(key));
   const std::string_view nearest = Nearest(word, words);
   return nearest.empty() ? nearest
-                         : keys[static_cast<std::size_t>(
-                               std::find(words.begin(), words.end(), nearest) - words.begin())];
+                         : keys[std::find(words.begin(), words.end(), nearest) - words.begin()];
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "train/data.h"
+#include "base/index.h"
+#include "train/data/data.h"
 
 namespace penstock {
 namespace {
@@ -124,7 +125,7 @@ at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples) {
 
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence) {
-  const auto length = static_cast<std::size_t>(sequence);
+  const std::size_t length = sequence;
   return text.first((text.size() - 1) / length * length + 1);
 }
 
@@ -135,16 +136,15 @@ double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> te
   const auto windows = static_cast<std::int64_t>(part.size() - 1) / sequence;
   const std::int64_t at_once = std::max<std::int64_t>(1, kEvaluatedAtOnce / sequence);
   const std::int64_t blocks = (windows + at_once - 1) / at_once;
-  std::vector<double> sums(static_cast<std::size_t>(blocks));
+  std::vector<double> sums(blocks);
   // Threads of our own, each with every n-th block: torch's split single operators, and wait.
   const auto run = [&](std::int64_t first) {
     at::set_num_threads(1);
     for (std::int64_t block = first; block < blocks && !IsSet(stop); block += threads) {
       const std::int64_t begin = block * at_once;
       const std::int64_t samples = std::min(at_once, windows - begin);
-      const auto bytes = part.subspan(static_cast<std::size_t>(begin * sequence),
-                                      static_cast<std::size_t>(samples * sequence) + 1);
-      sums[static_cast<std::size_t>(block)] = WindowLoss(model, bytes, samples);
+      const auto bytes = part.subspan(begin * sequence, Index(samples * sequence) + 1);
+      sums[block] = WindowLoss(model, bytes, samples);
     }
   };
   std::vector<std::future<void>> others;
@@ -161,7 +161,7 @@ std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
   std::vector<std::uint8_t> bytes = {kEndOfDocument};
   bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());
   const std::size_t begin = bytes.size();
-  const auto most = static_cast<std::size_t>(model.config.sequence);
+  const std::size_t most = model.config.sequence;
   for (int i = 0; i < options.bytes && !IsSet(options.stop); ++i) {
     const std::size_t length = std::min(most, bytes.size());
     const at::Tensor logits = model.Logits(ToTokens(std::span(bytes).last(length), 1))

@@ -19,7 +19,7 @@ struct LanguageModel {
   ModelConfig config;
   std::vector<std::shared_ptr<StageModule>> stages;
 
-  // Cut into `counts` layers a stage; one stage if empty.
+  // Slice into `counts` layers a stage; one stage if empty.
   static Result<LanguageModel> Build(const ModelConfig& config, int stages = 1,
                                      std::span<const std::int64_t> counts = {});
 

@@ -4,9 +4,10 @@
 #include <numeric>
 #include <thread>
 
+#include "base/index.h"
 #include "schedule/catalog.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock {
 namespace {
@@ -37,7 +38,7 @@ Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores, std::int64_t s
   params.ranks = pipeline.ranks;
   params.chunks = pipeline.chunks == 0 ? AutomaticChunks(pipeline) : pipeline.chunks;
   params.microbatches = pipeline.microbatches;
-  params.cuts = pipeline.cuts;
+  params.slices = pipeline.slices;
   params.split = pipeline.split;
   if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(pipeline.schedule));
@@ -58,9 +59,9 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
     return InvalidArgument("{} has {} chunks a rank, not the {} asked for", pipeline.csv,
                            schedule.placement.chunks(), pipeline.chunks);
   }
-  if (pipeline.cuts != 1 && pipeline.cuts != schedule.cuts) {
-    return InvalidArgument("{} has {} cuts, not the {} asked for", pipeline.csv, schedule.cuts,
-                           pipeline.cuts);
+  if (pipeline.slices != 1 && pipeline.slices != schedule.slices) {
+    return InvalidArgument("{} has {} slices, not the {} asked for", pipeline.csv, schedule.slices,
+                           pipeline.slices);
   }
   const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
   if (faults.empty()) return schedule;
@@ -94,7 +95,7 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
   const bool flush = schedule.weights == WeightPolicy::kFlush;
   if (schedule.steps > 1 && flush) refused = "several steps with a flush: one of them is enough";
-  if (schedule.cuts > 1 && !flush) refused = "cuts along the sequence without a flush";
+  if (schedule.slices > 1 && !flush) refused = "slices along the sequence without a flush";
   if (refused != nullptr) {
     return InvalidArgument("schedule '{}' has {}, which training does not do yet: simulate it",
                            schedule.algorithm, refused);
@@ -102,35 +103,35 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   return flush ? Status() : CheckStale(schedule, config);
 }
 
-Status CheckCuts(const TrainConfig& config) {
-  const int cuts = config.pipeline.cuts;
-  const std::vector<std::int64_t>& lengths = config.pipeline.cut_lengths;
+Status CheckSlices(const TrainConfig& config) {
+  const int slices = config.pipeline.slices;
+  const std::vector<std::int64_t>& lengths = config.pipeline.slice_lengths;
   const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  if (!lengths.empty() &&
-      (lengths.size() != static_cast<std::size_t>(cuts) || sum != config.model.sequence)) {
+  if (!lengths.empty() && (lengths.size() != Index(slices) || sum != config.model.sequence)) {
     return InvalidArgument(
-        "pipeline.cut_lengths: {} lengths of {} tokens in all, for {} cuts of {}", lengths.size(),
-        sum, cuts, config.model.sequence);
+        "pipeline.slice_lengths: {} lengths of {} tokens in all, for {} slices of {}",
+        lengths.size(), sum, slices, config.model.sequence);
   }
-  if (cuts == 1) return {};
-  if (lengths.empty() && config.model.sequence % cuts != 0) {
+  if (slices == 1) return {};
+  if (lengths.empty() && config.model.sequence % slices != 0) {
     return InvalidArgument(
-        "model.sequence {} does not divide into {} cuts of one length: give pipeline.cut_lengths",
-        config.model.sequence, cuts);
+        "model.sequence {} does not divide into {} slices of one length: give "
+        "pipeline.slice_lengths",
+        config.model.sequence, slices);
   }
   if (config.compiled.empty()) return {};
   return InvalidArgument(
-      "compiled stages are of whole sequences, not of {} cuts: leave out "
+      "compiled stages are of whole sequences, not of {} slices: leave out "
       "'compiled'",
-      cuts);
+      slices);
 }
 
 }  // namespace
 
-std::vector<std::int64_t> CutLengths(const TrainConfig& config) {
-  if (!config.pipeline.cut_lengths.empty()) return config.pipeline.cut_lengths;
-  const auto cuts = static_cast<std::size_t>(config.pipeline.cuts);
-  return std::vector<std::int64_t>(cuts, config.model.sequence / config.pipeline.cuts);
+std::vector<std::int64_t> SliceLengths(const TrainConfig& config) {
+  if (!config.pipeline.slice_lengths.empty()) return config.pipeline.slice_lengths;
+  const std::size_t slices = config.pipeline.slices;
+  return std::vector<std::int64_t>(slices, config.model.sequence / config.pipeline.slices);
 }
 
 int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
@@ -146,8 +147,8 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   pipeline.chunks = schedule.placement.chunks();
   pipeline.stages = schedule.placement.chain_length();
   pipeline.microbatches = schedule.microbatches;
-  pipeline.cuts = schedule.cuts;
-  PENSTOCK_TRY_STATUS(CheckCuts(config));
+  pipeline.slices = schedule.slices;
+  PENSTOCK_TRY_STATUS(CheckSlices(config));
   const auto layers = SplitLayers(config.model.layers, pipeline.stages, pipeline.stage_layers);
   if (!layers) return tl::unexpected(layers.error());
   return schedule;

@@ -24,8 +24,8 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
 // configuration that ChooseSchedule has filled in.
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps);
 
-// Tokens of each cut of a sequence: as configured, else all alike. Requires: ChooseSchedule.
-std::vector<std::int64_t> CutLengths(const TrainConfig& config);
+// Tokens of each slice of a sequence: as configured, else all alike. Requires: ChooseSchedule.
+std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
 
 // Whether a checkpoint of such a run is only to be had with the pipeline empty: without a flush,
 // or where a step may be taken back in the next.

@@ -52,6 +52,15 @@ TEST(YamlMap, WhatNobodyWouldReadIsRefused) {
             "line 2: the map has an unknown key 'microbatchs'; did you mean 'microbatches'?");
 }
 
+TEST(YamlMap, FormerNamesOfKeysKeepWorking) {
+  const auto map = Parse("cuts: 4\n");
+  ASSERT_TRUE(map);
+  EXPECT_TRUE(map->RequireKnown({"slices"}));
+  EXPECT_EQ(map->Int("slices").value(), 4);
+  EXPECT_EQ(map->Keys(), std::vector<std::string>{"slices"});
+  EXPECT_EQ(ErrorOf("slices: 4\ncuts: 4\n"), "line 2: 'slices' is given twice; give it once");
+}
+
 TEST(YamlMap, NullsMayCountAsMissing) {
   const auto root = ParseYaml("a:\nb: 1\n");
   ASSERT_TRUE(root);

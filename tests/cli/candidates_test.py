@@ -32,11 +32,11 @@ class CandidatesTest(program.CommandTest):
             self.run_ok(*command, "interleaved:v=4", "1f1b", *SHAPE)
 
     def test_files_take_options_too(self):
-        self.run_ok("schedule", "seq1f1b", *SHAPE, "--cuts", 2, "-o", "a.csv")
+        self.run_ok("schedule", "seq1f1b", *SHAPE, "--slices", 2, "-o", "a.csv")
         (self.folder / "a.yaml").unlink()
-        self.same(("a.csv:cuts=2", "seq1f1b:cuts=4", *SHAPE), ("a.csv", "--cuts", 2, *SHAPE),
-                  ("seq1f1b", "--cuts", 4, *SHAPE))
-        self.run_ok("validate", "a.csv:cuts=2")
+        self.same(("a.csv:slices=2", "seq1f1b:slices=4", *SHAPE), ("a.csv", "--slices", 2, *SHAPE),
+                  ("seq1f1b", "--slices", 4, *SHAPE))
+        self.run_ok("validate", "a.csv:slices=2")
 
     def test_maps_in_a_configuration(self):
         self.write("a.yaml", """ranks: 4
@@ -88,7 +88,7 @@ stage_costs:
             self.same(("layers.yaml", name), ("stages.yaml", name))
         self.assertIn("layer_costs", self.refuse("simulate", "stages.yaml", "1f1b", "v-auto"))
         # A slice of a microbatch takes its share, and every rank all layers' work between them.
-        for row in self.run_json("simulate", "layers.yaml", "seq1f1b:cuts=2", "interleaved", "dualpipe", "zbv",
+        for row in self.run_json("simulate", "layers.yaml", "seq1f1b:slices=2", "interleaved", "dualpipe", "zbv",
                                   "--overlap", "sum"):
             self.assertAlmostEqual(sum(rank["busy"] for rank in row["per_rank"]), 8 * (12 + 19 + 10), msg=row)
         self.assertEqual(self.figures("layers.yaml", "1f1b", "--cost", "1"), self.figures("1f1b", *SHAPE))

@@ -54,9 +54,9 @@ class LimitsTest(program.CommandTest):
         for words in (("-m", most), ("-m", most, "-p", 65536), ("-p", most), ("-p", most, "-v", most)):
             self.refuse("simulate", "interleaved", *words)
         self.refuse("simulate", "pipedream", "-m", most, "--steps", most)
-        self.refuse("simulate", "seq1f1b", "-m", most, "--cuts", most)
+        self.refuse("simulate", "seq1f1b", "-m", most, "--slices", most)
         self.write("a.csv", "0F0,0B0\n")
-        for words in (("--steps", most), ("--cuts", most), ("--steps", most, "--cuts", most, "-m", most),
+        for words in (("--steps", most), ("--slices", most), ("--steps", most, "--slices", most, "-m", most),
                       ("--replicas", most), ("-m", most)):
             message = self.refuse("simulate", "a.csv", *words)
             self.assertNotIn(": :", message)

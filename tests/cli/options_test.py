@@ -5,7 +5,7 @@ import program
 
 COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
 # A value that each option takes.
-VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--cuts": "2", "--waves": "2",
+VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
           "--steps": "2", "--split": None, "--replicas": "1", "--weights": "flush", "--iteration": "0",
           "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
@@ -20,15 +20,15 @@ OF_FILES = {"--replicas", "--weights", "--iteration"}
 PRICES = {"--cost", "--comm", "--overlap", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # What each source does not read, in every command.
 UNREAD = {
-    ("1f1b",): KNOBS | OF_FILES | {"--cuts", "--steps", "--memory-limit", "--overlap", "--price"},
-    ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--cuts", "--steps", "--overlap", "--price"},
+    ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price"},
+    ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price"},
     ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES,
     ("a.csv",): KNOBS | {"--iteration", "--overlap", "--price"},
-    ("dumps/1f1b",): KNOBS | {"--cuts", "--steps", "--replicas", "--weights", "--overlap", "--price"},
+    ("dumps/1f1b",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price"},
     ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price"},
 }
 # Options that would be accepted, but not with the value above.
-VALID_ELSEWHERE = {("a.csv",): {"--cuts", "--steps"}, ("a.csv", "dumps/1f1b"): {"--cuts", "--steps"}}
+VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"}}
 
 
 def given(option):
@@ -115,7 +115,7 @@ class OptionsTest(program.CommandTest):
 
     def test_numbers_are_decimal_everywhere(self):
         for text in ("010", "0x10", "+4", "1e1", "4.0", " 4"):
-            for option in ("--ranks", "--microbatches", "--chunks", "--steps", "--cuts", "--waves", "--group"):
+            for option in ("--ranks", "--microbatches", "--chunks", "--steps", "--slices", "--waves", "--group"):
                 self.assertIn(option, self.refuse("simulate", "interleaved", f"{option}={text}"))
                 self.write("a.yaml", f"schedule: interleaved\n{option[2:]}: '{text}'\n")
                 self.assertIn(f"a.yaml: line 2: {option[2:]}: ", self.refuse("simulate", "a.yaml"))
@@ -126,7 +126,7 @@ class OptionsTest(program.CommandTest):
             (self.folder / "a.yaml").unlink()
 
     def test_bounds_name_what_was_given(self):
-        for option in ("--ranks", "--microbatches", "--chunks", "--steps", "--cuts", "--waves", "--group"):
+        for option in ("--ranks", "--microbatches", "--chunks", "--steps", "--slices", "--waves", "--group"):
             for value in ("0", "-1"):
                 self.assertIn(option, self.refuse("simulate", "1f1b,gpipe,interleaved,seq1f1b,pipedream,hanayo",
                                                   f"{option}={value}"))
@@ -168,8 +168,19 @@ class OptionsTest(program.CommandTest):
                      "schedule: 1f1b\ncost: 1\nstage_costs: [{forward: 1}]\n",
                      "schedule: 1f1b\n---\nschedule: gpipe\n", "schedule: []\n", "schedule: ''\n"):
             self.assertIn("a.yaml", self.refuse("simulate", self.write("a.yaml", text)))
-        for text in ("cuts: 2\ncuts: 2\n", "cuts: 1\n---\ncuts: 2\n", "cut: 1\n", "cuts:\n", "weights: x\n"):
+        for text in ("slices: 2\nslices: 2\n", "slices: 2\ncuts: 2\n", "slices: 1\n---\nslices: 2\n", "slice: 1\n",
+                     "slices:\n", "weights: x\n"):
             self.assertIn("a.yaml", self.refuse("validate", "a.csv", code=2) if self.write("a.yaml", text) else "")
+
+    def test_former_names_keep_working(self):
+        shape = ("--ranks", 4, "--microbatches", 8)
+        expected = self.run_ok("schedule", "seq1f1b", "--slices", 2, *shape)
+        for words in (("seq1f1b", "--cuts", 2), ("seq1f1b", "--cuts=2"), ("seq1f1b:cuts=2",)):
+            self.assertEqual(self.run_ok("schedule", *words, *shape), expected)
+        self.write("former.yaml", "schedule: seq1f1b\nranks: 4\nmicrobatches: 8\ncuts: 2\n")
+        self.write("current.yaml", "schedule: seq1f1b\nranks: 4\nmicrobatches: 8\nslices: 2\n")
+        self.assertEqual(self.run_ok("simulate", "former.yaml"), self.run_ok("simulate", "current.yaml"))
+        self.assertNotIn("cuts", self.run_ok("simulate", "--help"))
 
     def test_primus_configurations_refuse_options(self):
         self.write("p.yaml", "fwd_time: 1\nbwd_time: 1\nwgrad_time: 1\nschedulers:\n"

@@ -54,7 +54,7 @@ class SimulateTest(program.CommandTest):
 
     def test_run_measures_what_is_predicted(self):
         names = "1f1b,zbv,dualpipe,seq1f1b,pipedream"
-        for row in self.run_json("simulate", "-s", names, "-p", 4, "-m", 8, "--cuts", 2, "--steps",
+        for row in self.run_json("simulate", "-s", names, "-p", 4, "-m", 8, "--slices", 2, "--steps",
                                  2, "--comm", 0.5, "--run", "--unit", "1ms"):
             run = row["measured"]
             self.assertEqual(run["messages"], row["messages"], row["schedule"])
@@ -106,7 +106,7 @@ class SimulateTest(program.CommandTest):
     def test_bytes_of_a_microbatch(self):
         for name, words, edges in (("1f1b", (), 3), ("interleaved", (), 7), ("zbv", (), 6),
                                    ("chimera", (), 3), ("hanayo", ("--waves", 2), 12),
-                                   ("seq1f1b", ("--cuts", 4), 3), ("pipedream", ("--steps", 3), 3)):
+                                   ("seq1f1b", ("--slices", 4), 3), ("pipedream", ("--steps", 3), 3)):
             (row,) = self.run_json("simulate", "-s", name, "-p", 4, "-m", 8, *words,
                                    "--message-bytes", "1KiB")
             self.assertAlmostEqual(row["bytes_per_microbatch"], 2 * edges * 1024, msg=name)

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "schedule/catalog.h"
-#include "schedule/validate.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock {
 namespace {

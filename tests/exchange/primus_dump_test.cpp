@@ -1,7 +1,5 @@
 // Runs in Primus's form: what is written is read back, and what Primus writes otherwise is
 // understood.
-#include "report/primus_dump.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,10 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "interop/primus/dump.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock {
 namespace {
@@ -140,7 +139,7 @@ TEST_F(PrimusDumps, TrainersDumpsWithoutMicrobatches) {
 
 TEST_F(PrimusDumps, WhatItsFormLacksIsRefused) {
   ScheduleParams params = Shape(2, 0, 4);
-  params.cuts = 2;
+  params.slices = 2;
   const auto schedule = Generate("seq1f1b", params);
   ASSERT_TRUE(schedule);
   const Costs costs = Costs::Uniform(schedule->placement, 2, 1, 1, 1);

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "schedule/catalog.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
 
 namespace penstock {

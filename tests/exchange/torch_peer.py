@@ -91,7 +91,7 @@ def check_loads(program, folder):
                 simulate(schedule)
                 loaded += 1
     assert refused == REFUSED, f"refused {refused}, not {REFUSED}"
-    _, error = write_csv(program, folder / "cuts.csv", "seq1f1b", "--cuts", 2)
+    _, error = write_csv(program, folder / "slices.csv", "seq1f1b", "--slices", 2)
     assert error and "torch has no" in error, error
     for name, cell in (("recompute", "RECOMPUTE"), ("offload", "OFFLOAD"), ("optimizer", "STEP")):
         _, error = write_csv(program, folder / "pass.csv", "v-half", "--pass", name)

@@ -2,19 +2,19 @@
 // the reader takes it can write and read again; what the validator passes runs: lowered, priced,
 // and through every pass, valid each time.
 //
-// An input may begin with a line "%RCSW", digits for replicas, cuts, steps and the weight policy
+// An input may begin with a line "%RCSW", digits for replicas, slices, steps and the weight policy
 // (0 flush, 1 stashed, 2 double-buffered), since cells cannot say them.
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "require.h"
 #include "schedule/passes/pass_table.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
+#include "tests/fuzz/require.h"
 
 namespace penstock {
 namespace {
@@ -26,7 +26,7 @@ CsvOptions TakeOptions(std::string_view& text) {
   if (text.empty() || text.front() != '%' || end != kDigits + 1) return options;
   const auto digit = [&](std::size_t i) { return text[i] - '0'; };
   options.replicas = digit(1);
-  options.cuts = digit(2);
+  options.slices = digit(2);
   options.steps = digit(3);
   options.weights = static_cast<WeightPolicy>(static_cast<unsigned>(digit(4)) % 3);
   text.remove_prefix(end + 1);
@@ -66,7 +66,7 @@ void Check(std::string_view text) {
     Require(!Describe(*schedule, fault).empty(), "a fault without a text", csv);
   }
   if (!faults.empty()) return;
-  const Costs costs = Costs::Uniform(schedule->placement, schedule->cuts, 1, 1, 1, 0.5);
+  const Costs costs = Costs::Uniform(schedule->placement, schedule->slices, 1, 1, 1, 0.5);
   const auto result = Simulate(*schedule, costs);
   Require(result.has_value(), "valid, but it does not run", csv);
   RunPasses(*schedule, costs);

@@ -8,15 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "../schedule/draw.h"
-#include "../schedule/mutate.h"
-#include "../schedule/slow_checker.h"
-#include "require.h"
+#include "base/index.h"
 #include "schedule/passes/pass_table.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
+#include "tests/fuzz/require.h"
+#include "tests/schedule/draw.h"
+#include "tests/schedule/mutate.h"
+#include "tests/schedule/slow_checker.h"
 
 namespace penstock {
 namespace {
@@ -43,9 +44,9 @@ void CheckFaults(const Schedule& schedule, const std::vector<Fault>& faults) {
     Require(!fault.reason.empty(), "a fault without a reason", WriteCsv(schedule));
     Require(!Describe(schedule, fault).empty(), "a fault without a text", WriteCsv(schedule));
     if (fault.position < 0) continue;
-    const Lane& lane = schedule.lanes.at(static_cast<std::size_t>(fault.rank));
-    Require(ToText(lane.at(static_cast<std::size_t>(fault.position))) == fault.action,
-            "a fault of another action", fault.reason + '\n' + WriteCsv(schedule));
+    const Lane& lane = schedule.lanes.at(Index(fault.rank));
+    Require(ToText(lane.at(Index(fault.position))) == fault.action, "a fault of another action",
+            fault.reason + '\n' + WriteCsv(schedule));
   }
 }
 

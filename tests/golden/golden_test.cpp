@@ -13,7 +13,7 @@
 #include <set>
 
 #include "schedule/catalog.h"
-#include "schedule/validate.h"
+#include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
@@ -35,7 +35,7 @@ struct Entry {
                        params.ranks, params.chunks, params.microbatches, params.forward,
                        params.backward_input, params.backward_weight, params.comm,
                        static_cast<int>(overlap.kind), limit.value_or(-1), act_after_i) +
-           fmt::format(" group={} cuts={}", params.group, params.cuts);
+           fmt::format(" group={} slices={}", params.group, params.slices);
   }
 };
 
@@ -78,10 +78,10 @@ Entry ReadEntry(const nlohmann::json& json) {
   params.ranks = json["p"];
   params.chunks = json["v"];
   params.microbatches = json["m"];
-  params.cuts = options.value("seq_splits", 1);
+  params.slices = options.value("seq_splits", 1);
   params.group = options.value("group_size", 0);
-  // Costs are of a stage-chunk (or a cut of one); ours of a rank's share.
-  const double shares = static_cast<double>(params.chunks) * params.cuts;
+  // Costs are of a stage-chunk (or a slice of one); ours of a rank's share.
+  const double shares = static_cast<double>(params.chunks) * params.slices;
   params.forward = json["f"].get<double>() * shares;
   params.backward_input = json["i"].get<double>() * shares;
   params.backward_weight = json["w"].get<double>() * shares;
@@ -110,13 +110,13 @@ bool IsSearched(const std::string& name) { return name == "zb-auto" || name == "
 
 struct Reached {
   double makespan = 0;
-  double peak_memory = 0;  // in stage-chunks, or cuts of them
+  double peak_memory = 0;  // in stage-chunks, or slices of them
 };
 
 // Memory counted in stage-chunks, as the file does.
 Costs ChunkCosts(const Entry& entry, const Placement& placement) {
   Costs costs =
-      Costs::Uniform(placement, entry.params.cuts, entry.params.forward,
+      Costs::Uniform(placement, entry.params.slices, entry.params.forward,
                      entry.params.backward_input, entry.params.backward_weight, entry.params.comm);
   for (StageCosts& stage : costs.stages) {
     stage.activation = 1;

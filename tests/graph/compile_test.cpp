@@ -4,8 +4,8 @@
 #include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
-#include "graph/passes.h"
-#include "small_stage.h"
+#include "graph/passes/passes.h"
+#include "tests/graph/small_stage.h"
 
 namespace penstock::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "small_stage.h"
+#include "tests/graph/small_stage.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -21,6 +21,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <memory>
+
+#include "base/index.h"
 
 namespace penstock::testing {
 namespace {
@@ -140,7 +142,7 @@ namespace {
 // The inputs whose gradients are asked for as leaves.
 std::vector<at::Tensor> WithGradients(const StageSpec& spec, std::vector<at::Tensor> inputs) {
   for (const int input : spec.input_gradients) {
-    at::Tensor& tensor = inputs.at(static_cast<std::size_t>(input));
+    at::Tensor& tensor = inputs.at(Index(input));
     tensor = tensor.detach().clone().requires_grad_(true);
   }
   return inputs;
@@ -168,7 +170,7 @@ Answer RunAutograd(const StageSpec& spec, const Data& data) {
   std::vector<at::Tensor> wanted;
   for (const NamedTensor& parameter : spec.parameters) wanted.push_back(parameter.tensor);
   for (const int input : spec.input_gradients) {
-    wanted.push_back(inputs.at(static_cast<std::size_t>(input)));
+    wanted.push_back(inputs.at(Index(input)));
   }
   Answer answer;
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -197,14 +199,12 @@ class Pieces {
   Pieces(const StageGraphs& graphs, GraphBinding binding, bool reference)
       : held_(graphs.backward.values.size()), binding_(std::move(binding)), reference_(reference) {}
 
-  void Hold(ValueId id, at::Tensor tensor) {
-    held_.at(static_cast<std::size_t>(id)) = std::move(tensor);
-  }
+  void Hold(ValueId id, at::Tensor tensor) { held_.at(Index(id)) = std::move(tensor); }
 
   // The first `leaving` outputs; the others are held.
   std::vector<at::Tensor> Run(const Graph& graph, std::size_t leaving) {
     std::vector<at::Tensor> inputs;
-    for (const ValueId id : graph.inputs) inputs.push_back(held_.at(static_cast<std::size_t>(id)));
+    for (const ValueId id : graph.inputs) inputs.push_back(held_.at(Index(id)));
     std::vector<at::Tensor> outputs(graph.outputs.size());
     if (reference_) {
       outputs = RunReference(graph, binding_, inputs);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "graph/compile.h"
-#include "graph/interpret.h"
+#include "graph/run/interpret.h"
 
 namespace penstock::testing {
 

@@ -57,13 +57,13 @@ TEST(Model, AnyCutGivesTheSameLogitsAndTheSameNames) {
            {3, 2}, {1, 4}, {1, 1, 3}, {2, 1, 1, 1}, {1, 1, 1, 1, 1}}) {
     const auto stages = Build(config, cut);
     EXPECT_TRUE(at::equal(Logits(stages, tokens), expected));
-    std::set<std::string> cut_names;
+    std::set<std::string> slice_names;
     for (const auto& stage : stages) {
       for (const auto& parameter : stage->named_parameters()) {
-        EXPECT_TRUE(cut_names.insert(parameter.key()).second) << parameter.key();
+        EXPECT_TRUE(slice_names.insert(parameter.key()).second) << parameter.key();
       }
     }
-    EXPECT_EQ(cut_names, names);
+    EXPECT_EQ(slice_names, names);
   }
 }
 
@@ -145,7 +145,7 @@ TEST(Model, PartsOfASequenceGiveWhatTheWholeGives) {
     for (std::size_t i = 0; i < stages.size(); ++i) {
       SequenceContext context(static_cast<int>(logits.size()), kept[i]);
       EXPECT_EQ(context.start(), begin);
-      value = stages[i]->ForwardCut(value, context);
+      value = stages[i]->ForwardSlice(value, context);
       kept[i].insert(kept[i].end(), context.Own().begin(), context.Own().end());
     }
     logits.push_back(value);

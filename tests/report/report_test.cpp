@@ -11,7 +11,7 @@
 #include "report/markup.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 // A schedule with what borrows it.
 struct Subject {
   explicit Subject(Schedule made) : schedule(std::move(made)) {
-    costs = Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1);
+    costs = Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
     result = Simulate(schedule, costs, {.timeline = &timeline}).value();
   }
   Subject(const Subject&) = delete;

@@ -6,7 +6,7 @@
 
 #include "report/palette.h"
 #include "schedule/catalog.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
@@ -14,7 +14,7 @@ namespace {
 
 Timeline TimesOf(const Schedule& schedule) {
   Timeline timeline;
-  EXPECT_TRUE(Simulate(schedule, Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1),
+  EXPECT_TRUE(Simulate(schedule, Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1),
                        {.timeline = &timeline}));
   return timeline;
 }
@@ -88,9 +88,9 @@ TEST(Palette, ChunksCountFromTheRanksFirstStage) {
   const Placement vee = Placement::Vee(3);
   for (int stage = 0; stage < 6; ++stage) EXPECT_EQ(ChunkOf(vee, stage), stage / 3);
   EXPECT_EQ(MostChunks(vee), 2);
-  Schedule cut;
-  cut.cuts = 3;
-  EXPECT_EQ(MicrobatchText(cut, 7), "2.1");
+  Schedule slice;
+  slice.slices = 3;
+  EXPECT_EQ(MicrobatchText(slice, 7), "2.1");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "count_allocations.h"
+#include "tests/runtime/count_allocations.h"
 
 #include <cstdlib>
 #include <new>

@@ -9,12 +9,13 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/index.h"
 #include "runtime/program.h"
 #include "runtime/stage.h"
 #include "schedule/action.h"
 #include "schedule/deps.h"
 #include "schedule/schedule.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 
@@ -129,9 +130,9 @@ inline std::vector<Part> ExpectedCalls(const Schedule& schedule, int rank, int s
 // One probe a stage of the schedule, one log a rank.
 struct Probes {
   explicit Probes(const Schedule& schedule, const ProbeStage::Hook& hook = nullptr)
-      : logs(static_cast<std::size_t>(schedule.ranks())) {
+      : logs(Index(schedule.ranks())) {
     for (int stage = 0; stage < schedule.stages(); ++stage) {
-      const auto rank = static_cast<std::size_t>(schedule.placement.rank_of(stage));
+      const std::size_t rank = schedule.placement.rank_of(stage);
       owned.push_back(std::make_unique<ProbeStage>(schedule.placement, stage, &logs[rank], hook));
       stages.push_back(owned.back().get());
     }

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "random_schedule.h"
+#include "tests/runtime/random_schedule.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "random_schedule.h"
+#include "tests/runtime/random_schedule.h"
 
 #include <algorithm>
 #include <set>
@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
 #include "schedule/deps.h"
 
 namespace penstock {
@@ -15,7 +16,7 @@ class Generator {
  public:
   Generator(Random& random, Schedule schedule, bool pairs)
       : random_(random), schedule_(std::move(schedule)), pairs_(pairs) {
-    schedule_.lanes.resize(static_cast<std::size_t>(schedule_.ranks()));
+    schedule_.lanes.resize(schedule_.ranks());
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       for (int row = 0; row < schedule_.rows(); ++row) {
         pending_.push_back(Forward(stage, row).first);
@@ -42,7 +43,7 @@ class Generator {
 
  private:
   std::size_t Rank(const Part& part) const {
-    return static_cast<std::size_t>(schedule_.placement.rank_of(part.stage));
+    return Index(schedule_.placement.rank_of(part.stage));
   }
 
   static bool IsPairable(const Part& part) {
@@ -69,7 +70,7 @@ class Generator {
     const std::size_t offset = random_() % pending_.size();
     for (std::size_t i = 0; i < pending_.size(); ++i) {
       const auto at = static_cast<std::ptrdiff_t>((offset + i) % pending_.size());
-      const Part part = pending_[static_cast<std::size_t>(at)];
+      const Part part = pending_[at];
       if (!fits(part) || !IsReady(part)) continue;
       pending_.erase(pending_.begin() + at);
       return {part};
@@ -108,7 +109,7 @@ Schedule RandomSchedule(Random& random, const RandomScheduleOptions& options) {
   std::shuffle(rank_of_stage.begin(), rank_of_stage.end(), random);
   schedule.placement = Placement::FromRanks(rank_of_stage, ranks, replicas).value();
   schedule.microbatches = replicas * Uniform(random, 1, options.max_microbatches);
-  schedule.cuts = Uniform(random, 0, 3) == 0 ? Uniform(random, 2, 3) : 1;
+  schedule.slices = Uniform(random, 0, 3) == 0 ? Uniform(random, 2, 3) : 1;
   return Generator(random, std::move(schedule), options.pairs).Make();
 }
 

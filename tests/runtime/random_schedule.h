@@ -1,4 +1,4 @@
-// Random valid schedules: any placement, any order that can be met, B or I and W, pairs, cuts.
+// Random valid schedules: any placement, any order that can be met, B or I and W, pairs, slices.
 #pragma once
 
 #include <random>

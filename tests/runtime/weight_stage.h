@@ -37,8 +37,8 @@ class WeightStage final : public Stage {
         stage_(stage),
         weight_(0.3 + 0.1 * placement_.model_stage(stage)),
         inject_(std::move(inject)),
-        rows_(static_cast<std::size_t>(schedule.rows())),
-        shared_(static_cast<std::size_t>(placement_.replicas())) {}
+        rows_(schedule.rows()),
+        shared_(placement_.replicas()) {}
 
   double weight() const { return weight_; }
   int undone() const { return undone_; }
@@ -50,7 +50,7 @@ class WeightStage final : public Stage {
     step_ = step;
   }
   void Forward(int row, Message input, Outlet& output) override {
-    Row& own = rows_[static_cast<std::size_t>(row)];
+    Row& own = rows_[row];
     if (own.held) throw std::runtime_error("forward twice");
     const bool first = placement_.previous(stage_) < 0;
     const double x = first ? std::cos(static_cast<double>(step_ * 31 + row)) : TakeNumber(input);
@@ -63,7 +63,7 @@ class WeightStage final : public Stage {
     BackwardWeight(row);
   }
   void BackwardInput(int row, Message gradient, Outlet& output) override {
-    Row& own = rows_[static_cast<std::size_t>(row)];
+    Row& own = rows_[row];
     if (!own.held) throw std::runtime_error("backward before forward");
     const double from_next = placement_.next(stage_) < 0 ? 1 : TakeNumber(gradient);
     const double slope = std::cos(own.weight * own.x) * from_next;
@@ -71,7 +71,7 @@ class WeightStage final : public Stage {
     if (placement_.previous(stage_) >= 0) output.Send(MakeNumber(slope * own.weight));
   }
   void BackwardWeight(int row) override {
-    Row& own = rows_[static_cast<std::size_t>(row)];
+    Row& own = rows_[row];
     gradient_ += own.weight_gradient;
     own.held = false;
     --held_;
@@ -85,10 +85,10 @@ class WeightStage final : public Stage {
 
   Message ShareGradients() override { return MakeNumber(gradient_); }
   void TakeGradients(int chain, Message gradients) override {
-    shared_[static_cast<std::size_t>(chain)] = TakeNumber(gradients);
+    shared_[chain] = TakeNumber(gradients);
   }
   void AddGradients() override {
-    shared_[static_cast<std::size_t>(stage_ / placement_.chain_length())] = gradient_;
+    shared_[stage_ / placement_.chain_length()] = gradient_;
     gradient_ = 0;
     for (const double gradient : shared_) gradient_ += gradient;
   }

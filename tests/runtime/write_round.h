@@ -1,7 +1,7 @@
 // Traces made by hand, so that what reads them is tested without a clock.
 #pragma once
 
-#include "runtime/trace.h"
+#include "runtime/measure/trace.h"
 #include "schedule/timeline.h"
 
 namespace penstock {
@@ -9,14 +9,13 @@ namespace penstock {
 // One round that runs as the timeline says, in seconds; 100 bytes from each F to its B.
 inline void WriteRound(Trace& trace, std::int64_t round, const Timeline& timeline) {
   for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
-    const std::vector<Span>& spans = timeline.spans[static_cast<std::size_t>(rank)];
+    const std::vector<Span>& spans = timeline.spans[rank];
     Stamp* stamps = trace.Begin(rank, round);
     std::int64_t held = 0;
     for (const ProgramEntry& entry : trace.program(rank)) {
       if (entry.part.op == Op::kForward) held += 100;
       if (entry.part.op == Op::kBackward) held -= 100;
-      const Span span =
-          entry.position < 0 ? Span{} : spans[static_cast<std::size_t>(entry.position)];
+      const Span span = entry.position < 0 ? Span{} : spans[entry.position];
       stamps->start_ns = static_cast<std::int64_t>(span.start * 1e9);
       stamps->end_ns = static_cast<std::int64_t>(span.end * 1e9);
       stamps->activation_bytes = held;

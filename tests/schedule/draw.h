@@ -22,7 +22,7 @@ ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
   params.ranks = Draw(random, 1, 6);
   params.chunks = Draw(random, 0, 1) == 0 ? 0 : Draw(random, 1, 3);
   params.microbatches = Draw(random, 1, 14);
-  if (algorithm.knobs.cuts) params.cuts = Draw(random, 1, 3);
+  if (algorithm.knobs.slices) params.slices = Draw(random, 1, 3);
   if (algorithm.knobs.steps) params.steps = Draw(random, 1, 3);
   if (algorithm.knobs.split) params.split = Draw(random, 0, 1) == 1;
   if (algorithm.knobs.group && Draw(random, 0, 2) == 0) params.group = Draw(random, 1, 6);
@@ -42,7 +42,7 @@ ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
 // Costs under which every pass has something to do.
 template <class Random>
 Costs DrawPassCosts(const Schedule& schedule, Random& random) {
-  Costs costs = Costs::Uniform(schedule.placement, schedule.cuts, Draw(random, 1, 3),
+  Costs costs = Costs::Uniform(schedule.placement, schedule.slices, Draw(random, 1, 3),
                                Draw(random, 1, 3), Draw(random, 1, 3), 0.25 * Draw(random, 0, 2));
   for (StageCosts& stage : costs.stages) {
     stage.activation_after_i = stage.activation * 0.25 * Draw(random, 0, 4);

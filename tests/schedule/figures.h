@@ -1,8 +1,8 @@
 // What a schedule of the catalog costs, as the simulator finds it.
 #pragma once
 
-#include "make_schedules.h"
 #include "simulate/simulate.h"
+#include "tests/schedule/make_schedules.h"
 
 namespace penstock::testing {
 
@@ -12,7 +12,7 @@ struct Figures {
 
 inline Costs CostsFor(const Schedule& schedule, const ScheduleParams& params) {
   if (params.costs) return *params.costs;
-  return Costs::Uniform(schedule.placement, schedule.cuts, params.forward, params.backward_input,
+  return Costs::Uniform(schedule.placement, schedule.slices, params.forward, params.backward_input,
                         params.backward_weight, params.comm);
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "schedule/catalog.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock::testing {
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/index.h"
 #include "schedule/schedule.h"
 
 namespace penstock::testing {
@@ -26,7 +27,7 @@ Op Exchange(Op op, Random& random) {
 // Drops, copies, swaps, moves or changes one action.
 template <class Random>
 void Mutate(Schedule& schedule, Random& random) {
-  const auto pick = [&](std::size_t below) { return static_cast<std::size_t>(random() % below); };
+  const auto pick = [&](std::size_t below) { return Index(random() % below); };
   const auto number = [&](int below) { return static_cast<int>(pick(std::size_t(below))); };
   Lane& lane = schedule.lanes[pick(schedule.lanes.size())];
   Lane& other = random() % 4 == 0 ? schedule.lanes[pick(schedule.lanes.size())] : lane;

@@ -4,9 +4,9 @@
 #include <random>
 #include <vector>
 
-#include "../cases.h"
-#include "draw.h"
-#include "make_schedules.h"
+#include "tests/cases.h"
+#include "tests/schedule/draw.h"
+#include "tests/schedule/make_schedules.h"
 
 namespace penstock::testing {
 
@@ -28,8 +28,8 @@ inline std::vector<Schedule> DrawCatalog(int count, std::mt19937& random) {
 
 // What a schedule is, for a failure's message.
 inline std::string Name(const Schedule& schedule) {
-  return fmt::format("{} p={} stages={} m={} cuts={} steps={}", schedule.algorithm,
-                     schedule.ranks(), schedule.stages(), schedule.microbatches, schedule.cuts,
+  return fmt::format("{} p={} stages={} m={} slices={} steps={}", schedule.algorithm,
+                     schedule.ranks(), schedule.stages(), schedule.microbatches, schedule.slices,
                      schedule.steps);
 }
 

@@ -17,7 +17,7 @@ class SlowChecker {
   explicit SlowChecker(const Schedule& schedule)
       : schedule_(schedule),
         rows_an_update_(schedule.weights == WeightPolicy::kStashed
-                            ? schedule.cuts
+                            ? schedule.slices
                             : schedule.rows() / schedule.steps),
         updates_(schedule.rows() / rows_an_update_) {}
 
@@ -99,7 +99,7 @@ class SlowChecker {
   }
 
   bool ForwardReady(int stage, int row) const {
-    if (row % schedule_.cuts != 0 && !Done(Op::kForward, stage, row - 1)) return false;
+    if (row % schedule_.slices != 0 && !Done(Op::kForward, stage, row - 1)) return false;
     const int previous = schedule_.placement.previous(stage);
     if (previous < 0) return true;
     if (communicates_ && OtherRank(stage, previous)) {
@@ -110,7 +110,7 @@ class SlowChecker {
 
   bool BackwardReady(int stage, int row) const {
     if (!Done(Op::kForward, stage, row) || Away(stage, row)) return false;
-    if (row % schedule_.cuts != schedule_.cuts - 1 && !InputGradientDone(stage, row + 1)) {
+    if (row % schedule_.slices != schedule_.slices - 1 && !InputGradientDone(stage, row + 1)) {
       return false;
     }
     const int next = schedule_.placement.next(stage);
@@ -133,7 +133,7 @@ class SlowChecker {
       case WeightPolicy::kFlush:
         return steps == batch;
       case WeightPolicy::kStashed:
-        return steps >= row / schedule_.cuts - ranks_behind;
+        return steps >= row / schedule_.slices - ranks_behind;
       case WeightPolicy::kDoubleBuffered: {
         const int version = std::max(0, batch - 1);
         return version == steps || version == steps - 1;

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <random>
 
-#include "../cases.h"
+#include "base/index.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "simulate/simulate.h"
+#include "tests/cases.h"
 
 namespace penstock {
 namespace {
@@ -41,8 +42,7 @@ class ClosedForm : public ::testing::Test {
     EXPECT_EQ(result->bubble, 1 - busy / makespan);
     const int chunks = std::max(1, params.chunks);
     const int edges = params.ranks > 1 ? params.ranks * chunks - 1 : 0;
-    EXPECT_EQ(result->messages,
-              static_cast<std::size_t>(2) * static_cast<std::size_t>(edges * params.microbatches));
+    EXPECT_EQ(result->messages, Index(2) * Index(edges * params.microbatches));
     ++checked_;
     if (params.microbatches % 3 != 0) return;  // a third is enough for the lowered form
     const auto lowered = Simulate(AddCommunication(*schedule), costs);
@@ -126,7 +126,7 @@ ScheduleParams DrawParams(const Algorithm& algorithm, std::mt19937& random) {
   params.microbatches = draw(1, ExtentOf(algorithm).most_microbatches);
   if (draw(0, 1) == 1) params.chunks = draw(knobs.min_chunks, std::min(knobs.max_chunks, 5));
   if (knobs.group && draw(0, 2) == 0) params.group = draw(1, 14);
-  if (knobs.cuts) params.cuts = draw(1, 4);
+  if (knobs.slices) params.slices = draw(1, 4);
   if (knobs.steps) params.steps = draw(1, 3);
   if (knobs.waves && draw(0, 1) == 1) params.waves = draw(1, 3);
   if (knobs.split) params.split = draw(0, 1) == 1;
@@ -170,14 +170,14 @@ TEST_F(ClosedForm, CatalogSaysWhatTheSimulatorFinds) {
       if (!params) continue;
       --left;
       SCOPED_TRACE(fmt::format(
-          "{} p={} v={} m={} group={} cuts={} split={} times {},{},{} comm {} overlap "
+          "{} p={} v={} m={} group={} slices={} split={} times {},{},{} comm {} overlap "
           "{}",
           algorithm.name, params->ranks, params->chunks, params->microbatches, params->group,
-          params->cuts, params->split, params->forward, params->backward_input,
+          params->slices, params->split, params->forward, params->backward_input,
           params->backward_weight, params->comm, params->overlap.Price(1, 2)));
       const auto schedule = Generate(algorithm.name, *params);
       ASSERT_TRUE(schedule) << schedule.error().message;
-      Costs costs = Costs::Uniform(schedule->placement, schedule->cuts, params->forward,
+      Costs costs = Costs::Uniform(schedule->placement, schedule->slices, params->forward,
                                    params->backward_input, params->backward_weight, params->comm);
       costs.overlap = params->overlap;
       const auto result = Simulate(*schedule, costs);

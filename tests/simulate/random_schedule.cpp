@@ -1,4 +1,4 @@
-#include "random_schedule.h"
+#include "tests/simulate/random_schedule.h"
 
 #include <algorithm>
 #include <vector>
@@ -26,27 +26,23 @@ class Drawer {
     schedule_.algorithm = "random";
     schedule_.placement = shape.placement;
     schedule_.microbatches = shape.microbatches;
-    schedule_.cuts = shape.cuts;
-    schedule_.lanes.resize(static_cast<std::size_t>(schedule_.ranks()));
-    progress_.resize(static_cast<std::size_t>(schedule_.stages() * schedule_.rows()));
+    schedule_.slices = shape.slices;
+    schedule_.lanes.resize(schedule_.ranks());
+    progress_.resize(schedule_.stages() * schedule_.rows());
     for (Progress& progress : progress_) progress.split = Draw(random, 0, 1) == 1;
   }
 
   Schedule Run() {
     for (std::vector<Action> ready = Ready(); !ready.empty(); ready = Ready()) {
-      const Action action =
-          ready[static_cast<std::size_t>(Draw(random_, 0, static_cast<int>(ready.size()) - 1))];
+      const Action action = ready[Draw(random_, 0, static_cast<int>(ready.size()) - 1)];
       ForEachPart(action, [&](const Part& part) { Mark(part); });
-      schedule_.lanes[static_cast<std::size_t>(schedule_.placement.rank_of(action.first.stage))]
-          .push_back(action);
+      schedule_.lanes[schedule_.placement.rank_of(action.first.stage)].push_back(action);
     }
     return schedule_;
   }
 
  private:
-  Progress& At(int stage, int row) {
-    return progress_[static_cast<std::size_t>(stage * schedule_.rows() + row)];
-  }
+  Progress& At(int stage, int row) { return progress_[stage * schedule_.rows() + row]; }
 
   bool Crosses(int from, int to) const {
     return to >= 0 && schedule_.placement.rank_of(from) != schedule_.placement.rank_of(to);

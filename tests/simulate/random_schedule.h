@@ -12,7 +12,7 @@ namespace penstock {
 struct RandomShape {
   Placement placement;
   int microbatches = 1;
-  int cuts = 1;
+  int slices = 1;
   bool pairs = false;          // overlap some forwards with backwards
   bool communication = false;  // write SEND and RECV cells
 };

@@ -8,15 +8,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "../cases.h"
-#include "../schedule/draw.h"
-#include "../schedule/mutate.h"
-#include "random_schedule.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
-#include "schedule/text.h"
-#include "schedule/validate.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
+#include "tests/cases.h"
+#include "tests/schedule/draw.h"
+#include "tests/schedule/mutate.h"
+#include "tests/simulate/random_schedule.h"
 
 namespace penstock {
 namespace {
@@ -193,7 +193,7 @@ Schedule InTorchsCells(Schedule schedule, const Costs& costs, std::mt19937& rand
 // The referee does not ask on which rank a stage's shards are gathered and its gradients reduced.
 bool ShardsAreHome(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    for (const Action& action : schedule.lanes[static_cast<std::size_t>(rank)]) {
+    for (const Action& action : schedule.lanes[rank]) {
       const bool shard = action.first.op >= Op::kUnshard && action.first.op <= Op::kReduceGrad;
       if (shard && schedule.placement.rank_of(action.first.stage) != rank) return false;
     }
@@ -206,7 +206,7 @@ TEST(Referee, AgreesOnWhatIsValid) {
   std::mt19937 random(8);
   std::vector<Case> cases;
   for (const Case& drawn : DrawCatalogCases(testing::Cases(16), random)) {
-    if (drawn.schedule.cuts > 1) continue;  // their order is not among its rules
+    if (drawn.schedule.slices > 1) continue;  // their order is not among its rules
     const Schedule sound = InTorchsCells(drawn.schedule, drawn.costs, random);
     for (int mutant = 0; mutant < kMutantsEach; ++mutant) {
       Case changed = {sound, drawn.costs};

@@ -7,13 +7,13 @@
 #include <limits>
 #include <random>
 
-#include "random_schedule.h"
 #include "schedule/passes/pass_table.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 #include "simulate/memory.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
 #include "simulate/summary.h"
+#include "tests/simulate/random_schedule.h"
 
 namespace penstock {
 namespace {
@@ -36,7 +36,7 @@ Outcome Simulated(const Schedule& schedule, const Costs& costs) {
 }
 
 Costs Uniform(const Schedule& schedule) {
-  return Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1);
+  return Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
 }
 
 TEST(SideWork, OffloadRunsBesideComputeOneAtATimeAndFreesAtItsEnd) {
@@ -198,7 +198,7 @@ TEST(SideWork, PeakAndTimelineAgree) {
     const SimulationResult summary = Summarize(*changed, run.timeline);
     EXPECT_EQ(summary.makespan, run.result.makespan);
     for (int rank = 0; rank < changed->ranks(); ++rank) {
-      const auto r = static_cast<std::size_t>(rank);
+      const std::size_t r = rank;
       double peak = 0;
       for (const MemoryPoint& point : MemoryOverTime(*changed, run.timeline, costs, rank)) {
         peak = std::max(peak, point.amount);

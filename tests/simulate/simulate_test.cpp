@@ -5,11 +5,11 @@
 #include <cmath>
 #include <limits>
 
-#include "random_schedule.h"
 #include "schedule/passes/passes.h"
-#include "schedule/text.h"
+#include "schedule/text/text.h"
 #include "simulate/memory.h"
 #include "simulate/summary.h"
+#include "tests/simulate/random_schedule.h"
 
 namespace penstock {
 namespace {
@@ -19,7 +19,7 @@ Schedule Read(std::string_view csv, const CsvOptions& options = {}) {
 }
 
 Costs Uniform(const Schedule& schedule, double comm = 0) {
-  return Costs::Uniform(schedule.placement, schedule.cuts, 1, 1, 1, comm);
+  return Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1, comm);
 }
 
 double Makespan(const Schedule& schedule, const Costs& costs) {
@@ -76,10 +76,10 @@ TEST(Simulate, PairWaitsForBothAndPublishesAtItsEnd) {
   EXPECT_EQ(timeline.spans[1][1].end, 2 + 0.9 * 3);
 }
 
-TEST(Simulate, CutsWaitForEachOther) {
-  // Two cuts of one microbatch: backward of the second comes first, on every stage.
+TEST(Simulate, SlicesWaitForEachOther) {
+  // Two slices of one microbatch: backward of the second comes first, on every stage.
   CsvOptions options;
-  options.cuts = 2;
+  options.slices = 2;
   const Schedule sound = Read("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n", options);
   EXPECT_EQ(Makespan(sound, Uniform(sound)), (1 * 2 + 2 - 1) * 3 / 2.0);
   const Schedule crossed = Read("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", options);
@@ -138,9 +138,9 @@ TEST(Simulate, MalformedSchedulesAreRefused) {
   Schedule negative = schedule;
   negative.microbatches = -4;
   EXPECT_FALSE(Simulate(negative, costs));
-  Schedule uncut = schedule;
-  uncut.cuts = 0;
-  EXPECT_FALSE(Simulate(uncut, costs));
+  Schedule unsliced = schedule;
+  unsliced.slices = 0;
+  EXPECT_FALSE(Simulate(unsliced, costs));
 }
 
 TEST(Simulate, CostsThatMakeNoSenseAreRefused) {
@@ -172,7 +172,7 @@ TEST(Simulate, LoweredFormTakesTheSameTime) {
     RandomShape shape;
     shape.placement = RandomPlacement(random);
     shape.microbatches = static_cast<int>(1 + random() % 4) * shape.placement.replicas();
-    shape.cuts = static_cast<int>(1 + random() % 3);
+    shape.slices = static_cast<int>(1 + random() % 3);
     shape.pairs = random() % 2 == 0;
     const Schedule schedule = RandomSchedule(shape, random);
     const Costs costs = RandomCosts(shape.placement, random);

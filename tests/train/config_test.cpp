@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "temp_folder.h"
+#include "tests/train/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -31,6 +31,15 @@ TEST(Config, OverridesWinOverTheFile) {
 
 TEST(Config, SeedIsTheModelsToo) {
   EXPECT_EQ(ParseTrainConfig("seed: 9", "a.yaml")->model.seed, 9U);
+}
+
+TEST(Config, FormerNamesKeepWorking) {
+  const auto former = ParseTrainConfig("pipeline: {cuts: 2}\n", "c.yaml", {"cut_lengths=[40,24]"});
+  const auto current =
+      ParseTrainConfig("pipeline: {slices: 2}\n", "c.yaml", {"slice_lengths=[40,24]"});
+  ASSERT_TRUE(former) << former.error().message;
+  ASSERT_TRUE(current);
+  EXPECT_EQ(ToYaml(*former), ToYaml(*current));
 }
 
 TEST(Config, PrintsWhatReadsBackToTheSame) {

@@ -97,7 +97,7 @@ class KernelBuilder {
     if (access.root == kNoValue) return Number(access.number);
     const int maker = MakerOf(group_, access.root);
     if (maker < 0) return Load(access, mirrored);
-    const FuseMember& made = group_.members[static_cast<std::size_t>(maker)];
+    const FuseMember& made = group_.members[maker];
     Mask against(mirrored.size(), false);
     Mirrored(group_, made.accesses[0].at, access.at, against);
     for (std::size_t i = 0; i < mirrored.size(); ++i) mirrored[i] = mirrored[i] != against[i];

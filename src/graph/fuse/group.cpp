@@ -129,14 +129,14 @@ void Append(FuseGroup& a, const FuseGroup& b, std::vector<int> of_b) {
     for (FuseAccess& access : member.accesses) {
       std::vector<std::int64_t> strides(a.sizes.size(), 0);
       for (std::size_t i = 0; i < of_b.size(); ++i) {
-        strides[static_cast<std::size_t>(of_b[i])] = access.at.strides[i];
+        strides[of_b[i]] = access.at.strides[i];
       }
       access.at.strides = std::move(strides);
     }
     if (!member.reduced.empty()) {
       std::vector<bool> reduced(a.sizes.size(), false);
       for (std::size_t i = 0; i < of_b.size(); ++i) {
-        reduced[static_cast<std::size_t>(of_b[i])] = member.reduced[i];
+        reduced[of_b[i]] = member.reduced[i];
       }
       member.reduced = std::move(reduced);
     }
@@ -151,7 +151,7 @@ bool IsPointwise(const FuseGroup& group, const FuseMember& member) {
   if (!member.reduced.empty()) return false;
   for (std::size_t i = 1; i < member.accesses.size(); ++i) {
     const int maker = MakerOf(group, member.accesses[i].root);
-    if (maker >= 0 && !IsPointwise(group, group.members[static_cast<std::size_t>(maker)])) {
+    if (maker >= 0 && !IsPointwise(group, group.members[maker])) {
       return false;
     }
   }
@@ -166,7 +166,7 @@ bool ReadsFit(const FuseGroup& group) {
       const FuseAccess& read = member.accesses[i];
       const int maker = MakerOf(group, read.root);
       if (maker < 0) continue;
-      const FuseMember& made = group.members[static_cast<std::size_t>(maker)];
+      const FuseMember& made = group.members[maker];
       mirrored.assign(group.sizes.size(), false);
       if (!Mirrored(group, made.accesses[0].at, read.at, mirrored)) return false;
       const bool any = std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end();

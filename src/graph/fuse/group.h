@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/ir.h"
+#include "graph/ir/ir.h"
 #include "graph/kernel/kernel.h"
 
 namespace penstock {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/index.h"
 #include "graph/fuse/group.h"
 
 namespace penstock {
@@ -48,7 +49,7 @@ const c10::IValue& Constant(const Node& node, std::size_t argument) {
 class MemberMaker {
  public:
   MemberMaker(const Graph& graph, int node, bool exact)
-      : graph_(graph), node_(graph.nodes[static_cast<std::size_t>(node)]), exact_(exact) {
+      : graph_(graph), node_(graph.nodes[node]), exact_(exact) {
     group_.members.resize(1);
     member().node = node;
   }
@@ -136,7 +137,7 @@ class MemberMaker {
     if (!SetSpace(Output().type.sizes) || !OpFits()) return false;
     AddAccess(node_.outputs[0], 0, Output().type.strides);
     for (int i = 0; i < rule.operands; ++i) {
-      if (!AddOperand(Tensor(static_cast<std::size_t>(i)))) return false;
+      if (!AddOperand(Tensor(Index(i)))) return false;
     }
     return true;
   }
@@ -164,7 +165,7 @@ class MemberMaker {
       return false;
     std::vector<bool> reduced(type.sizes.size(), false);
     for (const std::int64_t dim : Constant(node_, 1).toIntVector()) {
-      reduced[static_cast<std::size_t>(dim < 0 ? dim + std::ssize(reduced) : dim)] = true;
+      reduced[dim < 0 ? dim + std::ssize(reduced) : dim] = true;
     }
     const bool keep = Constant(node_, 2).toBool();
     std::vector<std::int64_t> strides;
@@ -216,7 +217,7 @@ class MemberMaker {
       if (output != kNoValue && graph_.Root(output) == sum) return false;
     }
     member().also = maker;
-    return GatherAccesses(gathered, graph_.nodes[static_cast<std::size_t>(maker)]);
+    return GatherAccesses(gathered, graph_.nodes[maker]);
   }
 
   // `sum` over all leading dims of something.
@@ -253,7 +254,7 @@ class MemberMaker {
     const TensorValue& second = graph_.value(pieces[1]);
     const std::int64_t step = second.view_offset - first.view_offset;
     for (std::ptrdiff_t i = 0; i < count; ++i) {
-      const ValueId piece = pieces[static_cast<std::size_t>(i)];
+      const ValueId piece = pieces[i];
       if (piece == kNoValue || !Readable(piece)) return false;
       const TensorValue& value = graph_.value(piece);
       if (value.view_of == kNoValue || value.view_of != first.view_of || value.type != first.type ||
@@ -263,7 +264,7 @@ class MemberMaker {
     }
     std::int64_t dim = Constant(node_, 1).toInt();
     if (dim < 0) dim += std::ssize(output.sizes);
-    return CatAccesses(static_cast<std::size_t>(dim), first, count, step);
+    return CatAccesses(Index(dim), first, count, step);
   }
 
   bool CatAccesses(std::size_t dim, const TensorValue& first, std::int64_t count,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "graph/ir.h"
+#include "graph/ir/ir.h"
 
 namespace penstock {
 

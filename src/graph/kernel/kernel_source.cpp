@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/index.h"
 #include "graph/kernel/kernel.h"
 
 namespace penstock {
@@ -75,7 +76,7 @@ std::string Expression(const KernelStep& step) {
   const std::string_view pattern = ExpressionOf(step.op);
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     if (pattern[i] == '%') {
-      text += fmt::format("t{}", step.arguments[static_cast<std::size_t>(pattern[++i] - '0')]);
+      text += fmt::format("t{}", step.arguments[pattern[++i] - '0']);
     } else {
       text += pattern[i];
     }
@@ -122,7 +123,7 @@ class Writer {
         text_ += fmt::format("const long s{0} = outer[{0}];\n", i);
       }
     }
-    const std::size_t outer = kernel_.loops.size() - static_cast<std::size_t>(kernel_.inner);
+    const std::size_t outer = kernel_.loops.size() - Index(kernel_.inner);
     for (std::size_t i = 0; i < outer; ++i) Loop(i, "");
     text_ += "{\n";
     for (int level = 0; level <= last_; ++level) {
@@ -136,12 +137,12 @@ class Writer {
   }
 
  private:
-  int level(int step) const { return levels_[static_cast<std::size_t>(step)]; }
+  int level(int step) const { return levels_[step]; }
 
   void Pointers() {
     std::vector<bool> inputs(kernel_.steps.size());
     for (const KernelStep& step : kernel_.steps) {
-      const auto tensor = static_cast<std::size_t>(step.tensor);
+      const std::size_t tensor = step.tensor;
       if (IsWrite(step)) {
         text_ += fmt::format("{0}* __restrict__ out{1} = ({0}*)out[{1}];\n", CType(step.dtype),
                              step.tensor);
@@ -179,7 +180,7 @@ class Writer {
       if (!needed[i]) continue;
       any = true;
       for (const int argument : step.arguments) {
-        const auto at = static_cast<std::size_t>(argument);
+        const std::size_t at = argument;
         needed[at] = needed[at] || !row_[at];
       }
     }
@@ -197,7 +198,7 @@ class Writer {
     text_ += "}\n";
   }
 
-  std::string Index(std::size_t i) const {
+  std::string IndexText(std::size_t i) const {
     const KernelStep& step = kernel_.steps[i];
     const KernelAccess& access = step.access;
     std::string text = fmt::format("{}", access.offset);
@@ -215,7 +216,7 @@ class Writer {
     switch (step.kind) {
       case StepKind::kLoad:
         text_ += fmt::format("float t{} = {}(in{}[{}]);\n", i, half ? "FromBf16" : "", step.tensor,
-                             Index(i));
+                             IndexText(i));
         break;
       case StepKind::kNumber:
         text_ += fmt::format("float t{} = {:a}f;\n", i, static_cast<float>(step.number));
@@ -224,11 +225,11 @@ class Writer {
         text_ += fmt::format("t{} += t{};\n", i, step.arguments[0]);
         break;
       case StepKind::kStore:
-        text_ += fmt::format("out{}[{}] = {}(t{});\n", step.tensor, Index(i), half ? "ToBf16" : "",
-                             step.arguments[0]);
+        text_ += fmt::format("out{}[{}] = {}(t{});\n", step.tensor, IndexText(i),
+                             half ? "ToBf16" : "", step.arguments[0]);
         break;
       case StepKind::kGather:
-        text_ += fmt::format("out{}[{}] += t{};\n", step.tensor, Index(i), step.arguments[0]);
+        text_ += fmt::format("out{}[{}] += t{};\n", step.tensor, IndexText(i), step.arguments[0]);
         break;
       case StepKind::kPointwise:
         text_ += fmt::format("float t{} = {};\n", i, Expression(step));
@@ -266,7 +267,7 @@ std::vector<bool> RowSteps(const Kernel& kernel) {
     row[i] = std::all_of(strides.end() - (strides.empty() ? 0 : kernel.inner), strides.end(),
                          [](std::int64_t stride) { return stride == 0; });
     for (const int argument : step.arguments) {
-      row[i] = row[i] && row[static_cast<std::size_t>(argument)];
+      row[i] = row[i] && row[argument];
     }
   }
   return row;

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
+#include "graph/ir/print.h"
+#include "graph/ir/text_cursor.h"
 #include "graph/kernel/kernel.h"
-#include "graph/print.h"
-#include "graph/text_cursor.h"
 
 namespace penstock {
 namespace {
@@ -106,9 +106,8 @@ class KernelParser {
   void Value(KernelStep& step) {
     const ValueId value = cursor_.Value();
     const auto known = static_cast<ValueId>(kernel_.steps.size());
-    if (value < 0 || value >= known ||
-        kernel_.steps[static_cast<std::size_t>(value)].kind == StepKind::kStore ||
-        kernel_.steps[static_cast<std::size_t>(value)].kind == StepKind::kGather) {
+    if (value < 0 || value >= known || kernel_.steps[value].kind == StepKind::kStore ||
+        kernel_.steps[value].kind == StepKind::kGather) {
       cursor_.Fail("an earlier value before");
     }
     step.arguments.push_back(value);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/index.h"
 
 namespace penstock {
 namespace {
@@ -76,7 +77,7 @@ bool WriteAll(int file, std::string_view content) {
     const ssize_t count = write(file, content.data(), content.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return false;
-    content.remove_prefix(static_cast<std::size_t>(count));
+    content.remove_prefix(Index(count));
   }
   return true;
 }

@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <map>
 
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -49,7 +49,7 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
     const ValueId gradient = backward.outputs[i];
     if (gradient == kNoValue) continue;
     const auto index = static_cast<int>(i - first);
-    const Bound& parameter = graphs.joint.parameters[static_cast<std::size_t>(index)];
+    const Bound& parameter = graphs.joint.parameters[index];
     TensorType type = backward.value(parameter.value).type;
     // Small numbers that are added to a sum of 16 bits are lost.
     if (c10::isReducedFloatingType(type.dtype)) type.dtype = c10::kFloat;
@@ -96,8 +96,7 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
     const ValueId root = backward.Root(gradient);
     const auto found = matmuls.find(root);
     const bool transposed = IsTranspose(backward, gradient);
-    if (found == matmuls.end() || readers[static_cast<std::size_t>(root)] != 1 ||
-        (gradient != root && !transposed) ||
+    if (found == matmuls.end() || readers[root] != 1 || (gradient != root && !transposed) ||
         backward.value(gathered).type.dtype != backward.value(root).type.dtype) {
       continue;
     }

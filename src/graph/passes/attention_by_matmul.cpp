@@ -22,8 +22,8 @@
 #include <map>
 #include <optional>
 
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -152,7 +152,7 @@ class Rewriter {
     const std::int64_t skipped = begin * type.strides[dim];
     type.sizes[dim] = end - begin;
     const ValueId view = View(id, std::move(type));
-    graph_.values[static_cast<std::size_t>(view)].view_offset += skipped;
+    graph_.values[view].view_offset += skipped;
     return view;
   }
   ValueId Queries(ValueId id, const Shape& shape, std::int64_t block) {
@@ -278,7 +278,7 @@ class Rewriter {
     const ValueId v = Rows(In(node, 3), shape, node);
     std::vector<ValueId> ds, dq, dk, dv;
     for (std::int64_t block = 0; block < shape.blocks(); ++block) {
-      const ValueId of_block = p[static_cast<std::size_t>(block)];
+      const ValueId of_block = p[block];
       const std::vector<std::int64_t> sizes = graph_.value(of_block).type.sizes;
       const ValueId dp =
           Product(Queries(g, shape, block), Transposed(Keys(v, shape, block)), sizes, node);
@@ -302,8 +302,7 @@ class Rewriter {
                  std::int64_t block, double scale, const Node& like) {
     ValueId sum = kNoValue;
     for (std::int64_t by = block; by < shape.blocks(); ++by) {
-      const ValueId seen =
-          Slice(weights[static_cast<std::size_t>(by)], 2, block * shape.block(), shape.keys(block));
+      const ValueId seen = Slice(weights[by], 2, block * shape.block(), shape.keys(block));
       sum = Sum(sum, Transposed(seen), Queries(x, shape, by), shape, scale, like);
     }
     return sum;

@@ -13,8 +13,9 @@
 #include <map>
 #include <span>
 
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
+#include "base/index.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -35,7 +36,7 @@ at::Tensor CrossEntropyBackward(const at::Tensor& gradient, const at::Tensor& lo
   const std::int64_t classes = result.size(1);
   auto* row = result.mutable_data_ptr<float>();
   for (const std::int64_t of_row :
-       std::span(target.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(target.numel()))) {
+       std::span(target.const_data_ptr<std::int64_t>(), Index(target.numel()))) {
     const bool used = of_row != ignored;
     const float by = used ? scale : 0;  // an ignored row has no gradient
     for (std::int64_t i = 0; i < classes; ++i) row[i] *= by;
@@ -88,7 +89,7 @@ Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options) {
   std::map<ValueId, Node> losses;  // by result
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
-    if (IsPlainLoss(graph, node) && readers[static_cast<std::size_t>(node.outputs[0])] == 1) {
+    if (IsPlainLoss(graph, node) && readers[node.outputs[0]] == 1) {
       losses.emplace(node.outputs[0], node);
     }
     if (Is(node, "aten::_log_softmax_backward_data")) {

@@ -4,10 +4,10 @@
 // whatever the number of microbatches.
 #include <c10/core/InferenceMode.h>
 
-#include "graph/collective.h"
-#include "graph/graph_tools.h"
-#include "graph/interpret.h"
-#include "graph/passes.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/ops/collective.h"
+#include "graph/passes/passes.h"
+#include "graph/run/interpret.h"
 
 namespace penstock {
 

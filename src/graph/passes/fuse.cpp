@@ -14,11 +14,11 @@
 #include <queue>
 #include <utility>
 
+#include "graph/capture/shapes_only.h"
 #include "graph/fuse/group.h"
-#include "graph/fused_op.h"
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
-#include "graph/shapes_only.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/kernel/fused_op.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -63,18 +63,18 @@ class Fuser {
       const Node& node = graph_.nodes[i];
       const auto number = static_cast<int>(i);
       const auto follow = [&](int before) {
-        if (before >= 0) after_[static_cast<std::size_t>(before)].push_back(number);
+        if (before >= 0) after_[before].push_back(number);
       };
       ForEachInput(node, [&](ValueId id) {
-        const auto root = static_cast<std::size_t>(graph_.Root(id));
+        const std::size_t root = graph_.Root(id);
         follow(maker[root]);
         if (readers_[root].empty() || readers_[root].back() != number) {
           readers_[root].push_back(number);
         }
       });
       if (const int changed = MutatedArgument(node.op.schema()); changed >= 0) {
-        const ValueId id = std::get<ValueId>(node.arguments[static_cast<std::size_t>(changed)]);
-        int& last = changer[static_cast<std::size_t>(graph_.Root(id))];
+        const ValueId id = std::get<ValueId>(node.arguments[changed]);
+        int& last = changer[graph_.Root(id)];
         follow(last);
         last = number;
       }
@@ -83,14 +83,14 @@ class Fuser {
         random = number;
       }
       for (const ValueId output : node.outputs) {
-        if (output != kNoValue) maker[static_cast<std::size_t>(output)] = number;
+        if (output != kNoValue) maker[output] = number;
       }
     }
     maker_ = std::move(maker);
   }
 
-  int GroupOfNode(int node) const { return group_of_[static_cast<std::size_t>(node)]; }
-  FuseGroup& group(int number) { return groups_[static_cast<std::size_t>(number)]; }
+  int GroupOfNode(int node) const { return group_of_[node]; }
+  FuseGroup& group(int number) { return groups_[number]; }
 
   // Calls visit(node) for all nodes that the group stands for.
   template <class Visit>
@@ -103,7 +103,7 @@ class Fuser {
   // Says of its nodes that they are the group's; the group that a node had before is no more.
   void Claim(int number) {
     ForEachNode(number, [&](int node) {
-      int& now = group_of_[static_cast<std::size_t>(node)];
+      int& now = group_of_[node];
       if (now >= 0 && now != number) group(now).members.clear();
       now = number;
     });
@@ -114,7 +114,7 @@ class Fuser {
     for (std::size_t i = 0; i < NodeCount(); ++i) {
       if (group_of_[i] < 0) continue;
       for (const ValueId root : ReadBy(static_cast<int>(i))) {
-        const int maker = maker_[static_cast<std::size_t>(root)];
+        const int maker = maker_[root];
         if (maker >= 0) TryJoin(GroupOfNode(maker), group_of_[i]);
       }
     }
@@ -170,13 +170,13 @@ class Fuser {
       return number >= 0 && (number == a || number == b);
     };
     const auto visit = [&](int node) {
-      if (seen[static_cast<std::size_t>(node)]) return;
-      seen[static_cast<std::size_t>(node)] = true;
+      if (seen[node]) return;
+      seen[node] = true;
       open.push_back(node);
     };
     for (const int number : {a, b}) {
       ForEachNode(number, [&](int node) {
-        for (const int next : after_[static_cast<std::size_t>(node)]) {
+        for (const int next : after_[node]) {
           if (!inside(next)) visit(next);
         }
       });
@@ -188,7 +188,7 @@ class Fuser {
       if (const int number = GroupOfNode(node); number >= 0) {
         ForEachNode(number, visit);
       }
-      for (const int next : after_[static_cast<std::size_t>(node)]) {
+      for (const int next : after_[node]) {
         if (inside(next)) return false;
         visit(next);
       }
@@ -199,14 +199,14 @@ class Fuser {
   // A group of one node stays that node.
   bool IsKernel(int number) const {
     if (number < 0) return false;
-    const std::vector<FuseMember>& members = groups_[static_cast<std::size_t>(number)].members;
+    const std::vector<FuseMember>& members = groups_[number].members;
     return members.size() > 1 || members.front().also >= 0;
   }
 
   // What runs as one: the node that stands for it, the last one.
   int UnitOf(int node) const {
     const int number = GroupOfNode(node);
-    return IsKernel(number) ? groups_[static_cast<std::size_t>(number)].members.back().node : node;
+    return IsKernel(number) ? groups_[number].members.back().node : node;
   }
 
   // Units in an order that can run, as near the old one as it goes.
@@ -222,8 +222,8 @@ class Fuser {
       for (const int after : after_[i]) {
         const int other = UnitOf(after);
         if (other == unit) continue;
-        next[static_cast<std::size_t>(unit)].push_back(other);
-        ++waits[static_cast<std::size_t>(other)];
+        next[unit].push_back(other);
+        ++waits[other];
       }
     }
     for (std::size_t i = 0; i < NodeCount(); ++i) {
@@ -233,8 +233,8 @@ class Fuser {
     while (!ready.empty()) {
       order.push_back(ready.top());
       ready.pop();
-      for (const int other : next[static_cast<std::size_t>(order.back())]) {
-        if (--waits[static_cast<std::size_t>(other)] == 0) ready.push(other);
+      for (const int other : next[order.back()]) {
+        if (--waits[other] == 0) ready.push(other);
       }
     }
     PENSTOCK_CHECK(order.size() == units, "kernels of graph {} wait for each other", graph_.name);
@@ -243,12 +243,12 @@ class Fuser {
 
   // Members that a node outside or an output reads.
   std::vector<std::size_t> Stored(int number) const {
-    const std::vector<FuseMember>& members = groups_[static_cast<std::size_t>(number)].members;
+    const std::vector<FuseMember>& members = groups_[number].members;
     std::vector<std::size_t> stored;
     for (std::size_t i = 0; i < members.size(); ++i) {
       if (members[i].gathers) continue;
       const ValueId value = members[i].accesses[0].root;
-      const auto& readers = readers_[static_cast<std::size_t>(value)];
+      const auto& readers = readers_[value];
       const bool read = std::any_of(readers.begin(), readers.end(),
                                     [&](int reader) { return GroupOfNode(reader) != number; });
       const bool leaves = std::any_of(
@@ -261,7 +261,7 @@ class Fuser {
 
   void WriteNodes(Graph& fused) {
     for (const int unit : Order()) {
-      const Node& node = graph_.nodes[static_cast<std::size_t>(unit)];
+      const Node& node = graph_.nodes[unit];
       const int number = GroupOfNode(unit);
       if (!IsKernel(number)) {
         fused.nodes.push_back(node);

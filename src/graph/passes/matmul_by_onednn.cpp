@@ -8,8 +8,8 @@
 // weight gradients are added in their own matmuls, which then are no mm any more.
 #include <algorithm>
 
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {

@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
-#include "graph/print.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/ir/print.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -57,7 +57,7 @@ Status MergeCommon(StageGraphs& graphs, const CompileOptions&) {
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<ValueId>(i);
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
-    ForEachInput(node, [&](ValueId& id) { id = now[static_cast<std::size_t>(id)]; });
+    ForEachInput(node, [&](ValueId& id) { id = now[id]; });
     // Random nodes stay apart by their place.
     const std::string key = IsRandom(node) ? fmt::format("{}", kept.size()) : KeyOf(node);
     const auto [place, is_new] = seen.emplace(key, kept.size());
@@ -68,13 +68,13 @@ Status MergeCommon(StageGraphs& graphs, const CompileOptions&) {
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       const ValueId same = kept[place->second].outputs[i];
-      now[static_cast<std::size_t>(node.outputs[i])] = same;
+      now[node.outputs[i]] = same;
       MoveViews(graph, node.outputs[i], same, now);
     }
   }
   graph.nodes = std::move(kept);
   for (ValueId& output : graph.outputs) {
-    if (output != kNoValue) output = now[static_cast<std::size_t>(output)];
+    if (output != kNoValue) output = now[output];
   }
   return {};
 }

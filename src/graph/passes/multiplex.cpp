@@ -8,15 +8,15 @@
 // that the other microbatch computes in between (DeepSeek-V3 Technical Report, 2024, section 3.2.1,
 // does so by hand). What must keep its order does: see OrderOf. Order: last, as it joins the graphs
 // that run.
-#include "graph/multiplex.h"
+#include "graph/passes/multiplex.h"
 
 #include <algorithm>
 
-#include "graph/collective.h"
-#include "graph/graph_tools.h"
-#include "graph/list_schedule.h"
-#include "graph/node_order.h"
-#include "graph/passes.h"
+#include "graph/analysis/list_schedule.h"
+#include "graph/analysis/node_order.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/ops/collective.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -53,7 +53,7 @@ class Joining {
   }
 
  private:
-  ValueId& now(ValueId id) { return now_[static_cast<std::size_t>(id)]; }
+  ValueId& now(ValueId id) { return now_[id]; }
   ValueId Now(ValueId id) { return id == kNoValue ? kNoValue : now(id); }
 
   void Bind(Bound bound) {
@@ -97,7 +97,7 @@ std::vector<Node> NodesOf(Graph& graph, const std::vector<JobStep>& steps) {
   std::vector<ValueId> ticket(graph.nodes.size(), kNoValue);
   std::vector<Node> nodes;
   for (const JobStep& step : steps) {
-    const auto number = static_cast<std::size_t>(step.job);
+    const std::size_t number = step.job;
     Node node = graph.nodes[number];
     if (step.kind == StepKind::kStart) {
       ticket[number] = graph.AddValue({TicketType(), kNoValue, 0});
@@ -138,7 +138,7 @@ Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving
   const ValueSet made = MadeValues(input);
   std::map<ValueId, ValueId> same;
   for (const ValueId taken : weight.inputs) {
-    const auto index = static_cast<std::size_t>(taken);
+    const std::size_t index = taken;
     first.values.resize(std::max(first.values.size(), index + 1));
     if (!read.contains(taken) && !made.contains(taken)) first.values[index] = weight.values[index];
     PENSTOCK_CHECK(first.values[index].type == weight.values[index].type,

@@ -10,8 +10,8 @@
 // constants are no saved values: they are there.
 #include <vector>
 
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 

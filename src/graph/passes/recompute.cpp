@@ -9,8 +9,8 @@
 // right before its first reader, so that it lives as short as can be, by the same nodes: the same
 // bits. Order: see the pass table.
 #include "base/units.h"
-#include "graph/hold.h"
-#include "graph/passes.h"
+#include "graph/analysis/hold.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {

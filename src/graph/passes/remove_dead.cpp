@@ -1,8 +1,8 @@
 // Drops nodes whose results nothing reads, in every graph there is, and bound values with them.
 //
 // Order: after every pass that may leave some behind; always safe.
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {

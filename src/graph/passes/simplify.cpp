@@ -15,9 +15,9 @@
 #include <map>
 #include <optional>
 
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
-#include "graph/print.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/ir/print.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 namespace {
@@ -93,7 +93,7 @@ class Simplifier {
     std::int64_t count = 1;
     for (std::int64_t dim : Constant(node, 1).toIntVector()) {
       if (dim < 0) dim += static_cast<std::int64_t>(input.sizes.size());
-      count *= input.sizes[static_cast<std::size_t>(dim)];
+      count *= input.sizes[dim];
     }
     if (Constant(node, 1).toIntVector().empty()) return false;
     const ValueId mean = node.outputs[0];
@@ -129,7 +129,7 @@ class Simplifier {
   // The node that makes `id`, if that is no view and only one reader reads it.
   const Node* OnlyReadHere(ValueId id) const {
     const auto found = maker_.find(id);
-    if (found == maker_.end() || reads_[static_cast<std::size_t>(id)] != 1) return nullptr;
+    if (found == maker_.end() || reads_[id] != 1) return nullptr;
     return &graph_.nodes[found->second];
   }
   bool IsPlainAdd(const Node& node) const {
@@ -153,8 +153,7 @@ class Simplifier {
     const Node* high = second;
     if (Constant(*low, 3).toInt() > Constant(*high, 3).toInt()) std::swap(low, high);
     const std::vector<std::int64_t> sizes = Constant(*low, 1).toIntVector();
-    const std::int64_t whole =
-        sizes[static_cast<std::size_t>(dim < 0 ? dim + std::ssize(sizes) : dim)];
+    const std::int64_t whole = sizes[dim < 0 ? dim + std::ssize(sizes) : dim];
     if (Constant(*low, 3).toInt() != 0 || Constant(*low, 4).toInt() != Constant(*high, 3).toInt() ||
         Constant(*high, 4).toInt() < whole) {
       return false;

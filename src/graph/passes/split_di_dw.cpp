@@ -7,8 +7,8 @@
 // Rule: a node goes to backward_input iff an input gradient needs it. `live` is what
 // backward_weight reads of what backward_input made. Without an input gradient all of it is
 // backward_weight. Order: after gradients are accumulated, so that the additions are split, too.
-#include "graph/graph_tools.h"
-#include "graph/passes.h"
+#include "graph/ir/graph_tools.h"
+#include "graph/passes/passes.h"
 
 namespace penstock {
 

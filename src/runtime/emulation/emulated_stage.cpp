@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/index.h"
+
 namespace penstock {
 
 EmulatedStage::EmulatedStage(const Shared& shared, EmulatedDevice& device, int stage)
@@ -13,7 +15,7 @@ EmulatedStage::EmulatedStage(const Shared& shared, EmulatedDevice& device, int s
       stage_(stage),
       previous_(prices_.schedule().placement.previous(stage)),
       next_(prices_.schedule().placement.next(stage)),
-      rows_(static_cast<std::size_t>(prices_.schedule().rows())),
+      rows_(prices_.schedule().rows()),
       payloads_(std::make_unique<EmulatedPayload[]>(2 * rows_)),
       moved_(rows_) {
   for (std::size_t i = 0; i < 2 * rows_; ++i) {
@@ -86,7 +88,7 @@ bool EmulatedStage::Await(Op op, int row) {
     device_.NotBefore(ready);
   } else {
     device_.NotBefore(unsharded_);
-    if (MakesInputGradient(op) || op == Op::kRecompute) device_.NotBefore(moved_[Index(row)]);
+    if (MakesInputGradient(op) || op == Op::kRecompute) device_.NotBefore(moved_[row]);
   }
   return device_.AwaitStart();
 }
@@ -131,7 +133,7 @@ void EmulatedStage::Hold(std::int64_t time, double amount) {
 }
 
 void EmulatedStage::Move(const Part& part) {
-  std::int64_t& moved = moved_[Index(part.microbatch)];
+  std::int64_t& moved = moved_[part.microbatch];
   const std::int64_t duration = prices_.TransferTime(part);
   if (part.op == Op::kOffload) {
     moved = device_.Carry(EmulatedDevice::kOffloads, device_.clock(), duration).end;

@@ -57,7 +57,6 @@ class EmulatedStage final : public Stage {
 
  private:
   Part PartOf(Op op, int row) const;
-  std::size_t Index(int row) const { return static_cast<std::size_t>(row); }
   // Runs the part on the device, and returns its end.
   std::int64_t Compute(const Part& part);
   void RunAlone(const StageCall& call);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/index.h"
 #include "runtime/emulation/device.h"
 #include "runtime/emulation/emulated_stage.h"
 #include "runtime/emulation/gradient_gate.h"
@@ -38,7 +39,7 @@ class EmulatedTransport final : public Transport {
     if (!inner_.Receive(slot, round, message)) return false;
     const EmulatedPayload* payload = EmulatedPayload::Of(message);
     if (payload == nullptr) return true;
-    EmulatedDevice& device = devices_[static_cast<std::size_t>(messages_.to_rank(slot))];
+    EmulatedDevice& device = devices_[messages_.to_rank(slot)];
     device.NotBefore(payload->ready);
     return device.AwaitStart();
   }
@@ -66,12 +67,12 @@ class Emulation::Machine {
  public:
   Machine(const Schedule& schedule, const Costs& costs, const EmulationOptions& options)
       : prices(schedule, costs, options),
-        devices(static_cast<std::size_t>(schedule.ranks())),
+        devices(Index(schedule.ranks())),
         gate(prices),
         transport(prices, devices, gate) {
     const EmulatedStage::Shared shared{&prices, &gate, &origin};
     for (int stage = 0; stage < schedule.stages(); ++stage) {
-      const auto rank = static_cast<std::size_t>(schedule.placement.rank_of(stage));
+      const std::size_t rank = schedule.placement.rank_of(stage);
       stages.push_back(std::make_unique<EmulatedStage>(shared, devices[rank], stage));
     }
   }
@@ -96,13 +97,13 @@ Transport& Emulation::transport() { return machine_->transport; }
 std::int64_t Emulation::start() const { return machine_->origin.load(); }
 
 std::int64_t Emulation::PeakBytes(int rank) const {
-  return machine_->prices.Bytes(machine_->devices[static_cast<std::size_t>(rank)].Peak());
+  return machine_->prices.Bytes(machine_->devices[rank].Peak());
 }
 
 std::vector<Span> Emulation::DueSpans(int rank) const {
   std::vector<Span> spans;
   const auto units = [&](std::int64_t time) { return machine_->prices.Units(time - start()); };
-  for (const auto& [start, end] : machine_->devices[static_cast<std::size_t>(rank)].runs()) {
+  for (const auto& [start, end] : machine_->devices[rank].runs()) {
     spans.push_back({units(start), units(end)});
   }
   return spans;

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "base/index.h"
+
 namespace penstock {
 
 GradientGate::GradientGate(const PriceList& prices) : prices_(prices) {
-  gradients_.resize(static_cast<std::size_t>(prices.groups()) *
-                    static_cast<std::size_t>(prices.updates()));
+  gradients_.resize(Index(prices.groups()) * Index(prices.updates()));
   if (gradients_.empty()) return;
   for (int stage = 0; stage < prices.schedule().stages(); ++stage) {
     for (int update = 0; update < prices.updates(); ++update) {
@@ -17,7 +18,7 @@ GradientGate::GradientGate(const PriceList& prices) : prices_(prices) {
 
 GradientGate::Gradients& GradientGate::Of(int stage, int update) {
   const int index = prices_.GroupOf(stage) * prices_.updates() + update;
-  return gradients_[static_cast<std::size_t>(index)];
+  return gradients_[index];
 }
 
 void GradientGate::Complete(int stage, int update, std::int64_t time) {

@@ -3,26 +3,28 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/index.h"
+
 namespace penstock {
 
 PriceList::PriceList(const Schedule& schedule, const Costs& costs, const EmulationOptions& options)
     : schedule_(&schedule), costs_(costs), options_(options) {
-  PENSTOCK_CHECK(costs.stages.size() == static_cast<std::size_t>(schedule.stages()),
-                 "costs of {} stages", costs.stages.size());
-  reduces_.resize(static_cast<std::size_t>(schedule.stages()));
-  const auto rows = static_cast<std::size_t>(schedule.rows());
+  PENSTOCK_CHECK(costs.stages.size() == Index(schedule.stages()), "costs of {} stages",
+                 costs.stages.size());
+  reduces_.resize(schedule.stages());
+  const std::size_t rows = schedule.rows();
   for (const Lane& lane : schedule.lanes) {
     for (const Action& action : lane) {
       const Part& part = action.first;
       steps_are_cells_ = steps_are_cells_ || part.op == Op::kStep;
       if (part.op == Op::kReduceGrad) reduces_[part.stage] = 1;
       if (part.op != Op::kRecompute) continue;
-      recomputed_.resize(static_cast<std::size_t>(schedule.stages()) * rows);
-      recomputed_[part.stage * rows + static_cast<std::size_t>(part.microbatch)] = 1;
+      recomputed_.resize(Index(schedule.stages()) * rows);
+      recomputed_[part.stage * rows + Index(part.microbatch)] = 1;
     }
   }
   rows_an_update_ = std::max(1, schedule.weights == WeightPolicy::kStashed
-                                    ? schedule.cuts
+                                    ? schedule.slices
                                     : schedule.rows() / std::max(1, schedule.steps));
   updates_ = schedule.rows() / rows_an_update_;
   if (!steps_are_cells_) return;
@@ -49,8 +51,7 @@ std::int64_t PriceList::TransferTime(const Part& part) const {
 
 bool PriceList::Recomputed(const Part& part) const {
   if (recomputed_.empty()) return false;
-  return recomputed_[part.stage * static_cast<std::size_t>(schedule_->rows()) +
-                     static_cast<std::size_t>(part.microbatch)] != 0;
+  return recomputed_[part.stage * Index(schedule_->rows()) + Index(part.microbatch)] != 0;
 }
 
 double PriceList::Kept(const Part& part) const {

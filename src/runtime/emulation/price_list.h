@@ -44,11 +44,11 @@ class PriceList {
   // waits for its own alone.
   int GroupOf(int stage) const;
   int groups() const { return groups_; }
-  bool Reduces(int stage) const { return reduces_[static_cast<std::size_t>(stage)] != 0; }
+  bool Reduces(int stage) const { return reduces_[stage] != 0; }
 
  private:
   std::int64_t Nanoseconds(double units) const;
-  const StageCosts& Of(int stage) const { return costs_.stages[static_cast<std::size_t>(stage)]; }
+  const StageCosts& Of(int stage) const { return costs_.stages[stage]; }
   bool Recomputed(const Part& part) const;
 
   const Schedule* schedule_;

@@ -3,6 +3,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/index.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -45,21 +47,21 @@ struct alignas(64) ThreadTransport::Waiter {
 };
 
 ThreadTransport::ThreadTransport(const MessageMap& messages, const Options& options)
-    : slots_(std::make_unique<Slot[]>(static_cast<std::size_t>(messages.slots()))),
-      waiters_(std::make_unique<Waiter[]>(static_cast<std::size_t>(messages.ranks()))),
+    : slots_(std::make_unique<Slot[]>(Index(messages.slots()))),
+      waiters_(std::make_unique<Waiter[]>(Index(messages.ranks()))),
       ranks_(messages.ranks()) {
   const bool own_core = static_cast<unsigned>(ranks_) <= std::thread::hardware_concurrency();
   spin_ = options.spin.value_or(own_core ? kSpin : 0);
   for (int slot = 0; slot < messages.slots(); ++slot) {
-    slots_[static_cast<std::size_t>(slot)].from = messages.from_rank(slot);
-    slots_[static_cast<std::size_t>(slot)].to = messages.to_rank(slot);
+    slots_[slot].from = messages.from_rank(slot);
+    slots_[slot].to = messages.to_rank(slot);
   }
 }
 
 ThreadTransport::~ThreadTransport() = default;
 
 void ThreadTransport::Send(int slot, std::int64_t round, Message message) {
-  Slot& s = slots_[static_cast<std::size_t>(slot)];
+  Slot& s = slots_[slot];
   const std::uint32_t empty = EmptyFor(round);
   if (s.state.load(std::memory_order_acquire) != empty && !WaitFor(s.from, slot, empty)) return;
   s.message = std::move(message);
@@ -68,7 +70,7 @@ void ThreadTransport::Send(int slot, std::int64_t round, Message message) {
 }
 
 bool ThreadTransport::Receive(int slot, std::int64_t round, Message& message) {
-  Slot& s = slots_[static_cast<std::size_t>(slot)];
+  Slot& s = slots_[slot];
   const std::uint32_t full = EmptyFor(round) + 1;
   if (s.state.load(std::memory_order_acquire) != full && !WaitFor(s.to, slot, full)) return false;
   message = std::move(s.message);
@@ -81,7 +83,7 @@ bool ThreadTransport::Receive(int slot, std::int64_t round, Message& message) {
 // afterwards who waits for it. All four are sequentially consistent, so one of them sees the other.
 // The bell is read before the last look, so no ring in between is lost.
 bool ThreadTransport::WaitFor(int rank, int slot, std::uint32_t state) {
-  const std::atomic<std::uint32_t>& current = slots_[static_cast<std::size_t>(slot)].state;
+  const std::atomic<std::uint32_t>& current = slots_[slot].state;
   for (int i = 0; i < spin_; ++i) {
     if (current.load(std::memory_order_acquire) == state) return true;
     Pause();
@@ -90,7 +92,7 @@ bool ThreadTransport::WaitFor(int rank, int slot, std::uint32_t state) {
     std::this_thread::yield();
     if (current.load(std::memory_order_acquire) == state) return true;
   }
-  Waiter& waiter = waiters_[static_cast<std::size_t>(rank)];
+  Waiter& waiter = waiters_[rank];
   bool arrived = false;
   while (true) {
     const std::uint32_t bell = waiter.bell.load(std::memory_order_seq_cst);
@@ -104,7 +106,7 @@ bool ThreadTransport::WaitFor(int rank, int slot, std::uint32_t state) {
 }
 
 void ThreadTransport::Wake(int rank, int slot) {
-  Waiter& waiter = waiters_[static_cast<std::size_t>(rank)];
+  Waiter& waiter = waiters_[rank];
   if (waiter.slot.load(std::memory_order_seq_cst) != slot) return;
   waiter.bell.fetch_add(1, std::memory_order_seq_cst);
   waiter.bell.notify_one();
@@ -112,7 +114,7 @@ void ThreadTransport::Wake(int rank, int slot) {
 
 void ThreadTransport::WakeAll() {
   for (int rank = 0; rank < ranks_; ++rank) {
-    Waiter& waiter = waiters_[static_cast<std::size_t>(rank)];
+    Waiter& waiter = waiters_[rank];
     waiter.bell.fetch_add(1, std::memory_order_seq_cst);
     waiter.bell.notify_all();
   }

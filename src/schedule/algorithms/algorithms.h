@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "schedule/catalog.h"
 #include "schedule/reserve.h"
 
@@ -40,9 +41,9 @@ inline Schedule EmptySchedule(Placement placement, const ScheduleParams& params)
   Schedule schedule;
   schedule.placement = std::move(placement);
   schedule.microbatches = params.microbatches;
-  schedule.cuts = params.cuts;
+  schedule.slices = params.slices;
   schedule.steps = params.steps;
-  schedule.lanes.resize(static_cast<std::size_t>(params.ranks));
+  schedule.lanes.resize(params.ranks);
   return schedule;
 }
 
@@ -52,7 +53,7 @@ template <class NextForward, class NextBackward>
 Lane WarmUpThenAlternate(int count, int warmup, NextForward next_forward,
                          NextBackward next_backward) {
   Lane lane;
-  ReserveLong(lane, 2 * static_cast<std::size_t>(count));
+  ReserveLong(lane, 2 * Index(count));
   for (int i = 0; i < warmup; ++i) lane.push_back(next_forward());
   for (int i = warmup; i < count; ++i) {
     lane.push_back(next_forward());

@@ -13,12 +13,12 @@
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/memory_limit.h"
-#include "schedule/algorithms/search.h"
 #include "schedule/algorithms/split_turns.h"
-#include "schedule/algorithms/uniform_blocks.h"
 #include "schedule/algorithms/v_schedules.h"
 #include "schedule/algorithms/zbv.h"
+#include "schedule/search/problem/memory_limit.h"
+#include "schedule/search/search.h"
+#include "schedule/search/uniform_blocks.h"
 
 namespace penstock {
 namespace {
@@ -38,7 +38,7 @@ std::vector<Lane> TurnsWithin(const Problem& problem, int reach) {
   std::vector<Lane> lanes;
   int warmup = problem.rows;
   for (int rank = 0; rank < p; ++rank) {
-    const double activation = problem.costs.stages[static_cast<std::size_t>(rank)].activation;
+    const double activation = problem.costs.stages[rank].activation;
     const double fit = problem.memory_limit * (1 + kRounding) / activation;
     const int alive = static_cast<int>(std::min<double>(problem.rows + 1, fit));
     // Never more than the rank before, whose forwards it waits for.

@@ -11,9 +11,10 @@
 // chain in flight: about half of ZB-H1's bubble. Where times are unequal, its order is squeezed for
 // them. Li and Hoefler, Chimera: Efficiently Training
 // Large-Scale Neural Networks with Bidirectional Pipelines, SC 2021, section 3.
+#include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/list_scheduler.h"
-#include "schedule/algorithms/order_for_costs.h"
+#include "schedule/search/list_scheduler.h"
+#include "schedule/search/order_for_costs.h"
 
 namespace penstock {
 namespace {
@@ -36,9 +37,8 @@ Lane UnitsLane(const ScheduleParams& params, int rank) {
   const int stage[2] = {rank, 2 * p - 1 - rank};
   const int depth[2] = {rank, p - 1 - rank};
   Lane lane;
-  ReserveLong(lane, 2 * static_cast<std::size_t>(params.microbatches));
-  for (std::int64_t slot = 0; lane.size() < 2 * static_cast<std::size_t>(params.microbatches);
-       ++slot) {
+  ReserveLong(lane, 2 * Index(params.microbatches));
+  for (std::int64_t slot = 0; lane.size() < 2 * Index(params.microbatches); ++slot) {
     const int chain = (slot - depth[0]) % 2 == 0 ? 0 : 1;
     const std::int64_t since = slot - depth[chain];
     if (since < 0) continue;
@@ -64,7 +64,7 @@ Schedule GenerateChimera(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Bidirectional(params.ranks), params);
   if (!params.split) {
     for (int rank = 0; rank < params.ranks; ++rank) {
-      schedule.lanes[static_cast<std::size_t>(rank)] = UnitsLane(params, rank);
+      schedule.lanes[rank] = UnitsLane(params, rank);
     }
     return schedule;
   }

@@ -11,6 +11,7 @@
 // dualpipe (p/2-1)(FB + B - 3W), dualpipev (p-1)(FB + B - 3W) in chunk times; peak p + 1 and p +
 // 1/2. DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, section 3.2.1;
 // github.com/deepseek-ai/DualPipe; Sea AI Lab, "Cut-in-half" DualPipe, 2025 (DualPipeV).
+#include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
@@ -29,9 +30,9 @@ struct HalfPipe {
 class LaneWriter {
  public:
   explicit LaneWriter(const HalfPipe& half) : half_(half) {
-    lane_.reserve(6 * static_cast<std::size_t>(half.microbatches));
+    lane_.reserve(6 * Index(half.microbatches));
     // W is owed only in the fill and the drain: a few a rank.
-    owed_.reserve(3 * static_cast<std::size_t>(half.ranks));
+    owed_.reserve(3 * Index(half.ranks));
   }
 
   Lane Write() && {
@@ -115,7 +116,7 @@ Schedule GenerateDualPipe(const ScheduleParams& params) {
     HalfPipe half{
         p / 2, std::min(rank, p - 1 - rank), params.microbatches / 2, {rank, 2 * p - 1 - rank}};
     if (rank >= p / 2) std::swap(half.stage[0], half.stage[1]);
-    schedule.lanes[static_cast<std::size_t>(rank)] = LaneWriter(half).Write();
+    schedule.lanes[rank] = LaneWriter(half).Write();
   }
   return schedule;
 }
@@ -125,7 +126,7 @@ Schedule GenerateDualPipeV(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(p), params);
   for (int rank = 0; rank < p; ++rank) {
     const HalfPipe half{p, rank, params.microbatches, {rank, 2 * p - 1 - rank}};
-    schedule.lanes[static_cast<std::size_t>(rank)] = LaneWriter(half).Write();
+    schedule.lanes[rank] = LaneWriter(half).Write();
   }
   return schedule;
 }

@@ -15,7 +15,7 @@ Schedule Rows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   const int count = params.microbatches;
   for (int rank = 0; rank < params.ranks; ++rank) {
-    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenAlternate(
+    schedule.lanes[rank] = WarmUpThenAlternate(
         count, count, [rank, n = 0]() mutable { return Forward(rank, n++); },
         [rank, n = count]() mutable { return Backward(rank, --n); });
   }

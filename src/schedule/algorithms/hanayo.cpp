@@ -13,9 +13,9 @@
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/list_scheduler.h"
-#include "schedule/algorithms/memory_limit.h"
-#include "schedule/algorithms/order_for_costs.h"
+#include "schedule/search/list_scheduler.h"
+#include "schedule/search/order_for_costs.h"
+#include "schedule/search/problem/memory_limit.h"
 
 namespace penstock {
 namespace {
@@ -41,7 +41,7 @@ ListRule ByGroup(const Problem& problem) {
   ListRule rule = ListRule::BackwardFirst(placement, problem.rows);
   const double groups = std::ceil(static_cast<double>(problem.rows) / p);
   for (int stage = 0; stage < placement.stages(); ++stage) {
-    const auto s = static_cast<std::size_t>(stage);
+    const std::size_t s = stage;
     const int chunk = stage / p;
     rule.forward.offset[s] = chunk;
     // Backwards before all forwards, by microbatch; of equal ones the deepest.

@@ -34,7 +34,7 @@ Schedule Rows(const ScheduleParams& params) {
   for (int rank = 0; rank < params.ranks; ++rank) {
     RoundOrder forwards(params, rank, RoundOrder::Direction::kChunksUp);
     RoundOrder backwards(params, rank, RoundOrder::Direction::kChunksDown);
-    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenAlternate(
+    schedule.lanes[rank] = WarmUpThenAlternate(
         params.microbatches * params.chunks, WarmUp(params, rank),
         [&forwards] { return forwards.Next(Op::kForward); },
         [&backwards] { return backwards.Next(Op::kBackward); });

@@ -46,7 +46,7 @@ Schedule FullRounds(const ScheduleParams& params) {
     RoundOrder forwards(params, rank, RoundOrder::Direction::kChunksUp);
     RoundOrder inputs(params, rank, RoundOrder::Direction::kChunksDown);
     RoundOrder weights = inputs;
-    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenSplitTurns(
+    schedule.lanes[rank] = WarmUpThenSplitTurns(
         Turns(params, rank), [&forwards] { return forwards.Next(Op::kForward); },
         [&inputs] { return inputs.Next(Op::kBackwardInput); },
         [&weights] { return weights.Next(Op::kBackwardWeight); });

@@ -5,6 +5,7 @@
 // Makespan as interleaved's; all m microbatches alive on every rank. With sharded weights each
 // chunk is gathered once for its forwards and once for its backwards, however many microbatches
 // there are. Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, section 4.
+#include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
@@ -12,8 +13,7 @@ namespace {
 
 Lane MakeLane(const ScheduleParams& params, int rank) {
   Lane lane;
-  lane.reserve(std::size_t{2} * static_cast<std::size_t>(params.chunks) *
-               static_cast<std::size_t>(params.microbatches));
+  lane.reserve(std::size_t{2} * Index(params.chunks) * Index(params.microbatches));
   for (int chunk = 0; chunk < params.chunks; ++chunk) {
     const int stage = chunk * params.ranks + rank;
     for (int n = 0; n < params.microbatches; ++n) lane.push_back(Forward(stage, n));
@@ -28,7 +28,7 @@ Lane MakeLane(const ScheduleParams& params, int rank) {
 Schedule Rows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
-    schedule.lanes[static_cast<std::size_t>(rank)] = MakeLane(params, rank);
+    schedule.lanes[rank] = MakeLane(params, rank);
   }
   return schedule;
 }

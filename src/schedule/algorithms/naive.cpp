@@ -13,7 +13,7 @@ namespace {
 Schedule Rows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
-    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenAlternate(
+    schedule.lanes[rank] = WarmUpThenAlternate(
         params.microbatches, 0, [rank, n = 0]() mutable { return Forward(rank, n++); },
         [rank, n = 0]() mutable { return Backward(rank, n++); });
   }

@@ -15,7 +15,7 @@ Schedule Rows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
     const int warmup = std::min(params.microbatches, params.ranks - 1 - rank);
-    schedule.lanes[static_cast<std::size_t>(rank)] = WarmUpThenAlternate(
+    schedule.lanes[rank] = WarmUpThenAlternate(
         params.microbatches, warmup, [rank, n = 0]() mutable { return Forward(rank, n++); },
         [rank, n = 0]() mutable { return Backward(rank, n++); });
   }

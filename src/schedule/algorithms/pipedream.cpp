@@ -10,6 +10,7 @@
 // version is still read when the second is overwritten.
 // Narayanan et al., PipeDream, SOSP 2019, section 3.3; Memory-Efficient Pipeline-Parallel DNN
 // Training, ICML 2021, section 3.1 (2BW).
+#include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
@@ -22,9 +23,8 @@ Schedule GenerateRunOn(const ScheduleParams& params, WeightPolicy weights, int u
   const int rows = schedule.rows();
   for (int rank = 0; rank < params.ranks; ++rank) {
     const int warmup = std::min(rows, params.ranks - 1 - rank);
-    Lane& lane = schedule.lanes[static_cast<std::size_t>(rank)];
-    lane.reserve(2 * static_cast<std::size_t>(rows) +
-                 static_cast<std::size_t>(rows / update_every));
+    Lane& lane = schedule.lanes[rank];
+    lane.reserve(2 * Index(rows) + Index(rows / update_every));
     for (int n = 0; n < warmup; ++n) lane.push_back(Forward(rank, n));
     for (int n = 0; n < rows; ++n) {
       if (n + warmup < rows) lane.push_back(Forward(rank, n + warmup));

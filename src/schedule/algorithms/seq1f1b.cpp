@@ -16,11 +16,11 @@
 // or not the backward is split.
 // Sun et al., Seq1F1B: Efficient Sequence-Level Pipeline Parallelism, 2024, section 3.
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/average_times.h"
-#include "schedule/algorithms/list_scheduler.h"
-#include "schedule/algorithms/order_for_costs.h"
 #include "schedule/algorithms/split_turns.h"
 #include "schedule/algorithms/zbv.h"
+#include "schedule/search/list_scheduler.h"
+#include "schedule/search/order_for_costs.h"
+#include "schedule/search/problem/average_times.h"
 
 namespace penstock {
 namespace {
@@ -28,23 +28,23 @@ namespace {
 // Gives the rows of backwards in turn: by microbatch, pieces from the last.
 class BackwardRows {
  public:
-  explicit BackwardRows(int cuts) : cuts_(cuts), row_(cuts) {}
+  explicit BackwardRows(int slices) : slices_(slices), row_(slices) {}
   int Next() {
     const int row = --row_;
-    if (row_ % cuts_ == 0) row_ += 2 * cuts_;
+    if (row_ % slices_ == 0) row_ += 2 * slices_;
     return row;
   }
 
  private:
-  const int cuts_;
+  const int slices_;
   int row_;  // one above the next
 };
 
 Lane LinearLane(const ScheduleParams& params, int rank) {
-  const int count = params.microbatches * params.cuts;
-  const int warmup = std::min(count, params.ranks - 1 - rank + params.cuts - 1);
+  const int count = params.microbatches * params.slices;
+  const int warmup = std::min(count, params.ranks - 1 - rank + params.slices - 1);
   const auto forward = [rank, n = 0]() mutable { return Forward(rank, n++); };
-  BackwardRows rows(params.cuts), weight_rows(params.cuts);
+  BackwardRows rows(params.slices), weight_rows(params.slices);
   if (!params.split) {
     return WarmUpThenAlternate(count, warmup, forward,
                                [rank, rows]() mutable { return Backward(rank, rows.Next()); });
@@ -64,7 +64,7 @@ ListRule ByPattern(const Problem& problem) {
   rule.backward = {pattern.backward, pattern.period};
   rule.weight = {pattern.weight, pattern.period};
   for (Preference* later : {&rule.backward, &rule.weight}) {
-    for (double& offset : later->offset) offset += pattern.period * (problem.cuts - 1);
+    for (double& offset : later->offset) offset += pattern.period * (problem.slices - 1);
   }
   return rule;
 }
@@ -89,7 +89,7 @@ std::vector<Lane> VeeLanes(const Problem& problem) {
   }
   // Where transfers take long, no pattern holds.
   ListRule backward_first = ListRule::BackwardFirst(problem.placement, problem.rows);
-  backward_first.window = problem.placement.ranks() + problem.cuts - 1;
+  backward_first.window = problem.placement.ranks() + problem.slices - 1;
   add(backward_first);
   return lanes;
 }
@@ -97,11 +97,11 @@ std::vector<Lane> VeeLanes(const Problem& problem) {
 Schedule GenerateVee(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs =
-      CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement, params.cuts);
-  const double limit = (params.ranks + params.cuts - 1.0) / params.cuts;
-  schedule.lanes =
-      OrderForCosts({schedule.placement, costs, schedule.rows(), params.cuts, params.split, limit},
-                    [](const Problem& problem) { return Squeezed(problem, VeeLanes(problem)); });
+      CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement, params.slices);
+  const double limit = (params.ranks + params.slices - 1.0) / params.slices;
+  schedule.lanes = OrderForCosts(
+      {schedule.placement, costs, schedule.rows(), params.slices, params.split, limit},
+      [](const Problem& problem) { return Squeezed(problem, VeeLanes(problem)); });
   return schedule;
 }
 
@@ -109,7 +109,7 @@ Schedule GenerateSeq1f1b(const ScheduleParams& params) {
   if (params.chunks == 2) return GenerateVee(params);
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
-    schedule.lanes[static_cast<std::size_t>(rank)] = LinearLane(params, rank);
+    schedule.lanes[rank] = LinearLane(params, rank);
   }
   return schedule;
 }
@@ -117,7 +117,7 @@ Schedule GenerateSeq1f1b(const ScheduleParams& params) {
 ClosedForm Figures(const ScheduleParams& params) {
   ClosedForm form;
   if (params.chunks == 2) return form;
-  const double p = params.ranks, k = params.cuts;
+  const double p = params.ranks, k = params.slices;
   const double rows = static_cast<double>(params.microbatches) * k;
   form.peak_memory = std::min(rows, p + k - 1) / k;
   if (params.costs || params.comm != 0) return form;
@@ -135,15 +135,15 @@ Algorithm Seq1f1b() {
   algorithm.name = "seq1f1b";
   algorithm.summary = "1f1b over pieces of the sequence: bubble and memory shrink with them";
   algorithm.when =
-      "For long sequences under causal attention: k cuts divide the bubble and the activations "
-      "by about k. Needs a model that keeps keys and values of earlier cuts.";
+      "For long sequences under causal attention: k slices divide the bubble and the activations "
+      "by about k. Needs a model that keeps keys and values of earlier slices.";
   algorithm.placement = PlacementForm::kZigzag;
   algorithm.constraint = "causal attention; 1 chunk, or 2 for a vee";
   algorithm.makespan = "(mk+p-1)(F+B)/k; with --split (3mk+p-1)/k for mk >= p+k-1";
   algorithm.memory = "min(mk, p+k-1)/k";
   algorithm.source = "Sun et al., Seq1F1B, 2024, section 3";
   algorithm.knobs = {
-      .min_chunks = 1, .max_chunks = 2, .default_chunks = 1, .cuts = true, .split = true};
+      .min_chunks = 1, .max_chunks = 2, .default_chunks = 1, .slices = true, .split = true};
   algorithm.generate = GenerateSeq1f1b;
   algorithm.closed_form = Figures;
   return algorithm;

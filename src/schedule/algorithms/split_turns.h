@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "schedule/reserve.h"
 
 namespace penstock {
@@ -19,7 +20,7 @@ struct SplitTurns {
 template <class NextF, class NextI, class NextW>
 Lane WarmUpThenSplitTurns(const SplitTurns& turns, NextF next_f, NextI next_i, NextW next_w) {
   Lane lane;
-  ReserveLong(lane, 3 * static_cast<std::size_t>(turns.count));
+  ReserveLong(lane, 3 * Index(turns.count));
   for (int i = 0; i < turns.warmup; ++i) lane.push_back(next_f());
   const int forward_turns = turns.count - turns.warmup;
   const int lag = std::min(turns.lag, forward_turns);

@@ -13,8 +13,8 @@
 //
 // Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3 (1F1B-V).
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/period_pattern.h"
-#include "schedule/algorithms/search.h"
+#include "schedule/search/patterns/period_pattern.h"
+#include "schedule/search/search.h"
 
 namespace penstock {
 namespace {
@@ -30,9 +30,9 @@ PeriodPattern Block(int ranks) {
   PeriodPattern pattern(stages);
   pattern.period = kSlots;
   for (int i = 0; i < stages; ++i) {
-    pattern.forward[static_cast<std::size_t>(i)] = i;
+    pattern.forward[i] = i;
     const int rests = (i + phase) / 3;
-    pattern.backward[static_cast<std::size_t>(stages - 1 - i)] = stages + pause + 2 * i + 3 * rests;
+    pattern.backward[stages - 1 - i] = stages + pause + 2 * i + 3 * rests;
   }
   return pattern;
 }

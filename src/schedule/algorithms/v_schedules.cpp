@@ -17,7 +17,7 @@
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/period_pattern.h"
+#include "schedule/search/patterns/period_pattern.h"
 
 namespace penstock {
 namespace {
@@ -45,15 +45,15 @@ Block HalfBlock(int ranks, int rank) {
 std::array<int, 2> WeightSlots(const Block& block) {
   std::array<bool, kSlots> taken = {};
   for (const int chunk : {0, 1}) {
-    taken[static_cast<std::size_t>(block.forward[chunk] % kSlots)] = true;
-    taken[static_cast<std::size_t>(block.backward[chunk] % kSlots)] = true;
+    taken[block.forward[chunk] % kSlots] = true;
+    taken[block.backward[chunk] % kSlots] = true;
   }
   std::array<int, 2> slots = {};
   for (const int chunk : {1, 0}) {  // chunk 1's I comes first
-    int& slot = slots[static_cast<std::size_t>(chunk)];
+    int& slot = slots[chunk];
     slot = block.backward[chunk] + 1;
-    while (taken[static_cast<std::size_t>(slot % kSlots)]) ++slot;
-    taken[static_cast<std::size_t>(slot % kSlots)] = true;
+    while (taken[slot % kSlots]) ++slot;
+    taken[slot % kSlots] = true;
   }
   return slots;
 }
@@ -66,10 +66,10 @@ Seeds SeedsOf(const Problem& problem, Block (*block_of)(int, int)) {
     const Block block = block_of(p, rank);
     const std::array<int, 2> weights = WeightSlots(block);
     for (const int chunk : {0, 1}) {
-      const auto stage = static_cast<std::size_t>(chunk == 0 ? rank : 2 * p - 1 - rank);
+      const std::size_t stage = chunk == 0 ? rank : 2 * p - 1 - rank;
       pattern.forward[stage] = block.forward[chunk];
       pattern.backward[stage] = block.backward[chunk];
-      pattern.weight[stage] = weights[static_cast<std::size_t>(chunk)];
+      pattern.weight[stage] = weights[chunk];
     }
   }
   return Seeds{LanesOf(problem, pattern)};

@@ -1,7 +1,7 @@
 // V-Half and V-Min's patterns and their memory, for those who start from them.
 #pragma once
 
-#include "schedule/algorithms/search.h"
+#include "schedule/search/search.h"
 
 namespace penstock {
 

@@ -10,8 +10,8 @@
 // makespan as ZB-H1's (its idle time has moved to the front), span 3m from m = 2p-1, peak 2p-1. Qi
 // et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.3 (ZB-H2).
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/list_scheduler.h"
-#include "schedule/algorithms/order_for_costs.h"
+#include "schedule/search/list_scheduler.h"
+#include "schedule/search/order_for_costs.h"
 
 namespace penstock {
 namespace {

@@ -11,8 +11,9 @@
 // Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 4 (V-ZB).
 #include "schedule/algorithms/zbv.h"
 
+#include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/search.h"
+#include "schedule/search/search.h"
 
 namespace penstock {
 namespace {
@@ -23,7 +24,7 @@ class ZbvLane {
  public:
   ZbvLane(int ranks, int rank, int microbatches)
       : ranks_(ranks), rank_(rank), count_(microbatches), stage_{rank, 2 * ranks - 1 - rank} {
-    ReserveLong(lane_, 6 * static_cast<std::size_t>(microbatches));
+    ReserveLong(lane_, 6 * Index(microbatches));
   }
 
   Lane Write() && {
@@ -119,7 +120,7 @@ PeriodPattern ZbvPattern(int ranks) {
   PeriodPattern pattern(stages);
   pattern.period = 6;
   for (int stage = 0; stage < stages; ++stage) {
-    const auto s = static_cast<std::size_t>(stage);
+    const std::size_t s = stage;
     pattern.forward[s] = kBetweenStages * stage;
     pattern.backward[s] = kBetweenStages * (2 * stages - 2 - stage) + 1;
     pattern.weight[s] = pattern.backward[s] + 1;

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "schedule/algorithms/period_pattern.h"
-#include "schedule/algorithms/search.h"
 #include "schedule/schedule.h"
+#include "schedule/search/patterns/period_pattern.h"
+#include "schedule/search/search.h"
 
 namespace penstock {
 

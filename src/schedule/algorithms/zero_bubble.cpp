@@ -9,9 +9,9 @@
 // bubble; peak p, as 1F1B's. Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.2
 // (ZB-H1).
 #include "schedule/algorithms/algorithms.h"
-#include "schedule/algorithms/problem.h"
 #include "schedule/algorithms/split_turns.h"
-#include "schedule/algorithms/squeeze.h"
+#include "schedule/search/problem/problem.h"
+#include "schedule/search/squeeze.h"
 
 namespace penstock {
 namespace {
@@ -34,7 +34,7 @@ int MostDelay(const ScheduleParams& params, int rank) {
 std::vector<Lane> LanesWith(const ScheduleParams& params, const Delays& delays) {
   std::vector<Lane> lanes;
   for (int rank = 0; rank < params.ranks; ++rank) {
-    const int delay = delays[static_cast<std::size_t>(rank)];
+    const int delay = delays[rank];
     lanes.push_back(WarmUpThenSplitTurns(
         {params.microbatches, WarmUp(params, rank), delay},
         [rank, n = 0]() mutable { return Forward(rank, n++); },
@@ -115,7 +115,7 @@ class DelaySearch {
         for (int delay = 0; delay <= MostDelay(params_, rank); ++delay) {
           if (tries_left_ <= 0) return;
           Delays delays = best_;
-          delays[static_cast<std::size_t>(rank)] = delay;
+          delays[rank] = delay;
           helped = Try(delays) || helped;
         }
       }

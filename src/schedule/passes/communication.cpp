@@ -15,6 +15,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/index.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
 #include "schedule/passes/unit_ticks.h"
@@ -23,7 +24,6 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 constexpr Tick kNoTick = std::numeric_limits<Tick>::max();
 
 // The rank that needs what a part makes, -1 where it is the same rank or none.
@@ -94,13 +94,10 @@ class LaneWriter {
  public:
   LaneWriter(const Schedule& schedule, const std::vector<StageEdges>& edges, const UnitTicks& ticks,
              int rank)
-      : edges_(edges),
-        rank_(rank),
-        actions_(schedule.lanes[Index(rank)]),
-        ticks_(ticks.ticks[Index(rank)]) {
+      : edges_(edges), rank_(rank), actions_(schedule.lanes[rank]), ticks_(ticks.ticks[rank]) {
     std::size_t cells = actions_.size();
     for (const int stage : schedule.placement.stages_of(rank)) {
-      for (const int peer : {edges[Index(stage)].previous_rank, edges[Index(stage)].next_rank}) {
+      for (const int peer : {edges[stage].previous_rank, edges[stage].next_rank}) {
         if (peer < 0) continue;
         cells += 2 * Index(schedule.rows());  // a SEND and a RECV for each row
         AddSender(schedule, ticks, peer);
@@ -131,8 +128,7 @@ class LaneWriter {
     for (const Incoming& incoming : incoming_) {
       if (incoming.sender() == sender) return;
     }
-    incoming_.emplace_back(edges_, rank_, sender, schedule.lanes[Index(sender)],
-                           ticks.ticks[Index(sender)]);
+    incoming_.emplace_back(edges_, rank_, sender, schedule.lanes[sender], ticks.ticks[sender]);
   }
 
   void Send(const Part& part, Tick tick) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -17,7 +18,7 @@ inline Schedule WithLanes(const Schedule& schedule, std::vector<Lane> lanes) {
   result.algorithm = schedule.algorithm;
   result.placement = schedule.placement;
   result.microbatches = schedule.microbatches;
-  result.cuts = schedule.cuts;
+  result.slices = schedule.slices;
   result.steps = schedule.steps;
   result.weights = schedule.weights;
   result.lanes = std::move(lanes);
@@ -42,17 +43,17 @@ class GradientCounter {
  public:
   explicit GradientCounter(const Schedule& schedule)
       : rows_a_update_(schedule.weights == WeightPolicy::kStashed
-                           ? schedule.cuts
+                           ? schedule.slices
                            : schedule.rows() / schedule.steps),
-        updates_(static_cast<std::size_t>(schedule.rows() / rows_a_update_)),
-        ended_(updates_ * static_cast<std::size_t>(schedule.stages())),
-        complete_(static_cast<std::size_t>(schedule.stages())) {}
+        updates_(schedule.rows() / rows_a_update_),
+        ended_(updates_ * Index(schedule.stages())),
+        complete_(schedule.stages()) {}
 
   // Notes a part; returns how many updates of its stage it completes, in their order.
   int Note(const Part& part) {
     if (!EndsMicrobatch(part.op)) return 0;
     const std::size_t first = part.stage * updates_;
-    ++ended_[first + static_cast<std::size_t>(part.microbatch / rows_a_update_)];
+    ++ended_[first + Index(part.microbatch / rows_a_update_)];
     std::size_t& complete = complete_[part.stage];
     const std::size_t before = complete;
     while (complete < updates_ && ended_[first + complete] == rows_a_update_) ++complete;

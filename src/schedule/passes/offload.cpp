@@ -21,6 +21,7 @@
 #include <limits>
 #include <queue>
 
+#include "base/index.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/level_search.h"
 #include "schedule/passes/pass_table.h"
@@ -43,8 +44,8 @@ struct Row {
 class LaneOffloader {
  public:
   LaneOffloader(const Schedule& schedule, const Costs& costs, const Priced& priced, int rank)
-      : lane_(schedule.lanes[static_cast<std::size_t>(rank)]), costs_(costs) {
-    const std::vector<Span>& spans = priced.timeline.spans[static_cast<std::size_t>(rank)];
+      : lane_(schedule.lanes[rank]), costs_(costs) {
+    const std::vector<Span>& spans = priced.timeline.spans[rank];
     rounding_ = priced.makespan * 1e-12;
     FindRows(schedule, rank, spans);
     double clock = 0;
@@ -89,19 +90,17 @@ class LaneOffloader {
   }
 
   void FindRows(const Schedule& schedule, int rank, const std::vector<Span>& spans) {
-    const auto rows = static_cast<std::size_t>(schedule.rows());
-    std::vector<std::size_t> local_of(static_cast<std::size_t>(schedule.stages()));
+    const std::size_t rows = schedule.rows();
+    std::vector<std::size_t> local_of(schedule.stages());
     const std::vector<int>& stages = schedule.placement.stages_of(rank);
-    for (std::size_t i = 0; i < stages.size(); ++i)
-      local_of[static_cast<std::size_t>(stages[i])] = i;
+    for (std::size_t i = 0; i < stages.size(); ++i) local_of[stages[i]] = i;
     std::vector<std::size_t> row_of(stages.size() * rows, kNever);
     for (std::size_t i = 0; i < lane_.size(); ++i) {
       ForEachPart(lane_[i], [&](const Part& part) {
         const bool forward = part.op == Op::kForward;
         if (!forward && !MakesInputGradient(part.op) && part.op != Op::kRecompute) return;
         const StageCosts& stage = costs_.stages[part.stage];
-        std::size_t& index =
-            row_of[local_of[part.stage] * rows + static_cast<std::size_t>(part.microbatch)];
+        std::size_t& index = row_of[local_of[part.stage] * rows + Index(part.microbatch)];
         if (forward) {
           index = rows_.size();
           rows_.push_back({part, i, kNever, spans[i].end, 0, stage.activation});

@@ -14,9 +14,10 @@
 // late.
 #include <limits>
 
+#include "base/index.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
-#include "schedule/validate.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock {
 namespace {
@@ -24,11 +25,11 @@ namespace {
 class LaneStepper {
  public:
   LaneStepper(const Schedule& schedule, int rank, bool at_once)
-      : lane_(schedule.lanes[static_cast<std::size_t>(rank)]),
+      : lane_(schedule.lanes[rank]),
         stages_(schedule.placement.stages_of(rank)),
         at_once_(at_once),
-        due_(static_cast<std::size_t>(schedule.stages())),
-        reduces_(static_cast<std::size_t>(schedule.stages())) {
+        due_(schedule.stages()),
+        reduces_(schedule.stages()) {
     for (const Action& action : lane_) {
       if (action.first.op == Op::kReduceGrad) reduces_[action.first.stage] = true;
     }
@@ -60,14 +61,13 @@ class LaneStepper {
     if (!any_due_) return;
     any_due_ = false;
     int common = std::numeric_limits<int>::max();
-    for (const int stage : stages_) common = std::min(common, due_[Index(stage)]);
+    for (const int stage : stages_) common = std::min(common, due_[stage]);
     for (const int stage : stages_) {
-      const int count = at_once_ ? due_[Index(stage)] : common;
-      due_[Index(stage)] -= count;
+      const int count = at_once_ ? due_[stage] : common;
+      due_[stage] -= count;
       out_.insert(out_.end(), Index(count), MakeAction(Op::kStep, stage));
     }
   }
-  static std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 
   const Lane& lane_;
   const std::vector<int>& stages_;

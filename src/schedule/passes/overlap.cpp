@@ -21,15 +21,14 @@
 #include <queue>
 #include <utility>
 
+#include "base/index.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
 #include "schedule/stage_edges.h"
-#include "schedule/validate.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock {
 namespace {
-
-constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 
 bool MayPair(const Action& first, const Action& second) {
   if (first.is_pair() || second.is_pair()) return false;
@@ -59,7 +58,7 @@ class Pairing {
         Play(rank, false);
       }
       // Drop entries of ranks that have gone on since.
-      while (!held_.empty() && !ranks_[Index(held_.top().second)].Holds(held_.top().first)) {
+      while (!held_.empty() && !ranks_[held_.top().second].Holds(held_.top().first)) {
         held_.pop();
       }
       if (held_.empty()) break;
@@ -91,14 +90,14 @@ class Pairing {
   using Held = std::pair<double, int>;  // when it could start, rank
 
   std::size_t Key(ValueKind kind, int stage, int row) const {
-    return 2 * (Index(stage) * rows_ + Index(row)) + static_cast<std::size_t>(kind);
+    return 2 * (Index(stage) * rows_ + Index(row)) + Index(kind);
   }
 
   // Plays the rank's lane until it waits, holds an action back, or ends. With `release` the action
   // held back runs alone.
   void Play(int rank, bool release) {
-    RankState& state = ranks_[Index(rank)];
-    const Lane& lane = schedule_.lanes[Index(rank)];
+    RankState& state = ranks_[rank];
+    const Lane& lane = schedule_.lanes[rank];
     while (state.position < lane.size()) {
       const Action& action = lane[state.position];
       if (!IsCompute(action)) {
@@ -146,11 +145,11 @@ class Pairing {
     bool there = true;
     ForEachPart(action, [&](const Part& part) {
       ForEachDependency(ChainShape::Of(schedule_), part, [&](const Value& value) {
-        if (edges_[Index(value.stage)].rank == rank) return;
+        if (edges_[value.stage].rank == rank) return;
         const std::size_t key = Key(value.kind, value.stage, value.microbatch);
         if (arrival_[key] == kNotThere) {
           there = false;
-          ranks_[Index(rank)].waits_for = key;
+          ranks_[rank].waits_for = key;
         } else {
           start = std::max(start, arrival_[key]);
         }
@@ -183,7 +182,7 @@ class Pairing {
     if (reader < 0) return;
     const std::size_t key = Key(kind, part.stage, part.microbatch);
     arrival_[key] = time + costs_.comm;
-    RankState& state = ranks_[Index(reader)];
+    RankState& state = ranks_[reader];
     if (state.waits_for != key) return;
     state.waits_for = kNothing;
     runnable_.push_back(reader);

@@ -3,7 +3,7 @@
 #include "base/nearest.h"
 #include "base/numbers.h"
 #include "base/quote.h"
-#include "schedule/validate.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock {
 

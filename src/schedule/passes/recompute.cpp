@@ -8,6 +8,7 @@
 // activations: to make them again would cost time and save nothing. With a memory limit a row is
 // recomputed only where the rank's memory would pass a level, the highest that keeps its peak at
 // the limit. (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.)
+#include "base/index.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/level_search.h"
 #include "schedule/passes/pass_table.h"
@@ -18,13 +19,13 @@ namespace {
 class LaneRecomputer {
  public:
   LaneRecomputer(const Schedule& schedule, const Costs& costs, int rank)
-      : lane_(schedule.lanes[static_cast<std::size_t>(rank)]),
+      : lane_(schedule.lanes[rank]),
         costs_(costs),
-        rows_(static_cast<std::size_t>(schedule.rows())),
-        local_of_(static_cast<std::size_t>(schedule.stages())) {
+        rows_(schedule.rows()),
+        local_of_(schedule.stages()) {
     const std::vector<int>& stages = schedule.placement.stages_of(rank);
     for (std::size_t i = 0; i < stages.size(); ++i) {
-      local_of_[static_cast<std::size_t>(stages[i])] = i;
+      local_of_[stages[i]] = i;
     }
     recomputed_.resize(stages.size() * rows_);
   }
@@ -50,7 +51,7 @@ class LaneRecomputer {
 
  private:
   std::size_t Key(const Part& part) const {
-    return local_of_[part.stage] * rows_ + static_cast<std::size_t>(part.microbatch);
+    return local_of_[part.stage] * rows_ + Index(part.microbatch);
   }
   double Saved(const Part& part) const {
     const StageCosts& stage = costs_.stages[part.stage];
@@ -97,7 +98,7 @@ Schedule Build(const Schedule& schedule, const Costs& costs, const Levels& level
   std::vector<Lane> lanes;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     LaneRecomputer recomputer(schedule, costs, rank);
-    lanes.push_back(recomputer.Run(levels[static_cast<std::size_t>(rank)]));
+    lanes.push_back(recomputer.Run(levels[rank]));
   }
   return WithLanes(schedule, std::move(lanes));
 }

@@ -37,7 +37,7 @@ class NextUses {
   };
   Change Use(int stage) {
     Change change;
-    const State state = state_[Index(stage)];
+    const State state = state_[stage];
     if (state != State::kInWindow) {
       change.leaves = true;
       if (state == State::kListed) Unlink(stage);
@@ -47,12 +47,12 @@ class NextUses {
         if (count_ == 1) last_ = stage;
       } else {
         change.enters = last_;
-        state_[Index(last_)] = State::kListed;
-        last_ = before_[Index(last_)];
+        state_[last_] = State::kListed;
+        last_ = before_[last_];
       }
-      state_[Index(stage)] = State::kInWindow;
+      state_[stage] = State::kInWindow;
     } else if (stage != first_) {
-      if (stage == last_) last_ = before_[Index(stage)];
+      if (stage == last_) last_ = before_[stage];
       Unlink(stage);
       PushFront(stage);
     }
@@ -61,8 +61,7 @@ class NextUses {
 
   std::vector<int> Window() const {
     std::vector<int> stages;
-    for (int s = first_; s != kNobody && state_[Index(s)] == State::kInWindow;
-         s = after_[Index(s)]) {
+    for (int s = first_; s != kNobody && state_[s] == State::kInWindow; s = after_[s]) {
       stages.push_back(s);
     }
     return stages;
@@ -70,18 +69,17 @@ class NextUses {
 
  private:
   enum class State : std::uint8_t { kUnused, kListed, kInWindow };
-  static std::size_t Index(int stage) { return static_cast<std::size_t>(stage); }
 
   void Unlink(int stage) {
-    const int before = before_[Index(stage)];
-    const int after = after_[Index(stage)];
-    (before == kNobody ? first_ : after_[Index(before)]) = after;
-    if (after != kNobody) before_[Index(after)] = before;
+    const int before = before_[stage];
+    const int after = after_[stage];
+    (before == kNobody ? first_ : after_[before]) = after;
+    if (after != kNobody) before_[after] = before;
   }
   void PushFront(int stage) {
-    before_[Index(stage)] = kNobody;
-    after_[Index(stage)] = first_;
-    if (first_ != kNobody) before_[Index(first_)] = stage;
+    before_[stage] = kNobody;
+    after_[stage] = first_;
+    if (first_ != kNobody) before_[first_] = stage;
     first_ = stage;
   }
 
@@ -97,12 +95,12 @@ class NextUses {
 class LaneSharder {
  public:
   LaneSharder(const Schedule& schedule, int rank, const ShardingOptions& options)
-      : lane_(schedule.lanes[static_cast<std::size_t>(rank)]),
+      : lane_(schedule.lanes[rank]),
         stages_(schedule.placement.stages_of(rank)),
         reshard_(options.reshard),
-        local_of_(static_cast<std::size_t>(schedule.stages()), kNobody) {
+        local_of_(schedule.stages(), kNobody) {
     for (std::size_t i = 0; i < stages_.size(); ++i) {
-      local_of_[static_cast<std::size_t>(stages_[i])] = static_cast<int>(i);
+      local_of_[stages_[i]] = static_cast<int>(i);
     }
     bool pairs = false;
     for (const Action& action : lane_) pairs = pairs || action.is_pair();
@@ -142,7 +140,7 @@ class LaneSharder {
     last_use_.assign(stages_.size(), uses);
     const auto note = [&](const Part& part) {
       const int stage = Local(part);
-      std::size_t& last = last_use_[static_cast<std::size_t>(stage)];
+      std::size_t& last = last_use_[stage];
       if (last == changes_.size()) last = uses - 1;
       changes_[--uses] = next_uses.Use(stage);
     };
@@ -157,17 +155,17 @@ class LaneSharder {
   // The window's change behind a use.
   void Move(int stage, std::size_t use) {
     const NextUses::Change& change = changes_[use];
-    if (change.leaves && (reshard_ || last_use_[static_cast<std::size_t>(stage)] == use)) {
-      gathered_[static_cast<std::size_t>(stage)] = false;
-      out_.push_back(MakeAction(Op::kReshard, stages_[static_cast<std::size_t>(stage)]));
+    if (change.leaves && (reshard_ || last_use_[stage] == use)) {
+      gathered_[stage] = false;
+      out_.push_back(MakeAction(Op::kReshard, stages_[stage]));
     }
     if (change.enters != kNobody) Gather(change.enters);
   }
 
   void Gather(int stage) {
-    if (gathered_[static_cast<std::size_t>(stage)]) return;
-    gathered_[static_cast<std::size_t>(stage)] = true;
-    out_.push_back(MakeAction(Op::kUnshard, stages_[static_cast<std::size_t>(stage)]));
+    if (gathered_[stage]) return;
+    gathered_[stage] = true;
+    out_.push_back(MakeAction(Op::kUnshard, stages_[stage]));
   }
 
   const Lane& lane_;

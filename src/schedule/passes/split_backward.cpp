@@ -17,9 +17,7 @@ namespace {
 
 class LaneSplitter {
  public:
-  LaneSplitter(int delay, std::size_t reserve) : delay_(static_cast<std::size_t>(delay)) {
-    lane_.reserve(reserve);
-  }
+  LaneSplitter(int delay, std::size_t reserve) : delay_(delay) { lane_.reserve(reserve); }
 
   void Add(Action action) {
     if (!IsCommunication(action.first.op)) Emit(delay_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "base/prefetch.h"
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
@@ -10,7 +11,6 @@ namespace penstock {
 namespace {
 
 constexpr Tick kNotMade = 0;  // as no value is made before the first tick ends
-constexpr std::size_t Index(int i) { return static_cast<std::size_t>(i); }
 
 // Each rank runs as far as it can, and goes on when the value is there that it waited for.
 class TickRun {
@@ -54,12 +54,12 @@ class TickRun {
   };
 
   std::size_t Key(ValueKind kind, int stage, int row) const {
-    return 2 * (Index(stage) * rows_ + Index(row)) + static_cast<std::size_t>(kind);
+    return 2 * (Index(stage) * rows_ + Index(row)) + Index(kind);
   }
 
   void Advance(int rank) {
-    RankState& state = ranks_[Index(rank)];
-    std::vector<Tick>& ticks = result_.ticks[Index(rank)];
+    RankState& state = ranks_[rank];
+    std::vector<Tick>& ticks = result_.ticks[rank];
     constexpr std::size_t kReadAhead = 8;  // actions; past the end does no harm
     for (; state.next != state.end; ++state.next) {
       const Action& action = *state.next;
@@ -84,9 +84,9 @@ class TickRun {
   bool Ready(int rank, const Action& action, RankState& state, Tick& start) const {
     bool ready = true;
     ForEachPart(action, [&](const Part& part) {
-      ForEachDependency(edges_[part.stage].neighbours, schedule_.cuts, part,
+      ForEachDependency(edges_[part.stage].neighbours, schedule_.slices, part,
                         [&](const Value& value) {
-                          if (edges_[Index(value.stage)].rank == rank) return;
+                          if (edges_[value.stage].rank == rank) return;
                           const std::size_t key = Key(value.kind, value.stage, value.microbatch);
                           const Tick made = made_[key];
                           start = std::max(start, made);
@@ -105,11 +105,11 @@ class TickRun {
     if (reader < 0) return;
     const std::size_t key = Key(MadeBy(part.op), part.stage, part.microbatch);
     made_[key] = end;
-    std::size_t& waits_for = ranks_[Index(reader)].waits_for;
+    std::size_t& waits_for = ranks_[reader].waits_for;
     if (waits_for != key) return;
     waits_for = kNothing;
     runnable_.push_back(reader);
-    PrefetchRead(ranks_[Index(reader)].next, 0);  // read as soon as this rank has to wait
+    PrefetchRead(ranks_[reader].next, 0);  // read as soon as this rank has to wait
   }
 
   const Schedule& schedule_;

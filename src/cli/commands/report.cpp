@@ -1,0 +1,93 @@
+// penstock report: writes the page, picture or trace of one or several schedules to a file.
+#include "report/report.h"
+
+#include "cli/command.h"
+#include "cli/commands/simulated.h"
+#include "cli/options/option_values.h"
+#include "simulate/memory.h"
+
+namespace penstock {
+namespace {
+
+std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
+  const SimulationResult& result = simulated.result;
+  const std::string& unit = simulated.chosen.memory_unit;
+  return {{"makespan", FormatNumber(result.makespan), "in the unit of the costs"},
+          {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
+          {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
+          {"peak memory", FormatAmount(result.peak_memory, unit),
+           AboveLimit(simulated) ? "above the limit"
+           : unit.empty()        ? "activations of a rank's microbatch"
+                                 : "of the worst rank"},
+          {"messages", fmt::format("{}", result.messages), "between ranks, both ways"},
+          {"actions", fmt::format("{}", result.actions), "that compute"}};
+}
+
+// One schedule with its figures, or several under each other on one axis of time.
+ReportInput InputOf(const std::vector<Simulated>& all) {
+  const Simulated& first = all.front();
+  ReportInput input;
+  input.schedule = &first.chosen.schedule;
+  input.memory_unit = first.chosen.memory_unit;
+  for (const Simulated& simulated : all) {
+    const Schedule& schedule = simulated.chosen.schedule;
+    if (!input.title.empty()) input.title += ", ";
+    input.title += simulated.chosen.label;
+    input.runs.push_back({all.size() > 1 ? simulated.chosen.label : "simulated",
+                          &simulated.timeline, simulated.result,
+                          MemoryOverTime(schedule, simulated.timeline, simulated.chosen.costs),
+                          &schedule});
+  }
+  if (all.size() == 1) {
+    input.subtitle = ShapeText(first.chosen.schedule);
+    input.figures = FiguresOf(first);
+  } else {
+    input.subtitle = fmt::format("{} ranks, {} microbatches", first.chosen.schedule.ranks(),
+                                 first.chosen.schedule.microbatches);
+    input.tables.push_back(ComparisonTable(all));
+    input.tables.back().title = "Comparison";
+  }
+  return input;
+}
+
+class ReportCommand : public Command {
+ public:
+  std::string Name() const override { return "report"; }
+  std::string Summary() const override { return "Write a page, a picture or a trace of schedules"; }
+  void Define(CLI::App& app) override {
+    options_.DefineSource(app);
+    options_.DefineShape(app);
+    options_.DefineCosts(app);
+    options_.passes.Define(app);
+    app.option_defaults()->group("Output");
+    AddText(app, "-o,--output", output_,
+            "The file to write; its ending is the format: .html, .svg, .png or .trace.json")
+        ->required()
+        ->type_name("FILE");
+    app.add_flag("--json", options_.json, "Print the files and figures as JSON");
+  }
+
+  Result<int> Run() override {
+    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
+    PENSTOCK_TRY_STATUS(WriteReport(InputOf(all), output_));
+    if (options_.json) {
+      nlohmann::ordered_json schedules = nlohmann::ordered_json::array();
+      for (const Simulated& simulated : all) schedules.push_back(ToJson(simulated, false));
+      const nlohmann::ordered_json object = {{"files", {output_}}, {"schedules", schedules}};
+      fmt::print("{}\n", object.dump(2));
+    } else {
+      fmt::print("wrote {}\n", output_);
+    }
+    return kExitOk;
+  }
+
+ private:
+  ScheduleOptions options_;
+  std::string output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeReportCommand() { return std::make_unique<ReportCommand>(); }
+
+}  // namespace penstock

@@ -1,0 +1,229 @@
+#include "cli/commands/schedule_docs.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <vector>
+
+#include "base/files.h"
+#include "cli/commands/algorithm_text.h"
+#include "cli/commands/simulated.h"
+#include "report/report.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kRanks = 8, kMicrobatches = 32;       // of the figures
+constexpr int kPictureRanks = 4, kPictureRows = 8;  // of the pictures
+constexpr int kPictureWidth = 960;                  // pixels
+constexpr const char* kHeading = R"(# Schedules
+
+Every schedule that Penstock makes: what it looks like, when to use it, what it costs. This page and its
+pictures are written by the program; after a change of a schedule, write them again:
+
+    penstock schedules --docs docs
+
+**Words.** p ranks, v chunks (stages that a rank holds), m microbatches, r a rank. F, I and W are the times of one
+rank's share of one microbatch: forward, backward for the input, backward for the weights; B = I + W is
+the backward as a whole. The *bubble* is the share of the makespan in which the busiest rank idles; the *span bubble*
+leaves out what a rank waits before its first and after its last action, which the next step fills where there is no
+flush. *Peak memory* is that of the worst rank, in activations of one rank's share of one microbatch. *Messages*
+are those of the whole batch, both ways.
+
+**Placements.** *linear*: stage s on rank s. *looped*: stage s on rank s mod p. *vee*: two chunks, down the ranks and up
+again; a *zigzag* has more of them. *bidirectional*: two chains in opposite directions over two replicas of the weights.
+
+**Pictures** are at {} ranks with F = I = W; a block's number is its microbatch, and later chunks of a rank are lighter.
+**Figures** are at p = {}, m = {} with F = I = W and transfers that take no time, as the simulator finds them; a pair of
+a forward and a backward takes as long as the longer of the two. For your own:
+`penstock simulate --schedule NAME,NAME --ranks P --microbatches M --cost F,I,W --comm T`.
+)";
+
+// Options that give one more row of figures, where the algorithm reads them.
+struct Variant {
+  std::string label;
+  ScheduleOptions options;
+};
+
+ScheduleOptions FigureOptions() {
+  ScheduleOptions options;
+  options.ranks = kRanks;
+  options.microbatches = kMicrobatches;
+  return options;
+}
+
+std::vector<Variant> VariantsOf(const Knobs& knobs) {
+  std::vector<Variant> variants = {{"default", FigureOptions()}};
+  const auto add = [&](const std::string& label) -> ScheduleOptions& {
+    variants.push_back({"`" + label + "`", FigureOptions()});
+    return variants.back().options;
+  };
+  if (knobs.waves) {
+    add("--waves 2").waves = 2;
+    add("--waves 4").waves = 4;
+  } else if (knobs.max_chunks > knobs.min_chunks && !knobs.slices) {
+    add("--chunks 4").chunks = 4;
+  }
+  if (knobs.group) {
+    ScheduleOptions& half = add(fmt::format("--chunks 4 --group {}", kRanks / 2));
+    half.chunks = 4;
+    half.group = kRanks / 2;
+  }
+  if (knobs.slices) add("--slices 4").slices = 4;
+  if (knobs.split) add("--split").split = true;
+  if (knobs.slices && knobs.split) {
+    ScheduleOptions& both = add("--slices 4 --split");
+    both.slices = 4;
+    both.split = true;
+  }
+  if (knobs.memory_limit && !knobs.waves) {
+    add(fmt::format("--memory-limit {}", kRanks)).memory_limit = fmt::format("{}", kRanks);
+    add(fmt::format("--memory-limit {}", kRanks / 2)).memory_limit = fmt::format("{}", kRanks / 2);
+  }
+  if (knobs.steps) add("--steps 4").steps = 4;
+  return variants;
+}
+
+Result<Simulated> Price(const Algorithm& algorithm, const ScheduleOptions& options,
+                        bool with_timeline) {
+  PENSTOCK_TRY(ChosenSchedule chosen, options.Choose(algorithm, ScheduleOptions::Knobs::kAll));
+  PENSTOCK_TRY_STATUS(options.Make(chosen));
+  return SimulateOne(std::move(chosen), with_timeline);
+}
+
+// As Markdown; one cell a column.
+std::string Row(const std::vector<std::string>& cells) {
+  return fmt::format("| {} |\n", fmt::join(cells, " | "));
+}
+
+std::vector<std::string> Figures(const SimulationResult& result) {
+  return {FormatNumber(result.makespan), FormatPercent(result.bubble),
+          FormatPercent(result.span_bubble), FormatNumber(result.peak_memory),
+          fmt::format("{}", result.messages)};
+}
+
+const std::vector<std::string> kFigureNames = {"makespan", "bubble", "span bubble", "peak memory",
+                                               "messages"};
+
+std::string FigureTable(const std::string& first, bool left,
+                        const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::string> names = {first};
+  names.insert(names.end(), kFigureNames.begin(), kFigureNames.end());
+  std::vector<std::string> rule(names.size(), "---:");
+  if (left) rule.front() = "---";
+  std::string text = Row(names) + Row(rule);
+  for (const auto& row : rows) text += Row(row);
+  return text;
+}
+
+bool HasPairs(const Schedule& schedule) {
+  return std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
+    return std::any_of(lane.begin(), lane.end(), [](const Action& a) { return a.is_pair(); });
+  });
+}
+
+Result<std::string> FiguresOf(const Algorithm& algorithm) {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<Variant> variants = VariantsOf(algorithm.knobs);
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const Variant variant = variants[i];
+    PENSTOCK_TRY(const Simulated simulated, Price(algorithm, variant.options, false));
+    if (i == 0 && HasPairs(simulated.chosen.schedule)) {
+      variants.push_back({"`--overlap sum`", variant.options});
+      variants.back().options.overlap = "sum";
+    }
+    std::vector<std::string> row = {variant.label};
+    for (std::string& figure : Figures(simulated.result)) row.push_back(std::move(figure));
+    rows.push_back(std::move(row));
+  }
+  return FigureTable(fmt::format("p = {}, m = {}", kRanks, kMicrobatches), true, rows);
+}
+
+Result<std::string> Picture(const Algorithm& algorithm) {
+  ScheduleOptions options;
+  options.ranks = kPictureRanks;
+  options.microbatches = kPictureRows;
+  std::string label = std::string(algorithm.name);
+  // What sets it apart from 1f1b needs two slices, or two batches.
+  if (algorithm.knobs.slices) {
+    options.slices = 2;
+    options.microbatches = kPictureRows / 2;
+    label += " --slices 2";
+  }
+  if (algorithm.knobs.steps) {
+    options.steps = 2;
+    options.microbatches = kPictureRows / 2;
+    label += " --steps 2";
+  }
+  PENSTOCK_TRY(const Simulated simulated, Price(algorithm, options, true));
+  ReportInput input;
+  input.width = kPictureWidth;
+  input.schedule = &simulated.chosen.schedule;
+  input.runs.push_back(
+      {fmt::format("{} --ranks {} --microbatches {}", label, kPictureRanks, *options.microbatches),
+       &simulated.timeline,
+       simulated.result,
+       {},
+       nullptr});
+  return RenderSvg(input);
+}
+
+Result<std::string> Section(const Algorithm& algorithm) {
+  std::string names;
+  for (const std::string_view alias : algorithm.aliases) {
+    names += fmt::format("{}`{}`", names.empty() ? "" : ", ", alias);
+  }
+  std::vector<std::string> options;
+  for (const std::string& name : OptionNames(algorithm.knobs)) options.push_back("`" + name + "`");
+  PENSTOCK_TRY(const std::string figures, FiguresOf(algorithm));
+  std::string summary(algorithm.summary);
+  summary.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(summary.front())));
+  std::string text = fmt::format("\n## {0}\n\n{1}.\n\n![{0} on {2} ranks](pictures/{0}.svg)\n\n",
+                                 algorithm.name, summary, kPictureRanks);
+  text += fmt::format("**When to use it.** {}\n\n| | |\n| --- | --- |\n", algorithm.when);
+  if (!names.empty()) text += Row({"also called", names});
+  text += Row({"placement", fmt::format("{}, chunks {}", ToText(algorithm.placement),
+                                        ChunksText(algorithm.knobs))});
+  text += Row({"takes", ConstraintText(algorithm)});
+  if (!options.empty()) text += Row({"options", fmt::format("{}", fmt::join(options, ", "))});
+  text += Row({"makespan", std::string(algorithm.makespan)});
+  text += Row({"peak memory", std::string(algorithm.memory)});
+  text += Row({"messages", MessagesText(algorithm)});
+  text += Row({"source", std::string(algorithm.source)});
+  return text + "\n" + figures;
+}
+
+Result<std::string> Overview() {
+  std::vector<std::vector<std::string>> rows;
+  for (const Algorithm& algorithm : Catalog()) {
+    PENSTOCK_TRY(const Simulated simulated, Price(algorithm, FigureOptions(), false));
+    std::vector<std::string> row = {fmt::format("[{0}](#{0})", algorithm.name)};
+    for (std::string& figure : Figures(simulated.result)) row.push_back(std::move(figure));
+    rows.push_back(std::move(row));
+  }
+  return "\n" + FigureTable("schedule", true, rows);
+}
+
+}  // namespace
+
+Status WriteScheduleDocs(const std::string& folder) {
+  const std::filesystem::path pictures = std::filesystem::path(folder) / "pictures";
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    return InvalidArgument("--docs {}: there is no such folder", folder);
+  }
+  std::filesystem::create_directories(pictures, error);
+  std::string page = fmt::format(fmt::runtime(kHeading), kPictureRanks, kRanks, kMicrobatches);
+  PENSTOCK_TRY(const std::string overview, Overview());
+  page += overview;
+  for (const Algorithm& algorithm : Catalog()) {
+    PENSTOCK_TRY(const std::string section, Section(algorithm));
+    page += section;
+    PENSTOCK_TRY(const std::string picture, Picture(algorithm));
+    PENSTOCK_TRY_STATUS(
+        WriteFileAtomically((pictures / fmt::format("{}.svg", algorithm.name)).string(), picture));
+  }
+  return WriteFileAtomically((std::filesystem::path(folder) / "schedules.md").string(), page);
+}
+
+}  // namespace penstock

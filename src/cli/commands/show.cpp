@@ -1,0 +1,96 @@
+// penstock show: draws schedules in the terminal.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "cli/command.h"
+#include "cli/commands/simulated.h"
+#include "cli/options/option_values.h"
+#include "report/table.h"
+#include "report/terminal.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kLeastWidth = 20;
+constexpr int kMostWidth = 10000;
+
+// Columns of the terminal; 100 where the output is none.
+int TerminalWidth() {
+  constexpr int kDefault = 100;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return kDefault;
+}
+
+// Whether colours would be understood: a terminal that is not dumb, and no wish against them
+// (no-color.org).
+bool TerminalHasColor() {
+  const char* const refused = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0') &&
+         terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+class ShowCommand : public Command {
+ public:
+  std::string Name() const override { return "show"; }
+  std::string Summary() const override { return "Draw schedules in the terminal"; }
+  void Define(CLI::App& app) override {
+    options_.DefineSource(app);
+    options_.DefineShape(app);
+    options_.DefineCosts(app);
+    options_.passes.Define(app);
+    app.option_defaults()->group("Output");
+    AddInt(app, "--width", width_, "Columns of the picture (default: the terminal's)",
+           {kLeastWidth, kMostWidth});
+    AddText(app, "--color", color_, "When to use colors: auto, always or never (default auto)")
+        ->type_name("WHEN")
+        ->check(CLI::IsMember({"auto", "always", "never"}));
+    app.add_flag("--json", options_.json,
+                 "Print every action with its start and end instead of drawing");
+  }
+
+  Result<int> Run() override {
+    if (options_.json && (width_ || color_)) {
+      return InvalidArgument("{} has no effect here: --json draws nothing; leave it out",
+                             width_ ? "--width" : "--color");
+    }
+    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
+    if (options_.json) {
+      nlohmann::ordered_json array = nlohmann::ordered_json::array();
+      for (const Simulated& simulated : all) array.push_back(ToJson(simulated, true));
+      fmt::print("{}\n", array.dump(2));
+      return kExitOk;
+    }
+    const std::string color_wish = color_.value_or("auto");
+    const TerminalStyle style{
+        width_ ? *width_ : TerminalWidth(),
+        color_wish == "always" || (color_wish == "auto" && TerminalHasColor())};
+    for (const Simulated& simulated : all) {
+      const SimulationResult& result = simulated.result;
+      PENSTOCK_TRY(const std::string picture,
+                   RenderTerminal(simulated.chosen.schedule, simulated.timeline, style));
+      fmt::print("{}{}: {}; makespan {}, bubble {}, peak memory {}{}\n{}",
+                 &simulated == all.data() ? "" : "\n", simulated.chosen.label,
+                 ShapeText(simulated.chosen.schedule), FormatNumber(result.makespan),
+                 FormatPercent(result.bubble),
+                 FormatAmount(result.peak_memory, simulated.chosen.memory_unit),
+                 AboveLimit(simulated) ? ", above the limit" : "", picture);
+    }
+    return kExitOk;
+  }
+
+ private:
+  ScheduleOptions options_;
+  std::optional<int> width_;
+  std::optional<std::string> color_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeShowCommand() { return std::make_unique<ShowCommand>(); }
+
+}  // namespace penstock

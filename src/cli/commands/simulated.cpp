@@ -1,0 +1,214 @@
+#include "cli/commands/simulated.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/options/simulate_config.h"
+#include "schedule/text/text.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json TimeSteps(const Simulated& simulated) {
+  Json lanes = Json::array();
+  for (std::size_t r = 0; r < simulated.chosen.schedule.lanes.size(); ++r) {
+    Json steps = Json::array();
+    for (std::size_t i = 0; i < simulated.chosen.schedule.lanes[r].size(); ++i) {
+      const Span& span = simulated.timeline.spans[r][i];
+      steps.push_back({{"action", ToText(simulated.chosen.schedule.lanes[r][i])},
+                       {"start", span.start},
+                       {"end", span.end}});
+    }
+    lanes.push_back(std::move(steps));
+  }
+  return lanes;
+}
+
+// A figure as JSON or as text, which may not be known.
+template <class Number>
+Json ToJson(const std::optional<Number>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+// Messages that a microbatch sends, both ways, each counted with its share of a whole one's bytes.
+double WholeMessages(const ChosenSchedule& chosen, double messages) {
+  const ScheduleParams& params = chosen.params;
+  return messages / (double{1} * params.microbatches * params.steps * params.slices);
+}
+
+std::string BytesText(const ChosenSchedule& chosen, double messages) {
+  const auto bytes = BytesAMicrobatch(chosen, messages);
+  return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
+}
+
+// Of the comparison.
+const std::vector<std::string> kColumns = {
+    "schedule", "ranks",       "chunks",      "microbatches", "actions",         "makespan",
+    "bubble",   "span bubble", "peak memory", "messages",     "bytes/microbatch"};
+
+constexpr const char* kAboveLimit = " > limit";
+
+std::vector<std::string> SimulatedRow(const Simulated& simulated) {
+  const ChosenSchedule& chosen = simulated.chosen;
+  const SimulationResult& result = simulated.result;
+  std::vector<std::string> row = {chosen.label, fmt::format("{}", chosen.params.ranks),
+                                  fmt::format("{}", chosen.params.chunks),
+                                  fmt::format("{}", chosen.params.microbatches)};
+  if (!simulated.ran()) {
+    row.resize(kColumns.size(), "-");
+    return row;
+  }
+  row.insert(row.end(), {fmt::format("{}", result.actions), FormatNumber(result.makespan),
+                         FormatPercent(result.bubble), FormatPercent(result.span_bubble),
+                         FormatAmount(result.peak_memory, chosen.memory_unit) +
+                             (AboveLimit(simulated) ? kAboveLimit : ""),
+                         fmt::format("{}", result.messages),
+                         BytesText(chosen, static_cast<double>(result.messages))});
+  return row;
+}
+
+// Below SimulatedRow, in the same columns.
+std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const ClosedForm& form) {
+  const std::string none = "-";
+  return {"  closed form",
+          "",
+          "",
+          "",
+          "",
+          form.makespan ? FormatNumber(*form.makespan) : none,
+          form.bubble ? FormatPercent(*form.bubble) : none,
+          "",
+          form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
+          form.messages ? fmt::format("{}", *form.messages) : none,
+          form.messages ? BytesText(chosen, static_cast<double>(*form.messages)) : none};
+}
+
+}  // namespace
+
+bool AboveLimit(const Simulated& simulated) {
+  constexpr double kRounding = 1e-9;
+  const std::optional<double>& limit = simulated.chosen.memory_limit;
+  return limit && simulated.ran() && simulated.result.peak_memory > *limit * (1 + kRounding);
+}
+
+Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options) {
+  PENSTOCK_TRY(Choice choice, ChooseSchedules(options));
+  return SimulateEach(std::move(choice.schedules), true);
+}
+
+Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline) {
+  Simulated simulated;
+  simulated.chosen = std::move(chosen);
+  const SimulateOptions how{.timeline = with_timeline ? &simulated.timeline : nullptr};
+  PENSTOCK_TRY(simulated.result, Simulate(simulated.chosen.schedule, simulated.chosen.costs, how));
+  return simulated;
+}
+
+Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen,
+                                            bool with_timeline) {
+  std::vector<Simulated> all;
+  for (ChosenSchedule& choice : chosen) {
+    PENSTOCK_TRY(Simulated simulated, SimulateOne(std::move(choice), with_timeline));
+    all.push_back(std::move(simulated));
+  }
+  return all;
+}
+
+ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
+  if (chosen.algorithm == nullptr) return {};
+  ClosedForm form = ClosedFormOf(*chosen.algorithm, chosen.params);
+  if (form.peak_memory) *form.peak_memory *= chosen.activation;
+  return form;
+}
+
+std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages) {
+  if (chosen.costs.message_bytes == 0) return std::nullopt;
+  return WholeMessages(chosen, messages) * chosen.params.slices * chosen.costs.message_bytes;
+}
+
+Json FiguresJson(const Simulated& simulated) {
+  const SimulationResult& result = simulated.result;
+  return {{"makespan", result.makespan},
+          {"bubble", result.bubble},
+          {"span_bubble", result.span_bubble},
+          {"peak_memory", result.peak_memory},
+          {"messages", result.messages},
+          {"bytes_per_microbatch",
+           ToJson(BytesAMicrobatch(simulated.chosen, static_cast<double>(result.messages)))}};
+}
+
+Json ClosedFormJson(const ChosenSchedule& chosen) {
+  const ClosedForm form = ClosedFormOf(chosen);
+  std::optional<double> bytes;
+  if (form.messages) bytes = BytesAMicrobatch(chosen, static_cast<double>(*form.messages));
+  return {{"makespan", ToJson(form.makespan)},
+          {"bubble", ToJson(form.bubble)},
+          {"peak_memory", ToJson(form.peak_memory)},
+          {"messages", ToJson(form.messages)},
+          {"bytes_per_microbatch", ToJson(bytes)}};
+}
+
+Json ToJson(const Simulated& simulated, bool with_steps) {
+  const Schedule& schedule = simulated.chosen.schedule;
+  const SimulationResult& result = simulated.result;
+  Json per_rank = Json::array();
+  for (const RankResult& rank : result.ranks) {
+    per_rank.push_back({{"busy", rank.busy},
+                        {"first_start", rank.first_start},
+                        {"last_end", rank.last_end},
+                        {"peak_memory", rank.peak_memory}});
+  }
+  Json object = {{"schedule", simulated.chosen.label},
+                 {"ranks", schedule.ranks()},
+                 {"chunks", schedule.placement.chunks()},
+                 {"microbatches", schedule.microbatches},
+                 {"actions", result.actions}};
+  object.update(FiguresJson(simulated));
+  object["closed_form"] = ClosedFormJson(simulated.chosen);
+  if (simulated.chosen.memory_limit) {
+    object["memory_limit"] = *simulated.chosen.memory_limit;
+    object["above_memory_limit"] = AboveLimit(simulated);
+  }
+  object["per_rank"] = std::move(per_rank);
+  if (with_steps) object["time_steps"] = TimeSteps(simulated);
+  return object;
+}
+
+Table ComparisonTable(const std::vector<Simulated>& all) {
+  Table table;
+  table.columns = kColumns;
+  for (const Simulated& simulated : all) {
+    table.rows.push_back(SimulatedRow(simulated));
+    const ClosedForm form = ClosedFormOf(simulated.chosen);
+    if (form.messages || form.makespan || form.peak_memory) {
+      table.rows.push_back(ClosedFormRow(simulated.chosen, form));
+    }
+  }
+  return table;
+}
+
+std::string UnitsText(const std::vector<Simulated>& all) {
+  const bool in_bytes = !all.empty() && !all.front().chosen.memory_unit.empty();
+  std::string text = "Time in the unit of --cost";
+  if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
+  if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
+    text += ";\nS is the size of the tensor between two stages (--message-bytes)";
+  }
+  return text + ".\n";
+}
+
+std::string ShapeText(const Schedule& schedule) {
+  const int chunks = schedule.placement.chunks();
+  const int replicas = schedule.placement.replicas();
+  std::string text = fmt::format("{} rank{}", schedule.ranks(), schedule.ranks() == 1 ? "" : "s");
+  if (chunks > 1) text += fmt::format(", {} chunks", chunks);
+  if (replicas > 1) text += fmt::format(", {} replicas", replicas);
+  text += fmt::format(", {} microbatch{}", schedule.microbatches,
+                      schedule.microbatches == 1 ? "" : "es");
+  if (schedule.slices > 1) text += fmt::format(", {} slices", schedule.slices);
+  return text;
+}
+
+}  // namespace penstock

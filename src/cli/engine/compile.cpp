@@ -1,0 +1,67 @@
+// penstock compile: writes a model's stage programs, for runs that start without capturing.
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/engine_table.h"
+#include "train/compiled/compile_stages.h"
+#include "train/config.h"
+
+namespace penstock {
+namespace {
+
+class CompileCommand final : public Command {
+ public:
+  std::string Name() const override { return kCompileEntry.name; }
+  std::string Summary() const override { return kCompileEntry.summary; }
+  void Define(CLI::App& app) override {
+    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
+    app.add_option("OVERRIDE", overrides_, "key=value, as for 'penstock train'");
+    app.add_option("-o,--output", folder_, "Folder to write, one file per stage")
+        ->required()
+        ->type_name("FOLDER");
+    app.add_flag("--json", json_, "Print one JSON array");
+  }
+  Result<int> Run() override {
+    PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
+    const auto begin = std::chrono::steady_clock::now();
+    PENSTOCK_TRY(const auto files, CompileStages(config, folder_));
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const CompiledStageFile& file : files) {
+      const StageProgram& program = file.program;
+      const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(file.path));
+      array.push_back({{"file", file.path},
+                       {"bytes", bytes},
+                       {"nodes_forward", program.forward.graph.nodes.size()},
+                       {"nodes_backward_input", program.backward_input.graph.nodes.size()},
+                       {"nodes_backward_weight", program.backward_weight.graph.nodes.size()},
+                       {"saved_bytes", program.saved_bytes},
+                       {"live_bytes", program.live_bytes}});
+      if (json_) continue;
+      fmt::print("{}: {}, {} + {} + {} calls\n", file.path, FormatBytes(bytes),
+                 program.forward.graph.nodes.size(), program.backward_input.graph.nodes.size(),
+                 program.backward_weight.graph.nodes.size());
+    }
+    if (json_) {
+      fmt::print("{}\n", array.dump(2));
+    } else {
+      fmt::print("{} stages in {}\n", files.size(), FormatSeconds(time.count()));
+    }
+    return kExitOk;
+  }
+
+ private:
+  std::string config_;
+  std::vector<std::string> overrides_;
+  std::string folder_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeCompileCommand() { return std::make_unique<CompileCommand>(); }
+
+}  // namespace penstock

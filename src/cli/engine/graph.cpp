@@ -1,0 +1,224 @@
+// penstock graph: prints the graphs of a model's stage, as captured or after any pass.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/engine_table.h"
+#include "graph/capture/shapes_only.h"
+#include "graph/ir/flops.h"
+#include "graph/ir/print.h"
+#include "graph/passes/passes.h"
+#include "graph/run/memory_plan.h"
+#include "train/compiled/compile_stages.h"
+#include "train/config.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::int64_t Bytes(const Graph& graph, const std::vector<ValueId>& values) {
+  std::int64_t bytes = 0;
+  for (const ValueId value : values) {
+    if (value != kNoValue) bytes += BytesOf(graph.value(value).type);
+  }
+  return bytes;
+}
+
+std::int64_t ParameterBytes(const StageGraphs& graphs) {
+  std::int64_t bytes = 0;
+  for (const Bound& parameter : graphs.joint.parameters) {
+    bytes += BytesOf(graphs.joint.graph.value(parameter.value).type);
+  }
+  return bytes;
+}
+
+// A value that a microbatch holds between two actions.
+struct Held {
+  ValueId value;
+  TensorType type;
+  std::string made_by;
+
+  std::int64_t bytes() const { return BytesOf(type); }
+};
+
+// What `readers` need of earlier actions, the largest first.
+std::vector<Held> HeldFor(const StageGraphs& graphs, const std::vector<const Graph*>& readers) {
+  std::map<ValueId, std::string> makers;
+  for (const ValueId input : graphs.forward.inputs) makers[input] = "the stage's input";
+  for (const Graph* graph : {&graphs.forward, &graphs.backward_input}) {
+    for (const Node& node : graph->nodes) {
+      for (const ValueId output : node.outputs) {
+        makers.emplace(output, c10::toString(node.op.operator_name()));
+      }
+    }
+  }
+  std::map<ValueId, Held> held;
+  for (const Graph* reader : readers) {
+    for (const ValueId input : reader->inputs) {
+      const auto maker = makers.find(input);
+      const std::string made_by = maker == makers.end() ? "the output's gradient" : maker->second;
+      held[input] = {input, reader->value(input).type, made_by};
+    }
+  }
+  std::vector<Held> list;
+  for (auto& [value, entry] : held) list.push_back(std::move(entry));
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Held& a, const Held& b) { return a.bytes() > b.bytes(); });
+  return list;
+}
+
+// Held from F on: what I and W read, but for what I makes and what comes with the gradient.
+std::vector<Held> HeldFromForward(const StageGraphs& graphs) {
+  std::vector<Held> held = HeldFor(graphs, {&graphs.backward_input, &graphs.backward_weight});
+  const auto is_later = [&](const Held& each) {
+    const auto among = [&](const std::vector<ValueId>& values) {
+      return std::find(values.begin(), values.end(), each.value) != values.end();
+    };
+    return among(graphs.joint.output_gradients) || among(graphs.live);
+  };
+  held.erase(std::remove_if(held.begin(), held.end(), is_later), held.end());
+  return held;
+}
+
+Json ToJson(const std::vector<Held>& held) {
+  Json list = Json::array();
+  for (const Held& each : held) {
+    list.push_back({{"value", each.value},
+                    {"type", PrintType(each.type)},
+                    {"bytes", each.bytes()},
+                    {"made_by", each.made_by}});
+  }
+  return list;
+}
+
+void Print(const std::vector<Held>& held, std::string_view when) {
+  std::int64_t bytes = 0;
+  for (const Held& each : held) bytes += each.bytes();
+  fmt::print("a microbatch holds {} {}\n", FormatBytes(bytes), when);
+  for (const Held& each : held) {
+    fmt::print("  %{}: {} {}, {}\n", each.value, PrintType(each.type), FormatBytes(each.bytes()),
+               each.made_by);
+  }
+}
+
+class GraphCommand : public Command {
+ public:
+  std::string Name() const override { return kGraphEntry.name; }
+  std::string Summary() const override { return kGraphEntry.summary; }
+  void Define(CLI::App& app) override {
+    std::string passes;
+    for (const Pass& pass : Passes()) passes += fmt::format(" {}", pass.name);
+    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
+    app.add_option("OVERRIDE", overrides_, "key=value, as in 'penstock train'");
+    app.add_option("--stage", stage_, "Index of the stage")->capture_default_str();
+    app.add_option("--after", options_.stop_after, "Stop after this pass; in order:" + passes)
+        ->type_name("PASS");
+    app.add_option("--disable", options_.disabled, "Skip these passes; commas separate several")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("PASS");
+    app.add_option("--graph", only_,
+                   "Only this graph: joint, forward, backward, backward_input, backward_weight, or "
+                   "overlapped (a forward and a backward of two microbatches, by estimated costs)")
+        ->type_name("NAME");
+    app.add_flag("--inexact", inexact_,
+                 "As with exact: false: weight gradients are accumulated inside the matmuls, large "
+                 "matmuls run in oneDNN, sums and exponentials in fused kernels");
+    app.add_flag("--shapes-only", shapes_only_,
+                 "Capture without allocating the stage: for models larger than this machine");
+    app.add_flag("--dot", dot_, "Print Graphviz");
+    app.add_flag("--json", json_, "Print figures and text as JSON");
+  }
+  Result<int> Run() override {
+    options_.exact = !inexact_;
+    options_.overlapped = only_ == "overlapped";
+    PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
+    std::optional<ShapesOnly> shapes;
+    if (shapes_only_) shapes.emplace();
+    PENSTOCK_TRY(StageGraphs graphs, GraphsOfStage(config, stage_, options_));
+    std::vector<const Graph*> chosen;
+    for (const Graph* graph : AllGraphs(graphs)) {
+      if (only_.empty() ? IsShown(graphs, *graph) : graph->name == only_) chosen.push_back(graph);
+    }
+    if (chosen.empty()) {
+      return InvalidArgument(
+          "there is no graph '{}' here (joint, forward, backward, "
+          "backward_input, backward_weight, overlapped; the later ones only after the pass "
+          "that makes them)",
+          only_);
+    }
+    if (json_) {
+      PrintJson(graphs, chosen);
+      return kExitOk;
+    }
+    for (const Graph* graph : chosen) {
+      fmt::print("{}{}", dot_ ? PrintDot(*graph) : PrintGraph(*graph), dot_ ? "" : "\n");
+    }
+    if (!dot_) PrintSummary(graphs, chosen);
+    return kExitOk;
+  }
+
+ private:
+  // Without --graph: the pieces that actions run, or what there is before they are cut.
+  static bool IsShown(const StageGraphs& graphs, const Graph& graph) {
+    if (graphs.forward.name.empty()) return true;
+    if (graph.name == "joint") return false;
+    return graphs.backward_input.name.empty() || graph.name != "backward";
+  }
+
+  void PrintSummary(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
+    for (const Graph* graph : chosen) {
+      fmt::print("{}: {} nodes, {}, {} in, {} out, {} at most\n", graph->name, graph->nodes.size(),
+                 FormatFlops(FlopsOf(*graph)), FormatBytes(Bytes(*graph, graph->inputs)),
+                 FormatBytes(Bytes(*graph, graph->outputs)),
+                 FormatBytes(PlanMemory(*graph).peak_bytes));
+    }
+    fmt::print("parameters: {}\n", FormatBytes(ParameterBytes(graphs)));
+    if (graphs.backward_weight.name.empty()) return;
+    Print(HeldFromForward(graphs), "between F and B");
+    Print(HeldFor(graphs, {&graphs.backward_weight}), "between I and W");
+  }
+
+  void PrintJson(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
+    Json object;
+    object["stage"] = stage_;
+    object["parameter_bytes"] = ParameterBytes(graphs);
+    if (!graphs.backward_weight.name.empty()) {
+      const StageProgram program = MakeStageProgram(graphs);
+      object["saved_bytes"] = program.saved_bytes;
+      object["live_bytes"] = program.live_bytes;
+      object["saved"] = ToJson(HeldFromForward(graphs));
+      object["live"] = ToJson(HeldFor(graphs, {&graphs.backward_weight}));
+    }
+    object["graphs"] = Json::array();
+    for (const Graph* graph : chosen) {
+      object["graphs"].push_back({{"name", graph->name},
+                                  {"nodes", graph->nodes.size()},
+                                  {"flops", FlopsOf(*graph)},
+                                  {"input_bytes", Bytes(*graph, graph->inputs)},
+                                  {"output_bytes", Bytes(*graph, graph->outputs)},
+                                  {"text", dot_ ? PrintDot(*graph) : PrintGraph(*graph)}});
+    }
+    fmt::print("{}\n", object.dump(2));
+  }
+
+  std::string config_;
+  std::vector<std::string> overrides_;
+  int stage_ = 0;
+  std::string only_;
+  CompileOptions options_;
+  bool inexact_ = false;
+  bool shapes_only_ = false;
+  bool dot_ = false;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeGraphCommand() { return std::make_unique<GraphCommand>(); }
+
+}  // namespace penstock

@@ -1,0 +1,254 @@
+#include "cli/options/option_effects.h"
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+
+#include "base/quote.h"
+#include "interop/primus/dump.h"
+
+namespace penstock {
+namespace {
+
+Status Refuse(const std::string& option, const std::string& why) {
+  return InvalidArgument("{} has no effect here: {}; leave it out", option, why);
+}
+
+bool OneOf(const std::string& option, std::initializer_list<std::string_view> options) {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+// Where a candidate comes from: an algorithm, or a file.
+struct Source {
+  const Algorithm* algorithm = nullptr;
+  bool is_dump = false;
+  ScheduleOptions options;            // with its own in place of the command's
+  std::vector<std::string> own = {};  // which these are
+};
+
+// Why a source does not read an option; null if it does.
+const char* WhyUnreadByFile(const Source& source, const std::string& option) {
+  if (OneOf(option, {"--group", "--waves", "--split"})) {
+    return "the schedule is in a file, no algorithm makes it";
+  }
+  if (!source.is_dump) {
+    return option == "--iteration" ? "it chooses among Primus's dumps, which are a folder"
+                                   : nullptr;
+  }
+  if (OneOf(option, {"--slices", "--steps", "--replicas", "--weights"})) {
+    return "Primus's dumps hold one batch of whole microbatches and one chain of stages";
+  }
+  return nullptr;
+}
+
+const char* WhyUnreadByAlgorithm(const Algorithm& algorithm, const ScheduleOptions& options,
+                                 const std::string& option) {
+  if (OneOf(option, {"--replicas", "--weights", "--iteration"})) {
+    return "it says what a schedule's file does not; an algorithm knows it";
+  }
+  const Knobs& knobs = algorithm.knobs;
+  const bool read = option == "--chunks"
+                        ? *options.chunks >= knobs.min_chunks && *options.chunks <= knobs.max_chunks
+                    : option == "--group"        ? knobs.group
+                    : option == "--slices"       ? knobs.slices || *options.slices == 1
+                    : option == "--waves"        ? knobs.waves
+                    : option == "--steps"        ? knobs.steps || *options.steps == 1
+                    : option == "--split"        ? knobs.split
+                    : option == "--memory-limit" ? knobs.memory_limit || options.prices  // marked
+                                                 : true;
+  return read ? nullptr : "the algorithm does not read it";
+}
+
+// A command that only orders actions reads the prices that may change their order.
+const char* WhyUnreadWithoutPrices(const ScheduleOptions& options, const Source& source,
+                                   const std::string& option) {
+  constexpr const char* kWhy = "this command orders actions and prices none";
+  if (option == "--message-bytes") return kWhy;
+  const bool from_file = source.algorithm == nullptr;
+  if (from_file && option == "--memory-limit") return kWhy;
+  if (!options.passes.passes.empty()) return nullptr;
+  if (option == "--price") return kWhy;
+  if (from_file && OneOf(option, {"--cost", "--comm", "--overlap"})) return kWhy;
+  const bool converts_limit = !from_file && options.memory_limit.has_value();
+  return option == "--activation-bytes" && !converts_limit ? kWhy : nullptr;
+}
+
+const char* WhyUnread(const Source& source, const std::string& option) {
+  const ScheduleOptions& options = source.options;
+  // A configuration may serve several commands.
+  if (!options.prices && !options.given_in.contains(KeyOf(option))) {
+    if (const char* why = WhyUnreadWithoutPrices(options, source, option)) return why;
+  }
+  return source.algorithm == nullptr ? WhyUnreadByFile(source, option)
+                                     : WhyUnreadByAlgorithm(*source.algorithm, options, option);
+}
+
+// Whether the algorithm itself refuses the option if it does not read it.
+bool RefusedByAlgorithm(const std::string& option) {
+  return OneOf(option, {"--chunks", "--group", "--slices", "--waves", "--steps", "--split",
+                        "--memory-limit"});
+}
+
+bool Contains(const std::vector<std::string>& options, const std::string& option) {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+// Refuses what a candidate asks for by itself and does not read.
+Status RefuseOwnUnread(const Source& source, const std::string& label) {
+  for (const std::string& option : source.own) {
+    if (source.algorithm != nullptr && RefusedByAlgorithm(option)) continue;
+    const char* why = WhyUnread(source, option);
+    if (why != nullptr) return Refuse(fmt::format("{}: {}", Quote(label), KeyOf(option)), why);
+  }
+  return {};
+}
+
+// Refuses what the command asks for and no source reads.
+Status RefuseUnreadBy(const ScheduleOptions& options, const std::vector<Source>& sources) {
+  const bool single = sources.size() == 1;
+  for (const std::string& option : GivenOptions(options)) {
+    const char* why = "every schedule says it itself";
+    bool read = false;
+    for (const Source& source : sources) {
+      if (Contains(source.own, option)) continue;
+      read = read || (single && source.algorithm != nullptr && RefusedByAlgorithm(option));
+      if (read) break;
+      why = WhyUnread(source, option);
+      read = why == nullptr;
+      if (!single && !read) why = "none of the schedules reads it";
+    }
+    if (!read) return Refuse(option, why);
+  }
+  return {};
+}
+
+bool AnyAction(const std::vector<ChosenSchedule>& schedules,
+               const std::function<bool(const Action&)>& wanted) {
+  for (const ChosenSchedule& chosen : schedules) {
+    for (const Lane& lane : chosen.schedule.lanes) {
+      if (std::any_of(lane.begin(), lane.end(), wanted)) return true;
+    }
+  }
+  return false;
+}
+
+bool HasPass(const ScheduleOptions& options, std::string_view name) {
+  return std::any_of(options.passes.passes.begin(), options.passes.passes.end(),
+                     [&](const std::string& pass) {
+                       return std::string_view(pass).substr(0, pass.find('=')) == name;
+                     });
+}
+
+// What a key of --price prices, and the pass that adds it.
+struct PricedOp {
+  std::string_view key;
+  Op op;
+  std::string_view pass;
+};
+constexpr PricedOp kPricedOps[] = {
+    {"recompute", Op::kRecompute, "recompute"}, {"input", Op::kRecompute, "recompute"},
+    {"step", Op::kStep, "optimizer"},           {"unshard", Op::kUnshard, "sharding"},
+    {"gathered", Op::kUnshard, "sharding"},     {"reduce", Op::kReduceGrad, "sharding"},
+    {"offload", Op::kOffload, "offload"},       {"reload", Op::kReload, "offload"}};
+
+}  // namespace
+
+std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
+  const std::pair<const char*, bool> options[] = {
+      {"--schedule", !o.candidates.empty()},
+      {"--ranks", o.ranks.has_value()},
+      {"--chunks", o.chunks.has_value()},
+      {"--microbatches", o.microbatches.has_value()},
+      {"--group", o.group.has_value()},
+      {"--slices", o.slices.has_value()},
+      {"--waves", o.waves.has_value()},
+      {"--steps", o.steps.has_value()},
+      {"--replicas", o.replicas.has_value()},
+      {"--weights", o.weights.has_value()},
+      {"--iteration", o.iteration.has_value()},
+      {"--split", o.split},
+      {"--cost", o.cost.has_value()},
+      {"--comm", o.comm.has_value()},
+      {"--overlap", o.overlap.has_value()},
+      {"--memory-limit", o.memory_limit.has_value()},
+      {"--activation-bytes", o.activation_bytes.has_value()},
+      {"--message-bytes", o.message_bytes.has_value()},
+      {"--pass", !o.passes.passes.empty()},
+      {"--price", !o.passes.prices.empty()}};
+  std::vector<std::string> given;
+  for (const auto& [option, is_given] : options) {
+    if (is_given) given.emplace_back(option);
+  }
+  return given;
+}
+
+void DropUnread(const Algorithm& algorithm, ScheduleOptions& options) {
+  const Knobs& knobs = algorithm.knobs;
+  const int chunks = options.chunks.value_or(knobs.min_chunks);
+  if (chunks < knobs.min_chunks || chunks > knobs.max_chunks) options.chunks.reset();
+  if (!knobs.group) options.group.reset();
+  if (!knobs.slices) options.slices.reset();
+  if (!knobs.waves) options.waves.reset();
+  if (!knobs.steps) options.steps.reset();
+  if (!knobs.split) options.split = false;
+}
+
+Status RefuseUnread(const ScheduleOptions& options) {
+  PENSTOCK_TRY_STATUS(options.CheckCounts());
+  std::vector<Source> sources;
+  for (const Candidate& candidate : options.candidates) {
+    Source& source = sources.emplace_back();
+    if (candidate.kind == Candidate::Kind::kFile) {
+      source.is_dump = IsPrimusDump(candidate.name);
+    } else {
+      PENSTOCK_TRY(source.algorithm, FindAlgorithm(candidate.name));
+    }
+    source.options = options;
+    const Status applied = ApplyCandidateOptions(candidate.options, source.options);
+    if (!applied) {
+      return InvalidArgument("{}: {}", Quote(candidate.label()), applied.error().message);
+    }
+    for (const auto& [key, value] : candidate.options) {
+      std::string option = "--" + key;
+      std::replace(option.begin(), option.end(), '_', '-');
+      source.own.push_back(std::move(option));
+    }
+    PENSTOCK_TRY_STATUS(RefuseOwnUnread(source, candidate.label()));
+  }
+  return sources.empty() ? Status() : RefuseUnreadBy(options, sources);
+}
+
+Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorithm> algorithms) {
+  std::vector<Source> sources;
+  for (const Algorithm& algorithm : algorithms) sources.push_back({&algorithm, false, options});
+  return RefuseUnreadBy(options, sources);
+}
+
+Status RefuseUnreadPrices(const ScheduleOptions& options,
+                          const std::vector<ChosenSchedule>& schedules) {
+  const bool overlapped = !options.overlap || HasPass(options, "overlap") ||
+                          AnyAction(schedules, [](const Action& a) { return a.is_pair(); });
+  if (!overlapped) {
+    return Refuse("--overlap", "no schedule overlaps a forward with a backward (--pass overlap)");
+  }
+  for (const std::string& price : options.passes.prices) {
+    const std::string key = price.substr(0, price.find('='));
+    for (const PricedOp& priced : kPricedOps) {
+      if (key != priced.key || HasPass(options, priced.pass)) continue;
+      if (AnyAction(schedules, [&](const Action& a) { return a.first.op == priced.op; })) continue;
+      return Refuse("--price " + key,
+                    fmt::format("no schedule has what it prices (--pass {})", priced.pass));
+    }
+  }
+  return {};
+}
+
+Status RefuseOthers(const ScheduleOptions& options, const std::vector<std::string>& read,
+                    const std::string& why) {
+  for (const std::string& option : GivenOptions(options)) {
+    if (std::find(read.begin(), read.end(), option) == read.end()) return Refuse(option, why);
+  }
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,33 @@
+// Refusals of options that would have no effect on what is asked: ignoring them would let a user
+// believe figures that are of something else.
+//
+// Errors: kInvalidArgument, which names the option, says why, and what to do.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/options/schedule_options.h"
+
+namespace penstock {
+
+// An option that was given, as users write it ("--ranks").
+std::vector<std::string> GivenOptions(const ScheduleOptions& options);
+
+// Refuses what no candidate reads: a comparison takes what one of them reads. A single algorithm
+// refuses the knobs that it does not read by itself (CheckParams).
+Status RefuseUnread(const ScheduleOptions& options);
+// Resets what the algorithm does not read, but for the memory limit, which a comparison marks.
+void DropUnread(const Algorithm& algorithm, ScheduleOptions& options);
+// The same of a comparison of these algorithms.
+Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorithm> algorithms);
+// Prices of what none of the schedules does. Requires: their passes have run.
+Status RefuseUnreadPrices(const ScheduleOptions& options,
+                          const std::vector<ChosenSchedule>& schedules);
+// All but those named: `why` says what the others have no effect on.
+Status RefuseOthers(const ScheduleOptions& options, const std::vector<std::string>& read,
+                    const std::string& why);
+
+}  // namespace penstock

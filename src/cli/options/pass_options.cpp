@@ -1,0 +1,163 @@
+#include "cli/options/pass_options.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/nearest.h"
+#include "base/numbers.h"
+#include "base/quote.h"
+#include "cli/help.h"
+#include "simulate/pass_context.h"
+
+namespace penstock {
+namespace {
+
+struct PriceKey {
+  std::string_view name, meaning;
+};
+constexpr PriceKey kPrices[] = {
+    {"recompute", "time of a RECOMPUTE of one rank and microbatch (default F)"},
+    {"step", "time of a STEP of one rank"},
+    {"unshard", "time of the all-gather of one rank's share of the model"},
+    {"reduce", "time of the reduction of one rank's gradients"},
+    {"offload", "time to move one rank's activations of one microbatch away"},
+    {"reload", "time to move them back (default: as offload)"},
+    {"input", "memory that recomputed activations keep of one rank and microbatch"},
+    {"gathered", "memory of one rank's gathered weights"}};
+
+std::vector<std::string_view> PriceKeys() {
+  std::vector<std::string_view> keys;
+  for (const PriceKey& key : kPrices) keys.push_back(key.name);
+  return keys;
+}
+
+struct Price {
+  std::string key;
+  double value = 0;
+};
+
+Result<Price> ParsePrice(const std::string& text) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const std::string key = text.substr(0, equals);
+  const std::vector<std::string_view> keys = PriceKeys();
+  if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+    return InvalidArgument(
+        "--price {}: {}", Quote(text),
+        DidYouMean(key, keys, fmt::format("the keys are {}", fmt::join(keys, ", "))));
+  }
+  const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
+  if (!value) return InvalidArgument("--price {}: give {}=NUMBER", Quote(text), key);
+  const bool is_memory = key == "input" || key == "gathered";
+  const Status status = is_memory ? CheckMemory(*value) : CheckTime(*value);
+  if (!status) return InvalidArgument("--price {}: {}", Quote(text), status.error().message);
+  return Price{key, *value};
+}
+
+}  // namespace
+
+void PassOptions::Define(CLI::App& app) {
+  app.option_defaults()->group("Passes");
+  // Without extra arguments: in 'show --pass overlap 1f1b' the last word is the schedule.
+  app.add_option("--pass", passes,
+                 "Transform the schedule by passes, in this order ('penstock schedules --passes' "
+                 "lists them); commas separate several")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("PASS");
+  app.add_option("--price", prices,
+                 "Price of what passes add (the same list has the keys); commas separate several")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("KEY=X");
+}
+
+std::string PassesText() {
+  std::string text = "Passes (--pass NAME[=ARGUMENTS]):\n";
+  for (const SchedulePass& pass : SchedulePasses()) {
+    const std::string_view equals = pass.arguments.empty() ? "" : "=";
+    text += HelpEntry(fmt::format("{}{}{}", pass.name, equals, pass.arguments), pass.summary);
+  }
+  text += "\nPrices (--price KEY=X), in the units of --cost and of memory, 0 by default:\n";
+  for (const PriceKey& key : kPrices) text += HelpEntry(std::string(key.name), key.meaning);
+  return text;
+}
+
+nlohmann::ordered_json PassesJson() {
+  nlohmann::ordered_json passes = nlohmann::ordered_json::array();
+  for (const SchedulePass& pass : SchedulePasses()) {
+    passes.push_back(
+        {{"name", pass.name}, {"arguments", pass.arguments}, {"summary", pass.summary}});
+  }
+  nlohmann::ordered_json prices = nlohmann::ordered_json::array();
+  for (const PriceKey& key : kPrices) {
+    prices.push_back({{"key", key.name}, {"meaning", key.meaning}});
+  }
+  return {{"passes", std::move(passes)}, {"prices", std::move(prices)}};
+}
+
+Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& costs) const {
+  const double chunk = 1.0 / placement.chunks();
+  for (StageCosts& stage : costs.stages) {
+    if (stage.recompute == 0) stage.recompute = stage.forward;
+  }
+  std::set<std::string> given;
+  for (const std::string& text : prices) {
+    PENSTOCK_TRY(const Price parsed, ParsePrice(text));
+    const auto& [key, price] = parsed;
+    if (!given.insert(key).second) return InvalidArgument("--price {} is given twice", key);
+    const auto set = [&](double StageCosts::*field, double value) {
+      for (StageCosts& stage : costs.stages) stage.*field = value;
+    };
+    if (key == "recompute") {
+      set(&StageCosts::recompute, price * chunk / slices);
+    } else if (key == "step") {
+      set(&StageCosts::step, price * chunk);
+    } else if (key == "unshard") {
+      set(&StageCosts::unshard, price * chunk);
+    } else if (key == "reduce") {
+      set(&StageCosts::reduce, price * chunk);
+    } else if (key == "gathered") {
+      set(&StageCosts::gathered, price * chunk);
+    } else if (key == "input") {
+      set(&StageCosts::input_activation,
+          price / slices);  // a chunk's input is as large as a rank's
+    } else if (key == "offload") {
+      costs.offload = price;
+      if (!given.contains("reload")) costs.reload = price;
+    } else {
+      costs.reload = price;
+    }
+  }
+  return {};
+}
+
+Result<PassOptions> PassOptions::WithLimits(
+    const std::function<Result<double>(const std::string&, const std::string&)>& limit) const {
+  PassOptions converted = *this;
+  for (std::string& text : converted.passes) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals + 1 == text.size()) continue;
+    const std::string name = text.substr(0, equals);
+    const auto pass = FindSchedulePass(name);
+    if (!pass || (*pass)->arguments != kLimitArgument) continue;
+    PENSTOCK_TRY(const double value, limit(name, text.substr(equals + 1)));
+    text = fmt::format("{}={}", name, value);
+  }
+  return converted;
+}
+
+Status PassOptions::Apply(Schedule& schedule, Costs& costs) const {
+  PENSTOCK_TRY_STATUS(SetPrices(schedule.placement, schedule.slices, costs));
+  for (const std::string& pass : passes) {
+    if (pass == "optimizer" && schedule.weights == WeightPolicy::kFlush) {
+      costs.steps_wait_for_all = true;
+    }
+  }
+  if (passes.empty()) return {};
+  PENSTOCK_TRY(schedule, RunSchedulePasses(std::move(schedule), passes, SimulatedContext(costs)));
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,499 @@
+#include "cli/options/schedule_options.h"
+
+#include <charconv>
+#include <tuple>
+
+#include "base/index.h"
+#include "base/nearest.h"
+#include "base/numbers.h"
+#include "base/quote.h"
+#include "base/units.h"
+#include "cli/options/option_effects.h"
+#include "cli/options/option_values.h"
+#include "interop/primus/dump.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
+
+namespace penstock {
+namespace {
+
+// `status` of the value that an option was given.
+Status Of(std::string_view option, std::string_view value, const Status& status) {
+  if (status) return {};
+  return InvalidArgument("{} {}: {}", option, value, status.error().message);
+}
+
+struct UniformCost {
+  double forward = 1, backward_input = 1, backward_weight = 1;
+};
+
+// "F" gives all three; "F,I,W" each.
+Result<UniformCost> ParseCost(std::string_view text) {
+  std::vector<double> values;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const auto value = ParseNumber(text.substr(begin, end - begin));
+    if (!value) return InvalidArgument("--cost {}: {}", Quote(text), value.error().message);
+    PENSTOCK_TRY_STATUS(Of("--cost", Quote(text), CheckTime(*value)));
+    values.push_back(*value);
+    begin = end + 1;
+  }
+  if (values.size() == 1) return UniformCost{values[0], values[0], values[0]};
+  if (values.size() == 3) return UniformCost{values[0], values[1], values[2]};
+  return InvalidArgument("--cost {}: give F,I,W (times of one rank and microbatch) or one number",
+                         Quote(text));
+}
+
+Result<OverlapRule> ParseOverlap(std::string_view text) {
+  constexpr double kMostFactor = 1000;
+  if (text == "max") return OverlapRule{OverlapRule::Kind::kMax, 1};
+  if (text == "sum") return OverlapRule{OverlapRule::Kind::kSum, 1};
+  const auto factor = ParseNumber(text);
+  if (!factor || *factor < 0 || *factor > kMostFactor) {
+    return InvalidArgument("--overlap {}: give max, sum, or a factor of F + B from 0 to {}",
+                           Quote(text), kMostFactor);
+  }
+  return OverlapRule{OverlapRule::Kind::kFactor, *factor};
+}
+
+// "4GiB", or a number of bytes.
+Result<double> ParseSize(const std::string& text, std::string_view option) {
+  const Result<double> plain = ParseNumber(text);
+  const Result<std::int64_t> bytes = ParseBytes(text);
+  const double size = plain ? *plain : bytes ? static_cast<double>(*bytes) : 0;
+  if (!(size > 0)) {
+    return InvalidArgument("{} {}: give bytes, or a number with its unit (4GiB)", option,
+                           Quote(text));
+  }
+  PENSTOCK_TRY_STATUS(Of(option, Quote(text), CheckMemory(size)));
+  return size;
+}
+
+// The unit that the text of a limit is in: "6GiB" is `limit` of the costs' units.
+MemoryUnit UnitOf(std::string_view text, double limit) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view name = text.substr(Index(end - text.data()));
+  name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+  return {std::string(name), number / limit};
+}
+
+void ScaleMemory(Costs& costs, double factor) {
+  for (StageCosts& stage : costs.stages) {
+    stage.activation *= factor;
+    stage.activation_after_i *= factor;
+    stage.input_activation *= factor;
+    stage.gathered *= factor;
+  }
+  costs.offload /= factor;
+  costs.reload /= factor;
+}
+
+ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
+  params.ranks = schedule.ranks();
+  params.chunks = schedule.placement.chunks();
+  params.microbatches = schedule.microbatches;
+  params.slices = schedule.slices;
+  params.steps = schedule.steps;
+  return params;
+}
+
+}  // namespace
+
+void ScheduleOptions::DefineSource(CLI::App& app) {
+  app.option_defaults()->group("Schedules");
+  app.add_option("SCHEDULE", words,
+                 "A name ('penstock schedules' lists them), a .csv file or a folder of Primus's "
+                 "pp_rank_N.json, with its own options after a colon if need be "
+                 "(interleaved:v=4:m=64); and at most one .yaml file that has these options as "
+                 "keys");
+  // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
+  app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; commas separate several")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+  app.add_option("--csv", csv, "A schedule's CSV file, whatever its ending")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  AddInt(app, "--replicas", replicas, "Replicas of the model in a CSV file (default 1)");
+  AddText(app, "--weights", weights,
+          "Weight policy of a CSV file: flush, stashed or double-buffered (default flush)")
+      ->type_name("POLICY");
+  AddInt(app, "--iteration", iteration, "Iteration of Primus's dumps (default: the last)");
+}
+
+void ScheduleOptions::DefineShape(CLI::App& app) {
+  app.option_defaults()->group("Shape");
+  AddInt(app, "-p,--ranks", ranks, "Pipeline ranks (default 4)");
+  AddInt(app, "-v,--chunks", chunks, "Stages per rank (default: the algorithm's)");
+  AddInt(app, "-m,--microbatches", microbatches, "Microbatches per batch (default 8)");
+  AddInt(app, "--group", group, "Microbatches in flight at a time (interleaved)");
+  AddInt(app, "--slices", slices, "Slices of a microbatch along the sequence");
+  AddInt(app, "--waves", waves, "Waves (hanayo)");
+  AddInt(app, "--steps", steps, "Batches, for schedules without a flush");
+  app.add_flag("--split", split, "Split backward into I and W, if the algorithm has both forms");
+}
+
+void ScheduleOptions::DefineCosts(CLI::App& app) {
+  app.option_defaults()->group("Costs");
+  AddText(app, "--cost", cost,
+          "Times of one rank and microbatch: forward, backward for the input, backward for the "
+          "weights; one number stands for all three (default 1,1,1)")
+      ->type_name("F,I,W");
+  AddNumber(app, "--comm", comm, "Latency of a transfer between ranks, in the unit of --cost")
+      ->type_name("T");
+  AddText(app, "--overlap", overlap,
+          "Time of an overlapped forward and backward: max, sum or a factor of F + B")
+      ->type_name("RULE");
+  AddText(app, "--memory-limit", memory_limit,
+          "Memory limit per rank: activations of one rank and microbatch, or a size (6GiB) if the "
+          "costs are in bytes")
+      ->type_name("LIMIT");
+  AddText(app, "--activation-bytes", activation_bytes,
+          "Size of the activations of one rank and microbatch (4GiB); memory is then in bytes")
+      ->type_name("SIZE");
+  AddText(app, "--message-bytes", message_bytes,
+          "Size of the tensor between two stages for a microbatch (16MiB)")
+      ->type_name("SIZE");
+}
+
+void ScheduleOptions::DefineFormat(CLI::App& app) {
+  app.option_defaults()->group("Output");
+  AddText(app, "--format", format, "Output as table, csv or json")->type_name("FORMAT");
+  app.add_flag("--json", json, "The same as --format json");
+}
+
+Result<OutputFormat> ScheduleOptions::Format() const {
+  if (json) {
+    if (format && *format != "json") {
+      return InvalidArgument("--json and --format {} contradict each other", Quote(*format));
+    }
+    return OutputFormat::kJson;
+  }
+  if (!format || *format == "table") return OutputFormat::kTable;
+  if (*format == "csv") return OutputFormat::kCsv;
+  if (*format == "json") return OutputFormat::kJson;
+  return InvalidArgument("--format {}: give table, csv or json{}", Quote(*format),
+                         Suggestion(*format, {"table", "csv", "json"}));
+}
+
+Status ScheduleOptions::CheckCounts() const {
+  const std::pair<const char*, const std::optional<int>*> counts[] = {
+      {"--ranks", &ranks}, {"--chunks", &chunks},    {"--microbatches", &microbatches},
+      {"--group", &group}, {"--slices", &slices},    {"--waves", &waves},
+      {"--steps", &steps}, {"--replicas", &replicas}};
+  for (const auto& [option, count] : counts) {
+    if (*count && **count < 1) return InvalidArgument("{} {}: at least 1", option, **count);
+  }
+  return {};
+}
+
+Result<ScheduleParams> ScheduleOptions::Params() const {
+  PENSTOCK_TRY_STATUS(CheckCounts());
+  ScheduleParams params;
+  params.ranks = ranks.value_or(params.ranks);
+  params.chunks = chunks.value_or(params.chunks);
+  params.microbatches = microbatches.value_or(params.microbatches);
+  params.group = group.value_or(params.group);
+  params.slices = slices.value_or(params.slices);
+  params.waves = waves.value_or(params.waves);
+  params.steps = steps.value_or(params.steps);
+  params.split = split;
+  params.comm = comm.value_or(params.comm);
+  PENSTOCK_TRY_STATUS(Of("--comm", fmt::format("{}", params.comm), CheckTime(params.comm)));
+  if (cost) {
+    PENSTOCK_TRY(const UniformCost times, ParseCost(*cost));
+    params.forward = times.forward;
+    params.backward_input = times.backward_input;
+    params.backward_weight = times.backward_weight;
+  }
+  if (overlap) {
+    PENSTOCK_TRY(params.overlap, ParseOverlap(*overlap));
+  }
+  if (memory_limit) {
+    PENSTOCK_TRY(params.memory_limit, Limit("--memory-limit", *memory_limit));
+    params.memory_unit = UnitOf(*memory_limit, *params.memory_limit);
+  }
+  if (stage_costs) {
+    Costs& costs = params.costs.emplace();
+    costs.stages = *stage_costs;
+    costs.comm = params.comm;
+    costs.overlap = params.overlap;
+  }
+  return params;
+}
+
+Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_slices) const {
+  PENSTOCK_TRY(const ScheduleParams params, Params());
+  if (!layer_costs.empty()) {
+    return CostsOfLayers(placement.chain_length(), placement.replicas(), row_slices, params);
+  }
+  if (params.costs) {
+    const std::size_t given = params.costs->stages.size();
+    if (given != Index(placement.stages())) {
+      return InvalidArgument(
+          "costs of {} stages for a schedule of {}: give one entry a stage, or layer_costs, which "
+          "fit "
+          "any number",
+          given, placement.stages());
+    }
+    return *params.costs;
+  }
+  Costs costs = Costs::Uniform(placement, row_slices, params.forward, params.backward_input,
+                               params.backward_weight, params.comm);
+  costs.overlap = params.overlap;
+  return costs;
+}
+
+Status ScheduleOptions::ReadSources() {
+  std::vector<std::string> all = words;
+  all.insert(all.end(), schedules.begin(), schedules.end());
+  PENSTOCK_TRY(ReadWords read, ReadCandidates(all));
+  candidates = std::move(read.candidates);
+  config = std::move(read.config);
+  for (const std::string& path : csv) candidates.push_back({Candidate::Kind::kFile, path});
+  return {};
+}
+
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string& path) const {
+  PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
+  LoadedFile loaded;
+  loaded.schedule = std::move(dump.schedule);
+  if (cost || stage_costs || !layer_costs.empty()) return loaded;
+  if (comm) dump.costs.comm = *comm;
+  if (overlap) {
+    PENSTOCK_TRY(dump.costs.overlap, ParseOverlap(*overlap));
+  }
+  loaded.costs = std::move(dump.costs);
+  loaded.memory_unit = dump.memory_unit;
+  return loaded;
+}
+
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadFile(const std::string& path) const {
+  auto loaded = LoadChecked(path);
+  if (loaded) return loaded;
+  return tl::unexpected(NameAsGiven(std::move(loaded).error(), given_in, "csv"));
+}
+
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadChecked(const std::string& path) const {
+  PENSTOCK_TRY_STATUS(CheckCounts());
+  LoadedFile loaded;
+  if (IsPrimusDump(path)) {
+    PENSTOCK_TRY(loaded, LoadDump(path));
+  } else {
+    CsvOptions options;
+    options.microbatches = microbatches;
+    options.replicas = replicas;
+    options.slices = slices;
+    options.steps = steps;
+    if (weights) {
+      const auto policy = ParseWeights(*weights);
+      if (!policy) return InvalidArgument("--weights: {}", policy.error().message);
+      options.weights = *policy;
+    }
+    PENSTOCK_TRY(loaded.schedule, LoadSchedule(path, options));
+  }
+  const Schedule& schedule = loaded.schedule;
+  const std::tuple<const char*, std::optional<int>, int> sizes[] = {
+      {"--ranks", ranks, schedule.ranks()},
+      {"--chunks", chunks, schedule.placement.chunks()},
+      {"--microbatches", microbatches, schedule.microbatches}};
+  for (const auto& [option, asked, has] : sizes) {
+    if (!asked || *asked == has) continue;
+    return InvalidArgument("{} {}: {} has {}", option, *asked, path, has);
+  }
+  return loaded;
+}
+
+Result<double> ScheduleOptions::Limit(const std::string& option, const std::string& text) const {
+  const std::string quoted = Quote(text);
+  const Result<double> count = ParseNumber(text);
+  const Result<std::int64_t> bytes = ParseBytes(text);
+  if (!count && !bytes) {
+    return InvalidArgument(
+        "{} {}: give activations of one rank and microbatch, or a size with its unit "
+        "(6GiB)",
+        option, quoted);
+  }
+  const double limit = count ? *count : static_cast<double>(*bytes);
+  if (!(limit > 0)) return InvalidArgument("{} {}: more than 0 is needed", option, quoted);
+  PENSTOCK_TRY_STATUS(Of(option, quoted, CheckMemory(limit)));
+  if (costs_in_bytes) {
+    if (bytes) return limit;
+    return InvalidArgument(
+        "{} {}: the stages' activations are in bytes; give a size with its unit "
+        "(6GiB)",
+        option, quoted);
+  }
+  if (count) return limit;
+  if (!activation_bytes) {
+    return InvalidArgument(
+        "{} {}: the costs are not in bytes; give activations of one rank and "
+        "microbatch (6), or their size by --activation-bytes",
+        option, quoted);
+  }
+  PENSTOCK_TRY(const double activation, ParseSize(*activation_bytes, "--activation-bytes"));
+  return limit / activation;
+}
+
+Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
+  if (message_bytes) {
+    PENSTOCK_TRY(const double size, ParseSize(*message_bytes, "--message-bytes"));
+    chosen.costs.message_bytes = size / chosen.params.slices;
+  }
+  if (costs_in_bytes) chosen.memory_unit = "B";
+  if (activation_bytes) {
+    if (stage_costs || !layer_costs.empty() || costs_in_bytes) {
+      return InvalidArgument(
+          "--activation-bytes has no effect here: the costs say what each stage "
+          "holds; leave it out");
+    }
+    PENSTOCK_TRY(chosen.activation, ParseSize(*activation_bytes, "--activation-bytes"));
+    chosen.memory_unit = "B";
+  }
+  if (memory_limit) {
+    PENSTOCK_TRY(const double limit, Limit("--memory-limit", *memory_limit));
+    chosen.memory_limit = limit * chosen.activation;
+  }
+  return {};
+}
+
+Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
+  PENSTOCK_TRY(const PassOptions in_activations,
+               passes.WithLimits([&](const std::string& pass, const std::string& limit) {
+                 return Limit("--pass " + pass, limit);
+               }));
+  PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
+  ScaleMemory(costs, chosen.activation);
+  if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
+  chosen.costs = std::move(costs);
+  // A changed schedule is no longer the algorithm's: its closed forms do not hold.
+  if (!passes.passes.empty()) chosen.algorithm = nullptr;
+  return {};
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const {
+  PENSTOCK_TRY(LoadedFile loaded, LoadFile(path));
+  if (loaded.memory_unit.empty() || costs_in_bytes) return BuildLoaded(path, std::move(loaded));
+  ScheduleOptions in_bytes = *this;
+  in_bytes.costs_in_bytes = true;
+  return in_bytes.BuildLoaded(path, std::move(loaded));
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
+                                                    LoadedFile loaded) const {
+  PENSTOCK_TRY(const ScheduleParams params, Params());
+  PENSTOCK_TRY_STATUS(RequireValid(loaded.schedule, path));
+  ChosenSchedule chosen;
+  chosen.label = path;
+  chosen.params = ParamsOf(loaded.schedule, params);
+  chosen.schedule = std::move(loaded.schedule);
+  PENSTOCK_TRY_STATUS(SetUnits(chosen));
+  if (!loaded.costs) {
+    PENSTOCK_TRY(loaded.costs, CostsFor(chosen.schedule.placement, chosen.schedule.slices));
+  }
+  PENSTOCK_TRY_STATUS(SetCosts(chosen, std::move(*loaded.costs)));
+  return chosen;
+}
+
+Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs knobs) const {
+  PENSTOCK_TRY(ScheduleParams asked, Params());
+  if (knobs == Knobs::kThoseItReads) asked = DropUnusedKnobs(algorithm, asked);
+  // The figures show which schedules stay within it.
+  if (knobs == Knobs::kAllButLimit && !algorithm.knobs.memory_limit) asked.memory_limit.reset();
+  ChosenSchedule chosen;
+  chosen.label = algorithm.name;
+  chosen.algorithm = &algorithm;
+  PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
+  if (!layer_costs.empty()) {
+    const ScheduleParams& checked = chosen.params;
+    PENSTOCK_TRY(asked.costs, CostsOfLayers(checked.ranks * checked.chunks,
+                                            algorithm.knobs.replicas, checked.slices, checked));
+    PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
+  }
+  PENSTOCK_TRY_STATUS(SetUnits(chosen));
+  return chosen;
+}
+
+Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int row_slices,
+                                             const ScheduleParams& params) const {
+  Costs costs;
+  PENSTOCK_TRY(costs.stages, StagesOfLayers(layer_costs, stages, replicas, row_slices));
+  costs.comm = params.comm;
+  costs.overlap = params.overlap;
+  return costs;
+}
+
+Status ScheduleOptions::Make(ChosenSchedule& chosen) const {
+  PENSTOCK_TRY(chosen.schedule, Generate(chosen.algorithm->name, chosen.params));
+  PENSTOCK_TRY(Costs costs, CostsFor(chosen.schedule.placement, chosen.schedule.slices));
+  return SetCosts(chosen, std::move(costs));
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildAlgorithm(const std::string& name, Knobs knobs) const {
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
+  PENSTOCK_TRY(ChosenSchedule made, Choose(*algorithm, knobs));
+  made.label = name;
+  PENSTOCK_TRY_STATUS(Make(made));
+  return made;
+}
+
+Result<ScheduleOptions> ScheduleOptions::For(const Candidate& candidate) const {
+  ScheduleOptions own = *this;
+  if (candidates.size() > 1 && candidate.kind == Candidate::Kind::kAlgorithm) {
+    PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(candidate.name));
+    DropUnread(*algorithm, own);
+  }
+  PENSTOCK_TRY_STATUS(ApplyCandidateOptions(candidate.options, own));
+  return own;
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildOne(const Candidate& candidate) const {
+  PENSTOCK_TRY(const ScheduleOptions own, For(candidate));
+  const Knobs knobs = candidates.size() > 1 ? Knobs::kAllButLimit : Knobs::kAll;
+  PENSTOCK_TRY(ChosenSchedule built, candidate.kind == Candidate::Kind::kFile
+                                         ? own.BuildFile(candidate.name)
+                                         : own.BuildAlgorithm(candidate.name, knobs));
+  built.label = candidate.label();
+  return built;
+}
+
+Result<std::vector<ChosenSchedule>> ScheduleOptions::BuildAll() const {
+  PENSTOCK_TRY_STATUS(CheckCounts());
+  if (candidates.empty()) {
+    return InvalidArgument(
+        "no schedule is given: name one ('penstock schedules' lists them), or give a CSV file or "
+        "a YAML configuration");
+  }
+  std::vector<ChosenSchedule> chosen;
+  for (const Candidate& candidate : candidates) {
+    auto built = BuildOne(candidate);
+    if (!built && !candidate.options.empty()) {
+      return MakeError(built.error().code, "{}: {}", Quote(candidate.label()),
+                       built.error().message);
+    }
+    if (!built) return tl::unexpected(std::move(built).error());
+    chosen.push_back(std::move(*built));
+  }
+  PENSTOCK_TRY_STATUS(RefuseUnreadPrices(*this, chosen));
+  return chosen;
+}
+
+Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
+  auto chosen = BuildAll();
+  if (chosen) return chosen;
+  return tl::unexpected(NameAsGiven(std::move(chosen).error(), given_in, "schedule"));
+}
+
+Status RequireValid(const Schedule& schedule, const std::string& label) {
+  const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
+  if (faults.empty()) return {};
+  const Fault& fault = faults.front();
+  std::string where = fault.rank < 0 ? "" : fmt::format("rank {}, ", fault.rank);
+  if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
+  // Faults of the whole schedule are of no action.
+  if (!fault.action.empty()) where += fault.action + ": ";
+  return InvalidArgument("{} is not a valid schedule: {}{} ('penstock validate' shows all)", label,
+                         where, fault.reason);
+}
+
+}  // namespace penstock

@@ -1,0 +1,327 @@
+#include "cli/options/simulate_config.h"
+
+#include <fmt/ranges.h>
+
+#include <functional>
+
+#include "base/quote.h"
+#include "base/units.h"
+#include "cli/options/option_effects.h"
+
+namespace penstock {
+namespace {
+
+const std::vector<std::string_view> kKeys = {
+    "schedule",    "csv",   "ranks", "chunks",           "microbatches", "group",
+    "slices",      "waves", "steps", "replicas",         "weights",      "iteration",
+    "split",       "cost",  "comm",  "overlap",          "memory_limit", "stage_costs",
+    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes"};
+
+// Fills options from a configuration, and notes which came from there.
+class Filler {
+ public:
+  Filler(const std::string& path, const YamlMap& config, ScheduleOptions& options)
+      : path_(path), config_(config), options_(options) {}
+
+  // Sets `field` to the value that a getter read, unless the command line has given it.
+  template <class T>
+  Status Fill(const char* key, Result<std::optional<T>> read, std::optional<T>& field) {
+    PENSTOCK_TRY(std::optional<T> value, std::move(read));
+    if (!value || field) return {};
+    field = std::move(value);
+    Note(key);
+    return {};
+  }
+  Status Fill(const char* key, Result<std::optional<std::vector<std::string>>> read,
+              std::vector<std::string>& field) {
+    PENSTOCK_TRY(auto value, std::move(read));
+    if (!value || !field.empty()) return {};
+    field = std::move(*value);
+    Note(key);
+    return {};
+  }
+  void Note(const std::string& key) {
+    options_.given_in[key] = fmt::format("{}: line {}", path_, config_.LineOf(key));
+  }
+
+ private:
+  const std::string& path_;
+  const YamlMap& config_;
+  ScheduleOptions& options_;
+};
+
+// Activations: a number, or a size with its unit ("1.5GiB"), which sets `in_bytes`.
+Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_bytes) {
+  PENSTOCK_TRY(const std::optional<std::string> text, map.Text(key));
+  const Result<std::int64_t> bytes = ParseBytes(text.value_or(""));
+  if (bytes) {
+    field = static_cast<double>(*bytes);
+    in_bytes = true;
+    const Status status = CheckMemory(field);
+    if (!status) return map.Refuse(key, "{}", status.error().message);
+    return {};
+  }
+  PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
+  field = value.value_or(field);
+  const Status status = CheckMemory(field);
+  if (!status) return map.Refuse(key, "{}", status.error().message);
+  return {};
+}
+
+struct ReadCosts {
+  StageCosts costs;
+  bool in_bytes = false;  // its activations
+};
+
+constexpr std::string_view kCostKeys[] = {"forward", "backward_input", "backward_weight",
+                                          "activation", "activation_after_i"};
+
+Result<ReadCosts> ReadStage(const YamlMap& map) {
+  ReadCosts entry;
+  StageCosts& stage = entry.costs;
+  const auto read = [&](const char* key, double& field, double otherwise) -> Status {
+    PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
+    field = value.value_or(otherwise);
+    const Status status = CheckTime(field);
+    if (!status) return map.Refuse(key, "{}", status.error().message);
+    return {};
+  };
+  PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));
+  PENSTOCK_TRY_STATUS(read("backward_input", stage.backward_input, 1));
+  PENSTOCK_TRY_STATUS(read("backward_weight", stage.backward_weight, 1));
+  PENSTOCK_TRY_STATUS(ReadMemory(map, "activation", stage.activation, entry.in_bytes));
+  stage.activation_after_i = stage.activation;
+  bool after_in_bytes = entry.in_bytes && !map.Has("activation_after_i");
+  PENSTOCK_TRY_STATUS(
+      ReadMemory(map, "activation_after_i", stage.activation_after_i, after_in_bytes));
+  if (entry.in_bytes != after_in_bytes && stage.activation_after_i != 0) {
+    return map.Refuse("activation_after_i", "give it and activation both with a unit, or neither");
+  }
+  if (stage.activation_after_i > stage.activation) {
+    return map.Refuse("activation_after_i", "at most the activation");
+  }
+  return entry;
+}
+
+// Reads the maps of a list, one after the other, each with `more` keys besides its costs; `add`
+// takes each. Returns whether activations are in bytes: all of them, or none.
+Result<bool> ReadCostList(
+    const YamlMap& config, const std::string& key, std::string_view more,
+    const std::function<Status(const YamlMap& map, const StageCosts& costs)>& add) {
+  const YAML::Node list = config.Node(key);
+  if (!list.IsSequence() || list.size() == 0) {
+    return config.Refuse(key, "a list of maps is needed, with {}", fmt::join(kCostKeys, ", "));
+  }
+  std::vector<std::string_view> known(std::begin(kCostKeys), std::end(kCostKeys));
+  if (!more.empty()) known.push_back(more);
+  std::optional<bool> in_bytes;
+  for (const YAML::Node& node : list) {
+    PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of " + key));
+    PENSTOCK_TRY_STATUS(map.RequireKnown(known));
+    PENSTOCK_TRY(const ReadCosts read, ReadStage(map));
+    if (in_bytes.value_or(read.in_bytes) != read.in_bytes) {
+      return config.Refuse(key, "give every activation with a unit, or none");
+    }
+    in_bytes = read.in_bytes;
+    PENSTOCK_TRY_STATUS(add(map, read.costs));
+  }
+  return *in_bytes;
+}
+
+Status FillStageCosts(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
+  std::vector<StageCosts> stages;
+  PENSTOCK_TRY(const bool in_bytes,
+               ReadCostList(config, "stage_costs", "",
+                            [&](const YamlMap&, const StageCosts& costs) -> Status {
+                              stages.push_back(costs);
+                              return {};
+                            }));
+  if (options.cost) return {};  // of the command line, which wins
+  options.stage_costs = std::move(stages);
+  options.costs_in_bytes = in_bytes;
+  filler.Note("stage_costs");
+  return {};
+}
+
+Status FillLayerCosts(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
+  std::vector<LayerGroup> groups;
+  const auto add = [&](const YamlMap& map, const StageCosts& costs) -> Status {
+    PENSTOCK_TRY(const std::optional<int> layers, map.Int("layers"));
+    groups.push_back({layers.value_or(1), costs});
+    const bool fits = groups.back().layers >= 1 && CountLayers(groups) <= kMostLayers;
+    if (!fits) return map.Refuse("layers", "at least 1, and at most {} in all", kMostLayers);
+    return {};
+  };
+  PENSTOCK_TRY(const bool in_bytes, ReadCostList(config, "layer_costs", "layers", add));
+  if (options.cost) return {};  // of the command line, which wins
+  options.layer_costs = std::move(groups);
+  options.costs_in_bytes = in_bytes;
+  filler.Note("layer_costs");
+  return {};
+}
+
+// "F,I,W", F, or [F, I, W].
+Result<std::optional<std::string>> ReadCost(const YamlMap& config) {
+  PENSTOCK_TRY(const auto words, config.Texts("cost"));
+  if (!words) return std::optional<std::string>();
+  return std::optional(fmt::format("{}", fmt::join(*words, ",")));
+}
+
+// A name or file; or a map of `schedule` or `csv` with options of its own.
+Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
+  if (node.IsScalar()) {
+    const auto read = ReadCandidates({node.Scalar()});
+    if (!read) return config.Refuse("schedule", "{}", read.error().message);
+    if (read->candidates.size() == 1) return read->candidates.front();
+    return config.Refuse("schedule", "{} is {}, not a schedule", Quote(node.Scalar()),
+                         read->config.empty() ? "several; write a list" : "a configuration");
+  }
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of schedule"));
+  PENSTOCK_TRY(const auto name, map.Text("schedule"));
+  PENSTOCK_TRY(const auto file, map.Text("csv"));
+  if (name.has_value() == file.has_value()) {
+    return InvalidArgument("line {}: an entry of schedule needs one of schedule and csv",
+                           map.Line());
+  }
+  Candidate candidate{file ? Candidate::Kind::kFile : Candidate::Kind::kAlgorithm,
+                      file ? *file : *name};
+  if (name) {
+    const auto found = FindAlgorithm(*name);
+    if (!found) return map.Refuse("schedule", "{}", found.error().message);
+  }
+  PENSTOCK_TRY(candidate.options, ReadCandidateOptions(map));
+  candidate.written = candidate.name;
+  for (const auto& [key, value] : candidate.options) {
+    candidate.written += fmt::format(":{}={}", key, value);
+  }
+  return candidate;
+}
+
+// The schedules: the command line's, or those of the file.
+Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
+  std::vector<Candidate> candidates;
+  const YAML::Node node = config.Node("schedule");
+  if (node.IsSequence()) {
+    for (const YAML::Node& entry : node) {
+      PENSTOCK_TRY(Candidate candidate, ReadCandidate(config, entry));
+      candidates.push_back(std::move(candidate));
+    }
+    if (candidates.empty()) return config.Refuse("schedule", "the list is empty");
+  } else if (!node.IsNull()) {
+    PENSTOCK_TRY(Candidate candidate, ReadCandidate(config, node));
+    candidates.push_back(std::move(candidate));
+  }
+  PENSTOCK_TRY(const auto files, config.Texts("csv"));
+  for (const std::string& file : files.value_or(std::vector<std::string>())) {
+    candidates.push_back({Candidate::Kind::kFile, file});
+  }
+  if (!options.candidates.empty() || candidates.empty()) return {};
+  options.candidates = std::move(candidates);
+  filler.Note(node.IsNull() ? "csv" : "schedule");
+  return {};
+}
+
+Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& options) {
+  PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
+  Filler filler(path, config, options);
+  PENSTOCK_TRY_STATUS(FillCandidates(config, filler, options));
+  const std::string costs_key = config.Has("stage_costs") ? "stage_costs" : "layer_costs";
+  for (const char* other : {"cost", "layer_costs"}) {
+    if (!config.Has(costs_key) || costs_key == other || !config.Has(other)) continue;
+    return config.Refuse(other, "{} says what stages cost; keep one of the two", costs_key);
+  }
+  if (config.Has("stage_costs")) {
+    PENSTOCK_TRY_STATUS(FillStageCosts(config, filler, options));
+  } else if (config.Has("layer_costs")) {
+    PENSTOCK_TRY_STATUS(FillLayerCosts(config, filler, options));
+  }
+  PENSTOCK_TRY_STATUS(filler.Fill("cost", ReadCost(config), options.cost));
+  const std::pair<const char*, std::optional<int>*> counts[] = {
+      {"ranks", &options.ranks},
+      {"chunks", &options.chunks},
+      {"microbatches", &options.microbatches},
+      {"group", &options.group},
+      {"slices", &options.slices},
+      {"waves", &options.waves},
+      {"steps", &options.steps},
+      {"replicas", &options.replicas},
+      {"iteration", &options.iteration}};
+  for (const auto& [key, field] : counts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), *field));
+  }
+  const std::pair<const char*, std::optional<std::string>*> texts[] = {
+      {"weights", &options.weights},
+      {"overlap", &options.overlap},
+      {"memory_limit", &options.memory_limit},
+      {"activation_bytes", &options.activation_bytes},
+      {"message_bytes", &options.message_bytes}};
+  for (const auto& [key, field] : texts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Text(key), *field));
+  }
+  PENSTOCK_TRY_STATUS(filler.Fill("pass", config.Texts("pass"), options.passes.passes));
+  PENSTOCK_TRY_STATUS(filler.Fill("price", config.Texts("price"), options.passes.prices));
+  PENSTOCK_TRY_STATUS(filler.Fill("comm", config.Number("comm"), options.comm));
+  PENSTOCK_TRY(const std::optional<bool> split, config.Bool("split"));
+  if (split.value_or(false) && !options.split) {
+    options.split = true;
+    filler.Note("split");
+  }
+  return {};
+}
+
+Result<std::optional<PrimusConfig>> Load(const std::string& path, const YAML::Node& root,
+                                         ScheduleOptions& options) {
+  PENSTOCK_TRY(const YamlMap config, YamlMap::Of(root, "the configuration",
+                                                 root.IsMap() && root["schedulers"].IsDefined()
+                                                     ? YamlMap::Null::kMissing
+                                                     : YamlMap::Null::kRefused));
+  if (!IsPrimusConfig(config)) {
+    PENSTOCK_TRY_STATUS(Fill(path, config, options));
+    return std::optional<PrimusConfig>();
+  }
+  PENSTOCK_TRY_STATUS(RefuseOthers(options, {"--pass", "--price"},
+                                   "in a configuration of Primus's simulator the schedulers say "
+                                   "all"));
+  PENSTOCK_TRY(PrimusConfig primus, ReadPrimusConfig(config));
+  return std::optional(std::move(primus));
+}
+
+// The configuration among the words, which fills what `options` leaves open.
+Result<std::optional<PrimusConfig>> LoadConfig(ScheduleOptions& options) {
+  const std::string& path = options.config;
+  PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
+  auto loaded = Load(path, root, options);
+  if (!loaded) return MakeError(loaded.error().code, "{}: {}", path, loaded.error().message);
+  return loaded;
+}
+
+}  // namespace
+
+Result<std::optional<PrimusConfig>> ReadSources(ScheduleOptions& options) {
+  PENSTOCK_TRY_STATUS(options.ReadSources());
+  std::optional<PrimusConfig> primus;
+  if (!options.config.empty()) {
+    PENSTOCK_TRY(primus, LoadConfig(options));
+  }
+  if (primus) return primus;
+  const Status status = RefuseUnread(options);
+  if (!status) return tl::unexpected(NameAsGiven(status.error(), options.given_in, "schedule"));
+  return primus;
+}
+
+Result<Choice> ChooseSchedules(ScheduleOptions& options) {
+  Choice choice;
+  PENSTOCK_TRY(std::optional<PrimusConfig> primus, ReadSources(options));
+  if (!primus) {
+    PENSTOCK_TRY(choice.schedules, options.Build());
+    return choice;
+  }
+  for (ChosenSchedule& chosen : primus->schedules) {
+    PENSTOCK_TRY_STATUS(options.passes.Apply(chosen.schedule, chosen.costs));
+    if (!options.passes.passes.empty()) chosen.algorithm = nullptr;
+  }
+  PENSTOCK_TRY_STATUS(RefuseUnreadPrices(options, primus->schedules));
+  return Choice{std::move(primus->schedules), std::move(primus->output_dir)};
+}
+
+}  // namespace penstock

@@ -1,0 +1,74 @@
+#include "graph/analysis/node_costs.h"
+
+#include <algorithm>
+
+#include "graph/analysis/hold.h"
+#include "graph/ir/print.h"
+#include "graph/ops/collective.h"
+
+namespace penstock {
+namespace {
+
+// A matmul on one core of a server of 2023, in fp32 by AVX-512.
+constexpr double kFlopsASecond = 50e9;
+// A link of 100 Gbit/s and what starting a message on it takes.
+constexpr double kBytesASecond = 12.5e9;
+constexpr double kLatency = 20e-6;  // seconds
+
+std::string CallOf(const Graph& graph, const Node& node) {
+  std::string call = c10::toString(node.op.operator_name());
+  const auto type = [&](ValueId id) {
+    return id == kNoValue ? "none" : PrintType(graph.value(id).type);
+  };
+  for (const Argument& argument : node.arguments) {
+    if (const auto* id = std::get_if<ValueId>(&argument)) {
+      call += ' ' + type(*id);
+    } else if (const auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
+      for (const ValueId each : *list) call += ' ' + type(each);
+    } else {
+      call += ' ' + PrintConstant(std::get<c10::IValue>(argument));
+    }
+  }
+  return call;
+}
+
+}  // namespace
+
+double EstimateSeconds(const Graph& graph, const Node& node) {
+  if (IsCollective(node)) {
+    const ValueId sent = std::get<ValueId>(node.arguments.front());
+    return kLatency + static_cast<double>(BytesOf(graph.value(sent).type)) / kBytesASecond;
+  }
+  return static_cast<double>(CostOfRunning(graph, node)) / kFlopsASecond;
+}
+
+double NodeCosts::Seconds(const Graph& graph, const Node& node) const {
+  const auto found = seconds_.find(CallOf(graph, node));
+  return found == seconds_.end() ? EstimateSeconds(graph, node) : found->second;
+}
+
+void NodeCosts::Set(const Graph& graph, const Node& node, double seconds) {
+  seconds_.insert_or_assign(CallOf(graph, node), seconds);
+}
+
+void MeasureNodes(const Graph& graph, const GraphBinding& binding,
+                  std::span<const at::Tensor> inputs, int runs, NodeCosts& costs) {
+  std::map<std::string, std::pair<const Node*, std::vector<double>>> times;  // by call
+  TimeReference(graph, binding, inputs);  // the first run of an op is slower
+  for (int run = 0; run < runs; ++run) {
+    const std::vector<double> seconds = TimeReference(graph, binding, inputs);
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+      auto& [node, all] = times[CallOf(graph, graph.nodes[i])];
+      node = &graph.nodes[i];
+      all.push_back(seconds[i]);
+    }
+  }
+  for (auto& [call, entry] : times) {
+    auto& [node, all] = entry;
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+    std::nth_element(all.begin(), middle, all.end());
+    costs.Set(graph, *node, *middle);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,286 @@
+#include "graph/capture/capture.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "base/exception_line.h"
+#include "graph/capture/recorder.h"
+#include "graph/capture/shapes_only.h"
+#include "graph/ops/collective.h"
+
+namespace penstock {
+namespace {
+
+using torch::jit::Stack;
+
+thread_local Recorder* recording = nullptr;
+
+c10::DispatchKeySet Below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+}
+
+// randn_like and its kind take no generator, but the ops that they are made of do.
+bool IsSeenThrough(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded) && !TakesGenerator(op.schema()) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
+// Every op of a thread that captures comes here, below autograd and before its kernel.
+void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (recording != nullptr && IsSeenThrough(op)) {
+    op.redispatchBoxed(Below(keys), stack);
+    return;
+  }
+  // What the kernel itself calls is part of the op.
+  const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);
+  if (recording == nullptr) {
+    RunKernel(op, Below(keys), stack);
+  } else {
+    recording->Run(op, Below(keys), stack);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+class CaptureScope {
+ public:
+  explicit CaptureScope(Recorder& recorder) : include_(c10::DispatchKey::Fake) {
+    recording = &recorder;
+  }
+  ~CaptureScope() { recording = nullptr; }
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard include_;
+  QuietCollectives quiet_;
+};
+
+// A capture runs the stage's random ops: the process's generator is left as it was.
+class GeneratorStateGuard {
+ public:
+  GeneratorStateGuard() : state_(generator_.get_state()) {}
+  ~GeneratorStateGuard() { generator_.set_state(state_); }
+  GeneratorStateGuard(const GeneratorStateGuard&) = delete;
+  GeneratorStateGuard& operator=(const GeneratorStateGuard&) = delete;
+
+ private:
+  at::Generator generator_ = at::detail::getDefaultCPUGenerator();
+  at::Tensor state_;
+};
+
+// Runs the stage forward and back under capture.
+class Tracer {
+ public:
+  Tracer(const StageSpec& spec, Recorder& recorder) : spec_(spec), recorder_(recorder) {}
+
+  JointGraph Trace() {
+    c10::InferenceMode no_inference(false);
+    at::AutoGradMode with_gradients(true);
+    JointGraph joint;
+    BindInputs();
+    joint.parameters = parameters_;
+    joint.differentiated_inputs = spec_.input_gradients;
+    joint.kept_inputs = spec_.kept_inputs;
+    const std::vector<at::Tensor> results = Outputs();
+    for (std::size_t i = spec_.kept_outputs_from.value_or(results.size()); i < results.size();
+         ++i) {
+      joint.kept_outputs.push_back(static_cast<int>(i));
+    }
+    const std::vector<at::Tensor> starts = BindOutputGradients(results);
+    joint.output_gradients = output_gradients_;
+    std::vector<ValueId> outputs;
+    for (const at::Tensor& result : results) outputs.push_back(recorder_.Use(result));
+    recorder_.set_phase(Phase::kBackward);
+    for (const at::Tensor& gradient : Gradients(results, starts)) {
+      outputs.push_back(gradient.defined() ? recorder_.Use(gradient) : kNoValue);
+    }
+    joint.graph = std::move(recorder_.graph());
+    joint.graph.name = "joint";
+    joint.graph.outputs = std::move(outputs);
+    return joint;
+  }
+
+ private:
+  // The parameter before that is the same tensor under another name.
+  const Bound* TiedTo(const at::Tensor& tensor) const {
+    for (const Bound& bound : parameters_) {
+      if (bound.tensor.is_alias_of(tensor) && TypeOf(bound.tensor) == TypeOf(tensor) &&
+          bound.tensor.storage_offset() == tensor.storage_offset()) {
+        return &bound;
+      }
+    }
+    return nullptr;
+  }
+
+  void BindInputs() {
+    int index = 0;
+    for (const NamedTensor& parameter : spec_.parameters) {
+      Bound bound{kNoValue, BoundKind::kParameter, index++, parameter.name,
+                  parameter.tensor.detach()};
+      const Bound* const tied = TiedTo(parameter.tensor);
+      if (tied == nullptr) {
+        recorder_.DefineBound(parameter.tensor, bound);
+        parameters_.push_back(recorder_.graph().bound.back());
+      } else {
+        bound.value = tied->value;
+        parameters_.push_back(std::move(bound));
+      }
+    }
+    for (const at::Tensor& input : spec_.inputs) {
+      inputs_.push_back(input.detach().contiguous());
+      recorder_.DefineInput(inputs_.back());
+    }
+    for (const int input : spec_.input_gradients) Input(input).requires_grad_(true);
+  }
+
+  at::Tensor& Input(int index) { return inputs_[index]; }
+
+  std::vector<at::Tensor> Outputs() {
+    const CaptureScope scope(recorder_);
+    std::vector<at::Tensor> outputs = spec_.forward(inputs_);
+    if (outputs.empty()) throw CaptureRefused("the stage has no output");
+    for (at::Tensor& output : outputs) {
+      if (!output.defined()) throw CaptureRefused("an output of the stage is undefined");
+      output = output.contiguous();
+      // Who receives it may read it while the parameter changes.
+      if (LiesInAParameter(output)) output = output.clone();
+    }
+    return outputs;
+  }
+
+  bool LiesInAParameter(const at::Tensor& tensor) const {
+    return std::any_of(parameters_.begin(), parameters_.end(),
+                       [&](const Bound& bound) { return bound.tensor.is_alias_of(tensor); });
+  }
+
+  // By output: what its backward starts from; undefined where it has none.
+  std::vector<at::Tensor> BindOutputGradients(const std::vector<at::Tensor>& outputs) {
+    output_gradients_.assign(outputs.size(), kNoValue);
+    std::vector<at::Tensor> starts;
+    if (spec_.output_gradient) {
+      if (outputs[0].numel() != 1) throw CaptureRefused("the loss of the stage is not one number");
+      const at::TensorOptions options = outputs[0].options().requires_grad(false);
+      starts.push_back(
+          at::scalar_tensor(*spec_.output_gradient, options).reshape(outputs[0].sizes()));
+    }
+    for (std::size_t i = starts.size(); i < outputs.size(); ++i) {
+      at::Tensor& start = starts.emplace_back();
+      if (!outputs[i].requires_grad()) continue;
+      start = at::zeros_like(outputs[i], outputs[i].options().requires_grad(false));
+      output_gradients_[i] = recorder_.DefineInput(start);
+    }
+    return starts;
+  }
+
+  // In the order of the joint graph's outputs; undefined where there is none.
+  std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& outputs,
+                                    const std::vector<at::Tensor>& starts) {
+    std::vector<at::Tensor> all(spec_.parameters.size() + spec_.input_gradients.size());
+    std::vector<at::Tensor> wanted, from, from_gradients;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!starts[i].defined() || !outputs[i].requires_grad()) continue;
+      from.push_back(outputs[i]);
+      from_gradients.push_back(starts[i]);
+    }
+    for (std::size_t i = 0; i < spec_.parameters.size(); ++i) {
+      if (!spec_.parameters[i].tensor.requires_grad() || IsTied(i)) continue;
+      wanted.push_back(spec_.parameters[i].tensor);
+      places.push_back(i);
+    }
+    for (std::size_t i = 0; i < spec_.input_gradients.size(); ++i) {
+      wanted.push_back(Input(spec_.input_gradients[i]));
+      places.push_back(spec_.parameters.size() + i);
+    }
+    if (wanted.empty() || from.empty()) return all;
+    const CaptureScope scope(recorder_);
+    const auto gradients =
+        torch::autograd::grad(from, wanted, from_gradients, /*retain_graph=*/false,
+                              /*create_graph=*/false, /*allow_unused=*/true);
+    for (std::size_t i = 0; i < places.size(); ++i) all[places[i]] = gradients[i];
+    FinishInputGradients(std::span(all).subspan(spec_.parameters.size()));
+    return all;
+  }
+
+  // Who sent an input waits for its gradient: zeros where the outputs do not depend on it.
+  void FinishInputGradients(std::span<at::Tensor> gradients) {
+    const bool any = std::any_of(gradients.begin(), gradients.end(),
+                                 [](const at::Tensor& gradient) { return gradient.defined(); });
+    for (std::size_t i = 0; any && i < gradients.size(); ++i) {
+      const at::Tensor& input = Input(spec_.input_gradients[i]);
+      gradients[i] = gradients[i].defined()
+                         ? gradients[i].contiguous()
+                         : at::zeros(input.sizes(), input.options().requires_grad(false));
+    }
+  }
+
+  bool IsTied(std::size_t parameter) const {
+    return std::any_of(
+        parameters_.begin(), parameters_.begin() + static_cast<std::ptrdiff_t>(parameter),
+        [&](const Bound& bound) { return bound.value == parameters_[parameter].value; });
+  }
+
+  const StageSpec& spec_;
+  Recorder& recorder_;
+  std::vector<Bound> parameters_;  // all of the spec's
+  std::vector<at::Tensor> inputs_;
+  std::vector<ValueId> output_gradients_;
+};
+
+Status CheckInputGradients(const StageSpec& spec) {
+  for (const int input : spec.input_gradients) {
+    const std::size_t index = input;
+    if (index >= spec.inputs.size() || !spec.inputs[index].is_floating_point()) {
+      return InvalidArgument("capture: a gradient is asked for input {}, which is {}", input,
+                             index >= spec.inputs.size() ? "none" : "not floating point");
+    }
+  }
+  return {};
+}
+
+std::vector<ValueId> RootsOf(const Graph& graph, std::span<const ValueId> values,
+                             const std::vector<int>& indices) {
+  std::vector<ValueId> roots;
+  for (const int index : indices) {
+    roots.push_back(graph.Root(values[index]));
+  }
+  return roots;
+}
+
+}  // namespace
+
+std::vector<ValueId> JointGraph::KeptInputs() const {
+  return RootsOf(graph, graph.inputs, kept_inputs);
+}
+std::vector<ValueId> JointGraph::KeptOutputs() const {
+  return RootsOf(graph, outputs(), kept_outputs);
+}
+
+Result<JointGraph> CaptureStage(const StageSpec& spec) {
+  PENSTOCK_TRY_STATUS(CheckInputGradients(spec));
+  if (recording != nullptr) return InvalidArgument("capture: this thread is capturing already");
+  Recorder recorder;
+  const GeneratorStateGuard keep_random_state;
+  try {
+    return Tracer(spec, recorder).Trace();
+  } catch (const CaptureRefused& refused) {
+    return InvalidArgument("capture: {}", refused.what());
+  } catch (const c10::Error& error) {
+    return InvalidArgument("capture: the stage's own code failed: {}", ExceptionLine(error));
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,60 @@
+// Shapes of the ops that libtorch has no meta kernel for (its own are written in Python).
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include "graph/capture/shapes_only.h"
+
+namespace penstock {
+namespace {
+
+at::Tensor Empty(at::IntArrayRef sizes, const at::Tensor& like) {
+  return at::empty(sizes, like.options().memory_format(std::nullopt));
+}
+
+at::Tensor Embedding(const at::Tensor& weight, const at::Tensor& indices, std::int64_t, bool,
+                     bool) {
+  std::vector<std::int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(weight.size(1));
+  return Empty(sizes, weight);
+}
+
+at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor&, std::int64_t rows,
+                             std::int64_t, bool) {
+  return Empty({rows, gradient.size(-1)}, gradient);
+}
+
+// Output as [batch, rows, heads, dim] in memory, log-sum-exp as [batch, rows, heads]: what the CPU
+// kernel makes.
+at::Tensor HeadsInside(const at::Tensor& like) {
+  return Empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like).transpose(1, 2);
+}
+
+std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::Tensor&,
+                                             const at::Tensor&, double, bool,
+                                             const std::optional<at::Tensor>&,
+                                             std::optional<double>) {
+  const auto sum_type = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor sums =
+      at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(sum_type));
+  return {HeadsInside(query), sums.transpose(1, 2)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
+    const at::Tensor&, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor&, const at::Tensor&, double, bool, const std::optional<at::Tensor>&,
+    std::optional<double>) {
+  return {HeadsInside(query), HeadsInside(key), HeadsInside(value)};
+}
+
+TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("embedding", Embedding);
+  library.impl("embedding_dense_backward", EmbeddingBackward);
+  library.impl("_scaled_dot_product_flash_attention_for_cpu", Attention);
+  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", AttentionBackward);
+}
+
+}  // namespace
+
+void LinkMetaKernels() {}
+
+}  // namespace penstock

@@ -1,0 +1,295 @@
+#include "graph/capture/recorder.h"
+
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/stack.h>
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "base/result.h"
+#include "graph/capture/shapes_only.h"
+
+namespace penstock {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+std::string NameOf(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()); }
+
+template <class... Args>
+[[noreturn]] void Refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw CaptureRefused(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Calls visit for the tensors of a result or an argument, lists flattened; once, with an undefined
+// tensor, for what is no tensor.
+template <class Visit>
+void ForEachTensor(const IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) visit(each);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+      visit(each.value_or(at::Tensor()));
+    }
+  } else {
+    visit(at::Tensor());
+  }
+}
+
+// A seeded op is exact to repeat when its dropout is off.
+bool DropoutIsOff(const c10::FunctionSchema& schema, const Stack& arguments) {
+  const auto index = schema.argumentIndexWithName("dropout_p");
+  if (!index) return false;
+  const IValue& p = arguments[*index];
+  return p.isDouble() && p.toDouble() == 0.0;
+}
+
+// index() gives a shape that depends on data only where an index is a mask.
+bool IndexesByNumbers(const c10::OperatorHandle& op, const Stack& arguments) {
+  if (op.operator_name().name != "aten::index") return false;
+  bool numbers = true;
+  ForEachTensor(arguments[1], [&](const at::Tensor& index) {
+    numbers = numbers && !(index.defined() &&
+                           (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte));
+  });
+  return numbers;
+}
+
+void RefuseUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (op.hasTag(at::Tag::nondeterministic_seeded) && !DropoutIsOff(schema, arguments) &&
+      !TakesGenerator(schema)) {
+    Refuse(
+        "the stage calls the random op {}, which takes no generator and so cannot be repeated: "
+        "write it with at::dropout or bernoulli",
+        NameOf(op));
+  }
+  if (op.hasTag(at::Tag::data_dependent_output)) {
+    Refuse(
+        "the stage reads a value out of a tensor ({}), which a graph could not repeat: keep it "
+        "a tensor",
+        NameOf(op));
+  }
+  if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments)) {
+    Refuse("the shape of {}'s result depends on data, which a graph could not repeat", NameOf(op));
+  }
+  if (op.hasTag(at::Tag::maybe_aliasing_or_mutating)) {
+    Refuse("{} may change its arguments unseen (running statistics?): graphs cannot hold it",
+           NameOf(op));
+  }
+}
+
+bool WritesSeveral(const c10::FunctionSchema& schema) {
+  int writes = 0;
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ++writes;
+  }
+  return writes > 1;
+}
+
+// aten::add.Scalar for aten::add_.Scalar.
+c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
+  c10::OperatorName name = op.operator_name();
+  // The one pair whose overloads differ.
+  if (name == c10::OperatorName("aten::bernoulli_", "float")) name.overload_name = "p";
+  if (!name.name.empty() && name.name.back() == '_') {
+    name.name.pop_back();
+    const std::string plain = name.name;
+    for (const char* suffix : {"", "_functional"}) {
+      name.name = plain + suffix;
+      const auto found = c10::Dispatcher::singleton().findSchema(name);
+      if (found && found->schema().arguments().size() == op.schema().arguments().size() &&
+          found->schema().returns().size() == 1 && MutatedArgument(found->schema()) < 0) {
+        return *found;
+      }
+    }
+  }
+  Refuse("{} changes a tensor in place and has no form that does not: write it without",
+         NameOf(op));
+}
+
+at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
+  if (ShapesOnly* shapes = ShapesOnly::Current()) {
+    shapes->Run(op, &stack);
+  } else {
+    op.callBoxed(stack);
+  }
+  return stack.back().toTensor();
+}
+
+}  // namespace
+
+bool TakesGenerator(const c10::FunctionSchema& schema) {
+  return schema.argumentIndexWithName("generator").has_value();
+}
+
+ValueId Recorder::Define(const at::Tensor& tensor, bool made_here) {
+  const ValueId id = graph_.AddValue({TypeOf(tensor), kNoValue, 0});
+  memory_.insert_or_assign(tensor.storage().unsafeGetStorageImpl(), Memory{id, tensor, made_here});
+  return id;
+}
+
+bool Recorder::Knows(const at::Tensor& tensor) const {
+  return memory_.contains(tensor.storage().unsafeGetStorageImpl());
+}
+
+ValueId Recorder::DefineInput(const at::Tensor& tensor) {
+  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share their memory");
+  const ValueId id = Define(tensor, /*made_here=*/false);
+  graph_.inputs.push_back(id);
+  return id;
+}
+
+ValueId Recorder::DefineBound(const at::Tensor& tensor, Bound bound) {
+  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share their memory");
+  bound.value = Define(tensor, /*made_here=*/false);
+  graph_.bound.push_back(std::move(bound));
+  return graph_.bound.back().value;
+}
+
+ValueId Recorder::Use(const at::Tensor& tensor) {
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_conj() ||
+      tensor.is_neg()) {
+    Refuse("the stage uses a tensor that is not plain strided memory ({})", tensor.toString());
+  }
+  if (!Knows(tensor)) {
+    return DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
+  }
+  const Memory& memory = memory_.at(tensor.storage().unsafeGetStorageImpl());
+  const auto item = static_cast<std::int64_t>(tensor.element_size());
+  const std::int64_t bytes =
+      tensor.storage_offset() * item -
+      memory.tensor.storage_offset() * static_cast<std::int64_t>(memory.tensor.element_size());
+  TensorValue view{TypeOf(tensor), memory.root, bytes / item};
+  const TensorType& root = graph_.value(memory.root).type;
+  if (view.type == root && bytes == 0) return memory.root;
+
+  const auto root_item = static_cast<std::int64_t>(c10::elementSize(root.dtype));
+  if (bytes < 0 || bytes % item != 0 ||
+      bytes + ExtentOf(view.type) * item > ExtentOf(root) * root_item) {
+    Refuse("the stage sees memory outside of the tensor it came with (as_strided?)");
+  }
+  ViewKey key{memory.root, view.view_offset, view.type.dtype, view.type.sizes, view.type.strides};
+  const auto found = views_.find(key);
+  if (found != views_.end()) return found->second;
+  const ValueId id = graph_.AddValue(std::move(view));
+  views_.emplace(std::move(key), id);
+  return id;
+}
+
+Argument Recorder::ToArgument(const IValue& value) {
+  if (value.isTensor() && value.toTensor().defined()) return Use(value.toTensor());
+  if (value.isGenerator()) return IValue();  // a run brings its own
+  if (value.isTensorList()) {
+    std::vector<ValueId> ids;
+    for (const at::Tensor& each : value.toTensorVector()) {
+      ids.push_back(each.defined() ? Use(each) : kNoValue);
+    }
+    return ids;
+  }
+  if (value.isOptionalTensorList()) {
+    std::vector<ValueId> ids;
+    for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+      ids.push_back(each && each->defined() ? Use(*each) : kNoValue);
+    }
+    return ids;
+  }
+  return value;
+}
+
+void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()),
+                        stack->end());
+  RefuseUnrepeatable(op, arguments);
+  const bool writes = MutatedArgument(schema) >= 0;
+  // inplace_view ops (squeeze_) change where a tensor looks, not memory: nothing to record.
+  if (writes && !op.hasTag(at::Tag::inplace_view)) {
+    if (WritesSeveral(schema) || MutatedArgument(schema) != 0) {
+      Refuse("{} writes into its arguments (out=?): graphs cannot hold it", NameOf(op));
+    }
+    RecordInPlace(op, arguments);
+  }
+  RunKernel(op, keys, stack);
+  if (!writes) {
+    const std::size_t count = schema.returns().size();
+    RecordResults(op, arguments, c10::ArrayRef<IValue>(*stack).slice(stack->size() - count, count));
+  }
+}
+
+void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& arguments,
+                             c10::ArrayRef<IValue> results) {
+  // What is unknown among the arguments is a constant, and results that lie in it are its views.
+  for (const IValue& argument : arguments) {
+    ForEachTensor(argument, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && !Knows(tensor)) Use(tensor);
+    });
+  }
+  bool makes_memory = false;
+  for (const IValue& result : results) {
+    ForEachTensor(result, [&](const at::Tensor& tensor) {
+      makes_memory = makes_memory || (tensor.defined() && !Knows(tensor));
+    });
+  }
+  if (!makes_memory) return;  // only views: uses of them find their way to the root
+  Node node{op, {}, {}, phase_};
+  for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
+  for (const IValue& result : results) {
+    ForEachTensor(result, [&](const at::Tensor& tensor) {
+      const bool fresh = tensor.defined() && !Knows(tensor);
+      node.outputs.push_back(fresh ? Define(tensor, /*made_here=*/true) : kNoValue);
+    });
+  }
+  graph_.nodes.push_back(std::move(node));
+}
+
+void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& arguments) {
+  const at::Tensor& changed = arguments.front().toTensor();
+  if (!Knows(changed) || !memory_.at(changed.storage().unsafeGetStorageImpl()).made_here) {
+    Refuse("{} changes an input, a parameter or a buffer of the stage in place", NameOf(op));
+  }
+  const c10::OperatorHandle functional = FunctionalForm(op);
+  const at::Tensor result = CallForTensor(functional, arguments);
+  if (result.scalar_type() != changed.scalar_type() || result.sizes() != changed.sizes()) {
+    Refuse("{} in place is not the same as {} here (dtype or shape): write it without", NameOf(op),
+           NameOf(functional));
+  }
+  std::vector<Argument> inputs;
+  for (const IValue& argument : arguments) inputs.push_back(ToArgument(argument));
+  const ValueId now = graph_.AddValue({TypeOf(result), kNoValue, 0});
+  Append(functional, std::move(inputs), now);
+  Rebind(changed, result, now);
+}
+
+// The memory of `changed` now means `now`, which `result` is.
+void Recorder::Rebind(const at::Tensor& changed, const at::Tensor& result, ValueId now) {
+  Memory& memory = memory_.at(changed.storage().unsafeGetStorageImpl());
+  if (changed.numel() == memory.tensor.numel() && changed.is_non_overlapping_and_dense() &&
+      TypeOf(result) == TypeOf(changed) &&
+      changed.storage_offset() == memory.tensor.storage_offset()) {
+    memory.root = now;
+    memory.tensor = changed;
+    return;
+  }
+  // A part of the memory changed: the whole is the old one with the part written over.
+  if (memory.tensor.storage_offset() != 0) Refuse("an in-place change of a part of a view");
+  static const c10::OperatorHandle scatter =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::as_strided_scatter", "");
+  const std::vector<IValue> place = {changed.sizes(), changed.strides(), changed.storage_offset()};
+  const at::Tensor whole =
+      CallForTensor(scatter, {memory.tensor, changed, place[0], place[1], place[2]});
+  if (TypeOf(whole) != TypeOf(memory.tensor)) Refuse("an in-place change of a part of a view");
+  const ValueId root = graph_.AddValue({TypeOf(whole), kNoValue, 0});
+  Append(scatter, {memory.root, now, place[0], place[1], place[2]}, root);
+  memory.root = root;
+}
+
+void Recorder::Append(const c10::OperatorHandle& op, std::vector<Argument> arguments,
+                      ValueId output) {
+  graph_.nodes.push_back({op, std::move(arguments), {output}, phase_});
+}
+
+}  // namespace penstock

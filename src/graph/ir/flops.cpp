@@ -1,0 +1,79 @@
+#include "graph/ir/flops.h"
+
+#include <array>
+#include <string_view>
+
+namespace penstock {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+Sizes SizesOf(const Graph& graph, const Node& node, std::size_t argument) {
+  return graph.value(std::get<ValueId>(node.arguments[argument])).type.sizes;
+}
+
+std::int64_t Product(const Sizes& sizes) {
+  std::int64_t product = 1;
+  for (const std::int64_t size : sizes) product *= size;
+  return product;
+}
+
+// a [..., n, k] by b with m columns: arguments `first` and the next.
+std::int64_t Matmul(const Graph& graph, const Node& node, std::size_t first) {
+  return 2 * Product(SizesOf(graph, node, first)) * SizesOf(graph, node, first + 1).back();
+}
+
+// a [..., k] by weight [m, k].
+std::int64_t Linear(const Graph& graph, const Node& node) {
+  return 2 * Product(SizesOf(graph, node, 0)) * SizesOf(graph, node, 1).front();
+}
+
+// Rows [rows, k] in groups, each by its matrix of [groups, k, m]; or the weights' gradient, a
+// group's columns of [k, rows] by its rows of [rows, m]. Either way every row meets one matrix.
+std::int64_t GroupedMatmul(const Graph& graph, const Node& node) {
+  return 2 * Product(SizesOf(graph, node, 0)) * SizesOf(graph, node, 1).back();
+}
+
+// `products` matmuls of query [batch, heads, rows, dim] and key [batch, heads, columns, dim].
+std::int64_t Attention(const Graph& graph, const Node& node, std::size_t query, int products) {
+  const Sizes key = SizesOf(graph, node, query + 1);
+  return 2 * products * Product(SizesOf(graph, node, query)) * key[key.size() - 2];
+}
+
+struct Rule {
+  std::string_view name;
+  std::int64_t (*flops)(const Graph& graph, const Node& node);
+};
+
+constexpr std::array kRules = {
+    Rule{"aten::mm", [](const Graph& g, const Node& n) { return Matmul(g, n, 0); }},
+    Rule{"aten::bmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 0); }},
+    Rule{"aten::addmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
+    Rule{"aten::addmm_", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
+    Rule{"aten::baddbmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
+    Rule{"aten::_grouped_mm", GroupedMatmul},
+    Rule{"aten::linear", Linear},
+    Rule{"mkldnn::_linear_pointwise", Linear},
+    Rule{"aten::_scaled_dot_product_flash_attention_for_cpu",
+         [](const Graph& g, const Node& n) { return Attention(g, n, 0, 2); }},
+    // The scores again, then the gradients of value, scores, query and key.
+    Rule{"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+         [](const Graph& g, const Node& n) { return Attention(g, n, 1, 5); }},
+};
+
+}  // namespace
+
+std::int64_t FlopsOf(const Graph& graph, const Node& node) {
+  for (const Rule& rule : kRules) {
+    if (node.op.operator_name().name == rule.name) return rule.flops(graph, node);
+  }
+  return 0;
+}
+
+std::int64_t FlopsOf(const Graph& graph) {
+  std::int64_t flops = 0;
+  for (const Node& node : graph.nodes) flops += FlopsOf(graph, node);
+  return flops;
+}
+
+}  // namespace penstock

@@ -1,0 +1,81 @@
+#include "graph/kernel/fused_op.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/util/SmallVector.h>
+#include <torch/library.h>
+
+#include "graph/kernel/library.h"
+
+namespace penstock {
+namespace {
+
+constexpr unsigned kFew = 16;  // tensors of a kernel that need no memory for their addresses
+
+// For who calls the op by the dispatcher; GraphProgram runs the kernel itself.
+std::vector<at::Tensor> Run(at::Tensor* gathered, at::TensorList inputs, std::string_view text) {
+  const LoadedKernel* kernel = FindKernel(text);
+  if (kernel == nullptr) {
+    const std::string copy(text);
+    const Status loaded = LoadKernels({&copy, 1});
+    TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().message);
+    kernel = FindKernel(text);
+  }
+  c10::SmallVector<const void*, kFew> from;
+  for (const at::Tensor& input : inputs) from.push_back(input.const_data_ptr());
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(kernel->kernel.outputs.size());
+  c10::SmallVector<void*, kFew> to;
+  for (const TensorType& type : kernel->kernel.outputs) {
+    outputs.emplace_back(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
+    to.push_back(outputs.back().mutable_data_ptr());
+  }
+  if (gathered != nullptr) to.push_back(gathered->mutable_data_ptr());
+  RunKernelFunction(*kernel, from.data(), to.data());
+  return outputs;
+}
+
+std::vector<at::Tensor> RunFused(at::TensorList inputs, std::string_view text) {
+  return Run(nullptr, inputs, text);
+}
+
+std::vector<at::Tensor> RunFusedGather(at::Tensor& gathered, at::TensorList inputs,
+                                       std::string_view text) {
+  return Run(&gathered, inputs, text);
+}
+
+TORCH_LIBRARY_FRAGMENT(penstock, library) {
+  library.def("fused(Tensor[] inputs, str kernel) -> Tensor[]");
+  library.def("fused_gather(Tensor(a!) gathered, Tensor[] inputs, str kernel) -> Tensor[]");
+}
+TORCH_LIBRARY_IMPL(penstock, CPU, library) {
+  library.impl("fused", RunFused);
+  library.impl("fused_gather", RunFusedGather);
+}
+
+}  // namespace
+
+c10::OperatorHandle FusedOp() {
+  return c10::Dispatcher::singleton().findSchemaOrThrow("penstock::fused", "");
+}
+
+c10::OperatorHandle FusedGatherOp() {
+  return c10::Dispatcher::singleton().findSchemaOrThrow("penstock::fused_gather", "");
+}
+
+const std::string* FusedKernelText(const Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  if (name != "penstock::fused" && name != "penstock::fused_gather") return nullptr;
+  return &std::get<c10::IValue>(node.arguments.back()).toStringRef();
+}
+
+Status LoadKernelsOf(std::initializer_list<const Graph*> graphs) {
+  std::vector<std::string> texts;
+  for (const Graph* graph : graphs) {
+    for (const Node& node : graph->nodes) {
+      if (const std::string* text = FusedKernelText(node)) texts.push_back(*text);
+    }
+  }
+  return LoadKernels(texts);
+}
+
+}  // namespace penstock

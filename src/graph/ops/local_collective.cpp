@@ -1,0 +1,113 @@
+#include "graph/ops/local_collective.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/index.h"
+#include "base/result.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One exchange: what each rank sent, and when it arrives.
+struct Round {
+  std::vector<std::vector<std::byte>> sent;
+  std::vector<Clock::time_point> arrives;
+  int started = 0;  // by how many ranks
+  int taken = 0;    // likewise
+};
+
+// What the ranks of a group share.
+struct Board {
+  Board(int count, LinkSpeed of_links, std::chrono::milliseconds patience)
+      : ranks(count), speed(of_links), timeout(patience) {}
+
+  const int ranks;
+  const LinkSpeed speed;
+  const std::chrono::milliseconds timeout;
+  std::mutex mutex;
+  std::condition_variable posted;
+  std::map<std::int64_t, Round> rounds;  // by number
+};
+
+class LocalEnd final : public Collective {
+ public:
+  LocalEnd(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {}
+
+  int ranks() const override { return board_->ranks; }
+
+  std::int64_t StartAllToAll(std::span<const std::byte> data) override {
+    const std::int64_t number = next_++;
+    // A copy: another rank may take its block after this one has gone on.
+    std::vector<std::byte> sent(data.begin(), data.end());
+    const std::scoped_lock lock(board_->mutex);
+    Round& round = board_->rounds[number];
+    round.sent.resize(board_->ranks);
+    round.arrives.resize(round.sent.size());
+    round.sent[rank_] = std::move(sent);
+    round.arrives[rank_] = Send(static_cast<double>(data.size()));
+    if (++round.started == board_->ranks) board_->posted.notify_all();
+    return number;
+  }
+
+  void Wait(std::int64_t number, std::span<std::byte> result) override {
+    std::unique_lock lock(board_->mutex);
+    const auto found = board_->rounds.find(number);
+    if (found == board_->rounds.end()) {
+      throw std::runtime_error(fmt::format("all_to_all {} was never started, or is done", number));
+    }
+    Round& round = found->second;
+    const auto complete = [&] { return round.started == board_->ranks; };
+    if (!board_->posted.wait_for(lock, board_->timeout, complete)) {
+      throw std::runtime_error(
+          fmt::format("all_to_all {}: rank {} waited {} ms in vain for the group's other ranks",
+                      number, rank_, board_->timeout.count()));
+    }
+    const auto arrived = *std::max_element(round.arrives.begin(), round.arrives.end());
+    lock.unlock();
+    std::this_thread::sleep_until(arrived);
+    const std::size_t block = result.size() / round.sent.size();
+    for (std::size_t from = 0; from < round.sent.size(); ++from) {
+      PENSTOCK_CHECK(round.sent[from].size() == result.size(), "ranks exchange {} and {} bytes",
+                     round.sent[from].size(), result.size());
+      const std::byte* const begin = round.sent[from].data() + Index(rank_) * block;
+      std::copy_n(begin, block, result.data() + from * block);
+    }
+    lock.lock();
+    if (++round.taken == board_->ranks) board_->rounds.erase(number);
+  }
+
+ private:
+  // When what is sent now has arrived.
+  Clock::time_point Send(double bytes) {
+    const auto seconds = [](double value) {
+      return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
+    };
+    link_free_ =
+        std::max(link_free_, Clock::now()) + seconds(bytes / board_->speed.bytes_per_second);
+    return link_free_ + seconds(board_->speed.latency);
+  }
+
+  std::shared_ptr<Board> board_;
+  int rank_;
+  std::int64_t next_ = 0;
+  Clock::time_point link_free_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Collective>> MakeLocalGroup(int ranks, LinkSpeed speed,
+                                                        std::chrono::milliseconds timeout) {
+  PENSTOCK_CHECK(ranks >= 1, "a group of {} ranks", ranks);
+  const auto board = std::make_shared<Board>(ranks, speed, timeout);
+  std::vector<std::unique_ptr<Collective>> ends;
+  for (int rank = 0; rank < ranks; ++rank) ends.push_back(std::make_unique<LocalEnd>(board, rank));
+  return ends;
+}
+
+}  // namespace penstock

@@ -1,0 +1,90 @@
+#include "graph/passes/passes.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/nearest.h"
+#include "base/quote.h"
+#include "graph/ir/verify.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::array kPasses = {
+    Pass{"fold_constants", FoldConstants, false,
+         "first: what depends on constants alone is computed once, and never saved"},
+    Pass{"simplify", Simplify, false, "before equal calls are merged: it makes more calls equal"},
+    Pass{"cross_entropy", CrossEntropy, false,
+         "before dead nodes go: it leaves the loss's own backward unread; only where not bitwise "
+         "exact"},
+    Pass{"attention_by_matmul", AttentionByMatmul, false,
+         "on the joint graph, as it changes what is saved; only where not bitwise exact"},
+    Pass{"merge_common", MergeCommon, false, "before the cut, which counts what is saved"},
+    Pass{"remove_dead", RemoveDead, false, "before the cut: what nothing reads saves nothing"},
+    Pass{"partition", Partition, true, "cuts the joint graph into forward and backward"},
+    Pass{"recompute", Recompute, false,
+         "right after the cut, which says what is saved; the passes behind it see one backward"},
+    Pass{"accumulate_gradients", AccumulateGradients, true,
+         "before the split, which then places the additions"},
+    Pass{"accumulate_in_matmul", AccumulateInMatmul, false,
+         "after the additions stand alone; only where results need not be bitwise exact"},
+    Pass{"matmul_by_onednn", MatmulByOneDnn, false,
+         "after weight gradients have left the plain matmuls; only where not bitwise exact"},
+    Pass{"split_di_dw", SplitInputWeight, true, "splits whatever backward has become"},
+    Pass{"recompute_for_weight", RecomputeForWeight, false,
+         "after the split, which says what W holds"},
+    Pass{"fuse", Fuse, false, "on the graphs that run: no pass that changes them meets a kernel"},
+    Pass{"multiplex", Multiplex, false, "last: it joins the graphs that run"},
+};
+
+Status Check(std::string_view name, const char* what) {
+  for (const Pass& pass : kPasses) {
+    if (pass.name == name) return {};
+  }
+  std::vector<std::string_view> names;
+  for (const Pass& pass : kPasses) names.push_back(pass.name);
+  return InvalidArgument(
+      "{}: no pass is called {}; {}", what, Quote(name),
+      DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
+}
+
+}  // namespace
+
+std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
+  std::vector<Graph*> all;
+  for (Graph* graph : {&graphs.joint.graph, &graphs.forward, &graphs.backward,
+                       &graphs.backward_input, &graphs.backward_weight, &graphs.overlapped}) {
+    if (!graph->name.empty()) all.push_back(graph);
+  }
+  return all;
+}
+
+std::span<const Pass> Passes() { return kPasses; }
+
+Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
+  for (const std::string& name : options.disabled) {
+    PENSTOCK_TRY_STATUS(Check(name, "the pass to leave out"));
+  }
+  if (!options.stop_after.empty()) {
+    PENSTOCK_TRY_STATUS(Check(options.stop_after, "the pass to stop after"));
+  }
+  PENSTOCK_TRY_STATUS(VerifyGraph(graphs.joint.graph));
+  for (const Pass& pass : kPasses) {
+    const bool disabled = std::find(options.disabled.begin(), options.disabled.end(), pass.name) !=
+                          options.disabled.end();
+    if (disabled && pass.must_run) {
+      return InvalidArgument("pass {} cannot be left out: it cuts the graphs", pass.name);
+    }
+    if (!disabled) PENSTOCK_TRY_STATUS(pass.run(graphs, options));
+    for (const Graph* graph : AllGraphs(graphs)) {
+      if (const Status status = VerifyGraph(*graph); !status) {
+        return MakeError(status.error().code, "after pass {}: {}", pass.name,
+                         status.error().message);
+      }
+    }
+    if (pass.name == options.stop_after) break;
+  }
+  return {};
+}
+
+}  // namespace penstock

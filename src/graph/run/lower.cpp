@@ -1,0 +1,232 @@
+// Lower: from a graph to the flat list that GraphProgram runs.
+#include <algorithm>
+#include <map>
+
+#include "base/result.h"
+#include "graph/kernel/fused_op.h"
+#include "graph/run/memory_plan.h"
+#include "graph/run/program_code.h"
+#include "graph/run/view.h"
+
+namespace penstock {
+namespace {
+
+// Lowers a graph: gives values slots, finds last uses, writes the flat arrays.
+class Lowering {
+ public:
+  Lowering(const Graph& graph, const GraphBinding& binding, ProgramCode& code)
+      : graph_(graph),
+        binding_(binding),
+        code_(code),
+        plan_(PlanMemory(graph)),
+        slot_of_(graph.values.size(), -1) {
+    code_.arena_bytes = plan_.arena_bytes;
+    code_.peak_bytes = plan_.peak_bytes;
+    for (const Bound& bound : graph.bound) Bind(bound, binding);
+    BindViews();
+    code_.bound_slots = static_cast<std::int32_t>(code_.slots.size());
+  }
+
+  void Lower() {
+    for (const ValueId input : graph_.inputs) code_.input_slots.push_back(NewSlot(input));
+    for (const Node& node : graph_.nodes) LowerNode(node);
+    for (const ValueId output : graph_.outputs) LowerOutput(output);
+    MarkLastUses();
+    for (std::int32_t& slot : code_.input_slots) {
+      if (!last_use_.contains(slot)) slot = -1;
+    }
+    for (std::int32_t& slot : code_.outputs) {
+      if (slot >= 0 && !last_use_.contains(slot)) slot = -1;
+    }
+    code_.stack.reserve(64);
+  }
+
+ private:
+  std::int32_t NewSlot(ValueId id) {
+    const auto slot = static_cast<std::int32_t>(code_.slots.size());
+    code_.slots.emplace_back();
+    slot_of_[id] = slot;
+    return slot;
+  }
+  std::int32_t& slot_of(ValueId id) { return slot_of_[id]; }
+  bool IsBound(std::int32_t slot) const { return slot < code_.bound_slots; }
+
+  void Bind(const Bound& bound, const GraphBinding& binding) {
+    const std::size_t index = bound.index;
+    const at::Tensor& tensor = bound.kind == BoundKind::kParameter  ? binding.parameters.at(index)
+                               : bound.kind == BoundKind::kGradient ? binding.gradients.at(index)
+                                                                    : bound.tensor;
+    PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(bound.value).type,
+                   "%{} of graph {} is bound to another type", bound.value, graph_.name);
+    code_.slots[NewSlot(bound.value)] = tensor;
+  }
+
+  // Views of what is bound never change: they are made now.
+  void BindViews() {
+    const auto bind = [&](ValueId id) {
+      const ValueId root = graph_.Root(id);
+      if (root == id || slot_of(root) < 0 || slot_of(id) >= 0) return;
+      const at::Tensor& source = code_.slots[slot_of(root)].toTensor();
+      at::Tensor view = MakeView(source, graph_.value(id));
+      code_.slots[NewSlot(id)] = std::move(view);
+    };
+    for (const Node& node : graph_.nodes) ForEachInput(node, bind);
+  }
+
+  std::int32_t Now() const { return static_cast<std::int32_t>(code_.instructions.size()); }
+  std::int32_t Use(std::int32_t slot) {
+    last_use_[slot] = Now();
+    return slot;
+  }
+
+  // The slot that holds `id` for the next instruction.
+  std::int32_t SlotFor(ValueId id) {
+    if (slot_of(id) >= 0) return slot_of(id);
+    const TensorValue& value = graph_.value(id);
+    const std::int32_t source = slot_of(value.view_of);
+    Instruction instruction;
+    instruction.view = static_cast<std::int32_t>(code_.views.size());
+    Use(source);
+    code_.instructions.push_back(instruction);
+    at::Tensor tensor = MakeView(EmptySource(value), {value.type, kNoValue, 0});
+    const std::int32_t slot = NewSlot(id);
+    view_of_slot_[slot] = instruction.view;
+    code_.slots[slot] = tensor;
+    code_.views.push_back({std::move(tensor), slot, source, value.view_offset});
+    return slot;
+  }
+
+  at::Tensor EmptySource(const TensorValue& value) const {
+    return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(code_.nothing),
+                                                    c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                    c10::scalarTypeToTypeMeta(value.type.dtype));
+  }
+
+  void LowerNode(const Node& node) {
+    // Views first: an instruction's operands are ready when it begins.
+    ForEachInput(node, [&](ValueId id) { SlotFor(id); });
+    Instruction instruction;
+    instruction.op = static_cast<std::int32_t>(code_.ops.size());
+    code_.ops.push_back(node.op);
+    instruction.operands.begin = static_cast<std::int32_t>(code_.operands.size());
+    for (std::size_t i = 0; i < node.arguments.size(); ++i) {
+      LowerArgument(node.arguments[i], *node.op.schema().arguments()[i].type());
+    }
+    instruction.operands.end = static_cast<std::int32_t>(code_.operands.size());
+    instruction.outputs.begin = static_cast<std::int32_t>(code_.outputs.size());
+    for (const ValueId output : node.outputs) {
+      code_.outputs.push_back(output == kNoValue ? -1 : NewSlot(output));
+    }
+    instruction.outputs.end = static_cast<std::int32_t>(code_.outputs.size());
+    instruction.blocks.begin = static_cast<std::int32_t>(code_.blocks.size());
+    for (const ValueId output : node.outputs) {
+      if (output == kNoValue || plan_.offsets[output] < 0) continue;
+      code_.blocks.push_back({StorageBytes(graph_.value(output).type), plan_.offsets[output]});
+    }
+    instruction.blocks.end = static_cast<std::int32_t>(code_.blocks.size());
+    for (const c10::Argument& result : node.op.schema().returns()) {
+      instruction.lists =
+          instruction.lists || result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+    }
+    if (const std::string* text = FusedKernelText(node)) {
+      const LoadedKernel* const kernel = FindKernel(*text);
+      if (kernel != nullptr) {
+        instruction.kernel = static_cast<std::int32_t>(code_.kernels.size());
+        code_.kernels.push_back(kernel);
+      }
+    }
+    code_.instructions.push_back(instruction);
+  }
+
+  void LowerArgument(const Argument& argument, const c10::Type& type) {
+    if (const auto* id = std::get_if<ValueId>(&argument)) {
+      code_.operands.push_back({OperandKind::kCopy, Use(slot_of(*id))});
+    } else if (const auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
+      const bool plain = type.isSubtypeOf(*c10::ListType::ofTensors());
+      code_.operands.push_back({plain ? OperandKind::kList : OperandKind::kOptionalList,
+                                static_cast<std::int32_t>(list->size())});
+      for (const ValueId each : *list) {
+        code_.operands.push_back(each == kNoValue
+                                     ? Operand{OperandKind::kAbsent, -1}
+                                     : Operand{OperandKind::kCopy, Use(slot_of(each))});
+      }
+    } else {
+      code_.operands.push_back(
+          {OperandKind::kConstant, static_cast<std::int32_t>(code_.constants.size())});
+      code_.constants.push_back(RunConstant(std::get<c10::IValue>(argument), type, binding_));
+    }
+  }
+
+  // A view leaves as a tensor of its own: the one in the slot is used again by the next run.
+  void LowerOutput(ValueId id) {
+    ProgramCode::Output output;
+    if (id != kNoValue) {
+      const ValueId root = graph_.Root(id);
+      output.slot = Use(slot_of(root));
+      output.is_view = root != id;
+      output.view = graph_.value(id);
+    }
+    code_.output_slots.push_back(std::move(output));
+  }
+
+  // Moves or releases every slot where it is read for the last time.
+  void MarkLastUses() {
+    std::map<std::int32_t, std::vector<std::int32_t>> dying;  // by instruction
+    for (const auto& [slot, last] : last_use_) {
+      if (!IsBound(slot)) dying[last].push_back(slot);
+    }
+    for (std::int32_t i = 0; i < Now(); ++i) {
+      Instruction& instruction = code_.instructions[i];
+      instruction.releases.begin = static_cast<std::int32_t>(code_.releases.size());
+      for (const std::int32_t slot : dying[i]) {
+        if (!view_of_slot_.contains(slot) && !MoveOnce(instruction, slot)) {
+          code_.releases.push_back(slot);
+        }
+      }
+      instruction.releases.end = static_cast<std::int32_t>(code_.releases.size());
+      instruction.view_releases.begin = instruction.releases.end;
+      for (const std::int32_t slot : dying[i]) {
+        if (view_of_slot_.contains(slot)) code_.releases.push_back(view_of_slot_.at(slot));
+      }
+      instruction.view_releases.end = static_cast<std::int32_t>(code_.releases.size());
+    }
+    // Outputs: the last one of a slot takes it.
+    for (std::size_t i = code_.output_slots.size(); i-- > 0;) {
+      ProgramCode::Output& output = code_.output_slots[i];
+      const bool again = std::any_of(
+          code_.output_slots.begin() + static_cast<std::ptrdiff_t>(i) + 1, code_.output_slots.end(),
+          [&](const auto& other) { return other.slot == output.slot; });
+      output.last = output.slot >= 0 && !IsBound(output.slot) && !again;
+    }
+  }
+
+  // Whether the instruction reads the slot in one place, which then takes the value with it.
+  bool MoveOnce(const Instruction& instruction, std::int32_t slot) {
+    Operand* found = nullptr;
+    for (std::int32_t i = instruction.operands.begin; i < instruction.operands.end; ++i) {
+      Operand& operand = code_.operands[i];
+      if (operand.kind != OperandKind::kCopy || operand.index != slot) continue;
+      if (found != nullptr) return false;
+      found = &operand;
+    }
+    if (found == nullptr) return false;
+    found->kind = OperandKind::kMove;
+    return true;
+  }
+
+  const Graph& graph_;
+  const GraphBinding& binding_;
+  ProgramCode& code_;
+  const MemoryPlan plan_;
+  std::vector<std::int32_t> slot_of_;                  // by value
+  std::map<std::int32_t, std::int32_t> last_use_;      // by slot: instruction, or their number
+  std::map<std::int32_t, std::int32_t> view_of_slot_;  // by slot: its place in code.views
+};
+
+}  // namespace
+
+void Lower(const Graph& graph, const GraphBinding& binding, ProgramCode& code) {
+  Lowering(graph, binding, code).Lower();
+}
+
+}  // namespace penstock

@@ -1,0 +1,96 @@
+// ProgramCode: the flat arrays of a GraphProgram, written by Lower and run by GraphProgram::Run.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+#include "base/index.h"
+#include "graph/kernel/library.h"
+#include "graph/run/arena.h"
+#include "graph/run/interpret.h"
+
+namespace penstock {
+
+enum class OperandKind : std::uint8_t {
+  kCopy,      // slot `index`, which is read again
+  kMove,      // slot `index`, for the last time
+  kConstant,  // constants[index]
+  kList,      // the next `index` operands, as a list of tensors
+  kOptionalList,
+  kAbsent,  // an absent tensor within a list
+};
+struct Operand {
+  OperandKind kind;
+  std::int32_t index;
+};
+
+// A half-open range of one of the flat arrays.
+struct CodeRange {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+};
+
+struct Instruction {
+  std::int32_t op = -1;  // ops[op]; -1 for a view
+  std::int32_t view = -1;
+  CodeRange operands;
+  CodeRange outputs;   // slots; -1 drops the result
+  CodeRange blocks;    // of the arena, for results
+  CodeRange releases;  // slots emptied after
+  CodeRange view_releases;
+  bool lists = false;        // some result is a list of tensors
+  std::int32_t kernel = -1;  // kernels[kernel] in place of ops[op]: called straight
+};
+
+// A view that a run points at its root's memory: its tensor is made once.
+struct CodeView {
+  at::Tensor tensor;
+  std::int32_t slot;
+  std::int32_t source;  // slot of the root
+  std::int64_t offset;
+};
+
+struct ProgramCode {
+  std::vector<Instruction> instructions;
+  std::vector<c10::OperatorHandle> ops;
+  std::vector<const LoadedKernel*> kernels;
+  std::vector<Operand> operands;
+  std::vector<std::int32_t> outputs;   // of instructions
+  std::vector<std::int32_t> releases;  // slots, and views, of instructions
+  std::vector<c10::IValue> constants;
+  std::vector<CodeView> views;
+  std::vector<PlannedBlock> blocks;
+  std::int64_t arena_bytes = 0;
+  std::int64_t peak_bytes = 0;
+
+  struct Output {
+    std::int32_t slot = -1;
+    bool last = false;
+    bool is_view = false;
+    TensorValue view;
+  };
+  std::vector<std::int32_t> input_slots;  // -1: never read
+  std::vector<Output> output_slots;
+  std::int32_t bound_slots = 0;  // the first slots; never emptied
+
+  std::vector<c10::IValue> slots;
+  torch::jit::Stack stack;
+  std::vector<const void*> kernel_inputs;
+  std::vector<void*> kernel_outputs;
+  c10::Storage nothing;  // what a view points at between runs
+
+  void Call(const Instruction& instruction, Arena& arena);
+  void CallKernel(const Instruction& instruction, Arena& arena);
+  std::span<const PlannedBlock> BlocksOf(const Instruction& instruction) const {
+    return std::span(blocks).subspan(instruction.blocks.begin,
+                                     Index(instruction.blocks.end - instruction.blocks.begin));
+  }
+  void Point(const CodeView& view);
+  void Clear();
+};
+
+// Fills `code` from the graph: gives values slots, makes views of bound values, finds last uses.
+void Lower(const Graph& graph, const GraphBinding& binding, ProgramCode& code);
+
+}  // namespace penstock

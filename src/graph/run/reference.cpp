@@ -1,0 +1,134 @@
+// RunReference: one node after another, everything kept, everything checked.
+#include <c10/core/InferenceMode.h>
+
+#include <chrono>
+
+#include "base/result.h"
+#include "graph/ir/print.h"
+#include "graph/run/interpret.h"
+#include "graph/run/view.h"
+
+namespace penstock {
+namespace {
+
+class Reference {
+ public:
+  Reference(const Graph& graph, const GraphBinding& binding)
+      : graph_(graph), binding_(binding), memory_(graph.values.size()) {
+    for (const Bound& bound : graph.bound) {
+      const std::size_t index = bound.index;
+      switch (bound.kind) {
+        case BoundKind::kParameter:
+          Set(bound.value, binding.parameters.at(index));
+          break;
+        case BoundKind::kGradient:
+          Set(bound.value, binding.gradients.at(index));
+          break;
+        case BoundKind::kConstant:
+          Set(bound.value, bound.tensor);
+          break;
+      }
+    }
+  }
+
+  void SetInputs(std::span<const at::Tensor> inputs) {
+    PENSTOCK_CHECK(inputs.size() == graph_.inputs.size(), "graph {} takes {} inputs, not {}",
+                   graph_.name, graph_.inputs.size(), inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) Set(graph_.inputs[i], inputs[i]);
+  }
+
+  void Set(ValueId id, const at::Tensor& tensor) {
+    PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(id).type, "%{} of graph {} is {}, captured {}",
+                   id, graph_.name, PrintType(TypeOf(tensor)), PrintType(graph_.value(id).type));
+    memory_[id] = tensor;
+  }
+
+  at::Tensor Get(ValueId id) const {
+    if (id == kNoValue) return {};
+    const at::Tensor& root = memory_[graph_.Root(id)];
+    return graph_.Root(id) == id ? root : MakeView(root, graph_.value(id));
+  }
+
+  // Returns the seconds that the call took.
+  double Run(const Node& node) {
+    torch::jit::Stack stack;
+    for (std::size_t i = 0; i < node.arguments.size(); ++i) {
+      stack.push_back(GetArgument(node.arguments[i], *node.op.schema().arguments()[i].type()));
+    }
+    const auto start = std::chrono::steady_clock::now();
+    node.op.callBoxed(stack);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    std::size_t next = 0;
+    const auto keep = [&](const at::Tensor& tensor) {
+      const ValueId id = node.outputs.at(next++);
+      if (id != kNoValue) Set(id, tensor);
+    };
+    for (const c10::IValue& result : stack) {
+      if (result.isTensorList()) {
+        for (const at::Tensor& each : result.toTensorVector()) keep(each);
+      } else {
+        keep(result.isTensor() ? result.toTensor() : at::Tensor());
+      }
+    }
+    return took.count();
+  }
+
+ private:
+  c10::IValue GetArgument(const Argument& argument, const c10::Type& type) const {
+    if (const auto* id = std::get_if<ValueId>(&argument)) return Get(*id);
+    if (const auto* constant = std::get_if<c10::IValue>(&argument)) {
+      return RunConstant(*constant, type, binding_);
+    }
+    const auto& ids = std::get<std::vector<ValueId>>(argument);
+    if (type.isSubtypeOf(*c10::ListType::ofTensors())) {
+      c10::List<at::Tensor> list;
+      for (const ValueId id : ids) list.push_back(Get(id));
+      return list;
+    }
+    c10::List<std::optional<at::Tensor>> list;
+    for (const ValueId id : ids) {
+      list.push_back(id == kNoValue ? std::nullopt : std::make_optional(Get(id)));
+    }
+    return list;
+  }
+
+  const Graph& graph_;
+  const GraphBinding& binding_;
+  std::vector<at::Tensor> memory_;  // by value; roots only
+};
+
+}  // namespace
+
+c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
+                        const GraphBinding& binding) {
+  const auto takes_generator = [&] {
+    const auto* optional = type.castRaw<c10::OptionalType>();
+    return optional != nullptr &&
+           optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+  };
+  if (!binding.generator.defined() || !constant.isNone() || !takes_generator()) return constant;
+  return binding.generator;
+}
+
+std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
+                                     std::span<const at::Tensor> inputs) {
+  const c10::InferenceMode inference;
+  Reference reference(graph, binding);
+  reference.SetInputs(inputs);
+  for (const Node& node : graph.nodes) reference.Run(node);
+  std::vector<at::Tensor> outputs;
+  for (const ValueId output : graph.outputs) outputs.push_back(reference.Get(output));
+  return outputs;
+}
+
+std::vector<double> TimeReference(const Graph& graph, const GraphBinding& binding,
+                                  std::span<const at::Tensor> inputs) {
+  const c10::InferenceMode inference;
+  Reference reference(graph, binding);
+  reference.SetInputs(inputs);
+  std::vector<double> seconds;
+  for (const Node& node : graph.nodes) seconds.push_back(reference.Run(node));
+  return seconds;
+}
+
+}  // namespace penstock

@@ -1,0 +1,111 @@
+#include "interop/primus/dump_costs.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Field {
+  const char* key;
+  double StageCosts::*value;
+  bool is_time;
+};
+constexpr Field kFields[] = {{"forward", &StageCosts::forward, true},
+                             {"backward_input", &StageCosts::backward_input, true},
+                             {"backward_weight", &StageCosts::backward_weight, true},
+                             {"activation", &StageCosts::activation, false},
+                             {"activation_after_i", &StageCosts::activation_after_i, false}};
+
+Result<double> ReadNumber(const Json& object, const char* key, bool is_time) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) {
+    return InvalidArgument("{} is not a number", key);
+  }
+  const double value = found->get<double>();
+  const Status status = is_time ? CheckTime(value) : CheckMemory(value);
+  if (!status) return InvalidArgument("{}: {}", key, status.error().message);
+  return value;
+}
+
+nlohmann::ordered_json OverlapToJson(const OverlapRule& rule) {
+  switch (rule.kind) {
+    case OverlapRule::Kind::kMax:
+      return "max";
+    case OverlapRule::Kind::kSum:
+      return "sum";
+    case OverlapRule::Kind::kFactor:
+      return rule.factor;
+  }
+  return "max";
+}
+
+Result<OverlapRule> OverlapFromJson(const Json& object) {
+  const auto found = object.find("overlap");
+  if (found != object.end() && *found == "max") return OverlapRule{OverlapRule::Kind::kMax, 1};
+  if (found != object.end() && *found == "sum") return OverlapRule{OverlapRule::Kind::kSum, 1};
+  PENSTOCK_TRY(const double factor, ReadNumber(object, "overlap", true));
+  return OverlapRule{OverlapRule::Kind::kFactor, factor};
+}
+
+}  // namespace
+
+std::vector<double> LastEnds(const Schedule& schedule, const Timeline& timeline) {
+  std::vector<double> ends;
+  for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
+    double& end = ends.emplace_back(0);
+    for (std::size_t i = 0; i < schedule.lanes[rank].size(); ++i) {
+      if (IsCompute(schedule.lanes[rank][i])) end = std::max(end, timeline.spans[rank][i].end);
+    }
+  }
+  return ends;
+}
+
+nlohmann::ordered_json CostsToJson(const DumpCosts& dump) {
+  const Costs& costs = dump.costs;
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const StageCosts& stage : costs.stages) {
+    nlohmann::ordered_json& object = stages.emplace_back(nlohmann::ordered_json::object());
+    for (const Field& field : kFields) object[field.key] = stage.*field.value;
+  }
+  return {{"comm", costs.comm},
+          {"overlap", OverlapToJson(costs.overlap)},
+          {"message_bytes", costs.message_bytes},
+          {"memory_unit", dump.memory_unit},
+          {"last_ends", dump.last_ends},
+          {"stage_costs", std::move(stages)}};
+}
+
+Result<DumpCosts> CostsFromJson(const Json& json, int stages) {
+  if (!json.is_object()) return InvalidArgument("it is not an object");
+  DumpCosts read;
+  PENSTOCK_TRY(read.costs.comm, ReadNumber(json, "comm", true));
+  PENSTOCK_TRY(read.costs.overlap, OverlapFromJson(json));
+  PENSTOCK_TRY(read.costs.message_bytes, ReadNumber(json, "message_bytes", false));
+  const auto unit = json.find("memory_unit");
+  if (unit != json.end() && unit->is_string()) read.memory_unit = unit->get<std::string>();
+  if (unit == json.end() || !unit->is_string() ||
+      (read.memory_unit != "B" && !read.memory_unit.empty())) {
+    return InvalidArgument("memory_unit is neither \"B\" nor empty");
+  }
+  for (const Json& end : json.value("last_ends", Json::array())) {
+    if (!end.is_number()) return InvalidArgument("last_ends holds something that is not a number");
+    read.last_ends.push_back(end.get<double>());
+  }
+  const auto list = json.find("stage_costs");
+  if (list == json.end() || !list->is_array() || list->size() != Index(stages)) {
+    return InvalidArgument("stage_costs is not a list of {} stages", stages);
+  }
+  for (const Json& object : *list) {
+    StageCosts& stage = read.costs.stages.emplace_back();
+    for (const Field& field : kFields) {
+      PENSTOCK_TRY(stage.*field.value, ReadNumber(object, field.key, field.is_time));
+    }
+  }
+  return read;
+}
+
+}  // namespace penstock

@@ -1,0 +1,250 @@
+#include "runtime/executor/executor.h"
+
+#include <chrono>
+#include <utility>
+
+#include "schedule/text/text.h"
+
+namespace penstock {
+namespace {
+
+std::int64_t Now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+template <Op op>
+void SideWork(Stage& stage, int row, Message, Outlet&) {
+  stage.DoSideWork(op, row);
+}
+
+// `bytes`: of the stage's activations, wherever they lie.
+void SetHeld(Stamp& stamp, const Stage& stage, std::int64_t bytes) {
+  stamp.away_bytes = stage.AwayBytes();
+  stamp.activation_bytes = bytes - stamp.away_bytes;
+}
+
+}  // namespace
+
+std::uint64_t Executor::Progress(std::int64_t round, std::size_t index, bool computing) {
+  return (static_cast<std::uint64_t>(round) << kIndexBits) | (index << 1) | (computing ? 1U : 0U);
+}
+
+std::size_t Executor::IndexOf(std::uint64_t progress) {
+  return (progress & ((std::uint64_t{1} << kIndexBits) - 1)) >> 1;
+}
+
+void Executor::SlotOutlet::Send(Message message) {
+  if (slot_ < 0) {
+    // The end of a chain may hand out its gradient all the same: nobody wants it.
+    PENSTOCK_CHECK(!expected_, "an action sent two messages");
+    return;
+  }
+  transport_.Send(std::exchange(slot_, -1), round_, std::move(message));
+}
+
+Executor::Executor(const Binding& binding, Program program)
+    : binding_(binding),
+      program_(std::move(program)),
+      messages_(*binding.schedule),
+      outlets_{SlotOutlet(*binding.transport), SlotOutlet(*binding.transport)} {}
+
+Executor::Call Executor::CallOf(Op op) const {
+  switch (op) {
+    case Op::kForward:
+      return [](Stage& stage, int row, Message input, Outlet& output) {
+        stage.Forward(row, std::move(input), output);
+      };
+    case Op::kBackward:
+      return [](Stage& stage, int row, Message input, Outlet& output) {
+        stage.Backward(row, std::move(input), output);
+      };
+    case Op::kBackwardInput:
+      return [](Stage& stage, int row, Message input, Outlet& output) {
+        stage.BackwardInput(row, std::move(input), output);
+      };
+    case Op::kBackwardWeight:
+      return [](Stage& stage, int row, Message, Outlet&) { stage.BackwardWeight(row); };
+    case Op::kStep:
+      if (binding_.update.steps_early()) {
+        return [](Stage& stage, int, Message, Outlet&) { stage.TryStep(); };
+      }
+      return [](Stage& stage, int, Message, Outlet&) { stage.Step(); };
+    case Op::kUnshard:
+      return SideWork<Op::kUnshard>;
+    case Op::kReshard:
+      return SideWork<Op::kReshard>;
+    case Op::kReduceGrad:
+      return SideWork<Op::kReduceGrad>;
+    case Op::kOffload:
+      return SideWork<Op::kOffload>;
+    case Op::kReload:
+      return SideWork<Op::kReload>;
+    case Op::kRecompute:
+      return SideWork<Op::kRecompute>;
+    default:
+      return nullptr;
+  }
+}
+
+Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
+  PENSTOCK_TRY(Program program, MakeProgram(*binding.schedule, binding.rank));
+  std::unique_ptr<Executor> executor(new Executor(binding, std::move(program)));
+  PENSTOCK_TRY_STATUS(executor->BindStages());
+  PENSTOCK_TRY_STATUS(executor->BindActions());
+  PENSTOCK_TRY_STATUS(executor->BindUpdates());
+  executor->BindSteps();
+  return executor;
+}
+
+Status Executor::BindStages() {
+  const Schedule& schedule = *binding_.schedule;
+  for (const int stage : schedule.placement.stages_of(binding_.rank)) {
+    const std::size_t index = stage;
+    if (index >= binding_.stages.size() || binding_.stages[index] == nullptr) {
+      return InvalidArgument("rank {}: stage {} is missing", binding_.rank, stage);
+    }
+    if (!binding_.stages[index]->Keeps(schedule.weights)) {
+      return InvalidArgument(
+          "rank {}: stage {} keeps one version of its weights; the schedule needs several",
+          binding_.rank, stage);
+    }
+    stages_.push_back(binding_.stages[index]);
+  }
+  return {};
+}
+
+Status Executor::BindActions() {
+  parts_.reserve(program_.size());
+  actions_.reserve(program_.size());
+  for (const auto& [part, position, ends_pair] : program_) {
+    Stage* stage = binding_.stages[part.stage];
+    if (!IsCompute(part.op) && part.op != Op::kStep && !stage->DoesSideWork(part.op)) {
+      return InvalidArgument("rank {}, action {} ({}): the stage does not run {}", binding_.rank,
+                             position, ToText(part), OpText(part.op));
+    }
+    if (ends_pair) {
+      actions_.back().parts = 2;
+    } else {
+      actions_.push_back({parts_.size(), 1});
+    }
+    parts_.push_back({CallOf(part.op), stage, part.op, part.microbatch, messages_.InSlot(part),
+                      messages_.OutSlot(part)});
+  }
+  return {};
+}
+
+bool Executor::Enter(const BoundAction& action, std::int64_t round,
+                     std::array<Message, 2>& inputs) {
+  for (std::size_t i = 0; i < action.parts; ++i) {
+    const BoundPart& part = parts_[action.entry + i];
+    if (i > 0) progress_.store(Progress(round, action.entry + i, false), std::memory_order_relaxed);
+    const std::int64_t in_round = round + (part.in_again ? times_again_ : 0);
+    if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, in_round, inputs[i])) {
+      return false;
+    }
+    stage_waits_.store(true, std::memory_order_relaxed);
+    if (!part.stage->Await(part.op, part.row)) return false;
+    stage_waits_.store(false, std::memory_order_relaxed);
+    outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0));
+  }
+  return true;
+}
+
+void Executor::RunOne(const BoundPart& part, Message input, Stamp& stamp) {
+  stamp.start_ns = Now();
+  part.call(*part.stage, part.row, std::move(input), outlets_[0]);
+  stamp.end_ns = Now();
+  SetHeld(stamp, *part.stage, part.stage->ActivationBytes());
+}
+
+void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps) {
+  const BoundPart& first = parts[0];
+  const BoundPart& second = parts[1];
+  const std::int64_t start = Now();
+  const std::int64_t held_between =
+      first.stage->Overlap({first.op, first.row, std::move(inputs[0]), outlets_[0]}, *second.stage,
+                           {second.op, second.row, std::move(inputs[1]), outlets_[1]});
+  const std::int64_t end = Now();
+  SetHeld(stamps[0], *first.stage, held_between);
+  SetHeld(stamps[1], *second.stage, second.stage->ActivationBytes());
+  for (Stamp* stamp : {&stamps[0], &stamps[1]}) {
+    stamp->start_ns = start;
+    stamp->end_ns = end;
+  }
+}
+
+bool Executor::RunStep(std::int64_t round, std::int64_t step) {
+  progress_.store(Progress(round, 0, false), std::memory_order_relaxed);
+  for (Stage* stage : stages_) stage->BeginStep(step);
+  stamps_ = binding_.trace->Begin(binding_.rank, round);
+  if (binding_.update.steps_early() && round > 0 && !RunEarlyForwards(round, step)) return false;
+  std::size_t done = binding_.update.steps_early() && round > 0 ? early_actions_ : 0;
+  for (const BoundPoint& point : points_) {
+    if (!RunActions(done, point.action, round)) return false;
+    if (!AtPoint(point.point, round, step)) return false;
+    done = point.action;
+  }
+  for (const BoundStep& made : steps_) {
+    if (!RunActions(done, made.action, round)) return false;
+    if (binding_.on_step) binding_.on_step(step + made.step);
+    done = made.action;
+  }
+  if (!RunActions(done, actions_.size(), round)) return false;
+  binding_.trace->End(binding_.rank, round);
+  return true;
+}
+
+bool Executor::RunActions(std::size_t begin, std::size_t end, std::int64_t round) {
+  const Transport& transport = *binding_.transport;
+  for (std::size_t i = begin; i < end; ++i) {
+    const BoundAction& action = actions_[i];
+    if (transport.aborted()) return false;
+    std::array<Message, 2> inputs;
+    if (!Enter(action, round, inputs)) return false;
+    const std::size_t next = action.entry + action.parts;
+    progress_.store(Progress(round, next - 1, true), std::memory_order_relaxed);
+    if (action.parts == 1) {
+      RunOne(parts_[action.entry], std::move(inputs[0]), stamps_[action.entry]);
+    } else {
+      RunPair(&parts_[action.entry], inputs, stamps_ + action.entry);
+      PENSTOCK_CHECK(outlets_[1].sent(), "the stage sent nothing");
+    }
+    PENSTOCK_CHECK(outlets_[0].sent(), "the stage sent nothing");
+    progress_.store(Progress(round, next, false), std::memory_order_relaxed);
+  }
+  return true;
+}
+
+std::string Executor::CurrentAction() const {
+  const std::size_t index = IndexOf(progress());
+  return index < program_.size() ? TextOf(program_[index]) : std::string();
+}
+
+std::string Executor::TextOf(const ProgramEntry& entry) const {
+  if (entry.position < 0) return ToText(entry.part);
+  const Lane& lane = binding_.schedule->lanes[binding_.rank];
+  return ToText(lane[entry.position]);
+}
+
+std::string Executor::Doing() const {
+  const std::uint64_t now = progress();
+  const std::size_t index = IndexOf(now);
+  const int exchanged = exchange_ ? exchange_->waits_for() : -1;
+  if (index >= program_.size()) {
+    return exchanged < 0
+               ? "is between two steps"
+               : fmt::format("waits behind its step for the {}", messages_.Describe(exchanged));
+  }
+  const std::string action = TextOf(program_[index]);
+  if ((now & 1) != 0) return fmt::format("runs {}", action);
+  if (stage_waits_.load(std::memory_order_relaxed)) {
+    return fmt::format("waits at {} for what its stage has under way", action);
+  }
+  const int slot = exchanged < 0 ? messages_.InSlot(program_[index].part) : exchanged;
+  if (slot < 0) return fmt::format("is about to run {}", action);
+  return fmt::format("waits at {} for the {}", action, messages_.Describe(slot));
+}
+
+}  // namespace penstock

@@ -1,0 +1,145 @@
+// The executor's part in updates that stages make together: exchanges between its actions, and
+// steps that are made early and settled in the next round.
+#include <algorithm>
+
+#include "base/index.h"
+#include "runtime/executor/executor.h"
+
+namespace penstock {
+
+std::size_t Executor::ActionAt(std::size_t entry) const {
+  const auto found =
+      std::lower_bound(actions_.begin(), actions_.end(), entry,
+                       [](const BoundAction& action, std::size_t at) { return action.entry < at; });
+  return Index(found - actions_.begin());
+}
+
+Status Executor::BindUpdates() {
+  PENSTOCK_TRY(const std::vector<UpdatePoint> points,
+               FindUpdatePoints(*binding_.schedule, binding_.rank, program_, binding_.update));
+  for (const UpdatePoint& point : points) points_.push_back({ActionAt(point.before), point});
+  if (points.empty()) return {};
+  exchange_ = std::make_unique<UpdateExchange>(
+      UpdateExchange::Place{binding_.schedule, binding_.rank, binding_.stages, binding_.transport},
+      binding_.update);
+  return binding_.update.steps_early() ? BindCheckPoint() : Status();
+}
+
+// A schedule of several steps exchanges nothing, so that points_ is empty then.
+void Executor::BindSteps() {
+  const Schedule& schedule = *binding_.schedule;
+  if (schedule.steps == 1) return;
+  const int updates_a_step = schedule.weights == WeightPolicy::kStashed
+                                 ? schedule.rows() / schedule.steps / schedule.slices
+                                 : 1;
+  std::vector<int> updates(schedule.stages());
+  for (std::size_t i = 0; i < program_.size(); ++i) {
+    if (program_[i].part.op != Op::kStep) continue;
+    ++updates[program_[i].part.stage];
+    int least = schedule.steps * updates_a_step;
+    for (const int stage : schedule.placement.stages_of(binding_.rank)) {
+      least = std::min(least, updates[stage]);
+    }
+    const auto made = static_cast<int>(steps_.size());
+    if (least / updates_a_step > made) steps_.push_back({ActionAt(i + 1), made});
+  }
+}
+
+// Marks the messages of early forwards: they are sent once more where these are run again.
+Status Executor::BindCheckPoint() {
+  const Schedule& schedule = *binding_.schedule;
+  PENSTOCK_TRY(const std::vector<std::size_t> ends, FindCheckPoints(schedule));
+  std::vector<bool> again(messages_.slots());
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    PENSTOCK_TRY(const Program program, MakeProgram(schedule, rank));
+    for (std::size_t i = 0; i < ends[rank]; ++i) {
+      const int slot = messages_.OutSlot(program[i].part);
+      if (slot >= 0) again[slot] = true;
+    }
+  }
+  early_actions_ = ActionAt(ends[binding_.rank]);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    BoundPart& part = parts_[i];
+    const auto is_again = [&](int slot) { return slot >= 0 && again[slot]; };
+    part.in_again = is_again(part.in_slot);
+    part.out_again = is_again(part.out_slot);
+    if (part.in_again && i >= ends[binding_.rank]) {
+      early_unread_.push_back(part.in_slot);
+    }
+  }
+  return {};
+}
+
+bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_t step) {
+  switch (point.kind) {
+    case UpdatePoint::Kind::kShare:
+      exchange_->ShareGradients(point.stage, round);
+      return true;
+    case UpdatePoint::Kind::kAdd:
+      return exchange_->AddGradients(point.stage, round);
+    case UpdatePoint::Kind::kMeasure:
+      exchange_->Measure(point.stage);
+      return true;
+    case UpdatePoint::Kind::kTell:
+      exchange_->TellNorms(round);
+      return true;
+    case UpdatePoint::Kind::kAgree:
+      break;
+  }
+  Verdict verdict;
+  if (!Agree(round, step, verdict)) return false;
+  for (Stage* stage : stages_) {
+    if (!verdict.apply) stage->DropGradients();
+    if (verdict.apply && verdict.scale != 1) stage->ScaleGradients(verdict.scale);
+  }
+  return true;
+}
+
+bool Executor::Agree(std::int64_t round, std::int64_t step, Verdict& verdict) {
+  if (!exchange_->Agree(round, verdict)) return false;
+  if (binding_.on_verdict && binding_.rank == messages_.root()) binding_.on_verdict(step, verdict);
+  return true;
+}
+
+bool Executor::SettleLastStep(std::int64_t round, std::int64_t step, bool& amended) {
+  Verdict verdict;
+  if (!Agree(round, step, verdict)) return false;
+  amended = !verdict.unchanged();
+  for (Stage* stage : stages_) {
+    if (!amended) {
+      stage->KeepStep();
+      continue;
+    }
+    stage->UndoStep();
+    if (verdict.apply) {
+      stage->ScaleGradients(verdict.scale);
+    } else {
+      stage->DropGradients();
+    }
+    stage->Step();
+  }
+  return true;
+}
+
+bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
+  if (!RunActions(0, early_actions_, round)) return false;
+  bool amended = false;
+  if (!SettleLastStep(round - 1, step - 1, amended)) return false;
+  if (!amended) return true;
+  // They read weights that never were.
+  for (const int slot : early_unread_) {
+    Message message;
+    if (!binding_.transport->Receive(slot, round + times_again_, message)) return false;
+  }
+  for (Stage* stage : stages_) stage->DropRows();
+  ++times_again_;
+  return RunActions(0, early_actions_, round);
+}
+
+bool Executor::Finish(std::int64_t rounds, std::int64_t step) {
+  if (!binding_.update.steps_early() || rounds == 0) return true;
+  bool amended = false;
+  return SettleLastStep(rounds - 1, step, amended);
+}
+
+}  // namespace penstock

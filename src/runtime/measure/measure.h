@@ -1,0 +1,27 @@
+// Helpers that the readers of a trace share; not for others.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/measure/trace.h"
+
+namespace penstock {
+
+inline constexpr double kSecondsPerNs = 1e-9;
+
+// 0 where there is none. Reorders the values.
+inline double Median(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The first kept round from `skip` on; a run that is shorter is measured by its last round.
+inline std::int64_t FirstMeasuredRound(const Trace& trace, int skip) {
+  return std::max(trace.first_round(), std::min<std::int64_t>(skip, trace.last_round() - 1));
+}
+
+}  // namespace penstock

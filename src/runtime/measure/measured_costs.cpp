@@ -1,0 +1,197 @@
+// What a trace says of the stages: costs that the simulator can predict the run from.
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/index.h"
+#include "runtime/measure/measure.h"
+#include "runtime/measure/trace.h"
+
+namespace penstock {
+namespace {
+
+// What was seen of one stage, or one slice of it: times in seconds, sizes in bytes.
+struct StageSamples {
+  std::array<std::vector<double>, kOpCount> time;          // by op, of parts that ran alone
+  std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of those that did not
+  std::vector<double> activation;                          // of an F
+  std::vector<double> input_activation;                    // of an F whose row is recomputed
+  std::vector<double> remade;                              // by RECOMPUTE
+  std::vector<double> freed_by_i;
+  std::vector<double> freed_by_rest;  // W or B
+};
+
+class CostCollector {
+ public:
+  explicit CostCollector(const Trace& trace)
+      : trace_(trace),
+        messages_(trace.schedule()),
+        slices_(trace.schedule().slices),
+        samples_(Index(trace.schedule().stages()) * slices_),
+        sent_ns_(messages_.slots()),
+        recomputed_(Index(trace.schedule().stages()) * Index(trace.schedule().rows())) {
+    for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
+      for (const ProgramEntry& entry : trace.program(rank)) {
+        if (entry.part.op == Op::kRecompute) recomputed_[RowOf(entry.part)] = true;
+      }
+    }
+  }
+
+  void AddRound(std::int64_t round) {
+    for (int rank = 0; rank < trace_.schedule().ranks(); ++rank) AddStages(rank, round);
+    for (int rank = 0; rank < trace_.schedule().ranks(); ++rank) AddTransfers(rank, round);
+  }
+
+  Costs Medians() {
+    Costs costs;
+    for (StageSamples& samples : samples_) costs.by_slice.push_back(MedianOf(samples));
+    if (slices_ == 1) {
+      costs.stages = std::move(costs.by_slice);
+      costs.by_slice.clear();
+    } else {
+      for (std::size_t i = 0; i < costs.by_slice.size(); i += slices_) {
+        costs.stages.push_back(MeanOf(std::span(costs.by_slice).subspan(i, slices_)));
+      }
+    }
+    costs.comm = Median(transfers_);
+    std::vector<double> shares;
+    for (const Pair& pair : pairs_) {
+      const double alone = costs.Duration(pair.first) + costs.Duration(pair.second);
+      if (alone > 0) shares.push_back(pair.seconds / alone);
+    }
+    if (!shares.empty()) costs.overlap = {OverlapRule::Kind::kFactor, Median(shares)};
+    return costs;
+  }
+
+ private:
+  struct Pair {
+    Part first, second;
+    double seconds;
+  };
+
+  std::size_t RowOf(const Part& part) const {
+    return part.stage * Index(trace_.schedule().rows()) + Index(part.microbatch);
+  }
+  bool IsRecomputed(const Part& part) const { return recomputed_[RowOf(part)]; }
+
+  void AddStages(int rank, std::int64_t round) {
+    const Program& program = trace_.program(rank);
+    const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
+    std::vector<std::int64_t> held(samples_.size() / slices_);
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      const Part& part = program[i].part;
+      const std::int64_t asked_for = stamps[i].activation_bytes + stamps[i].away_bytes;
+      const auto change = static_cast<double>(asked_for - held[part.stage]);
+      held[part.stage] = asked_for;
+      if (!OccupiesRank(part.op)) continue;
+      StageSamples& stage = samples_[part.stage * slices_ + Index(part.microbatch) % slices_];
+      const double seconds =
+          static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs;
+      const bool begins_pair = i + 1 < program.size() && program[i + 1].ends_pair;
+      if (begins_pair) pairs_.push_back({part, program[i + 1].part, seconds});
+      if (begins_pair || program[i].ends_pair) {
+        stage.half_of_pair[Index(part.op)].push_back(seconds / 2);
+      } else {
+        stage.time[Index(part.op)].push_back(seconds);
+      }
+      if (part.op == Op::kForward) {
+        (IsRecomputed(part) ? stage.input_activation : stage.activation).push_back(change);
+      }
+      if (part.op == Op::kRecompute) stage.remade.push_back(change);
+      if (part.op == Op::kBackwardInput) stage.freed_by_i.push_back(-change);
+      if (part.op == Op::kBackward || part.op == Op::kBackwardWeight) {
+        stage.freed_by_rest.push_back(-change);
+      }
+      if (const int slot = messages_.OutSlot(part); slot >= 0) {
+        sent_ns_[slot] = stamps[i].end_ns;
+      }
+    }
+  }
+
+  // When the message from another rank that the part waits for was made; 0 where there is none.
+  std::int64_t Sent(const Part& part, int rank) const {
+    const int slot = messages_.InSlot(part);
+    if (slot < 0 || messages_.from_rank(slot) == rank) return 0;
+    return sent_ns_[slot];
+  }
+
+  // A transfer shows where its receiver was idle before the message was made.
+  void AddTransfers(int rank, std::int64_t round) {
+    const Program& program = trace_.program(rank);
+    const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
+    for (std::size_t i = 1; i < program.size(); ++i) {
+      if (program[i].ends_pair) continue;
+      std::int64_t sent = Sent(program[i].part, rank);
+      if (i + 1 < program.size() && program[i + 1].ends_pair) {
+        sent = std::max(sent, Sent(program[i + 1].part, rank));
+      }
+      if (stamps[i - 1].end_ns >= sent) continue;
+      transfers_.push_back(
+          static_cast<double>(std::max<std::int64_t>(0, stamps[i].start_ns - sent)) *
+          kSecondsPerNs);
+    }
+  }
+
+  StageCosts MedianOf(StageSamples& samples) const {
+    const auto time = [&samples](Op op) {
+      const std::size_t i = Index(op);
+      return Median(samples.time[i].empty() ? samples.half_of_pair[i] : samples.time[i]);
+    };
+    StageCosts costs;
+    costs.forward = time(Op::kForward);
+    costs.backward_input = time(Op::kBackwardInput);
+    costs.backward_weight = time(Op::kBackwardWeight);
+    const std::size_t split = Index(Op::kBackwardInput);
+    if (samples.time[split].empty() && samples.half_of_pair[split].empty()) {
+      costs.backward_input = time(Op::kBackward);
+    }
+    costs.recompute = time(Op::kRecompute);
+    costs.step = time(Op::kStep);
+    costs.input_activation = Median(samples.input_activation);
+    costs.activation = samples.activation.empty() ? costs.input_activation + Median(samples.remade)
+                                                  : Median(samples.activation);
+    const double freed_by_i = Median(samples.freed_by_i);
+    costs.activation_after_i = costs.activation - freed_by_i;
+    if (slices_ == 1) return costs;
+    const double freed_by_rest = Median(samples.freed_by_rest);
+    costs.gradients_of_others = costs.activation - freed_by_i - freed_by_rest;
+    if (!samples.freed_by_i.empty()) costs.activation_after_i = freed_by_rest;
+    return costs;
+  }
+
+  // For who asks by stage alone.
+  static StageCosts MeanOf(std::span<const StageCosts> slices) {
+    StageCosts mean = slices.front();
+    const auto count = static_cast<double>(slices.size());
+    for (double StageCosts::*field :
+         {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
+          &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::recompute,
+          &StageCosts::gradients_of_others}) {
+      double sum = 0;
+      for (const StageCosts& slice : slices) sum += slice.*field;
+      mean.*field = sum / count;
+    }
+    return mean;
+  }
+
+  const Trace& trace_;
+  MessageMap messages_;
+  std::size_t slices_;
+  std::vector<StageSamples> samples_;  // by stage, then by slice
+  std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that made the message
+  std::vector<bool> recomputed_;       // by stage and row
+  std::vector<double> transfers_;      // seconds
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace
+
+Costs MeasuredCosts(const Trace& trace, int skip) {
+  CostCollector collector(trace);
+  for (std::int64_t r = FirstMeasuredRound(trace, skip); r < trace.last_round(); ++r) {
+    collector.AddRound(r);
+  }
+  return collector.Medians();
+}
+
+}  // namespace penstock

@@ -1,0 +1,50 @@
+#include "runtime/measure/trace.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+
+namespace penstock {
+
+Result<Trace> Trace::Make(const Schedule& schedule, int kept_steps) {
+  if (kept_steps < 1) return InvalidArgument("a trace keeps at least 1 step, not {}", kept_steps);
+  Trace trace;
+  trace.schedule_ = &schedule;
+  trace.kept_steps_ = kept_steps;
+  trace.ranks_.resize(schedule.ranks());
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    Rank& own = trace.ranks_[rank];
+    PENSTOCK_TRY(own.program, MakeProgram(schedule, rank));
+    own.stamps.resize(own.program.size() * Index(kept_steps));
+  }
+  return trace;
+}
+
+std::size_t Trace::Row(const Rank& rank, std::int64_t round) const {
+  return Index(round % kept_steps_) * rank.program.size();
+}
+
+Stamp* Trace::Begin(int rank, std::int64_t round) {
+  Rank& own = ranks_[rank];
+  own.begun = round + 1;
+  return own.stamps.data() + Row(own, round);
+}
+
+std::span<const Stamp> Trace::RankStep(int rank, std::int64_t round) const {
+  const Rank& own = ranks_[rank];
+  return {own.stamps.data() + Row(own, round), own.program.size()};
+}
+
+std::int64_t Trace::first_round() const {
+  std::int64_t begun = 0;
+  for (const Rank& rank : ranks_) begun = std::max(begun, rank.begun);
+  return std::max<std::int64_t>(0, begun - kept_steps_);
+}
+
+std::int64_t Trace::last_round() const {
+  std::int64_t ended = ranks_.empty() ? 0 : ranks_.front().ended;
+  for (const Rank& rank : ranks_) ended = std::min(ended, rank.ended);
+  return ended;
+}
+
+}  // namespace penstock

@@ -1,0 +1,143 @@
+#include "runtime/update/update_exchange.h"
+
+#include <cmath>
+#include <stdexcept>
+
+namespace penstock {
+namespace {
+
+// Bytes that the exchange keeps: it writes them again only when all who got them have read them.
+Message Lend(std::span<double> numbers) {
+  return Message(numbers.data(), numbers.size_bytes(), numbers.data(), [](void*) {});
+}
+
+std::span<const double> Numbers(const Message& message) {
+  PENSTOCK_CHECK(message.bytes() % sizeof(double) == 0, "a message of norms has {} bytes",
+                 message.bytes());
+  return {static_cast<const double*>(message.data()), message.bytes() / sizeof(double)};
+}
+
+}  // namespace
+
+void FailOnNonFinite(const std::string& parameter) {
+  throw std::runtime_error(
+      fmt::format("the gradient of {} is not finite: give a smaller optimizer.lr, or "
+                  "optimizer.nonfinite=skip to leave such steps out",
+                  parameter));
+}
+
+Verdict Judge(const UpdateRule& rule, double squared_norm) {
+  Verdict verdict;
+  verdict.norm = std::sqrt(squared_norm);
+  if (!std::isfinite(verdict.norm)) {
+    if (!rule.skip_nonfinite) {
+      throw std::runtime_error(
+          fmt::format("the norm of the gradients is {}: give a smaller optimizer.lr, or "
+                      "optimizer.nonfinite=skip to leave such steps out",
+                      verdict.norm));
+    }
+    verdict.apply = false;
+  } else if (rule.clip > 0 && verdict.norm > rule.clip) {
+    verdict.scale = rule.clip / verdict.norm;
+  }
+  return verdict;
+}
+
+UpdateExchange::UpdateExchange(const Place& place, const UpdateRule& rule)
+    : place_(place),
+      rule_(rule),
+      messages_(*place.schedule),
+      norms_(place.schedule->placement.chain_length()) {}
+
+void UpdateExchange::ShareGradients(int stage, std::int64_t round) {
+  const Placement& placement = place_.schedule->placement;
+  for (int chain = 0; chain < placement.replicas(); ++chain) {
+    const int slot = messages_.GradientSlot(stage, chain);
+    if (slot < 0) continue;
+    place_.transport->Send(slot, round, place_.stages[stage]->ShareGradients());
+  }
+}
+
+bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
+  const Placement& placement = place_.schedule->placement;
+  const int own_chain = stage / placement.chain_length();
+  for (int chain = 0; chain < placement.replicas(); ++chain) {
+    if (chain == own_chain) continue;
+    const int replica = chain * placement.chain_length() + placement.model_stage(stage);
+    Message message;
+    if (!Receive(messages_.GradientSlot(replica, own_chain), round, message)) return false;
+    place_.stages[stage]->TakeGradients(chain, std::move(message));
+  }
+  place_.stages[stage]->AddGradients();
+  return true;
+}
+
+void UpdateExchange::Measure(int stage) {
+  if (!counts(stage)) return;
+  Stage& measured = *place_.stages[stage];
+  const std::span<const double> norms = measured.SquaredNorms();
+  for (std::size_t i = 0; i < norms.size() && !rule_.skip_nonfinite; ++i) {
+    if (!std::isfinite(norms[i])) FailOnNonFinite(measured.ParameterName(i));
+  }
+  told_.push_back(static_cast<double>(stage));
+  told_.push_back(static_cast<double>(norms.size()));
+  told_.insert(told_.end(), norms.begin(), norms.end());
+}
+
+void UpdateExchange::TellNorms(std::int64_t round) {
+  if (place_.rank == messages_.root()) return;
+  place_.transport->Send(messages_.NormSlot(place_.rank), round, Lend(told_));
+}
+
+bool UpdateExchange::Agree(std::int64_t round, Verdict& verdict) {
+  if (place_.rank == messages_.root()) {
+    if (!GatherNorms(round, squared_norm_)) return false;
+    verdict = Judge(rule_, squared_norm_);
+    for (int rank = 0; rank < place_.schedule->ranks(); ++rank) {
+      if (rank == place_.rank) continue;
+      place_.transport->Send(messages_.VerdictSlot(rank), round, Lend({&squared_norm_, 1}));
+    }
+  } else {
+    Message message;
+    if (!Receive(messages_.VerdictSlot(place_.rank), round, message)) return false;
+    verdict = Judge(rule_, Numbers(message).front());
+  }
+  told_.clear();
+  return true;
+}
+
+bool UpdateExchange::GatherNorms(std::int64_t round, double& squared_norm) {
+  for (int rank = 0; rank < place_.schedule->ranks(); ++rank) {
+    if (rank == place_.rank) {
+      TakeNorms(told_);
+      continue;
+    }
+    Message message;
+    if (!Receive(messages_.NormSlot(rank), round, message)) return false;
+    TakeNorms(Numbers(message));
+  }
+  squared_norm = 0;
+  for (const std::vector<double>& norms : norms_) {
+    for (const double norm : norms) squared_norm += norm;
+  }
+  return true;
+}
+
+void UpdateExchange::TakeNorms(std::span<const double> told) {
+  while (!told.empty()) {
+    const std::size_t stage = told[0];
+    const std::size_t count = told[1];
+    PENSTOCK_CHECK(stage < norms_.size() && count <= told.size() - 2, "norms of stage {}", stage);
+    norms_[stage].assign(told.begin() + 2, told.begin() + 2 + static_cast<std::ptrdiff_t>(count));
+    told = told.subspan(2 + count);
+  }
+}
+
+bool UpdateExchange::Receive(int slot, std::int64_t round, Message& message) {
+  waits_for_.store(slot, std::memory_order_relaxed);
+  const bool received = place_.transport->Receive(slot, round, message);
+  waits_for_.store(-1, std::memory_order_relaxed);
+  return received;
+}
+
+}  // namespace penstock

@@ -1,0 +1,139 @@
+#include "runtime/update/update_points.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "schedule/passes/lanes.h"
+#include "schedule/text/text.h"
+
+namespace penstock {
+namespace {
+
+using Kind = UpdatePoint::Kind;
+
+class PointFinder {
+ public:
+  PointFinder(const Schedule& schedule, int rank, const Program& program, const UpdateRule& rule)
+      : schedule_(schedule),
+        stages_(schedule.placement.stages_of(rank)),
+        rank_(rank),
+        program_(program),
+        rule_(rule),
+        whole_(schedule.stages()) {}
+
+  Result<std::vector<UpdatePoint>> Run() {
+    GradientCounter gradients(schedule_);
+    std::size_t steps = 0;
+    for (std::size_t i = 0; i < program_.size(); ++i) {
+      const Part& part = program_[i].part;
+      if (part.op == Op::kStep) {
+        if (steps++ == 0) PENSTOCK_TRY_STATUS(BeforeFirstStep(i));
+        if (rule_.steps_early() || !rule_.needs_norm()) BeforeStep(i, part.stage);
+      }
+      if (gradients.Note(part) > 0) {
+        whole_[part.stage] = true;
+        if (replicas()) points_.push_back({EndOfAction(i), Kind::kShare, part.stage});
+      }
+    }
+    if (rule_.steps_early()) points_.push_back({program_.size(), Kind::kTell, -1});
+    return std::move(points_);
+  }
+
+ private:
+  bool replicas() const { return schedule_.placement.replicas() > 1; }
+
+  std::size_t EndOfAction(std::size_t entry) const {
+    while (++entry < program_.size() && program_[entry].ends_pair) {
+    }
+    return entry;
+  }
+
+  // Where steps wait for the norm, it takes all gradients of the rank.
+  Status BeforeFirstStep(std::size_t entry) {
+    if (!rule_.needs_norm() || rule_.steps_early()) return {};
+    for (const int stage : stages_) {
+      if (!whole_[stage]) {
+        return InvalidArgument(
+            "rank {}, action {} ({}): the norm of all gradients is not known before those of stage "
+            "{}: let optimizer.post_validation be true, or clip no gradients",
+            rank_, program_[entry].position, ToText(program_[entry].part), stage);
+      }
+      BeforeStep(entry, stage);
+    }
+    points_.push_back({entry, Kind::kTell, -1});
+    points_.push_back({entry, Kind::kAgree, -1});
+    return {};
+  }
+
+  void BeforeStep(std::size_t entry, int stage) {
+    if (replicas()) points_.push_back({entry, Kind::kAdd, stage});
+    if (rule_.needs_norm()) points_.push_back({entry, Kind::kMeasure, stage});
+  }
+
+  const Schedule& schedule_;
+  const std::vector<int>& stages_;
+  int rank_;
+  const Program& program_;
+  const UpdateRule& rule_;
+  std::vector<bool> whole_;  // by stage: its gradients
+  std::vector<UpdatePoint> points_;
+};
+
+}  // namespace
+
+Result<std::vector<UpdatePoint>> FindUpdatePoints(const Schedule& schedule, int rank,
+                                                  const Program& program, const UpdateRule& rule) {
+  if (schedule.placement.replicas() == 1 && !rule.needs_norm()) return std::vector<UpdatePoint>();
+  if (schedule.weights != WeightPolicy::kFlush || schedule.steps != 1) {
+    return InvalidArgument(
+        "schedule '{}' does not flush: its stages do not exchange gradients or their norm (leave "
+        "optimizer.clip at 0 and optimizer.nonfinite at fail)",
+        schedule.algorithm);
+  }
+  return PointFinder(schedule, rank, program, rule).Run();
+}
+
+Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule) {
+  const ChainShape shape = ChainShape::Of(schedule);
+  std::vector<Program> programs;
+  std::vector<std::size_t> ends;
+  const std::size_t rows = schedule.rows();
+  std::vector<bool> early(Index(schedule.stages()) * rows);
+  const auto key = [rows](int stage, int row) { return Index(stage) * rows + Index(row); };
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    PENSTOCK_TRY(Program program, MakeProgram(schedule, rank));
+    auto other = std::find_if(program.begin(), program.end(), [](const ProgramEntry& entry) {
+      return entry.part.op != Op::kForward;
+    });
+    if (other != program.end() && other->ends_pair) --other;
+    ends.push_back(Index(other - program.begin()));
+    for (auto entry = program.begin(); entry != other; ++entry) {
+      early[key(entry->part.stage, entry->part.microbatch)] = true;
+    }
+    programs.push_back(std::move(program));
+  }
+  // Shortens until nothing waits for what comes later.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+      const auto waits = [&](const ProgramEntry& entry) {
+        bool late = false;
+        ForEachDependency(shape, entry.part, [&](const Value& value) {
+          late = late || !early[key(value.stage, value.microbatch)];
+        });
+        return late;
+      };
+      const auto begin = programs[rank].begin();
+      const auto end = begin + static_cast<std::ptrdiff_t>(ends[rank]);
+      const auto first_late = std::find_if(begin, end, waits);
+      changed = changed || first_late != end;
+      for (auto entry = first_late; entry != end; ++entry) {
+        early[key(entry->part.stage, entry->part.microbatch)] = false;
+      }
+      ends[rank] = Index(first_late - begin);
+    }
+  }
+  return ends;
+}
+
+}  // namespace penstock

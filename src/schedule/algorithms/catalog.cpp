@@ -1,0 +1,228 @@
+#include "schedule/catalog.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <deque>
+
+#include "base/index.h"
+#include "base/nearest.h"
+#include "base/quote.h"
+#include "schedule/algorithms/algorithms.h"
+
+namespace penstock {
+namespace {
+
+// Most forwards of one schedule: 8 GiB of F and B actions. Larger sizes are typing mistakes.
+constexpr std::int64_t kMaxForwards = std::int64_t{1} << 28;
+
+Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
+  if (params.ranks < 1) return InvalidArgument("--ranks {}: at least 1", params.ranks);
+  if (params.microbatches < 1) {
+    return InvalidArgument("--microbatches {}: at least 1", params.microbatches);
+  }
+  if (params.slices < 1) return InvalidArgument("--slices {}: at least 1", params.slices);
+  if (params.steps < 1) return InvalidArgument("--steps {}: at least 1", params.steps);
+  const std::int64_t stages = std::int64_t{params.ranks} * params.chunks * algorithm.knobs.replicas;
+  if (stages > kMaxStages) {
+    return InvalidArgument("{} ranks x {} chunks are {} stages: at most {}", params.ranks,
+                           params.chunks, stages, kMaxStages);
+  }
+  // Each factor is an int, so dividing stepwise cannot overflow.
+  const std::int64_t most_rows = kMaxForwards / stages;
+  if (params.microbatches > most_rows / params.slices / params.steps) {
+    return InvalidArgument(
+        "{} stages x {} microbatches x {} slices x {} steps: at most {} forwards in one schedule",
+        stages, params.microbatches, params.slices, params.steps, kMaxForwards);
+  }
+  if (params.costs && params.costs->stages.size() != Index(stages)) {
+    return InvalidArgument(
+        "costs of {} stages for {} ranks x {} chunks: give one entry a stage, or layer_costs, "
+        "which "
+        "fit any number",
+        params.costs->stages.size(), params.ranks, params.chunks);
+  }
+  return {};
+}
+
+Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
+  const Knobs& knobs = algorithm.knobs;
+  if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) {
+    if (knobs.min_chunks == knobs.max_chunks) {
+      return InvalidArgument("--chunks {}: it holds {} a rank, no other number", params.chunks,
+                             knobs.min_chunks);
+    }
+    return InvalidArgument("--chunks {}: {} to {}", params.chunks, knobs.min_chunks,
+                           knobs.max_chunks);
+  }
+  const char* unused = nullptr;
+  if (params.group != 0 && !knobs.group) unused = "--group";
+  if (params.slices != 1 && !knobs.slices) unused = "--slices";
+  if (params.waves != 0 && !knobs.waves) unused = "--waves";
+  if (params.steps != 1 && !knobs.steps) unused = "--steps";
+  if (params.split && !knobs.split) unused = "--split";
+  if (params.memory_limit && !knobs.memory_limit) unused = "--memory-limit";
+  if (unused != nullptr) return InvalidArgument("it takes no {}", unused);
+  return {};
+}
+
+// What is left of a name where spellings differ: torch writes ScheduleInterleaved1F1B, others
+// interleaved_1f1b or 1f1b-interleaved.
+std::string PlainName(std::string_view name) {
+  constexpr std::string_view kPrefix = "schedule";
+  std::string plain;
+  for (const char c : name) {
+    if (c == '-' || c == '_' || c == ' ') continue;
+    plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return plain.compare(0, kPrefix.size(), kPrefix) == 0 ? plain.substr(kPrefix.size()) : plain;
+}
+
+// The embedding program's own; a deque, so that pointers to its rows stay.
+std::deque<Algorithm>& AddedAlgorithms() {
+  static std::deque<Algorithm> added;
+  return added;
+}
+
+bool IsCalled(const Algorithm& algorithm, const std::string& plain_name) {
+  const auto same = [&](std::string_view other) { return PlainName(other) == plain_name; };
+  return same(algorithm.name) ||
+         std::any_of(algorithm.aliases.begin(), algorithm.aliases.end(), same);
+}
+
+// Edges between ranks in the chain that a microbatch passes through.
+std::optional<std::int64_t> EdgesBetweenRanks(PlacementForm form, const ScheduleParams& params) {
+  const std::int64_t p = params.ranks, v = params.chunks;
+  switch (form) {
+    case PlacementForm::kLooped:
+      return p > 1 ? p * v - 1 : 0;
+    case PlacementForm::kLinear:
+    case PlacementForm::kVee:
+    case PlacementForm::kZigzag:
+    case PlacementForm::kBidirectional:
+      return v * (p - 1);
+    case PlacementForm::kOther:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view ToText(PlacementForm form) {
+  switch (form) {
+    case PlacementForm::kLinear:
+      return "linear";
+    case PlacementForm::kLooped:
+      return "looped";
+    case PlacementForm::kVee:
+      return "vee";
+    case PlacementForm::kZigzag:
+      return "zigzag";
+    case PlacementForm::kBidirectional:
+      return "bidirectional";
+    case PlacementForm::kOther:
+      break;
+  }
+  return "other";
+}
+
+std::span<const Algorithm> Catalog() {
+  static const std::vector<Algorithm> catalog = {
+      Naive(),   GPipe(),   OneFOneB(),      Interleaved(), LoopedBfs(),    ZbH1(),
+      ZbH2(),    ZbAuto(),  InterleavedZb(), Zbv(),         ZbvFormatted(), VHalf(),
+      VMin(),    V1f1b(),   VAuto(),         DualPipe(),    DualPipeV(),    Hanayo(),
+      Chimera(), Seq1f1b(), PipeDream(),     PipeDream2bw()};
+  return catalog;
+}
+
+Status AddAlgorithm(Algorithm algorithm) {
+  if (PlainName(algorithm.name).empty()) return InvalidArgument("an algorithm needs a name");
+  if (!algorithm.generate) return InvalidArgument("{} has nothing to generate it", algorithm.name);
+  std::vector<std::string_view> names = algorithm.aliases;
+  names.push_back(algorithm.name);
+  for (const std::string_view name : names) {
+    if (FindAlgorithm(name)) return InvalidArgument("there is a schedule {} already", Quote(name));
+  }
+  if (!algorithm.closed_form) {
+    algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
+  }
+  AddedAlgorithms().push_back(std::move(algorithm));
+  return {};
+}
+
+Result<const Algorithm*> FindAlgorithm(std::string_view name) {
+  const std::string plain = PlainName(name);
+  std::vector<std::string_view> names, all_names;  // without and with aliases
+  const auto find = [&](const auto& algorithms) -> const Algorithm* {
+    for (const Algorithm& algorithm : algorithms) {
+      if (IsCalled(algorithm, plain)) return &algorithm;
+      names.push_back(algorithm.name);
+      all_names.push_back(algorithm.name);
+      all_names.insert(all_names.end(), algorithm.aliases.begin(), algorithm.aliases.end());
+    }
+    return nullptr;
+  };
+  if (const Algorithm* const ours = find(Catalog())) return ours;
+  if (const Algorithm* const added = find(AddedAlgorithms())) return added;
+  return NotFound("no schedule is called {}; {}", Quote(name),
+                  DidYouMean(name, all_names, fmt::format("there are {}", fmt::join(names, ", "))));
+}
+
+Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
+  if (params.chunks == 0) {
+    const bool by_waves = algorithm.knobs.waves && params.waves > 0;
+    if (by_waves && params.waves > kMaxStages / 2) {
+      return InvalidArgument("schedule {}: --waves {}: at most {}, with two stages per rank each",
+                             algorithm.name, params.waves, kMaxStages / 2);
+    }
+    params.chunks = by_waves ? 2 * params.waves : algorithm.knobs.default_chunks;
+  }
+  Status status = CheckKnobs(algorithm, params);
+  if (status) status = CheckSize(algorithm, params);
+  if (status && algorithm.check) status = algorithm.check(params);
+  if (!status) {
+    return MakeError(status.error().code, "schedule {}: {}", algorithm.name,
+                     status.error().message);
+  }
+  return params;
+}
+
+ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params) {
+  ClosedForm form;
+  const std::int64_t rows = std::int64_t{params.microbatches} * params.steps;
+  if (!params.costs) {
+    if (algorithm.closed_form) form = algorithm.closed_form(params);
+    // Every rank computes all of its share of every microbatch, so all are the busiest.
+    const double work = params.forward + params.backward_input + params.backward_weight;
+    if (form.makespan && *form.makespan > 0 && !form.bubble) {
+      form.bubble = 1 - static_cast<double>(rows) * work / *form.makespan;
+    }
+  }
+  if (const auto edges = EdgesBetweenRanks(algorithm.placement, params)) {
+    form.messages = 2 * *edges * rows * params.slices;
+  }
+  return form;
+}
+
+ScheduleParams DropUnusedKnobs(const Algorithm& algorithm, ScheduleParams params) {
+  const Knobs& knobs = algorithm.knobs;
+  if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) params.chunks = 0;
+  if (!knobs.group) params.group = 0;
+  if (!knobs.slices) params.slices = 1;
+  if (!knobs.waves) params.waves = 0;
+  if (!knobs.steps) params.steps = 1;
+  if (!knobs.split) params.split = false;
+  if (!knobs.memory_limit) params.memory_limit.reset();
+  return params;
+}
+
+Result<Schedule> Generate(std::string_view name, const ScheduleParams& params) {
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
+  PENSTOCK_TRY(const ScheduleParams checked, CheckParams(*algorithm, params));
+  Schedule schedule = algorithm->generate(checked);
+  schedule.algorithm = algorithm->name;
+  return schedule;
+}
+
+}  // namespace penstock

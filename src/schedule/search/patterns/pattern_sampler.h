@@ -1,0 +1,78 @@
+// Draws period patterns at random, for a search to try: the same ones in every run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+
+#include "schedule/search/patterns/period_pattern.h"
+
+namespace penstock {
+
+// Raw bits of the standard generator: its distributions differ between libraries.
+class Dice {
+ public:
+  // 0 to n-1.
+  int Below(int n) { return static_cast<int>(engine_() % static_cast<std::uint32_t>(n)); }
+  double Between(double low, double high) {
+    return low + (high - low) * (static_cast<double>(engine_()) * 0x1p-32);
+  }
+
+ private:
+  std::mt19937 engine_{1};
+};
+
+// A microbatch goes up and down its chain, with a pace of its own on each kind of chunk in each
+// direction, which may change at one rank, and pauses at the turns: either in the costs' own times,
+// or in slots of equal length that repeat without conflict. Where drawn patterns do not fit the
+// memory, later ones get longer periods.
+class PatternSampler {
+ public:
+  explicit PatternSampler(const Problem& problem);
+
+  // What is drawn may exceed the memory limit: tell the sampler by Accepted() or Rejected().
+  PeriodPattern Draw();
+  void Accepted();
+  void Rejected();
+  // The pattern drawn last led to the best schedule so far: later ones are often like it.
+  void Praise() { praised_ = drawn_; }
+
+  Dice& dice() { return dice_; }
+
+ private:
+  // Time of a step from rank to rank in durations of the action, on even and odd chunks.
+  struct Paces {
+    double forward[2], backward[2];
+  };
+
+  struct Gait {
+    Paces paces[2];  // on the ranks before `change`, and on the others
+    int change;
+    double turn, turn_back, last;  // pauses, in periods
+    double weight_lag;
+    bool joined;  // in slots: W right after I, which suits costs where the two differ
+    int stumble;  // in slots: one step in so many takes one or two slots more; 0 for none
+    bool in_slots;
+  };
+
+  Gait DrawGait();
+  void KeepInStep(Gait& gait);
+  Gait LikePraised();
+  double DrawPace();
+  double DrawPause(int one_in);
+  PeriodPattern InTimes(const Gait& gait) const;
+  bool InSlots(const Gait& gait, PeriodPattern& pattern);
+  int ChunkParity(int stage) const { return stage / problem_.placement.ranks() % 2; }
+  double ForwardPace(const Gait& gait, int stage) const;
+  double BackwardPace(const Gait& gait, int stage) const;
+  bool IsTurn(int from, int to) const;
+
+  const Problem& problem_;
+  const double period_;  // work of one microbatch on the busiest rank
+  double stretch_ = 1;
+  Gait drawn_ = {};
+  std::optional<Gait> praised_;
+  Dice dice_;
+};
+
+}  // namespace penstock

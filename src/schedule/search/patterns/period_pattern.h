@@ -1,0 +1,29 @@
+// A schedule that repeats: every microbatch does the same as the one before, one period later.
+//
+// The order of starts on each rank gives its lane; the times themselves are dropped.
+#pragma once
+
+#include <vector>
+
+#include "base/index.h"
+#include "schedule/schedule.h"
+#include "schedule/search/problem/problem.h"
+
+namespace penstock {
+
+struct PeriodPattern {
+  // Start of microbatch 0's F, I (or B) and W, by stage; after one another along the chain.
+  std::vector<double> forward, backward, weight;
+  double period = 1;
+
+  explicit PeriodPattern(int stages)
+      : forward(Index(stages)), backward(Index(stages)), weight(Index(stages)) {}
+};
+
+// The lanes in the order of starts; where two coincide F goes first, then I.
+std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern);
+
+// Whether the lanes stay within the problem's memory limit, however many microbatches there are.
+bool FitsMemory(const Problem& problem, const PeriodPattern& pattern);
+
+}  // namespace penstock

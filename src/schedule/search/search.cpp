@@ -1,0 +1,385 @@
+#include "schedule/search/search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/index.h"
+#include "base/result.h"
+#include "schedule/search/critical_swaps.h"
+#include "schedule/search/list_scheduler.h"
+#include "schedule/search/patterns/pattern_sampler.h"
+#include "schedule/search/patterns/repeat_middle.h"
+#include "schedule/search/problem/average_times.h"
+#include "schedule/search/problem/lower_bound.h"
+#include "schedule/search/problem/price_lanes.h"
+#include "schedule/search/squeeze.h"
+
+namespace penstock {
+namespace {
+
+using Direction = SqueezeOptions::Direction;
+using WeightsLast = SqueezeOptions::WeightsLast;
+
+// Work of one search with all effort, in actions run: about a seventh of a second on one core.
+constexpr double kActionBudget = 1e6;
+constexpr double kMostPasses = 1500;
+// What a pass in the order of the lanes costs of one that lets actions overtake.
+constexpr double kPassInOrder = 0.25;
+constexpr double kMostListPasses = 40;
+// A search ends when it has found nothing better for this many passes and this part of all passes.
+constexpr double kPatience = 300;
+constexpr double kPatiencePart = 0.3;
+// Of a search near good seeds.
+constexpr double kLittleEffort = 0.33;
+// Patterns that may be drawn for each one that is squeezed.
+constexpr double kDrawsAPass = 100;
+// Candidates that are kept beside the best.
+constexpr std::size_t kPoolSize = 8;
+// A candidate within this part of the best may become the best by going to and fro.
+constexpr double kNear = 0.05;
+// Of the effort for many microbatches: what goes into a search with few, and what of their own
+// passes is left for patterns and local search after that.
+constexpr double kPartForFew = 1;
+constexpr double kPartForMany = 0.6;
+// Passes of the final local search, as a part of the others.
+constexpr double kPartForPolish = 0.6;
+// Fewer are not worth the search for what to change.
+constexpr double kFewestPolishPasses = 4;
+// In the local search, one change in so many is squeezed to and fro.
+constexpr int kToAndFroOneIn = 3;
+// Places in the schedule of few, as parts of its makespan, that are tried for repetition.
+constexpr std::array<double, 5> kMiddles = {0.5, 0.4, 0.6, 0.3, 0.7};
+
+// The ways to squeeze from the start; rounds to and fro go through them in turn.
+constexpr std::array<SqueezeOptions, 11> kWays = {{
+    {Direction::kFromStart, WeightsLast::kInDrain, 0, true},
+    {Direction::kFromStart, WeightsLast::kNever, 0, true},
+    {Direction::kFromStart, WeightsLast::kNever, 0.5},
+    {Direction::kFromStart, WeightsLast::kInDrain, 0},
+    {Direction::kFromStart, WeightsLast::kAlways, 1},
+    {Direction::kFromStart, WeightsLast::kNever, 0},
+    {Direction::kFromStart, WeightsLast::kAlways, 0.5},
+    {Direction::kFromStart, WeightsLast::kInDrain, 1},
+    {Direction::kFromStart, WeightsLast::kAlways, 0},
+    {Direction::kFromStart, WeightsLast::kInDrain, 0.5},
+    {Direction::kFromStart, WeightsLast::kNever, 1},
+}};
+
+struct Candidate {
+  double makespan = kNever;
+  double peak_memory = kNever;
+  std::vector<Lane> lanes;
+
+  bool BetterThan(const Candidate& other) const {
+    if (other.makespan == kNever) return makespan < kNever;
+    const double slack = kRounding * other.makespan;
+    if (std::abs(makespan - other.makespan) > slack) return makespan < other.makespan;
+    return peak_memory < other.peak_memory - slack;
+  }
+};
+
+class Search {
+ public:
+  // Runs about `effort` times kActionBudget actions.
+  Search(const Problem& problem, double effort)
+      : problem_(problem),
+        averages_(AverageTimes(problem)),
+        equal_times_(HasEqualTimes(problem)),
+        squeezer_(problem),
+        average_squeezer_({problem.placement, averages_, problem.rows, problem.slices,
+                           problem.split, problem.memory_limit}),
+        lower_bound_(LowerBound(problem)) {
+    const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
+    passes_ = effort * std::min(kActionBudget / actions, kMostPasses);
+    patience_ = effort * kPatience;
+    window_ = 16 * problem.placement.chunks();
+  }
+
+  // Squeezes each in its order, and in some ways that take a sixth of the passes together; where
+  // there are fewer passes than seeds, only the best of them.
+  void AddSeeds(const Seeds& seeds) {
+    const auto count = static_cast<double>(std::max<std::size_t>(1, seeds.size()));
+    const double ways = passes_ < count ? 0 : passes_ / 6 / count;
+    for (const auto& lanes : seeds) {
+      if (Done()) return;
+      if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
+      SqueezeInOrder(lanes);
+      for (std::size_t i = 0; i < kWays.size() && static_cast<double>(i) < ways; ++i) {
+        SqueezeBothTimes(lanes, kWays[i]);
+      }
+    }
+    if (ways == 0 && best_.makespan < kNever) SqueezeBothTimes(Candidate(best_).lanes, kWays[0]);
+  }
+
+  // List scheduling with several windows of microbatches in flight.
+  void AddListSchedules(double passes) {
+    if (passes < 2 && best_.makespan < kNever) return;
+    ListScheduler scheduler(problem_);
+    const double most = std::min<double>(
+        problem_.rows, 3 * problem_.memory_limit / LeastMemory(problem_.placement, problem_.costs));
+    const double windows = std::max(1.0, std::floor(passes / 2));
+    ListRule rule = ListRule::BackwardFirst(problem_.placement, problem_.rows);
+    int previous = 0;
+    for (double i = 1; i <= windows && !Done(); ++i) {
+      const int window = std::max(1, static_cast<int>(std::ceil(most * i / windows)));
+      if (window == previous) continue;
+      previous = rule.window = window;
+      for (const double patience : {0.0, 0.5}) {
+        rule.patience = patience;
+        const double makespan = scheduler.Run(rule);
+        ++used_;
+        Add({makespan, scheduler.peak_memory(), scheduler.lanes()});
+      }
+    }
+  }
+
+  // Takes over what was found for another number of microbatches.
+  void AddFrom(Search& few) {
+    const std::vector<Candidate> pool = few.pool_;
+    for (const Candidate& candidate : pool) {
+      for (const double middle : kMiddles) {
+        if (Done() || used_ >= passes_) return;
+        const std::vector<Lane> lanes = RepeatMiddle(
+            candidate.lanes, few.PlacesAt(candidate, middle), problem_.rows - few.problem_.rows);
+        if (lanes.empty()) continue;
+        SqueezeInOrder(lanes);
+        if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
+      }
+    }
+  }
+
+  // Until so many passes are used: draws patterns, squeezes them, and goes to and fro from those
+  // that come near the best.
+  void Explore(double passes) {
+    PatternSampler sampler(problem_);
+    // Memory is quick to check beside a pass over all actions.
+    int draws_left = static_cast<int>(kDrawsAPass * (passes - used_));
+    while (used_ < passes && draws_left-- > 0 && !Done() && !HasStalled()) {
+      const PeriodPattern pattern = sampler.Draw();
+      const std::size_t way = sampler.dice().Below(kWays.size());
+      const bool in_equal_times = !equal_times_ && sampler.dice().Below(2) == 0;
+      if (!FitsMemory(problem_, pattern)) {
+        sampler.Rejected();
+        continue;
+      }
+      sampler.Accepted();
+      const double before = best_.makespan;
+      const std::vector<Lane> lanes = LanesOf(problem_, pattern);
+      if (in_equal_times) {
+        SqueezeInEqualTimes(lanes, kWays[way]);
+      } else {
+        Squeeze(lanes, kWays[way]);
+      }
+      if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
+      if (best_.makespan < before) sampler.Praise();
+    }
+  }
+
+  // To and fro from each of the pool.
+  void ImprovePool() {
+    const std::vector<Candidate> pool = pool_;
+    for (const Candidate& candidate : pool) GoToAndFro(candidate);
+  }
+
+  // Swaps two neighbours on the critical path of the best, squeezes what comes of it (now and then
+  // to and fro), and goes on from there if it is no longer.
+  void Polish(double passes) {
+    if (passes < kFewestPolishPasses) return;
+    Candidate current = best_;
+    std::vector<Swap> swaps;
+    found_at_ = used_;
+    for (const double end = used_ + passes; used_ < end && !Done() && !HasStalled();) {
+      if (swaps.empty()) {
+        squeezer_.Run(current.lanes, InOrder());
+        used_ += kPassInOrder;
+        swaps = CriticalSwaps(problem_, squeezer_, current.lanes);
+        if (swaps.empty()) return;
+      }
+      std::vector<Lane> lanes = current.lanes;
+      Apply(swaps[dice_.Below(static_cast<int>(swaps.size()))], lanes);
+      used_ += 0.1;  // so that swaps that never fit the memory end, too
+      if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
+      const Candidate next = dice_.Below(kToAndFroOneIn) == 0 ? ToAndFro(lanes) : Forth(lanes);
+      if (next.makespan > current.makespan * (1 + kRounding)) continue;
+      current = next;
+      swaps.clear();
+      Keep(current);
+    }
+  }
+
+  bool Done() const { return best_.makespan <= lower_bound_ * (1 + kRounding); }
+  double passes() const { return passes_; }
+  std::vector<Lane> TakeBest() {
+    PENSTOCK_CHECK(best_.makespan < kNever, "no schedule fits the memory limit");
+    return std::move(best_.lanes);
+  }
+
+ private:
+  static SqueezeOptions InOrder() {
+    SqueezeOptions options;
+    options.window = 1;
+    return options;
+  }
+
+  void SqueezeInOrder(const std::vector<Lane>& lanes) { Run(lanes, InOrder()); }
+
+  void Squeeze(const std::vector<Lane>& lanes, SqueezeOptions way) {
+    way.window = window_;
+    Run(lanes, way);
+  }
+
+  // Squeezes as if all actions took the same time: patterns made for F = I = W keep their order
+  // better.
+  void SqueezeInEqualTimes(const std::vector<Lane>& lanes, SqueezeOptions way) {
+    way.window = window_;
+    latest_ = {};
+    if (average_squeezer_.Run(lanes, way) < kNever) SqueezeInOrder(average_squeezer_.lanes());
+  }
+
+  // With the real times and, where they differ, with equal ones.
+  void SqueezeBothTimes(const std::vector<Lane>& lanes, const SqueezeOptions& way) {
+    if (!Done()) Squeeze(lanes, way);
+    if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, way);
+  }
+
+  // Requires: `lanes` are not latest_'s.
+  void Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
+    used_ += options.window == 1 ? kPassInOrder : 1;
+    latest_.makespan = squeezer_.Run(lanes, options);
+    latest_.peak_memory = squeezer_.peak_memory();
+    latest_.lanes = squeezer_.lanes();  // into the memory of the one before
+    Add(latest_);
+  }
+
+  static void Apply(const Swap& swap, std::vector<Lane>& lanes) {
+    Lane& lane = lanes[swap.rank];
+    std::swap(lane[swap.position], lane[swap.position + 1]);
+  }
+
+  // Squeezed from the start, in a way by chance.
+  Candidate Forth(const std::vector<Lane>& lanes) {
+    SqueezeOptions way = kWays[dice_.Below(kWays.size())];
+    way.window = dice_.Below(3) == 0 ? 1 : window_;
+    const double makespan = squeezer_.Run(lanes, way);
+    ++used_;
+    return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+  }
+
+  // Squeezed from the end, then from the start, in the next way of all.
+  Candidate ToAndFro(const std::vector<Lane>& lanes) {
+    SqueezeOptions back;
+    back.direction = Direction::kFromEnd;
+    back.patience = way_ % 2 == 0 ? 0 : 0.5;
+    back.window = window_;
+    if (squeezer_.Run(lanes, back) == kNever) return {};
+    const std::vector<Lane> moved = squeezer_.lanes();
+    SqueezeOptions forth = kWays[way_++ % kWays.size()];
+    forth.window = window_;
+    const double makespan = squeezer_.Run(moved, forth);
+    used_ += 2;
+    return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+  }
+
+  // Squeezes to and fro until that has not helped.
+  void GoToAndFro(Candidate current) {
+    Candidate shortest = current;
+    for (bool helped = true; helped && !Done() && used_ < passes_;) {
+      current = ToAndFro(current.lanes);
+      helped = current.makespan < shortest.makespan * (1 - kRounding);
+      if (current.BetterThan(shortest)) shortest = current;
+      Keep(current);
+    }
+    Add(shortest);
+  }
+
+  // The positions that ranks have come to at a part of the candidate's makespan.
+  std::vector<std::size_t> PlacesAt(const Candidate& candidate, double part) {
+    squeezer_.Run(candidate.lanes, InOrder());
+    std::vector<std::size_t> places;
+    for (const Lane& lane : candidate.lanes) {
+      const auto reached = std::partition_point(lane.begin(), lane.end(), [&](const Action& a) {
+        return squeezer_.EndOf(a.first) <= part * candidate.makespan;
+      });
+      places.push_back(Index(reached - lane.begin()));
+    }
+    return places;
+  }
+
+  bool HasStalled() const { return used_ - found_at_ > std::max(patience_, kPatiencePart * used_); }
+
+  void Keep(const Candidate& candidate) {
+    if (!candidate.BetterThan(best_)) return;
+    best_ = candidate;
+    found_at_ = used_;
+  }
+
+  // Keeps the best, one of each makespan.
+  void Add(const Candidate& candidate) {
+    if (candidate.makespan == kNever) return;
+    Keep(candidate);
+    const auto place = std::find_if(pool_.begin(), pool_.end(), [&](const Candidate& other) {
+      return !other.BetterThan(candidate);
+    });
+    if (place == pool_.end() ? pool_.size() == kPoolSize : !candidate.BetterThan(*place)) return;
+    const auto index = place - pool_.begin();
+    if (pool_.size() == kPoolSize) {
+      pool_.back() = candidate;
+    } else {
+      pool_.push_back(candidate);
+    }
+    std::rotate(pool_.begin() + index, pool_.end() - 1, pool_.end());
+  }
+
+  const Problem& problem_;
+  const Costs averages_;
+  const bool equal_times_;
+  Squeezer squeezer_;
+  Squeezer average_squeezer_;
+  const double lower_bound_;
+  double passes_ = 0, patience_ = 0, used_ = 0, found_at_ = 0;
+  int window_ = 0;
+  std::size_t way_ = 0;
+  Dice dice_;
+  Candidate best_, latest_;
+  std::vector<Candidate> pool_;  // best first
+};
+
+// Microbatches that show a schedule's fill, its steady state and its drain.
+int FewRows(const Problem& problem) { return 2 * problem.placement.ranks() + 4; }
+
+void SearchAll(Search& search, const Seeds& seeds) {
+  search.AddSeeds(seeds);
+  search.AddListSchedules(std::min(search.passes() / 8, kMostListPasses));
+  search.ImprovePool();
+}
+
+}  // namespace
+
+std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, double effort) {
+  Search search(problem, effort);
+  SearchAll(search, seeds(problem));
+  Problem few = problem;
+  few.rows = FewRows(problem);
+  double part = 1;
+  if (!search.Done() && few.rows != problem.rows && search.passes() > 4) {
+    Search few_search(few, effort * kPartForFew);
+    SearchAll(few_search, seeds(few));
+    few_search.Explore(few_search.passes());
+    few_search.Polish(kPartForPolish * few_search.passes());
+    search.AddFrom(few_search);
+    part = kPartForMany;
+  }
+  search.Explore(part * search.passes());
+  search.Polish(part * kPartForPolish * search.passes());
+  return search.TakeBest();
+}
+
+std::vector<Lane> SearchNear(const SeedMaker& seeds, const Problem& problem, double microbatches) {
+  const Costs costs = CountingMicrobatches(problem.costs, problem.placement, problem.slices);
+  return SearchLanes(
+      {problem.placement, costs, problem.rows, problem.slices, problem.split, microbatches}, seeds,
+      kLittleEffort);
+}
+
+}  // namespace penstock

@@ -1,0 +1,17 @@
+// Building blocks of a vee: what one microbatch does, in slots, so that it can repeat every period
+// without conflict.
+#pragma once
+
+#include <vector>
+
+#include "schedule/search/patterns/period_pattern.h"
+#include "schedule/search/problem/problem.h"
+
+namespace penstock {
+
+// The blocks with uniform offsets that lead to the shortest schedules of the problem, best first:
+// at most `count`, and fewer where few stay within the memory limit. Empty where the problem is so
+// large that only a handful could be tried. Requires: split, no slices, a vee.
+std::vector<PeriodPattern> BestUniformBlocks(const Problem& problem, std::size_t count);
+
+}  // namespace penstock

@@ -1,0 +1,147 @@
+// Schedules in files: FILE.csv with FILE.yaml beside it where the cells cannot say everything.
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/quote.h"
+#include "base/yaml_map.h"
+#include "schedule/text/text.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The 50 million actions of the largest schedules take half of a GiB, with SEND and RECV two.
+constexpr FileLimit kCsvFile = {std::size_t{4} << 30, "schedule's CSV file"};
+
+std::string SidecarPath(const std::string& path) {
+  return fs::path(path).replace_extension(".yaml").string();
+}
+
+Result<std::optional<int>> ReadCount(const YamlMap& map, const char* key) {
+  PENSTOCK_TRY(const std::optional<int> value, map.Int(key));
+  if (value && *value < 1) return map.Refuse(key, "at least 1, not {}", *value);
+  return value;
+}
+
+Result<std::optional<WeightPolicy>> ReadWeights(const YamlMap& map) {
+  PENSTOCK_TRY(const std::optional<std::string> name, map.Text("weights"));
+  if (!name) return std::optional<WeightPolicy>();
+  const auto weights = ParseWeights(*name);
+  if (!weights) return map.Refuse("weights", "{}", weights.error().message);
+  return std::optional(*weights);
+}
+
+Result<CsvOptions> ReadSidecar(const YAML::Node& root) {
+  CsvOptions options;
+  if (root.IsNull()) return options;
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(root, "a CSV's companion"));
+  PENSTOCK_TRY_STATUS(map.RequireKnown({"microbatches", "replicas", "slices", "steps", "weights"}));
+  PENSTOCK_TRY(options.microbatches, ReadCount(map, "microbatches"));
+  PENSTOCK_TRY(options.replicas, ReadCount(map, "replicas"));
+  PENSTOCK_TRY(options.slices, ReadCount(map, "slices"));
+  PENSTOCK_TRY(options.steps, ReadCount(map, "steps"));
+  PENSTOCK_TRY(options.weights, ReadWeights(map));
+  return options;
+}
+
+Result<CsvOptions> LoadSidecarFile(const std::string& sidecar) {
+  PENSTOCK_TRY(const YAML::Node root, LoadYaml(sidecar));
+  auto options = ReadSidecar(root);
+  if (!options) return InvalidArgument("{}: {}", sidecar, options.error().message);
+  return options;
+}
+
+// What FILE.yaml says; nothing where it is not there.
+Result<CsvOptions> LoadSidecar(const std::string& path) {
+  const std::string sidecar = SidecarPath(path);
+  std::error_code error;
+  if (sidecar == path || !fs::exists(sidecar, error)) return CsvOptions{};
+  auto options = LoadSidecarFile(sidecar);
+  if (!options) {
+    return MakeError(options.error().code, "{} (read beside {})", options.error().message, path);
+  }
+  return options;
+}
+
+std::string SidecarText(const Schedule& schedule) {
+  std::string text;
+  if (schedule.placement.replicas() != 1) {
+    text += fmt::format("replicas: {}\n", schedule.placement.replicas());
+  }
+  if (schedule.slices != 1) text += fmt::format("slices: {}\n", schedule.slices);
+  if (schedule.steps != 1) text += fmt::format("steps: {}\n", schedule.steps);
+  if (schedule.weights != WeightPolicy::kFlush) {
+    text += fmt::format("weights: {}\n", ToText(schedule.weights));
+  }
+  return text;
+}
+
+template <class T>
+std::optional<T> FirstSet(const std::optional<T>& first, const std::optional<T>& second) {
+  return first ? first : second;
+}
+
+}  // namespace
+
+std::string_view ToText(WeightPolicy weights) {
+  switch (weights) {
+    case WeightPolicy::kFlush:
+      return "flush";
+    case WeightPolicy::kStashed:
+      return "stashed";
+    case WeightPolicy::kDoubleBuffered:
+      return "double-buffered";
+  }
+  return "flush";
+}
+
+Result<WeightPolicy> ParseWeights(std::string_view text) {
+  for (const WeightPolicy weights :
+       {WeightPolicy::kFlush, WeightPolicy::kStashed, WeightPolicy::kDoubleBuffered}) {
+    if (text == ToText(weights)) return weights;
+  }
+  return InvalidArgument("{} is no weight policy; give flush, stashed or double-buffered",
+                         Quote(text));
+}
+
+Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options) {
+  PENSTOCK_TRY(const CsvOptions sidecar, LoadSidecar(path));
+  CsvOptions merged;
+  merged.microbatches = FirstSet(options.microbatches, sidecar.microbatches);
+  merged.replicas = FirstSet(options.replicas, sidecar.replicas);
+  merged.slices = FirstSet(options.slices, sidecar.slices);
+  merged.steps = FirstSet(options.steps, sidecar.steps);
+  merged.weights = FirstSet(options.weights, sidecar.weights);
+
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kCsvFile));
+  auto schedule = ParseCsv(text, merged);
+  if (!schedule) return InvalidArgument("{}: {}", path, schedule.error().message);
+  schedule->algorithm = fs::path(path).filename().string();
+  return schedule;
+}
+
+Status SaveSchedule(const Schedule& schedule, const std::string& path) {
+  const std::string sidecar = SidecarPath(path);
+  const std::string extra = SidecarText(schedule);
+  if (sidecar == path && !extra.empty()) {
+    return InvalidArgument("{}: its companion file would have the same name; use .csv", path);
+  }
+  std::error_code error;
+  const bool stale = sidecar != path && fs::exists(sidecar, error);
+  if (stale) {
+    // Never replace a file that is not a schedule's companion.
+    if (!LoadSidecarFile(sidecar)) {
+      return InvalidArgument("{} is there and does not describe a schedule: choose another name",
+                             sidecar);
+    }
+  }
+  if (!extra.empty()) {
+    PENSTOCK_TRY_STATUS(WriteFileAtomically(sidecar, extra));
+  } else if (stale && !fs::remove(sidecar, error) && error) {
+    return MakeError(ErrorCode::kUnavailable, "cannot remove {}: {}", sidecar, error.message());
+  }
+  return WriteFileAtomically(path, WriteCsv(schedule));
+}
+
+}  // namespace penstock

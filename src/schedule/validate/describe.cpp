@@ -1,0 +1,67 @@
+// A fault as text for people.
+#include <algorithm>
+
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
+
+namespace penstock {
+namespace {
+
+// The actions around a place, itself in brackets; a line.
+std::string Neighbourhood(const Lane& lane, int position) {
+  constexpr int kAround = 4;  // actions shown on either side
+  const auto size = static_cast<int>(lane.size());
+  const int begin = std::max(0, position - kAround);
+  const int end = std::min(size, position + kAround + 1);
+  std::string text = begin > 0 ? "..." : "";
+  for (int i = begin; i < end; ++i) {
+    const std::string cell = ToText(lane[i]);
+    if (!text.empty()) text += ' ';
+    text += i == position ? fmt::format("[{}]", cell) : cell;
+  }
+  return text + (end < size ? " ...\n" : "\n");
+}
+
+// Where the last action of the same stage and microbatch stands, or else of the stage; -1 where
+// there is none. What is missing belongs near it.
+int NearestTo(const std::string& missing, const Lane& lane) {
+  const Result<Action> action = ParseAction(missing);
+  if (!action) return -1;
+  const Part& wanted = action->first;
+  int same_stage = -1, nearest = -1;
+  for (std::size_t i = 0; i < lane.size(); ++i) {
+    ForEachPart(lane[i], [&](const Part& part) {
+      if (part.stage != wanted.stage) return;
+      same_stage = static_cast<int>(i);
+      if (part.microbatch == wanted.microbatch) nearest = same_stage;
+    });
+  }
+  return nearest >= 0 ? nearest : same_stage;
+}
+
+}  // namespace
+
+std::string Describe(const Schedule& schedule, const Fault& fault) {
+  std::string text;
+  if (fault.rank >= 0) text += fmt::format("rank {}", fault.rank);
+  if (fault.position >= 0) text += fmt::format(", position {}", fault.position);
+  if (!fault.action.empty()) text += fmt::format("{}{}", text.empty() ? "" : ", ", fault.action);
+  text += fmt::format("{}{}\n", text.empty() ? "" : ": ", fault.reason);
+  std::vector<Place> places = fault.cycle;
+  if (places.empty()) places.push_back({fault.rank, fault.position});
+  for (const Place& place : places) {
+    const std::size_t rank = place.rank;
+    if (place.rank < 0 || rank >= schedule.lanes.size()) continue;
+    const Lane& lane = schedule.lanes[rank];
+    const bool missing = place.position < 0;
+    const int position = missing ? NearestTo(fault.action, lane) : place.position;
+    if (position < 0) continue;
+    const std::string name = missing             ? "nearest to it: "
+                             : places.size() > 1 ? fmt::format("rank {}: ", place.rank)
+                                                 : "";
+    text += fmt::format("    {}{}", name, Neighbourhood(lane, position));
+  }
+  return text;
+}
+
+}  // namespace penstock

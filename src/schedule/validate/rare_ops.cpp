@@ -1,0 +1,189 @@
+// Where UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD, RELOAD, RECOMPUTE and STEP may stand.
+#include <algorithm>
+
+#include "base/index.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/state.h"
+
+namespace penstock::validation {
+
+RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows)
+    : usage_(usage),
+      weights_(schedule.weights),
+      chain_length_(schedule.placement.chain_length()),
+      slices_(schedule.slices),
+      rows_(rows),
+      rows_a_batch_(rows / Index(schedule.steps)),
+      rows_a_unit_(weights_ == WeightPolicy::kStashed ? Index(slices_) : rows_a_batch_),
+      units_(rows / rows_a_unit_) {
+  if (!usage.rare) return;
+  const std::size_t stages = schedule.stages();
+  unsharded_.resize(stages);
+  moves_.resize(stages * rows_);
+  ended_.resize(stages * units_);
+  steps_.resize(stages);
+  reduced_.resize(stages);
+  reduces_.resize(stages);
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      const Part& part = action.first;
+      if (part.op == Op::kReduceGrad && part.stage < stages) reduces_[part.stage] = true;
+    }
+  }
+}
+
+std::string RareOps::Check(const Part& part, std::uint8_t history) {
+  const std::size_t stage = part.stage;
+  switch (part.op) {
+    case Op::kForward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
+    case Op::kBackward:
+      return CheckCompute(part);
+    case Op::kUnshard:
+      return unsharded_[stage] != 0 ? "the stage is unsharded already" : "";
+    case Op::kReshard:
+      return unsharded_[stage] == 0 ? "the stage is not unsharded" : "";
+    case Op::kReduceGrad:
+    case Op::kStep:
+      return CheckUpdate(part);
+    case Op::kOffload:
+    case Op::kReload:
+    case Op::kRecompute:
+      return CheckMove(part, history);
+    default:
+      return "";
+  }
+}
+
+std::string RareOps::CheckCompute(const Part& part) const {
+  if (usage_.unshard && unsharded_[part.stage] == 0) {
+    return fmt::format("stage {} is not unsharded: {}UNSHARD must come before it", part.stage,
+                       part.stage);
+  }
+  const std::uint8_t moves = moves_[Key(part)];
+  if (MakesInputGradient(part.op) && (moves & kOffloaded) != 0 && (moves & kReloaded) == 0) {
+    return fmt::format("its activations are offloaded: {}RELOAD{} must come before it", part.stage,
+                       part.microbatch);
+  }
+  return CheckVersion(part);
+}
+
+// The weights that a forward or backward must read have to be there, and still be there.
+std::string RareOps::CheckVersion(const Part& part) const {
+  if (!usage_.step) return "";
+  const std::size_t row = part.microbatch;
+  const auto batch = static_cast<std::int64_t>(row / rows_a_batch_);
+  const std::int64_t steps = steps_[part.stage];
+  std::int64_t least = 0, most = 0;
+  switch (weights_) {
+    case WeightPolicy::kFlush:
+      least = most = batch;
+      break;
+    case WeightPolicy::kStashed: {
+      // Its version is kept from F on, so newer ones do not matter.
+      const std::int64_t ahead = chain_length_ - 1 - part.stage % chain_length_;
+      least = std::max<std::int64_t>(0, static_cast<std::int64_t>(UnitOf(part.microbatch)) - ahead);
+      most = static_cast<std::int64_t>(units_);
+      break;
+    }
+    case WeightPolicy::kDoubleBuffered:
+      // Batch t reads W(t-1); after j steps W(j-1) and W(j) are there.
+      least = std::max<std::int64_t>(0, batch - 1);
+      most = std::max<std::int64_t>(1, batch);
+      break;
+  }
+  if (steps >= least && steps <= most) return "";
+  return fmt::format("stage {} has had {} STEPs, but its weights are there after {} to {}",
+                     part.stage, steps, least, most);
+}
+
+std::string RareOps::CheckMove(const Part& part, std::uint8_t history) const {
+  const std::uint8_t moves = moves_[Key(part)];
+  if (part.op == Op::kRecompute && usage_.unshard && unsharded_[part.stage] == 0) {
+    return fmt::format("stage {} is not unsharded: {}UNSHARD must come before it", part.stage,
+                       part.stage);
+  }
+  if ((history & kForwardBit) == 0) return "its forward has not run";
+  if ((history & (kInputGradientBits | kEndBits)) != 0) return "its backward has run already";
+  if (part.op == Op::kOffload) {
+    if ((moves & kOffloaded) != 0) return "it is offloaded already";
+    if ((moves & kRecomputed) != 0) return "it is recomputed already";
+  }
+  if (part.op == Op::kReload) {
+    if ((moves & kOffloaded) == 0) return "it is not offloaded";
+    if ((moves & kReloaded) != 0) return "it is reloaded already";
+  }
+  if (part.op == Op::kRecompute) {
+    if ((moves & kRecomputed) != 0) return "it is recomputed already";
+    if ((moves & kOffloaded) != 0 && (moves & kReloaded) == 0) return "its input is offloaded";
+  }
+  return "";
+}
+
+std::string RareOps::CheckUpdate(const Part& part) const {
+  const std::size_t stage = part.stage;
+  const bool step = part.op == Op::kStep;
+  const std::int32_t unit = step ? steps_[stage] : reduced_[stage];
+  if (Index(unit) >= units_) {
+    return fmt::format("stage {} has had all its {} already", stage, units_);
+  }
+  const std::size_t ended = ended_[stage * units_ + Index(unit)];
+  if (ended < rows_a_unit_) {
+    return fmt::format("{} of its {} weight gradients are still to come", rows_a_unit_ - ended,
+                       rows_a_unit_);
+  }
+  if (!step && steps_[stage] > unit) return "the STEP that reads it has run already";
+  if (step && reduced_[stage] > 0 && reduced_[stage] <= unit) {
+    return "its REDUCE_GRAD has not run";
+  }
+  return "";
+}
+
+void RareOps::Note(const Part& part) {
+  const std::size_t stage = part.stage;
+  switch (part.op) {
+    case Op::kBackwardWeight:
+    case Op::kBackward:
+      ++ended_[stage * units_ + UnitOf(part.microbatch)];
+      break;
+    case Op::kUnshard:
+      unsharded_[stage] = 1;
+      break;
+    case Op::kReshard:
+      unsharded_[stage] = 0;
+      break;
+    case Op::kReduceGrad:
+      ++reduced_[stage];
+      break;
+    case Op::kStep:
+      ++steps_[stage];
+      break;
+    case Op::kOffload:
+      moves_[Key(part)] |= kOffloaded;
+      break;
+    case Op::kReload:
+      moves_[Key(part)] |= kReloaded;
+      break;
+    case Op::kRecompute:
+      moves_[Key(part)] |= kRecomputed;
+      break;
+    default:
+      break;
+  }
+}
+
+bool RareOps::GradientsReady(int stage, int update) const {
+  const std::size_t s = stage;
+  const std::size_t unit = update;
+  if (unit >= units_) return false;
+  const bool made = Index(ended_[s * units_ + unit]) >= rows_a_unit_;
+  return made && (!reduces_[s] || reduced_[s] > update);
+}
+
+int RareOps::MissingSteps(int stage) const {
+  if (!usage_.step) return 0;
+  return static_cast<int>(units_) - steps_[stage];
+}
+
+}  // namespace penstock::validation

@@ -1,0 +1,54 @@
+// What the validator looks at before it walks the lanes.
+#include "base/index.h"
+#include "schedule/validate/state.h"
+
+namespace penstock::validation {
+
+Usage Usage::Of(const Schedule& schedule) {
+  Usage usage;
+  std::uint32_t seen = 0;
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      seen |= action.first.op < Op::kNone ? 1U << static_cast<int>(action.first.op) : 0U;
+      usage.parts += action.is_pair() ? 2 : 1;
+    }
+  }
+  const auto has = [seen](Op op) { return (seen >> static_cast<int>(op) & 1U) != 0; };
+  usage.communication = has(Op::kSendForward) || has(Op::kRecvForward) || has(Op::kSendBackward) ||
+                        has(Op::kRecvBackward);
+  usage.unshard = has(Op::kUnshard);
+  usage.step = has(Op::kStep) || schedule.weights != WeightPolicy::kFlush;
+  usage.rare = usage.step || seen >> static_cast<int>(Op::kUnshard) != 0;
+  return usage;
+}
+
+std::string CheckShape(const Schedule& schedule, const Usage& usage) {
+  const Placement& placement = schedule.placement;
+  if (placement.ranks() == 0 || placement.stages() == 0) return "it has no stage";
+  if (schedule.lanes.size() != Index(placement.ranks())) {
+    return fmt::format("it has {} lanes for {} ranks", schedule.lanes.size(), placement.ranks());
+  }
+  if (schedule.microbatches < 1 || schedule.slices < 1 || schedule.steps < 1) {
+    return fmt::format("{} microbatches, {} slices and {} steps: each is at least 1",
+                       schedule.microbatches, schedule.slices, schedule.steps);
+  }
+  if (schedule.microbatches % placement.replicas() != 0) {
+    return fmt::format("{} microbatches do not divide over {} replicas", schedule.microbatches,
+                       placement.replicas());
+  }
+  if (placement.stages() > kMaxStages) return fmt::format("more than {} stages", kMaxStages);
+  // Each row of each stage needs two parts; without them all no table is worth its memory.
+  const std::int64_t most = usage.parts / 2 / placement.stages();
+  const std::int64_t microbatches = schedule.microbatches / placement.replicas();
+  if (microbatches > most / schedule.slices / schedule.steps) {
+    const std::int64_t slack = (std::int64_t{1} << 20) / placement.stages() + most;
+    if (microbatches > slack / schedule.slices / schedule.steps) {
+      return fmt::format(
+          "{} microbatches on {} stages need many more actions than the {} there are",
+          schedule.microbatches, placement.stages(), usage.parts);
+    }
+  }
+  return "";
+}
+
+}  // namespace penstock::validation

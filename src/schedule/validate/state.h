@@ -1,0 +1,95 @@
+// What the validator keeps while it walks the lanes: private to validate*.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/index.h"
+#include "schedule/deps.h"
+#include "schedule/validate/validate.h"
+
+namespace penstock::validation {
+
+// One bit an op, so that a (stage, row)'s history is a byte: F I W B and the four transfers.
+constexpr std::uint8_t Bit(Op op) { return static_cast<std::uint8_t>(1U << static_cast<int>(op)); }
+inline constexpr std::uint8_t kForwardBit = Bit(Op::kForward);
+inline constexpr std::uint8_t kInputGradientBits = Bit(Op::kBackwardInput) | Bit(Op::kBackward);
+inline constexpr std::uint8_t kEndBits = Bit(Op::kBackwardWeight) | Bit(Op::kBackward);
+
+// Collects faults up to a limit.
+class FaultList {
+ public:
+  explicit FaultList(int limit) : limit_(limit < 1 ? 1 : limit) {}
+  bool full() const { return full_; }
+  void Add(Fault fault) {
+    if (!full_) faults_.push_back(std::move(fault));
+    full_ = faults_.size() >= limit_;
+  }
+  std::vector<Fault> Take() { return std::move(faults_); }
+
+ private:
+  std::size_t limit_;
+  bool full_ = false;
+  std::vector<Fault> faults_;
+};
+
+// What the lanes use, from one pass over the ops.
+struct Usage {
+  bool communication = false;  // any SEND or RECV: then every edge between ranks needs its pair
+  bool unshard = false;        // any UNSHARD: then every compute needs its stage unsharded
+  bool step = false;           // any STEP: then every stage needs all of them
+  bool rare = false;           // any op beyond compute and transfers
+  std::int64_t parts = 0;
+  static Usage Of(const Schedule& schedule);
+};
+
+// The numbers that everything else counts on; a reason where they make no sense.
+std::string CheckShape(const Schedule& schedule, const Usage& usage);
+
+// Rules of the ops beside compute and transfers: shards, offload, recompute, optimizer steps.
+class RareOps {
+ public:
+  RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows);
+
+  // Reason why the part may not stand here, empty where it may. `history` is the (stage, row)'s
+  // byte before it, 0 for ops without a microbatch.
+  std::string Check(const Part& part, std::uint8_t history);
+  // Notes a compute part, or a part that Check passed.
+  void Note(const Part& part);
+  // Steps that a stage lacks at the end; 0 where all are there.
+  int MissingSteps(int stage) const;
+  // STEPs that each stage makes, where any does.
+  int updates() const { return static_cast<int>(units_); }
+  // The update that the stage's next STEP makes.
+  int NextUpdate(int stage) const { return steps_[stage]; }
+  // Whether the stage's gradients of an update are made, and reduced where it reduces them.
+  bool GradientsReady(int stage, int update) const;
+
+ private:
+  enum MoveBit : std::uint8_t { kOffloaded = 1, kReloaded = 2, kRecomputed = 4 };
+
+  std::string CheckCompute(const Part& part) const;
+  std::string CheckVersion(const Part& part) const;
+  std::string CheckMove(const Part& part, std::uint8_t history) const;
+  std::string CheckUpdate(const Part& part) const;
+  std::size_t Key(const Part& part) const {
+    return Index(part.stage) * rows_ + Index(part.microbatch);
+  }
+  // The update (STEP) that takes the row's gradient.
+  std::size_t UnitOf(int row) const { return Index(row) / rows_a_unit_; }
+
+  const Usage usage_;
+  const WeightPolicy weights_;
+  const int chain_length_, slices_;
+  const std::size_t rows_, rows_a_batch_, rows_a_unit_, units_;
+  std::vector<std::uint8_t> unsharded_;  // by stage
+  std::vector<std::uint8_t> moves_;      // by (stage, row): MoveBits
+  std::vector<std::int32_t> ended_;      // by (stage, unit): rows whose gradient is complete
+  std::vector<std::int32_t> steps_;      // by stage: STEPs so far
+  std::vector<std::int32_t> reduced_;    // by stage: REDUCE_GRADs so far
+  std::vector<bool> reduces_;            // by stage: whether it has any REDUCE_GRAD
+};
+
+}  // namespace penstock::validation

@@ -1,0 +1,453 @@
+// One walk of every lane in dependency order proves order, placement, transfers and the absence of
+// a deadlock at once; one scan of the (stage, row) table behind it proves that nothing is missing.
+#include "schedule/validate/validate.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "base/prefetch.h"
+#include "schedule/stage_edges.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/state.h"
+
+namespace penstock {
+namespace validation {
+namespace {
+
+// Ops of the same (stage, row) that must not have run: itself, and what makes the same gradient.
+constexpr std::uint8_t Excludes(Op op) {
+  switch (op) {
+    case Op::kBackwardInput:
+      return kInputGradientBits;
+    case Op::kBackwardWeight:
+      return kEndBits;
+    case Op::kBackward:
+      return kInputGradientBits | kEndBits;
+    default:
+      return Bit(op);
+  }
+}
+
+class Validator {
+ public:
+  Validator(const Schedule& schedule, const Usage& usage, int max_faults)
+      : schedule_(schedule),
+        usage_(usage),
+        shape_(ChainShape::Of(schedule)),
+        rows_(Index(schedule.rows())),
+        history_(rows_ * Index(schedule.stages())),
+        edges_(EdgesOf(schedule)),
+        position_(schedule.lanes.size()),
+        waits_(schedule.lanes.size()),
+        rare_(schedule, usage, rows_),
+        faults_(max_faults) {
+    if (usage.communication) {
+      remote_activation_bits_ = Bit(Op::kSendForward);
+      remote_gradient_bits_ = Bit(Op::kSendBackward);
+    }
+  }
+
+  std::vector<Fault> Run() {
+    for (int rank = schedule_.ranks() - 1; rank >= 0; --rank) runnable_.push_back(rank);
+    while (!runnable_.empty() && !faults_.full()) {
+      const int rank = runnable_.back();
+      runnable_.pop_back();
+      Walk(rank);
+    }
+    std::vector<int> stuck;
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) {
+      if (position_[rank] < schedule_.lanes[rank].size()) stuck.push_back(rank);
+    }
+    if (!stuck.empty() && !faults_.full()) {
+      // Check the rest of the lanes as if what they wait for had come: then all that exists is in
+      // the history, and a wait for what is nowhere can be told from a cycle.
+      const std::vector<std::size_t> positions = position_;
+      const std::vector<Wait> waits = waits_;
+      patient_ = false;
+      for (const int rank : stuck) Walk(rank);
+      ReportDeadlocks(stuck, positions, waits);
+    }
+    if (!faults_.full()) FindMissing();
+    return faults_.Take();
+  }
+
+ private:
+  // What a blocked rank waits for: a bit of a (stage, row)'s history; or with no bits the stage's
+  // gradients of an update.
+  struct Wait {
+    int stage = -1;
+    int row = -1;  // or update
+    std::uint8_t bits = 0;
+  };
+
+  std::uint8_t& History(int stage, int row) { return history_[Index(stage) * rows_ + Index(row)]; }
+
+  // Formats here and not where it is called: the hot path stays small.
+  template <class... Args>
+  [[gnu::cold, gnu::noinline]] void AddFault(int rank, std::size_t position,
+                                             fmt::format_string<const Args&...> format,
+                                             const Args&... args) {
+    const Action& action = schedule_.lanes[rank][position];
+    faults_.Add({rank, static_cast<int>(position), ToText(action), fmt::format(format, args...)});
+  }
+
+  // Runs the rank until its end, a wait, or too many faults.
+  void Walk(int rank) {
+    const Lane& lane = schedule_.lanes[rank];
+    std::size_t& position = position_[rank];
+    // With many ranks each walk is short, and no hardware follows that many streams.
+    constexpr std::size_t kReadAhead = 8;  // actions
+    PrefetchRead(lane.data(), position + kReadAhead);
+    for (; position < lane.size() && !faults_.full(); ++position) {
+      const Action& action = lane[position];
+      if (action.is_pair()) {
+        if (!StepPair(rank, position, action)) return;
+        continue;
+      }
+      if (!WellFormed(rank, position, action.first)) continue;
+      const Inputs inputs = action.first.op != Op::kStep ? Look(rank, action.first)
+                                                         : LookAtReplicas(rank, action.first);
+      if (inputs.blocked && patient_) return;
+      if (CheckPart(rank, position, action.first, inputs)) Mark(action.first);
+    }
+  }
+
+  // False if the rank must wait. Both parts start together: what one makes does not serve the
+  // other.
+  bool StepPair(int rank, std::size_t position, const Action& action) {
+    if (!IsCompute(action.first.op) || !IsCompute(action.second.op) ||
+        (action.first.op == Op::kForward) == (action.second.op == Op::kForward)) {
+      AddFault(rank, position, "an overlapped pair is one forward and one backward");
+      return true;
+    }
+    if (!WellFormed(rank, position, action.first)) return true;
+    if (!WellFormed(rank, position, action.second)) return true;
+    const Inputs first_inputs = Look(rank, action.first);
+    if (first_inputs.blocked && patient_) return false;
+    const Inputs second_inputs = Look(rank, action.second);
+    if (second_inputs.blocked && patient_) return false;
+    const bool first_runs = CheckPart(rank, position, action.first, first_inputs);
+    const bool second_runs = CheckPart(rank, position, action.second, second_inputs);
+    if (first_runs) Mark(action.first);
+    if (second_runs) Mark(action.second);
+    return true;
+  }
+
+  bool WellFormed(int rank, std::size_t position, const Part& part) {
+    if (part.op < Op::kNone && part.stage < edges_.size() && edges_[part.stage].rank == rank &&
+        (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) < rows_
+                                : part.microbatch == -1)) [[likely]] {
+      return true;
+    }
+    ReportMalformed(rank, position, part);
+    return false;
+  }
+
+  [[gnu::cold]] void ReportMalformed(int rank, std::size_t position, const Part& part) {
+    if (part.op >= Op::kNone) {
+      AddFault(rank, position, "this is no known action");
+    } else if (part.stage >= edges_.size()) {
+      AddFault(rank, position, "there are only {} stages", edges_.size());
+    } else if (!HasMicrobatch(part.op) && part.microbatch != -1) {
+      AddFault(rank, position, "this action takes no microbatch");
+    } else if (HasMicrobatch(part.op) && static_cast<std::uint32_t>(part.microbatch) >= rows_) {
+      AddFault(rank, position, "there are only {} microbatches in a chain{}", rows_,
+               schedule_.slices * schedule_.steps > 1 ? " (rows)" : "");
+    } else {
+      AddFault(rank, position, "stage {} is on rank {}", part.stage, edges_[part.stage].rank);
+    }
+  }
+
+  // How the values that a part waits for stand.
+  struct Inputs {
+    bool blocked = false;      // another rank's is not there yet
+    bool own_missing = false;  // one that the rank's own order should have brought is not there
+  };
+
+  Inputs Look(int rank, const Part& part) {
+    Inputs inputs;
+    ForEachDependency(edges_[part.stage].neighbours, shape_.slices, part, [&](const Value& value) {
+      const std::uint8_t history = History(value.stage, value.microbatch);
+      const bool activation = value.kind == ValueKind::kActivation;
+      if (edges_[value.stage].rank == rank) {
+        if ((history & (activation ? kForwardBit : kInputGradientBits)) == 0) {
+          inputs.own_missing = true;
+        }
+        return;
+      }
+      const std::uint8_t bits = activation ? remote_activation_bits_ : remote_gradient_bits_;
+      if ((history & bits) != 0) return;
+      waits_[rank] = {value.stage, value.microbatch, bits};
+      inputs.blocked = true;
+    });
+    return inputs;
+  }
+
+  // Replicas add their gradients before either steps.
+  Inputs LookAtReplicas(int rank, const Part& step) {
+    Inputs inputs;
+    const int update = rare_.NextUpdate(step.stage);
+    ForEachReplica(step.stage, [&](int stage) {
+      if (rare_.GradientsReady(stage, update)) return;
+      if (edges_[stage].rank == rank) {
+        inputs.own_missing = true;
+      } else {
+        waits_[rank] = {stage, update, 0};
+        inputs.blocked = true;
+      }
+    });
+    return inputs;
+  }
+
+  // Calls visit(stage) for the other replicas of a stage.
+  template <class Visit>
+  void ForEachReplica(int stage, Visit&& visit) const {
+    const int length = shape_.chain_length;
+    for (int other = stage % length; other < static_cast<int>(edges_.size()); other += length) {
+      if (other != stage) visit(other);
+    }
+  }
+
+  // What a part's own rank must have brought before it. True if the part counts as run.
+  bool CheckPart(int rank, std::size_t position, const Part& part, const Inputs& inputs) {
+    std::uint8_t history = 0;
+    if (HasMicrobatch(part.op)) history = History(part.stage, part.microbatch);
+    if ((history & Excludes(part.op)) != 0) [[unlikely]] {
+      if ((history & Bit(part.op)) != 0) {
+        AddFault(rank, position, "it has run already");
+      } else {
+        AddFault(rank, position, "its gradient is made already: B is I and W in one");
+      }
+      return false;
+    }
+    if (inputs.own_missing) [[unlikely]] {
+      ReportOwnInputs(rank, position, part);
+    }
+    if (usage_.communication) {
+      if (IsCompute(part.op)) {
+        CheckReceived(rank, position, part, history);
+      } else if (IsCommunication(part.op)) {
+        CheckTransfer(rank, position, part, history);
+      }
+    }
+    if (usage_.rare) {
+      const std::string reason = rare_.Check(part, history);
+      if (!reason.empty()) {
+        AddFault(rank, position, "{}", reason);
+        return IsCompute(part.op);
+      }
+    }
+    return true;
+  }
+
+  [[gnu::cold]] void ReportOwnInputs(int rank, std::size_t position, const Part& part) {
+    if (part.op == Op::kStep) {
+      AddFault(rank, position, "a replica of the stage, on this rank too, lacks gradients");
+      return;
+    }
+    ForEachDependency(shape_, part, [&](const Value& value) {
+      if (edges_[value.stage].rank != rank) return;
+      const bool activation = value.kind == ValueKind::kActivation;
+      const Wait wait = {value.stage, value.microbatch,
+                         activation ? kForwardBit : kInputGradientBits};
+      if ((History(wait.stage, wait.row) & wait.bits) != 0) return;
+      const std::string needs = part.op == Op::kBackwardWeight
+                                    ? ToText(BackwardInput(value.stage, value.microbatch))
+                                    : WaitText(wait);
+      AddFault(rank, position, "it needs {} before it on this rank", needs);
+    });
+  }
+
+  void CheckReceived(int rank, std::size_t position, const Part& part, std::uint8_t history) {
+    const StageEdges& edges = edges_[part.stage];
+    const Op receive = part.op == Op::kForward       ? Op::kRecvForward
+                       : MakesInputGradient(part.op) ? Op::kRecvBackward
+                                                     : Op::kNone;
+    if (receive == Op::kNone) return;
+    const int from = receive == Op::kRecvForward ? edges.previous_rank : edges.next_rank;
+    if (from < 0 || (history & Bit(receive)) != 0) [[likely]]
+      return;
+    AddFault(rank, position, "its input comes from rank {}: {}{}{} must stand before it", from,
+             part.stage, OpText(receive), part.microbatch);
+  }
+
+  void CheckTransfer(int rank, std::size_t position, const Part& part, std::uint8_t history) {
+    const StageEdges& edges = edges_[part.stage];
+    const bool ahead = part.op == Op::kSendForward || part.op == Op::kRecvBackward;
+    if ((ahead ? edges.next_rank : edges.previous_rank) < 0) [[unlikely]] {
+      AddFault(rank, position, "the stage {} stage {} is on no other rank",
+               ahead ? "behind" : "before", part.stage);
+    }
+    const bool unmade = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
+                        (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
+    if (unmade) [[unlikely]] {
+      AddFault(rank, position, "what it sends has not been made");
+    }
+  }
+
+  void Mark(const Part& part) {
+    if (usage_.rare) {
+      rare_.Note(part);
+      if (patient_ && usage_.step) WakeReplicas(part);
+    }
+    if (part.op > Op::kRecvBackward) return;
+    const std::uint8_t bit = Bit(part.op);
+    History(part.stage, part.microbatch) |= bit;
+    if (!patient_ || part.op == Op::kBackwardWeight) return;
+    const bool forward = part.op == Op::kForward || part.op == Op::kSendForward;
+    const int reader = forward ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
+    if (reader < 0) return;
+    Wait& wait = waits_[reader];
+    if (wait.stage == part.stage && wait.row == part.microbatch && (wait.bits & bit) != 0) {
+      wait = {};
+      runnable_.push_back(reader);
+      // Read as soon as the current rank has to wait.
+      PrefetchRead(schedule_.lanes[reader].data(), position_[reader]);
+    }
+  }
+
+  // Lets STEPs go on that wait for the part's stage.
+  void WakeReplicas(const Part& part) {
+    if (!EndsMicrobatch(part.op) && part.op != Op::kReduceGrad) return;
+    ForEachReplica(part.stage, [&](int stage) {
+      const int rank = edges_[stage].rank;
+      Wait& wait = waits_[rank];
+      if (wait.stage != part.stage || wait.bits != 0 || !IsThere(wait)) return;
+      wait = {};
+      runnable_.push_back(rank);
+    });
+  }
+
+  bool IsThere(const Wait& wait) {
+    if (wait.bits == 0) return rare_.GradientsReady(wait.stage, wait.row);
+    return (History(wait.stage, wait.row) & wait.bits) != 0;
+  }
+
+  // What is waited for; of several ops that would do, the one that is there.
+  std::string WaitText(const Wait& wait) {
+    if (wait.bits == 0) return fmt::format("the gradients of stage {}", wait.stage);
+    const int there = wait.bits & History(wait.stage, wait.row);
+    std::string text;
+    for (const Op op :
+         {Op::kForward, Op::kBackwardInput, Op::kBackward, Op::kSendForward, Op::kSendBackward}) {
+      if (((there != 0 ? there : wait.bits) & Bit(op)) == 0) continue;
+      text += fmt::format("{}{}{}{}", text.empty() ? "" : " or ", wait.stage, OpText(op), wait.row);
+    }
+    return text;
+  }
+
+  // Every stuck rank waits for one other rank: follow these to the cycles, and name each once.
+  void ReportDeadlocks(const std::vector<int>& stuck, const std::vector<std::size_t>& positions,
+                       const std::vector<Wait>& waits) {
+    const auto holder = [&](int rank) { return edges_[waits[rank].stage].rank; };
+    std::vector<int> visited_from(schedule_.lanes.size(), -1);
+    for (const int start : stuck) {
+      int rank = start;
+      while (visited_from[rank] < 0) {
+        visited_from[rank] = start;
+        const Wait& wait = waits[rank];
+        if (!IsThere(wait)) {
+          AddFault(rank, positions[rank], "it waits for {} of rank {}, which never {}",
+                   WaitText(wait), holder(rank), wait.bits == 0 ? "are complete" : "runs");
+          break;
+        }
+        rank = holder(rank);
+      }
+      const Wait& wait = waits[rank];
+      if (!IsThere(wait) || visited_from[rank] != start) continue;
+      Fault fault = {rank, static_cast<int>(positions[rank]), "", "deadlock: "};
+      for (int at = rank; fault.cycle.empty() || at != rank; at = holder(at)) {
+        const Action& action = schedule_.lanes[at][positions[at]];
+        if (fault.cycle.empty()) fault.action = ToText(action);
+        fault.reason +=
+            fmt::format("rank {} at {} waits for {}, ", at, ToText(action), WaitText(waits[at]));
+        fault.cycle.push_back({at, static_cast<int>(positions[at])});
+      }
+      fault.reason += fmt::format("which stands further on in rank {}", rank);
+      faults_.Add(std::move(fault));
+    }
+  }
+
+  void FindMissing() {
+    for (int stage = 0; stage < schedule_.stages() && !faults_.full(); ++stage) {
+      const StageEdges& edges = edges_[stage];
+      std::uint8_t transfers = 0;
+      if (usage_.communication && edges.next_rank >= 0) {
+        transfers |= Bit(Op::kSendForward) | Bit(Op::kRecvBackward);
+      }
+      if (usage_.communication && edges.previous_rank >= 0) {
+        transfers |= Bit(Op::kRecvForward) | Bit(Op::kSendBackward);
+      }
+      const std::uint8_t* row = history_.data() + Index(stage) * rows_;
+      const std::uint8_t whole = kForwardBit | Bit(Op::kBackward);
+      const std::uint8_t halves = kForwardBit | Bit(Op::kBackwardInput) | Bit(Op::kBackwardWeight);
+      constexpr std::uint8_t kComputeBits = 0x0F;
+      const bool nowhere = std::all_of(
+          row, row + rows_, [](std::uint8_t bits) { return (bits & kComputeBits) == 0; });
+      if (nowhere) {
+        faults_.Add({edges.rank, -1, fmt::format("{}F0", stage),
+                     fmt::format("no rank computes stage {}", stage)});
+        continue;
+      }
+      for (std::size_t n = 0; n < rows_ && !faults_.full(); ++n) {
+        const std::uint8_t bits = row[n];
+        if (bits == (whole | transfers) || bits == (halves | transfers)) [[likely]]
+          continue;
+        ReportRow(stage, static_cast<int>(n), bits, transfers);
+      }
+      if (const int steps = rare_.MissingSteps(stage); steps > 0) {
+        faults_.Add(
+            {edges.rank, -1, fmt::format("{}STEP", stage),
+             fmt::format("stage {} lacks {} of its {} STEPs", stage, steps, rare_.updates())});
+      }
+    }
+  }
+
+  void ReportRow(int stage, int row, std::uint8_t bits, std::uint8_t transfers) {
+    const auto missing = [&](Op op) {
+      faults_.Add({edges_[stage].rank, -1, ToText(MakeAction(op, stage, row).first),
+                   fmt::format("it never runs: stage {} lacks it for microbatch {}", stage, row)});
+    };
+    if ((bits & kForwardBit) == 0) missing(Op::kForward);
+    if ((bits & (kInputGradientBits | kEndBits)) == 0) {
+      missing(Op::kBackward);
+    } else if ((bits & Bit(Op::kBackward)) == 0) {
+      if ((bits & Bit(Op::kBackwardInput)) == 0) missing(Op::kBackwardInput);
+      if ((bits & Bit(Op::kBackwardWeight)) == 0) missing(Op::kBackwardWeight);
+    }
+    for (const Op op : {Op::kSendForward, Op::kRecvForward, Op::kSendBackward, Op::kRecvBackward}) {
+      if ((transfers & ~bits & Bit(op)) != 0) missing(op);
+    }
+  }
+
+  const Schedule& schedule_;
+  const Usage& usage_;
+  const ChainShape shape_;
+  const std::size_t rows_;
+  std::vector<std::uint8_t> history_;  // by (stage, row): Bits of the ops that ran
+  std::vector<StageEdges> edges_;      // by stage
+  std::vector<std::size_t> position_;  // by rank, in its lane
+  std::vector<Wait> waits_;            // by rank
+  std::vector<int> runnable_;
+  RareOps rare_;
+  FaultList faults_;
+  // What makes a value of another rank available: its maker, or its SEND where there are any.
+  std::uint8_t remote_activation_bits_ = kForwardBit;
+  std::uint8_t remote_gradient_bits_ = kInputGradientBits;
+  bool patient_ = true;  // wait for other ranks, rather than check order alone
+};
+
+Fault WholeFault(std::string reason) { return {-1, -1, "", std::move(reason)}; }
+
+}  // namespace
+}  // namespace validation
+
+std::vector<Fault> Validate(const Schedule& schedule, const ValidateOptions& options) {
+  const auto usage = validation::Usage::Of(schedule);
+  if (std::string reason = validation::CheckShape(schedule, usage); !reason.empty()) {
+    return {validation::WholeFault(std::move(reason))};
+  }
+  return validation::Validator(schedule, usage, options.max_faults).Run();
+}
+
+}  // namespace penstock

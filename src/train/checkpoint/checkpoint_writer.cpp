@@ -1,0 +1,122 @@
+#include "train/checkpoint/checkpoint_writer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <pthread.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/guard.h"
+
+namespace penstock {
+
+CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options)
+    : options_(std::move(options)), copies_(options_.ranks.size()) {
+  info_.config = options_.config;
+  thread_ = std::thread([this] { WriteSnapshots(); });
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CheckpointWriter::AfterStep(int rank, std::int64_t done, double seconds) {
+  const std::int64_t every = options_.config.checkpoint.every;
+  if (every == 0 || done % every != 0 || !Join(done, seconds)) return;
+  CopyPart(rank);
+  Arrive();
+}
+
+Status CheckpointWriter::Finish(std::int64_t done, double seconds) {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return phase_ == Phase::kIdle; });
+    if (!failure_ || written_ == done) return failure_;
+    newest_ = done - 1;
+  }
+  for (std::size_t rank = 0; rank < copies_.size(); ++rank) {
+    Join(done, seconds);
+    CopyPart(static_cast<int>(rank));
+    Arrive();
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return phase_ == Phase::kIdle; });
+  return failure_;
+}
+
+// Whether the rank's part of this step is wanted. The first rank that ends the step decides.
+bool CheckpointWriter::Join(std::int64_t done, double seconds) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (done > newest_) changed_.wait(lock, [this] { return phase_ != Phase::kWriting; });
+  if (!failure_) throw std::runtime_error(failure_.error().message);
+  if (done > newest_) {
+    newest_ = done;
+    if (phase_ == Phase::kIdle) {
+      phase_ = Phase::kGathering;
+      info_.step = done;
+      info_.seconds = seconds;
+      missing_ = static_cast<int>(options_.ranks.size());
+    } else {
+      ++left_out_;
+    }
+  }
+  return phase_ == Phase::kGathering && info_.step == done;
+}
+
+void CheckpointWriter::CopyPart(int rank) {
+  const at::NoGradGuard no_gradients;
+  const std::size_t index = rank;
+  const NamedState state = options_.ranks[index]();
+  NamedState& copies = copies_[index];
+  if (copies.empty()) {
+    for (const auto& [name, tensor] : state) copies.emplace_back(name, at::empty_like(tensor));
+  }
+  for (std::size_t i = 0; i < state.size(); ++i) copies[i].second.copy_(state[i].second);
+}
+
+void CheckpointWriter::Arrive() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (--missing_ > 0) return;
+  phase_ = Phase::kWriting;
+  changed_.notify_all();
+}
+
+void CheckpointWriter::WriteSnapshots() {
+  pthread_setname_np(pthread_self(), "checkpoints");
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || phase_ == Phase::kWriting; });
+    if (phase_ != Phase::kWriting) return;
+    lock.unlock();
+    Status status = FailedRun(Guard<void>([this] { return Write(); }));
+    lock.lock();
+    if (status) written_ = info_.step;
+    failure_ = std::move(status);
+    phase_ = Phase::kIdle;
+    changed_.notify_all();
+  }
+}
+
+Status CheckpointWriter::Write() {
+  if (options_.check) PENSTOCK_TRY_STATUS(options_.check());
+  std::error_code error;
+  // Not its parents: a run's folder that has gone stays gone.
+  std::filesystem::create_directory(options_.folder, error);
+  if (error)
+    return InvalidArgument("cannot make the folder {}: {}", options_.folder, error.message());
+  Safetensors content;
+  SetInfo(info_, content);
+  for (const NamedState& part : copies_) content.tensors.insert(part.begin(), part.end());
+  PENSTOCK_TRY_STATUS(WriteSafetensors(CheckpointPath(options_.folder, info_.step), content));
+  RemoveOldCheckpoints(options_.folder, info_.step, options_.config.checkpoint.keep);
+  return {};
+}
+
+}  // namespace penstock

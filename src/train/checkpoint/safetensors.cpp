@@ -1,0 +1,196 @@
+#include "train/checkpoint/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <zlib.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "base/index.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kAlignment = 8;  // of the tensors' bytes, by spaces behind the header
+constexpr const char* kChecksum = "checksum";
+constexpr std::string_view kNoChecksum = "crc32:00000000";
+// How it stands in the header. Quotes inside of a text are escaped: no text can look like it.
+constexpr std::string_view kChecksumText = R"("checksum":"crc32:)";
+constexpr std::size_t kDigits = 8;
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+struct Dtype {
+  const char* name;
+  c10::ScalarType type;
+};
+constexpr std::array kDtypes = {
+    Dtype{"F64", at::kDouble},    Dtype{"F32", at::kFloat}, Dtype{"F16", at::kHalf},
+    Dtype{"BF16", at::kBFloat16}, Dtype{"I64", at::kLong},  Dtype{"I32", at::kInt},
+    Dtype{"I16", at::kShort},     Dtype{"I8", at::kChar},   Dtype{"U8", at::kByte},
+    Dtype{"BOOL", at::kBool},
+};
+
+Result<const char*> NameOf(c10::ScalarType type) {
+  for (const Dtype& known : kDtypes) {
+    if (known.type == type) return known.name;
+  }
+  return InvalidArgument("safetensors files hold no {}", c10::toString(type));
+}
+
+Result<c10::ScalarType> TypeNamed(const std::string& name) {
+  for (const Dtype& known : kDtypes) {
+    if (name == known.name) return known.type;
+  }
+  return InvalidArgument("dtype {} is not known", name);
+}
+
+// Throws json::exception on another form.
+Result<at::Tensor> ReadTensor(const json& entry, std::string_view data) {
+  PENSTOCK_TRY(const c10::ScalarType type, TypeNamed(entry.at("dtype").get<std::string>()));
+  const auto shape = entry.at("shape").get<std::vector<std::int64_t>>();
+  const auto begin = entry.at("data_offsets").at(0).get<std::size_t>();
+  const auto end = entry.at("data_offsets").at(1).get<std::size_t>();
+  if (begin > end || end > data.size()) return InvalidArgument("its bytes are not in the file");
+  std::size_t bytes = c10::elementSize(type);
+  for (const std::int64_t size : shape) {
+    // More than the file holds is refused before it can overflow.
+    if (size < 0 || (size > 0 && bytes > data.size() / Index(size))) {
+      return InvalidArgument("its shape does not fit the file");
+    }
+    bytes *= Index(size);
+  }
+  if (bytes != end - begin) {
+    return InvalidArgument("it has {} bytes where its shape has {}", end - begin, bytes);
+  }
+  at::Tensor tensor = at::empty(shape, type);
+  if (bytes > 0) std::memcpy(tensor.mutable_data_ptr(), data.data() + begin, bytes);
+  return tensor;
+}
+
+std::uint32_t Crc32(std::uint32_t before, std::string_view bytes) {
+  if (bytes.empty()) return before;  // a null pointer would start anew
+  return static_cast<std::uint32_t>(
+      crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+std::string Digits(std::uint32_t checksum) { return fmt::format("{:08x}", checksum); }
+
+// Whether there is a checksum; fails where it is another than the file's.
+Result<bool> VerifyChecksum(std::string_view header, std::string_view data) {
+  const std::size_t found = header.find(kChecksumText);
+  if (found == std::string_view::npos) return false;
+  const std::size_t digits = found + kChecksumText.size();
+  if (header.size() < digits + kDigits) return InvalidArgument("its checksum is cut off");
+  std::uint32_t checksum = Crc32(0, header.substr(0, digits));
+  checksum = Crc32(checksum, std::string(kDigits, '0'));
+  checksum = Crc32(Crc32(checksum, header.substr(digits + kDigits)), data);
+  if (header.substr(digits, kDigits) == Digits(checksum)) return true;
+  return InvalidArgument("it is damaged: its checksum is {}, not {}", Digits(checksum),
+                         header.substr(digits, kDigits));
+}
+
+// The parser keeps the last of equal keys; which one another reader keeps is unknown. Throws
+// json::exception where it is no JSON.
+Status ParseHeader(std::string_view header, json& root) {
+  std::vector<std::set<std::string>> open;  // keys of the objects that are not closed yet
+  std::string repeated;
+  root = json::parse(header, [&](int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key) {
+      const auto name = parsed.get<std::string>();
+      if (!open.back().insert(name).second) repeated = name;
+    }
+    return true;
+  });
+  if (repeated.empty()) return {};
+  return InvalidArgument("the name '{}' is in its header twice", repeated);
+}
+
+Result<Safetensors> Parse(std::string_view file) {
+  std::uint64_t length = 0;
+  if (file.size() >= kLengthBytes) std::memcpy(&length, file.data(), kLengthBytes);
+  if (file.size() < kLengthBytes || length > file.size() - kLengthBytes) {
+    return InvalidArgument("it is not one, or only a part of one");
+  }
+  const std::string_view header = file.substr(kLengthBytes, length);
+  const std::string_view data = file.substr(kLengthBytes + length);
+  Safetensors content;
+  PENSTOCK_TRY(content.verified, VerifyChecksum(header, data));
+  json root;
+  PENSTOCK_TRY_STATUS(ParseHeader(header, root));
+  for (const auto& [name, entry] : root.items()) {
+    if (name == "__metadata__") {
+      content.metadata = entry.get<std::map<std::string, std::string>>();
+      content.metadata.erase(kChecksum);
+      continue;
+    }
+    auto tensor = ReadTensor(entry, data);
+    if (!tensor) return InvalidArgument("tensor '{}': {}", name, tensor.error().message);
+    content.tensors.emplace(name, *std::move(tensor));
+  }
+  return content;
+}
+
+std::string_view BytesOf(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+// With its checksum, of itself and of the tensors' bytes.
+std::string HeaderText(const json& header, std::span<const std::string_view> data) {
+  std::string text = header.dump();
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  std::uint32_t checksum = Crc32(0, text);
+  for (const std::string_view bytes : data) checksum = Crc32(checksum, bytes);
+  text.replace(text.find(kChecksumText) + kChecksumText.size(), kDigits, Digits(checksum));
+  return text;
+}
+
+}  // namespace
+
+Status WriteSafetensors(const std::string& path, const Safetensors& content) {
+  json header = {{"__metadata__", content.metadata}};
+  header["__metadata__"][kChecksum] = kNoChecksum;
+  std::vector<at::Tensor> values;  // what the pieces are of
+  std::vector<std::string_view> pieces(2);
+  std::size_t begin = 0;
+  for (const auto& [name, tensor] : content.tensors) {
+    values.push_back(tensor.to(at::kCPU).contiguous());
+    const at::Tensor& value = values.back();
+    PENSTOCK_TRY(const char* const dtype, NameOf(value.scalar_type()));
+    const std::size_t end = begin + value.nbytes();
+    header[name] = {
+        {"dtype", dtype}, {"shape", value.sizes().vec()}, {"data_offsets", {begin, end}}};
+    begin = end;
+    pieces.push_back(BytesOf(value));
+  }
+  const std::string text = HeaderText(header, std::span(pieces).subspan(2));
+  const std::uint64_t length = text.size();
+  pieces[0] = {reinterpret_cast<const char*>(&length), kLengthBytes};
+  pieces[1] = text;
+  return WriteFileDurably(path, pieces);
+}
+
+Result<Safetensors> ReadSafetensors(const std::string& path) {
+  PENSTOCK_TRY(const std::string file, ReadFile(path));
+  Result<Safetensors> content = InvalidArgument("");
+  try {
+    content = Parse(file);
+  } catch (const json::exception& error) {
+    content = InvalidArgument("{}", error.what());
+  }
+  if (content) return content;
+  return InvalidArgument("{} is not a safetensors file: {}", path, content.error().message);
+}
+
+}  // namespace penstock

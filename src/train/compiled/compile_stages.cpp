@@ -1,0 +1,103 @@
+#include "train/compiled/compile_stages.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "graph/capture/shapes_only.h"
+#include "model/model.h"
+#include "train/compiled/compiled.h"
+#include "train/setup.h"
+#include "train/stage/torch_stage.h"
+
+namespace penstock {
+namespace {
+
+// The stage as it is computed with.
+Result<std::shared_ptr<StageModule>> WorkingStage(const TrainConfig& config,
+                                                  const LayerRange& range) {
+  PENSTOCK_TRY(std::shared_ptr<StageModule> module, BuildStage(config.model, range));
+  if (config.precision != "bf16") return module;
+  return CastStage(*module, config.model, range, at::kBFloat16);
+}
+
+// What the stages before send, found by shapes alone.
+Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
+                                              std::span<const LayerRange> before) {
+  const at::AutoGradMode with_gradients(true);
+  std::vector<at::Tensor> values;
+  {
+    std::optional<ShapesOnly> shapes;
+    if (ShapesOnly::Current() == nullptr) shapes.emplace();
+    values = {at::zeros({config.batch, config.model.sequence}, at::kLong)};
+    for (const LayerRange& range : before) {
+      PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
+      values = module->ForwardAll(values);
+    }
+  }
+  for (at::Tensor& value : values) {
+    const bool has_gradient = value.requires_grad();
+    value = at::zeros(value.sizes(), value.scalar_type()).requires_grad_(has_gradient);
+  }
+  return values;
+}
+
+}  // namespace
+
+Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
+                                  const CompileOptions& options) {
+  CompileOptions with_config = options;
+  with_config.fuse = config.fuse;
+  PENSTOCK_TRY(with_config.hold, HeldBytes(config.recompute.hold));
+  PENSTOCK_TRY(with_config.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
+  TrainConfig chosen = config;
+  PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
+  const int stages = schedule.stages();
+  if (schedule.slices > 1) {
+    return InvalidArgument(
+        "each of {} slices has programs of its own, which 'train' makes: neither printed nor "
+        "stored",
+        schedule.slices);
+  }
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
+  if (stage < 0 || stage >= stages) {
+    return InvalidArgument("stage {}: the configuration makes stages 0 to {}", stage, stages - 1);
+  }
+  const std::size_t index = stage;
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, ranges[index]));
+  StageExamples examples;
+  PENSTOCK_TRY(examples.inputs, ExampleInputs(config, std::span(ranges).first(index)));
+  examples.targets = at::zeros({config.batch, config.model.sequence}, at::kLong);
+  TorchStageOptions stage_options;
+  stage_options.first = stage == 0;
+  stage_options.last = stage == stages - 1;
+  stage_options.microbatches = chosen.pipeline.microbatches;
+  PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, examples, stage_options)));
+  return BuildStageGraphs(std::move(joint), with_config);
+}
+
+Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
+                                                     const std::string& folder) {
+  TrainConfig chosen = config;
+  PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return InvalidArgument("folder {}: {}", folder, error.message());
+  CompileOptions options;
+  options.exact = config.exact;
+  options.overlapped = true;
+  std::vector<CompiledStageFile> files;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options));
+    CompiledStageFile& file = files.emplace_back(
+        CompiledStageFile{CompiledFile(folder, stage), MakeStageProgram(graphs)});
+    if (!file.program.exchanges) file.program.overlapped = {};  // a run would have no use for it
+    PENSTOCK_TRY_STATUS(SaveStageProgram(file.path, file.program, KeyOfStage(chosen, stage)));
+  }
+  return files;
+}
+
+}  // namespace penstock

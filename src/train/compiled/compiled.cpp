@@ -1,0 +1,280 @@
+#include "train/compiled/compiled.h"
+
+#include <torch/version.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "graph/ir/parse.h"
+#include "graph/ir/print.h"
+#include "graph/kernel/fused_op.h"
+#include "train/checkpoint/safetensors.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "penstock stage program 2";
+
+constexpr const char* kOverlapped = "overlapped";  // prefix of its constants
+
+// The configuration's keys that change a stage's graphs.
+constexpr const char* kKeys[] = {"model.name",
+                                 "model.vocabulary",
+                                 "model.dim",
+                                 "model.layers",
+                                 "model.heads",
+                                 "model.kv_heads",
+                                 "model.hidden",
+                                 "model.sequence",
+                                 "model.rope_theta",
+                                 "model.norm_epsilon",
+                                 "model.dropout",
+                                 "batch",
+                                 "exact",
+                                 "fuse",
+                                 "precision",
+                                 "pipeline.stages",
+                                 "pipeline.stage_layers",
+                                 "pipeline.microbatches",
+                                 "recompute.hold",
+                                 "recompute.hold_for_weight"};
+
+// A constant's memory from its first element to its last, whatever its strides.
+at::Tensor Flat(const at::Tensor& tensor) {
+  return tensor.as_strided({ExtentOf(TypeOf(tensor))}, {1}, tensor.storage_offset());
+}
+
+class Writer {
+ public:
+  // Constants go by their value's number behind `prefix`: `overlapped` has numbers of its own.
+  json ToJson(const Piece& piece, const std::string& prefix = "") {
+    for (const Bound& bound : piece.graph.bound) {
+      if (bound.kind != BoundKind::kConstant) continue;
+      content.tensors[fmt::format("{}%{}", prefix, bound.value)] = Flat(bound.tensor);
+      if (bound.tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+        numbers[prefix].push_back(bound.value);
+      }
+    }
+    return {{"graph", PrintGraph(piece.graph)},
+            {"inputs", piece.inputs},
+            {"last", piece.last},
+            {"outputs", piece.outputs}};
+  }
+
+  Safetensors content;
+  // By prefix: constants that count as numbers where dtypes are promoted.
+  std::map<std::string, std::vector<ValueId>> numbers;
+};
+
+class Reader {
+ public:
+  explicit Reader(const Safetensors& content) : content_(content) {}
+
+  // Types of constants stand in the text, their memory in the file.
+  Result<Piece> ToPiece(const json& entry, const json& all_numbers,
+                        const std::string& prefix = "") {
+    const auto text = entry.at("graph").get<std::string>();
+    const auto numbers = all_numbers.value(prefix, std::vector<ValueId>());
+    std::map<ValueId, at::Tensor> flat;
+    for (const auto& [name, tensor] : content_.tensors) {
+      if (!name.starts_with(prefix + "%")) continue;
+      flat[static_cast<ValueId>(std::stoi(name.substr(prefix.size() + 1)))] = tensor;
+    }
+    Piece piece;
+    PENSTOCK_TRY(piece.graph, ParseGraph(text, flat));
+    for (Bound& bound : piece.graph.bound) {
+      if (bound.kind != BoundKind::kConstant) continue;
+      const TensorType& type = piece.graph.value(bound.value).type;
+      bound.tensor = bound.tensor.as_strided(type.sizes, type.strides);
+      if (std::find(numbers.begin(), numbers.end(), bound.value) != numbers.end()) {
+        bound.tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+      }
+    }
+    piece.inputs = entry.at("inputs").get<std::vector<int>>();
+    piece.last = entry.at("last").get<std::vector<bool>>();
+    piece.outputs = entry.at("outputs").get<std::vector<int>>();
+    if (piece.inputs.size() != piece.graph.inputs.size() ||
+        piece.last.size() != piece.inputs.size() ||
+        piece.outputs.size() != piece.graph.outputs.size()) {
+      return InvalidArgument("graph {} and its places do not fit", piece.graph.name);
+    }
+    return piece;
+  }
+
+ private:
+  const Safetensors& content_;
+};
+
+json ToJson(const std::vector<StagePort>& ports) {
+  json list = json::array();
+  for (const StagePort& port : ports) {
+    list.push_back({{"place", port.place}, {"has_gradient", port.has_gradient}});
+  }
+  return list;
+}
+
+std::vector<StagePort> ToPorts(const json& list) {
+  std::vector<StagePort> ports;
+  for (const json& entry : list) {
+    ports.push_back({{}, entry.at("has_gradient").get<bool>(), entry.at("place").get<int>()});
+  }
+  return ports;
+}
+
+// What leaves a piece: as many outputs as there are ports, each a tensor.
+Status CheckLeaving(const Piece& piece, std::size_t ports) {
+  const auto& outputs = piece.graph.outputs;
+  const std::size_t leaving = std::count(piece.outputs.begin(), piece.outputs.end(), -1);
+  if (leaving != ports || std::find(outputs.begin(), outputs.end(), kNoValue) != outputs.end()) {
+    return InvalidArgument("graph {} lacks an output", piece.graph.name);
+  }
+  return {};
+}
+
+Status CheckPlaces(const StageProgram& program) {
+  std::vector<int> places;
+  for (const StagePort& port : program.inputs) {
+    if (port.place < 0) return InvalidArgument("an input has no place");
+    places.push_back(port.place);
+  }
+  for (const StagePort& port : program.outputs) places.push_back(port.place);
+  for (const Piece* piece :
+       {&program.forward, &program.backward_input, &program.backward_weight, &program.overlapped}) {
+    places.insert(places.end(), piece->inputs.begin(), piece->inputs.end());
+    places.insert(places.end(), piece->outputs.begin(), piece->outputs.end());
+  }
+  for (const int place : places) {
+    if (place < -1 || place >= program.held) return InvalidArgument("place {} is none", place);
+  }
+  const std::size_t gradients =
+      std::count_if(program.inputs.begin(), program.inputs.end(),
+                    [](const StagePort& input) { return input.has_gradient; });
+  if (program.inputs.size() != program.forward.inputs.size()) {
+    return InvalidArgument("the stage's inputs are not the forward graph's");
+  }
+  if (program.outputs.empty()) return InvalidArgument("it has no output");
+  PENSTOCK_TRY_STATUS(CheckLeaving(program.forward, program.outputs.size()));
+  PENSTOCK_TRY_STATUS(CheckLeaving(program.backward_input, gradients));
+  if (!program.overlapped.graph.name.empty()) {
+    PENSTOCK_TRY_STATUS(CheckLeaving(program.overlapped, program.outputs.size() + gradients));
+    if (program.overlapped.inputs.size() < program.forward.inputs.size() ||
+        program.overlapped.outputs.size() != program.forward.outputs.size() + gradients) {
+      return InvalidArgument("graph overlapped does not begin with the forward");
+    }
+  }
+  return CheckLeaving(program.backward_weight, 0);
+}
+
+Result<StageProgram> Read(const Safetensors& content) {
+  const json root = json::parse(content.metadata.at("program"));
+  const json& numbers = root.at("numbers");
+  Reader reader(content);
+  StageProgram program;
+  PENSTOCK_TRY(program.forward, reader.ToPiece(root.at("forward"), numbers));
+  PENSTOCK_TRY(program.backward_input, reader.ToPiece(root.at("backward_input"), numbers));
+  PENSTOCK_TRY(program.backward_weight, reader.ToPiece(root.at("backward_weight"), numbers));
+  if (root.contains("overlapped")) {
+    PENSTOCK_TRY(program.overlapped, reader.ToPiece(root.at("overlapped"), numbers, kOverlapped));
+  }
+  program.held = root.at("held").get<int>();
+  program.inputs = ToPorts(root.at("inputs"));
+  program.outputs = ToPorts(root.at("outputs"));
+  program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
+  program.live_bytes = root.at("live_bytes").get<std::int64_t>();
+  PENSTOCK_TRY_STATUS(CheckPlaces(program));
+  DescribePieces(program);
+  return program;
+}
+
+// A file names its kernels; their code is this machine's, and made again where it is lost.
+Status MakeKernels(const StageProgram& program, const std::string& path) {
+  const Status made = LoadKernelsOf({&program.forward.graph, &program.backward_input.graph,
+                                     &program.backward_weight.graph, &program.overlapped.graph});
+  if (made) return {};
+  if (made.error().code != ErrorCode::kUnavailable) {
+    return InvalidArgument("{} is damaged: {}", path, made.error().message);
+  }
+  return MakeError(ErrorCode::kUnavailable,
+                   "the fused kernels of {} are not in this machine's cache and cannot be made "
+                   "again: {}: repair that, or compile with fuse=false",
+                   path, made.error().message);
+}
+
+Status CheckKey(const Safetensors& content, const ProgramKey& key) {
+  if (!content.metadata.contains("format") || content.metadata.at("format") != kFormat) {
+    return InvalidArgument("it holds no compiled stage");
+  }
+  for (const auto& [name, value] : key) {
+    const auto found = content.metadata.find(name);
+    const std::string made = found == content.metadata.end() ? "none" : found->second;
+    if (made != value) {
+      return InvalidArgument("it was compiled with {} {}, this run has {}: run 'penstock compile'",
+                             name, made, value);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+ProgramKey KeyOfStage(const TrainConfig& config, int stage) {
+  ProgramKey key = {{"stage", fmt::format("{}", stage)},
+                    {"penstock", PENSTOCK_VERSION},
+                    {"libtorch", TORCH_VERSION}};
+  for (const char* name : kKeys) key.emplace_back(name, ConfigValue(config, name));
+  return key;
+}
+
+std::string CompiledFile(const std::string& folder, int stage) {
+  return (std::filesystem::path(folder) / fmt::format("stage{}.safetensors", stage)).string();
+}
+
+Status SaveStageProgram(const std::string& path, const StageProgram& program,
+                        const ProgramKey& key) {
+  Writer writer;
+  json root = {{"forward", writer.ToJson(program.forward)},
+               {"backward_input", writer.ToJson(program.backward_input)},
+               {"backward_weight", writer.ToJson(program.backward_weight)},
+               {"held", program.held},
+               {"inputs", ToJson(program.inputs)},
+               {"outputs", ToJson(program.outputs)},
+               {"saved_bytes", program.saved_bytes},
+               {"live_bytes", program.live_bytes}};
+  if (!program.overlapped.graph.name.empty()) {
+    root["overlapped"] = writer.ToJson(program.overlapped, kOverlapped);
+  }
+  root["numbers"] = writer.numbers;
+  for (const auto& [name, value] : key) writer.content.metadata[name] = value;
+  writer.content.metadata["format"] = kFormat;
+  writer.content.metadata["program"] = root.dump();
+  return WriteSafetensors(path, writer.content);
+}
+
+Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey& key) {
+  const auto file = ReadSafetensors(path);
+  if (!file && file.error().code == ErrorCode::kNotFound) {
+    return NotFound("no compiled stage: {}: write it with 'penstock compile CONFIG -o {}'",
+                    file.error().message, std::filesystem::path(path).parent_path().string());
+  }
+  PENSTOCK_TRY(const Safetensors content, file);
+  if (const Status status = CheckKey(content, key); !status) {
+    return InvalidArgument("{}: {}", path, status.error().message);
+  }
+  Result<StageProgram> program = InvalidArgument("");
+  try {
+    program = Read(content);
+  } catch (const std::exception& error) {  // of json, of numbers and of torch
+    program = InvalidArgument("{}", error.what());
+  }
+  if (!program) {
+    return InvalidArgument("{} is damaged: {}: run 'penstock compile'", path,
+                           program.error().message);
+  }
+  PENSTOCK_TRY_STATUS(MakeKernels(*program, path));
+  return program;
+}
+
+}  // namespace penstock

@@ -1,0 +1,41 @@
+#include "train/data/bigram.h"
+
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kBytes = 256;
+// Weight of single bytes. Between 1 and 32 the loss on held-out fortunes moves by 0.001 only.
+constexpr double kBackOff = 16;
+
+}  // namespace
+
+Bigram::Bigram(std::span<const std::uint8_t> text) : nats_(kBytes * kBytes) {
+  std::vector<double> single(kBytes, 1.0);  // add one
+  std::vector<double> pairs(kBytes * kBytes, 0.0);
+  std::vector<double> rows(kBytes, 0.0);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    single[text[i]] += 1;
+    if (i + 1 == text.size()) break;
+    pairs[text[i] * kBytes + text[i + 1]] += 1;
+    rows[text[i]] += 1;
+  }
+  const double total = static_cast<double>(text.size() + kBytes);
+  for (std::size_t a = 0; a < kBytes; ++a) {
+    for (std::size_t b = 0; b < kBytes; ++b) {
+      const double probability =
+          (pairs[a * kBytes + b] + kBackOff * single[b] / total) / (rows[a] + kBackOff);
+      nats_[a * kBytes + b] = -std::log(probability);
+    }
+  }
+}
+
+double Bigram::MeanNats(std::span<const std::uint8_t> text) const {
+  if (text.size() < 2) return 0;
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) sum += Nats(text[i], text[i + 1]);
+  return sum / static_cast<double>(text.size() - 1);
+}
+
+}  // namespace penstock

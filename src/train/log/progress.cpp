@@ -1,0 +1,55 @@
+#include "train/log/progress.h"
+
+#include <unistd.h>
+
+#include <cmath>
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kTerminalSeconds = 0.2;  // between two lines
+constexpr double kPlainSeconds = 5;
+constexpr double kMemory = 0.9;  // of the running means that are shown
+
+double Mix(double before, double now) {
+  if (!std::isfinite(before)) return now;  // as of a step that was skipped
+  return kMemory * before + (1 - kMemory) * now;
+}
+
+}  // namespace
+
+Progress::Progress(std::FILE* out, std::int64_t tokens_per_step, const Earlier& earlier)
+    : out_(out),
+      terminal_(isatty(fileno(out)) != 0),
+      tokens_per_step_(static_cast<double>(tokens_per_step)),
+      earlier_(earlier) {}
+
+double Progress::elapsed() const {
+  return earlier_.seconds + std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+void Progress::Report(std::int64_t done, std::int64_t steps, const Figures& last) {
+  smooth_ = first_ ? last : Figures{Mix(smooth_.loss, last.loss), Mix(smooth_.bubble, last.bubble)};
+  first_ = false;
+  const double now = elapsed() - earlier_.seconds;
+  const bool due = now - last_report_ >= (terminal_ ? kTerminalSeconds : kPlainSeconds);
+  if (!due && done != steps) return;
+  last_report_ = now;
+  const double seconds_a_step = now / static_cast<double>(done - earlier_.steps);
+  const double left = seconds_a_step * static_cast<double>(steps - done);
+  Log(out_, "{}step {}/{}  loss {:.3f}  {:.0f} tokens/s  bubble {:.1f}%  {} left{}",
+      terminal_ ? "\r" : "", done, steps, smooth_.loss, tokens_per_step_ / seconds_a_step,
+      100 * smooth_.bubble, left >= 1 ? FormatSeconds(left) : "0 s", terminal_ ? "\033[K" : "\n");
+  std::fflush(out_);
+  open_ = terminal_;
+}
+
+void Progress::Finish() {
+  if (open_) Log(out_, "\n");
+  open_ = false;
+}
+
+}  // namespace penstock

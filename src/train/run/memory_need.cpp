@@ -1,0 +1,285 @@
+#include "train/run/memory_need.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "base/available_memory.h"
+#include "base/units.h"
+#include "graph/capture/shapes_only.h"
+#include "graph/run/memory_plan.h"
+#include "model/model.h"
+#include "runtime/update/update.h"
+#include "runtime/versions.h"
+#include "simulate/simulate.h"
+#include "train/compiled/compile_stages.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kMasterBytes = 4;  // of a parameter, a gradient or a moment: fp32
+constexpr double kMomentBytes = 2 * kMasterBytes;
+constexpr double kTokenBytes = 8;
+
+// Stages of one kind differ in the number of their layers alone.
+enum class Kind : int { kFirst, kMiddle, kLast, kOnly };
+
+Kind KindOf(const LayerRange& range) {
+  if (range.embedding) return range.head ? Kind::kOnly : Kind::kFirst;
+  return range.head ? Kind::kLast : Kind::kMiddle;
+}
+
+struct StageNeed {
+  double parameters = 0;
+  double saved = 0;      // bytes that a microbatch holds from F to B
+  double live = 0;       // likewise, from I to W
+  double input = 0;      // of what a row that is recomputed keeps
+  double workspace = 0;  // bytes that its largest action takes beside these
+
+  StageNeed operator+(const StageNeed& more) const {
+    return {parameters + more.parameters, saved + more.saved, live + more.live, input + more.input,
+            workspace + more.workspace};
+  }
+  StageNeed operator*(double factor) const {
+    return {parameters * factor, saved * factor, live * factor, input * factor, workspace * factor};
+  }
+};
+
+// Of the kind's stage in its small model.
+int IndexOf(Kind kind) { return kind == Kind::kOnly ? 0 : static_cast<int>(kind); }
+
+// A small model of one stage, or of three, whose stage of this kind has so many layers.
+TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layers) {
+  TrainConfig small = config;
+  small.pipeline = {};
+  small.pipeline.schedule = "gpipe";
+  small.pipeline.microbatches = 1;
+  small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
+  small.pipeline.stages = small.pipeline.ranks;
+  small.pipeline.stage_layers.assign(small.pipeline.ranks, 1);
+  small.pipeline.stage_layers[IndexOf(kind)] = layers;
+  small.model.layers = small.pipeline.ranks - 1 + layers;
+  return small;
+}
+
+Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int64_t layers) {
+  const TrainConfig small = SmallConfig(config, kind, layers);
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(small.model.layers, small.pipeline.stages, small.pipeline.stage_layers));
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
+               BuildStage(small.model, ranges[IndexOf(kind)]));
+  StageNeed need;
+  for (const at::Tensor& parameter : module->parameters()) {
+    need.parameters += static_cast<double>(parameter.numel());
+  }
+  return need;
+}
+
+Result<StageNeed> Capture(const TrainConfig& config, Kind kind, std::int64_t layers) {
+  CompileOptions options;
+  options.exact = config.exact;
+  // As for slices (stage_spec.cpp).
+  if (config.pipeline.slices > 1) options.disabled = {"attention_by_matmul"};
+  PENSTOCK_TRY(const StageGraphs graphs,
+               GraphsOfStage(SmallConfig(config, kind, layers), IndexOf(kind), options));
+  const StageProgram program = MakeStageProgram(graphs);
+  PENSTOCK_TRY(StageNeed need, CountParameters(config, kind, layers));
+  need.saved = static_cast<double>(program.saved_bytes);
+  need.live = static_cast<double>(program.live_bytes);
+  for (const StagePort& input : program.inputs) {
+    need.input += static_cast<double>(BytesOf(input.type));
+  }
+  for (const Graph* graph : {&graphs.forward, &graphs.backward_input, &graphs.backward_weight}) {
+    need.workspace = std::max(need.workspace, static_cast<double>(PlanMemory(*graph).arena_bytes));
+  }
+  return need;
+}
+
+// Stages of one kind and number of layers are alike, and each layer but the first adds the same.
+class StageNeeds {
+ public:
+  using Measure = Result<StageNeed> (*)(const TrainConfig& config, Kind kind, std::int64_t layers);
+
+  StageNeeds(const TrainConfig& config, Measure measure) : config_(config), measure_(measure) {}
+
+  Result<StageNeed> Of(const LayerRange& range) {
+    const Kind kind = KindOf(range);
+    const auto layers = static_cast<double>(range.end - range.begin);
+    PENSTOCK_TRY(const StageNeed one, Measured(kind, 1));
+    if (layers < 2) return one;
+    PENSTOCK_TRY(const StageNeed two, Measured(kind, 2));
+    StageNeed all = one + (two + one * -1) * (layers - 1);
+    all.workspace = two.workspace;  // of one action, which frees as it goes
+    return all;
+  }
+
+ private:
+  Result<StageNeed> Measured(Kind kind, std::int64_t layers) {
+    const auto key = std::pair(kind, layers);
+    const auto found = measured_.find(key);
+    if (found != measured_.end()) return found->second;
+    PENSTOCK_TRY(const StageNeed need, measure_(config_, kind, layers));
+    return measured_.emplace(key, need).first->second;
+  }
+
+  const TrainConfig& config_;
+  const Measure measure_;
+  std::map<std::pair<Kind, std::int64_t>, StageNeed> measured_;
+};
+
+// By stage of the model.
+Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Schedule& schedule,
+                                             StageNeeds::Measure measure) {
+  const ShapesOnly shapes;
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, schedule.placement.chain_length(),
+                           config.pipeline.stage_layers));
+  StageNeeds of(config, measure);
+  std::vector<StageNeed> needs;
+  for (const LayerRange& range : ranges) {
+    PENSTOCK_TRY(const StageNeed need, of.Of(range));
+    needs.push_back(need);
+  }
+  return needs;
+}
+
+// By the simulator: the order of each lane says what is in flight.
+Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedule,
+                               const std::vector<StageNeed>& needs) {
+  Costs costs;
+  const auto slices = static_cast<double>(schedule.slices);
+  std::vector<double> workspace(schedule.lanes.size());
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const std::size_t index = schedule.placement.model_stage(stage);
+    const StageNeed& need = needs[index];
+    StageCosts& of_stage = costs.stages.emplace_back();
+    of_stage.activation = need.saved / slices;
+    of_stage.activation_after_i = need.live / slices;
+    of_stage.input_activation = need.input / slices;
+    double& largest = workspace[schedule.placement.rank_of(stage)];
+    largest = std::max(largest, need.workspace / slices);
+  }
+  costs.steps_wait_for_all = UpdateRuleOf(config.optimizer).needs_norm();
+  PENSTOCK_TRY(const SimulationResult result, Simulate(schedule, costs));
+  double sum = 0;
+  for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
+    sum += result.ranks[rank].peak_memory + workspace[rank];
+  }
+  return sum;
+}
+
+// Weights and all that goes with them.
+Status AddParameters(const TrainConfig& config, const Schedule& schedule,
+                     const std::vector<StageNeed>& needs, MemoryNeed& total) {
+  const double working = config.precision == "bf16" ? 2 : 0;
+  const bool saves = config.checkpoint.every > 0 || !config.resume.empty();
+  const bool takes_back = UpdateRuleOf(config.optimizer).steps_early();
+  const int replicas = schedule.placement.replicas();
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const int model_stage = schedule.placement.model_stage(stage);
+    const double count = needs[model_stage].parameters;
+    PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule, stage));
+    const double version = working > 0 ? working : kMasterBytes;
+    total.weights += count * (kMasterBytes + working + versions.older * version);
+    // Replicas hand theirs over in a copy.
+    total.gradients += count * kMasterBytes * (replicas > 1 ? 2 : 1);
+    total.optimizer += count * kMomentBytes;
+    if (takes_back) total.optimizer += count * (kMasterBytes + kMomentBytes);
+    if (saves) total.checkpoint += count * (kMasterBytes + kMomentBytes) / replicas;
+  }
+  return {};
+}
+
+// FormatBytes for more than an integer holds.
+std::string BytesText(double bytes) {
+  constexpr double kEib = 1024.0 * 1024 * 1024 * 1024 * 1024 * 1024;
+  if (bytes >= kEib) return fmt::format("{:.3g} EiB", bytes / kEib);
+  return FormatBytes(static_cast<std::int64_t>(bytes));
+}
+
+Result<AvailableMemory> Allowed(const std::string& limit) {
+  const AvailableMemory any{std::numeric_limits<std::int64_t>::max(), "this machine"};
+  if (limit == "auto") return ReadAvailableMemory().value_or(any);
+  PENSTOCK_TRY(const std::int64_t bytes, ParseBytes(limit));
+  return AvailableMemory{bytes, "memory_limit"};
+}
+
+// The cheapest change that helps.
+std::string Remedy(const TrainConfig& config, const MemoryNeed& need) {
+  const double of_weights = need.weights + need.gradients + need.optimizer + need.checkpoint;
+  if (of_weights > need.activations + need.batches) {
+    return "give a smaller model.dim, model.layers or model.vocabulary";
+  }
+  std::string remedy = "give a smaller batch or model.sequence";
+  if (config.recompute.hold == "all") remedy += ", or recompute.hold=least";
+  return remedy;
+}
+
+// Before any activation is counted: weights, tokens, and one microbatch's hidden states.
+Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule) {
+  MemoryNeed need;
+  PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, CountParameters));
+  PENSTOCK_TRY_STATUS(AddParameters(config, schedule, needs, need));
+  const double tokens =
+      static_cast<double>(config.batch) * static_cast<double>(config.model.sequence);
+  need.batches = 2 * kTokenBytes * tokens * static_cast<double>(config.pipeline.microbatches);
+  const double element = config.precision == "bf16" ? 2 : kMasterBytes;
+  need.activations = element * tokens * static_cast<double>(config.model.dim);
+  return need;
+}
+
+Status Compare(const TrainConfig& config, const MemoryNeed& need, const AvailableMemory& allowed,
+               std::string_view about) {
+  if (need.total() <= static_cast<double>(allowed.bytes)) return {};
+  return InvalidArgument(
+      "the run needs {} {} of memory ({}), and {} has {}: {}, or memory_limit=none to try it all "
+      "the same",
+      about, BytesText(need.total()), need.Text(), allowed.of,
+      BytesText(static_cast<double>(allowed.bytes)), Remedy(config, need));
+}
+
+}  // namespace
+
+std::string MemoryNeed::Text() const {
+  std::string text;
+  const auto add = [&](const char* name, double bytes) {
+    if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, BytesText(bytes));
+  };
+  add("weights", weights);
+  add("gradients", gradients);
+  add("optimizer", optimizer);
+  add("checkpoint", checkpoint);
+  add("activations", activations);
+  add("batches", batches);
+  return text;
+}
+
+Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule) {
+  PENSTOCK_TRY(MemoryNeed need, LeastNeed(config, schedule));
+  PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, Capture));
+  PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, needs));
+  return need;
+}
+
+Result<std::string> CheckMemory(const TrainConfig& config, const Schedule& schedule) {
+  if (config.memory_limit == "none") return "memory: not checked";
+  PENSTOCK_TRY(const AvailableMemory allowed, Allowed(config.memory_limit));
+  try {
+    // What cannot be held at all is not captured either: sizes would overflow.
+    PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule));
+    PENSTOCK_TRY_STATUS(Compare(config, least, allowed, "at least"));
+    PENSTOCK_TRY(const MemoryNeed need, EstimateMemory(config, schedule));
+    PENSTOCK_TRY_STATUS(Compare(config, need, allowed, "about"));
+    return fmt::format("memory: about {} needed ({}), {} has {}", BytesText(need.total()),
+                       need.Text(), allowed.of, BytesText(static_cast<double>(allowed.bytes)));
+  } catch (const c10::Error&) {
+    // A tensor whose bytes 63 bits cannot count.
+    return InvalidArgument(
+        "the run needs more than 8 EiB of memory, and {} has {}: give a smaller model.dim, "
+        "model.hidden, model.vocabulary, model.sequence or batch",
+        allowed.of, BytesText(static_cast<double>(allowed.bytes)));
+  }
+}
+
+}  // namespace penstock

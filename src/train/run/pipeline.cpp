@@ -1,0 +1,233 @@
+#include "train/run/pipeline.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/index.h"
+#include "base/mix_bits.h"
+#include "train/compiled/compiled.h"
+#include "train/log/start_progress.h"
+#include "train/run/resume.h"
+#include "train/setup.h"
+#include "train/stage/held_rows.h"
+#include "train/stage/stage_spec.h"
+
+namespace penstock {
+namespace {
+
+// One tensor a row. A first and a last stage may be on two threads: each reads through its own.
+class RowBuffers {
+ public:
+  RowBuffers(const Sampler& sampler, const TrainConfig& config, std::size_t shift)
+      : sampler_(sampler), batch_(config.batch), shift_(shift) {
+    const std::vector<std::int64_t> lengths = SliceLengths(config);
+    starts_.resize(lengths.size());
+    std::exclusive_scan(lengths.begin(), lengths.end(), starts_.begin(), std::int64_t{0});
+    for (int microbatch = 0; microbatch < config.pipeline.microbatches; ++microbatch) {
+      for (const std::int64_t length : lengths) {
+        rows_.push_back(at::empty({config.batch, length}, at::kLong));
+      }
+    }
+  }
+
+  at::Tensor Fill(std::int64_t step, int row) {
+    at::Tensor& tensor = rows_[row];
+    // Without a flush the same row of the step before may still be held.
+    if (tensor.use_count() > 1) tensor = at::empty_like(tensor);
+    auto* to = tensor.mutable_data_ptr<std::int64_t>();
+    const std::size_t length = tensor.size(1);
+    const std::size_t number = row;
+    const std::size_t begin = Index(starts_[number % starts_.size()]) + shift_;
+    const auto first =
+        static_cast<std::int64_t>(number / starts_.size()) * static_cast<std::int64_t>(batch_);
+    for (int i = 0; i < batch_; ++i) {
+      const auto sample = sampler_.Sample(step, first + i);
+      const auto bytes = sample.subspan(begin, length);
+      to = std::copy(bytes.begin(), bytes.end(), to);
+    }
+    return tensor;
+  }
+
+ private:
+  Sampler sampler_;
+  int batch_;
+  std::vector<std::int64_t> starts_;  // by slice: its first token
+  std::size_t shift_;                 // 0: tokens; 1: targets
+  std::vector<at::Tensor> rows_;
+};
+
+// Where the run's own files go, unless another folder is named.
+std::string OffloadFolder(const TrainConfig& config) {
+  return config.offload.pool.empty() ? RunPath(config) : config.offload.pool;
+}
+
+}  // namespace
+
+std::vector<Stage*> Pipeline::pointers() const {
+  std::vector<Stage*> pointers;
+  for (const auto& stage : stages) pointers.push_back(stage.get());
+  return pointers;
+}
+
+BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
+  const auto read = [&](std::size_t shift) {
+    const auto buffers = std::make_shared<RowBuffers>(sampler, config, shift);
+    return [buffers](std::int64_t step, int row) { return buffers->Fill(step, row); };
+  };
+  return {read(0), read(1)};
+}
+
+namespace {
+
+// Fills in what the schedule says of a stage.
+Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options) {
+  const Placement& placement = schedule.placement;
+  options.first = placement.previous(stage) < 0;
+  options.last = placement.next(stage) < 0;
+  options.replicas = placement.replicas();
+  options.chain = stage / placement.chain_length();
+  options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
+  options.steps = schedule.steps;
+  options.weights = schedule.weights;
+  PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
+  options.recomputed = RecomputedRows(schedule, stage);
+  // An update behind each microbatch takes the gradient of that one's own loss.
+  if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
+  return {};
+}
+
+Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+  options.slice_lengths = SliceLengths(config);
+  options.exact = config.exact;
+  options.fuse = config.fuse;
+  PENSTOCK_TRY(options.hold, HeldBytes(config.recompute.hold));
+  PENSTOCK_TRY(options.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
+  options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
+  if (config.compiled.empty()) return {};
+  if (options.mean_over != 0) {
+    return InvalidArgument("compiled: {} was compiled for updates behind a whole step",
+                           config.compiled);
+  }
+  PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, model_stage),
+                                                      KeyOfStage(config, model_stage)));
+  options.programs = std::make_shared<const std::vector<StageProgram>>(1, std::move(program));
+  return {};
+}
+
+// The programs of a run's stages: those of stages that are alike are compiled once.
+class SharedPrograms {
+ public:
+  using Programs = std::shared_ptr<const std::vector<StageProgram>>;
+
+  explicit SharedPrograms(const ModelConfig& model) : model_(model) {}
+
+  // Those of an earlier stage; null where there is none like it.
+  Programs Of(const LayerRange& range) const {
+    for (const auto& [known, programs] : known_) {
+      if (AreAlike(model_, known, range)) return programs;
+    }
+    return nullptr;
+  }
+  void Add(const LayerRange& range, Programs programs) {
+    known_.emplace_back(range, std::move(programs));
+  }
+
+ private:
+  ModelConfig model_;
+  std::vector<std::pair<LayerRange, Programs>> known_;
+};
+
+}  // namespace
+
+Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
+                               const BatchSource& source, const Checkpoint* from,
+                               const std::atomic<bool>* stop, std::FILE* log) {
+  const Placement& placement = schedule.placement;
+  const int length = placement.chain_length();
+  const auto& counts = config.pipeline.stage_layers;
+  Pipeline pipeline;
+  PENSTOCK_TRY(pipeline.model, LanguageModel::Build(config.model, length, counts));
+  for (int chain = 1; chain < placement.replicas(); ++chain) {
+    PENSTOCK_TRY(LanguageModel replica, LanguageModel::Build(config.model, length, counts));
+    pipeline.replicas.push_back(std::move(replica));
+  }
+  if (from != nullptr) {
+    PENSTOCK_TRY_STATUS(SetWeights(*from, pipeline.model));
+    for (const LanguageModel& replica : pipeline.replicas) {
+      PENSTOCK_TRY_STATUS(SetWeights(*from, replica));
+    }
+  }
+  pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, length, counts));
+  PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config)));
+  const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
+  StageExamples examples{{}, at::zeros_like(tokens)};
+  SharedPrograms shared(config.model);
+  StartProgress progress(log);
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    if (stop != nullptr && stop->load()) break;
+    const int model_stage = placement.model_stage(stage);
+    TorchStageOptions options;
+    PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
+    PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
+    if (options.first) examples.inputs = {tokens};
+    const auto report = [&](int slice) {
+      progress.Report("building stages", stage, schedule.stages(), "slice", slice, schedule.slices);
+    };
+    report(0);
+    const LanguageModel& model =
+        options.chain == 0 ? pipeline.model : pipeline.replicas[options.chain - 1];
+    const auto& module = model.stages[model_stage];
+    const LayerRange& range = ranges[model_stage];
+    if (config.precision == "bf16") {
+      PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
+    }
+    if (options.programs == nullptr) options.programs = shared.Of(range);
+    if (options.programs == nullptr) {
+      PENSTOCK_TRY(
+          std::vector<StageProgram> programs,
+          CompileSlices(options.working ? options.working : module, examples, options, report));
+      options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
+      shared.Add(range, options.programs);
+    }
+    options.pool = pools[placement.rank_of(stage)];
+    const int updates_a_step = options.microbatches / options.versions.rows_an_update;
+    const auto optimizer = std::make_shared<AdamW>(pipeline.rate, updates_a_step);
+    options.optimizer = {
+        [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
+        [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
+    // With the norm of all gradients nothing that is not finite gets here.
+    const bool check = !UpdateRuleOf(config.optimizer).needs_norm();
+    auto made = TorchStage::Make(module, examples, source, options,
+                                 [optimizer, check](std::vector<NamedParameter>& parameters) {
+                                   if (check) {
+                                     optimizer->NoteSquaredNorm(FiniteSquaredNorm(parameters));
+                                   }
+                                   optimizer->Update(parameters);
+                                 });
+    if (!made) return tl::unexpected(std::move(made).error());
+    pipeline.stages.push_back(*std::move(made));
+    optimizer->MakeState(pipeline.stages.back()->Parameters());
+    if (from != nullptr) PENSTOCK_TRY_STATUS(SetOptimizer(*from, *optimizer));
+    pipeline.optimizers.push_back(optimizer);
+    examples.inputs = pipeline.stages.back()->ExampleOutputs();
+  }
+  return pipeline;
+}
+
+NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
+  NamedState state;
+  for (const int stage : schedule.placement.stages_of(rank)) {
+    if (stage >= schedule.placement.chain_length()) continue;  // a replica, equal to the other
+    const std::size_t index = stage;
+    for (const auto& parameter : pipeline.model.stages[index]->named_parameters()) {
+      state.emplace_back(parameter.key(), parameter.value().detach());
+    }
+    const NamedState kept = OptimizerState(*pipeline.optimizers[index]);
+    state.insert(state.end(), kept.begin(), kept.end());
+  }
+  return state;
+}
+
+}  // namespace penstock

@@ -1,0 +1,191 @@
+#include "train/run/results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/files.h"
+#include "report/report.h"
+#include "schedule/text/text.h"
+#include "simulate/memory.h"
+#include "simulate/summary.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/guard.h"
+#include "train/log/step_trace.h"
+#include "train/run/resume.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view kSeconds = "s";  // units as the report names them
+constexpr std::string_view kBytes = "B";
+constexpr int kSkippedSteps = 2;  // the first ones warm caches up
+
+SimulationResult MeasuredResult(const Schedule& schedule, const RunMeasure& measure,
+                                const SimulationResult& predicted) {
+  SimulationResult result;
+  result.actions = predicted.actions;
+  for (const RankMeasure& rank : measure.ranks) {
+    result.ranks.push_back({rank.busy, rank.first_start, rank.last_end,
+                            static_cast<double>(rank.peak_activation_bytes)});
+  }
+  FillTotals(schedule, result);
+  return result;
+}
+
+// The kept round whose makespan is nearest to the median.
+std::int64_t TypicalRound(const Trace& trace, double makespan) {
+  std::int64_t best = trace.last_round() - 1;
+  double distance = std::numeric_limits<double>::max();
+  for (std::int64_t round = trace.first_round(); round < trace.last_round(); ++round) {
+    const double away = std::abs(MeasureRound(trace, round).makespan - makespan);
+    if (away < distance) {
+      distance = away;
+      best = round;
+    }
+  }
+  return best;
+}
+
+double IdleShare(const RankResult& rank, double makespan) {
+  return makespan > 0 ? 1 - rank.busy / makespan : 0;
+}
+
+ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
+  const Comparison& comparison = *record.comparison;
+  const Schedule& schedule = *record.schedule;
+  ReportInput report;
+  report.title = fmt::format("Training run {}", record.config.name);
+  report.subtitle =
+      fmt::format("{}: {} stages on {} ranks, {} microbatches, {} steps", schedule.algorithm,
+                  schedule.stages(), schedule.ranks(), schedule.microbatches, summary.steps);
+  report.time_unit = std::string(kSeconds);
+  report.memory_unit = std::string(kBytes);
+  report.schedule = &schedule;
+  report.runs.push_back(
+      {"predicted", &comparison.predicted_timeline, comparison.predicted,
+       MemoryOverTime(schedule, comparison.predicted_timeline, comparison.costs)});
+  report.runs.push_back(
+      {"measured", &comparison.measured_timeline, comparison.measured, comparison.measured_memory});
+  report.figures = {
+      {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats a byte"},
+      {"bigram baseline", fmt::format("{:.3f}", summary.baseline_loss), "nats a byte"},
+      {"tokens a second", fmt::format("{:.0f}", summary.tokens_per_second), "whole run"},
+      {"step", FormatAmount(summary.step_time, "s"),
+       fmt::format("predicted {}", FormatAmount(summary.predicted_step_time, "s"))},
+  };
+  Series loss{"training loss", {}};
+  for (const StepMetric& metric : record.metrics) {
+    loss.points.emplace_back(static_cast<double>(metric.step), metric.loss);
+  }
+  Series held_out{"bigram baseline", {}};
+  if (!record.metrics.empty()) {
+    held_out.points = {{static_cast<double>(record.metrics.front().step), summary.baseline_loss},
+                       {static_cast<double>(record.metrics.back().step), summary.baseline_loss}};
+  }
+  report.plots.push_back({"Loss", "step", "nats a byte", {std::move(loss), std::move(held_out)}});
+  report.passages = {{"A passage the model wrote", summary.passage},
+                     {"Configuration", ToYaml(record.config)}};
+  return report;
+}
+
+// The time of a step in the middle of a schedule without a flush: of the later half of its steps,
+// each ended by its last STEP.
+double SteadyStepTime(const Schedule& schedule, const Timeline& timeline) {
+  std::vector<double> ends(schedule.steps);
+  for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
+    const Lane& lane = schedule.lanes[rank];
+    const auto is_step = [](const Action& action) { return action.first.op == Op::kStep; };
+    const auto a_step = std::count_if(lane.begin(), lane.end(), is_step) / schedule.steps;
+    std::int64_t made = 0;
+    for (std::size_t i = 0; i < lane.size(); ++i) {
+      if (!is_step(lane[i])) continue;
+      double& end = ends[made++ / a_step];
+      end = std::max(end, timeline.spans[rank][i].end);
+    }
+  }
+  const std::size_t counted = (schedule.steps + 1) / 2;
+  if (counted >= ends.size()) return ends.back();
+  return (ends.back() - ends[ends.size() - 1 - counted]) / static_cast<double>(counted);
+}
+
+// STEP stands among the other actions where there is no flush: its time counts.
+void AddStepCosts(const Schedule& schedule, const RunMeasure& measure, Costs& costs) {
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    const Lane& lane = schedule.lanes[rank];
+    const auto steps = std::count_if(lane.begin(), lane.end(), [](const Action& action) {
+      return action.first.op == Op::kStep;
+    });
+    for (const int stage : schedule.placement.stages_of(rank)) {
+      costs.stages[stage].step = measure.ranks[rank].optimizer / static_cast<double>(steps);
+    }
+  }
+}
+
+// The path of a file in the run's folder.
+std::string AddFile(const char* name, const RunRecord& record, TrainSummary& summary) {
+  return summary.files.emplace_back(fmt::format("{}/{}", RunPath(record.config), name));
+}
+
+}  // namespace
+
+Result<Comparison> Compare(const Trace& trace) {
+  const Schedule& schedule = trace.schedule();
+  const RunMeasure measure = MeasureRun(trace, kSkippedSteps);
+  Comparison comparison;
+  comparison.costs = MeasuredCosts(trace, kSkippedSteps);
+  if (schedule.steps > 1) AddStepCosts(schedule, measure, comparison.costs);
+  PENSTOCK_TRY(comparison.predicted,
+               Simulate(schedule, comparison.costs, {.timeline = &comparison.predicted_timeline}));
+  comparison.measured = MeasuredResult(schedule, measure, comparison.predicted);
+  const std::int64_t typical = TypicalRound(trace, measure.makespan);
+  comparison.measured_timeline = MeasuredTimeline(trace, typical);
+  comparison.measured_memory = MeasuredMemory(trace, comparison.measured_timeline, typical);
+  comparison.drift = FindDrift(trace, comparison.costs, kSkippedSteps);
+  comparison.step_time = measure.step_time;
+  const std::size_t first_rank = schedule.placement.rank_of(0);
+  comparison.predicted_step_time =
+      comparison.predicted.makespan + measure.ranks[first_rank].optimizer;
+  if (schedule.steps > 1) {
+    comparison.step_time = SteadyStepTime(schedule, comparison.measured_timeline);
+    comparison.predicted_step_time = SteadyStepTime(schedule, comparison.predicted_timeline);
+  }
+  return comparison;
+}
+
+void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSummary& summary) {
+  const SimulationResult& predicted = comparison.predicted;
+  const SimulationResult& measured = comparison.measured;
+  summary.step_time = comparison.step_time;
+  summary.predicted_step_time = comparison.predicted_step_time;
+  summary.ranks = static_cast<int>(measured.ranks.size());
+  for (std::size_t rank = 0; rank < measured.ranks.size(); ++rank) {
+    summary.per_rank.push_back(
+        {measured.ranks[rank].busy, IdleShare(measured.ranks[rank], measured.makespan),
+         static_cast<std::int64_t>(measured.ranks[rank].peak_memory), predicted.ranks[rank].busy,
+         IdleShare(predicted.ranks[rank], predicted.makespan),
+         static_cast<std::int64_t>(predicted.ranks[rank].peak_memory)});
+  }
+  summary.drift = DriftText(comparison.drift, first_step);
+  summary.table = FormatTable(PredictedMeasuredTable(predicted, measured, "s", "B"));
+}
+
+Status WriteStartFiles(const RunRecord& record, TrainSummary& summary) {
+  PENSTOCK_TRY_STATUS(FailedRun(
+      WriteFileAtomically(AddFile("config.yaml", record, summary), ToYaml(record.config))));
+  return FailedRun(SaveSchedule(*record.schedule, AddFile("schedule.csv", record, summary)));
+}
+
+Status WriteWeights(const RunRecord& record, TrainSummary& summary) {
+  return FailedRun(SaveCheckpoint(*record.model, {summary.steps, record.config, record.seconds},
+                                  AddFile("model.safetensors", record, summary)));
+}
+
+Status WriteReports(const RunRecord& record, TrainSummary& summary) {
+  if (record.comparison == nullptr) return {};
+  const ReportInput report = MakeReport(record, summary);
+  PENSTOCK_TRY_STATUS(FailedRun(WriteChromeTrace(report, AddFile("trace.json", record, summary))));
+  return FailedRun(WriteHtmlReport(report, AddFile("report.html", record, summary)));
+}
+
+}  // namespace penstock

@@ -1,0 +1,133 @@
+#include "train/run/resume.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "base/log.h"
+#include "train/checkpoint/checkpoint_folder.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The checkpoints of a folder, most steps first.
+Result<std::vector<std::string>> FilesOf(const std::string& folder) {
+  PENSTOCK_TRY(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
+  std::vector<std::string> files;
+  for (const StoredCheckpoint& one : stored) files.push_back(one.path);
+  return files;
+}
+
+// The files to try, best first; `path` itself where it is no folder.
+Result<std::vector<std::string>> Candidates(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  PENSTOCK_TRY(std::vector<std::string> files, FilesOf(CheckpointFolder(path)));
+  if (files.empty()) return FilesOf(path);
+  return files;
+}
+
+Result<Checkpoint> ReadNewestWhole(const std::vector<std::string>& files, std::FILE* log) {
+  Result<Checkpoint> first = ReadCheckpoint(files.front());
+  if (first || files.size() == 1) return first;
+  std::string reason = first.error().message;
+  for (auto file = files.begin() + 1; file != files.end(); ++file) {
+    Log(log, "resume: {}; taking the one before, {}\n", reason, *file);
+    Result<Checkpoint> next = ReadCheckpoint(*file);
+    if (next) return next;
+    reason = next.error().message;
+  }
+  return InvalidArgument("none of {} checkpoints is whole: {}", files.size(),
+                         first.error().message);
+}
+
+// Keys of the model that its weights do not depend on.
+constexpr std::array kFreeModelKeys = {std::string_view("model.dropout")};
+// Keys that say nothing of what is computed.
+constexpr std::array kSilentKeys = {std::string_view("name"),     std::string_view("folder"),
+                                    std::string_view("resume"),   std::string_view("trace_steps"),
+                                    std::string_view("watchdog"), std::string_view("memory_limit")};
+
+template <class Keys>
+bool Contains(const Keys& keys, std::string_view key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* log) {
+  if (from.optimizer.empty()) {
+    return InvalidArgument("{} holds no optimizer state: resume from one of a run's checkpoints",
+                           from.path);
+  }
+  if (from.info.step > config.steps) {
+    return InvalidArgument("{} has {} steps behind it, more than the {} of 'steps'", from.path,
+                           from.info.step, config.steps);
+  }
+  std::string changed;
+  for (const std::string& key : DifferentKeys(from.info.config, config)) {
+    const std::string before = ConfigValue(from.info.config, key);
+    const std::string now = ConfigValue(config, key);
+    if (key.starts_with("model.") && !Contains(kFreeModelKeys, key)) {
+      return InvalidArgument("{} is of another model: {} is {} there, {} here", from.path, key,
+                             before, now);
+    }
+    if (Contains(kSilentKeys, key)) continue;
+    changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before, now);
+  }
+  if (!changed.empty()) Log(log, "resume: {}\n", changed);
+  return {};
+}
+
+// Of the run whose folder the checkpoint lies in, if it lies in one.
+std::string MetricsBeside(const std::string& checkpoint) {
+  return (fs::absolute(checkpoint).parent_path().parent_path() / "metrics.jsonl").string();
+}
+
+}  // namespace
+
+std::string RunPath(const TrainConfig& config) {
+  return fmt::format("{}/{}", config.folder, config.name);
+}
+
+Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log) {
+  RunStart start;
+  const std::string own = CheckpointFolder(RunPath(config));
+  PENSTOCK_TRY(std::vector<std::string> files, FilesOf(own));
+  if (config.resume.empty()) {
+    if (config.checkpoint.every == 0 || files.empty()) return start;
+    return InvalidArgument(
+        "{} holds checkpoints of an earlier run: go on from them with resume=auto, or give another "
+        "name, or remove them",
+        own);
+  }
+  if (config.resume == "auto") {
+    if (files.empty()) {
+      Log(log, "resume: no checkpoint in {} yet, starting from the first step\n", own);
+      return start;
+    }
+  } else {
+    PENSTOCK_TRY(files, Candidates(config.resume));
+    if (files.empty()) return NotFound("{} holds no checkpoint to resume from", config.resume);
+  }
+  PENSTOCK_TRY(start.checkpoint, ReadNewestWhole(files, log));
+  PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
+  start.metrics = ReadMetrics(MetricsBeside(start.checkpoint->path), start.step());
+  Log(log, "resume: {}, {} steps behind it\n", start.checkpoint->path, start.step());
+  return start;
+}
+
+Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log) {
+  const std::string run = RunPath(config);
+  std::error_code error;
+  const bool continues =
+      start.checkpoint && fs::equivalent(fs::absolute(start.checkpoint->path).parent_path(),
+                                         CheckpointFolder(run), error);
+  PENSTOCK_TRY(const std::string aside, SetAsideCheckpoints(run, continues ? start.step() : -1));
+  if (aside.empty()) return {};
+  Log(log, "the checkpoints {} are kept in {}: resume={} continues from them\n",
+      continues ? fmt::format("after step {}", start.step()) : "of an earlier run", aside, aside);
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,28 @@
+#include "train/run/run_checks.h"
+
+namespace penstock {
+
+Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
+  for (const std::int64_t step : config.trace_steps) {
+    if (step < config.steps) continue;
+    return InvalidArgument("trace_steps: the run has no step {}: its steps are 0 to {}", step,
+                           config.steps - 1);
+  }
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.post_validation && !UpdateRuleOf(optimizer).needs_norm()) {
+    return InvalidArgument(
+        "optimizer.post_validation validates nothing: give optimizer.clip or "
+        "optimizer.nonfinite=skip with it");
+  }
+  std::vector<std::string> lines;
+  if (optimizer.warmup > config.steps) {
+    lines.push_back(fmt::format(
+        "optimizer.warmup is {} steps and the run has {}: the learning rate ends at "
+        "{:.3g}, below its peak of {:.3g}",
+        optimizer.warmup, config.steps,
+        optimizer.lr * static_cast<double>(config.steps) / optimizer.warmup, optimizer.lr));
+  }
+  return lines;
+}
+
+}  // namespace penstock

@@ -1,0 +1,150 @@
+#include "train/run/step_runner.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+
+#include "runtime/executor/run.h"
+#include "train/setup.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kKeptSteps = 32;            // by the trace
+constexpr int kFirstBlock = 6;            // steps that a time limit's first estimate is made from
+constexpr std::int64_t kBlocks = 8;       // of the steps left: how often the estimate is renewed
+constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replaces the kept trace
+
+}  // namespace
+
+StepRunner::StepRunner(const RunParts& parts)
+    : parts_(parts),
+      empties_(EmptiesForCheckpoints(parts.config, parts.schedule)),
+      last_rank_(parts.schedule.placement.rank_of(parts.schedule.stages() - 1)),
+      total_(parts.config.steps) {}
+
+Status StepRunner::Run(std::int64_t done) {
+  const std::int64_t first = done;
+  const double begin = parts_.log.elapsed();
+  done_ = done;
+  const Status status = RunSteps();
+  seconds_ = parts_.log.elapsed();
+  if (done_ > first) steps_a_second_ = static_cast<double>(done_ - first) / (seconds_ - begin);
+  parts_.log.Finish();
+  PENSTOCK_TRY_STATUS(status);
+  const bool due = ended_early() ? done_ > first : parts_.config.checkpoint.every > 0;
+  return due ? parts_.checkpoints.Finish(done_, seconds_) : Status();
+}
+
+Status StepRunner::RunSteps() {
+  if (parts_.config.seconds > 0 && done_ > 0) Estimate(done_);
+  while (done_ < total_ && !stop_requested()) {
+    const std::int64_t before = done_;
+    PENSTOCK_TRY_STATUS(RunBlock(done_, BlockSize(done_)));
+    if (done_ == before) break;  // a stop was requested before its first step
+    if (empties_) CheckpointEmpty(done_);
+    if (parts_.config.seconds > 0 && !stop_requested()) Estimate(done_);
+  }
+  return {};
+}
+
+bool StepRunner::stop_requested() const {
+  return parts_.options.stop != nullptr && parts_.options.stop->load();
+}
+
+std::int64_t StepRunner::BlockSize(std::int64_t done) const {
+  std::int64_t left = total_ - done;
+  const std::int64_t every = parts_.config.checkpoint.every;
+  if (empties_) left = std::min(left, every - done % every);
+  if (parts_.schedule.steps > 1 && parts_.config.pipeline.csv.empty()) {
+    left = std::min<std::int64_t>(left, parts_.schedule.steps);
+  }
+  if (parts_.config.seconds <= 0) return left;
+  if (done == 0) return std::min<std::int64_t>(left, kFirstBlock);
+  return std::min(left, std::max<std::int64_t>(kTracedSteps, (total_ - done) / kBlocks));
+}
+
+// How many steps the time limit allows, from those so far; the learning rate follows.
+void StepRunner::Estimate(std::int64_t done) {
+  const double elapsed = parts_.log.elapsed();
+  const double more = (parts_.config.seconds - elapsed) / elapsed * static_cast<double>(done);
+  const auto most = static_cast<double>(parts_.config.steps - done);
+  total_ = done + static_cast<std::int64_t>(std::clamp(more, 0.0, most));
+  parts_.pipeline.rate->steps = total_;
+}
+
+Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
+  PENSTOCK_TRY(const Schedule* schedule, BlockSchedule(steps));
+  PENSTOCK_TRY(Trace trace, Trace::Make(*schedule, schedule->steps == 1 ? kKeptSteps : 1));
+  auto block_trace = std::make_unique<Trace>(std::move(trace));
+  RunOptions run;
+  run.steps = steps / schedule->steps;
+  run.update = UpdateRuleOf(parts_.config.optimizer);
+  run.on_verdict = [this](std::int64_t step, const Verdict& verdict) {
+    parts_.log.AfterVerdict(step, verdict);
+  };
+  run.first_step = first;
+  run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(parts_.config.watchdog * 1e3));
+  run.stop = parts_.options.stop;
+  std::int64_t rounds = 0;
+  run.rounds_run = &rounds;
+  run.on_stuck = parts_.options.on_stuck;
+  const int threads = std::max(1, Cores() / parts_.schedule.ranks());
+  run.on_thread_start = [threads](int) { at::set_num_threads(threads); };
+  run.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
+  run.trace = block_trace.get();
+  parts_.log.Begin(*block_trace, first, total_);
+  const std::vector<Stage*> stages = parts_.pipeline.pointers();
+  PENSTOCK_TRY_STATUS(RunRanks(*schedule, stages, run));
+  done_ += rounds * schedule->steps;
+  if (rounds > 0 && (trace_ == nullptr || steps >= kTracedSteps)) {
+    trace_ = std::move(block_trace);
+    first_traced_ = first;
+  }
+  return {};
+}
+
+// One without a flush is made for the block's number of steps.
+Result<const Schedule*> StepRunner::BlockSchedule(std::int64_t steps) {
+  if (parts_.schedule.steps == 1 || steps % parts_.schedule.steps == 0) return &parts_.schedule;
+  PENSTOCK_TRY(Schedule schedule, ScheduleOver(parts_.config, steps));
+  schedules_.push_back(std::make_unique<Schedule>(std::move(schedule)));
+  return schedules_.back().get();
+}
+
+void StepRunner::AfterStep(int rank, std::int64_t step) {
+  std::optional<double> loss;
+  if (rank == last_rank_) loss = parts_.pipeline.last().StepLoss();
+  const bool skips = parts_.config.optimizer.nonfinite == "skip";
+  if (loss && !std::isfinite(*loss) && !skips) {
+    throw std::runtime_error(
+        fmt::format("the loss of step {} is {}: give a smaller optimizer.lr", step, *loss));
+  }
+  parts_.log.AfterStep(rank, step, loss, NormsOf(rank));
+  if (!empties_) parts_.checkpoints.AfterStep(rank, step + 1, parts_.log.elapsed());
+}
+
+// Replicas count once.
+std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
+  std::vector<StageNorm> norms;
+  for (const int stage : parts_.schedule.placement.stages_of(rank)) {
+    if (stage >= parts_.schedule.placement.chain_length()) continue;
+    AdamW& optimizer = *parts_.pipeline.optimizers[stage];
+    norms.push_back({stage, optimizer.TakeMeanSquaredNorm()});
+  }
+  return norms;
+}
+
+// No rank runs. A run that goes on from here has no older weights; nor has this one, then.
+void StepRunner::CheckpointEmpty(std::int64_t done) {
+  if (done % parts_.config.checkpoint.every != 0) return;
+  for (int rank = 0; rank < parts_.schedule.ranks(); ++rank) {
+    parts_.checkpoints.AfterStep(rank, done, parts_.log.elapsed());
+  }
+  for (const auto& stage : parts_.pipeline.stages) stage->Restart();
+}
+
+}  // namespace penstock

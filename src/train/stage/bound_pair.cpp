@@ -1,0 +1,70 @@
+#include "train/stage/bound_pair.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "graph/passes/multiplex.h"
+
+namespace penstock {
+namespace {
+
+std::size_t CountLeaving(std::span<const int> outputs) {
+  return Index(std::count(outputs.begin(), outputs.end(), -1));
+}
+
+// The parameters of both, one behind the other; the forward's generator, as the backward draws
+// nothing.
+GraphBinding Both(GraphBinding binding, const GraphBinding& more) {
+  const auto append = [](std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(binding.parameters, more.parameters);
+  append(binding.gradients, more.gradients);
+  return binding;
+}
+
+// By estimated costs where the stage was not compiled with others: they are the same on all ranks
+// of a group, which so come to the same order.
+Piece PieceOf(const BoundProgram& forward, const BoundProgram& backward, std::size_t parameters) {
+  const Piece& compiled = forward.program.overlapped;
+  if (&forward == &backward && !compiled.graph.name.empty()) return compiled;
+  return OverlapStages(forward.program, backward.program, static_cast<int>(parameters), NodeCosts())
+      .value();
+}
+
+}  // namespace
+
+BoundPair::BoundPair(const BoundProgram& forward, const GraphBinding& forward_binding,
+                     const BoundProgram& backward, const GraphBinding& backward_binding)
+    : piece_(
+          PieceOf(forward, backward,
+                  &forward_binding == &backward_binding ? 0 : forward_binding.parameters.size())),
+      forward_inputs_(forward.program.forward.inputs.size()),
+      forward_outputs_(forward.program.forward.outputs.size()),
+      leaving_forward_(CountLeaving(forward.program.forward.outputs)),
+      program_(piece_.graph, &forward_binding == &backward_binding
+                                 ? forward_binding
+                                 : Both(forward_binding, backward_binding)),
+      inputs_(piece_.inputs.size()),
+      outputs_(piece_.outputs.size()),
+      leaving_(CountLeaving(piece_.outputs)) {}
+
+BoundPair::Leaving BoundPair::Run(std::span<at::Tensor> forward_held,
+                                  std::span<at::Tensor> backward_held) {
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const std::span<at::Tensor> held = i < forward_inputs_ ? forward_held : backward_held;
+    at::Tensor& value = held[piece_.inputs[i]];
+    inputs_[i] = piece_.last[i] ? std::move(value) : value;
+  }
+  program_.Run(inputs_, outputs_);
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const int place = piece_.outputs[i];
+    PENSTOCK_CHECK(place < 0 || i < forward_outputs_, "a backward leaves nothing held");
+    (place < 0 ? leaving_[left++] : forward_held[place]) = std::move(outputs_[i]);
+  }
+  const std::span<at::Tensor> all = leaving_;
+  return {all.first(leaving_forward_), all.subspan(leaving_forward_)};
+}
+
+}  // namespace penstock

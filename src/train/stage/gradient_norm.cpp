@@ -1,0 +1,32 @@
+#include "train/stage/gradient_norm.h"
+
+#include <array>
+
+#include "base/result.h"
+
+namespace penstock {
+
+double SquaredNorm(const at::Tensor& tensor) {
+  PENSTOCK_CHECK(tensor.is_cpu() && tensor.is_non_overlapping_and_dense(),
+                 "a gradient that is not one piece of memory");
+  // So many sums side by side: the compiler makes vectors of them.
+  constexpr std::size_t kSums = 16;
+  std::array<double, kSums> sums{};
+  const float* const data = tensor.const_data_ptr<float>();
+  const std::size_t size = tensor.numel();
+  const std::size_t whole = size / kSums * kSums;
+  for (std::size_t i = 0; i < whole; i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k) {
+      const auto value = static_cast<double>(data[i + k]);
+      sums[k] += value * value;
+    }
+  }
+  for (std::size_t i = whole; i < size; ++i) {
+    sums[i - whole] += static_cast<double>(data[i]) * static_cast<double>(data[i]);
+  }
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return sum;
+}
+
+}  // namespace penstock

@@ -1,0 +1,31 @@
+#include "train/stage/held_rows.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+std::vector<bool> RecomputedRows(const Schedule& schedule, int stage) {
+  std::vector<bool> rows(schedule.rows());
+  bool any = false;
+  for (const Action& action : schedule.lanes[schedule.placement.rank_of(stage)]) {
+    if (action.first.op != Op::kRecompute || action.first.stage != stage) continue;
+    rows[action.first.microbatch] = any = true;
+  }
+  return any ? rows : std::vector<bool>();
+}
+
+Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
+                                                               const std::string& folder) {
+  std::vector<std::shared_ptr<ActivationPool>> pools(schedule.lanes.size());
+  for (std::size_t rank = 0; rank < pools.size(); ++rank) {
+    const Lane& lane = schedule.lanes[rank];
+    const bool offloads = std::any_of(lane.begin(), lane.end(), [](const Action& action) {
+      return action.first.op == Op::kOffload;
+    });
+    if (!offloads) continue;
+    PENSTOCK_TRY(pools[rank], ActivationPool::Make(folder));
+  }
+  return pools;
+}
+
+}  // namespace penstock

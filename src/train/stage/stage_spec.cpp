@@ -1,0 +1,236 @@
+#include "train/stage/stage_spec.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <span>
+
+#include "base/mix_bits.h"
+#include "model/model.h"
+#include "model/sequence_context.h"
+#include "train/stage/torch_stage.h"
+
+namespace penstock {
+namespace {
+
+// Dropout and its like are on while this lives.
+class TrainingMode {
+ public:
+  explicit TrainingMode(StageModule& module) : module_(module) { module_.train(); }
+  ~TrainingMode() { module_.eval(); }
+  TrainingMode(const TrainingMode&) = delete;
+  TrainingMode& operator=(const TrainingMode&) = delete;
+
+ private:
+  StageModule& module_;
+};
+
+Status CheckOptions(const TorchStageOptions& options, const StageExamples& examples) {
+  if (options.microbatches < 1) {
+    return InvalidArgument("a step needs at least 1 microbatch, not {}", options.microbatches);
+  }
+  const auto defined = [](const at::Tensor& tensor) { return tensor.defined(); };
+  if (examples.inputs.empty() ||
+      !std::all_of(examples.inputs.begin(), examples.inputs.end(), defined)) {
+    return InvalidArgument("a stage needs example inputs");
+  }
+  if (options.microbatches % options.slices() != 0) {
+    return InvalidArgument("{} rows do not make whole microbatches of {} slices",
+                           options.microbatches, options.slices());
+  }
+  if (options.slices() > 1 && examples.inputs.size() != 1) {
+    return InvalidArgument("a stage of {} slices takes one input", options.slices());
+  }
+  if (options.programs != nullptr && std::ssize(*options.programs) != options.slices()) {
+    return InvalidArgument("{} programs were compiled for {} slices", options.programs->size(),
+                           options.slices());
+  }
+  if (options.slices() > 1 && (options.pool != nullptr || !options.recomputed.empty())) {
+    return InvalidArgument(
+        "OFFLOAD and RECOMPUTE do not go with slices: later slices read what an earlier one holds");
+  }
+  if (options.first && examples.inputs.size() != 1) {
+    return InvalidArgument("a first stage reads tokens alone, not {} inputs",
+                           examples.inputs.size());
+  }
+  if (options.last && !examples.targets.defined()) {
+    return InvalidArgument("a last stage needs example targets for its loss");
+  }
+  return {};
+}
+
+// Also refuses a stage that sends no gradient back, though it was asked for one: nothing would be
+// trained before it.
+Status CheckProgram(const StageProgram& program, const StageExamples& examples, bool last) {
+  const std::size_t count = examples.inputs.size() + (last ? 1 : 0);
+  if (program.inputs.size() != count) {
+    return InvalidArgument("a program of {} inputs for a stage of {}", program.inputs.size(),
+                           count);
+  }
+  const auto wants = [](const at::Tensor& input) { return input.requires_grad(); };
+  const auto has = [](const StagePort& input) { return input.has_gradient; };
+  if (std::any_of(examples.inputs.begin(), examples.inputs.end(), wants) &&
+      std::none_of(program.inputs.begin(), program.inputs.end(), has)) {
+    return InvalidArgument(
+        "the stage's output does not depend on its input: nothing to train before it");
+  }
+  return {};
+}
+
+// A batch source fills its tensors again: what leaves a first stage has memory of its own.
+std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
+                                      std::span<const at::Tensor> inputs) {
+  for (at::Tensor& output : outputs) {
+    for (const at::Tensor& input : inputs) {
+      if (output.is_alias_of(input)) output = output.clone();
+    }
+  }
+  return outputs;
+}
+
+// What the module makes of its slice, then the slice's keys and values. Nothing reads those of a
+// last slice but its own backward.
+std::vector<at::Tensor> RunSlice(StageModule& module, std::span<const at::Tensor> inputs, int slice,
+                                 int slices) {
+  SequenceContext context(slice, inputs.subspan(1));
+  std::vector<at::Tensor> outputs = {module.ForwardSlice(inputs[0], context)};
+  for (const at::Tensor& own : context.Own()) {
+    outputs.push_back(slice == slices - 1 ? own.detach() : own);
+  }
+  return outputs;
+}
+
+at::Tensor WithTokens(const at::Tensor& example, std::int64_t tokens) {
+  if (!example.defined()) return example;
+  std::vector<std::int64_t> sizes = example.sizes().vec();
+  sizes[1] = tokens;
+  const at::Tensor of_slice = at::zeros(sizes, example.scalar_type());
+  return of_slice.requires_grad_(example.requires_grad());
+}
+
+// Examples of a later slice: behind its input, keys and values of those before, as many as the
+// first slice's program gives.
+StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& program,
+                              std::span<const std::int64_t> lengths, int slice) {
+  const std::size_t index = slice;
+  StageExamples examples{{WithTokens(first.inputs[0], lengths[index])},
+                         WithTokens(first.targets, lengths[index])};
+  for (const std::int64_t length : lengths.first(index)) {
+    for (const StagePort& port : std::span(program.outputs).subspan(1)) {
+      const at::Tensor kept = at::zeros(port.type.sizes, port.type.dtype).requires_grad_(true);
+      examples.inputs.push_back(WithTokens(kept, length));
+    }
+  }
+  return examples;
+}
+
+std::atomic<int> compiled_slices = 0;
+
+}  // namespace
+
+std::vector<NamedTensor> ParametersOf(const StageModule& module) {
+  std::vector<NamedTensor> parameters;
+  for (const auto& parameter : module.named_parameters()) {
+    const bool tied = std::any_of(
+        parameters.begin(), parameters.end(),
+        [&](const NamedTensor& before) { return before.tensor.is_same(parameter.value()); });
+    if (!tied) parameters.push_back({parameter.key(), parameter.value()});
+  }
+  return parameters;
+}
+
+std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op op) {
+  std::uint64_t seed = stage_seed;
+  for (const auto part : {step, std::int64_t{row}, static_cast<std::int64_t>(op)}) {
+    seed = SeedOf(seed, static_cast<std::uint64_t>(part));
+  }
+  return seed;
+}
+
+int CompiledSlices() { return compiled_slices; }
+
+double ShareOfSlice(const TorchStageOptions& options, int slice) {
+  const std::vector<std::int64_t>& lengths = options.slice_lengths;
+  if (lengths.size() < 2) return 1;
+  const std::int64_t all = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  return static_cast<double>(lengths[slice] * options.slices()) / static_cast<double>(all);
+}
+
+StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
+                        const TorchStageOptions& options, int slice) {
+  StageSpec spec;
+  spec.parameters = ParametersOf(*module);
+  spec.inputs = examples.inputs;
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    if (spec.inputs[i].requires_grad()) spec.input_gradients.push_back(static_cast<int>(i));
+    if (options.slices() > 1 && i > 0) spec.kept_inputs.push_back(static_cast<int>(i));
+  }
+  if (options.slices() > 1) spec.kept_outputs_from = 1;
+  const auto run = [module, slice, slices = options.slices()](std::span<const at::Tensor> inputs) {
+    const TrainingMode training(*module);
+    return slices == 1 ? module->ForwardAll(inputs) : RunSlice(*module, inputs, slice, slices);
+  };
+  if (!options.last) {
+    spec.forward = [run, first = options.first](std::span<const at::Tensor> inputs) {
+      std::vector<at::Tensor> outputs = run(inputs);
+      return first ? WithOwnMemory(std::move(outputs), inputs) : outputs;
+    };
+    return spec;
+  }
+  spec.inputs.push_back(examples.targets);
+  spec.output_gradient =
+      ShareOfSlice(options, slice) /
+      (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
+  spec.forward = [run, slices = options.slices()](std::span<const at::Tensor> inputs) {
+    std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - 1));
+    const at::Tensor logits = outputs.front().to(at::kFloat);
+    outputs.front() =
+        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs.back().reshape({-1}));
+    if (slices == 1) outputs.resize(1);
+    return outputs;
+  };
+  return spec;
+}
+
+Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
+                                  const StageExamples& examples, const TorchStageOptions& options,
+                                  int slice) {
+  CompileOptions how;
+  how.exact = options.exact;
+  how.fuse = options.fuse;
+  how.hold = options.hold;
+  how.hold_for_weight = options.hold_for_weight;
+  // It holds the probabilities of a first slice, which are many times its keys and values.
+  if (options.slices() > 1) how.disabled = {"attention_by_matmul"};
+  ++compiled_slices;
+  return CompileStage(MakeStageSpec(module, examples, options, slice), how);
+}
+
+Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModule>& module,
+                                                const StageExamples& examples,
+                                                const TorchStageOptions& options,
+                                                const std::function<void(int slice)>& on_slice) {
+  PENSTOCK_TRY_STATUS(CheckOptions(options, examples));
+  if (options.programs != nullptr) {
+    PENSTOCK_TRY_STATUS(CheckProgram(options.programs->front(), examples, options.last));
+    return *options.programs;
+  }
+  std::vector<StageProgram> programs;
+  PENSTOCK_TRY(StageProgram first, CompileSlice(module, examples, options, 0));
+  programs.push_back(std::move(first));
+  PENSTOCK_TRY_STATUS(CheckProgram(programs.front(), examples, options.last));
+  for (int slice = 1; slice < options.slices(); ++slice) {
+    if (on_slice) on_slice(slice);
+    PENSTOCK_TRY(StageProgram program, CompileSlice(module,
+                                                    ExamplesOfSlice(examples, programs.front(),
+                                                                    options.slice_lengths, slice),
+                                                    options, slice));
+    programs.push_back(std::move(program));
+  }
+  return programs;
+}
+
+}  // namespace penstock

@@ -1,0 +1,165 @@
+#include "train/stage/stage_weights.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "base/index.h"
+#include "train/stage/gradient_norm.h"
+
+namespace penstock {
+namespace {
+
+// A tensor on the same memory, but by a storage of its own: where that points to can be changed,
+// and views of it follow.
+at::Tensor Window(const at::Tensor& tensor) {
+  return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
+                       tensor.options().requires_grad(false));
+}
+
+}  // namespace
+
+StageWeights::StageWeights(std::span<const NamedTensor> working,
+                           std::span<const NamedTensor> masters, const TorchStageOptions& options,
+                           std::size_t tail)
+    : cast_(options.working != nullptr),
+      optimizer_(options.optimizer),
+      chain_(options.chain),
+      older_(options.versions.older),
+      incoming_(options.replicas),
+      tails_(options.replicas, std::vector<float>(tail)) {
+  constexpr std::int64_t kAlign = 64;  // elements: a cache line at least
+  std::vector<std::int64_t> starts;
+  for (const NamedTensor& parameter : working) {
+    starts.push_back(flat_size_);
+    flat_size_ += (parameter.tensor.numel() + kAlign - 1) / kAlign * kAlign;
+  }
+  flat_ = at::zeros({flat_size_ + static_cast<std::int64_t>(tail)}, at::kFloat);
+  for (std::size_t i = 0; i < working.size(); ++i) {
+    const at::Tensor& like = working[i].tensor;
+    gradients_.push_back(flat_.as_strided(like.sizes(), like.strides(), starts[i]));
+    parameters_.push_back({masters[i].name, masters[i].tensor.detach(), gradients_.back()});
+    newest_.push_back(like.detach());
+    values_.push_back(older_.empty() ? newest_.back() : Window(newest_.back()));
+    for (auto& version : older_) version.push_back(at::empty_like(newest_.back()));
+  }
+}
+
+void StageWeights::Use(std::int64_t version) {
+  const auto kept = static_cast<std::int64_t>(older_.size());
+  PENSTOCK_CHECK(version >= updates_ - kept && version <= updates_,
+                 "version {} of the weights is asked for behind {} updates", version, updates_);
+  const int place = version == updates_ ? -1 : static_cast<int>(version % kept);
+  if (place == in_use_) return;
+  in_use_ = place;
+  const auto& source = place < 0 ? newest_ : older_[place];
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    values_[i].storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+        {source[i].mutable_data_ptr(), source[i].device()});
+  }
+}
+
+std::int64_t StageWeights::VersionBytes() const {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& value : newest_) bytes += static_cast<std::int64_t>(value.nbytes());
+  return bytes * versions();
+}
+
+void StageWeights::Update(const TorchStage::Update& update) {
+  const at::NoGradGuard no_gradients;
+  if (!older_.empty()) {
+    auto& stashed = older_[Index(updates_) % older_.size()];
+    for (std::size_t i = 0; i < newest_.size(); ++i) stashed[i].copy_(newest_[i]);
+  }
+  update(parameters_);
+  ++updates_;
+  SetWorking();
+}
+
+void StageWeights::SetWorking() {
+  for (std::size_t i = 0; cast_ && i < parameters_.size(); ++i) {
+    newest_[i].copy_(parameters_[i].value);
+  }
+}
+
+void StageWeights::Clear() {
+  flat_.zero_();
+  dropped_ = false;
+}
+
+void StageWeights::Step(const TorchStage::Update& update) {
+  if (!dropped_) Update(update);
+  if (dropped_ && optimizer_.skip) optimizer_.skip();
+  Clear();
+}
+
+void StageWeights::TryStep(const TorchStage::Update& update) {
+  const at::NoGradGuard no_gradients;
+  PENSTOCK_CHECK(optimizer_.save && older_.empty(), "the stage's steps cannot be rolled back");
+  optimizer_.save(parameters_);
+  Update(update);
+}
+
+void StageWeights::KeepStep() { Clear(); }
+
+void StageWeights::UndoStep() {
+  const at::NoGradGuard no_gradients;
+  optimizer_.restore();
+  --updates_;
+  SetWorking();
+}
+
+void StageWeights::ScaleGradients(double factor) { flat_.mul_(factor); }
+
+std::span<const double> StageWeights::SquaredNorms() {
+  norms_.clear();
+  for (const at::Tensor& gradient : gradients_) norms_.push_back(SquaredNorm(gradient));
+  return norms_;
+}
+
+Message StageWeights::Share(std::span<const float> tail) {
+  std::copy(tail.begin(), tail.end(), flat_.mutable_data_ptr<float>() + flat_size_);
+  // All that read it drop what they hold when they have added it.
+  if (!outgoing_.defined() || outgoing_.use_count() > 1) outgoing_ = at::empty_like(flat_);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  outgoing_.copy_(flat_);
+  auto* const owner = new at::Tensor(outgoing_);
+  return Message(outgoing_.mutable_data_ptr(), outgoing_.nbytes(), owner,
+                 [](void* tensor) { delete static_cast<at::Tensor*>(tensor); });
+}
+
+void StageWeights::Take(int chain, Message gradients) {
+  if (gradients.bytes() != flat_.nbytes()) {
+    throw std::runtime_error(fmt::format("{} bytes of gradients came from a replica, not {}",
+                                         gradients.bytes(), flat_.nbytes()));
+  }
+  incoming_[chain] = std::move(gradients);
+}
+
+// In the order of the chains on every replica, so that all have the same sum.
+void StageWeights::Add() {
+  const at::NoGradGuard no_gradients;
+  const auto of_chain = [this](std::size_t chain) {
+    if (static_cast<int>(chain) == chain_) return flat_;
+    return at::from_blob(incoming_[chain].data(), flat_.sizes(), flat_.options());
+  };
+  at::Tensor sum = of_chain(0);
+  for (std::size_t chain = 1; chain < incoming_.size(); ++chain) {
+    sum = chain == 1 ? sum.add(of_chain(chain)) : sum.add_(of_chain(chain));
+  }
+  for (std::size_t chain = 0; chain < incoming_.size(); ++chain) {
+    const float* const from = of_chain(chain).const_data_ptr<float>() + flat_size_;
+    std::copy_n(from, tails_[chain].size(), tails_[chain].begin());
+    if (static_cast<int>(chain) != chain_) incoming_[chain] = {};
+  }
+  flat_.copy_(sum);
+}
+
+}  // namespace penstock

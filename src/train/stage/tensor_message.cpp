@@ -1,0 +1,92 @@
+#include "train/stage/tensor_message.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/SmallVector.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "base/index.h"
+#include "graph/ir/print.h"
+
+namespace penstock {
+namespace {
+
+constexpr unsigned kFew = 4;  // tensors that need no memory of their own
+
+struct SeveralTensors {
+  c10::SmallVector<at::Tensor, kFew> tensors;
+  c10::SmallVector<MessagePart, kFew> parts;
+};
+
+void ReleaseOne(void* owner) {
+  c10::intrusive_ptr<c10::TensorImpl>::reclaim(static_cast<c10::TensorImpl*>(owner));
+}
+void ReleaseSeveral(void* owner) { delete static_cast<SeveralTensors*>(owner); }
+
+MessagePart PartOf(const at::Tensor& tensor) {
+  return {const_cast<void*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+std::size_t SizeOf(const TensorType& type) { return Index(BytesOf(type)); }
+
+std::runtime_error Misfit(const std::string& what, std::span<const TensorType> types) {
+  std::string due;
+  std::size_t end = 0;
+  for (const TensorType& type : types) {
+    due += due.empty() ? PrintType(type) : ", " + PrintType(type);
+    end = Message::Align(end) + SizeOf(type);
+  }
+  return std::runtime_error(
+      fmt::format("a message of {} came where {} ({} bytes) is due", what, due, end));
+}
+
+void FromBytes(Message message, std::span<const TensorType> types, std::span<at::Tensor> to) {
+  std::size_t end = 0;
+  for (const TensorType& type : types) end = Message::Align(end) + SizeOf(type);
+  if (message.bytes() != end) throw Misfit(fmt::format("{} bytes", message.bytes()), types);
+  auto* const data = static_cast<std::byte*>(message.data());
+  const auto keep = std::make_shared<Message>(std::move(message));
+  end = 0;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const std::size_t begin = Message::Align(end);
+    to[i] = at::from_blob(
+        data + begin, types[i].sizes, [keep](void*) {}, at::TensorOptions().dtype(types[i].dtype));
+    end = begin + SizeOf(types[i]);
+  }
+}
+
+}  // namespace
+
+Message ToMessage(std::span<at::Tensor> tensors) {
+  if (tensors.size() == 1) {
+    const MessagePart part = PartOf(tensors[0]);
+    return Message(part.data, part.bytes, tensors[0].unsafeReleaseTensorImpl(), ReleaseOne);
+  }
+  auto several = std::make_unique<SeveralTensors>();
+  for (at::Tensor& tensor : tensors) {
+    several->parts.push_back(PartOf(tensor));
+    several->tensors.push_back(std::move(tensor));
+  }
+  const std::span<const MessagePart> parts(several->parts.data(), several->parts.size());
+  return Message(parts, several.release(), ReleaseSeveral);
+}
+
+void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to) {
+  if (message.release() == ReleaseOne && types.size() == 1) {
+    to[0] = at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim(
+        static_cast<c10::TensorImpl*>(message.TakeOwner())));
+    return;
+  }
+  if (message.release() != ReleaseOne && message.release() != ReleaseSeveral) {
+    return FromBytes(std::move(message), types, to);
+  }
+  if (message.parts().size() != types.size()) {
+    throw Misfit(fmt::format("{} tensors", message.parts().size()), types);
+  }
+  const std::unique_ptr<SeveralTensors> several(static_cast<SeveralTensors*>(message.TakeOwner()));
+  for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
+}
+
+}  // namespace penstock

@@ -1,0 +1,194 @@
+// Orders of jobs: what they must obey, and how good they are.
+#include "graph/analysis/list_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace penstock::testing {
+namespace {
+
+std::vector<Job> RandomJobs(std::mt19937& random, int count) {
+  const auto draw = [&](int below) {
+    return static_cast<int>(random() % static_cast<unsigned>(below));
+  };
+  std::vector<Job> jobs(count);
+  int last_on_link = -1;
+  for (int i = 0; i < count; ++i) {
+    Job& job = jobs[i];
+    job.on_link = draw(3) == 0;
+    job.seconds = draw(8);
+    for (int before = 0; before < i; ++before) {
+      if (draw(count) < 2) job.after.push_back(before);
+    }
+    if (job.on_link && last_on_link >= 0 && draw(2) == 0) job.after_start = {last_on_link};
+    if (job.on_link) last_on_link = i;
+  }
+  return jobs;
+}
+
+// A run of the steps: when each job began and ended, and when each step did.
+struct Replay {
+  std::vector<double> begin, end, step_begin;
+  double seconds = 0;
+
+  Replay(const std::vector<Job>& jobs, const std::vector<JobStep>& steps)
+      : begin(jobs.size(), -1), end(jobs.size(), -1) {
+    std::vector<bool> waited(jobs.size());
+    double link_free = 0;
+    for (const JobStep& step : steps) {
+      const std::size_t i = step.job;
+      step_begin.push_back(seconds);
+      if (step.kind == StepKind::kWait) {
+        EXPECT_TRUE(jobs[i].on_link && begin[i] >= 0 && !waited[i]) << "wait for " << i;
+        waited[i] = true;
+        seconds = std::max(seconds, end[i]);
+        continue;
+      }
+      EXPECT_EQ(jobs[i].on_link, step.kind == StepKind::kStart);
+      EXPECT_LT(begin[i], 0) << i << " runs twice";
+      for (const int before : jobs[i].after) {
+        const std::size_t b = before;
+        EXPECT_GE(end[b], 0) << i << " runs before " << before;
+        EXPECT_TRUE(!jobs[b].on_link || waited[b]) << i << " does not wait for " << before;
+      }
+      for (const int before : jobs[i].after_start) {
+        EXPECT_GE(begin[before], 0) << i << " begins before " << before;
+      }
+      begin[i] = seconds;
+      if (jobs[i].on_link) {
+        end[i] = link_free = std::max(seconds, link_free) + jobs[i].seconds;
+      } else {
+        end[i] = seconds = seconds + jobs[i].seconds;
+      }
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      EXPECT_GE(begin[i], 0) << i << " never runs";
+      EXPECT_TRUE(!jobs[i].on_link || waited[i]) << "nobody waits for " << i;
+    }
+  }
+};
+
+bool Needs(const Job& job, int other) {
+  return std::find(job.after.begin(), job.after.end(), other) != job.after.end();
+}
+
+class ListScheduleTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ListScheduleTest, ObeysAndIsNeverLongerThanInTurn) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  for (int round = 0; round < 100; ++round) {
+    const std::vector<Job> jobs = RandomJobs(random, 1 + static_cast<int>(random() % 30));
+    const JobOrder order = ListSchedule(jobs);
+    const Replay replay(jobs, order.steps);
+    ASSERT_FALSE(::testing::Test::HasFailure());
+    EXPECT_DOUBLE_EQ(replay.seconds, order.seconds);
+    double all = 0;
+    double core = 0;
+    for (const Job& job : jobs) {
+      all += job.seconds;
+      if (!job.on_link) core += job.seconds;
+    }
+    EXPECT_LE(order.seconds, all);
+    EXPECT_GE(order.seconds, std::max(core, all - core));
+  }
+}
+
+TEST_P(ListScheduleTest, StartsEarlyAndWaitsLate) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  for (int round = 0; round < 100; ++round) {
+    const std::vector<Job> jobs = RandomJobs(random, 1 + static_cast<int>(random() % 30));
+    const std::vector<JobStep> steps = ListSchedule(jobs).steps;
+    const Replay replay(jobs, steps);
+    double last_run = -1;  // when the last core job began
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      const Job& job = jobs[steps[s].job];
+      if (steps[s].kind == StepKind::kRun) last_run = replay.step_begin[s];
+      if (steps[s].kind == StepKind::kStart) {
+        double ready = 0;
+        for (const int before : job.after) {
+          ready = std::max(ready, replay.end[before]);
+        }
+        for (const int before : job.after_start) {
+          ready = std::max(ready, replay.begin[before]);
+        }
+        EXPECT_TRUE(last_run < 0 || last_run <= ready) << "a core job ran before a start";
+      }
+      if (steps[s].kind == StepKind::kWait) {
+        std::size_t next = s + 1;
+        while (next < steps.size() && steps[next].kind == StepKind::kWait) ++next;
+        EXPECT_TRUE(next == steps.size() || Needs(jobs[steps[next].job], steps[s].job))
+            << "a wait stands before what does not need it";
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ListScheduleTest, ::testing::Range(0, 5));
+
+// The shortest of all orders of the core and the starts, by trying them.
+double Shortest(const std::vector<Job>& jobs) {
+  std::vector<int> order(jobs.size());
+  std::iota(order.begin(), order.end(), 0);
+  double shortest = 1e9;
+  do {
+    std::vector<double> begin(jobs.size(), -1);
+    std::vector<double> end(jobs.size(), -1);
+    double now = 0;
+    double link_free = 0;
+    bool valid = true;
+    for (const int i : order) {
+      const std::size_t at = i;
+      for (const int b : jobs[at].after) {
+        valid = valid && end[b] >= 0;
+        now = std::max(now, end[b]);
+      }
+      for (const int b : jobs[at].after_start) {
+        valid = valid && begin[b] >= 0;
+      }
+      if (!valid) break;
+      begin[at] = now;
+      if (jobs[at].on_link) {
+        end[at] = link_free = std::max(now, link_free) + jobs[at].seconds;
+      } else {
+        end[at] = now = now + jobs[at].seconds;
+      }
+    }
+    if (valid) shortest = std::min(shortest, std::max(now, link_free));
+  } while (std::next_permutation(order.begin(), order.end()));
+  return shortest;
+}
+
+TEST(ListSchedule, IsCloseToTheShortestOfSmallProblems) {
+  std::mt19937 random(7);
+  double taken = 0;
+  double shortest = 0;
+  for (int round = 0; round < 60; ++round) {
+    const std::vector<Job> jobs = RandomJobs(random, 7);
+    const double mine = ListSchedule(jobs).seconds;
+    const double best = Shortest(jobs);
+    ASSERT_GE(mine, best);
+    taken += mine;
+    shortest += best;
+  }
+  EXPECT_LE(taken, 1.05 * shortest);
+}
+
+// Two chains of compute 1 -> link 1 -> compute 1: the link of each runs under the other's compute.
+TEST(ListSchedule, RunsEachLinkUnderTheOther) {
+  const std::vector<Job> jobs = {{false, 1}, {true, 1, {0}}, {false, 1, {1}},
+                                 {false, 1}, {true, 1, {3}}, {false, 1, {4}}};
+  const JobOrder order = ListSchedule(jobs);
+  EXPECT_EQ(order.seconds, 4);
+  const std::vector<JobStep> expected = {
+      {StepKind::kRun, 0},  {StepKind::kStart, 1}, {StepKind::kRun, 3},  {StepKind::kStart, 4},
+      {StepKind::kWait, 1}, {StepKind::kRun, 2},   {StepKind::kWait, 4}, {StepKind::kRun, 5}};
+  EXPECT_EQ(order.steps, expected);
+}
+
+TEST(ListSchedule, IsEmptyForNoJobs) { EXPECT_TRUE(ListSchedule({}).steps.empty()); }
+
+}  // namespace
+}  // namespace penstock::testing

@@ -1,0 +1,124 @@
+// The verifier refuses broken graphs; text says what a graph is.
+#include "graph/ir/ir.h"
+
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "graph/ir/print.h"
+#include "graph/ir/verify.h"
+#include "tests/graph/small_stage.h"
+
+namespace penstock::testing {
+namespace {
+
+// x W^T + 1.5: with everything that a text can hold.
+StageGraphs Linear() {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({3, 2}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({4, 2})};
+  spec.input_gradients = {0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return std::vector{inputs[0].mm(weight.t()).add(1.5)};
+  };
+  CompileOptions options;
+  options.disabled = {"simplify"};  // keeps a constant argument in the text
+  return Build(spec, options).value();
+}
+
+TEST(PrintGraph, IsReadable) {
+  const StageGraphs graphs = Linear();
+  EXPECT_EQ(PrintGraph(graphs.forward), R"(graph forward(%1: f32[4,2]) -> (%4)
+  bound %0: f32[3,2] 24 B = parameter 0 weight
+  %2: f32[2,3]/[1,2] = view %0
+  %3: f32[4,3] 48 B 48 FLOP = aten::mm(%1, %2)
+  %4: f32[4,3] 48 B = aten::add.Scalar(%3, other=1.5)
+)");
+  EXPECT_EQ(PrintGraph(graphs.backward_input), R"(graph backward_input(%5: f32[4,3]) -> (%8)
+  bound %0: f32[3,2] 24 B = parameter 0 weight
+  -- backward
+  %8: f32[4,2] 32 B 48 FLOP = aten::mm(%5, %0)
+)");
+  EXPECT_EQ(PrintGraph(graphs.backward_weight),
+            R"(graph backward_weight(%1: f32[4,2], %5: f32[4,3]) -> ()
+  bound %9: f32[3,2] 24 B = gradient 0 weight
+  -- backward
+  %6: f32[3,4]/[1,3] = view %5
+  %7: f32[3,2] 24 B 48 FLOP = aten::mm(%6, %1)
+  aten::add_.Tensor(%9, %7)
+)");
+}
+
+TEST(PrintDot, NamesEveryNode) {
+  const StageGraphs graphs = Linear();
+  const std::string dot = PrintDot(graphs.forward);
+  for (const char* part : {"digraph forward", "aten::mm", "aten::add.Scalar", "weight", "out0"}) {
+    EXPECT_NE(dot.find(part), std::string::npos) << part;
+  }
+}
+
+class Broken : public ::testing::Test {
+ protected:
+  void ExpectFault(const char* part) {
+    const Status status = VerifyGraph(graph_);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kInternal);
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+  }
+  StageGraphs graphs_ = Linear();
+  Graph graph_ = graphs_.forward;
+};
+
+TEST_F(Broken, SoundToBeginWith) { EXPECT_TRUE(VerifyGraph(graph_)); }
+
+TEST_F(Broken, ReadBeforeMade) {
+  std::swap(graph_.nodes[0], graph_.nodes[1]);
+  ExpectFault("read before it is made");
+}
+
+TEST_F(Broken, MadeTwice) {
+  graph_.nodes.push_back(graph_.nodes.back());
+  ExpectFault("made twice");
+}
+
+TEST_F(Broken, MissingArgument) {
+  graph_.nodes[0].arguments.pop_back();
+  ExpectFault("arguments, the op takes 2");
+}
+
+TEST_F(Broken, TensorWhereANumberGoes) {
+  graph_.nodes[1].arguments[1] = graph_.inputs[0];  // add.Scalar's `other`
+  ExpectFault("is no tensor");
+}
+
+TEST_F(Broken, OutputOutOfRange) {
+  graph_.outputs = {1000};
+  ExpectFault("is no value of the graph");
+}
+
+TEST_F(Broken, LostOutputs) {
+  graph_.nodes[0].outputs.clear();
+  ExpectFault("the op returns 1");
+}
+
+TEST_F(Broken, ViewOfAView) {
+  const ValueId view = std::get<ValueId>(graph_.nodes[0].arguments[1]);
+  const ValueId deeper = graph_.AddValue({graph_.value(view).type, view, 0});
+  graph_.nodes[0].arguments[1] = deeper;
+  ExpectFault("itself a view");
+}
+
+TEST_F(Broken, ChangesAParameter) {
+  graph_ = graphs_.backward_weight;
+  for (Bound& bound : graph_.bound) bound.kind = BoundKind::kParameter;
+  ExpectFault("changed in place");
+}
+
+TEST_F(Broken, ReadsAGradientHalfDone) {
+  graph_ = graphs_.backward_weight;
+  for (const Bound& bound : graph_.bound) graph_.outputs.push_back(bound.value);
+  ExpectFault("still gathered");
+}
+
+}  // namespace
+}  // namespace penstock::testing

@@ -1,0 +1,172 @@
+// The kernel cache loads nothing that another user could have written, repairs what is broken, and
+// waits for no compiler for ever.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/files.h"
+#include "graph/kernel/compiler.h"
+#include "tests/graph/kernel/kernel_cache.h"
+
+namespace penstock::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSource = "extern \"C\" int Answer() { return 42; }\n";
+const std::vector<std::string> kNames = {"Answer"};
+
+// The answer of the compiled source; -1 where it cannot be had.
+int Answer(const Result<CompiledFunctions>& functions) {
+  if (!functions) return -1;
+  return reinterpret_cast<int (*)()>(functions->addresses.at(0))();
+}
+
+// A library whose constructor leaves the file `mark` behind, in place of the cached one of kSource.
+fs::path PlantLibrary(const fs::path& mark) {
+  const std::string crafted = fmt::format(
+      "extern \"C\" int creat(const char*, unsigned);\n"
+      "__attribute__((constructor)) static void Run() {{ creat(\"{}\", 0600); }}\n"
+      "extern \"C\" int Answer() {{ return 666; }}\n",
+      mark.string());
+  const std::string content = ReadFile(CompileToLibrary(crafted)->file()).value();
+  const fs::path file = CompileToLibrary(kSource)->file();
+  EXPECT_TRUE(WriteFileAtomically(file.string(), content));
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  return file;
+}
+
+TEST(KernelCompiler, CompilesOnce) {
+  const KernelCache cache;
+  const CompiledLibrary first = CompileToLibrary(kSource).value();
+  EXPECT_TRUE(first.compiled);
+  const CompiledLibrary second = CompileToLibrary(kSource).value();
+  EXPECT_FALSE(second.compiled);
+  EXPECT_EQ(first.file(), second.file());
+  EXPECT_EQ(cache.Files(), 1u);  // nothing else is left behind
+  EXPECT_EQ(fs::status(cache.folder()).permissions(), fs::perms::owner_all);
+}
+
+TEST(KernelCompiler, MakesABrokenFileAgain) {
+  const KernelCache cache;
+  const std::string path = CompileToLibrary(kSource)->file();
+  const std::string whole = ReadFile(path).value();
+  std::string changed = whole;
+  changed[changed.size() / 2] ^= 1;
+  for (const std::string& broken : {std::string(), whole.substr(0, whole.size() / 2), changed}) {
+    ASSERT_TRUE(WriteFileAtomically(path, broken));
+    EXPECT_TRUE(CompileToLibrary(kSource)->compiled);
+    EXPECT_EQ(ReadFile(path).value(), whole);
+  }
+}
+
+TEST(KernelCompiler, CompilesALibraryThatLacksAFunctionAgain) {
+  const KernelCache cache;
+  const std::string other = CompileToLibrary("extern \"C\" int Other() { return 1; }\n")->file();
+  const std::string path = CompileToLibrary(kSource)->file();
+  fs::copy_file(other, path, fs::copy_options::overwrite_existing);
+  const auto functions = CompileFunctions(kSource, kNames);
+  EXPECT_EQ(Answer(functions), 42);
+  EXPECT_TRUE(functions->compiled);
+  EXPECT_FALSE(CompileToLibrary(kSource)->compiled);  // and it is kept
+}
+
+TEST(KernelCompiler, LoadsNothingFromAFolderThatOthersCanWrite) {
+  const KernelCache cache;
+  const fs::path mark = cache.scratch() / "mark";
+  PlantLibrary(mark);
+  fs::permissions(cache.folder(), fs::perms::all);
+  ::testing::internal::CaptureStderr();
+  const auto functions = CompileFunctions(kSource, kNames);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(Answer(functions), 42);
+  EXPECT_FALSE(fs::exists(mark));
+  EXPECT_TRUE(functions->compiled);
+  EXPECT_NE(said.find("other users may write to the folder " + cache.folder().string()),
+            std::string::npos)
+      << said;
+}
+
+TEST(KernelCompiler, LoadsNoFileThatOthersCanWrite) {
+  const KernelCache cache;
+  const fs::path mark = cache.scratch() / "mark";
+  const fs::path file = PlantLibrary(mark);
+  fs::permissions(file, fs::perms::others_write, fs::perm_options::add);
+  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_FALSE(fs::exists(mark));
+}
+
+TEST(KernelCompiler, LoadsNoFileOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const KernelCache cache;
+  const fs::path mark = cache.scratch() / "mark";
+  const fs::path file = PlantLibrary(mark);
+  ASSERT_EQ(chown(file.c_str(), 12345, 12345), 0);
+  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_FALSE(fs::exists(mark));
+}
+
+TEST(KernelCompiler, LoadsNothingFromAFolderOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  const KernelCache cache;
+  const fs::path mark = cache.scratch() / "mark";
+  PlantLibrary(mark);
+  ASSERT_EQ(chown(cache.folder().c_str(), 12345, 12345), 0);
+  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_FALSE(fs::exists(mark));
+}
+
+TEST(KernelCompiler, WaitsForNoFifoInTheCache) {
+  const KernelCache cache;
+  const fs::path file = CompileToLibrary(kSource)->file();
+  fs::remove(file);
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+}
+
+TEST(KernelCompiler, DoesWithoutAFolder) {
+  KernelCache cache;
+  cache.Set("XDG_CACHE_HOME", "/dev/null");
+  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+}
+
+TEST(KernelCompiler, SaysInOneLineWhatFails) {
+  KernelCache cache;
+  const auto said = [](const char* source) {
+    const auto file = CompileToLibrary(source);
+    return file ? "nothing" : file.error().message;
+  };
+  EXPECT_NE(said("no C++").find("does not compile"), std::string::npos);
+  cache.Set("PENSTOCK_CXX", "/no/such/compiler");
+  EXPECT_NE(said(kSource).find("cannot run the C++ compiler /no/such/compiler"), std::string::npos);
+}
+
+// A compiler that answers --version and then hangs, as does the process that it starts.
+TEST(KernelCompiler, KillsACompilerThatNeverEndsWithAllThatItStarted) {
+  KernelCache cache;
+  const fs::path compiler = cache.scratch() / "hanging";
+  std::ofstream(compiler) << "#!/bin/sh\n[ \"$1\" = --version ] && exec echo 1.0\n"
+                             "sleep 1000 &\nwait\n";
+  fs::permissions(compiler, fs::perms::owner_all);
+  cache.Set("PENSTOCK_CXX", compiler.c_str());
+  // Both processes inherit one end: the other sees the end of file when both are gone.
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const auto file =
+      CompileToLibrary(kSource, {.limit = std::chrono::milliseconds(300), .again = false});
+  close(ends[1]);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_NE(file.error().message.find("hanging did not end within 0.3 s and was killed"),
+            std::string::npos)
+      << file.error().message;
+  pollfd end = {ends[0], POLLIN, 0};
+  EXPECT_EQ(poll(&end, 1, 60'000), 1) << "a process of the compiler lives on";
+  close(ends[0]);
+}
+
+}  // namespace
+}  // namespace penstock::testing

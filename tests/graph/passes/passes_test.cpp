@@ -1,0 +1,125 @@
+// What each pass is for: it leaves fewer or cheaper nodes, and the same answer.
+#include "graph/passes/passes.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "tests/graph/small_stage.h"
+
+namespace penstock::testing {
+namespace {
+
+using In = const at::Tensor&;
+
+StageSpec Spec(const std::function<at::Tensor(In input, In weight)>& forward) {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({6, 8}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({6, 8})};
+  spec.input_gradients = {0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return std::vector{forward(inputs[0], weight)};
+  };
+  return spec;
+}
+
+int Count(const Graph& graph, std::string_view op) {
+  int count = 0;
+  for (const Node& node : graph.nodes) count += c10::toString(node.op.operator_name()) == op;
+  return count;
+}
+
+// The stage's graphs, after checking that they give what autograd gives.
+StageGraphs Checked(const StageSpec& spec, const std::vector<std::string>& disabled = {}) {
+  CompileOptions options;
+  options.disabled = disabled;
+  StageGraphs graphs = Build(spec, options).value();
+  const Data data = RandomData(spec, 11);
+  ExpectSame(RunAutograd(spec, data), RunGraphs(spec, graphs, data, {true, true}));
+  ExpectSame(RunAutograd(spec, data), RunGraphs(spec, graphs, data, {true, false}));
+  return graphs;
+}
+
+TEST(Simplify, JoinsThePadsOfASplitsBackward) {
+  const StageSpec spec = Spec([](In x, In w) {
+    const at::Tensor y = x * w;
+    return y * 3 + at::cat({y.narrow(1, 4, 4), y.narrow(1, 0, 4)}, 1) * w;
+  });
+  EXPECT_EQ(Count(Checked(spec, {"simplify"}).joint.graph, "aten::slice_backward"), 2);
+  EXPECT_EQ(Count(Checked(spec).joint.graph, "aten::slice_backward"), 0);
+}
+
+TEST(Simplify, LeavesPadsThatDoNotFillTheWhole) {
+  const StageSpec spec = Spec([](In x, In w) {
+    const at::Tensor y = x * w;
+    return y * 3 +
+           at::cat({y.narrow(1, 5, 3), y.narrow(1, 0, 5).narrow(1, 0, 4), x.narrow(1, 0, 1)}, 1);
+  });
+  EXPECT_GT(Count(Checked(spec).joint.graph, "aten::slice_backward"), 0);
+}
+
+TEST(Simplify, DropsPowersOfOneAndWrappedNumbers) {
+  const StageSpec spec = Spec([](In x, In w) {
+    const at::Tensor y = x * w;
+    return y.pow(2).mean(-1, /*keepdim=*/true).add(1e-5).rsqrt() * y / 3;
+  });
+  EXPECT_GT(Count(Checked(spec, {"simplify"}).joint.graph, "aten::pow.Tensor_Scalar"),
+            Count(Checked(spec).joint.graph, "aten::pow.Tensor_Scalar"));
+  const StageGraphs graphs = Checked(spec);
+  for (const char* op :
+       {"aten::add.Scalar", "aten::div.Scalar", "aten::mul.Scalar", "aten::mean.dim"}) {
+    EXPECT_EQ(Count(graphs.joint.graph, op), 0) << op;
+  }
+}
+
+TEST(MergeCommon, ComputesEqualCallsOnce) {
+  const StageSpec spec =
+      Spec([](In x, In w) { return (x * w).t().mul((x * w).t()) + (x * w).t(); });
+  EXPECT_EQ(Count(Checked(spec, {"merge_common"}).forward, "aten::mul.Tensor"), 4);
+  EXPECT_EQ(Count(Checked(spec).forward, "aten::mul.Tensor"), 2);
+}
+
+TEST(MergeCommon, KeepsPhasesApart) {
+  // Backward computes x * w again: merging would save it.
+  const StageSpec spec = Spec([](In x, In w) { return x * w * x * w; });
+  const StageGraphs merged = Checked(spec);
+  EXPECT_LE(merged.saved.size(), Checked(spec, {"merge_common"}).saved.size());
+}
+
+TEST(RemoveDead, DropsWhatNothingReads) {
+  const StageSpec spec = Spec([](In x, In w) {
+    (void)x.exp();
+    return x * w;
+  });
+  EXPECT_EQ(Count(Checked(spec, {"remove_dead"}).forward, "aten::exp"), 1);
+  EXPECT_EQ(Count(Checked(spec).forward, "aten::exp"), 0);
+}
+
+TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({256, 256}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({128, 256})};
+  spec.input_gradients = {0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return std::vector{inputs[0].mm(weight.t()).tanh().mm(weight)};
+  };
+  CompileOptions options;
+  options.exact = false;
+  const StageGraphs graphs = Build(spec, options).value();
+  EXPECT_EQ(Count(graphs.forward, "mkldnn::_linear_pointwise"), 2);
+  EXPECT_EQ(Count(graphs.backward_input, "aten::mm"), 0);
+  EXPECT_EQ(Count(graphs.backward_weight, "mkldnn::_linear_pointwise"), 0);
+  const Data data = RandomData(spec, 12);
+  const Answer expected = RunAutograd(spec, data);
+  const Answer actual = RunGraphs(spec, graphs, data, {true, false});
+  EXPECT_TRUE(at::allclose(expected.outputs[0], actual.outputs[0], 1e-4, 1e-3));
+  EXPECT_TRUE(at::allclose(expected.input_gradients[0], actual.input_gradients[0], 1e-4, 1e-2));
+  EXPECT_TRUE(at::allclose(expected.gradients[0], actual.gradients[0], 1e-3, 1e-2));
+}
+
+}  // namespace
+}  // namespace penstock::testing

@@ -1,0 +1,157 @@
+// Holding less and making it again: the same bits, the bytes that were asked for, at the least
+// cost.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "graph/analysis/hold.h"
+#include "graph/ir/parse.h"
+#include "graph/ir/print.h"
+#include "graph/passes/passes.h"
+#include "tests/graph/small_stage.h"
+
+namespace penstock::testing {
+namespace {
+
+StageProgram Program(const StageSpec& spec, const CompileOptions& options) {
+  return MakeStageProgram(Build(spec, options).value());
+}
+
+void ExpectAutograds(const StageSpec& spec, const CompileOptions& options) {
+  const StageGraphs graphs = Build(spec, options).value();
+  const Data data = RandomData(spec, 7);
+  const Answer expected = RunAutograd(spec, data);
+  ExpectSame(expected, RunGraphs(spec, graphs, data, {true, true}));
+  ExpectSame(expected, RunGraphs(spec, graphs, data, {true, false}));
+}
+
+TEST(Recompute, KeepsWithinAnyBudgetToTheSameBits) {
+  for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
+    CompileOptions options;
+    const std::int64_t all = Program(spec, options).saved_bytes;
+    options.hold = 0;
+    const std::int64_t least = Program(spec, options).saved_bytes;
+    EXPECT_LT(least, all / 4);
+    ExpectAutograds(spec, options);
+    for (const double part : {0.1, 0.3, 0.5, 0.8}) {
+      options.hold = least + static_cast<std::int64_t>(part * static_cast<double>(all - least));
+      const StageProgram program = Program(spec, options);
+      EXPECT_LE(program.saved_bytes, options.hold);
+      ExpectAutograds(spec, options);
+    }
+  }
+}
+
+TEST(Recompute, BetweenInputAndWeightComposesWithTheFirst) {
+  for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
+    for (const std::int64_t hold : {kHoldAll, std::int64_t{0}}) {
+      CompileOptions options;
+      options.hold = hold;
+      const StageProgram plain = Program(spec, options);
+      options.hold_for_weight = 0;
+      const StageProgram least = Program(spec, options);
+      EXPECT_LE(least.live_bytes, plain.live_bytes);
+      EXPECT_LE(least.saved_bytes, plain.saved_bytes);
+      ExpectAutograds(spec, options);
+      options.hold_for_weight = (plain.live_bytes + least.live_bytes) / 2;
+      EXPECT_LE(Program(spec, options).live_bytes, options.hold_for_weight);
+      ExpectAutograds(spec, options);
+    }
+  }
+  CompileOptions options;
+  options.hold_for_weight = 0;
+  EXPECT_LT(Program(MiddleStage(), options).live_bytes, Program(MiddleStage(), {}).live_bytes / 3);
+}
+
+TEST(Recompute, RefusesLessThanCanBe) {
+  CompileOptions options;
+  options.hold = 1;
+  const auto graphs = Build(MiddleStage(), options);
+  ASSERT_FALSE(graphs);
+  EXPECT_NE(graphs.error().message.find("must be held, 1 B are allowed"), std::string::npos)
+      << graphs.error().message;
+}
+
+TEST(Recompute, DrawsNoNumberTwice) {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({6, 6}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({4, 6})};
+  spec.input_gradients = {0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    const at::Tensor dropped = at::dropout((inputs[0] * 2).mm(weight).tanh(), 0.5, true);
+    return std::vector{dropped.mm(weight).tanh()};
+  };
+  CompileOptions options;
+  options.hold = 0;
+  ExpectAutograds(spec, options);
+  const StageGraphs graphs = Build(spec, options).value();
+  for (const Node& node : graphs.backward.nodes) EXPECT_FALSE(IsRandom(node));
+}
+
+// A chain of elementwise ops and matmuls in which later ones read earlier ones at random.
+Graph RandomGraph(std::mt19937& random, int nodes) {
+  std::string text = fmt::format("graph g(%0: f32[64,64]) -> (%{})\n", nodes);
+  for (int i = 1; i <= nodes; ++i) {
+    const auto pick = [&] { return static_cast<int>(random() % static_cast<unsigned>(i)); };
+    text += fmt::format("  %{}: f32[64,64] = aten::{}(%{}, %{})\n", i,
+                        random() % 2 == 0 ? "mm" : "maximum", pick(), pick());
+  }
+  return ParseGraph(text).value();
+}
+
+struct Price {
+  std::int64_t bytes = 0, cost = 0;
+  bool fits = true;
+};
+
+// What it takes to have `needed` when exactly the nodes of `again` run again.
+Price PriceOf(const Graph& graph, const std::vector<ValueId>& needed, unsigned again) {
+  Price price;
+  ValueSet wanted(graph, needed);
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    if ((again >> i & 1U) == 0) continue;
+    price.cost += CostOfRunning(graph, graph.nodes[i]);
+    ForEachInput(graph.nodes[i], [&](ValueId id) { wanted.insert(id); });
+  }
+  for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {
+    const bool made = id > 0 && (again >> (id - 1) & 1U) != 0;
+    if (wanted.contains(id) && !made) price.bytes += BytesOf(graph.value(id).type);
+  }
+  return price;
+}
+
+TEST(PlanHold, NoPlanBeatsItInBytesAndCost) {
+  std::mt19937 random(5);
+  constexpr int kNodes = 9;
+  for (int round = 0; round < 60; ++round) {
+    const Graph graph = RandomGraph(random, kNodes);
+    const ValueSet nothing(graph, {});
+    HoldProblem problem;
+    problem.graph = &graph;
+    for (const Node& node : graph.nodes) problem.makers.push_back(&node);
+    for (ValueId id = 0; id <= kNodes; ++id) {
+      if (random() % 2 == 0) problem.needed.push_back(id);
+    }
+    problem.there = &nothing;
+    const auto budget = static_cast<std::int64_t>(random() % 8) * 64 * 64 * 4;
+    const HoldPlan plan = PlanHold(problem, budget);
+    unsigned again = 0;
+    for (std::size_t i = 0; i < plan.again.size(); ++i) again |= plan.again[i] ? 1U << i : 0U;
+    const Price own = PriceOf(graph, problem.needed, again);
+    ASSERT_EQ(own.bytes, plan.bytes);
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (unsigned other = 0; other < 1U << kNodes; ++other) {
+      const Price price = PriceOf(graph, problem.needed, other);
+      least = std::min(least, price.bytes);
+      ASSERT_FALSE(price.bytes <= own.bytes && price.cost < own.cost) << PrintGraph(graph);
+    }
+    ASSERT_TRUE(plan.bytes <= budget || plan.bytes == least);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::testing

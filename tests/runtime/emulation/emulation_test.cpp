@@ -1,0 +1,211 @@
+#include "runtime/emulation/emulation.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include "runtime/executor/run.h"
+#include "runtime/program.h"
+#include "schedule/text/text.h"
+#include "simulate/pass_context.h"
+#include "simulate/simulate.h"
+#include "simulate/summary.h"
+#include "tests/cases.h"
+#include "tests/runtime/probe_stage.h"
+#include "tests/runtime/random_schedule.h"
+#include "tests/schedule/draw.h"
+
+namespace penstock {
+namespace {
+
+double ProcessCpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// So short that nobody sleeps: what is due when depends on no clock.
+constexpr EmulationOptions kAtOnce{.unit = std::chrono::microseconds(1),
+                                   .activation_bytes = 1 << 20};
+constexpr double kRounding = 0.0005;  // units, for each of the actions in a row
+
+// Runs the schedule and expects of every action, message and byte what the simulator says.
+void ExpectAsSimulated(const Schedule& schedule, const Costs& costs) {
+  Timeline timeline;
+  const auto simulated = Simulate(schedule, costs, {.timeline = &timeline});
+  ASSERT_TRUE(simulated) << simulated.error().message;
+  Emulation machine(schedule, costs, kAtOnce);
+  RunOptions options;
+  options.transport = &machine.transport();
+  const Status status = RunRanks(schedule, machine.stages(), options);
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(machine.messages(), static_cast<std::int64_t>(CountMessages(schedule)));
+  const double allowed = kRounding * static_cast<double>(schedule.action_count());
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    const std::size_t r = rank;
+    const std::vector<Span> due = machine.DueSpans(rank);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
+      if (!OccupiesRank(schedule.lanes[r][i].first.op)) continue;
+      ASSERT_LT(next, due.size());
+      ASSERT_NEAR(due[next].start, timeline.spans[r][i].start, allowed)
+          << "rank " << rank << ", " << ToText(schedule.lanes[r][i]);
+      ASSERT_NEAR(due[next].end, timeline.spans[r][i].end, allowed);
+      ++next;
+    }
+    EXPECT_NEAR(static_cast<double>(machine.PeakBytes(rank)) / kAtOnce.activation_bytes,
+                simulated->ranks[r].peak_memory, 1e-5)
+        << "rank " << rank;
+  }
+}
+
+std::string Name(const Schedule& schedule) {
+  return fmt::format("{} p={} stages={} m={} slices={} steps={}", schedule.algorithm,
+                     schedule.ranks(), schedule.stages(), schedule.microbatches, schedule.slices,
+                     schedule.steps);
+}
+
+ScheduleParams ParamsFor(const Algorithm& algorithm, int ranks) {
+  ScheduleParams params;
+  params.ranks = ranks;
+  params.microbatches = 2 * ranks;
+  params.comm = 0.25;
+  if (algorithm.knobs.slices) params.slices = 2;
+  if (algorithm.knobs.steps) params.steps = 3;
+  return params;
+}
+
+TEST(EmulationTest, SlicesThatDifferAreDueAsSimulated) {
+  for (const bool split : {false, true}) {
+    ScheduleParams params;
+    params.ranks = 3;
+    params.microbatches = 4;
+    params.slices = 3;
+    params.split = split;
+    const Schedule schedule = Generate("seq1f1b", params).value();
+    Costs costs = Costs::Uniform(schedule.placement, schedule.slices, 3, 3, 3, 0.25);
+    for (int i = 0; i < schedule.stages() * schedule.slices; ++i) {
+      const int slice = i % schedule.slices;
+      StageCosts& of = costs.by_slice.emplace_back(costs.stages.front());
+      of.forward = of.backward_input = 1 + slice;
+      of.gradients_of_others = slice == 2 ? 6 : -3;
+    }
+    ExpectAsSimulated(schedule, costs);
+  }
+}
+
+TEST(EmulationTest, EveryScheduleOfTheCatalogIsDueAsSimulated) {
+  std::vector<int> sizes = {2, 8};
+#ifndef PENSTOCK_SANITIZED
+  sizes.push_back(32);
+#endif
+  for (const int ranks : sizes) {
+    for (const Algorithm& algorithm : Catalog()) {
+      const auto schedule = Generate(algorithm.name, ParamsFor(algorithm, ranks));
+      if (!schedule) continue;
+      ExpectAsSimulated(*schedule,
+                        Costs::Uniform(schedule->placement, schedule->slices, 1, 1.5, 0.75, 0.25));
+      if (HasFailure()) FAIL() << Name(*schedule);
+    }
+  }
+}
+
+// Transfers, collectives, recomputation and STEPs that wait for others: all that passes add.
+TEST(EmulationTest, WhatPassesAddIsDueAsSimulated) {
+  Random random(32);
+  int ran = 0;
+  for (int i = 0; i < testing::Cases(400); ++i) {
+    const auto catalog = Catalog();
+    const Algorithm& algorithm = catalog[random() % catalog.size()];
+    const auto made = Generate(algorithm.name, testing::DrawParams(algorithm, random));
+    if (!made) continue;
+    Costs costs = testing::DrawPassCosts(*made, random);
+    costs.steps_wait_for_all = Uniform(random, 0, 1) == 1;
+    const auto passes = testing::DrawPasses(Uniform(random, 0, 4), random);
+    const auto schedule = RunSchedulePasses(*made, passes, SimulatedContext(costs));
+    // STEPs that wait for all inside a lane would stand still: the simulator says so.
+    if (!schedule || !Simulate(*schedule, costs)) continue;
+    ++ran;
+    ExpectAsSimulated(*schedule, costs);
+    if (HasFailure()) {
+      FAIL() << Name(*schedule) << " " << fmt::format("{}", fmt::join(passes, ",")) << "\n"
+             << WriteCsv(*schedule);
+    }
+  }
+  EXPECT_GT(ran, testing::Cases(100));
+}
+
+TEST(EmulationTest, RunsAnyScheduleForSeveralSteps) {
+  Random random(31);
+  for (int i = 0; i < 30; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    Emulation machine(schedule, Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1),
+                      kAtOnce);
+    RunOptions run;
+    run.steps = 3;
+    run.transport = &machine.transport();
+    const Status status = RunRanks(schedule, machine.stages(), run);
+    ASSERT_TRUE(status) << status.error().message;
+    for (const Stage* stage : machine.stages()) EXPECT_EQ(stage->ActivationBytes(), 0);
+  }
+}
+
+TEST(EmulationTest, ManyRanksTakeTheirTimeWithoutACore) {
+  constexpr int kRanks = 32;
+  const Schedule schedule = SmallGpipe(kRanks, 8);
+  EmulationOptions options;
+  options.unit = std::chrono::milliseconds(2);
+  Emulation machine(schedule, Costs::Uniform(schedule.placement, 1, 1, 0.5, 0.5), options);
+  Trace trace = Trace::Make(schedule).value();
+  RunOptions run;
+  run.trace = &trace;
+  run.transport = &machine.transport();
+  const double cpu_before = ProcessCpuSeconds();
+  ASSERT_TRUE(RunRanks(schedule, machine.stages(), run));
+  const double cpu = ProcessCpuSeconds() - cpu_before;
+  const RunMeasure measure = MeasureRound(trace, 0);
+  constexpr double kMakespan = (8 + kRanks - 1) * 2;  // units
+  EXPECT_GE(measure.makespan, kMakespan * 0.002 * 0.99);
+  EXPECT_LT(cpu, kRanks * 8 * 2 * 0.002 / 2);  // 1.02 s of emulated compute
+}
+
+TEST(EmulationTest, AnAbortEndsEveryWaitAtOnce) {
+  EmulationOptions hours;
+  hours.unit = std::chrono::hours(1);
+  // Rank 0 sleeps in its F, the others wait for messages; or for STEPs of each other.
+  for (const bool steps : {false, true}) {
+    Schedule schedule = SmallGpipe(3, 2);
+    Costs costs = Costs::Uniform(schedule.placement, 1, steps ? 0 : 1, 0, 0);
+    if (steps) {
+      costs.stages[0].backward_weight = 1;
+      costs.steps_wait_for_all = true;
+      for (int rank = 0; rank < 3; ++rank) {
+        schedule.lanes[rank].push_back(MakeAction(Op::kStep, rank));
+      }
+    }
+    Emulation machine(schedule, costs, hours);
+    std::atomic<bool> cancel{true};
+    RunOptions run;
+    run.transport = &machine.transport();
+    run.cancel = &cancel;
+    const Status status = RunRanks(schedule, machine.stages(), run);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().message, "stopped on request");
+  }
+}
+
+TEST(EmulationTest, AWrongOrMissingMessageIsABug) {
+  const Schedule schedule = SmallGpipe(2, 2);
+  Emulation machine(schedule, Costs::Uniform(schedule.placement, 1, 0, 0, 0));
+  const auto stages = machine.stages();
+  struct Catch final : Outlet {
+    void Send(Message message) override { caught = std::move(message); }
+    Message caught;
+  } outlet;
+  for (Stage* stage : stages) stage->BeginStep(0);
+  EXPECT_THROW(stages[1]->Forward(0, Message(), outlet), InternalError);
+  stages[0]->Forward(1, Message(), outlet);
+  EXPECT_THROW(stages[1]->Forward(0, std::move(outlet.caught), outlet), InternalError);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,274 @@
+// Updates that stages make together: gradients of replicas, clipping by the norm of all gradients,
+// and steps that are made before the norm is known.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "base/index.h"
+#include "runtime/executor/run.h"
+#include "runtime/update/update_points.h"
+#include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
+#include "tests/runtime/random_schedule.h"
+#include "tests/runtime/weight_stage.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kSteps = 6;
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+struct Outcome {
+  Status status;
+  std::vector<double> weights;    // by stage
+  std::vector<Verdict> verdicts;  // by step
+  int undone = 0;                 // steps taken back
+  std::int64_t steps = 0;
+};
+
+struct Length {
+  std::int64_t steps = kSteps;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+Outcome Train(const Schedule& schedule, const UpdateRule& rule,
+              const WeightStage::Inject& inject = nullptr, const Length& length = {}) {
+  std::vector<std::unique_ptr<WeightStage>> owned;
+  std::vector<Stage*> stages;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    owned.push_back(std::make_unique<WeightStage>(schedule, stage, inject));
+    stages.push_back(owned.back().get());
+  }
+  Outcome outcome;
+  RunOptions options;
+  options.steps = length.steps;
+  options.stop = length.stop;
+  options.rounds_run = &outcome.steps;
+  options.update = rule;
+  options.on_verdict = [&](std::int64_t step, const Verdict& verdict) {
+    EXPECT_EQ(step, static_cast<std::int64_t>(outcome.verdicts.size()));
+    outcome.verdicts.push_back(verdict);
+  };
+  outcome.status = RunRanks(schedule, stages, options);
+  for (const auto& stage : owned) {
+    outcome.weights.push_back(stage->weight());
+    outcome.undone += stage->undone();
+  }
+  return outcome;
+}
+
+void ExpectSameRun(const Outcome& one, const Outcome& other) {
+  ASSERT_TRUE(one.status) << one.status.error().message;
+  ASSERT_TRUE(other.status) << other.status.error().message;
+  EXPECT_EQ(one.weights, other.weights);
+  ASSERT_EQ(one.verdicts.size(), other.verdicts.size());
+  for (std::size_t i = 0; i < one.verdicts.size(); ++i) {
+    if (!one.verdicts[i].apply && !other.verdicts[i].apply) continue;
+    EXPECT_EQ(one.verdicts[i].norm, other.verdicts[i].norm) << i;
+  }
+}
+
+// A factor for a gradient that the draw picks: one in `among` is large, one no number.
+WeightStage::Inject RandomInjection(unsigned seed, int among) {
+  return [seed, among](int stage, std::int64_t step) {
+    Random random(seed + static_cast<unsigned>(step) * 131 + static_cast<unsigned>(stage) * 7);
+    const int draw = Uniform(random, 0, among);
+    return draw == 0 ? 1e3 : draw == 1 ? kNoNumber : 1.0;
+  };
+}
+
+TEST(UpdateTest, ReplicasStayEqualToTheLastBit) {
+  Random random(21);
+  for (int i = 0; i < 40; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    const Outcome outcome = Train(schedule, {});
+    ASSERT_TRUE(outcome.status) << outcome.status.error().message;
+    const int length = schedule.placement.chain_length();
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      EXPECT_EQ(outcome.weights[stage], outcome.weights[stage % length]);
+    }
+  }
+}
+
+TEST(UpdateTest, ClippingKeepsTheNormAndIsOffWhereItIsLarge) {
+  ScheduleParams params;
+  params.microbatches = 8;
+  const Schedule schedule = Generate("1f1b", params).value();
+  const Outcome plain = Train(schedule, {});
+  ExpectSameRun(Train(schedule, {.clip = 1e9}), Train(schedule, {.clip = 1e8}));
+  EXPECT_EQ(Train(schedule, {.clip = 1e9}).weights, plain.weights);
+  const Outcome clipped = Train(schedule, {.clip = 0.01});
+  EXPECT_NE(clipped.weights, plain.weights);
+  ASSERT_EQ(clipped.verdicts.size(), Index(kSteps));
+  for (const Verdict& verdict : clipped.verdicts) {
+    EXPECT_NEAR(verdict.norm * verdict.scale, 0.01, 1e-12);
+  }
+}
+
+// The norm is added up in the order of the model, whatever the ranks.
+TEST(UpdateTest, TheNormIsTheSameForEveryPlacement) {
+  std::vector<Outcome> outcomes;
+  for (const auto& [name, ranks, chunks] :
+       {std::tuple("gpipe", 4, 1), std::tuple("looped-bfs", 2, 2),
+        std::tuple("looped-bfs", 1, 4)}) {
+    ScheduleParams params;
+    params.ranks = ranks;
+    params.chunks = chunks;
+    params.microbatches = 4;
+    outcomes.push_back(Train(Generate(name, params).value(), {.clip = 0.05}));
+  }
+  ExpectSameRun(outcomes[0], outcomes[1]);
+  ExpectSameRun(outcomes[0], outcomes[2]);
+}
+
+TEST(UpdateTest, EarlyStepsEndAsLateOnesToTheLastBit) {
+  Random random(22);
+  int undone = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    UpdateRule rule;
+    rule.clip = i % 3 == 0 ? 0 : 2;
+    rule.skip_nonfinite = true;
+    const auto inject = RandomInjection(static_cast<unsigned>(i), 2 + 3 * schedule.stages());
+    const Outcome late = Train(schedule, rule, inject);
+    rule.post_validation = true;
+    const Outcome early = Train(schedule, rule, inject);
+    ExpectSameRun(early, late);
+    undone += early.undone;
+    EXPECT_EQ(late.undone, 0);
+    if (HasFailure()) FAIL() << "schedule " << i;
+  }
+  EXPECT_GT(undone, 20);
+}
+
+// Steps in the middle of lanes, as the optimizer's pass leaves them.
+TEST(UpdateTest, EarlyStepsInsideLanesEndAsLateOnes) {
+  for (const std::string name : {"1f1b", "zb-h2", "zbv", "interleaved", "dualpipe", "chimera"}) {
+    ScheduleParams params;
+    params.microbatches = 8;
+    const Schedule compute = Generate(name, params).value();
+    const Schedule early = AddOptimizer(compute, {.post_validation = true}).value();
+    const Schedule late = AddOptimizer(compute, {.post_validation = false}).value();
+    UpdateRule rule{.clip = 2, .skip_nonfinite = true};
+    const auto inject = RandomInjection(5, 12);
+    const Outcome expected = Train(late, rule, inject);
+    rule.post_validation = true;
+    ExpectSameRun(Train(early, rule, inject), expected);
+    ExpectSameRun(Train(late, rule, inject), expected);
+  }
+}
+
+TEST(UpdateTest, AGradientThatIsNoNumberIsSkippedOrEndsTheRun) {
+  ScheduleParams params;
+  const Schedule schedule = Generate("1f1b", params).value();
+  const auto inject = [](int stage, std::int64_t step) {
+    return stage == 2 && step == 3 ? kNoNumber : 1.0;
+  };
+  const Outcome skipped = Train(schedule, {.skip_nonfinite = true}, inject);
+  ASSERT_TRUE(skipped.status);
+  for (int step = 0; step < kSteps; ++step) {
+    EXPECT_EQ(skipped.verdicts[step].apply, step != 3);
+  }
+  for (const bool early : {false, true}) {
+    const Outcome failed = Train(schedule, {.clip = 1, .post_validation = early}, inject);
+    ASSERT_FALSE(failed.status);
+    EXPECT_EQ(failed.status.error().message,
+              "rank 2: 2STEP: the gradient of weight 2 is not finite: give a smaller optimizer.lr, "
+              "or optimizer.nonfinite=skip to leave such steps out");
+  }
+}
+
+// All ranks end after the same step, with its verdict and nothing of a later one.
+TEST(UpdateTest, ARunThatIsStoppedEndsAsAShorterOne) {
+  Random random(23);
+  for (int i = 0; i < 40; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    UpdateRule rule;
+    WeightStage::Inject inject = [](int, std::int64_t) { return 1.0; };
+    if (i % 4 > 0) {
+      rule = {.clip = 2, .skip_nonfinite = true, .post_validation = i % 4 == 1};
+      inject = RandomInjection(static_cast<unsigned>(i), 2 + 3 * schedule.stages());
+    }
+    std::atomic<bool> stop{false};
+    const int stage = Uniform(random, 0, schedule.stages() - 1), step = Uniform(random, 0, 5);
+    const auto stopping = [&](int of, std::int64_t at) {
+      if (of == stage && at == step) stop.store(true);
+      return inject(of, at);
+    };
+    const Outcome stopped = Train(schedule, rule, stopping, {std::int64_t{1} << 40, &stop});
+    EXPECT_GT(stopped.steps, step);
+    ExpectSameRun(stopped, Train(schedule, rule, inject, {stopped.steps}));
+    if (HasFailure()) FAIL() << "schedule " << i;
+  }
+}
+
+TEST(UpdateTest, RefusesANormThatComesTooLate) {
+  ScheduleParams params;
+  params.chunks = 2;
+  const Schedule early =
+      AddOptimizer(Generate("zbv", params).value(), {.post_validation = true}).value();
+  const Outcome refused = Train(early, {.clip = 1});
+  ASSERT_FALSE(refused.status);
+  EXPECT_EQ(refused.status.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.status.error().message.find("post_validation"), std::string::npos)
+      << refused.status.error().message;
+}
+
+// The watchdog says what a rank waits for between its actions.
+TEST(UpdateTest, AStandstillNamesTheExchange) {
+  const Schedule schedule =
+      Generate("chimera", ScheduleParams{.ranks = 2, .microbatches = 2}).value();
+  std::atomic<bool> release{false};
+  const auto inject = [&](int stage, std::int64_t) {
+    if (stage == 0) release.wait(false);
+    return 1.0;
+  };
+  std::vector<std::unique_ptr<WeightStage>> owned;
+  std::vector<Stage*> stages;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    owned.push_back(std::make_unique<WeightStage>(schedule, stage, inject));
+    stages.push_back(owned.back().get());
+  }
+  RunOptions options;
+  options.watchdog = std::chrono::milliseconds(300);
+  options.on_stuck = [&](const Error&) {
+    release.store(true);
+    release.notify_all();
+  };
+  const Status status = RunRanks(schedule, stages, options);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("waits at 2STEP for the gradients of stage 0, from rank 0"),
+            std::string::npos)
+      << status.error().message;
+}
+
+// No early forward waits for anything but early forwards.
+TEST(UpdateTest, EarlyForwardsNeedOnlyOneAnother) {
+  Random random(23);
+  for (int i = 0; i < 100; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    const std::vector<std::size_t> ends = FindCheckPoints(schedule).value();
+    std::set<std::pair<int, int>> early;
+    std::vector<Part> parts;
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+      const Program program = MakeProgram(schedule, rank).value();
+      for (std::size_t k = 0; k < ends[rank]; ++k) {
+        EXPECT_EQ(program[k].part.op, Op::kForward);
+        parts.push_back(program[k].part);
+        early.insert({program[k].part.stage, program[k].part.microbatch});
+      }
+    }
+    EXPECT_FALSE(parts.empty());
+    for (const Part& part : parts) {
+      ForEachDependency(ChainShape::Of(schedule), part, [&](const Value& value) {
+        EXPECT_TRUE(early.contains({value.stage, value.microbatch}));
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,148 @@
+// Random chains of passes with random arguments over the whole catalog: valid after each, and the
+// result runs.
+#include <gtest/gtest.h>
+
+#include "schedule/passes/pass_table.h"
+#include "simulate/pass_context.h"
+#include "simulate/simulate.h"
+#include "tests/schedule/random_catalog.h"
+#include "tests/schedule/slow_checker.h"
+
+namespace penstock {
+namespace {
+
+using testing::Cases;
+using testing::Draw;
+using testing::DrawCatalog;
+using testing::DrawPass;
+using testing::DrawPassCosts;
+using testing::FirstFault;
+using testing::Name;
+using testing::SlowlyValid;
+
+SimulationResult Price(const Schedule& schedule, const Costs& costs) {
+  const auto result = Simulate(schedule, costs);
+  EXPECT_TRUE(result) << result.error().message;
+  return result ? *result : SimulationResult{};
+}
+
+bool Has(const Schedule& schedule, std::initializer_list<Op> ops) {
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      for (const Op op : ops) {
+        if (action.first.op == op || action.second.op == op) return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::size_t Pairs(const Schedule& schedule) {
+  std::size_t pairs = 0;
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) pairs += action.is_pair() ? 1 : 0;
+  }
+  return pairs;
+}
+
+void ExpectNoPeakHigher(const SimulationResult& before, const SimulationResult& after) {
+  for (std::size_t rank = 0; rank < after.ranks.size(); ++rank) {
+    EXPECT_LE(after.ranks[rank].peak_memory, before.ranks[rank].peak_memory + 1e-9) << rank;
+  }
+}
+
+struct Step {
+  std::string pass;
+  const Schedule& before;
+  const Schedule& after;
+  Costs costs;
+
+  bool Is(const char* name) const { return pass.rfind(name, 0) == 0; }
+  bool HasLimit() const { return pass.find('=') != std::string::npos; }
+};
+
+// What nothing but the order and the costs says: whatever passes ran before.
+void ExpectTimesKept(const Step& step) {
+  Costs costs = step.costs;
+  // What sharding and STEPs cost, and what they wait for, is left out: a cell that takes no time
+  // makes nothing wait.
+  for (StageCosts& stage : costs.stages) {
+    if (step.Is("sharding") || step.Is("reduce-grad")) stage.unshard = stage.reduce = 0;
+    if (step.Is("optimizer")) stage.step = stage.reduce = 0;
+  }
+  // A STEP waits for the stage's replicas, and then what stands behind it in another batch waits.
+  const bool waits = step.after.placement.replicas() > 1 || step.after.steps > 1;
+  if (step.Is("communication") || step.Is("offload") || step.Is("sharding") ||
+      step.Is("reduce-grad") || (step.Is("optimizer") && !waits)) {
+    EXPECT_NEAR(Price(step.after, costs).makespan, Price(step.before, costs).makespan, 1e-9);
+  }
+}
+
+void ExpectMemoryKept(const Step& step) {
+  if (!step.Is("offload") && !step.Is("recompute")) return;
+  const SimulationResult before = Price(step.before, step.costs);
+  const SimulationResult after = Price(step.after, step.costs);
+  if (step.HasLimit() && step.after.lanes != step.before.lanes) {
+    const double limit = std::stod(step.pass.substr(step.pass.find('=') + 1));
+    for (const RankResult& rank : after.ranks) EXPECT_LE(rank.peak_memory, limit + 1e-9);
+  }
+  // With transfers under way the peak depends on the clock, which RECOMPUTE moves.
+  if (!Has(step.before, {Op::kOffload, Op::kUnshard})) ExpectNoPeakHigher(before, after);
+}
+
+void ExpectFormKept(const Step& step) {
+  if (step.Is("split-backward")) {
+    EXPECT_FALSE(Has(step.after, {Op::kBackward}));
+  }
+  if (step.pass == "merge-backward") {
+    EXPECT_FALSE(Has(step.after, {Op::kBackwardInput}));
+  }
+  if (step.Is("overlap")) {
+    EXPECT_GE(Pairs(step.after), Pairs(step.before));
+  }
+}
+
+// Adds one pass; a limit that cannot be kept leaves the schedule as it is.
+void Apply(const std::string& pass, Schedule& schedule, const Costs& costs) {
+  auto changed =
+      RunSchedulePasses(schedule, std::vector<std::string>{pass}, SimulatedContext(costs));
+  if (!changed) {
+    const bool limited = pass.find("recompute=") == 0 || pass.find("offload=") == 0;
+    ASSERT_TRUE(limited && changed.error().code == ErrorCode::kInfeasible)
+        << changed.error().message;
+    return;
+  }
+  ASSERT_EQ(FirstFault(*changed), "");
+  ASSERT_TRUE(SlowlyValid(*changed));
+  const Step step = {pass, schedule, *changed, costs};
+  ExpectTimesKept(step);
+  ExpectMemoryKept(step);
+  ExpectFormKept(step);
+  schedule = std::move(*changed);
+}
+
+TEST(PassChains, StayValidAndRunInAnyOrder) {
+  constexpr int kSchedulesEach = Cases(60);
+  std::mt19937 random(21);
+  for (Schedule schedule : DrawCatalog(kSchedulesEach, random)) {
+    const Costs costs = DrawPassCosts(schedule, random);
+    std::string so_far = Name(schedule);
+    for (int left = Draw(random, 1, 8); left > 0; --left) {
+      const std::string pass = DrawPass(random);
+      so_far += " " + pass;
+      SCOPED_TRACE(so_far);
+      Apply(pass, schedule, costs);
+      if (HasFailure()) return;
+    }
+    const auto again = ParseCsv(WriteCsv(schedule), {.microbatches = schedule.microbatches,
+                                                     .replicas = schedule.placement.replicas(),
+                                                     .slices = schedule.slices,
+                                                     .steps = schedule.steps,
+                                                     .weights = schedule.weights});
+    ASSERT_TRUE(again) << so_far << ": " << again.error().message;
+    EXPECT_EQ(again->lanes, schedule.lanes) << so_far;
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,194 @@
+#include "schedule/text/text.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/schedule/make_schedules.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Make;
+using testing::PairWherePossible;
+
+TEST(Text, EveryCellReadsBackAsItself) {
+  for (int op = 0; op < kOpCount; ++op) {
+    const Action action =
+        MakeAction(static_cast<Op>(op), 12, HasMicrobatch(static_cast<Op>(op)) ? 345 : -1);
+    const auto back = ParseAction(ToText(action));
+    ASSERT_TRUE(back) << back.error().message;
+    EXPECT_EQ(*back, action) << ToText(action);
+  }
+  EXPECT_EQ(ToText(Overlap(Forward(0, 0), Backward(1, 1))), "(0F0;1B1)OVERLAP_F_B");
+  EXPECT_EQ(ParseAction(" ( 0B0 ; 1F1 )OVERLAP_F_B "), Overlap(Backward(0, 0), Forward(1, 1)));
+  EXPECT_EQ(ToText(MakeAction(Op::kUnshard, 3)), "3UNSHARD");
+  EXPECT_EQ(ToText(MakeAction(Op::kSendForward, 3, 1)), "3SEND_F1");
+}
+
+TEST(Text, RefusesCellsThatAreNoActionAndNamesThem) {
+  for (const char* cell : {"",
+                           "F",
+                           "0",
+                           "0F",
+                           "F0",
+                           "0X1",
+                           "0f1",
+                           "-1F0",
+                           "0F-1",
+                           "0F1x",
+                           "65536F0",
+                           "0F99999999999",
+                           "99999999999999999999F0",
+                           "1UNSHARD3",
+                           "(0F0;1B1)",
+                           "(0F0)OVERLAP_F_B",
+                           "(0F0;1F1)OVERLAP_F_B",
+                           "(0F0;1B1;1W1)OVERLAP_F_B",
+                           "(0F0;1SEND_B1)OVERLAP_F_B",
+                           "((0F0;1B1)OVERLAP_F_B;0F0)OVERLAP_F_B",
+                           "0 F0",
+                           "\xff\x01"}) {
+    EXPECT_FALSE(ParseAction(cell)) << cell;
+  }
+  const auto schedule = ParseCsv("0F0,0B0\n1F0,1G0\n");
+  ASSERT_FALSE(schedule);
+  EXPECT_NE(schedule.error().message.find("row 2, column 2: '1G0'"), std::string::npos)
+      << schedule.error().message;
+  const auto noise = ParseCsv(std::string(10000, 'x'));
+  ASSERT_FALSE(noise);
+  EXPECT_LT(noise.error().message.size(), 200U) << "a long cell is cut short";
+}
+
+TEST(Text, ReadsWhatPythonWrites) {
+  // Carriage returns, quotes, blank cells, blank rows at the end, a byte order mark.
+  const auto schedule = ParseCsv(
+      "\xEF\xBB\xBF"
+      "0F0,,0F1, 0B0,0B1\r\n,\"1F0\",1B0,1F1,1B1,\r\n\r\n");
+  ASSERT_TRUE(schedule) << schedule.error().message;
+  EXPECT_EQ(schedule->ranks(), 2);
+  EXPECT_EQ(schedule->stages(), 2);
+  EXPECT_EQ(schedule->microbatches, 2);
+  EXPECT_EQ(WriteCsv(*schedule), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+}
+
+TEST(Text, SchedulesRoundTrip) {
+  for (const char* name : {"naive", "gpipe", "1f1b", "interleaved"}) {
+    for (const int ranks : {1, 2, 3, 5, 8}) {
+      for (const int microbatches : {1, 2, 7, 12}) {
+        Schedule schedule = PairWherePossible(Make(name, {ranks, 0, microbatches}));
+        const auto back = ParseCsv(WriteCsv(schedule));
+        ASSERT_TRUE(back) << back.error().message;
+        EXPECT_EQ(back->lanes, schedule.lanes);
+        EXPECT_EQ(back->placement, schedule.placement);
+        EXPECT_EQ(back->microbatches, schedule.microbatches);
+      }
+    }
+  }
+}
+
+TEST(Text, OneStrayCellDoesNotMoveItsStage) {
+  const auto schedule = ParseCsv("1F0,0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  ASSERT_TRUE(schedule);
+  EXPECT_EQ(schedule->placement.rank_of(1), 1);
+  const auto faults = Validate(*schedule);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].rank, 0);
+  EXPECT_EQ(faults[0].position, 0);
+}
+
+TEST(Text, RefusesOptionsThatTheRowsCannotHave) {
+  const std::string csv = "0F0,0B0\n1F0,1B0\n2F0,2B0\n";
+  CsvOptions options;
+  options.replicas = 2;
+  EXPECT_FALSE(ParseCsv(csv, options)) << "3 stages are no two chains";
+  options = {};
+  options.slices = 0;
+  EXPECT_FALSE(ParseCsv(csv, options));
+  options = {};
+  options.microbatches = 1 << 20;
+  options.slices = options.steps = 1 << 20;
+  EXPECT_FALSE(ParseCsv(csv, options));
+  EXPECT_FALSE(ParseCsv(""));
+  EXPECT_FALSE(ParseCsv("\n,,\n"));
+}
+
+TEST(Text, TorchRefusesByName) {
+  Schedule schedule = Make("1f1b", {2, 0, 2});
+  EXPECT_TRUE(RequireTorchOps(schedule));
+  schedule.lanes[1].push_back(MakeAction(Op::kStep, 1));
+  const Status status = RequireTorchOps(schedule);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("STEP"), std::string::npos);
+  schedule = Make("1f1b", {2, 0, 2});
+  schedule.slices = 2;
+  EXPECT_FALSE(RequireTorchOps(schedule));
+}
+
+class ScheduleFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("penstock_text_{}", ::getpid());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string Path(const char* name) const { return (folder_ / name).string(); }
+  void Write(const char* name, std::string_view text) const { std::ofstream(Path(name)) << text; }
+
+  fs::path folder_;
+};
+
+TEST_F(ScheduleFile, CompanionCarriesWhatCellsCannot) {
+  auto schedule = ParseCsv("0F0,0B0,0F1,0B1\n", {.slices = 2});
+  ASSERT_TRUE(schedule);
+  ASSERT_TRUE(SaveSchedule(*schedule, Path("a.csv")));
+  ASSERT_TRUE(fs::exists(Path("a.yaml")));
+  auto back = LoadSchedule(Path("a.csv"));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->slices, 2);
+  EXPECT_EQ(back->microbatches, 1);
+  back = LoadSchedule(Path("a.csv"), {.slices = 1});
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->slices, 1) << "an option wins over the file";
+
+  schedule->slices = 1;
+  schedule->microbatches = 2;
+  ASSERT_TRUE(SaveSchedule(*schedule, Path("a.csv")));
+  EXPECT_FALSE(fs::exists(Path("a.yaml"))) << "a stale companion would change the meaning";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1)
+      << "no temporary file is left";
+}
+
+TEST_F(ScheduleFile, ForeignCompanionIsRefusedAndKept) {
+  Write("b.yaml", "model: llama\n");
+  const Schedule schedule = Make("1f1b", {2, 0, 2});
+  EXPECT_FALSE(SaveSchedule(schedule, Path("b.csv")));
+  EXPECT_FALSE(fs::exists(Path("b.csv")));
+  EXPECT_TRUE(fs::exists(Path("b.yaml")));
+  Write("b.csv", WriteCsv(schedule));
+  const auto loaded = LoadSchedule(Path("b.csv"));
+  ASSERT_FALSE(loaded);
+  EXPECT_NE(loaded.error().message.find("unknown key 'model'"), std::string::npos);
+}
+
+TEST_F(ScheduleFile, BrokenFilesGiveOneLine) {
+  EXPECT_EQ(LoadSchedule(Path("none.csv")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(LoadSchedule(folder_.string()));
+  EXPECT_FALSE(SaveSchedule(Make("gpipe", {1, 0, 1}), Path("no/such/folder.csv")));
+  Write("c.csv", "0F0,0B0\n");
+  for (const char* text : {"slices: [1]\n", "slices: -1\n", "slices: x\n", "- 1\n", "slices: {\n",
+                           "[1]: 2\n", "weights: none\n"}) {
+    Write("c.yaml", text);
+    const auto loaded = LoadSchedule(Path("c.csv"));
+    ASSERT_FALSE(loaded) << text;
+    EXPECT_EQ(loaded.error().message.find('\n'), std::string::npos) << loaded.error().message;
+  }
+  Write("c.yaml", "");
+  EXPECT_TRUE(LoadSchedule(Path("c.csv")));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,38 @@
+// A stage that no machine here holds: its graphs, memory and FLOPs all the same.
+#include "train/compiled/compile_stages.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/capture/shapes_only.h"
+#include "graph/ir/flops.h"
+
+namespace penstock {
+namespace {
+
+TEST(GraphsOfStage, CountsAStageOfSeventyBillionParameters) {
+  const auto config = ParseTrainConfig(R"(
+model: {vocabulary: 32000, dim: 8192, layers: 80, heads: 64, kv_heads: 8, hidden: 28672, sequence: 4096}
+pipeline: {ranks: 16, chunks: 1, schedule: 1f1b}
+batch: 1
+)",
+                                       "70b.yaml");
+  ASSERT_TRUE(config) << config.error().message;
+  const ShapesOnly shapes;
+  const auto graphs = GraphsOfStage(*config, 3, {});
+  ASSERT_TRUE(graphs) << graphs.error().message;
+
+  constexpr std::int64_t kTokens = 4096, kDim = 8192, kKeys = 1024, kHidden = 28672, kLayers = 5;
+  constexpr std::int64_t kMatrices = 2 * kDim * kDim + 2 * kDim * kKeys + 3 * kDim * kHidden;
+  std::int64_t bytes = 0;
+  for (const Bound& parameter : graphs->joint.parameters) {
+    bytes += BytesOf(graphs->joint.graph.value(parameter.value).type);
+  }
+  EXPECT_EQ(bytes, kLayers * (kMatrices + 2 * kDim) * 4);
+  constexpr std::int64_t kAttention = 2 * 2 * kTokens * kTokens * kDim;
+  EXPECT_EQ(FlopsOf(graphs->forward), kLayers * (2 * kTokens * kMatrices + kAttention));
+  EXPECT_EQ(FlopsOf(graphs->backward_weight), kLayers * 2 * kTokens * kMatrices);
+  EXPECT_GT(MakeStageProgram(*graphs).saved_bytes, std::int64_t{10} << 30);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,75 @@
+#include "train/log/metrics.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <csignal>
+
+#include "base/files.h"
+#include "tests/train/temp_folder.h"
+
+namespace penstock {
+namespace {
+
+StepMetric Metric(std::int64_t step) {
+  StepMetric metric;
+  metric.step = step;
+  metric.loss = 1.5;
+  metric.grad_norm = 0.25;
+  metric.clipped = true;
+  return metric;
+}
+
+TEST(Metrics, ALineReadsBack) {
+  const TempFolder folder;
+  const std::string old = R"({"step":0,"loss":null,"lr":0.1,"bubble":0.2,"seconds":3})";
+  const auto read = ReadMetrics(folder.Write("a", old + "\n" + MetricLine(Metric(1))), 9);
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_TRUE(std::isnan(read[0].loss));
+  EXPECT_FALSE(read[0].clipped);
+  EXPECT_EQ(read[1].grad_norm, 0.25);
+  EXPECT_TRUE(read[1].clipped);
+  EXPECT_FALSE(read[1].skipped);
+}
+
+// The limit on the size of files stands in for a full disk.
+TEST(Metrics, ALineThatDoesNotFitIsLeftOutWhole) {
+  const TempFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  MetricsFile file(path, {});
+  ASSERT_TRUE(file.Append(Metric(0)));
+  const std::string before = ReadFile(path).value();
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full = {before.size() + 10, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &full);
+  const Status status = file.Append(Metric(1));
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(status.error().message.find("full"), std::string::npos) << status.error().message;
+  EXPECT_EQ(ReadFile(path).value(), before);
+}
+
+TEST(Metrics, ARunThatSkipsMostStepsHasFailed) {
+  const auto fails = [](int steps, auto skipped) {
+    std::vector<StepMetric> metrics;
+    for (int step = 0; step < steps; ++step) {
+      metrics.push_back(Metric(step));
+      metrics.back().skipped = skipped(step);
+    }
+    return !CheckSkipped(metrics);
+  };
+  EXPECT_FALSE(fails(0, [](int) { return true; }));
+  EXPECT_FALSE(fails(100, [](int step) { return step % 2 == 0; }));
+  EXPECT_TRUE(fails(100, [](int step) { return step % 3 != 0; }));
+  EXPECT_FALSE(fails(100, [](int step) { return step == 99; }));  // by chance, the last
+  EXPECT_TRUE(fails(100, [](int step) { return step >= 94; }));   // it ended so
+  EXPECT_TRUE(fails(5, [](int step) { return step == 4; }));
+}
+
+}  // namespace
+}  // namespace penstock

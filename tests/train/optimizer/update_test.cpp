@@ -1,0 +1,159 @@
+// Steps of real stages that are made before the norm of all gradients is known end, to the last
+// bit, where steps end that wait for it: with gradients that are clipped, and some that are no
+// numbers.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/index.h"
+#include "runtime/executor/run.h"
+#include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
+#include "tests/train/tiny_run.h"
+#include "train/run/pipeline.h"
+#include "train/stage/gradient_norm.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kSteps = 6;
+constexpr int kNoNumberStep = 2;
+constexpr int kLargeStep = 4;
+
+struct Outcome {
+  Status status;
+  std::map<std::string, at::Tensor> weights;
+  std::vector<Verdict> verdicts;
+};
+
+// When the last microbatch's forward runs on the last stage, the gradients so far are changed: at
+// two steps, behind the early forwards.
+BatchSource Injecting(BatchSource source, const Pipeline& pipeline, int last_row) {
+  const auto targets = source.targets;
+  source.targets = [&pipeline, targets, last_row](std::int64_t step, int row) {
+    if (row == last_row && !pipeline.stages.empty()) {
+      at::Tensor& gradient = pipeline.stages.back()->Parameters().front().gradient;
+      if (step == kNoNumberStep) gradient.fill_(std::numeric_limits<double>::quiet_NaN());
+      if (step == kLargeStep) gradient.add_(1000.0);
+    }
+    return targets(step, row);
+  };
+  return source;
+}
+
+// The first `steps` of a run of kSteps.
+Outcome Train(TrainConfig config, const Schedule& schedule, std::int64_t steps = kSteps) {
+  at::set_num_threads(1);
+  config.pipeline.microbatches = schedule.microbatches;
+  config.model.layers = schedule.placement.chain_length();
+  config.steps = kSteps;
+  const std::vector<std::uint8_t> text = Text();
+  Pipeline pipeline;
+  const BatchSource source =
+      Injecting(MakeBatchSource(Sampler(text, config.model.sequence, 1), config), pipeline,
+                schedule.microbatches - 1);
+  pipeline = BuildPipeline(config, schedule, source).value();
+  Outcome outcome;
+  RunOptions options;
+  options.steps = steps;
+  options.update = UpdateRuleOf(config.optimizer);
+  options.on_thread_start = [](int) { at::set_num_threads(1); };
+  options.on_verdict = [&](std::int64_t, const Verdict& verdict) {
+    outcome.verdicts.push_back(verdict);
+  };
+  outcome.status = RunRanks(schedule, pipeline.pointers(), options);
+  outcome.weights = ByName(pipeline.model);
+  return outcome;
+}
+
+class EarlySteps : public testing::TestWithParam<const char*> {};
+
+TEST_P(EarlySteps, EndWhereLateOnesDo) {
+  ScheduleParams params;
+  params.ranks = 2;
+  params.microbatches = 8;
+  const Schedule schedule = Generate(GetParam(), params).value();
+  TrainConfig config = TinyConfig();
+  config.optimizer.clip = 3;
+  config.optimizer.nonfinite = "skip";
+  config.precision = std::string(GetParam()) == "1f1b" ? "bf16" : "f32";
+  const Outcome late = Train(config, schedule);
+  ASSERT_TRUE(late.status) << late.status.error().message;
+  config.optimizer.post_validation = true;
+  const Schedule stepping = AddOptimizer(schedule, {.post_validation = true}).value();
+  const Outcome early = Train(config, stepping);
+  ASSERT_TRUE(early.status) << early.status.error().message;
+  for (const auto& [name, value] : late.weights) {
+    EXPECT_TRUE(at::equal(value, early.weights.at(name))) << name;
+    EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
+  }
+  ASSERT_EQ(late.verdicts.size(), Index(kSteps));
+  ASSERT_EQ(early.verdicts.size(), late.verdicts.size());
+  for (int step = 0; step < kSteps; ++step) {
+    const Verdict& expected = late.verdicts[step];
+    EXPECT_EQ(expected.apply, step != kNoNumberStep);
+    EXPECT_EQ(early.verdicts[step].apply, expected.apply);
+    EXPECT_EQ(early.verdicts[step].scale, expected.scale);
+  }
+  EXPECT_LT(late.verdicts[kLargeStep].scale, 0.01);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, EarlySteps, testing::Values("1f1b", "zb-h2", "zbv", "dualpipe"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           return name;
+                         });
+
+TEST(NonFiniteGradients, EndTheRunWithOneLineThatNamesThem) {
+  ScheduleParams params;
+  params.ranks = 2;
+  params.microbatches = 4;
+  for (const double clip : {0.0, 1.0}) {
+    TrainConfig config = TinyConfig();
+    config.optimizer.clip = clip;
+    const Outcome outcome = Train(config, Generate("1f1b", params).value());
+    ASSERT_FALSE(outcome.status);
+    EXPECT_EQ(outcome.status.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(outcome.status.error().message.find("rank 1: 1STEP: the gradient of layers.1."), 0U)
+        << outcome.status.error().message;
+  }
+}
+
+// The learning rate is 0 at the last step of the schedule of rates, so that step changes nothing:
+// also where one before it was skipped.
+TEST(SkippedSteps, LeaveTheLearningRatesWhereTheyWere) {
+  ScheduleParams params;
+  params.ranks = 2;
+  params.microbatches = 4;
+  const Schedule schedule = Generate("1f1b", params).value();
+  for (const bool early : {false, true}) {
+    TrainConfig config = TinyConfig();
+    config.optimizer.nonfinite = "skip";
+    config.optimizer.lr_end = 0;
+    config.optimizer.post_validation = early;
+    const Outcome all = Train(config, schedule, kSteps);
+    const Outcome but_last = Train(config, schedule, kSteps - 1);
+    ASSERT_TRUE(all.status && but_last.status);
+    EXPECT_FALSE(all.verdicts[kNoNumberStep].apply);
+    for (const auto& [name, value] : all.weights) {
+      EXPECT_TRUE(at::equal(value, but_last.weights.at(name))) << name;
+    }
+  }
+}
+
+TEST(SquaredNormTest, IsTheSumOfSquaresInAnyLayout) {
+  at::manual_seed(3);
+  for (const std::int64_t size : {1, 15, 16, 17, 1000}) {
+    const at::Tensor value = at::randn({size, 3}, at::kFloat);
+    const double expected = value.to(at::kDouble).square().sum().item<double>();
+    EXPECT_NEAR(SquaredNorm(value), expected, 1e-9 * expected);
+    EXPECT_NEAR(SquaredNorm(value.t()), expected, 1e-9 * expected);
+  }
+  EXPECT_FALSE(std::isfinite(SquaredNorm(at::full({40}, 1e300, at::kDouble).to(at::kFloat))));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,125 @@
+// The memory that a run is said to need is what it then takes.
+#include "train/run/memory_need.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/tiny_run.h"
+#include "train/run/pipeline.h"
+#include "train/setup.h"
+
+namespace penstock {
+namespace {
+
+struct Prepared {
+  TrainConfig config;
+  Schedule schedule;
+};
+
+Prepared Prepare(TrainConfig config) {
+  Schedule schedule = ChooseSchedule(config, 2).value();
+  return {std::move(config), std::move(schedule)};
+}
+
+MemoryNeed NeedOf(const TrainConfig& config) {
+  const Prepared run = Prepare(config);
+  const auto need = EstimateMemory(run.config, run.schedule);
+  EXPECT_TRUE(need) << need.error().message;
+  return need.value_or(MemoryNeed{});
+}
+
+TrainConfig Config() {
+  TrainConfig config = TinyConfig();
+  config.fuse = false;
+  config.model.layers = 7;
+  config.pipeline.stages = 3;
+  config.pipeline.ranks = 3;
+  config.pipeline.schedule = "gpipe";
+  return config;
+}
+
+// Against the stages themselves, of several layers, in the ways that change what they hold.
+TEST(MemoryNeed, IsWhatTheStagesTake) {
+  std::vector<TrainConfig> configs(4, Config());
+  configs[1].recompute.hold = "least";
+  configs[2].precision = "bf16";
+  configs[3].exact = false;
+  configs[3].pipeline.stage_layers = {1, 4, 2};
+  for (const TrainConfig& config : configs) {
+    const Prepared run = Prepare(config);
+    const MemoryNeed need = NeedOf(config);
+    const std::vector<std::uint8_t> text = Text();
+    const Sampler sampler(text, config.model.sequence, 1);
+    const auto pipeline =
+        BuildPipeline(run.config, run.schedule, MakeBatchSource(sampler, run.config));
+    ASSERT_TRUE(pipeline) << pipeline.error().message;
+    double parameters = 0, saved = 0;
+    for (const auto& [name, value] : pipeline->model.Parameters()) {
+      parameters += static_cast<double>(value.numel());
+    }
+    // GPipe has all microbatches in flight at once.
+    for (const auto& stage : pipeline->stages) {
+      saved += static_cast<double>(stage->SavedBytes()) * run.config.pipeline.microbatches;
+    }
+    EXPECT_EQ(need.weights, parameters * (config.precision == "bf16" ? 6 : 4));
+    EXPECT_EQ(need.gradients, parameters * 4);
+    EXPECT_EQ(need.optimizer, parameters * 8);
+    EXPECT_GE(need.activations, saved);
+    if (config.recompute.hold == "all") {
+      EXPECT_LT(need.activations, saved * 1.5);
+    } else {  // what is made again takes room while it is used
+      EXPECT_LT(need.activations, NeedOf(Config()).activations);
+    }
+  }
+}
+
+TEST(MemoryNeed, FollowsWhatTheScheduleHolds) {
+  TrainConfig config = Config();
+  config.pipeline.microbatches = 30;
+  const double all_at_once = NeedOf(config).activations;
+  config.pipeline.schedule = "1f1b";  // 3, 2 and 1 in flight
+  EXPECT_LT(NeedOf(config).activations, all_at_once / 5);
+  config.pipeline.schedule = "pipedream";
+  EXPECT_GT(NeedOf(config).weights, NeedOf(Config()).weights * 1.5);  // older versions
+  config.pipeline.schedule = "gpipe";
+  EXPECT_EQ(NeedOf(config).checkpoint, 0);
+  config.checkpoint.every = 1;
+  EXPECT_EQ(NeedOf(config).checkpoint, NeedOf(config).weights * 3);
+}
+
+// Sizes that no machine has are refused without being tried, whatever they overflow.
+TEST(MemoryNeed, RefusesWhatDoesNotFit) {
+  const auto refused = [](auto change) {
+    TrainConfig config = Config();
+    change(config);
+    const Prepared run = Prepare(config);
+    const auto checked = CheckMemory(run.config, run.schedule);
+    if (checked) return std::string("fits: ") + *checked;
+    EXPECT_EQ(checked.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(checked.error().message.find('\n'), std::string::npos);
+    return checked.error().message;
+  };
+  const auto expect = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(refused([](TrainConfig&) {}), "fits: memory: about");
+  expect(refused([](TrainConfig& config) { config.model.layers = 1'000'000'000; }),
+         "give a smaller model.dim, model.layers");
+  expect(refused([](TrainConfig& config) { config.model.dim = 1'000'000'000; }), "model.dim");
+  expect(refused([](TrainConfig& config) { config.model.hidden = 1'000'000'000; }), "model.dim");
+  expect(refused([](TrainConfig& config) { config.batch = 2'000'000'000; }), "smaller batch");
+  expect(refused([](TrainConfig& config) {
+           config.model.sequence = 1'000'000'000;
+           config.batch = 2'000'000'000;
+         }),
+         "model.sequence");
+  expect(refused([](TrainConfig& config) { config.memory_limit = "4KiB"; }),
+         "memory_limit has 4.00 KiB");
+  expect(refused([](TrainConfig& config) {
+           config.memory_limit = "none";
+           config.batch = 2'000'000'000;
+         }),
+         "fits: memory: not checked");
+}
+
+}  // namespace
+}  // namespace penstock

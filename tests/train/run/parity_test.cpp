@@ -1,0 +1,408 @@
+// Every schedule trains as one rank does with plain autograd: the same losses and the same weights.
+//
+// Bit for bit: each stage adds up its microbatches' weight gradients in the order of its own B or W
+// cells, then those of its replicas in the order of their chains, and the reference adds in that
+// order, too. In another order the sums differ in the last bits, and so do schedules among each
+// other. Schedules without a flush are held to their recurrences: each stage's weights are those of
+// the version that a microbatch reads there.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "base/mix_bits.h"
+#include "runtime/executor/run.h"
+#include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
+#include "schedule/text/text.h"
+#include "tests/train/tiny_run.h"
+#include "train/run/pipeline.h"
+#include "train/stage/gradient_norm.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kSteps = 3;   // of a schedule with a flush
+constexpr int kRounds = 2;  // of one without, of kSteps steps each
+
+struct Trained {
+  std::vector<double> losses;
+  std::map<std::string, at::Tensor> parameters;
+};
+
+// Microbatches of a step in the order in which the stage's weight gradients are made.
+std::vector<int> OrderOfGradients(const Schedule& schedule, int stage) {
+  const int rows = schedule.microbatches / schedule.placement.replicas();
+  const int first = stage / schedule.placement.chain_length() * rows;
+  std::vector<int> order;
+  for (const Action& action : schedule.lanes[schedule.placement.rank_of(stage)]) {
+    ForEachPart(action, [&](const Part& part) {
+      if (part.stage != stage || !EndsMicrobatch(part.op) || part.microbatch >= rows) return;
+      order.push_back(first + part.microbatch);
+    });
+  }
+  return order;
+}
+
+// How one stage of the model is trained.
+struct StageRule {
+  std::vector<std::vector<int>> orders;  // by chain
+  int microbatches_an_update = 1;
+  int lag = 0;  // versions that a microbatch's weights are behind
+};
+
+StageRule RuleOf(const Schedule& schedule, int stage) {
+  StageRule rule;
+  const int length = schedule.placement.chain_length();
+  for (int chain = 0; chain < schedule.placement.replicas(); ++chain) {
+    rule.orders.push_back(OrderOfGradients(schedule, chain * length + stage));
+  }
+  rule.microbatches_an_update = schedule.microbatches;
+  if (schedule.weights == WeightPolicy::kDoubleBuffered) rule.lag = 1;
+  if (schedule.weights == WeightPolicy::kStashed) {
+    rule.microbatches_an_update = 1;
+    rule.orders = {{0}};
+    rule.lag = length - 1 - stage;
+  }
+  return rule;
+}
+
+// One rank, the stages one behind the other, autograd. Each microbatch reads every stage's weights
+// as they were after so many updates as its rule says: W(v+1) = W(v) - update(gradients at
+// W(v-lag)).
+class Reference {
+ public:
+  Reference(const TrainConfig& config, std::vector<StageRule> rules)
+      : config_(config), rules_(std::move(rules)), working_(Model(config).stages) {
+    const LanguageModel start = Model(config);
+    if (config.precision == "bf16") working_ = Cast(start);
+    const auto rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
+    for (std::size_t i = 0; i < start.stages.size(); ++i) {
+      auto& stage = stages_.emplace_back();
+      const int updates = config.pipeline.microbatches / rules_[i].microbatches_an_update;
+      stage.optimizer = std::make_unique<AdamW>(rate, updates);
+      for (const auto& parameter : start.stages[i]->named_parameters()) {
+        const at::Tensor value = parameter.value().detach();
+        stage.parameters.push_back({parameter.key(), value, at::zeros_like(value)});
+      }
+      Keep(stage);
+    }
+  }
+
+  Trained Run(const BatchSource& source, int steps) {
+    Trained trained;
+    for (int step = 0; step < steps; ++step) trained.losses.push_back(Step(source, step));
+    for (const auto& stage : stages_) {
+      for (const auto& parameter : stage.parameters) {
+        trained.parameters.emplace(parameter.name, parameter.value.clone());
+      }
+    }
+    return trained;
+  }
+
+ private:
+  using Tensors = std::map<std::string, at::Tensor>;
+  struct StageState {
+    std::unique_ptr<AdamW> optimizer;
+    std::vector<NamedParameter> parameters;  // the newest
+    std::vector<Tensors> versions;
+    std::vector<Tensors> gradients;  // by microbatch since the last update
+  };
+
+  static LanguageModel Model(const TrainConfig& config) {
+    const auto& layers = config.pipeline.stage_layers;
+    return LanguageModel::Build(config.model, static_cast<int>(layers.size()), layers).value();
+  }
+
+  std::vector<std::shared_ptr<StageModule>> Cast(const LanguageModel& model) const {
+    const auto ranges = SplitLayers(config_.model.layers, static_cast<int>(model.stages.size()),
+                                    config_.pipeline.stage_layers);
+    std::vector<std::shared_ptr<StageModule>> cast;
+    for (std::size_t i = 0; i < model.stages.size(); ++i) {
+      cast.push_back(
+          CastStage(*model.stages[i], config_.model, ranges->at(i), at::kBFloat16).value());
+    }
+    return cast;
+  }
+
+  static void Keep(StageState& stage) {
+    Tensors version;
+    for (const auto& parameter : stage.parameters) {
+      version.emplace(parameter.name, parameter.value.clone());
+    }
+    stage.versions.push_back(std::move(version));
+  }
+
+  void Read(std::size_t i, int run_row) {
+    const StageRule& rule = rules_[i];
+    const int version = std::max(0, run_row / rule.microbatches_an_update - rule.lag);
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : working_[i]->named_parameters()) {
+      const Tensors& weights = stages_[i].versions[version];
+      parameter.value().copy_(weights.at(parameter.key()));
+    }
+  }
+
+  at::Tensor Forward(at::Tensor value, int step, int row) {
+    for (std::size_t i = 0; i < working_.size(); ++i) {
+      StageModule& stage = *working_[i];
+      Read(i, step * config_.pipeline.microbatches + row);
+      stage.zero_grad();
+      stage.train();
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      generator.set_current_seed(SeedOfRun(SeedOf(config_.seed, i), step, row, Op::kForward));
+      value = stage.forward(value);
+    }
+    return value;
+  }
+
+  double Step(const BatchSource& source, int step) {
+    const int rows = config_.pipeline.microbatches;
+    double sum = 0;
+    for (int row = 0; row < rows; ++row) {
+      const at::Tensor logits = Forward(source.tokens(step, row), step, row).to(at::kFloat);
+      const at::Tensor loss = at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
+                                                     source.targets(step, row).reshape({-1}));
+      (loss / rules_[0].microbatches_an_update).backward();
+      sum += loss.item<float>();
+      for (std::size_t i = 0; i < stages_.size(); ++i) {
+        auto& of_row = stages_[i].gradients.emplace_back();
+        for (const auto& parameter : working_[i]->named_parameters()) {
+          of_row[parameter.key()] = parameter.value().grad().clone();
+        }
+      }
+      if ((row + 1) % rules_[0].microbatches_an_update == 0) Update();
+    }
+    return sum / rows;
+  }
+
+  void Update() {
+    for (std::size_t i = 0; i < stages_.size(); ++i) AddUp(stages_[i], rules_[i]);
+    if (config_.optimizer.clip > 0) Clip();
+    const at::NoGradGuard no_grad;
+    for (StageState& stage : stages_) {
+      stage.optimizer->Update(stage.parameters);
+      stage.gradients.clear();
+      Keep(stage);
+    }
+  }
+
+  void Clip() {
+    double squares = 0;
+    for (const StageState& stage : stages_) {
+      for (const auto& parameter : stage.parameters) squares += SquaredNorm(parameter.gradient);
+    }
+    const double norm = std::sqrt(squares);
+    if (norm <= config_.optimizer.clip) return;
+    for (StageState& stage : stages_) {
+      for (auto& parameter : stage.parameters) {
+        parameter.gradient.mul_(config_.optimizer.clip / norm);
+      }
+    }
+  }
+
+  static void AddUp(StageState& stage, const StageRule& rule) {
+    for (NamedParameter& parameter : stage.parameters) {
+      std::vector<at::Tensor> sums;
+      for (const std::vector<int>& order : rule.orders) {
+        sums.push_back(at::zeros_like(parameter.gradient));
+        for (const int row : order) {
+          sums.back().add_(stage.gradients[row].at(parameter.name));
+        }
+      }
+      parameter.gradient.copy_(sums[0]);
+      for (std::size_t chain = 1; chain < sums.size(); ++chain) {
+        parameter.gradient.add_(sums[chain]);
+      }
+    }
+  }
+
+  TrainConfig config_;
+  std::vector<StageRule> rules_;
+  std::vector<std::shared_ptr<StageModule>> working_;  // what is computed with
+  std::vector<StageState> stages_;
+};
+
+// What the pipeline and the reference make of one schedule.
+struct Both {
+  Trained pipeline, reference;
+};
+
+void ExpectReplicasEqual(const Pipeline& pipeline) {
+  const auto expected = ByName(pipeline.model);
+  for (const LanguageModel& replica : pipeline.replicas) {
+    for (const auto& [name, value] : replica.Parameters()) {
+      EXPECT_TRUE(at::equal(value, expected.at(name))) << name;
+    }
+  }
+}
+
+// As many versions of the weights as the schedule needs, and no byte more.
+void ExpectVersions(const Pipeline& pipeline, const Schedule& schedule) {
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    TorchStage& made = *pipeline.stages[stage];
+    int versions = 1;
+    if (schedule.weights == WeightPolicy::kDoubleBuffered) versions = 2;
+    if (schedule.weights == WeightPolicy::kStashed) versions = schedule.stages() - stage;
+    EXPECT_EQ(made.WeightVersions(), versions) << "stage " << stage;
+    std::int64_t elements = 0;
+    for (const NamedParameter& parameter : made.Parameters()) elements += parameter.value.numel();
+    const std::int64_t size = made.WeightVersionBytes() / (elements * versions);
+    EXPECT_EQ(size * elements * versions, made.WeightVersionBytes());
+    EXPECT_TRUE(size == 4 || size == 2);  // bytes of f32 and bf16
+  }
+}
+
+Both TrainBoth(TrainConfig config, const Schedule& schedule) {
+  at::set_num_threads(1);
+  config.pipeline.microbatches = schedule.microbatches;
+  const int rounds = schedule.steps == 1 ? kSteps : kRounds;
+  const int steps = rounds * schedule.steps;
+  config.steps = steps;
+  const std::vector<std::uint8_t> text = Text();
+  const BatchSource source =
+      MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
+  const Pipeline pipeline = BuildPipeline(config, schedule, source).value();
+  Both both;
+  both.pipeline.losses.resize(steps);
+  RunOptions options;
+  options.steps = rounds;
+  options.update = UpdateRuleOf(config.optimizer);
+  options.on_thread_start = [](int) { at::set_num_threads(1); };
+  const int last_rank = schedule.placement.rank_of(schedule.stages() - 1);
+  options.on_step = [&](int rank, std::int64_t step) {
+    if (rank == last_rank) {
+      both.pipeline.losses[step] = pipeline.last().StepLoss();
+    }
+  };
+  const std::vector<Stage*> stages = pipeline.pointers();
+  const Status status = RunRanks(schedule, stages, options);
+  EXPECT_TRUE(status) << status.error().message;
+  both.pipeline.parameters = ByName(pipeline.model);
+  ExpectReplicasEqual(pipeline);
+
+  ExpectVersions(pipeline, schedule);
+
+  // Something was trained: no parameter is where it began.
+  const LanguageModel start = LanguageModel::Build(config.model).value();
+  for (const auto& [name, value] : start.Parameters()) {
+    EXPECT_FALSE(at::equal(value, both.pipeline.parameters.at(name))) << name;
+  }
+
+  std::vector<StageRule> rules;
+  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
+    rules.push_back(RuleOf(schedule, stage));
+  }
+  both.reference = Reference(config, std::move(rules)).Run(source, steps);
+  return both;
+}
+
+void ExpectEqual(const Trained& actual, const Trained& expected) {
+  EXPECT_EQ(actual.losses, expected.losses);
+  ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
+  for (const auto& [name, value] : expected.parameters) {
+    EXPECT_TRUE(at::equal(actual.parameters.at(name), value)) << name;
+  }
+}
+
+// Layers of `stages` stages, 1 to 2 each, drawn at random.
+std::vector<std::int64_t> UnevenLayers(std::mt19937& random, int stages) {
+  std::vector<std::int64_t> layers;
+  for (int stage = 0; stage < stages; ++stage) {
+    layers.push_back(1 + static_cast<std::int64_t>(random() % 4 == 0));
+  }
+  return layers;
+}
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : Catalog()) names.emplace_back(algorithm.name);
+  return names;
+}
+
+class Parity : public testing::TestWithParam<std::string> {};
+
+TEST_P(Parity, TrainsAsOneRankDoes) {
+  std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(GetParam())));
+  int cases = 0;
+  for (int attempt = 0; attempt < 100 && cases < 2; ++attempt) {
+    ScheduleParams params;
+    params.ranks = 1 + static_cast<int>(random() % 4);
+    params.chunks = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 2);
+    params.microbatches = 1 + static_cast<int>(random() % 9);
+    if (FindAlgorithm(GetParam()).value()->knobs.steps) params.steps = kSteps;
+    const auto schedule = Generate(GetParam(), params);
+    if (!schedule || schedule->placement.chain_length() > 6) continue;
+    ++cases;
+    SCOPED_TRACE(fmt::format("case {} p={} v={} m={}", cases, params.ranks,
+                             schedule->placement.chunks(), params.microbatches));
+    TrainConfig config = TinyConfig();
+    config.seed = config.model.seed = random();
+    config.pipeline.stage_layers = UnevenLayers(random, schedule->placement.chain_length());
+    config.model.layers = 0;
+    for (const std::int64_t count : config.pipeline.stage_layers) config.model.layers += count;
+    if (schedule->weights == WeightPolicy::kFlush && random() % 2 == 0) {
+      config.optimizer.clip = 0.5;
+      config.optimizer.post_validation = random() % 2 == 0;
+    }
+    if (cases == 2) {
+      config.model.dropout = 0.25;
+      config.recompute = {"least", "least"};
+      if (random() % 2 == 0) config.precision = "bf16";
+    }
+    const Both both = TrainBoth(config, attempt % 2 == 0 ? *schedule : AddCommunication(*schedule));
+    ExpectEqual(both.pipeline, both.reference);
+  }
+  EXPECT_GT(cases, 0) << "no small parameters that the algorithm takes";
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalog, Parity, testing::ValuesIn(Names()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+});
+
+// Any order of rows that the dependencies allow, with B cut in I and W here and there: written by
+// hand. Stages 0 and 3 on rank 0, 1 and 2 on rank 1.
+TEST(AnySchedule, TrainsACsvMadeByHand) {
+  const Schedule schedule = ParseCsv(
+                                "0F2,0F0,0F1,3F2,3F0,3I0,3B2,3F1,3B1,0B1,3W0,0B0,0B2\n"
+                                "1F2,2F2,1F0,2F0,1F1,2F1,2B0,2I2,2B1,1B1,1B0,2W2,1B2\n")
+                                .value();
+  TrainConfig config = TinyConfig();
+  config.model.layers = 5;
+  config.pipeline.stage_layers = {1, 2, 1, 1};
+  const Both both = TrainBoth(config, schedule);
+  ExpectEqual(both.pipeline, both.reference);
+}
+
+TEST(AnySchedule, AThrowingStageFailsTheRunWithItsAction) {
+  TrainConfig config = TinyConfig();
+  config.pipeline.microbatches = 4;
+  const std::vector<std::uint8_t> text = Text();
+  BatchSource source = MakeBatchSource(Sampler(text, config.model.sequence, 1), config);
+  source.targets = [targets = source.targets](std::int64_t step, int row) {
+    if (step == 1 && row == 2) throw std::runtime_error("the disk is gone");
+    return targets(step, row);
+  };
+  ScheduleParams params;
+  params.ranks = 4;
+  params.microbatches = 4;
+  const Schedule schedule = Generate("1f1b", params).value();
+  const auto pipeline = BuildPipeline(config, schedule, source).value();
+  RunOptions options;
+  options.steps = kSteps;
+  const Status status = RunRanks(schedule, pipeline.pointers(), options);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(status.error().message.find("rank 3: 3F2: the disk is gone"), std::string::npos)
+      << status.error().message;
+}
+
+}  // namespace
+}  // namespace penstock

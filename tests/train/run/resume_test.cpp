@@ -1,0 +1,406 @@
+// Runs that are interrupted and go on: to the last bit what they would have been.
+#include "train/run/resume.h"
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "base/files.h"
+#include "base/index.h"
+#include "tests/train/temp_folder.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kSteps = 9;
+
+class Resume : public testing::Test {
+ protected:
+  Resume() : log_(std::fopen((folder_ / "log").c_str(), "w")) {
+    std::mt19937 random(4);
+    std::string text;
+    for (int i = 0; i < 4000; ++i) {
+      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
+    }
+    text_ = folder_.Write("text", text);
+  }
+  ~Resume() override { std::fclose(log_); }
+
+  // A tiny model with dropout, in 2 ranks of 2 stages; a checkpoint every 3 steps.
+  Result<TrainSummary> Run(const std::vector<std::string>& options,
+                           const std::atomic<bool>* stop = nullptr) {
+    std::vector<std::string> all = {"data.path=" + text_,
+                                    "folder=" + (folder_ / "runs"),
+                                    "dim=16",
+                                    "heads=2",
+                                    "sequence=16",
+                                    "batch=1",
+                                    "warmup=2",
+                                    "ranks=2",
+                                    "microbatches=4",
+                                    "steps=" + std::to_string(kSteps),
+                                    "sample=5",
+                                    "dropout=0.1",
+                                    "every=3",
+                                    "keep=0"};
+    all.insert(all.end(), options.begin(), options.end());
+    PENSTOCK_TRY(const TrainConfig config, ParseTrainConfig("", "none", all));
+    TrainOptions train;
+    train.log = log_;
+    train.stop = stop;
+    return Train(config, train);
+  }
+
+  // Requests a stop as soon as the run has logged another step.
+  Result<TrainSummary> RunAndStop(const std::vector<std::string>& options, const std::string& run) {
+    std::atomic<bool> stop{false}, ended{false};
+    const std::string path = folder_ / ("runs/" + run + "/metrics.jsonl");
+    const auto size = [&]() -> std::uintmax_t {
+      std::error_code error;
+      const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+      return error ? 0 : bytes;
+    };
+    const std::uintmax_t before = size();
+    std::thread watcher([&] {
+      while (!stop && !ended) {
+        stop = size() > before;
+        std::this_thread::yield();
+      }
+    });
+    auto summary = Run(options, &stop);
+    ended = true;
+    watcher.join();
+    return summary;
+  }
+
+  void ExpectSameModelAndMetrics(const std::string& one, const std::string& other) {
+    const std::string left = folder_ / ("runs/" + one), right = folder_ / ("runs/" + other);
+    ExpectEqual(ReadCheckpoint(left + "/model.safetensors")->weights,
+                ReadCheckpoint(right + "/model.safetensors")->weights);
+    const auto a = ReadMetrics(left + "/metrics.jsonl", 1000);
+    const auto b = ReadMetrics(right + "/metrics.jsonl", 1000);
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].step, static_cast<std::int64_t>(i));
+      EXPECT_EQ(b[i].step, static_cast<std::int64_t>(i));
+      EXPECT_EQ(a[i].loss, b[i].loss) << i;
+      EXPECT_EQ(a[i].lr, b[i].lr) << i;
+      EXPECT_EQ(a[i].grad_norm, b[i].grad_norm) << i;
+      EXPECT_EQ(a[i].clipped, b[i].clipped) << i;
+    }
+  }
+
+  std::string At(const std::string& run, std::int64_t step) const {
+    return CheckpointPath(CheckpointFolder(folder_ / "runs/" + run), step);
+  }
+  std::string ErrorOf(const std::vector<std::string>& options) {
+    const auto summary = Run(options);
+    EXPECT_FALSE(summary);
+    return summary ? "" : summary.error().message;
+  }
+  std::string Log() {
+    std::fflush(log_);
+    return ReadFile(folder_ / "log").value();
+  }
+
+  // Losses and learning rates of all steps, and weights and moments behind the last.
+  void ExpectSame(const std::string& one, const std::string& other) {
+    const auto a = ReadMetrics(folder_ / "runs/" + one + "/metrics.jsonl", kSteps);
+    const auto b = ReadMetrics(folder_ / "runs/" + other + "/metrics.jsonl", kSteps);
+    ASSERT_EQ(a.size(), Index(kSteps));
+    ASSERT_EQ(b.size(), a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(b[i].step, static_cast<std::int64_t>(i));
+      EXPECT_EQ(a[i].loss, b[i].loss) << i;
+      EXPECT_EQ(a[i].lr, b[i].lr) << i;
+    }
+    const auto left = ReadCheckpoint(At(one, kSteps));
+    const auto right = ReadCheckpoint(At(other, kSteps));
+    ASSERT_TRUE(left && right);
+    ExpectEqual(left->weights, right->weights);
+    ExpectEqual(left->optimizer, right->optimizer);
+  }
+
+  static void ExpectEqual(const std::map<std::string, at::Tensor>& a,
+                          const std::map<std::string, at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+
+  TempFolder folder_;
+  std::string text_;
+  std::FILE* log_;
+};
+
+TEST_F(Resume, GoesOnToTheLastBitFromAnyCheckpoint) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_FALSE(ReadCheckpoint(At("whole", 3))->optimizer.empty());
+  ASSERT_TRUE(Run({"name=three", "resume=" + At("whole", 3)}));
+  ASSERT_TRUE(Run({"name=six", "resume=" + At("whole", 6)}));
+  ExpectSame("whole", "three");
+  ExpectSame("whole", "six");
+}
+
+// Without dropout, whose seeds are by stage. Both schedules run the microbatches' backwards in
+// their order, so sums are the same.
+TEST_F(Resume, AnotherCutGoesOn) {
+  const std::vector<std::string> base = {"schedule=1f1b", "dropout=0"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return Run(more).has_value();
+  };
+  ASSERT_TRUE(run({"name=whole", "ranks=4"}));
+  ASSERT_TRUE(run({"name=two", "ranks=2", "stage_layers=3,1", "resume=" + At("whole", 3)}));
+  ExpectSame("whole", "two");
+}
+
+// Checkpoints of these are of an empty pipeline, which fills again behind them.
+TEST_F(Resume, StepsTakenBackReplicasAndStaleWeightsGoOn) {
+  const std::vector<std::vector<std::string>> kinds = {
+      {"optimizer.clip=0.3", "post_validation=true"},
+      {"optimizer.clip=0.3", "schedule=zb-h1", "stages=2"},
+      {"schedule=dualpipe", "stages=2"},
+      {"schedule=pipedream", "stages=2"},
+      {"schedule=pipedream-2bw", "stages=2"}};
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const auto run = [&](const std::string& name, std::vector<std::string> more) {
+      more.insert(more.end(), kinds[kind].begin(), kinds[kind].end());
+      more.push_back("name=" + name);
+      const auto summary = Run(more);
+      EXPECT_TRUE(summary) << kinds[kind].front() << ": " << summary.error().message;
+      return summary.has_value();
+    };
+    const std::string whole = fmt::format("whole{}", kind), three = fmt::format("three{}", kind);
+    ASSERT_TRUE(run(whole, {}));
+    ASSERT_TRUE(run(three, {"resume=" + At(whole, 3)}));
+    ExpectSame(whole, three);
+  }
+}
+
+TEST_F(Resume, AnotherScheduleGoesOn) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  const auto summary = Run({"name=other", "schedule=zb-h1", "resume=" + At("whole", 3)});
+  ASSERT_TRUE(summary) << summary.error().message;
+  const auto a = ReadMetrics(folder_ / "runs/whole/metrics.jsonl", kSteps);
+  const auto b = ReadMetrics(folder_ / "runs/other/metrics.jsonl", kSteps);
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(a[2].loss, b[2].loss);
+  EXPECT_NEAR(a.back().loss, b.back().loss, 0.05);
+}
+
+TEST_F(Resume, Bf16GoesOnFromItsMasters) {
+  ASSERT_TRUE(Run({"name=whole", "precision=bf16"}));
+  ASSERT_TRUE(Run({"name=three", "precision=bf16", "resume=" + At("whole", 3)}));
+  ExpectSame("whole", "three");
+}
+
+TEST_F(Resume, AutoTakesTheNewestThatIsWhole) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_TRUE(Run({"resume=auto"}));  // there is nothing yet
+  EXPECT_NE(Log().find("starting from the first step"), std::string::npos);
+  ExpectSame("whole", "run");
+  const std::string newest = At("run", 9);
+  const std::string content = ReadFile(newest).value();
+  ASSERT_TRUE(WriteFileAtomically(newest, content.substr(0, content.size() / 2)));
+  std::string damaged = ReadFile(At("run", 6)).value();
+  damaged[damaged.size() / 2] ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(At("run", 6), damaged));
+  ASSERT_TRUE(Run({"resume=auto"}));
+  EXPECT_NE(Log().find(At("run", 9) + " is not"), std::string::npos);
+  EXPECT_NE(Log().find(At("run", 6) + " is not"), std::string::npos);
+  EXPECT_NE(Log().find(At("run", 3) + ", 3 steps behind it"), std::string::npos);
+  ExpectSame("whole", "run");
+}
+
+TEST_F(Resume, AFinishedRunOnlyWritesItsFilesAgain) {
+  ASSERT_TRUE(Run({}));
+  const std::string model = folder_ / "runs/run/model.safetensors";
+  const auto before = ReadCheckpoint(model);
+  ASSERT_TRUE(before) << before.error().message;
+  std::filesystem::remove(model);
+  const auto again = Run({"resume=auto"});
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->steps, kSteps);
+  const auto after = ReadCheckpoint(model);
+  ASSERT_TRUE(after) << after.error().message;
+  ExpectEqual(before->weights, after->weights);
+  EXPECT_EQ(ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100).size(), 9U);
+}
+
+TEST_F(Resume, KeepsAsManyAsAskedForAndAllOfLaterSteps) {
+  ASSERT_TRUE(Run({"every=1", "keep=2"}));
+  const std::string own = CheckpointFolder(folder_ / "runs/run");
+  const auto steps = [&] {
+    std::vector<std::int64_t> all;
+    const std::vector<StoredCheckpoint> stored = ListCheckpoints(own).value();
+    for (const StoredCheckpoint& one : stored) all.push_back(one.step);
+    return all;
+  };
+  ASSERT_EQ(steps().size(), 2U);
+  EXPECT_EQ(steps().front(), kSteps);
+  folder_.Write("runs/run/checkpoints/step-4.safetensors.77.tmp", "what a killed process left");
+  folder_.Write("runs/run/checkpoints/step-20.safetensors", "of another run");
+  folder_.Write("runs/run/checkpoints/mine", "not ours");
+  RemoveOldCheckpoints(own, kSteps, 1);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{20, kSteps}));
+  EXPECT_TRUE(std::filesystem::exists(own + "/mine"));
+  EXPECT_FALSE(std::filesystem::exists(own + "/step-4.safetensors.77.tmp"));
+}
+
+// With keep=1, which removes all others of the same run.
+TEST_F(Resume, FromAnOlderCheckpointKeepsTheNewerOnesAside) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_TRUE(Run({}));
+  const std::string last = ReadFile(At("run", 9)).value();
+  ASSERT_TRUE(Run({"resume=" + At("run", 3), "keep=1", "seed=2"}));
+  const std::string aside = folder_ / "runs/run/superseded-1";
+  EXPECT_NE(Log().find("after step 3 are kept in " + aside), std::string::npos) << Log();
+  EXPECT_EQ(ReadFile(CheckpointPath(CheckpointFolder(aside), 9)).value(), last);
+  EXPECT_TRUE(std::filesystem::exists(CheckpointPath(CheckpointFolder(aside), 6)));
+  EXPECT_NE(ReadFile(At("run", 9)).value(), last);
+  // What was set aside continues as a run's folder does, metrics and all.
+  ASSERT_TRUE(Run({"name=again", "resume=" + aside}));
+  ExpectSame("whole", "again");
+  // A run that starts over keeps all of them.
+  ASSERT_TRUE(Run({"every=0"}));
+  EXPECT_TRUE(ListCheckpoints(CheckpointFolder(folder_ / "runs/run"))->empty());
+  EXPECT_EQ(ListCheckpoints(CheckpointFolder(folder_ / "runs/run/superseded-2"))->size(), 1U);
+}
+
+TEST_F(Resume, CheckpointsThatCannotBeListedAreNoNewRun) {
+  std::filesystem::create_directories(folder_ / "runs/run");
+  const std::string own = CheckpointFolder(folder_ / "runs/run");
+  for (const std::string target : {"checkpoints", "no/such/disk"}) {  // a loop, and nothing
+    std::filesystem::create_symlink(target, own);
+    EXPECT_NE(ErrorOf({"resume=auto"}).find("cannot list the checkpoints in " + own),
+              std::string::npos);
+    std::filesystem::remove(own);
+  }
+}
+
+// A run that is stopped three times, wherever it is then.
+TEST_F(Resume, AStoppedRunContinuesToTheLastBit) {
+  const std::vector<std::vector<std::string>> kinds = {
+      {"every=0"},
+      {"every=7", "optimizer.clip=0.3"},
+      {"every=7", "optimizer.clip=0.3", "post_validation=true"},
+      {"every=0", "optimizer.clip=0.3", "post_validation=true"},
+      {"every=0", "schedule=dualpipe", "stages=2"},
+      {"every=3", "schedule=pipedream", "stages=2"},
+      {"every=3", "schedule=pipedream-2bw", "stages=2"}};
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const std::string whole = fmt::format("whole{}", kind);
+    const std::string stopped = fmt::format("stopped{}", kind);
+    std::vector<std::string> options = kinds[kind];
+    options.insert(options.end(), {"steps=150", "keep=2", "name=" + whole});
+    const auto undisturbed = Run(options);
+    ASSERT_TRUE(undisturbed) << undisturbed.error().message;
+    options.insert(options.end(), {"name=" + stopped, "resume=auto"});
+    int stops = 0;
+    for (bool done = false; !done;) {
+      const auto summary = stops < 3 ? RunAndStop(options, stopped) : Run(options);
+      ASSERT_TRUE(summary) << summary.error().message;
+      done = !summary->interrupted;
+      if (done || summary->saved.empty() || summary->steps == 150) continue;
+      ++stops;
+      EXPECT_EQ(ReadCheckpoint(summary->saved)->info.step, summary->steps);
+    }
+    EXPECT_GT(stops, 0) << kinds[kind].front();
+    ExpectSameModelAndMetrics(whole, stopped);
+    if (HasFailure()) FAIL() << fmt::format("{}", fmt::join(kinds[kind], " "));
+  }
+}
+
+TEST_F(Resume, RefusesInOneLine) {
+  ASSERT_TRUE(Run({}));
+  const std::string three = At("run", 3);
+  EXPECT_NE(ErrorOf({"resume=" + (folder_ / "none")}).find("none"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + folder_.path()}).find("no checkpoint"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + three, "dim=32"}).find("model.dim is 16 there, 32 here"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + three, "heads=4"}).find("model.heads"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + three, "steps=2"}).find("more than the 2"), std::string::npos);
+  EXPECT_NE(ErrorOf({"resume=" + (folder_ / "runs/run/model.safetensors")}).find("optimizer state"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({}).find("resume=auto"), std::string::npos);  // among the run's own
+  const std::string text = folder_.Write("text.safetensors", "no such thing");
+  EXPECT_NE(ErrorOf({"resume=" + text}).find("text.safetensors"), std::string::npos);
+  for (const std::int64_t step : {3, 6, 9}) ASSERT_TRUE(WriteFileAtomically(At("run", step), "x"));
+  EXPECT_NE(ErrorOf({"resume=auto"}).find("none of 3"), std::string::npos);
+}
+
+TEST_F(Resume, NamesWhatIsDifferent) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  ASSERT_TRUE(Run({"resume=" + At("whole", 3), "seed=2", "watchdog=50"}));
+  EXPECT_NE(Log().find("resume: seed was 1, is 2\n"), std::string::npos) << Log();
+}
+
+TEST_F(Resume, MetricsThatAreNotWholeAreLeftOut) {
+  const auto line = [](std::int64_t step, double loss) {
+    StepMetric metric;
+    metric.step = step;
+    metric.loss = loss;
+    return MetricLine(metric);
+  };
+  const std::string path =
+      folder_.Write("metrics.jsonl", line(0, 1.5) + "{\"step\":1,\"loss\"\n" + "nonsense\n" +
+                                         line(2, 1.25) + line(3, 1));
+  const auto metrics = ReadMetrics(path, 3);
+  ASSERT_EQ(metrics.size(), 2U);
+  EXPECT_EQ(metrics[1].loss, 1.25);
+  EXPECT_TRUE(ReadMetrics(folder_ / "none", 3).empty());
+}
+
+// Parts of one step only, whatever the order in which ranks come and how far one is ahead.
+TEST_F(Resume, ASnapshotIsOfOneStep) {
+  CheckpointWriterOptions options;
+  options.folder = folder_ / "checkpoints";
+  options.config = ParseTrainConfig("", "none", {"every=1", "keep=0"}).value();
+  const std::vector<at::Tensor> values = {at::zeros({3}), at::zeros({3}), at::zeros({3})};
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    options.ranks.emplace_back([&values, rank] {
+      return NamedState{{fmt::format("rank{}", rank), values[rank]}};
+    });
+  }
+  constexpr int kLast = 200;
+  int left_out = 0;
+  {
+    CheckpointWriter writer(options);
+    std::mt19937 random(3);
+    std::vector<int> done(values.size());
+    while (*std::min_element(done.begin(), done.end()) < kLast) {
+      const std::size_t rank = random() % done.size();
+      if (done[rank] == kLast) continue;
+      values[rank].fill_(++done[rank]);
+      writer.AfterStep(static_cast<int>(rank), done[rank], 0);
+    }
+    ASSERT_TRUE(writer.Finish(kLast, 0));
+    left_out = writer.left_out();
+  }
+  const std::vector<StoredCheckpoint> stored = ListCheckpoints(options.folder).value();
+  ASSERT_FALSE(stored.empty());
+  EXPECT_EQ(stored.front().step, kLast);
+  EXPECT_GE(static_cast<int>(stored.size()) + left_out, kLast);
+  for (const StoredCheckpoint& one : stored) {
+    const auto content = ReadSafetensors(one.path);
+    ASSERT_TRUE(content) << content.error().message;
+    ASSERT_EQ(content->tensors.size(), values.size());
+    for (const auto& [name, tensor] : content->tensors) {
+      EXPECT_TRUE(tensor.eq(static_cast<double>(one.step)).all().item<bool>()) << name;
+    }
+  }
+}
+
+TEST_F(Resume, ADiskThatFailsEndsTheRun) {
+  folder_.Write("runs/run/checkpoints", "a file in the way");
+  EXPECT_NE(ErrorOf({}).find("runs/run/checkpoints"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock

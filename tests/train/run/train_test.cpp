@@ -1,0 +1,344 @@
+// Whole runs, small ones: their files, their errors, and that they are the same every time.
+#include "train/train.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "base/files.h"
+#include "tests/train/temp_folder.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/language_model.h"
+#include "train/log/metrics.h"
+#include "train/run/run_folder.h"
+
+namespace penstock {
+namespace {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+class TrainRun : public testing::Test {
+ protected:
+  TrainRun() {
+    std::mt19937 random(4);
+    std::string text;
+    for (int i = 0; i < 4000; ++i) {
+      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
+    }
+    text_ = folder_.Write("text", text);
+  }
+
+  // Options as `penstock train` takes them, over a tiny model.
+  Result<TrainConfig> Config(std::vector<std::string> options) {
+    const std::vector<std::string> base = {"data.path=" + text_,
+                                           "folder=" + (folder_ / "runs"),
+                                           "dim=16",
+                                           "heads=2",
+                                           "sequence=16",
+                                           "batch=2",
+                                           "steps=4",
+                                           "microbatches=4",
+                                           "sample=20",
+                                           "ranks=2",
+                                           "warmup=1"};
+    options.insert(options.begin(), base.begin(), base.end());
+    return ParseTrainConfig("", "none", options);
+  }
+
+  Result<TrainSummary> Run(const std::vector<std::string>& options,
+                           const std::atomic<bool>* stop = nullptr) {
+    PENSTOCK_TRY(const TrainConfig config, Config(options));
+    const std::unique_ptr<std::FILE, CloseFile> log(std::fopen((folder_ / "log").c_str(), "w"));
+    TrainOptions train_options;
+    train_options.log = log.get();
+    train_options.stop = stop;
+    return Train(config, train_options);
+  }
+
+  // The error of a run that must fail; it leaves what ran and its steps' metrics at most.
+  Error ErrorOf(const std::vector<std::string>& options) {
+    const auto summary = Run(options);
+    EXPECT_FALSE(summary);
+    for (const std::string& name : FilesOf("run")) {
+      EXPECT_TRUE(name == "metrics.jsonl" || name == "config.yaml" || name == "schedule.csv");
+    }
+    if (summary) return {};
+    EXPECT_EQ(summary.error().message.find('\n'), std::string::npos) << summary.error().message;
+    return summary.error();
+  }
+
+  std::set<std::string> FilesOf(const std::string& run) const {
+    std::set<std::string> names;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "runs/" + run, error)) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  LanguageModel ModelOf(const std::string& run) const {
+    const Checkpoint checkpoint = ReadCheckpoint(folder_ / "runs/" + run).value();
+    LanguageModel model = LanguageModel::Build(checkpoint.info.config.model).value();
+    EXPECT_TRUE(SetWeights(checkpoint, model));
+    return model;
+  }
+
+  static bool Same(const LanguageModel& one, const LanguageModel& other) {
+    const auto a = one.Parameters(), b = other.Parameters();
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (a[i].first != b[i].first || !at::equal(a[i].second, b[i].second)) return false;
+    }
+    return a.size() == b.size();
+  }
+
+  TempFolder folder_;
+  std::string text_;
+};
+
+TEST_F(TrainRun, LeavesAllItsFilesAndFigures) {
+  const auto summary = Run({"steps=12"});
+  ASSERT_TRUE(summary) << summary.error().message;
+  const std::set<std::string> expected = {"config.yaml",       "schedule.csv", "trace.json",
+                                          "model.safetensors", "report.html",  "metrics.jsonl"};
+  EXPECT_EQ(FilesOf("run"), expected);
+  for (const std::string& file : summary->files) EXPECT_TRUE(std::filesystem::exists(file));
+  EXPECT_EQ(summary->files.size(), expected.size());
+  EXPECT_EQ(summary->steps, 12);
+  EXPECT_EQ(summary->ranks, 2);
+  EXPECT_FALSE(summary->passage.empty());
+  ASSERT_EQ(summary->per_rank.size(), 2U);
+  for (const RankSummary& rank : summary->per_rank) {
+    EXPECT_GT(rank.busy, 0);
+    EXPECT_GE(rank.bubble, 0);
+    EXPECT_LE(rank.bubble, 1);
+    EXPECT_GT(rank.peak_activation_bytes, 0);
+    EXPECT_EQ(rank.peak_activation_bytes, rank.predicted_peak_activation_bytes);
+  }
+  std::istringstream metrics(ReadFile(folder_ / "runs/run/metrics.jsonl").value());
+  std::string line;
+  int lines = 0;
+  for (; std::getline(metrics, line); ++lines) {
+    EXPECT_EQ(nlohmann::json::parse(line).at("step").get<int>(), lines);
+  }
+  EXPECT_EQ(lines, 12);
+  EXPECT_FALSE(nlohmann::json::parse(ReadFile(folder_ / "runs/run/trace.json").value()).empty());
+}
+
+TEST_F(TrainRun, CheckpointsGiveTheSameLossAgain) {
+  const auto summary = Run({});
+  ASSERT_TRUE(summary) << summary.error().message;
+  const auto again = Evaluate(folder_ / "runs/run");
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_NEAR(again->held_out_loss, summary->held_out_loss, 1e-6);
+  EXPECT_EQ(again->baseline_loss, summary->baseline_loss);
+  EXPECT_EQ(again->step, 4);
+  const auto text = Generate(folder_ / "runs/run", {"the ", 30, 0.8, 3});
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, Generate(folder_ / "runs/run", {"the ", 30, 0.8, 3}).value());
+  EXPECT_FALSE(Generate(folder_ / "runs/run", {"", -1, 0.8, 3}));
+  EXPECT_FALSE(Generate(folder_ / "runs/none", {}));
+}
+
+TEST_F(TrainRun, IsTheSameEveryTimeAndOnAnyRanks) {
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+           {"name=one"},
+           {"name=two"},
+           {"name=four", "ranks=4", "schedule=1f1b"},  // microbatches in the same order
+           {"name=uneven", "ranks=2", "schedule=1f1b", "stage_layers=3,1"},
+           {"name=other", "seed=2"}}) {
+    const auto summary = Run(options);
+    ASSERT_TRUE(summary) << summary.error().message;
+  }
+  const LanguageModel one = ModelOf("one");
+  EXPECT_TRUE(Same(one, ModelOf("two")));
+  EXPECT_TRUE(Same(one, ModelOf("four")));
+  EXPECT_TRUE(Same(one, ModelOf("uneven")));
+  EXPECT_FALSE(Same(one, ModelOf("other")));
+}
+
+TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
+  // 1f1b of two ranks with one cell taken away is no schedule any more.
+  const std::string good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+  const auto summary = Run({"name=csv", "ranks=auto", "csv=" + folder_.Write("good.csv", good)});
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_EQ(ReadCheckpoint(folder_ / "runs/csv")->info.config.pipeline.microbatches, 2);
+
+  const std::string bad = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1\n";
+  const Error error = ErrorOf({"csv=" + folder_.Write("bad.csv", bad)});
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(error.message.find("1B1"), std::string::npos) << error.message;
+  EXPECT_EQ(ErrorOf({"csv=" + folder_.Write("odd.csv", "0F0,hello\n")}).code,
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf({"csv=" + (folder_ / "none.csv")}).code, ErrorCode::kNotFound);
+  EXPECT_EQ(ErrorOf({"ranks=3", "csv=" + (folder_ / "good.csv")}).code,
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
+  for (const std::string schedule : {"dualpipe", "chimera", "pipedream", "pipedream-2bw"}) {
+    const auto summary = Run({"name=" + schedule, "schedule=" + schedule, "steps=7"});
+    ASSERT_TRUE(summary) << summary.error().message;
+    EXPECT_EQ(summary->steps, 7);
+    EXPECT_GT(summary->step_time, 0);
+    EXPECT_GT(summary->predicted_step_time, 0);
+    EXPECT_EQ(ReadMetrics(folder_ / ("runs/" + schedule + "/metrics.jsonl"), 100).size(), 7U);
+  }
+  // The same without a flush, in blocks: first six steps, then as many as the time allows.
+  const auto limited = Run({"name=limited", "schedule=2bw", "seconds=0.2", "steps=1000000"});
+  ASSERT_TRUE(limited) << limited.error().message;
+  const auto code = [this](std::initializer_list<std::string> options) {
+    return ErrorOf(options).code;
+  };
+  EXPECT_EQ(code({"schedule=2bw", "clip=1"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"schedule=pipedream", "trace_steps=1"}), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TrainRun, ClipsEarlyAndLateAlike) {
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"name=any"},
+                                             {"name=late", "clip=0.5"},
+                                             {"name=early", "clip=0.5", "post_validation=true"}}) {
+    const auto summary = Run(options);
+    ASSERT_TRUE(summary) << summary.error().message;
+  }
+  EXPECT_TRUE(Same(ModelOf("late"), ModelOf("early")));
+  EXPECT_FALSE(Same(ModelOf("late"), ModelOf("any")));
+  EXPECT_EQ(ErrorOf({"nonfinite=maybe"}).code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TrainRun, ATimeLimitEndsIt) {
+  const auto summary = Run({"seconds=0.2", "steps=1000000"});
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_LT(summary->steps, 1000000);
+}
+
+TEST_F(TrainRun, RefusesWhatCannotRun) {
+  const auto code = [this](std::initializer_list<std::string> options) {
+    return ErrorOf(options).code;
+  };
+  EXPECT_EQ(code({"schedule=1f2b"}), ErrorCode::kNotFound);
+  EXPECT_EQ(code({"layers=3"}), ErrorCode::kInvalidArgument);  // for four stages
+  EXPECT_EQ(code({"schedule=1f1b", "ranks=8"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"schedule=1f1b", "chunks=2"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"stage_layers=1,1"}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"data.path=" + (folder_ / "none")}), ErrorCode::kNotFound);
+  EXPECT_EQ(code({"data.path=" + folder_.Write("empty", "")}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"data.path=" + folder_.Write("short", std::string(100, 'a') + "\n\nab\n")}),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({"folder=" + text_}), ErrorCode::kInvalidArgument);  // a file is in the way
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
+}
+
+TEST_F(TrainRun, ALossThatIsNoNumberFailsTheRun) {
+  const Error error = ErrorOf({"lr=1e30", "steps=50"});
+  EXPECT_EQ(error.code, ErrorCode::kUnavailable);
+  EXPECT_NE(error.message.find("optimizer.lr"), std::string::npos) << error.message;
+}
+
+// The last step's weights alone are out of range: no loss before it shows that.
+TEST_F(TrainRun, AHeldOutLossThatIsNotFiniteFailsTheRun) {
+  const auto summary = Run({"lr=1e45", "steps=1"});
+  ASSERT_FALSE(summary);
+  EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(summary.error().message.find("held-out loss is "), std::string::npos)
+      << summary.error().message;
+  EXPECT_EQ(FilesOf("run"), (std::set<std::string>{"config.yaml", "metrics.jsonl",
+                                                   "model.safetensors", "schedule.csv"}));
+}
+
+TEST_F(TrainRun, ARunWhoseStepsWereSkippedFails) {
+  const auto summary = Run({"lr=1e9", "steps=20", "nonfinite=skip"});
+  ASSERT_FALSE(summary);
+  EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(summary.error().message.find("20 steps were skipped"), std::string::npos)
+      << summary.error().message;
+  const auto metrics = ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100);
+  ASSERT_EQ(metrics.size(), 20U);
+  EXPECT_FALSE(metrics.front().skipped);
+  EXPECT_TRUE(metrics.back().skipped);
+  // The schedule of learning rates follows the steps, skipped or not.
+  EXPECT_DOUBLE_EQ(metrics.back().lr, 1e9 * 0.05);
+}
+
+TEST_F(TrainRun, MetricsHaveTheNormOfEveryStepsGradients) {
+  ASSERT_TRUE(Run({"name=plain"}));
+  ASSERT_TRUE(Run({"name=late", "clip=1e9"}));
+  ASSERT_TRUE(Run({"name=early", "clip=1e9", "post_validation=true"}));
+  ASSERT_TRUE(Run({"name=clipped", "clip=0.01"}));
+  for (const std::string schedule : {"dualpipe", "pipedream", "pipedream-2bw"}) {
+    ASSERT_TRUE(Run({"name=" + schedule, "schedule=" + schedule}));
+  }
+  const auto of = [this](const std::string& run) {
+    return ReadMetrics(folder_ / ("runs/" + run + "/metrics.jsonl"), 100);
+  };
+  const auto plain = of("plain");
+  ASSERT_EQ(plain.size(), 4U);
+  for (const std::string run : {"late", "early"}) {
+    const auto metrics = of(run);
+    ASSERT_EQ(metrics.size(), plain.size());
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(metrics[i].step, plain[i].step);
+      EXPECT_NEAR(metrics[i].grad_norm, plain[i].grad_norm, 1e-9 * plain[i].grad_norm) << run;
+      EXPECT_FALSE(metrics[i].clipped || metrics[i].skipped);
+    }
+  }
+  EXPECT_NEAR(of("clipped").front().grad_norm, plain.front().grad_norm, 1e-6);  // before it is
+  for (const StepMetric& metric : of("clipped")) EXPECT_TRUE(metric.clipped);
+  for (const std::string schedule : {"plain", "dualpipe", "pipedream", "pipedream-2bw"}) {
+    for (const StepMetric& metric : of(schedule)) EXPECT_GT(metric.grad_norm, 0) << schedule;
+  }
+  EXPECT_NEAR(of("dualpipe").front().grad_norm, plain.front().grad_norm, 1e-4);
+}
+
+TEST_F(TrainRun, AFolderIsOneRunsAtATime) {
+  const std::string path = folder_ / "runs/run";
+  {
+    const auto holder = RunFolder::Open(path, stderr);
+    ASSERT_TRUE(holder) << holder.error().message;
+    const auto refused = Run({});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find(fmt::format("process {} on ", getpid())),
+              std::string::npos)
+        << refused.error().message;
+    EXPECT_TRUE(Run({"name=other"}));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));  // nothing was written to it
+  EXPECT_TRUE(Run({}));
+  EXPECT_FALSE(std::filesystem::exists(path + "/.lock"));
+}
+
+TEST_F(TrainRun, AFolderThatIsDeletedOrMovedIsNoticed) {
+  const auto deleted = RunFolder::Open(folder_ / "runs/deleted", stderr);
+  const auto moved = RunFolder::Open(folder_ / "runs/moved", stderr);
+  ASSERT_TRUE(deleted && moved);
+  EXPECT_TRUE((*deleted)->Check());
+  std::filesystem::remove_all(folder_ / "runs/deleted");
+  std::filesystem::rename(folder_ / "runs/moved", folder_ / "runs/elsewhere");
+  const auto in_its_place = RunFolder::Open(folder_ / "runs/moved", stderr);
+  ASSERT_TRUE(in_its_place);
+  for (const auto* folder : {&deleted, &moved}) {
+    const Status status = (**folder)->Check();
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+  }
+}
+
+TEST_F(TrainRun, AStopBeforeTheFirstStepLeavesNothing) {
+  const std::atomic<bool> stop{true};
+  const auto summary = Run({"steps=1000000"}, &stop);
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_TRUE(summary->interrupted);
+  EXPECT_EQ(summary->saved, "");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,148 @@
+// Schedules with OFFLOAD, RELOAD and RECOMPUTE cells train to the same bits and hold less.
+#include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "runtime/executor/run.h"
+#include "runtime/measure/measure.h"
+#include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
+#include "simulate/pass_context.h"
+#include "simulate/simulate.h"
+#include "train/run/pipeline.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kSteps = 4;
+
+struct Trained {
+  std::vector<at::Tensor> parameters;
+  RunMeasure measure;
+  Costs costs;
+};
+
+TrainConfig ConfigOf(const Schedule& schedule) {
+  TrainConfig config;
+  config.model.vocabulary = 24;
+  config.model.dim = 16;
+  config.model.heads = 2;
+  config.model.sequence = 8;
+  config.model.layers = schedule.stages();
+  config.model.dropout = 0.25;
+  config.optimizer.warmup = 1;
+  config.pipeline.microbatches = schedule.microbatches;
+  config.offload.pool = std::filesystem::temp_directory_path();
+  return config;
+}
+
+BatchSource SourceOf(const TrainConfig& config) {
+  static const std::vector<std::uint8_t> text = [] {
+    std::vector<std::uint8_t> bytes(400);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * i % 23);
+    return bytes;
+  }();
+  return MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
+}
+
+Trained TrainWith(const Schedule& schedule) {
+  at::set_num_threads(1);
+  const TrainConfig config = ConfigOf(schedule);
+  const auto pipeline = BuildPipeline(config, schedule, SourceOf(config));
+  EXPECT_TRUE(pipeline) << pipeline.error().message;
+  Trace trace = Trace::Make(schedule).value();
+  RunOptions options;
+  options.steps = kSteps;
+  options.on_thread_start = [](int) { at::set_num_threads(1); };
+  options.trace = &trace;
+  const Status status = RunRanks(schedule, pipeline->pointers(), options);
+  EXPECT_TRUE(status) << status.error().message;
+  Trained trained;
+  for (const auto& [name, value] : pipeline->model.Parameters()) {
+    trained.parameters.push_back(value.clone());
+  }
+  trained.measure = MeasureRun(trace);
+  trained.costs = MeasuredCosts(trace);
+  return trained;
+}
+
+class Offload : public ::testing::TestWithParam<const char*> {
+ protected:
+  static Schedule Plain() {
+    ScheduleParams params;
+    params.ranks = 2;
+    params.microbatches = 6;
+    return Generate(GetParam(), params).value();
+  }
+  static Schedule With(const std::vector<std::string>& passes) {
+    Schedule schedule = Plain();
+    Costs costs = Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
+    costs.offload = costs.reload = 0.1;
+    return RunSchedulePasses(std::move(schedule), passes, SimulatedContext(costs)).value();
+  }
+  static void ExpectSameBits(const Trained& expected, const Trained& actual) {
+    ASSERT_EQ(expected.parameters.size(), actual.parameters.size());
+    for (std::size_t i = 0; i < expected.parameters.size(); ++i) {
+      EXPECT_TRUE(at::equal(expected.parameters[i], actual.parameters[i]));
+    }
+  }
+  // Of any rank.
+  static std::int64_t Peak(const Trained& trained) {
+    std::int64_t peak = 0;
+    for (const RankMeasure& rank : trained.measure.ranks) {
+      peak = std::max(peak, rank.peak_activation_bytes);
+    }
+    return peak;
+  }
+  static std::int64_t PredictedPeak(const Schedule& schedule, const Trained& trained) {
+    return std::llround(Simulate(schedule, trained.costs).value().peak_memory);
+  }
+};
+
+TEST_P(Offload, KeepsTheBits) {
+  const Schedule schedule = With({"offload"});
+  ExpectSameBits(TrainWith(Plain()), TrainWith(schedule));
+}
+
+TEST_P(Offload, AndRecomputeKeepTheBitsAndHoldLess) {
+  const Trained plain = TrainWith(Plain());
+  const Schedule schedule = With({"recompute"});
+  const Trained recomputed = TrainWith(schedule);
+  ExpectSameBits(plain, recomputed);
+  EXPECT_LE(Peak(recomputed), Peak(plain));  // the same where what is between I and W makes it
+  if (GetParam() == std::string("gpipe")) {
+    EXPECT_LT(2 * Peak(recomputed), Peak(plain));
+  }
+  EXPECT_EQ(Peak(recomputed), PredictedPeak(schedule, recomputed));
+  ExpectSameBits(plain, TrainWith(With({"recompute", "offload"})));
+}
+
+// Rows are away, or on their way, when the stages and the pool go.
+TEST_P(Offload, MayEndInTheMiddleOfAStep) {
+  const Schedule schedule = With({"offload"});
+  TrainConfig config = ConfigOf(schedule);
+  BatchSource source = SourceOf(config);
+  source.targets = [targets = source.targets](std::int64_t step, int row) {
+    if (step == 1 && row == 4) throw std::runtime_error("the disk is gone");
+    return targets(step, row);
+  };
+  const auto pipeline = BuildPipeline(config, schedule, source);
+  ASSERT_TRUE(pipeline) << pipeline.error().message;
+  RunOptions options;
+  options.steps = kSteps;
+  const Status status = RunRanks(schedule, pipeline->pointers(), options);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("the disk is gone"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Offload, ::testing::Values("gpipe", "1f1b", "zb-h1", "zbv"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,251 @@
+// A pair of a rank's stages gives the bits of its parts run in turn, and hides what they exchange.
+#include <ATen/Parallel.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "base/index.h"
+#include "graph/compile.h"
+#include "graph/ir/print.h"
+#include "graph/ops/collective.h"
+#include "model/model.h"
+#include "tests/train/temp_folder.h"
+#include "train/compiled/compiled.h"
+#include "train/stage/torch_stage.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kGroup = 60;
+constexpr int kMicrobatches = 3;
+constexpr std::int64_t kVocabulary = 7, kDim = 4, kTokens = 6;
+
+// Turns data around in blocks of four bytes, as it is when it is waited for, and counts what is on
+// its way.
+class Reversing final : public Collective {
+ public:
+  explicit Reversing(int& most) : most_(most) {}
+  int ranks() const override { return 1; }
+  std::int64_t StartAllToAll(std::span<const std::byte> data) override {
+    pending_.push_back(data);
+    most_ = std::max(most_, ++on_their_way_);
+    return static_cast<std::int64_t>(pending_.size()) - 1;
+  }
+  void Wait(std::int64_t ticket, std::span<std::byte> result) override {
+    --on_their_way_;
+    const std::span<const std::byte> data = pending_.at(Index(ticket));
+    for (std::size_t i = 0; i < data.size(); i += 4) {
+      std::copy_n(data.data() + i, 4, result.data() + data.size() - 4 - i);
+    }
+  }
+
+ private:
+  int& most_;
+  int on_their_way_ = 0;
+  std::vector<std::span<const std::byte>> pending_;
+};
+
+// Embedding or not, experts behind an exchange, dropout, logits or not.
+class ExpertStage final : public StageModule {
+ public:
+  ExpertStage(bool first, bool last, bool exchanges) : exchanges_(exchanges) {
+    at::manual_seed(first ? 1 : 2);
+    const auto weight = [this](const char* name, std::int64_t rows, std::int64_t columns) {
+      return register_parameter(name, at::randn({rows, columns}) * 0.5);
+    };
+    if (first) table_ = weight("table", kVocabulary, kDim);
+    in_ = weight("in", kDim, kDim);
+    out_ = weight("out", kDim, kDim);
+    if (last) head_ = weight("head", kDim, kVocabulary);
+  }
+
+  at::Tensor forward(at::Tensor input) override {
+    const at::Tensor x = table_.defined() ? at::embedding(table_, input.reshape({-1})) : input;
+    const at::Tensor inside = at::dropout(Exchange(x.mm(in_)).tanh(), 0.3, is_training());
+    const at::Tensor y = x + Exchange(inside.mm(out_));
+    return head_.defined() ? y.mm(head_).reshape({1, kTokens, kVocabulary}) : y;
+  }
+
+ private:
+  at::Tensor Exchange(const at::Tensor& x) { return exchanges_ ? AllToAll(x, kGroup) : x; }
+
+  bool exchanges_;
+  at::Tensor table_, in_, out_, head_;
+};
+
+at::Tensor Batch(std::int64_t step, int row, int which) {
+  at::manual_seed(static_cast<std::uint64_t>(step * 100 + row * 2 + which));
+  return at::randint(kVocabulary, {1, kTokens}, at::kLong);
+}
+
+// Keeps messages until they are asked for, in order.
+class Inbox final : public Outlet {
+ public:
+  void Send(Message message) override { messages_.push_back(std::move(message)); }
+  Message Take() {
+    Message message = std::move(messages_.front());
+    messages_.pop_front();
+    return message;
+  }
+
+ private:
+  std::deque<Message> messages_;
+};
+
+// A first and a last stage on one rank, which train in pairs or with the same parts in turn.
+class TwoStages {
+ public:
+  struct Options {
+    bool pairs = true;
+    bool exchanges = true;
+    bool backward_first = false;  // in the text of a pair
+    bool compiled = false;        // written by one run, read by another
+  };
+
+  explicit TwoStages(const Options& options) : options_(options) {
+    at::Tensor example = Batch(0, 0, 0);
+    for (int i = 0; i < 2; ++i) {
+      TorchStageOptions stage_options;
+      stage_options.first = i == 0;
+      stage_options.last = i == 1;
+      stage_options.microbatches = kMicrobatches;
+      stage_options.seed = static_cast<std::uint64_t>(i);
+      StageExamples examples{{example}, Batch(0, 0, 1)};
+      const auto module = std::make_shared<ExpertStage>(i == 0, i == 1, options.exchanges);
+      if (options.compiled) Compile(i, module, examples, stage_options);
+      auto made = TorchStage::Make(module, examples,
+                                   {[](std::int64_t step, int row) { return Batch(step, row, 0); },
+                                    [](std::int64_t step, int row) { return Batch(step, row, 1); }},
+                                   stage_options, [](std::vector<NamedParameter>& parameters) {
+                                     for (NamedParameter& each : parameters)
+                                       each.value.sub_(each.gradient, 0.1);
+                                   });
+      stages_.push_back(std::move(made).value());
+      if (i == 0) example = stages_[0]->ExampleOutputs().front();
+    }
+  }
+
+  // Pairs of the two stages, both ways, and of a stage with itself.
+  double Step(std::int64_t step) {
+    for (auto& stage : stages_) stage->BeginStep(step);
+    Run(Forward(0, 0));
+    Run(Forward(1, 0));
+    Pair(Forward(0, 1), Backward(1, 0));
+    Pair(Forward(1, 1), Backward(0, 0));
+    Run(Forward(0, 2));
+    Pair(Forward(1, 2), Backward(1, 1));
+    Run(Backward(1, 2));
+    Run(Backward(0, 1));
+    Run(Backward(0, 2));
+    for (auto& stage : stages_) {
+      EXPECT_EQ(stage->ActivationBytes(), 0);
+      stage->Step();
+    }
+    return stages_[1]->StepLoss();
+  }
+
+  std::vector<at::Tensor> Parameters() {
+    std::vector<at::Tensor> all;
+    for (auto& stage : stages_) {
+      for (NamedParameter& each : stage->Parameters()) all.push_back(each.value);
+    }
+    return all;
+  }
+
+ private:
+  // Writes the stage with its pair with itself, and reads it back.
+  static void Compile(int stage, const std::shared_ptr<StageModule>& module,
+                      const StageExamples& examples, TorchStageOptions& options) {
+    CompileOptions how;
+    how.overlapped = true;
+    const StageProgram program =
+        CompileStage(MakeStageSpec(module, examples, options), how).value();
+    const TempFolder folder;
+    const std::string file = CompiledFile(folder.path(), stage);
+    ASSERT_TRUE(SaveStageProgram(file, program, {}));
+    auto loaded = LoadStageProgram(file, {});
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(PrintGraph(loaded->overlapped.graph), PrintGraph(program.overlapped.graph));
+    EXPECT_EQ(loaded->overlapped.inputs, program.overlapped.inputs);
+    options.programs = std::make_shared<const std::vector<StageProgram>>(1, *std::move(loaded));
+  }
+
+  TorchStage& StageOf(const Part& part) { return *stages_[part.stage]; }
+
+  // F of stage 0 sends to F of stage 1, and B of stage 1 to B of stage 0.
+  StageCall CallOf(const Part& part) {
+    const bool forward = part.op == Op::kForward;
+    const bool receives = forward == (part.stage == 1);
+    return {part.op, part.microbatch,
+            receives ? (forward ? activations_ : gradients_).Take() : Message(),
+            forward ? activations_ : gradients_};
+  }
+
+  void Run(const Action& action) { StageOf(action.first).Run(CallOf(action.first)); }
+
+  void Pair(const Action& forward, const Action& backward) {
+    Part first = forward.first;
+    Part second = backward.first;
+    if (options_.backward_first) std::swap(first, second);
+    StageCall a = CallOf(first);
+    StageCall b = CallOf(second);
+    TorchStage& stage = StageOf(first);
+    const std::int64_t before = stage.ActivationBytes();
+    std::int64_t held = 0;
+    if (options_.pairs) {
+      held = stage.Overlap(std::move(a), StageOf(second), std::move(b));
+    } else {
+      held = stage.Stage::Overlap(std::move(a), StageOf(second), std::move(b));
+    }
+    EXPECT_EQ(held, before + (options_.backward_first ? -1 : 1) * stage.SavedBytes());
+  }
+
+  Options options_;
+  std::vector<std::unique_ptr<TorchStage>> stages_;
+  Inbox activations_, gradients_;
+};
+
+// Most exchanges that were on their way at once.
+int ExpectSameTraining(TwoStages::Options options) {
+  at::set_num_threads(1);
+  int most = 0;
+  const GroupEnd end(kGroup, std::make_unique<Reversing>(most));
+  TwoStages overlapped(options);
+  options.pairs = false;
+  options.compiled = false;
+  TwoStages in_turn(options);
+  for (int step = 0; step < 2; ++step) {
+    const double expected = in_turn.Step(step);
+    if (options.exchanges) {
+      EXPECT_EQ(most, step == 0 ? 1 : 2);
+    }
+    EXPECT_EQ(overlapped.Step(step), expected);
+    const auto a = overlapped.Parameters();
+    const auto b = in_turn.Parameters();
+    EXPECT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
+  }
+  return most;
+}
+
+TEST(OverlappedStages, TrainAsInTurnAndExchangeMeanwhile) {
+  EXPECT_EQ(ExpectSameTraining({}), 2);
+  EXPECT_EQ(ExpectSameTraining({.backward_first = true}), 2);
+}
+
+TEST(OverlappedStages, RunInTurnWhereNothingIsExchanged) {
+  EXPECT_EQ(ExpectSameTraining({.exchanges = false}), 0);
+}
+
+TEST(OverlappedStages, RunFromCompiledStages) {
+  EXPECT_EQ(ExpectSameTraining({.compiled = true}), 2);
+}
+
+}  // namespace
+}  // namespace penstock
