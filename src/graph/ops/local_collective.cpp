@@ -1,12 +1,11 @@
 #include "graph/ops/local_collective.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "base/index.h"
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -30,9 +29,9 @@ struct Board {
   const int ranks;
   const LinkSpeed speed;
   const std::chrono::milliseconds timeout;
-  std::mutex mutex;
-  std::condition_variable posted;
-  std::map<std::int64_t, Round> rounds;  // by number
+  Mutex mutex;
+  CondVar posted;
+  std::map<std::int64_t, Round> rounds PENSTOCK_GUARDED_BY(mutex);  // by number
 };
 
 class LocalEnd final : public Collective {
@@ -45,31 +44,35 @@ class LocalEnd final : public Collective {
     const std::int64_t number = next_++;
     // A copy: another rank may take its block after this one has gone on.
     std::vector<std::byte> sent(data.begin(), data.end());
-    const std::scoped_lock lock(board_->mutex);
+    const MutexLock lock(board_->mutex);
     Round& round = board_->rounds[number];
     round.sent.resize(board_->ranks);
     round.arrives.resize(round.sent.size());
     round.sent[rank_] = std::move(sent);
     round.arrives[rank_] = Send(static_cast<double>(data.size()));
-    if (++round.started == board_->ranks) board_->posted.notify_all();
+    if (++round.started == board_->ranks) board_->posted.NotifyAll();
     return number;
   }
 
   void Wait(std::int64_t number, std::span<std::byte> result) override {
-    std::unique_lock lock(board_->mutex);
+    MutexLock lock(board_->mutex);
     const auto found = board_->rounds.find(number);
     if (found == board_->rounds.end()) {
       throw std::runtime_error(fmt::format("all_to_all {} was never started, or is done", number));
     }
     Round& round = found->second;
-    const auto complete = [&] { return round.started == board_->ranks; };
-    if (!board_->posted.wait_for(lock, board_->timeout, complete)) {
+    const Clock::time_point deadline = Clock::now() + board_->timeout;
+    bool in_time = true;
+    while (round.started < board_->ranks && in_time) {
+      in_time = board_->posted.WaitUntil(lock, deadline);
+    }
+    if (round.started < board_->ranks) {
       throw std::runtime_error(
           fmt::format("all_to_all {}: rank {} waited {} ms in vain for the group's other ranks",
                       number, rank_, board_->timeout.count()));
     }
     const auto arrived = *std::max_element(round.arrives.begin(), round.arrives.end());
-    lock.unlock();
+    lock.Unlock();
     std::this_thread::sleep_until(arrived);
     const std::size_t block = result.size() / round.sent.size();
     for (std::size_t from = 0; from < round.sent.size(); ++from) {
@@ -78,7 +81,7 @@ class LocalEnd final : public Collective {
       const std::byte* const begin = round.sent[from].data() + Index(rank_) * block;
       std::copy_n(begin, block, result.data() + from * block);
     }
-    lock.lock();
+    lock.Lock();
     if (++round.taken == board_->ranks) board_->rounds.erase(number);
   }
 

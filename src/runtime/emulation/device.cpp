@@ -67,18 +67,20 @@ double EmulatedDevice::Peak() const {
 
 void EmulatedDevice::Stop() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
-  stopped_.notify_all();
+  stopped_.NotifyAll();
 }
 
 bool EmulatedDevice::SleepUntil(std::int64_t time) {
   if (NowNanoseconds() >= time) return !stop_;
   AskForExactSleeps();
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const Clock::time_point deadline{std::chrono::nanoseconds(time)};
-  return !stopped_.wait_until(lock, deadline, [this] { return stop_.load(); });
+  while (!stop_ && stopped_.WaitUntil(lock, deadline)) {
+  }
+  return !stop_;
 }
 
 }  // namespace penstock

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace penstock {
 
@@ -63,9 +63,9 @@ class EmulatedDevice {
   std::vector<Change> changes_;
   std::vector<Interval> runs_;
 
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  std::atomic<bool> stop_{false};  // set under mutex_
+  Mutex mutex_;
+  CondVar stopped_;
+  std::atomic<bool> stop_{false};  // set while mutex_ is locked, so that no sleep misses it
 };
 
 // Of the steady clock.

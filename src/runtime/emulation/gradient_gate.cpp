@@ -6,9 +6,11 @@
 
 namespace penstock {
 
-GradientGate::GradientGate(const PriceList& prices) : prices_(prices) {
+GradientGate::GradientGate(const PriceList& prices)
+    : prices_(prices), waits_(prices.groups() > 0 && prices.updates() > 0) {
+  if (!waits_) return;
+  const MutexLock lock(mutex_);
   gradients_.resize(Index(prices.groups()) * Index(prices.updates()));
-  if (gradients_.empty()) return;
   for (int stage = 0; stage < prices.schedule().stages(); ++stage) {
     for (int update = 0; update < prices.updates(); ++update) {
       Of(stage, update).needed += prices.rows_an_update() + (prices.Reduces(stage) ? 1 : 0);
@@ -22,31 +24,31 @@ GradientGate::Gradients& GradientGate::Of(int stage, int update) {
 }
 
 void GradientGate::Complete(int stage, int update, std::int64_t time) {
-  if (gradients_.empty()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!waits_) return;
+  const MutexLock lock(mutex_);
   Gradients& gradients = Of(stage, update);
   const std::int64_t round = gradients.made / gradients.needed;
   std::int64_t& ready = gradients.ready[round % 2];
   const bool first = gradients.made % gradients.needed == 0;
   ready = first ? time : std::max(ready, time);
-  if (++gradients.made % gradients.needed == 0) changed_.notify_all();
+  if (++gradients.made % gradients.needed == 0) changed_.NotifyAll();
 }
 
 bool GradientGate::Wait(int stage, std::int64_t round, int update, std::int64_t& ready) {
-  if (gradients_.empty()) return true;
-  std::unique_lock<std::mutex> lock(mutex_);
+  if (!waits_) return true;
+  MutexLock lock(mutex_);
   const Gradients& gradients = Of(stage, update);
-  changed_.wait(lock, [&] { return stop_ || gradients.made >= (round + 1) * gradients.needed; });
+  while (!stop_ && gradients.made < (round + 1) * gradients.needed) changed_.Wait(lock);
   ready = std::max(ready, gradients.ready[round % 2]);
   return !stop_;
 }
 
 void GradientGate::Stop() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace penstock

@@ -5,11 +5,10 @@
 // STEP, so no rank is ever two rounds ahead of another: two times a group and update are enough.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "runtime/emulation/price_list.h"
 
 namespace penstock {
@@ -34,13 +33,14 @@ class GradientGate {
     std::int64_t made = 0;    // over all rounds
     std::int64_t ready[2] = {};
   };
-  Gradients& Of(int stage, int update);
+  Gradients& Of(int stage, int update) PENSTOCK_REQUIRES(mutex_);
 
   const PriceList& prices_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Gradients> gradients_;  // by (group, update)
-  bool stop_ = false;
+  const bool waits_;  // whether any STEP needs other ranks' gradients
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Gradients> gradients_ PENSTOCK_GUARDED_BY(mutex_);  // by (group, update)
+  bool stop_ PENSTOCK_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace penstock
