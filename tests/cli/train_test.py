@@ -46,6 +46,20 @@ class TrainTest(program.CommandTest):
         text = self.run_ok("generate", "runs/a", "--prompt", "line ", "--bytes", "10")
         self.assertTrue(text.startswith("line "), text)
 
+    def test_bf16_without_instructions_for_it_is_computed_in_fp32(self):
+        avx2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+                "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+        losses = []
+        for precision in ("f32", "bf16"):
+            result = self.start(*self.train("--name", precision, f"precision={precision}"), env=avx2)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = [line for line in result.stdout.splitlines() if line.startswith("bf16: ")]
+            self.assertEqual(len(lines), 1 if precision == "bf16" else 0, result.stdout)
+            for line in lines:
+                self.assertIn("computed in fp32", line)
+            losses.append(self.run_json("eval", f"runs/{precision}", "--data", "text"))
+        self.assertAlmostEqual(losses[0]["held_out_loss"], losses[1]["held_out_loss"], delta=0.02)
+
     def test_traces_of_the_steps_that_are_asked_for(self):
         result = self.start(*self.train("--name", "a", "--json", "--ranks", "2", "--trace-steps", "1,3"))
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -16,12 +16,16 @@
 #include "base/exception_line.h"
 #include "graph/capture/recorder.h"
 #include "graph/capture/shapes_only.h"
+#include "graph/ops/bf16_kernels.h"
 #include "graph/ops/collective.h"
 
 namespace penstock {
 namespace {
 
 using torch::jit::Stack;
+
+// Before any thread calls an op, so that autograd and graphs use the same kernels.
+[[maybe_unused]] const bool kInstalled = (InstallBf16Kernels(), true);
 
 thread_local Recorder* recording = nullptr;
 

@@ -11,6 +11,7 @@
 
 #include "base/files.h"
 #include "base/mix_bits.h"
+#include "graph/kernel/processor.h"
 #include "graph/kernel/run_command.h"
 
 namespace penstock {
@@ -18,7 +19,6 @@ namespace {
 
 // No contraction: a kernel rounds where the ops that it stands for do.
 constexpr std::array kFlags = {"-O3",
-                               "-march=native",
                                "-ffp-contract=off",
                                "-fno-math-errno",
                                "-fno-trapping-math",
@@ -26,6 +26,8 @@ constexpr std::array kFlags = {"-O3",
                                "-fPIC",
                                "-shared",
                                "-w"};
+
+std::string March() { return "-march=" + ChooseKernels(ThisProcessor()).march; }
 
 // 128 bits of the text, as 32 hexadecimal digits.
 std::string Digest(std::string_view text) {
@@ -116,6 +118,7 @@ Result<std::string> Compile(std::string_view source, const std::string& compiler
   PENSTOCK_TRY_STATUS(WriteFileAtomically(source_path, source));
   std::vector<std::string> command = {compiler};
   command.insert(command.end(), kFlags.begin(), kFlags.end());
+  command.push_back(March());
   command.insert(command.end(), {"-o", object, source_path});
   PENSTOCK_TRY(const int status, RunCommand(std::move(command), log, limit));
   auto content = ReadFile(object);
@@ -152,6 +155,7 @@ Result<CompiledLibrary> CompileToLibrary(std::string_view source, const Compiler
   PENSTOCK_TRY(const std::string version, CompilerVersion(compiler, scratch, options.limit));
   std::string key = fmt::format("{}\n{}\n{}\n", source, version, Processor());
   for (const char* flag : kFlags) key += flag;
+  key += March();
   const std::string name = Digest(key) + ".so";
   Result<OwnedFolder> cache = CacheFolder();
   if (cache && !options.again && IsWhole(cache->Read(name).value_or(""))) {

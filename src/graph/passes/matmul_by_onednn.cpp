@@ -1,4 +1,5 @@
-// Gives large matmuls that are no weight gradients to oneDNN, which is faster there than the BLAS.
+// Gives large matmuls that are no weight gradients to oneDNN where it is faster than the BLAS, by
+// the table of kernel/processor.h.
 //
 //   before:  mm(a, b)
 //   after:   mkldnn::_linear_pointwise(a, transpose(b))
@@ -14,18 +15,15 @@
 namespace penstock {
 namespace {
 
-// Below this a call's fixed cost of some 10 us is more than what its kernel saves.
-constexpr std::int64_t kFewestMultiplies = 8'000'000;
-
 bool IsRowMajor(const TensorType& type) {
   return type.strides[1] == 1 && type.strides[0] == type.sizes[1];
 }
 
-bool Pays(const Graph& graph, const Node& node) {
+bool Pays(const Graph& graph, const Node& node, const KernelChoice& choice) {
   const TensorType& a = graph.value(std::get<ValueId>(node.arguments[0])).type;
   const TensorType& b = graph.value(std::get<ValueId>(node.arguments[1])).type;
-  return a.dtype == c10::kFloat && IsRowMajor(a) &&
-         a.sizes[0] * a.sizes[1] * b.sizes[1] >= kFewestMultiplies;
+  const std::int64_t fewest = IsRowMajor(b) ? choice.onednn_plain : choice.onednn_transposed;
+  return a.dtype == c10::kFloat && IsRowMajor(a) && a.sizes[0] * a.sizes[1] * b.sizes[1] >= fewest;
 }
 
 // `id` transposed: a view of the same root.
@@ -39,12 +37,13 @@ ValueId Transpose(Graph& graph, ValueId id) {
   return graph.AddValue(std::move(value));
 }
 
-void Replace(Graph& graph) {
+void Replace(Graph& graph, const KernelChoice& choice) {
   static const char* const kName = "mkldnn::_linear_pointwise";
   const auto linear = c10::Dispatcher::singleton().findSchema({kName, ""});
   if (!linear) return;  // a libtorch without oneDNN
   for (Node& node : graph.nodes) {
-    if (c10::toString(node.op.operator_name()) != "aten::mm" || !Pays(graph, node)) continue;
+    if (c10::toString(node.op.operator_name()) != "aten::mm" || !Pays(graph, node, choice))
+      continue;
     const ValueId b = Transpose(graph, std::get<ValueId>(node.arguments[1]));
     node.op = *linear;
     node.arguments = {node.arguments[0],
@@ -60,8 +59,8 @@ void Replace(Graph& graph) {
 
 Status MatmulByOneDnn(StageGraphs& graphs, const CompileOptions& options) {
   if (options.exact) return {};
-  Replace(graphs.forward);
-  Replace(graphs.backward);
+  Replace(graphs.forward, options.kernels);
+  Replace(graphs.backward, options.kernels);
   return {};
 }
 

@@ -8,6 +8,7 @@
 
 #include "graph/capture/capture.h"
 #include "graph/ir/ir.h"
+#include "graph/kernel/processor.h"
 
 namespace penstock {
 
@@ -47,6 +48,7 @@ struct CompileOptions {
   // Makes `overlapped`, ordered by these costs; null: by estimates. They must outlive the passes.
   bool overlapped = false;
   const NodeCosts* costs = nullptr;
+  KernelChoice kernels = ChooseKernels(ThisProcessor());
   std::vector<std::string> disabled;  // passes left out, by name; refuses those that must run
   std::string stop_after;             // runs no pass after this one; empty: all
 };

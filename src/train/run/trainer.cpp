@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "graph/ops/bf16_kernels.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
@@ -24,6 +25,11 @@
 
 namespace penstock {
 namespace {
+
+constexpr const char* kBf16InFp32 =
+    "bf16: this processor has no instructions for it; matmuls and attention are computed in fp32 "
+    "and "
+    "rounded to bf16";
 
 void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline& pipeline,
                 std::FILE* log) {
@@ -106,6 +112,7 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
   PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
   PENSTOCK_TRY(notes.emplace_back(), CheckMemory(config, schedule));
+  if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
   PENSTOCK_TRY(const auto folder, RunFolder::Open(RunPath(config), options.log));
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));

@@ -98,7 +98,8 @@ TEST(RemoveDead, DropsWhatNothingReads) {
   EXPECT_EQ(Count(Checked(spec).forward, "aten::exp"), 0);
 }
 
-TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
+// x w' and y w, of 8 million multiplications each.
+StageSpec LargeMatmuls() {
   StageSpec spec;
   const at::Tensor weight = at::randn({256, 256}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
@@ -107,8 +108,14 @@ TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     return std::vector{inputs[0].mm(weight.t()).tanh().mm(weight)};
   };
+  return spec;
+}
+
+TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
+  const StageSpec spec = LargeMatmuls();
   CompileOptions options;
   options.exact = false;
+  options.kernels.onednn_transposed = options.kernels.onednn_plain = 8'000'000;
   const StageGraphs graphs = Build(spec, options).value();
   EXPECT_EQ(Count(graphs.forward, "mkldnn::_linear_pointwise"), 2);
   EXPECT_EQ(Count(graphs.backward_input, "aten::mm"), 0);
@@ -119,6 +126,19 @@ TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
   EXPECT_TRUE(at::allclose(expected.outputs[0], actual.outputs[0], 1e-4, 1e-3));
   EXPECT_TRUE(at::allclose(expected.input_gradients[0], actual.input_gradients[0], 1e-4, 1e-2));
   EXPECT_TRUE(at::allclose(expected.gradients[0], actual.gradients[0], 1e-3, 1e-2));
+}
+
+TEST(MatmulByOneDnn, TakesWhatTheProcessorsTableSays) {
+  const StageSpec spec = LargeMatmuls();
+  CompileOptions options;
+  options.exact = false;
+  options.kernels.onednn_transposed = kNever;
+  options.kernels.onednn_plain = 8'000'000;
+  const StageGraphs plain = Build(spec, options).value();
+  EXPECT_EQ(Count(plain.forward, "mkldnn::_linear_pointwise"), 1);
+  EXPECT_EQ(Count(plain.forward, "aten::mm"), 1);
+  options.kernels.onednn_plain = 8'500'000;
+  EXPECT_EQ(Count(Build(spec, options)->forward, "mkldnn::_linear_pointwise"), 0);
 }
 
 }  // namespace
