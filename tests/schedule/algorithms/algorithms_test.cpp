@@ -148,9 +148,25 @@ TEST(Algorithms, ComparisonsDropTheKnobsOfOthers) {
   ScheduleParams params;
   params.chunks = 2;
   params.group = 4;
+  params.slices = 3;
+  params.waves = 2;
+  params.steps = 5;
+  params.split = true;
+  params.memory_limit = 7;
   for (const Algorithm& algorithm : Catalog()) {
-    const auto checked = CheckParams(algorithm, DropUnusedKnobs(algorithm, params));
-    EXPECT_TRUE(checked || algorithm.check) << algorithm.name;
+    const Knobs& knobs = algorithm.knobs;
+    const ScheduleParams kept = DropUnusedKnobs(algorithm, params);
+    EXPECT_EQ(kept.group, knobs.group ? 4 : 0) << algorithm.name;
+    EXPECT_EQ(kept.slices, knobs.slices ? 3 : 1) << algorithm.name;
+    EXPECT_EQ(kept.waves, knobs.waves ? 2 : 0) << algorithm.name;
+    EXPECT_EQ(kept.steps, knobs.steps ? 5 : 1) << algorithm.name;
+    EXPECT_EQ(kept.split, knobs.split) << algorithm.name;
+    EXPECT_EQ(kept.memory_limit.has_value(), knobs.memory_limit) << algorithm.name;
+    // Nothing that is left is refused as another's: only an algorithm's own check may refuse.
+    Algorithm unchecked = algorithm;
+    unchecked.check = nullptr;
+    const auto checked = CheckParams(unchecked, kept);
+    EXPECT_TRUE(checked) << algorithm.name << ": " << checked.error().message;
   }
 }
 

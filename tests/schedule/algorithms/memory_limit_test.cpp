@@ -67,8 +67,10 @@ TEST(MemoryLimit, IsKeptWithAnyStageCosts) {
 }
 
 TEST(MemoryLimit, IsKeptInFractionsOfAMicrobatch) {
+  int limited = 0;
   for (const Algorithm& algorithm : Catalog()) {
     if (!algorithm.knobs.memory_limit) continue;
+    ++limited;
     for (const double limit : {1.0, 1.9, 2.5, 3.0, 7.9, 100.0}) {
       ScheduleParams params = testing::Sized(4, 12);
       params.memory_limit = limit;
@@ -76,6 +78,7 @@ TEST(MemoryLimit, IsKeptInFractionsOfAMicrobatch) {
           << algorithm.name;
     }
   }
+  EXPECT_GT(limited, 0);
 }
 
 // Messages about a limit are in the unit that it was given in.

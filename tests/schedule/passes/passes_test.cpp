@@ -309,10 +309,13 @@ TEST(Overlap, NeverPairsWhatDepends) {
   const Schedule schedule = Make("1f1b", {4, 0, 8});
   const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   const Schedule paired = PairForwardBackward(schedule, costs, {.all = true});
+  int pairs = 0;
   for (const Action& action : paired.lanes[3]) {
     if (!action.is_pair()) continue;
+    ++pairs;
     EXPECT_NE(action.first.microbatch, action.second.microbatch);
   }
+  EXPECT_GT(pairs, 0);
   EXPECT_EQ(FirstFault(paired), "");
 }
 

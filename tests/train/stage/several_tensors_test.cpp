@@ -252,6 +252,7 @@ class TensorMessage : public ::testing::TestWithParam<std::size_t> {
 TEST_P(TensorMessage, HandsTensorsOver) {
   Tensors sent = tensors_;
   const Tensors received = Received(ToMessage(sent));
+  ASSERT_EQ(received.size(), tensors_.size());
   for (std::size_t i = 0; i < received.size(); ++i) {
     EXPECT_FALSE(sent[i].defined());
     EXPECT_TRUE(received[i].is_same(tensors_[i]));
@@ -261,6 +262,7 @@ TEST_P(TensorMessage, HandsTensorsOver) {
 TEST_P(TensorMessage, IsTheSameAsBytes) {
   Tensors sent = tensors_;
   const Tensors received = Received(Packed(ToMessage(sent)));
+  ASSERT_EQ(received.size(), tensors_.size());
   for (std::size_t i = 0; i < received.size(); ++i) {
     EXPECT_TRUE(at::equal(received[i], tensors_[i])) << i;
     EXPECT_EQ(received[i].scalar_type(), tensors_[i].scalar_type()) << i;
