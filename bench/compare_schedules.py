@@ -1,7 +1,7 @@
-"""Training tokens a second by schedule, penstock against torch.distributed.pipelining's same-named ones, in one run.
+"""Training tokens per second by schedule, penstock against torch.distributed.pipelining's schedules of the same name, in one run.
 
-Runs of the two sides alternate; a ratio is of neighbouring runs. The peer's stages are eager, as its schedules
-with a split backward refuse compiled ones; its compiled 1F1B, its fastest, stands beside.
+Runs of both sides alternate; a ratio compares neighboring runs. The peer's stages are eager, because its schedules
+with a split backward refuse compiled ones. Its compiled 1F1B, its fastest, is listed too.
 """
 import argparse
 import tempfile
@@ -9,7 +9,7 @@ from statistics import median
 
 from compare_train import COMPUTE, ours, peer
 
-SCHEDULES = {"1f1b": 1, "zb1p": 1, "zbv": 2, "dualpipev": 2}  # chunks a rank
+SCHEDULES = {"1f1b": 1, "zb1p": 1, "zbv": 2, "dualpipev": 2}  # chunks per rank
 STEPS = 10
 
 

@@ -1,7 +1,7 @@
-"""Training tokens a second and memory of penstock against torch.distributed.pipelining, in one run.
+"""Training tokens per second and memory of penstock against torch.distributed.pipelining, in one run.
 
-Runs of all rows alternate, so that a machine whose speed drifts is fair to each; a ratio is of neighbouring
-runs, against the faster of the peer's eager and compiled stages. The peer computes in bf16 alone, ours on fp32 master
+Runs of all rows alternate, so that a drifting machine affects all alike. A ratio compares neighboring
+runs, with the faster of the peer's eager and compiled stages. In bf16 the peer has bf16 weights, penstock fp32 master
 weights. The peer's zero-bubble schedules refuse compiled stages, so its rows are 1F1B. The limit is bench/matmul_limit.py.
 """
 import argparse
@@ -63,7 +63,7 @@ def ours(options, shape, more, steps, folder):
 
 
 def measure(options, shape, steps, folder):
-    """Rows of (tokens a second, resident bytes a rank), one pair a round."""
+    """Rows of (tokens per second, resident bytes per rank), one pair per round."""
     rows = {name: [] for name in [*OURS, *PEER, "matmul limit"]}
     for round_ in range(-1, options.rounds):  # the first fills caches of compiled kernels
         for name, more in OURS.items():
@@ -78,7 +78,7 @@ def measure(options, shape, steps, folder):
 
 def print_case(name, shape, rows):
     print("%s: %s" % (name, " ".join("%s=%s" % item for item in shape.items())))
-    print("  %-22s %10s %10s   %s" % ("", "tokens/s", "MiB a rank", "over the peer's faster: median (least to most)"))
+    print("  %-22s %10s %10s   %s" % ("", "tokens/s", "MiB per rank", "over the peer's faster: median (least to most)"))
     best = [max(pair[0] for pair in pairs) for pairs in zip(*(rows[name] for name in PEER))]
     for side, values in rows.items():
         ratios = [value[0] / peer for value, peer in zip(values, best)]
@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--peer-python", required=True)
     parser.add_argument("--program", required=True)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--case", choices=CASES, action="append", help="this case alone")
+    parser.add_argument("--case", choices=CASES, action="append", help="only this case")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in options.case or CASES:

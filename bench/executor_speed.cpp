@@ -1,11 +1,11 @@
 // The executor and the threads transport alone: stages do nothing, so all the time is overhead.
 //
-// Microseconds an action (F or B), medians of runs interleaved over the cases:
-//   wall  wall time, times the cores that the ranks can use, over the actions of all ranks. It
+// Microseconds per action (F or B), medians over runs that alternate between the cases:
+//   wall  wall time, times the cores that the ranks can use, per action of all ranks. It
 //         includes every wait for a message and, with more ranks than cores, the thread switches
-//   cpu   CPU time of all threads over the same actions: what the ranks really use
+//   cpu   CPU time of all threads per action
 //
-//   executor_speed [RUNS]   of each case, 15 if not given
+//   executor_speed [RUNS]   runs per case (default 15)
 #include <fmt/format.h>
 #include <time.h>
 
@@ -23,8 +23,8 @@ namespace penstock {
 namespace {
 
 constexpr int kMicrobatches = 64;
-constexpr int kSteps = 200;  // a run, so that starting threads does not count
-constexpr int kRuns = 15;    // a case, if not asked for otherwise
+constexpr int kSteps = 200;  // per run, so that starting threads is negligible
+constexpr int kRuns = 15;    // per case by default
 
 class EmptyStage final : public Stage {
  public:
@@ -51,7 +51,7 @@ double CpuMicros() {
 struct Case {
   std::string algorithm;
   int ranks;
-  std::vector<double> wall = {};  // microseconds an action, one a run
+  std::vector<double> wall = {};  // microseconds per action, one entry per run
   std::vector<double> cpu = {};
 };
 

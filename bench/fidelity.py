@@ -1,7 +1,7 @@
-"""Every schedule of the catalog on emulated devices: what the real executor takes, over what is predicted.
+"""Every schedule of the catalog on emulated devices: measured against predicted time.
 
-One table a number of ranks, two microbatches a rank. The unit is such that the shortest action takes 5 ms; a
-transfer takes a quarter of a forward. Exits 1 where a schedule is off by more than --allowed.
+One table per number of ranks, with two microbatches per rank. The unit makes the shortest action take 5 ms; a
+transfer takes a quarter of a forward. Exits with 1 if a schedule is off by more than --allowed.
 """
 import argparse
 import json

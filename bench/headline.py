@@ -1,10 +1,10 @@
-"""Step time and activation memory of sequence slices beside schedules of whole sequences: trained at 2 ranks,
-emulated at 8.
+"""Step time and activation memory of sequence slices and of schedules of whole sequences: trained on 2 ranks,
+emulated on 8.
 
-Real: the main job's model with long sequences, equal tokens a step. Runs of all rows alternate; a time is the median
-over steps of the median over rounds, memory that of the worst rank, as the trace has it and as predicted.
-Emulated: the real executor on emulated devices, F = I = W = 1 a microbatch; then with what slices cost more on this
-machine, as measured above.
+Real: the model of examples/english.yaml with long sequences and equal tokens per step. Runs of all rows alternate. A time is
+the median over rounds of the median over steps; memory is that of the worst rank, measured and predicted.
+Emulated: the executor on emulated devices, F = I = W = 1 per microbatch; then with the extra cost of slices that was
+measured on this machine.
 """
 import argparse
 import json
@@ -37,9 +37,9 @@ def output_of(command):
 
 
 def balanced(sequence, slices):
-    """Lengths of slices of equal FLOPs, forward and backward: later tokens attend to more."""
+    """Lengths of slices of equal FLOPs, forward and backward: because later tokens attend to more."""
     dim = MODEL["dim"]
-    linear = 6 * (4 * dim * dim + 3 * dim * 352)  # a token and layer: projections, feed-forward of 352
+    linear = 6 * (4 * dim * dim + 3 * dim * 352)  # per token and layer: projections, feed-forward of 352
     pair = 14 * dim                               # a token attending to one: 2 products forward, 5 backward
     whole = linear * sequence + pair * sequence ** 2 / 2
     ends = [((linear ** 2 + 2 * pair * whole * i / slices) ** 0.5 - linear) / pair for i in range(1, slices)]
@@ -70,7 +70,7 @@ def real(options, sequence, folder):
         for row in ROWS:
             runs[row].append(train(options, sequence, row, options.steps, folder))
             print("  %s: %.1f ms" % (row.strip(), runs[row][-1]["step_time"] * 1e3), file=sys.stderr, flush=True)
-    print("2 ranks, sequences of %d, %d tokens a step, %d slices" % (sequence, options.tokens, options.slices))
+    print("2 ranks, sequences of %d, %d tokens per step, %d slices" % (sequence, options.tokens, options.slices))
     print("  %-16s %10s %10s %12s %12s %12s %8s" % ("", "step, ms", "over 1f1b", "memory, MiB", "predicted", "over 1f1b", "busy"))
     first, busy = None, {}
     for row, of_row in runs.items():
@@ -92,7 +92,7 @@ def emulated(options, factor):
     first = None
     for row, settings in ROWS.items():
         if "balanced" in row:
-            continue  # all slices are alike here
+            continue  # all slices are equal here
         cost = factor if row in SLICE else 1
         command = [options.program, "simulate", "--schedule", settings["schedule"], "--ranks", "8", "--microbatches",
                    "32", "--cost", ",".join(["%.4f" % cost] * 3), "--json", "--run", "--unit", "20ms"]
@@ -108,12 +108,12 @@ def emulated(options, factor):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--sequence", type=int, action="append", help="1024 and 2048 where none is given")
-    parser.add_argument("--tokens", type=int, default=8192, help="a step")
+    parser.add_argument("--sequence", type=int, action="append", help="sequence lengths (default 1024 and 2048)")
+    parser.add_argument("--tokens", type=int, default=8192, help="tokens per step")
     parser.add_argument("--slices", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--part", choices=("real", "emulated"), help="this part alone")
+    parser.add_argument("--part", choices=("real", "emulated"), help="only this part")
     options = parser.parse_args()
     factors = {1.0}
     with tempfile.TemporaryDirectory() as folder:

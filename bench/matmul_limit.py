@@ -2,7 +2,7 @@
 
 Every product that a step computes (forward, backward for input, backward for weight), of the shapes that one
 microbatch has, on as many processes as there are ranks with one thread each. Attention's products are left out, as no
-two implementations compute the same ones. Prints one JSON object: tokens a second of all processes together.
+two implementations compute the same ones. Prints one JSON object: tokens per second of all processes together.
 """
 import argparse
 import json

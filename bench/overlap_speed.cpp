@@ -1,14 +1,14 @@
 // How much of the communication a multiplexed graph hides.
 //
-// Two ranks, a thread each, train a stage of two blocks: matmul -> all_to_all -> two matmuls ->
+// Two ranks, one thread each, train a stage of two blocks: matmul -> all_to_all -> two matmuls ->
 // all_to_all, with a residual. The link's bandwidth is set so that the eight exchanges of a forward
 // and a backward take a given share of their compute. Milliseconds of one forward and one backward
-// of different microbatches, the later rank's, medians of runs interleaved over all cases:
-//   in turn      forward, then backward, every exchange waited for where it stands
-//   each alone   the same, each graph in the order of the list scheduler: hides what it can itself
-//   multiplexed  both as one graph, by costs that rank 0 measured
-//   predicted    what the scheduler says of the multiplexed graph
-//   hidden       share of the communication that is gone: (in turn - multiplexed) / (in turn - in
+// of different microbatches on the slower rank, medians over runs that alternate between all cases:
+//   in turn      forward, then backward; every exchange blocks
+//   each alone   the same, with each graph ordered by the list scheduler
+//   multiplexed  both as one graph, with costs measured on rank 0
+//   predicted    the scheduler's time for the multiplexed graph
+//   hidden       share of the communication that is hidden: (in turn - multiplexed) / (in turn - in
 //                turn without delay); the gain is in turn / multiplexed
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -40,8 +40,8 @@ constexpr int kExchanges = 4 * kBlocks;  // of a forward and a backward
 constexpr std::int64_t kTokens = 512;
 constexpr std::int64_t kDim = 256;
 constexpr std::int64_t kExpertDim = 512;
-constexpr int kMeasured = 5;                                // runs that costs are measured by
-constexpr int kRuns = 15;                                   // of a case
+constexpr int kMeasured = 5;                                // runs to measure costs
+constexpr int kRuns = 15;                                   // per case
 constexpr std::array kShares = {0.0, 0.25, 0.5, 1.0, 2.0};  // communication to compute
 constexpr std::size_t kVariants = 3;
 
@@ -77,7 +77,7 @@ T Value(Result<T> result) {
   return *std::move(result);
 }
 
-// A graph bound to memory, with inputs that every run is given anew.
+// A graph bound to memory. Every run gets new inputs.
 class BoundGraph {
  public:
   BoundGraph(const Graph& graph, const GraphBinding& binding, std::vector<at::Tensor> inputs)
@@ -95,12 +95,12 @@ class BoundGraph {
   std::vector<at::Tensor> outputs_;
 };
 
-// What a rank runs for one share of communication, and the seconds that it took.
+// The programs of a rank for one share of communication, and their times in seconds.
 class Case {
  public:
   Case(double share, int number) : share_(share), group_(number) {}
 
-  // Called by each rank's thread, all at the same time.
+  // Called by the threads of all ranks at the same time.
   void Build(int rank, std::unique_ptr<Collective> collective, NodeCosts& costs,
              std::barrier<>& all) {
     Rank& mine = ranks_[rank];
@@ -119,7 +119,7 @@ class Case {
     MeasureNodes(graphs.forward, binding, a, kMeasured, measured);
     MeasureNodes(backward, binding, b, kMeasured, measured);
     if (rank == 0) costs = measured;
-    all.arrive_and_wait();  // the ranks must come to the same order
+    all.arrive_and_wait();  // all ranks must compute the same order
     const MultiplexedGraph multiplexed = Value(MultiplexGraphs(graphs.forward, backward, costs));
     if (rank == 0) predicted_ = multiplexed.seconds;
     std::vector<at::Tensor> both = a;
@@ -178,8 +178,7 @@ class Case {
   std::array<std::vector<double>, kVariants> seconds_;
 };
 
-// All cases on all ranks. Rank 0 first finds out how long the compute takes, in the case without
-// delay.
+// All cases on all ranks. Rank 0 first measures the compute time in the case without delay.
 class Measurement {
  public:
   Measurement() {

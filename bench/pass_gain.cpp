@@ -1,11 +1,10 @@
-// What each pass of the graph compiler gains: a last stage of the bench's model is compiled with
-// all passes, then with each one left out, and its F, I and W are timed in turn, on one thread.
+// What each pass of the graph compiler gains: the last stage of the benchmark's model is compiled
+// with all passes and then without each of them, and its F, I and W are timed on one thread.
 //
-// Medians of runs interleaved over the variants, so that a drifting machine is fair to each.
-// "slower" is the whole time without the pass over the time with all of them; "held" what a
-// microbatch holds from F to its backward, "live" from I to W. The last rows: no pass at all that
-// can be left out, and all that keep the bits of autograd. The time to capture and compile stands
-// above each table.
+// Medians over runs that alternate between the variants, so that a drifting machine affects all
+// alike. "slower" is the time without the pass relative to the time with all passes; "held" is what
+// a microbatch holds from F to its backward, "live" from I to W. The last rows disable all optional
+// passes, and all that are not bitwise exact. The time to capture and compile is above each table.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
@@ -30,7 +29,7 @@ namespace penstock {
 namespace {
 
 constexpr int kRounds = 9;
-constexpr double kRoundSeconds = 0.08;  // of one variant
+constexpr double kRoundSeconds = 0.08;  // per variant
 
 struct Case {
   const char* name;
@@ -48,13 +47,13 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A stage compiled in one way, and what it runs on.
+// A stage compiled in one way, with its inputs.
 struct Variant {
   std::string name;
   std::unique_ptr<BoundProgram> bound;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> held;
-  std::vector<double> forward = {}, input = {}, weight = {};  // seconds, one a round
+  std::vector<double> forward = {}, input = {}, weight = {};  // seconds, one per round
 
   double total() const { return Median(forward) + Median(input) + Median(weight); }
 
@@ -141,7 +140,7 @@ Result<std::vector<Variant>> MakeVariants(const Subject& subject) {
   for (const Pass& pass : Passes()) {
     if (pass.must_run) continue;
     none.disabled.emplace_back(pass.name);
-    if (pass.name.starts_with("recompute")) continue;  // does nothing unless it is asked for
+    if (pass.name.starts_with("recompute")) continue;  // does nothing unless configured
     CompileOptions without = all;
     without.disabled = {std::string(pass.name)};
     PENSTOCK_TRY_STATUS(add(fmt::format("without {}", pass.name), without));

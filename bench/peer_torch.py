@@ -1,7 +1,7 @@
 """The peer: torch.distributed.pipelining on CPU processes over Gloo, the same model and data shape.
 
-Run by bench/run in an environment that holds PyPI torch. Prints one JSON object: the tokens a second of
-every measured step. One process a rank, one intra-op thread each, as ours has.
+bench/run runs it in an environment with PyPI torch. Prints one JSON object: the tokens per second of
+every measured step. One process per rank with one intra-op thread, as in penstock.
 """
 import argparse
 import json
@@ -106,7 +106,7 @@ def worker(rank, args, port, queue):
     pipe = [PipelineStage(m, s, stages, torch.device("cpu")) for m, s in zip(modules, mine)]
     schedule = SCHEDULES[args.schedule](pipe[0] if args.schedule in ONE_STAGE else pipe, args.microbatches, loss_fn=loss_fn)
     if args.schedule in VEE:
-        for stage in pipe:  # a warm-up exchange with neighbours; the middle stage's is its own rank, which Gloo refuses
+        for stage in pipe:  # the warm-up exchanges with neighboring stages; a vee's middle stages share a rank, which Gloo refuses
             stage._get_init_p2p_neighbors_ops = lambda: []
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
     shape = (args.microbatches, args.sequence)

@@ -1,12 +1,12 @@
-// How fast schedules are made and priced: million compute actions a second of one core, by CPU
-// time, for generate, lower (add SEND and RECV), validate and simulate, each alone; simulate with
-// every action's times; generate and simulate together. Medians of repeated runs.
+// How fast schedules are generated and priced: million compute actions per second of CPU time on
+// one core, for generate, lower (add SEND and RECV), validate and simulate, each alone; simulate
+// with every action's times; generate and simulate together. Medians of repeated runs.
 //
-// bytes: resident memory that a schedule and its simulation with times add, an action; only where
-// it is large against the noise of the heap.
+// bytes: resident memory per action of a schedule and its simulation with times, if large enough to
+// measure.
 //
-// Then a large job, p=1024 m=8192, about 50 million actions: seconds for generate, validate and
-// simulate, and the peak of resident memory.
+// Then a large job, p=1024 m=8192 with about 50 million actions: seconds to generate, validate and
+// simulate it, and peak resident memory.
 //
 //   schedule_speed [ALGORITHM...]     default: 1f1b interleaved zb1p zbv-formatted dualpipev
 #include <fmt/format.h>
@@ -29,7 +29,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kLeastSeconds = 0.1;  // a measurement
+constexpr double kLeastSeconds = 0.1;  // per measurement
 constexpr std::size_t kLeastRuns = 3;
 constexpr double kActionsForBytes = 1e6;
 
@@ -74,7 +74,7 @@ double StatusBytes(const std::string& name) {
 template <class Call>
 double PeakBytes(Call&& call) {
   malloc_trim(0);
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts from what is resident now
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak to the current value
   const double before = StatusBytes("VmRSS");
   call();
   return StatusBytes("VmHWM") - before;
@@ -120,7 +120,7 @@ std::vector<std::string> MeasureOne(std::string_view name, const Size& size) {
   return row;
 }
 
-// One large job, start to end; its peak is the process's, as nothing before was larger.
+// One large job. Its peak is that of the process, because nothing before it was larger.
 std::vector<std::string> MeasureLarge(std::string_view name) {
   ScheduleParams params;
   params.ranks = 1024;

@@ -1,7 +1,7 @@
-"""Held-out loss of schedules without a flush beside that of 1f1b: after as many tokens, and after as long.
+"""Held-out loss of schedules without a flush and of 1f1b, after the same number of steps and after the same time.
 
-The model and the text are those of examples/english.yaml. The runs of a table differ in their schedule alone; pipedream
-updates behind every microbatch, the others once a step.
+The model and the text are those of examples/english.yaml. The runs of a table differ only in their schedule; pipedream
+updates after every microbatch, the others once per step.
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ def main():
     options.add_argument("--only", choices=["tokens", "time"])
     given = options.parse_args()
     if given.only != "time":
-        table(f"{given.ranks} ranks, {given.steps} steps each (nats a byte)", given, f"steps={given.steps}")
+        table(f"{given.ranks} ranks, {given.steps} steps each (nats per byte)", given, f"steps={given.steps}")
     if given.only != "tokens":
         table(f"{given.ranks} ranks, {given.seconds:g} seconds each", given, f"seconds={given.seconds}", "steps=100000")
 

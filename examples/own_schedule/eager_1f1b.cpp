@@ -1,10 +1,9 @@
-// Eager 1F1B: 1F1B with twice the warm-up, so that a transfer between two ranks runs while both
-// compute something else.
+// Eager 1F1B: 1F1B with twice the warm-up, so that transfers between ranks overlap with compute.
 //
 //   rank 0 of 3, m = 6   F0 F1 F2 F3 F4 B0 F5 B1 B2 B3 B4 B5
 //   rank 2 of 3          F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5
 //
-// With transfers that take time it is faster than 1F1B, for up to twice its memory.
+// It is faster than 1F1B if transfers take time, and needs up to twice the memory.
 // Zhuang et al., On Optimizing the Communication of Model Parallelism, MLSys 2023, section 4.
 #include "eager_1f1b.h"
 

@@ -2,5 +2,5 @@
 
 #include <penstock/schedule/catalog.h>
 
-// The row that makes `eager-1f1b` known to Penstock.
+// The catalog entry of `eager-1f1b`.
 penstock::Algorithm Eager1f1b();

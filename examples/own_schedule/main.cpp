@@ -1,5 +1,5 @@
-// Takes a schedule of one's own through all of Penstock's core: generate, validate, simulate beside
-// 1F1B, draw, lower, save, and run on emulated stages.
+// Uses all of Penstock's core with a schedule algorithm of its own: generate, validate, compare
+// with 1F1B in the simulator, draw, lower, save, and execute on emulated stages.
 #include <fmt/format.h>
 #include <penstock/report/report.h>
 #include <penstock/report/terminal.h>
@@ -46,7 +46,7 @@ Result<Priced> Price(const char* name) {
   return priced;
 }
 
-// The real executor, one thread a rank; stages and transfers sleep for what they cost.
+// Executes with one thread per rank; stages and transfers sleep for their costs.
 Result<double> RunEmulated(const Priced& priced) {
   const EmulationOptions emulation{.unit = std::chrono::milliseconds(2)};
   Emulation machine(priced.schedule, priced.costs, emulation);
@@ -70,7 +70,7 @@ Status Tour() {
                RenderTerminal(eager.schedule, eager.timeline, {.width = 100, .color = false}));
   fmt::print("\n{}\n", picture);
 
-  // The file that torch.distributed.pipelining's _load_csv reads; a page with the same picture.
+  // A file that torch.distributed.pipelining's _load_csv reads, and a report.
   PENSTOCK_TRY_STATUS(SaveSchedule(AddCommunication(eager.schedule), "eager_1f1b.csv"));
   PENSTOCK_TRY(const Schedule loaded, LoadSchedule("eager_1f1b.csv"));
   if (!Validate(loaded).empty()) return InvalidArgument("the saved schedule is not valid");

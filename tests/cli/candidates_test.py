@@ -1,4 +1,4 @@
-"""Candidates with options of their own, costs of layers, memory limits in a comparison, dumps that come back."""
+"""Options of one candidate, costs of layers, memory limits in a comparison, dumps that are read back."""
 import csv
 import io
 
@@ -75,7 +75,7 @@ schedule:
                    "- {layers: 9, backward_input: 2, activation: 0.5, activation_after_i: 0.25}\n")
         rows = self.run_json("simulate", "layers.yaml", "1f1b", "zb-auto", "v-auto", "dualpipe", "interleaved:v=2")
         self.assertEqual(len(rows), 5)
-        # 10 layers over 4 stages are 3, 3, 2, 2, as `penstock train` cuts them; each forward and backward 3 or more.
+        # 10 layers over 4 stages are 3, 3, 2, 2, as `penstock train` divides them; each forward and backward takes 3 or more.
         self.write("stages.yaml", """ranks: 4
 microbatches: 8
 stage_costs:
@@ -87,7 +87,7 @@ stage_costs:
         for name in ("1f1b", "zb-auto"):
             self.same(("layers.yaml", name), ("stages.yaml", name))
         self.assertIn("layer_costs", self.refuse("simulate", "stages.yaml", "1f1b", "v-auto"))
-        # A slice of a microbatch takes its share, and every rank all layers' work between them.
+        # A slice takes its share of a microbatch's time, and all ranks together take that of all layers.
         for row in self.run_json("simulate", "layers.yaml", "seq1f1b:slices=2", "interleaved", "dualpipe", "zbv",
                                   "--overlap", "sum"):
             self.assertAlmostEqual(sum(rank["busy"] for rank in row["per_rank"]), 8 * (12 + 19 + 10), msg=row)
@@ -115,7 +115,7 @@ stage_costs:
                          [(True, 6 * 2**30), (False, 6 * 2**30)])
         rows = self.run_json("simulate", "gpipe", "1f1b", *SHAPE)
         self.assertNotIn("memory_limit", rows[0])
-        # One candidate with a limit of its own.
+        # One candidate with its own limit.
         table = list(csv.DictReader(io.StringIO(self.run_ok("simulate", "gpipe", "1f1b:memory_limit=3", *SHAPE,
                                                             "--format", "csv"))))
         self.assertEqual([row["above_memory_limit"] for row in table], ["null", "true"])
@@ -161,7 +161,7 @@ stage_costs:
             config.write_text(text.replace(f"{key}:", '"unused":', 1).replace("{", "{" + broken + ",", 1))
             self.assertIn("penstock.json: ", self.refuse("simulate", "dumps/1f1b"))
             config.write_text(text)
-        # Files of another run over ours.
+        # Files of another run replace ours.
         self.run_ok("simulate", "1f1b", *SHAPE, "--cost", 2, "--dump", "others")
         for rank in range(4):
             (self.folder / f"others/1f1b/pp_rank_{rank}.json").rename(self.folder / f"dumps/1f1b/pp_rank_{rank}.json")

@@ -1,4 +1,4 @@
-"""docs/schedules.md and its pictures are what the program writes."""
+"""docs/schedules.md and its pictures are the program's current output."""
 import pathlib
 import re
 import xml.etree.ElementTree
@@ -6,7 +6,7 @@ import xml.etree.ElementTree
 import program
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
-AGAIN = "docs/ is not what the program writes: run 'penstock schedules --docs docs'"
+AGAIN = "docs/ is out of date: run 'penstock schedules --docs docs'"
 
 
 class DocsTest(program.CommandTest):

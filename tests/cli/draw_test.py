@@ -80,7 +80,7 @@ class ReportTest(program.CommandTest):
         texts = [node.text for node in root.iter() if node.tag.endswith("text")]
         for rank in range(3):
             self.assertIn(f"rank {rank}", texts)
-        # Every block is wide enough here to carry its microbatch: 3 ranks x 2 chunks x F and B.
+        # Here every block is wide enough to show its microbatch: 3 ranks x 2 chunks x F and B.
         self.assertGreaterEqual(texts.count("4"), 12)
 
     def test_trace_holds_every_action(self):

@@ -1,4 +1,4 @@
-"""Numbers, names and files that are too large are refused by name, in one line."""
+"""Numbers, names and files that are too large are refused with one line that names them."""
 import json
 
 import program
@@ -9,7 +9,7 @@ NAME = "a" * 100_000
 
 class LimitsTest(program.CommandTest):
     def figures(self, *words):
-        """Every figure of a run is a finite number, and no cell is longer than a number can be."""
+        """Every figure of a run is a finite number, and no cell is longer than the longest number."""
         for row in self.run_json(*words):
             for value in (row["makespan"], row["bubble"], row["span_bubble"], row["peak_memory"]):
                 self.assertIsInstance(value, (int, float), row)

@@ -1,10 +1,10 @@
-"""Every option of every command has an effect on what is asked, or is refused with a line that says why."""
+"""Every option of every command has an effect, or is refused with a line that says why."""
 import re
 
 import program
 
 COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
-# A value that each option takes.
+# A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
           "--steps": "2", "--split": None, "--replicas": "1", "--weights": "flush", "--iteration": "0",
           "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--memory-limit": "3", "--activation-bytes": "1GiB",
@@ -12,13 +12,13 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--time-steps": None, "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv"}
-# Options that say which schedules, or are of the command itself: they have tests of their own.
+# Options that select schedules or belong to one command: other tests cover them.
 OWN = {"--help", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--unit", "--width", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}
 PRICES = {"--cost", "--comm", "--overlap", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
-# What each source does not read, in every command.
+# The options that each source does not read, in every command.
 UNREAD = {
     ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price"},
     ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price"},
@@ -27,7 +27,7 @@ UNREAD = {
     ("dumps/1f1b",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price"},
     ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price"},
 }
-# Options that would be accepted, but not with the value above.
+# Options that are accepted, but not with the value above.
 VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"}}
 
 
@@ -154,7 +154,7 @@ class OptionsTest(program.CommandTest):
             self.assertIn("a.yaml: line 3: ", message)
             self.assertIn(words, message)
             self.assertNotIn("--" + words.replace("_", "-"), message)
-        # What the command line gave keeps its name.
+        # Options of the command line keep their names in errors.
         self.write("a.yaml", "schedule: 1f1b\n")
         self.assertIn("--comm -1", self.refuse("simulate", "a.yaml", "--comm=-1"))
 

@@ -82,7 +82,7 @@ class PrimusTest(program.CommandTest):
                         "micro_batches": row[3], **row[4]} for number, row in enumerate(chosen)]
             config = self.config(schedulers=entries, bwd_time=times[1], wgrad_time=times[2])
             for row, ours in zip(chosen, self.run_json("simulate", config), strict=True):
-                if row[0].endswith("Heuristic"):  # a search of our own, within the same memory
+                if row[0].endswith("Heuristic"):  # our own search, within the same memory
                     self.assertLessEqual(ours["makespan"], row[6], row)
                     self.assertLessEqual(ours["peak_memory"], row[4].get("max_mem", row[3]), row)
                     continue
@@ -153,7 +153,7 @@ class PrimusTest(program.CommandTest):
 
 
 class ConfigTest(program.CommandTest):
-    """Our own configuration: the options as keys."""
+    """Penstock's configuration: the options as keys."""
 
     def test_says_what_options_say(self):
         self.write("a.yaml", "schedule: [1f1b, interleaved]\nranks: 3\nmicrobatches: 9\ncost: [1, 2, 1.5]\ncomm: 0.25\n")

@@ -1,4 +1,4 @@
-"""Runs the built program and checks what every command promises: exit codes, one-line errors.
+"""Runs the built program and checks what holds for every command: exit codes, one-line errors.
 
 A test file ends with program.main(); ctest hands it the program: FILE_test.py PROGRAM.
 """
@@ -15,7 +15,7 @@ PROGRAM = ""
 
 
 class CommandTest(unittest.TestCase):
-    """Each test gets an empty folder, which commands run in."""
+    """Each test runs its commands in an empty folder."""
 
     def setUp(self):
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-cli-")
@@ -45,14 +45,14 @@ class CommandTest(unittest.TestCase):
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def wait_for(self, process, name):
-        """Until the process has written to the file."""
+        """Waits until the process has written to the file."""
         path = self.folder / name
         while not (path.exists() and path.stat().st_size > 0):
             if process.poll() is not None:
                 self.fail(f"ended without {name}: {process.communicate()}")
 
     def run_ok(self, *words):
-        """Standard output of a command that must succeed, quietly."""
+        """The standard output of a command that must succeed without writing to standard error."""
         result = self.start(*words)
         self.assertEqual(result.returncode, 0, f"{words}: {result.stderr}")
         self.assertEqual(result.stderr, "", words)

@@ -1,4 +1,4 @@
-"""penstock train with checkpoints: killed at random moments, resumed, and still the same run.
+"""penstock train with checkpoints: killed at random times and resumed, it gives the same run.
 
 PENSTOCK_KILLS is how many times the run is killed (default 10), PENSTOCK_SEED where.
 """
@@ -20,7 +20,7 @@ RUN = pathlib.Path("runs") / "english"
 
 
 def wait_line(run):
-    """The next line before the first step; empty behind the last of them."""
+    """The next line before the first step; empty after the last one."""
     line = run.stdout.readline()
     return "" if line.startswith("model: ") else line
 
@@ -40,7 +40,7 @@ class ResumeTest(program.CommandTest):
         return [[json.loads(line)[key] for key in ("step", "loss", "lr")] for line in lines]
 
     def expect_same(self, run, whole):
-        # The whole file: weights, step and configuration; but the time it took.
+        # The whole file except the time: weights, step and configuration.
         def without_time(folder):
             header = (folder / "model.safetensors").read_bytes()
             length = int.from_bytes(header[:8], "little")
@@ -52,7 +52,7 @@ class ResumeTest(program.CommandTest):
         self.assertEqual(self.losses(run), self.losses(whole))
 
     def train(self, where, kill=lambda run: None):
-        """The output of a run that ended by itself; None where `kill` has killed it."""
+        """The output of a run that ended by itself; None if `kill` killed it."""
         where.mkdir(exist_ok=True)
         with subprocess.Popen([program.PROGRAM, *map(str, self.words("resume=auto"))], cwd=where,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
@@ -66,7 +66,7 @@ class ResumeTest(program.CommandTest):
         return output
 
     def killer(self, moments, duration, steps_duration):
-        """Kills after a random time: of the whole run, or as often once its steps begin."""
+        """Kills after a random time, counted from the start or, more often, from the first step."""
         among_steps = moments.random() < 0.6
         seconds = moments.uniform(0, steps_duration if among_steps else duration)
 

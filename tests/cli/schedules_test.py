@@ -13,7 +13,7 @@ class SchedulesTest(program.CommandTest):
             self.assertIn(name, self.run_ok("schedules"))
         self.assertIn("vpp", rows["interleaved"]["aliases"])
 
-    def test_with_a_size_closed_forms_stand_beside_simulated_figures(self):
+    def test_with_a_size_closed_forms_are_next_to_simulated_figures(self):
         words = ("schedules", "-p", 8, "-m", 32, "--message-bytes", 1000)
         rows = self.run_json(*words)
         names = ",".join(row["name"] for row in rows)

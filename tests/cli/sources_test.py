@@ -3,7 +3,7 @@ import json
 
 import program
 
-# What each command prints of a schedule; report also needs somewhere to write.
+# The output of each command for a schedule; report also needs a file.
 COMMANDS = {"schedule": (), "show": ("--json",), "simulate": ("--json",),
             "report": ("--json", "-o", "a.svg"), "validate": ("--json",)}
 SHAPE = ("-p", 2, "-m", 4)
@@ -11,7 +11,7 @@ SHAPE = ("-p", 2, "-m", 4)
 
 class SourcesTest(program.CommandTest):
     def same(self, command, words, expected):
-        """The same output, but for the label, which is what the user wrote."""
+        """The same output except the label, which is the text that the user wrote."""
         texts = []
         for source in (words, expected):
             text = self.run_ok(command, *source, *COMMANDS[command])

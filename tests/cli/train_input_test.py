@@ -1,4 +1,4 @@
-"""What train, eval, generate and graph refuse: files, values and sizes that cannot work, in one line."""
+"""train, eval, generate and graph refuse invalid files, values and sizes with one line."""
 import json
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What holds for every command: help, version, refusals."""
+"""Common to all commands: help, version, refusals."""
 import random
 import re
 

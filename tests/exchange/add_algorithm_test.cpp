@@ -1,4 +1,4 @@
-// An algorithm of the embedding program's own, known by its name like ours.
+// An algorithm of the embedding program, which the catalog finds by name like the built-in ones.
 #include <gtest/gtest.h>
 
 #include "schedule/catalog.h"

@@ -1,5 +1,4 @@
-// Runs in Primus's form: what is written is read back, and what Primus writes otherwise is
-// understood.
+// Dumps in Primus's format: ours are read back, and the variants that Primus writes are read too.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -102,7 +101,7 @@ TEST_F(PrimusDumps, FormIsThatOfItsSimulator) {
       << *ReadFile(Folder() + "/pp_rank_1.json");
 }
 
-// A trainer's dump: several iterations, "vp_size" and "num_mbs", no microbatch noted.
+// A trainer's dump: several iterations, "vp_size" and "num_mbs", no microbatches recorded.
 TEST_F(PrimusDumps, TrainersDumpsWithoutMicrobatches) {
   const auto schedule = Generate("interleaved", Shape(2, 2, 6));
   ASSERT_TRUE(schedule);
@@ -167,7 +166,7 @@ TEST_F(PrimusDumps, BrokenFilesAreRefusedByName) {
     for (const char* value : {"3", "[\"a\"]", "[0, 1]", "[-1]", "[1e300]", "{}", "[null]"}) {
       Json broken = good;
       broken["0"][key] = Json::parse(value);
-      // A start before time zero is odd, yet readable.
+      // A start before time zero is unusual but accepted.
       if (std::string(value) == "[-1]" && std::string(key).find("start") != std::string::npos) {
         continue;
       }

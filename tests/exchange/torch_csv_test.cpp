@@ -1,5 +1,4 @@
-// torch's own CSV files, as dump_torch_csv.py saved them, load here and are judged as torch judges
-// them.
+// torch's own CSV files, saved by dump_torch_csv.py, load here, and the validator agrees with torch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a file's name says: SCHEDULE_pP_vV_mM, with .comms where it is lowered.
+// Parsed file name: SCHEDULE_pP_vV_mM, with .comms for lowered schedules.
 struct TorchFile {
   std::string path, schedule;
   int ranks = 0, chunks = 0, microbatches = 0;
@@ -115,7 +114,7 @@ TEST(TorchCsv, TheFaultInTorchs1f1bTableIsFound) {
   EXPECT_GE(files, 2);
 }
 
-// Where both have an algorithm of one definition, the files are the same action by action.
+// Where both implement the same algorithm, the files are equal action by action.
 TEST(TorchCsv, SameAlgorithmSameActions) {
   int same = 0;
   for (const TorchFile& file : TorchFiles()) {

@@ -31,7 +31,7 @@ MICROBATCHES, LAYERS, WIDTH, BATCH = 8, 16, 8, 16
 
 
 def write_csv(program, path, *words):
-    """Runs `penstock schedule`: (stages, None), or (None, the error line) where it refuses."""
+    """Runs `penstock schedule`: (stages, None), or (None, the error line) if it refuses."""
     words = [program, "schedule", *map(str, words), "--torch", "--json", "-o", str(path)]
     result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     if result.returncode:
@@ -42,7 +42,7 @@ def write_csv(program, path, *words):
 # ---- 1: what torch reads ------------------------------------------------------------------------------------
 
 def check_messages(lanes, ranks_of):
-    """Between any two ranks, messages arrive in the order they leave: Gloo and NCCL match by order alone."""
+    """Between any two ranks, receives are in the order of sends: Gloo and NCCL match only by order."""
     sent, received = {}, {}
     for rank, lane in lanes.items():
         for action in lane:
@@ -57,7 +57,7 @@ def check_messages(lanes, ranks_of):
 
 
 def simulate(schedule):
-    """Runs torch's simulator, which knows neither sharding nor pairs; it raises on a deadlock."""
+    """Runs torch's simulator, which supports neither sharding nor pairs. It raises on a deadlock."""
     from torch.distributed.pipelining import schedules  # pylint: disable=import-outside-toplevel
 
     sharding = (schedules.UNSHARD, schedules.RESHARD, schedules.REDUCE_GRAD)
@@ -81,7 +81,7 @@ def check_loads(program, folder):
                 if error:
                     if "torch has no" in error:
                         refused.add(row["name"])
-                    continue  # else the algorithm takes no such size
+                    continue  # otherwise the algorithm does not support this size
                 cells = [[cell for cell in line.split(",") if cell] for line in path.read_text().splitlines()]
                 schedule = dump_torch_csv.runtime(ranks, stages, microbatches)
                 schedule._load_csv(path, format="compute_comms" if lower else "compute_only")
