@@ -1,13 +1,15 @@
 // Message: bytes with an owner, moved from rank to rank.
 //
-// On the threads transport the owner itself is handed over and no byte is copied; a transport
-// between processes sends the bytes, packed (see Pack), and frees the owner. Threads: one thread at
-// a time.
+// A transport between threads hands over the owner itself and copies no byte. A transport between
+// processes sends the bytes and releases the owner; the receiver gets what Packed returns. So a
+// message says all it has to say in its bytes, and who receives messages reads both forms: its
+// sender's own (release() tells) and the packed one. Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace penstock {
@@ -84,5 +86,14 @@ class Message {
   void* owner_ = nullptr;
   Release release_ = nullptr;
 };
+
+// A message of one part with `bytes` bytes of its own, aligned to Message::kAlign and not
+// initialized.
+Message AllocateMessage(std::size_t bytes);
+// The message as it arrives from another process: its bytes as Pack writes them, in one part.
+Message Packed(const Message& message);
+// A message that holds a copy of the text, and the text of a message of at most one part.
+Message CopyToMessage(std::string_view text);
+std::string_view TextOf(const Message& message);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// ProbeStage: writes down every call, and proves that each message is the right one, in the memory
-// where its sender made it.
+// ProbeStage: records every call and checks that each message is the right one: in the memory where
+// its sender made it, or as bytes.
 #pragma once
 
 #include <atomic>
@@ -30,14 +30,16 @@ struct ProbePayload {
 // Payloads made and not yet released, of all probes.
 inline std::atomic<int> live_payloads{0};
 
+inline void ReleasePayload(void* owner) {
+  delete static_cast<ProbePayload*>(owner);
+  live_payloads.fetch_sub(1);
+}
+
 inline Message MakePayload(ValueKind kind, int stage, int row, std::int64_t step) {
   auto* payload = new ProbePayload{kind, stage, row, step, nullptr};
   payload->self = payload;
   live_payloads.fetch_add(1);
-  return {payload, sizeof(ProbePayload), payload, [](void* owner) {
-            delete static_cast<ProbePayload*>(owner);
-            live_payloads.fetch_sub(1);
-          }};
+  return {payload, sizeof(ProbePayload), payload, ReleasePayload};
 }
 
 // The calls of one rank, in order; all of its stages share it.
@@ -101,7 +103,8 @@ class ProbeStage : public Stage {
     if (message.empty() != (stage < 0)) throw std::runtime_error("message missing or unwanted");
     if (stage < 0) return;
     const auto* payload = static_cast<const ProbePayload*>(message.data());
-    if (payload->self != payload) throw std::runtime_error("message was copied");
+    const bool by_reference = message.release() == ReleasePayload;
+    if (by_reference && payload->self != payload) throw std::runtime_error("message was copied");
     if (payload->kind != kind || payload->stage != stage || payload->row != row ||
         payload->step != step_) {
       throw std::runtime_error("wrong message");

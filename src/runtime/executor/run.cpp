@@ -16,8 +16,8 @@
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "runtime/executor/executor.h"
-#include "runtime/executor/step_gate.h"
-#include "runtime/transports/threads.h"
+#include "runtime/hosts/run_control.h"
+#include "runtime/transports/transports.h"
 #include "schedule/validate/validate.h"
 
 namespace penstock {
@@ -39,35 +39,41 @@ void PinThread(int cpu) {
 
 class Run {
  public:
-  Run(const Schedule& schedule, const RunOptions& options, Transport& transport)
+  Run(const Schedule& schedule, const RunOptions& options, const HostedRanks& ranks,
+      Transport& transport)
       : options_(options),
         transport_(transport),
         steps_a_round_(schedule.steps),
-        gate_(options.stop),
-        ranks_(schedule.ranks()) {}
+        control_(options.group, options.stop, transport),
+        ranks_(ranks.here().size()) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i].number = ranks.here()[i];
+  }
 
   Status Bind(const Schedule& schedule, std::span<Stage* const> stages, Trace& trace) {
-    for (int rank = 0; rank < schedule.ranks(); ++rank) {
-      const auto on_step = [this, rank](std::int64_t step) { AfterStep(rank, step); };
-      const Binding binding{
-          &schedule,          rank, stages, &transport_, &trace, options_.update, on_step,
-          options_.on_verdict};
-      PENSTOCK_TRY(ranks_[rank].executor, Executor::Bind(binding));
+    for (Rank& rank : ranks_) {
+      const auto on_step = [this, &rank](std::int64_t step) { AfterStep(rank, step); };
+      const Binding binding{&schedule, rank.number,     stages,  &transport_,
+                            &trace,    options_.update, on_step, options_.on_verdict};
+      PENSTOCK_TRY(rank.executor, Executor::Bind(binding));
     }
     return {};
   }
 
   // Returns when every thread has ended.
   Status Execute() {
-    for (std::size_t rank = 0; rank < ranks_.size() && !transport_.aborted(); ++rank) {
-      StartThread(static_cast<int>(rank));
+    for (Rank& rank : ranks_) {
+      if (!transport_.aborted()) StartThread(rank);
     }
     Watch();
     for (Rank& rank : ranks_) {
       if (rank.thread.joinable()) rank.thread.join();
     }
-    if (transport_.aborted()) return tl::unexpected(transport_.reason());
-    if (options_.rounds_run != nullptr) *options_.rounds_run = gate_.begun();
+    control_.End();
+    if (transport_.aborted()) {
+      control_.Abort(transport_.reason());
+      return tl::unexpected(transport_.reason());
+    }
+    if (options_.rounds_run != nullptr) *options_.rounds_run = control_.gate().begun();
     return {};
   }
 
@@ -75,6 +81,7 @@ class Run {
   enum class Phase { kStart, kActions, kAfterStep };
 
   struct Rank {
+    int number = 0;
     std::unique_ptr<Executor> executor;
     std::thread thread;
     Phase phase = Phase::kStart;      // of its thread alone
@@ -82,25 +89,23 @@ class Run {
     std::uint64_t seen_progress = 0;  // of Watch alone
   };
 
-  void StartThread(int rank) {
-    Rank& own = ranks_[rank];
+  void StartThread(Rank& rank) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      own.running = true;
+      rank.running = true;
     }
     try {
-      own.thread = std::thread([this, rank] { RankMain(rank); });
+      rank.thread = std::thread([this, &rank] { RankMain(rank); });
     } catch (const std::exception& error) {
-      transport_.Abort({ErrorCode::kUnavailable,
-                        fmt::format("rank {}: cannot start its thread: {}", rank, error.what())});
+      transport_.Abort({ErrorCode::kUnavailable, fmt::format("rank {}: cannot start its thread: {}",
+                                                             rank.number, error.what())});
       const std::lock_guard<std::mutex> lock(mutex_);
-      own.running = false;
+      rank.running = false;
     }
   }
 
   // The one place where a stage's exception ends.
-  void RankMain(int rank) noexcept {
-    Rank& own = ranks_[rank];
+  void RankMain(Rank& rank) noexcept {
     try {
       RunSteps(rank);
     } catch (const InternalError& error) {
@@ -111,69 +116,76 @@ class Run {
       Fail(rank, ErrorCode::kUnavailable, "an exception that is no std::exception");
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    own.running = false;
+    rank.running = false;
     changed_.notify_all();
   }
 
-  void RunSteps(int rank) {
-    Rank& own = ranks_[rank];
-    pthread_setname_np(pthread_self(), fmt::format("rank {}", rank).c_str());
+  void RunSteps(Rank& rank) {
+    pthread_setname_np(pthread_self(), fmt::format("rank {}", rank.number).c_str());
     if (!options_.cpus.empty()) {
-      PinThread(options_.cpus[Index(rank) % options_.cpus.size()]);
+      PinThread(options_.cpus[Index(rank.number) % options_.cpus.size()]);
     }
-    if (options_.on_thread_start) options_.on_thread_start(rank);
+    if (options_.on_thread_start) options_.on_thread_start(rank.number);
     std::int64_t round = 0;
-    for (; round < options_.steps && gate_.Begin(round); ++round) {
+    for (; round < options_.steps && control_.gate().Begin(round); ++round) {
       const std::int64_t step = options_.first_step + round * steps_a_round_;
-      own.phase = Phase::kActions;
-      if (!own.executor->RunStep(round, step)) return;
+      rank.phase = Phase::kActions;
+      if (!rank.executor->RunStep(round, step)) return;
       if (steps_a_round_ == 1) AfterStep(rank, step);
     }
-    static_cast<void>(own.executor->Finish(round, options_.first_step + round - 1));
+    static_cast<void>(rank.executor->Finish(round, options_.first_step + round - 1));
   }
 
-  void AfterStep(int rank, std::int64_t step) {
-    Rank& own = ranks_[rank];
-    own.phase = Phase::kAfterStep;
-    if (options_.on_step) options_.on_step(rank, step);
-    own.phase = Phase::kActions;
+  void AfterStep(Rank& rank, std::int64_t step) {
+    rank.phase = Phase::kAfterStep;
+    if (options_.on_step) options_.on_step(rank.number, step);
+    rank.phase = Phase::kActions;
   }
 
-  void Fail(int rank, ErrorCode code, const std::string& what) {
-    const Rank& own = ranks_[rank];
+  void Fail(const Rank& rank, ErrorCode code, const std::string& what) {
     std::string where;
-    switch (own.phase) {
+    switch (rank.phase) {
       case Phase::kStart:
         where = "before its first step";
         break;
       case Phase::kActions:
-        where = own.executor->CurrentAction();
+        where = rank.executor->CurrentAction();
         break;
       case Phase::kAfterStep:
         where = "after a step";
         break;
     }
-    transport_.Abort({code, fmt::format("rank {}: {}: {}", rank, where, what)});
+    transport_.Abort({code, fmt::format("rank {}: {}: {}", rank.number, where, what)});
   }
 
   // Waits until no thread runs; meanwhile looks after cancellation and progress.
   void Watch() {
     const auto poll = std::clamp(options_.watchdog / 4, std::chrono::milliseconds(1), kPoll);
     Clock::time_point last_progress = Clock::now();
-    bool told_stuck = false;
+    bool reported_standstill = false;
+    bool reported_stuck = false;
     std::unique_lock<std::mutex> lock(mutex_);
     while (!changed_.wait_for(lock, poll, [this] { return !AnyRunning(); })) {
+      if (transport_.aborted()) control_.Abort(transport_.reason());
       if (options_.cancel != nullptr && options_.cancel->load() && !transport_.aborted()) {
         transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
         last_progress = Clock::now();
       }
-      if (AnyProgress()) last_progress = Clock::now();
-      if (Clock::now() - last_progress < options_.watchdog) continue;
-      if (!transport_.aborted()) {
-        transport_.Abort({ErrorCode::kDeadlineExceeded, Standstill()});
+      if (AnyProgress()) {
         last_progress = Clock::now();
-      } else if (!told_stuck) {
-        told_stuck = true;
+        reported_standstill = false;
+      }
+      const auto standing = Clock::now() - last_progress;
+      // In time for the others' reports, whichever host ends the run.
+      if (standing >= options_.watchdog / 2 && !std::exchange(reported_standstill, true)) {
+        control_.ReportStandstill(OwnStandstill());
+      }
+      if (standing < options_.watchdog) continue;
+      if (!transport_.aborted()) {
+        transport_.Abort({ErrorCode::kDeadlineExceeded, StandstillText()});
+        last_progress = Clock::now();
+      } else if (!reported_stuck) {
+        reported_stuck = true;
         if (options_.on_stuck) options_.on_stuck(transport_.reason());
       }
     }
@@ -184,34 +196,40 @@ class Run {
   }
 
   bool AnyProgress() {
-    bool any = false;
+    bool here = false;
     for (Rank& rank : ranks_) {
       const std::uint64_t now = rank.executor->progress();
-      any = any || now != rank.seen_progress;
+      here = here || now != rank.seen_progress;
       rank.seen_progress = now;
     }
-    return any;
+    if (here) control_.ReportProgress();
+    return control_.TakeProgress() || here;
+  }
+
+  // Requires mutex_.
+  Standstill OwnStandstill() const {
+    Standstill own;
+    for (const Rank& rank : ranks_) {
+      if (!rank.running) continue;
+      std::string& list = rank.executor->computing() ? own.computing : own.waiting;
+      list += fmt::format("; rank {} {}", rank.number, rank.executor->Doing());
+    }
+    return own;
   }
 
   // Who is at fault comes first: the ranks that compute, then those that wait.
-  std::string Standstill() const {
-    std::string computing;
-    std::string waiting;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (!ranks_[rank].running) continue;
-      std::string& list = ranks_[rank].executor->computing() ? computing : waiting;
-      list += fmt::format("; rank {} {}", rank, ranks_[rank].executor->Doing());
-    }
+  std::string StandstillText() const {
+    const Standstill all = control_.All(OwnStandstill());
     return fmt::format("no rank made progress for {} s{}{}",
-                       std::chrono::duration<double>(options_.watchdog).count(), computing,
-                       waiting);
+                       std::chrono::duration<double>(options_.watchdog).count(), all.computing,
+                       all.waiting);
   }
 
   const RunOptions& options_;
   Transport& transport_;
   int steps_a_round_;
-  StepGate gate_;
-  std::vector<Rank> ranks_;
+  RunControl control_;
+  std::vector<Rank> ranks_;  // of this host
   std::mutex mutex_;
   std::condition_variable changed_;
 };
@@ -225,6 +243,10 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
   if (static_cast<int>(stages.size()) != schedule.stages()) {
     return InvalidArgument("{} stages were given, the schedule has {}", stages.size(),
                            schedule.stages());
+  }
+  if (options.ranks != nullptr && options.ranks->ranks() != schedule.ranks()) {
+    return InvalidArgument("the hosts have {} ranks, the schedule has {}", options.ranks->ranks(),
+                           schedule.ranks());
   }
   const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
   if (!faults.empty()) {
@@ -240,14 +262,19 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
 Status RunRanks(const Schedule& schedule, std::span<Stage* const> stages,
                 const RunOptions& options) {
   PENSTOCK_TRY_STATUS(CheckOptions(schedule, stages, options));
-  std::optional<ThreadTransport> threads;
-  if (options.transport == nullptr) threads.emplace(MessageMap(schedule));
-  Transport& transport = threads ? *threads : *options.transport;
+  const HostedRanks ranks =
+      options.ranks != nullptr ? *options.ranks : HostedRanks(schedule.ranks());
+  const MessageMap messages(schedule);
+  std::unique_ptr<Transport> made;
+  if (options.transport == nullptr) {
+    PENSTOCK_TRY(made, MakeTransport(DefaultTransport(ranks), {messages, ranks, options.group}));
+  }
+  Transport& transport = made ? *made : *options.transport;
   std::optional<Trace> scratch;
   if (options.trace == nullptr) {
-    PENSTOCK_TRY(scratch, Trace::Make(schedule, 1));
+    PENSTOCK_TRY(scratch, Trace::Make(schedule, 1, ranks.here()));
   }
-  Run run(schedule, options, transport);
+  Run run(schedule, options, ranks, transport);
   PENSTOCK_TRY_STATUS(run.Bind(schedule, stages, scratch ? *scratch : *options.trace));
   return run.Execute();
 }

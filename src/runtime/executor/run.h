@@ -1,4 +1,4 @@
-// RunRanks: runs a schedule for a number of steps, one thread a rank.
+// RunRanks: runs a schedule for a number of steps, one thread per rank of this host.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/host_group.h"
+#include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
 #include "runtime/stage.h"
 #include "runtime/transport.h"
@@ -21,9 +23,9 @@ struct RunOptions {
   std::int64_t steps = 1;       // times that the schedule is run, whatever steps it holds itself
   std::int64_t first_step = 0;  // number of the first step, as stages and on_step are told
 
-  // The run ends when no rank has started or ended an action for so long.
+  // The run ends when no rank of any host has started or ended an action for so long.
   std::chrono::milliseconds watchdog{60000};
-  // Set (by a signal handler, say) to stop all ranks between actions; looked at 20 times a second.
+  // Set (by a signal handler, say) to stop all ranks between actions; read 20 times a second.
   const std::atomic<bool>* cancel = nullptr;
   // Set to end the run after a whole step, the same on all ranks: the last that any rank has begun.
   // The run then succeeds, with fewer steps.
@@ -44,14 +46,21 @@ struct RunOptions {
   // reason of the abort; a program prints it and exits.
   std::function<void(const Error& reason)> on_stuck;
 
-  std::vector<int> cpus;           // rank r is pinned to cpus[r % size]; empty: not pinned
-  Trace* trace = nullptr;          // of the same schedule; none: nothing is kept
-  Transport* transport = nullptr;  // fresh, of the same schedule; none: a ThreadTransport
+  std::vector<int> cpus;   // rank r is pinned to cpus[r % size]; empty: not pinned
+  Trace* trace = nullptr;  // of the same schedule, for the ranks of this host; null: none is kept
+
+  // The ranks of this host, and the group of all hosts; null: this process runs all ranks. With a
+  // group every host calls RunRanks for its own ranks, with the same schedule and numbers of steps.
+  const HostedRanks* ranks = nullptr;
+  HostGroup* group = nullptr;
+  Transport* transport = nullptr;  // fresh, of the same schedule; null: DefaultTransport
 };
 
-// Runs the schedule `steps` times and returns when every thread has ended. `stages` by stage
-// number, one each. Errors: kInvalidArgument before anything runs (an invalid schedule, a missing
-// stage).
+// Runs the schedule `steps` times and returns when every thread of this host has ended. `stages` by
+// stage number; those of other hosts' ranks may be null. What ends the run early ends it on all
+// hosts: a failure, `cancel` and the watchdog, which abort the group; and `stop`, after the same
+// step. Errors:
+//   kInvalidArgument  before anything runs: an invalid schedule, a missing stage
 //   kUnavailable  a stage threw: "rank 1: 3B2: what it said"; or `cancel` was set
 //   kDeadlineExceeded  the watchdog ended the run: what each rank runs or waits for
 //   kInternal  a stage threw InternalError

@@ -1,12 +1,13 @@
 #include "runtime/measure/trace.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/index.h"
 
 namespace penstock {
 
-Result<Trace> Trace::Make(const Schedule& schedule, int kept_steps) {
+Result<Trace> Trace::Make(const Schedule& schedule, int kept_steps, std::span<const int> ranks) {
   if (kept_steps < 1) return InvalidArgument("a trace keeps at least 1 step, not {}", kept_steps);
   Trace trace;
   trace.schedule_ = &schedule;
@@ -15,7 +16,8 @@ Result<Trace> Trace::Make(const Schedule& schedule, int kept_steps) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     Rank& own = trace.ranks_[rank];
     PENSTOCK_TRY(own.program, MakeProgram(schedule, rank));
-    own.stamps.resize(own.program.size() * Index(kept_steps));
+    own.kept = ranks.empty() || std::ranges::find(ranks, rank) != ranks.end();
+    if (own.kept) own.stamps.resize(own.program.size() * Index(kept_steps));
   }
   return trace;
 }
@@ -35,6 +37,15 @@ std::span<const Stamp> Trace::RankStep(int rank, std::int64_t round) const {
   return {own.stamps.data() + Row(own, round), own.program.size()};
 }
 
+void Trace::Set(int rank, std::int64_t round, std::span<const Stamp> stamps) {
+  Rank& own = ranks_[Index(rank)];
+  PENSTOCK_CHECK(stamps.size() == own.program.size(), "{} stamps of rank {}", stamps.size(), rank);
+  own.kept = true;
+  own.stamps.resize(own.program.size() * Index(kept_steps_));
+  std::ranges::copy(stamps, Begin(rank, round));
+  End(rank, round);
+}
+
 std::int64_t Trace::first_round() const {
   std::int64_t begun = 0;
   for (const Rank& rank : ranks_) begun = std::max(begun, rank.begun);
@@ -42,9 +53,11 @@ std::int64_t Trace::first_round() const {
 }
 
 std::int64_t Trace::last_round() const {
-  std::int64_t ended = ranks_.empty() ? 0 : ranks_.front().ended;
-  for (const Rank& rank : ranks_) ended = std::min(ended, rank.ended);
-  return ended;
+  std::int64_t ended = std::numeric_limits<std::int64_t>::max();
+  for (const Rank& rank : ranks_) {
+    if (rank.kept) ended = std::min(ended, rank.ended);
+  }
+  return ended == std::numeric_limits<std::int64_t>::max() ? 0 : ended;
 }
 
 }  // namespace penstock

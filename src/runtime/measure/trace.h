@@ -30,14 +30,16 @@ struct Stamp {
 
 class Trace {
  public:
-  // Keeps the last `kept_steps` steps; all memory is taken here. `schedule` must outlive the trace.
-  static Result<Trace> Make(const Schedule& schedule, int kept_steps = 32);
+  // Keeps the last `kept_steps` steps of these ranks (of all where none is given); all memory is
+  // taken here. `schedule` must outlive the trace.
+  static Result<Trace> Make(const Schedule& schedule, int kept_steps = 32,
+                            std::span<const int> ranks = {});
 
   const Schedule& schedule() const { return *schedule_; }
   const Program& program(int rank) const { return ranks_[rank].program; }
 
-  // Rounds (steps of this run, from 0) that are recorded whole on every rank and still kept:
-  // [first_round, last_round).
+  // Rounds (steps of this run, from 0) that are recorded whole on every rank that the trace is of
+  // and still kept: [first_round, last_round).
   std::int64_t first_round() const;
   std::int64_t last_round() const;
 
@@ -48,9 +50,15 @@ class Trace {
   Stamp* Begin(int rank, std::int64_t round);
   void End(int rank, std::int64_t round) { ranks_[rank].ended = round + 1; }
 
+  // Sets the stamps of a rank of another host in one round, one for each entry of program(rank):
+  // the trace is of that rank too from now on. Requires: rounds in ascending order, and that no
+  // thread reads the rank's stamps.
+  void Set(int rank, std::int64_t round, std::span<const Stamp> stamps);
+
  private:
   struct Rank {
     Program program;
+    bool kept = false;
     std::vector<Stamp> stamps;  // kept_steps rows
     std::int64_t begun = 0;     // rounds
     std::int64_t ended = 0;

@@ -1,0 +1,102 @@
+#include "runtime/hosts/collectives.h"
+
+#include <bit>
+#include <utility>
+
+#include "base/byte_stream.h"
+
+namespace penstock {
+
+Collectives::Collectives(HostGroup* group) : group_(group), received_(hosts()) {
+  if (group == nullptr || group->hosts() == 1) return;
+  channel_ = std::make_unique<Channel>(*group);
+  channel_->Open(
+      [this](int from, const FrameTag&, const Message& message) {
+        {
+          const std::lock_guard<std::mutex> lock(mutex_);
+          received_[from].emplace_back(TextOf(message));
+        }
+        changed_.notify_one();
+      },
+      [this](const Error&) {
+        const std::lock_guard<std::mutex> lock(mutex_);  // so that no wait misses it
+        changed_.notify_one();
+      });
+}
+
+Result<std::string> Collectives::Receive(int from) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  std::deque<std::string>& frames = received_[from];
+  changed_.wait(lock, [&] { return !frames.empty() || group_->aborted(); });
+  // What has come before the abort counts: the sender may be through.
+  if (frames.empty()) return tl::unexpected(group_->reason());
+  std::string frame = std::move(frames.front());
+  frames.pop_front();
+  return frame;
+}
+
+Result<std::vector<std::string>> Collectives::AllGather(std::string own) {
+  if (channel_) channel_->SendToOthers({}, own);
+  std::vector<std::string> all(hosts());
+  for (int from = 0; from < hosts(); ++from) {
+    if (from == host()) continue;
+    PENSTOCK_TRY(all[from], Receive(from));
+  }
+  all[host()] = std::move(own);
+  return all;
+}
+
+Result<std::vector<std::string>> Collectives::ToLeader(std::string own) {
+  std::vector<std::string> all;
+  if (!leads()) {
+    channel_->Send(0, {}, CopyToMessage(own));
+    return all;
+  }
+  all.push_back(std::move(own));
+  for (int from = 1; from < hosts(); ++from) {
+    PENSTOCK_TRY(all.emplace_back(), Receive(from));
+  }
+  return all;
+}
+
+Result<std::string> Collectives::FromLeader(std::string own) {
+  if (!leads()) return Receive(0);
+  if (channel_) channel_->SendToOthers({}, own);
+  return own;
+}
+
+Result<double> Collectives::FromLeader(double own) {
+  PENSTOCK_TRY(const std::string bits,
+               FromLeader(std::to_string(std::bit_cast<std::uint64_t>(own))));
+  return std::bit_cast<double>(std::stoull(bits));
+}
+
+Result<bool> Collectives::Any(bool own) {
+  if (!channel_) return own;
+  PENSTOCK_TRY(const std::vector<std::string> all, AllGather(own ? "1" : "0"));
+  for (const std::string& one : all) {
+    if (one == "1") return true;
+  }
+  return false;
+}
+
+Status Collectives::All(const Status& own) {
+  if (!channel_) return own;
+  ByteWriter writer;
+  if (!own) {
+    writer.Put(own.error().code);
+    writer.PutText(own.error().message);
+  }
+  PENSTOCK_TRY(const std::vector<std::string> all, AllGather(writer.Take()));
+  for (const std::string& one : all) {
+    if (one.empty()) continue;
+    ByteReader reader(one);
+    Error error;
+    error.code = reader.Get<ErrorCode>();
+    error.message = reader.GetText();
+    return tl::unexpected(std::move(error));
+  }
+  return {};
+}
+
+}  // namespace penstock

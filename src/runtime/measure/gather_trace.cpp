@@ -1,0 +1,34 @@
+#include "runtime/measure/gather_trace.h"
+
+#include <vector>
+
+namespace penstock {
+
+void PutStamps(const Trace& trace, int rank, std::int64_t round, ByteWriter& writer) {
+  writer.Put(rank);
+  writer.Put(round);
+  writer.PutAll(trace.RankStep(rank, round));
+}
+
+void TakeStamps(ByteReader& reader, Trace& trace) {
+  const int rank = reader.Get<int>();
+  const auto round = reader.Get<std::int64_t>();
+  trace.Set(rank, round, reader.GetAll<Stamp>());
+}
+
+Status GatherTrace(Collectives& hosts, const HostedRanks& ranks, Trace& trace) {
+  if (hosts.hosts() == 1) return {};
+  ByteWriter writer;
+  for (const int rank : ranks.here()) {
+    for (std::int64_t round = trace.first_round(); round < trace.last_round(); ++round) {
+      PutStamps(trace, rank, round, writer);
+    }
+  }
+  PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));
+  for (int host = 1; host < std::ssize(all); ++host) {
+    for (ByteReader reader(all[host]); !reader.at_end();) TakeStamps(reader, trace);
+  }
+  return {};
+}
+
+}  // namespace penstock

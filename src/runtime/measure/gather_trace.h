@@ -1,0 +1,23 @@
+// Brings together what each host's trace has of its ranks.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/byte_stream.h"
+#include "base/result.h"
+#include "runtime/hosts/collectives.h"
+#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/measure/trace.h"
+
+namespace penstock {
+
+// All hosts call it after the same rounds. The leader's trace then is of all ranks; the others'
+// stay as they are. Errors: the reason of an abort of the group.
+Status GatherTrace(Collectives& hosts, const HostedRanks& ranks, Trace& trace);
+
+// One round of one rank as bytes.
+void PutStamps(const Trace& trace, int rank, std::int64_t round, ByteWriter& writer);
+void TakeStamps(ByteReader& reader, Trace& trace);
+
+}  // namespace penstock

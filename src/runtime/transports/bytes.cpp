@@ -1,0 +1,72 @@
+#include "runtime/transports/bytes.h"
+
+#include <utility>
+
+namespace penstock {
+
+BytesTransport::BytesTransport(const MessageMap& messages, const HostedRanks& ranks,
+                               HostGroup* group, Inside inside)
+    : inside_(inside), slots_(messages) {
+  const auto other_host = [&](int rank) {
+    return rank < 0 || ranks.has(rank) ? -1 : ranks.host_of(rank);
+  };
+  for (int slot = 0; slot < messages.slots(); ++slot) {
+    sender_.push_back(other_host(messages.from_rank(slot)));
+    receiver_.push_back(other_host(messages.to_rank(slot)));
+  }
+  if (group == nullptr) return;
+  channel_ = std::make_unique<Channel>(*group);
+  channel_->Open([this](int from, const FrameTag& tag,
+                        Message message) { OnFrame(from, tag, std::move(message)); },
+                 [this](const Error& reason) {
+                   from_other_host_.store(true);
+                   Abort(reason);
+                 });
+}
+
+BytesTransport::~BytesTransport() = default;
+
+void BytesTransport::Send(int slot, std::int64_t round, Message message) {
+  const int host = receiver_[slot];
+  if (host < 0) {
+    slots_.Send(slot, round, inside_ == Inside::kBytes ? Packed(message) : std::move(message));
+    return;
+  }
+  slots_.Send(slot, round, Message());
+  if (!aborted()) channel_->Send(host, {kMessage, slot, round}, std::move(message));
+}
+
+bool BytesTransport::Receive(int slot, std::int64_t round, Message& message) {
+  if (!slots_.Receive(slot, round, message)) return false;
+  const int host = sender_[slot];
+  if (host >= 0) channel_->Send(host, {kReceived, slot, round}, AllocateMessage(0));
+  return true;
+}
+
+// Neither of the first two waits: the slot is empty when its next message comes, and full until it
+// is acknowledged.
+void BytesTransport::OnFrame(int from, const FrameTag& tag, Message message) {
+  const auto is = [&](const std::vector<int>& hosts) {
+    return tag.index >= 0 && tag.index < std::ssize(hosts) && hosts[tag.index] == from;
+  };
+  if (tag.kind == kMessage && is(sender_)) {
+    slots_.Send(tag.index, tag.number, std::move(message));
+  } else if (tag.kind == kReceived && is(receiver_)) {
+    Message sent;
+    PENSTOCK_CHECK(slots_.Receive(tag.index, tag.number, sent) || aborted(), "slot {}", tag.index);
+  } else if (tag.kind == kAbort) {
+    from_other_host_.store(true);
+    Abort({static_cast<ErrorCode>(tag.index), std::string(TextOf(message))});
+  } else {
+    PENSTOCK_CHECK(false, "frame {} for slot {} from host {}", tag.kind, tag.index, from);
+  }
+}
+
+void BytesTransport::WakeAll() {
+  const Error why = reason();
+  slots_.Abort(why);
+  if (!channel_ || from_other_host_.load()) return;
+  channel_->SendToOthers({kAbort, static_cast<std::int32_t>(why.code), 0}, why.message);
+}
+
+}  // namespace penstock

@@ -1,0 +1,237 @@
+// RunRanks on several hosts: the same numbers as on one, to the last bit, and the same end.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "runtime/executor/run.h"
+#include "schedule/catalog.h"
+#include "schedule/text/text.h"
+#include "tests/runtime/hosts/on_hosts.h"
+#include "tests/runtime/probe_stage.h"
+#include "tests/runtime/random_schedule.h"
+#include "tests/runtime/weight_stage.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kSteps = 6;
+
+struct Outcome {
+  std::vector<double> weights;  // by stage
+  std::map<std::int64_t, double> norms;
+  std::vector<std::int64_t> rounds;  // by host
+  std::vector<Status> status;        // by host
+};
+
+struct Job {
+  UpdateRule rule;
+  WeightStage::Inject inject;
+  std::int64_t steps = kSteps;
+  // Called on each rank's thread behind each of its steps.
+  std::function<void(int host, int rank, std::int64_t step)> on_step;
+  std::function<const std::atomic<bool>*(int host)> stop;
+  std::chrono::milliseconds watchdog{60000};
+};
+
+// A host's stages alone are there.
+Outcome RunOn(int hosts, const Schedule& schedule, const Job& job) {
+  const auto groups = MakeLocalHosts(hosts);
+  Outcome outcome;
+  outcome.weights.resize(schedule.stages());
+  outcome.rounds.resize(hosts);
+  outcome.status.resize(hosts);
+  std::mutex mutex;
+  OnEachHost(groups, [&](HostGroup& group) {
+    const HostedRanks ranks = HostedRanks::Split(schedule.ranks(), hosts, group.host()).value();
+    std::vector<std::unique_ptr<WeightStage>> owned;
+    std::vector<Stage*> stages;
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      const bool here = ranks.has(schedule.placement.rank_of(stage));
+      owned.push_back(here ? std::make_unique<WeightStage>(schedule, stage, job.inject) : nullptr);
+      stages.push_back(owned.back().get());
+    }
+    RunOptions options;
+    options.steps = job.steps;
+    options.update = job.rule;
+    options.ranks = &ranks;
+    options.group = hosts == 1 ? nullptr : &group;
+    options.watchdog = job.watchdog;
+    options.stop = job.stop ? job.stop(group.host()) : nullptr;
+    options.rounds_run = &outcome.rounds[group.host()];
+    options.on_step = [&](int rank, std::int64_t step) {
+      if (job.on_step) job.on_step(group.host(), rank, step);
+    };
+    options.on_verdict = [&](std::int64_t step, const Verdict& verdict) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      outcome.norms[step] = verdict.apply ? verdict.norm : -1;
+    };
+    outcome.status[group.host()] = RunRanks(schedule, stages, options);
+    for (std::size_t stage = 0; stage < owned.size(); ++stage) {
+      if (owned[stage]) outcome.weights[stage] = owned[stage]->weight();
+    }
+  });
+  return outcome;
+}
+
+void ExpectSame(const Outcome& one, const Outcome& other) {
+  for (const Outcome* outcome : {&one, &other}) {
+    for (const Status& status : outcome->status) ASSERT_TRUE(status) << status.error().message;
+  }
+  EXPECT_EQ(one.weights, other.weights);
+  EXPECT_EQ(one.norms, other.norms);
+}
+
+TEST(HostsTest, AnyScheduleLearnsTheSameToTheLastBit) {
+  Random random(41);
+  for (int i = 0; i < 40; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    Job job;
+    job.rule.clip = i % 3 == 0 ? 0 : 0.5;
+    job.rule.skip_nonfinite = i % 3 == 1;
+    job.rule.post_validation = i % 2 == 0;
+    job.inject = [&](int stage, std::int64_t step) {
+      return (stage + step + i) % 5 == 0 ? 1e3 : 1;
+    };
+    const Outcome alone = RunOn(1, schedule, job);
+    for (const int hosts : {2, 3}) {
+      if (hosts <= schedule.ranks()) ExpectSame(RunOn(hosts, schedule, job), alone);
+    }
+    if (HasFailure()) FAIL() << "schedule " << i << "\n" << WriteCsv(schedule);
+  }
+}
+
+TEST(HostsTest, NamedSchedulesLearnTheSameToTheLastBit) {
+  for (const char* name : {"1f1b", "interleaved", "zbv", "zb-h1", "dualpipe", "dualpipev"}) {
+    ScheduleParams params;
+    params.ranks = 4;
+    params.microbatches = 8;
+    const Schedule schedule = Generate(name, params).value();
+    for (const bool post_validation : {false, true}) {
+      Job job;
+      job.rule = {.clip = 0.05, .post_validation = post_validation};
+      ExpectSame(RunOn(4, schedule, job), RunOn(1, schedule, job));
+      if (HasFailure()) FAIL() << name;
+    }
+  }
+}
+
+// Whichever host the request comes to, and whichever rank is ahead.
+TEST(HostsTest, AStopAtOneHostEndsAllAfterTheSameStep) {
+  Random random(42);
+  for (int i = 0; i < 60; ++i) {
+    const Schedule schedule = RandomSchedule(random);
+    const int hosts = std::min(3, schedule.ranks());
+    std::atomic<bool> stop{false};
+    const int stopping = Uniform(random, 0, hosts - 1);
+    const int stop_step = Uniform(random, 0, 5);
+    Job job;
+    job.steps = i % 2 == 0 ? stop_step + 1 : 1 << 30;
+    job.rule = {.clip = 0.5, .post_validation = i % 3 == 0};
+    job.stop = [&](int host) { return host == stopping ? &stop : nullptr; };
+    job.on_step = [&](int host, int, std::int64_t step) {
+      if (host == stopping && step == stop_step) stop.store(true);
+    };
+    const Outcome stopped = RunOn(hosts, schedule, job);
+    for (const std::int64_t rounds : stopped.rounds) {
+      EXPECT_EQ(rounds, stopped.rounds.front());
+      EXPECT_GT(rounds, stop_step);
+    }
+    Job whole = job;
+    whole.steps = stopped.rounds.front();
+    whole.stop = nullptr;
+    whole.on_step = nullptr;
+    ExpectSame(stopped, RunOn(1, schedule, whole));
+    if (HasFailure()) FAIL() << "schedule " << i << "\n" << WriteCsv(schedule);
+  }
+}
+
+TEST(HostsTest, AFailureAtOneHostEndsAllWithItsReason) {
+  const Schedule schedule = SmallGpipe(4, 2);
+  for (const int failing : {0, 3}) {
+    Job job;
+    job.inject = [&](int stage, std::int64_t step) -> double {
+      if (stage == failing && step == 2) throw std::runtime_error("out of paper");
+      return 1;
+    };
+    const Outcome outcome = RunOn(2, schedule, job);
+    for (const Status& status : outcome.status) {
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().message, fmt::format("rank {0}: {0}B0: out of paper", failing));
+    }
+  }
+}
+
+TEST(HostsTest, AnAbortOfTheGroupEndsTheRanksOfEveryHost) {
+  const Schedule schedule = SmallGpipe(4, 2);
+  const auto groups = MakeLocalHosts(2);
+  OnEachHost(groups, [&](HostGroup& group) {
+    const HostedRanks ranks = HostedRanks::Split(4, 2, group.host()).value();
+    Probes probes(schedule, [&](const Part& part, std::int64_t step) {
+      if (part == Forward(3, 0).first && step == 3) {
+        group.Abort({ErrorCode::kUnavailable, "disk full"});
+      }
+    });
+    RunOptions options;
+    options.steps = std::int64_t{1} << 40;
+    options.ranks = &ranks;
+    options.group = &group;
+    const Status status = RunRanks(schedule, probes.stages, options);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().message, "disk full");
+  });
+  EXPECT_EQ(live_payloads.load(), 0);
+}
+
+// The ranks of one host wait far longer than the limit, while those of another work.
+TEST(HostsTest, AWaitForAHostThatMakesProgressIsNoStandstill) {
+  const Schedule schedule = SmallGpipe(2, 40);
+  const auto groups = MakeLocalHosts(2);
+  OnEachHost(groups, [&](HostGroup& group) {
+    const HostedRanks ranks = HostedRanks::Split(2, 2, group.host()).value();
+    Probes probes(schedule, [&](const Part& part, std::int64_t) {
+      if (part.stage == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+    });
+    RunOptions options;
+    options.watchdog = std::chrono::milliseconds(400);
+    options.ranks = &ranks;
+    options.group = &group;
+    const Status status = RunRanks(schedule, probes.stages, options);
+    EXPECT_TRUE(status) << status.error().message;
+  });
+}
+
+TEST(HostsTest, TheWatchdogNamesTheRanksOfAllHosts) {
+  const Schedule schedule = SmallGpipe(3, 2);
+  const auto groups = MakeLocalHosts(3);
+  std::atomic<bool> release{false};
+  OnEachHost(groups, [&](HostGroup& group) {
+    const HostedRanks ranks = HostedRanks::Split(3, 3, group.host()).value();
+    Probes probes(schedule, [&](const Part& part, std::int64_t) {
+      if (part == Forward(1, 1).first) release.wait(false);
+    });
+    RunOptions options;
+    options.watchdog = std::chrono::milliseconds(600);
+    options.on_stuck = [&](const Error&) {
+      release.store(true);
+      release.notify_all();
+    };
+    options.ranks = &ranks;
+    options.group = &group;
+    const Status status = RunRanks(schedule, probes.stages, options);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kDeadlineExceeded);
+    const std::string& message = status.error().message;
+    EXPECT_TRUE(message.starts_with("no rank made progress for 0.6 s; rank 1 runs 1F1; "))
+        << message;
+    for (const char* waits :
+         {"; rank 0 waits at 0B1 for the input gradient of stage 1, microbatch 1, from rank 1",
+          "; rank 2 waits at 2F1 for the activation of stage 1, microbatch 1, from rank 1"}) {
+      EXPECT_NE(message.find(waits), std::string::npos) << message;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace penstock
