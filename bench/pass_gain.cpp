@@ -183,7 +183,7 @@ Status Measure(const Case& subject_case) {
 ModelConfig Model(std::int64_t dim, std::int64_t hidden, std::int64_t sequence) {
   ModelConfig model;
   model.dim = dim;
-  model.hidden = hidden;
+  model.options["hidden"] = std::to_string(hidden);
   model.sequence = sequence;
   model.layers = 8;
   return model;

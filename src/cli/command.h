@@ -28,6 +28,8 @@ class Command {
   virtual void Define(CLI::App& app) = 0;
   // The exit code; an Error is printed as one line and mapped to an exit code by its kind.
   virtual Result<int> Run() = 0;
+  // What --help lists behind the options: whole lines.
+  virtual std::string MoreHelp() const { return ""; }
   // What --help says of the exit codes.
   virtual std::string ExitCodes() const {
     return "0 success; 1 the run failed; 2 bad usage or input";

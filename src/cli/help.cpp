@@ -121,6 +121,7 @@ std::string HelpOfCommand(const Command& command, const CLI::App& app) {
       return option.nonpositional() && option.get_group() == group;
     });
   }
+  help += command.MoreHelp();
   if (!app.get_footer().empty()) help += '\n' + Wrap(app.get_footer(), 0) + '\n';
   return help + '\n' + Wrap("Exit codes: " + command.ExitCodes() + ".", 0) + '\n';
 }

@@ -1,13 +1,24 @@
 // Initial values of parameters, each from the seed and the parameter's name alone.
 #pragma once
 
+#include <ATen/core/Generator.h>
+
+#include <string_view>
+
 #include "model/model.h"
 
 namespace penstock {
 
-// Norm weights (one dimension) become 1; matrices normal with deviation 0.02, those that add to
-// the residual stream ("wo", "w2") less by sqrt(2 * layers), as GPT-2 does (Radford et al. 2019,
-// section 2.3).
-void InitializeParameters(StageModule& stage, const ModelConfig& config);
+struct ModelEntry;
+
+// Sets every parameter of the stage as the model says.
+void InitializeParameters(const ModelEntry& model, const ModelConfig& config, StageModule& stage);
+
+// The generator that a parameter's initial value is drawn from.
+at::Generator GeneratorOf(std::uint64_t seed, std::string_view parameter);
+
+// Deviation of the projections that add to the residual stream, two per layer: `deviation` divided
+// by sqrt(2 * layers) (Radford et al. 2019, section 2.3).
+double ResidualDeviation(double deviation, std::int64_t layers);
 
 }  // namespace penstock

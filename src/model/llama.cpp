@@ -1,32 +1,81 @@
-// Llama: pre-normalised blocks of rotary attention and SwiGLU, an untied head (Touvron et al. 2023,
+// Llama: pre-norm blocks of rotary attention and SwiGLU, a head of its own (Touvron et al. 2023,
 // section 2.2).
 #include <ATen/ops/dropout.h>
 
+#include "model/init.h"
 #include "model/layers.h"
-#include "model/table.h"
+#include "model/model_entry.h"
 
 namespace penstock {
 namespace {
 
-// Two thirds of four times dim, so that the three matrices hold as much as the usual two; rounded
-// up to a multiple of 32, which matrix kernels like.
-std::int64_t HiddenOf(const ModelConfig& config) {
-  if (config.hidden > 0) return config.hidden;
-  return (8 * config.dim / 3 + 31) / 32 * 32;
-}
+constexpr double kDeviation = 0.02;  // of the initial weights
 
-std::int64_t KvHeadsOf(const ModelConfig& config) {
-  return config.kv_heads > 0 ? config.kv_heads : config.heads;
-}
+struct LlamaOptions : ModelOptions {
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 0;
+  std::int64_t hidden = 0;
+  double rope_theta = 10000;
+  double norm_epsilon = 1e-5;
+  double dropout = 0;
+
+  std::vector<Field> Fields() override {
+    return {
+        {"heads",
+         &heads,
+         Changes::kModel,
+         "Attention heads",
+         {.least = 1, .most = kMostModelSize},
+         "n_heads n_head num_heads num_attention_heads"},
+        {"kv_heads",
+         &kv_heads,
+         Changes::kModel,
+         "Key and value heads, shared evenly by the query heads (auto: one per query head)",
+         {.most = kMostModelSize, .automatic = true},
+         "n_kv_heads num_key_value_heads num_query_groups"},
+        {"hidden",
+         &hidden,
+         Changes::kModel,
+         "Width of the feed-forward layer (auto: 8/3 dim, rounded up to a multiple of 32)",
+         {.most = kMostModelSize, .automatic = true},
+         "hidden_dim intermediate_size ffn_hidden_size"},
+        {"rope_theta",
+         &rope_theta,
+         Changes::kModel,
+         "Base of the rotary position embedding",
+         {.least = 1},
+         "rotary_base"},
+        {"norm_epsilon",
+         &norm_epsilon,
+         Changes::kModel,
+         "Added to the mean square in RMSNorm",
+         {},
+         "norm_eps rms_norm_eps"},
+        {"dropout",
+         &dropout,
+         Changes::kPrograms,
+         "Dropout probability of each residual branch",
+         {.most = 0.99},
+         "resid_pdrop hidden_dropout"},
+    };
+  }
+
+  // Two thirds of four times dim, so that the three matrices hold as much as the usual two; rounded
+  // up to a multiple of 32, which matrix kernels like.
+  std::int64_t HiddenOf(std::int64_t dim) const {
+    return hidden > 0 ? hidden : (8 * dim / 3 + 31) / 32 * 32;
+  }
+  std::int64_t KvHeads() const { return kv_heads > 0 ? kv_heads : heads; }
+};
 
 class Block : public torch::nn::Module {
  public:
-  explicit Block(const ModelConfig& config)
-      : dropout_(config.dropout),
-        attention_norm_(Norm("attention_norm", config)),
-        attention_(*this, {config.dim, config.heads, KvHeadsOf(config)}),
-        feed_forward_norm_(Norm("ffn_norm", config)),
-        feed_forward_(*this, config.dim, HiddenOf(config)) {}
+  Block(std::int64_t dim, const LlamaOptions& options)
+      : dropout_(options.dropout),
+        attention_norm_(Norm("attention_norm", dim, options)),
+        attention_(*this, {dim, options.heads, options.KvHeads()}),
+        feed_forward_norm_(Norm("ffn_norm", dim, options)),
+        feed_forward_(*this, dim, options.HiddenOf(dim)) {}
 
   torch::Tensor forward(const torch::Tensor& input, const RotaryTable& rotary,
                         SequenceContext& context) {
@@ -36,8 +85,8 @@ class Block : public torch::nn::Module {
   }
 
  private:
-  std::shared_ptr<RmsNorm> Norm(const char* name, const ModelConfig& config) {
-    return register_module(name, std::make_shared<RmsNorm>(config.dim, config.norm_epsilon));
+  std::shared_ptr<RmsNorm> Norm(const char* name, std::int64_t dim, const LlamaOptions& options) {
+    return register_module(name, std::make_shared<RmsNorm>(dim, options.norm_epsilon));
   }
 
   torch::Tensor Dropped(const torch::Tensor& branch) {
@@ -53,8 +102,9 @@ class Block : public torch::nn::Module {
 
 class LlamaStage : public StageModule {
  public:
-  LlamaStage(const ModelConfig& config, const LayerRange& range)
-      : rotary_(RotaryTable::Make(config.sequence, config.dim / config.heads, config.rope_theta)) {
+  LlamaStage(const ModelConfig& config, const LlamaOptions& options, const LayerRange& range)
+      : rotary_(
+            RotaryTable::Make(config.sequence, config.dim / options.heads, options.rope_theta)) {
     register_buffer("rotary_cos", rotary_.cos);
     register_buffer("rotary_sin", rotary_.sin);
     if (range.embedding) {
@@ -64,10 +114,10 @@ class LlamaStage : public StageModule {
     const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
     for (std::int64_t i = range.begin; i < range.end; ++i) {
       blocks_.push_back(
-          layers->register_module(std::to_string(i), std::make_shared<Block>(config)));
+          layers->register_module(std::to_string(i), std::make_shared<Block>(config.dim, options)));
     }
     if (range.head) {
-      norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, config.norm_epsilon));
+      norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
       head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
     }
   }
@@ -92,23 +142,46 @@ class LlamaStage : public StageModule {
 };
 
 Status Check(const ModelConfig& config) {
-  if (config.dim % config.heads != 0 || config.dim / config.heads % 2 != 0) {
+  const auto options = OptionsOf<LlamaOptions>(config);
+  if (config.dim % options.heads != 0 || config.dim / options.heads % 2 != 0) {
     return InvalidArgument("model.dim {} over {} heads: each head needs an even, whole share",
-                           config.dim, config.heads);
+                           config.dim, options.heads);
   }
-  if (config.heads % KvHeadsOf(config) != 0) {
-    return InvalidArgument("model.kv_heads {} does not divide model.heads {}", config.kv_heads,
-                           config.heads);
+  if (options.heads % options.KvHeads() != 0) {
+    return InvalidArgument("model.kv_heads {} does not divide model.heads {}", options.kv_heads,
+                           options.heads);
   }
   return {};
 }
 
 std::shared_ptr<StageModule> Build(const ModelConfig& config, const LayerRange& range) {
-  return std::make_shared<LlamaStage>(config, range);
+  return std::make_shared<LlamaStage>(config, OptionsOf<LlamaOptions>(config), range);
+}
+
+// Norm weights are the only vectors.
+void Initialize(const ModelConfig& config, std::string_view name, torch::Tensor& value,
+                const at::Generator& generator) {
+  if (value.dim() == 1) {
+    value.fill_(1);
+    return;
+  }
+  const bool adds_to_residual = name.ends_with("wo.weight") || name.ends_with("w2.weight");
+  value.normal_(0, adds_to_residual ? ResidualDeviation(kDeviation, config.layers) : kDeviation,
+                generator);
 }
 
 }  // namespace
 
-const ModelEntry kLlama = {"llama", Check, Build, /*layers_alike=*/true};
+ModelEntry Llama() {
+  ModelEntry model;
+  model.name = "llama";
+  model.summary = "rotary positions, RMSNorm, SwiGLU, grouped key and value heads";
+  model.options = MakeOptions<LlamaOptions>;
+  model.check = Check;
+  model.build = Build;
+  model.initialize = Initialize;
+  model.layers_alike = true;
+  return model;
+}
 
 }  // namespace penstock

@@ -1,50 +1,105 @@
 #include "model/model.h"
 
+#include <ATen/ops/cross_entropy_loss.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <array>
+#include <deque>
 #include <numeric>
 
 #include "base/nearest.h"
 #include "base/quote.h"
 #include "model/init.h"
-#include "model/table.h"
+#include "model/model_entry.h"
 
 namespace penstock {
+
+#define PENSTOCK_MODEL(row) ModelEntry row();
+#include "model/models.def"
+#undef PENSTOCK_MODEL
+
 namespace {
 
-std::span<const ModelEntry* const> Models() {
-  static const std::array kModels = {&kLlama};
-  return kModels;
+std::span<const ModelEntry> Table() {
+  static const std::vector<ModelEntry> kTable = {
+#define PENSTOCK_MODEL(row) row(),
+#include "model/models.def"
+#undef PENSTOCK_MODEL
+  };
+  return kTable;
+}
+
+struct NoOptions : ModelOptions {
+  std::vector<Field> Fields() override { return {}; }
+};
+
+// A deque: entries stay where they are when more are added.
+std::deque<ModelEntry>& AddedModels() {
+  static std::deque<ModelEntry> added;
+  return added;
+}
+
+const ModelEntry* Lookup(std::string_view name) {
+  for (const ModelEntry& model : Table()) {
+    if (model.name == name) return &model;
+  }
+  for (const ModelEntry& model : AddedModels()) {
+    if (model.name == name) return &model;
+  }
+  return nullptr;
 }
 
 Result<const ModelEntry*> FindModel(std::string_view name) {
-  for (const ModelEntry* model : Models()) {
-    if (model->name == name) return model;
-  }
+  if (const ModelEntry* model = Lookup(name)) return model;
   const std::vector<std::string_view> names = ModelNames();
   return InvalidArgument(
-      "no model is named {}; {}", Quote(name),
+      "model.name: no model is named {}; {}", Quote(name),
       DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 Status CheckSizes(const ModelConfig& config) {
-  const std::array<std::pair<const char*, std::int64_t>, 5> sizes = {{
-      {"vocabulary", config.vocabulary},
-      {"dim", config.dim},
-      {"layers", config.layers},
-      {"heads", config.heads},
-      {"sequence", config.sequence},
-  }};
+  const std::pair<const char*, std::int64_t> sizes[] = {{"vocabulary", config.vocabulary},
+                                                        {"dim", config.dim},
+                                                        {"layers", config.layers},
+                                                        {"sequence", config.sequence}};
   for (const auto& [name, size] : sizes) {
     if (size < 1) return InvalidArgument("model.{} is {}: at least 1 is needed", name, size);
-  }
-  if (config.hidden < 0 || config.kv_heads < 0) {
-    return InvalidArgument("model.hidden and model.kv_heads are at least 0 (0: the default)");
   }
   return {};
 }
 
 }  // namespace
+
+Status AddModel(ModelEntry model) {
+  if (model.name.empty() || !model.build || !model.initialize) {
+    return InvalidArgument("a model needs a name, a build and an initialize function");
+  }
+  if (Lookup(model.name) != nullptr) {
+    return InvalidArgument("there is a model named {} already", Quote(model.name));
+  }
+  AddedModels().push_back(std::move(model));
+  return {};
+}
+
+std::unique_ptr<ModelOptions> MakeModelOptions(std::string_view model) {
+  const ModelEntry* const entry = Lookup(model);
+  if (entry == nullptr) return nullptr;
+  return entry->options ? entry->options() : std::make_unique<NoOptions>();
+}
+
+Status ReadOptions(const ModelConfig& config, ModelOptions& options) {
+  const std::vector<Field> fields = options.Fields();
+  for (const auto& [key, text] : config.options) {
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&key = key](const Field& each) { return each.key == key; });
+    if (field == fields.end()) {
+      return InvalidArgument("model.{}: model {} has no such key", key, Quote(config.name));
+    }
+    const Status status = SetField(*field, text);
+    if (!status) return InvalidArgument("model.{}", status.error().message);
+  }
+  return {};
+}
 
 // Models that override it take the tensor over.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
@@ -52,21 +107,35 @@ torch::Tensor StageModule::ForwardSlice(torch::Tensor, SequenceContext&) {
   TORCH_CHECK(false, "this model cannot run a sequence in slices");
 }
 
+torch::Tensor StageModule::Loss(std::span<const torch::Tensor> outputs,
+                                const torch::Tensor& targets) {
+  const torch::Tensor logits = outputs.front().to(at::kFloat);
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
+}
+
 std::vector<std::string_view> ModelNames() {
   std::vector<std::string_view> names;
-  for (const ModelEntry* model : Models()) names.push_back(model->name);
+  for (const ModelEntry& model : Table()) names.push_back(model.name);
+  for (const ModelEntry& model : AddedModels()) names.push_back(model.name);
   return names;
+}
+
+std::string_view ModelSummary(std::string_view name) {
+  const ModelEntry* const model = Lookup(name);
+  return model == nullptr ? std::string_view() : model->summary;
 }
 
 Status CheckModel(const ModelConfig& config) {
   PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
   PENSTOCK_TRY_STATUS(CheckSizes(config));
-  return model->check(config);
+  const std::unique_ptr<ModelOptions> options = MakeModelOptions(config.name);
+  PENSTOCK_TRY_STATUS(ReadOptions(config, *options));
+  return model->check ? model->check(config) : Status();
 }
 
 Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
                                             std::span<const std::int64_t> counts) {
-  if (stages < 1) return InvalidArgument("a model is cut into at least 1 stage, not {}", stages);
+  if (stages < 1) return InvalidArgument("a model has at least 1 stage, not {}", stages);
   if (layers < stages) {
     return InvalidArgument(
         "{} layers cannot fill {} stages: give model.layers of at least {}, or fewer ranks or "
@@ -108,9 +177,24 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   // Without memory (shapes only) there is nothing to fill.
   const auto parameters = stage->parameters();
   const bool has_memory = parameters.empty() || parameters[0].const_data_ptr() != nullptr;
-  if (has_memory) InitializeParameters(*stage, config);
+  if (has_memory) InitializeParameters(*model, config, *stage);
   stage->eval();
   return stage;
+}
+
+std::vector<SharedParameter> SharedParameters(const ModelConfig& config,
+                                              std::span<const LayerRange> ranges) {
+  std::vector<SharedParameter> shared;
+  const ModelEntry* const model = Lookup(config.name);
+  if (model == nullptr || !model->shared) return shared;
+  for (const SharedDeclaration& declared : model->shared(config)) {
+    SharedParameter parameter{declared.name, {}, declared.instead};
+    for (std::size_t stage = 0; stage < ranges.size(); ++stage) {
+      if (declared.held_by(ranges[stage])) parameter.stages.push_back(static_cast<int>(stage));
+    }
+    if (parameter.stages.size() > 1) shared.push_back(std::move(parameter));
+  }
+  return shared;
 }
 
 bool AreAlike(const ModelConfig& config, const LayerRange& one, const LayerRange& other) {

@@ -34,6 +34,10 @@ class StageModule : public torch::nn::Module {
   // forward of a later part of the sequences: `input` holds what follows the context's earlier
   // slices. For models whose tokens meet in causal attention alone; throws for others.
   virtual torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context);
+  // What training minimizes: the mean loss per token, a number in fp32, of a last stage's outputs
+  // (ForwardAll) against the next tokens [batch, sequence]. The cross entropy of the logits unless
+  // a model overrides it. In evaluation mode it is the loss that is reported, in nats per token.
+  virtual torch::Tensor Loss(std::span<const torch::Tensor> outputs, const torch::Tensor& targets);
 };
 
 // In evaluation mode: who trains it says so. Refuses what CheckModel refuses, and a range that the

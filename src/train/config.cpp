@@ -1,228 +1,214 @@
 #include "train/config.h"
 
 #include <fmt/ranges.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <variant>
+#include <cctype>
+#include <map>
 
 #include "base/files.h"
 #include "base/former_names.h"
+#include "base/quote.h"
 #include "base/units.h"
+#include "base/yaml_map.h"
 #include "graph/compile.h"
+#include "train/config_fields.h"
 #include "train/key_hint.h"
 
 namespace penstock {
 namespace {
 
-using FieldValue = std::variant<std::string*, bool*, int*, std::int64_t*, std::uint64_t*, double*,
-                                std::vector<std::int64_t>*>;
-
-struct Field {
-  std::string_view key;
-  FieldValue value;
-  double least = 0;        // numbers only
-  bool automatic = false;  // "auto" is 0
-  double most = std::numeric_limits<double>::max();
-};
-
-// Updates are made in fp32: a smaller epsilon is 0 there, and an update without a gradient 0 / 0.
-constexpr double kLeastEpsilon = 1e-37;
-// So that a few of them fit into 64 bits together; larger than any model.
-constexpr double kMostModelSize = 1e9;
-// 30 years: it is counted in milliseconds.
-constexpr double kLongestWatchdog = 1e9;
-
-// Every key there is, in the order they are printed. Keys of one section stand together.
-std::vector<Field> Fields(TrainConfig& c) {
-  constexpr double kAny = std::numeric_limits<double>::lowest();
-  return {
-      {"name", &c.name},
-      {"folder", &c.folder},
-      {"seed", &c.seed},
-      {"batch", &c.batch, 1},
-      {"steps", &c.steps, 1},
-      {"seconds", &c.seconds, 0},
-      {"sample", &c.sample, 0},
-      {"exact", &c.exact},
-      {"fuse", &c.fuse},
-      {"precision", &c.precision},
-      {"memory_limit", &c.memory_limit},
-      {"watchdog", &c.watchdog, 0.1, false, kLongestWatchdog},
-      {"compiled", &c.compiled},
-      {"resume", &c.resume},
-      {"trace_steps", &c.trace_steps, 0},
-      {"data.path", &c.data.path},
-      {"data.held_out", &c.data.held_out, 0.001, false, 0.5},
-      {"model.name", &c.model.name},
-      {"model.vocabulary", &c.model.vocabulary, 256, false, kMostModelSize},
-      {"model.dim", &c.model.dim, 1, false, kMostModelSize},
-      {"model.layers", &c.model.layers, 1, false, kMostModelSize},
-      {"model.heads", &c.model.heads, 1, false, kMostModelSize},
-      {"model.kv_heads", &c.model.kv_heads, 0, true, kMostModelSize},
-      {"model.hidden", &c.model.hidden, 0, true, kMostModelSize},
-      {"model.sequence", &c.model.sequence, 1, false, kMostModelSize},
-      {"model.rope_theta", &c.model.rope_theta, 1},
-      {"model.norm_epsilon", &c.model.norm_epsilon, 0},
-      {"model.dropout", &c.model.dropout, 0, false, 0.99},
-      {"pipeline.stages", &c.pipeline.stages, 1},
-      {"pipeline.ranks", &c.pipeline.ranks, 0, true},
-      {"pipeline.chunks", &c.pipeline.chunks, 0, true},
-      {"pipeline.schedule", &c.pipeline.schedule},
-      {"pipeline.csv", &c.pipeline.csv},
-      {"pipeline.microbatches", &c.pipeline.microbatches, 1},
-      {"pipeline.slices", &c.pipeline.slices, 1},
-      {"pipeline.slice_lengths", &c.pipeline.slice_lengths, 1},
-      {"pipeline.split", &c.pipeline.split},
-      {"pipeline.stage_layers", &c.pipeline.stage_layers, kAny},
-      {"recompute.hold", &c.recompute.hold},
-      {"recompute.hold_for_weight", &c.recompute.hold_for_weight},
-      {"offload.pool", &c.offload.pool},
-      {"checkpoint.every", &c.checkpoint.every, 0},
-      {"checkpoint.keep", &c.checkpoint.keep, 0},
-      {"optimizer.lr", &c.optimizer.lr, 0},
-      {"optimizer.lr_end", &c.optimizer.lr_end, 0, false, 1},
-      {"optimizer.warmup", &c.optimizer.warmup, 0},
-      {"optimizer.beta1", &c.optimizer.beta1, 0, false, 1},
-      {"optimizer.beta2", &c.optimizer.beta2, 0, false, 1},
-      {"optimizer.epsilon", &c.optimizer.epsilon, kLeastEpsilon},
-      {"optimizer.weight_decay", &c.optimizer.weight_decay, 0},
-      {"optimizer.clip", &c.optimizer.clip, 0},
-      {"optimizer.nonfinite", &c.optimizer.nonfinite},
-      {"optimizer.post_validation", &c.optimizer.post_validation},
-  };
-}
-
 std::string_view LastWord(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-std::vector<std::string_view> KeysOf(const std::vector<Field>& fields) {
-  std::vector<std::string_view> keys;
-  for (const Field& field : fields) keys.push_back(field.key);
-  return keys;
-}
+// A key with its value, as the file or an override gives it.
+struct Entry {
+  std::string key;
+  YAML::Node node;    // of the file
+  std::string text;   // of an override
+  std::string place;  // "a.yaml: line 3: "; empty for an override
+};
 
-// By the whole key; `shorten` also takes the last word where only one key has it.
-Result<const Field*> FindField(const std::vector<Field>& fields, std::string_view key,
-                               bool shorten) {
-  const std::size_t last = key.size() - LastWord(key).size();
-  const std::string current =
-      fmt::format("{}{}", key.substr(0, last), CurrentName(key.substr(last)));
-  key = current;
-  const Field* found = nullptr;
-  for (const Field& field : fields) {
-    if (field.key == key) return &field;
-    if (!shorten || LastWord(field.key) != key) continue;
-    if (found != nullptr) {
-      return InvalidArgument("'{}' is both '{}' and '{}': give the whole key", key, found->key,
-                             field.key);
-    }
-    found = &field;
+// Where the file gives each key, for errors.
+using Places = std::map<std::string, std::string, std::less<>>;
+
+// Where `text` names a key as a whole word; npos where it does not.
+std::size_t FindKey(std::string_view text, std::string_view key) {
+  const auto in_key = [&](std::size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 ||
+                                text[at] == '_' || text[at] == '.');
+  };
+  std::size_t found = text.find(key);
+  while (found != std::string_view::npos &&
+         ((found > 0 && in_key(found - 1)) || in_key(found + key.size()))) {
+    found = text.find(key, found + 1);
   }
-  if (found != nullptr) return found;
-  return InvalidArgument("unknown key '{}': {}", key, KeyHint(key, KeysOf(fields)));
+  return found;
 }
 
-template <class T>
-std::optional<T> ParseAs(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-template <class T>
-Status SetNumber(const Field& field, T* target, std::string_view text) {
-  if (field.automatic && text == "auto") {
-    *target = 0;
-    return {};
+// Puts the place of the first key that an error names in front of it.
+Status WithPlace(Status status, const Places& places) {
+  if (status) return status;
+  const std::string& message = status.error().message;
+  std::size_t first = std::string::npos;
+  std::string_view place;
+  for (const auto& [key, where] : places) {
+    const std::size_t found = FindKey(message, key);
+    if (found >= first) continue;
+    first = found;
+    place = where;
   }
-  const std::optional<T> value = ParseAs<T>(text);
-  if (!value || !std::isfinite(static_cast<double>(*value))) {
-    return InvalidArgument("{}: '{}' is not a {}number{}", field.key, text,
-                           std::is_integral_v<T> ? "whole " : "",
-                           field.automatic ? " or 'auto'" : "");
-  }
-  const auto number = static_cast<double>(*value);
-  if (number < field.least || number > field.most) {
-    return InvalidArgument("{}: {} is out of range: {} {}", field.key, text,
-                           number < field.least ? "at least" : "at most",
-                           number < field.least ? field.least : field.most);
-  }
-  *target = *value;
-  return {};
+  return MakeError(status.error().code, "{}{}", place, message);
 }
 
-Status SetList(const Field& field, std::vector<std::int64_t>* target, std::string_view text) {
-  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-  std::vector<std::int64_t> numbers;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(','), text.size());
-    std::string_view item = text.substr(0, end);
-    while (item.starts_with(' ')) item.remove_prefix(1);
-    std::int64_t number = 0;
-    PENSTOCK_TRY_STATUS(SetNumber(field, &number, item));
-    numbers.push_back(number);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  *target = std::move(numbers);
-  return {};
+bool IsSection(std::string_view key, const std::vector<Field>& fields) {
+  return std::any_of(fields.begin(), fields.end(), [&](const Field& field) {
+    return field.key.size() > key.size() && field.key[key.size()] == '.' &&
+           field.key.starts_with(key);
+  });
 }
 
-Status SetField(const Field& field, const std::string& text) {
-  return std::visit(
-      [&](auto* target) -> Status {
-        using T = std::remove_pointer_t<decltype(target)>;
-        if constexpr (std::is_same_v<T, std::string>) {
-          *target = text;
-          return {};
-        } else if constexpr (std::is_same_v<T, bool>) {
-          if (text != "true" && text != "false") {
-            return InvalidArgument("{}: '{}' is neither true nor false", field.key, text);
-          }
-          *target = text == "true";
-          return {};
-        } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
-          return SetList(field, target, text);
-        } else {
-          return SetNumber(field, target, text);
-        }
-      },
-      field.value);
-}
-
-Status ReadNode(const YAML::Node& node, const std::string& key, const std::vector<Field>& fields) {
-  if (node.IsMap()) {
-    for (const auto& entry : node) {
-      const auto name = entry.first.as<std::string>();
-      PENSTOCK_TRY_STATUS(
-          ReadNode(entry.second, key.empty() ? name : fmt::format("{}.{}", key, name), fields));
+// The file's entries in its order, keys with their section.
+Status Collect(const YAML::Node& root, std::string_view where, const std::vector<Field>& fields,
+               std::vector<Entry>& entries) {
+  const auto collect = [&](const YamlMap& map, const std::string& section,
+                           const auto& self) -> Status {
+    for (const std::string& name : map.Keys()) {
+      const YAML::Node node = map.Node(name);
+      std::string key = section + name;
+      if (section.empty() && node.IsMap()) {
+        PENSTOCK_TRY(const YamlMap inner, YamlMap::Of(node, key, YamlMap::Null::kMissing));
+        PENSTOCK_TRY_STATUS(self(inner, key + ".", self));
+      } else if (!(section.empty() && node.IsNull() && IsSection(key, fields))) {
+        entries.push_back(
+            {std::move(key), node, "", fmt::format("{}: line {}: ", where, map.LineOf(name))});
+      }
     }
     return {};
+  };
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(root, "the configuration", YamlMap::Null::kMissing));
+  return collect(map, "", collect);
+}
+
+Result<Entry> ParseOverride(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return InvalidArgument("'{}' is neither an option nor key=value", text);
   }
-  if (node.IsNull() && std::any_of(fields.begin(), fields.end(), [&](const Field& field) {
-        return field.key.starts_with(key + ".");
-      })) {
-    return {};  // a section with nothing in it
+  return Entry{text.substr(0, equals), {}, text.substr(equals + 1), ""};
+}
+
+// The models that have this key, which the configured one lacks.
+std::string ModelsWith(std::string_view key, std::string_view model) {
+  std::vector<std::string_view> names;
+  for (const std::string_view name : ModelNames()) {
+    if (name == model || !key.starts_with("model.")) continue;
+    for (const Field& field : MakeModelOptions(name)->Fields()) {
+      if (field.key == LastWord(key)) names.push_back(name);
+    }
   }
-  PENSTOCK_TRY(const Field* field, FindField(fields, key, false));
-  if (node.IsNull()) {
-    if (std::holds_alternative<std::string*>(field->value)) return SetField(*field, "");
-    return InvalidArgument("{}: a value is missing", key);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+class Reader {
+ public:
+  explicit Reader(TrainConfig& config) : config_(config), fields_(FieldsOf(config)) {}
+
+  Status Read(std::string_view text, std::string_view where) {
+    auto root = ParseYaml(std::string(text));
+    if (!root) return InvalidArgument("{}: {}", where, root.error().message);
+    if (root->IsNull()) return {};
+    if (!root->IsMap()) {
+      return InvalidArgument("{}: keys with values are needed, such as 'steps: 300'", where);
+    }
+    const Status status = Collect(*root, where, fields_.all, entries_);
+    if (!status) return InvalidArgument("{}: {}", where, status.error().message);
+    return {};
   }
-  if (node.IsSequence()) {
-    if (!std::holds_alternative<std::vector<std::int64_t>*>(field->value)) {
-      return InvalidArgument("{}: one value is needed, not a list", key);
+
+  Status Override(const std::string& text) {
+    PENSTOCK_TRY(Entry entry, ParseOverride(text));
+    PENSTOCK_TRY(const Field* field, Find(entry.key, true, /*unknown_is_error=*/false));
+    if (field != nullptr) entry.key = field->key;
+    entries_.push_back(std::move(entry));
+    return {};
+  }
+
+  // The model first: which keys there are depends on it.
+  Status Apply() {
+    for (const Entry& entry : entries_) {
+      if (entry.key == "model.name") PENSTOCK_TRY_STATUS(Set(entry));
+    }
+    fields_ = FieldsOf(config_);
+    if (fields_.options == nullptr) return WithPlace(CheckModel(config_.model), places_);
+    for (const Entry& entry : entries_) PENSTOCK_TRY_STATUS(Set(entry));
+    StoreOptions(fields_, config_);
+    return {};
+  }
+
+  const Places& places() const { return places_; }
+
+ private:
+  // By the whole key; `shorten` also takes the last word where only one key has it.
+  Result<const Field*> Find(std::string_view given, bool shorten, bool unknown_is_error) const {
+    const std::size_t section = given.size() - LastWord(given).size();
+    const std::string key =
+        fmt::format("{}{}", given.substr(0, section), CurrentName(given.substr(section)));
+    const Field* found = nullptr;
+    for (const Field& field : fields_.all) {
+      if (field.key == key) return &field;
+      if (!shorten || LastWord(field.key) != key) continue;
+      if (found != nullptr) {
+        return InvalidArgument("'{}' is both '{}' and '{}': give the whole key", key, found->key,
+                               field.key);
+      }
+      found = &field;
+    }
+    if (found != nullptr || !unknown_is_error) return found;
+    const std::string others = ModelsWith(key, config_.model.name);
+    if (!others.empty()) {
+      return InvalidArgument("unknown key '{}': it is of {}, not of model {}", key, others,
+                             config_.model.name);
+    }
+    return InvalidArgument("unknown key '{}': {}", key, KeyHint(key, fields_.all));
+  }
+
+  Status Set(const Entry& entry) {
+    auto field = Find(entry.key, entry.place.empty(), true);
+    const Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
+    if (!status) return MakeError(status.error().code, "{}{}", entry.place, status.error().message);
+    if (entry.place.empty()) {
+      places_.erase((*field)->key);
+    } else {
+      places_[(*field)->key] = entry.place;
+    }
+    return {};
+  }
+
+  static Status SetValue(const Field& field, const Entry& entry) {
+    if (entry.place.empty()) return SetField(field, entry.text);
+    const YAML::Node& node = entry.node;
+    if (node.IsNull()) {
+      if (IsText(field)) return SetField(field, "");
+      return InvalidArgument("{}: a value is missing", field.key);
+    }
+    if (node.IsScalar()) return SetField(field, node.Scalar());
+    if (node.IsMap() || !IsList(field)) {
+      return InvalidArgument("{}: one value is needed, not a {}", field.key,
+                             node.IsMap() ? "map" : "list");
     }
     std::vector<std::string> items;
-    for (const auto& item : node) items.push_back(item.as<std::string>());
-    return SetField(*field, fmt::format("{}", fmt::join(items, ",")));
+    for (const YAML::Node& item : node) {
+      if (!item.IsScalar()) return InvalidArgument("{}: a list of numbers is needed", field.key);
+      items.push_back(item.Scalar());
+    }
+    return SetField(field, fmt::format("{}", fmt::join(items, ",")));
   }
-  return SetField(*field, node.as<std::string>());
-}
+
+  TrainConfig& config_;
+  ConfigFields fields_;
+  std::vector<Entry> entries_;
+  Places places_;
+};
 
 Status CheckConfig(const TrainConfig& config) {
   if (config.name.empty() || config.name == "." || config.name == ".." ||
@@ -237,15 +223,11 @@ Status CheckConfig(const TrainConfig& config) {
     return InvalidArgument("give either pipeline.schedule '{}' or pipeline.csv '{}'",
                            config.pipeline.schedule, config.pipeline.csv);
   }
-  if (config.precision != "f32" && config.precision != "bf16") {
-    return InvalidArgument("precision '{}': f32 or bf16", config.precision);
-  }
-  if (config.optimizer.nonfinite != "fail" && config.optimizer.nonfinite != "skip") {
-    return InvalidArgument("optimizer.nonfinite '{}': fail or skip", config.optimizer.nonfinite);
-  }
-  for (const std::string& held : {config.recompute.hold, config.recompute.hold_for_weight}) {
+  for (const auto& [key, held] :
+       {std::pair("recompute.hold", config.recompute.hold),
+        std::pair("recompute.hold_for_weight", config.recompute.hold_for_weight)}) {
     if (const auto bytes = HeldBytes(held); !bytes) {
-      return InvalidArgument("recompute: {}", bytes.error().message);
+      return InvalidArgument("{}: {}", key, bytes.error().message);
     }
   }
   if (config.memory_limit != "auto" && config.memory_limit != "none") {
@@ -257,70 +239,23 @@ Status CheckConfig(const TrainConfig& config) {
   return CheckModel(config.model);
 }
 
-Status ApplyOverride(const std::string& text, const std::vector<Field>& fields) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    return InvalidArgument("'{}' is neither an option nor key=value", text);
-  }
-  PENSTOCK_TRY(const Field* field, FindField(fields, text.substr(0, equals), true));
-  return SetField(*field, text.substr(equals + 1));
-}
-
-// As YAML reads back to the same string.
-std::string Quoted(const std::string& text) {
-  YAML::Emitter out;
-  out << YAML::DoubleQuoted << text;
-  return out.c_str();
-}
-
-std::string ValueText(const Field& field) {
-  return std::visit(
-      [&](const auto* value) -> std::string {
-        using T = std::remove_cv_t<std::remove_pointer_t<decltype(value)>>;
-        if constexpr (std::is_same_v<T, std::string>) {
-          return Quoted(*value);
-        } else if constexpr (std::is_same_v<T, bool>) {
-          return *value ? "true" : "false";
-        } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
-          return fmt::format("[{}]", fmt::join(*value, ", "));
-        } else {
-          return field.automatic && *value == 0 ? "auto" : fmt::format("{}", *value);
-        }
-      },
-      field.value);
-}
-
 }  // namespace
 
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides) {
   TrainConfig config;
-  const std::vector<Field> fields = Fields(config);
-  try {
-    const YAML::Node root = YAML::Load(std::string(text));
-    if (!root.IsMap() && !root.IsNull()) {
-      return InvalidArgument("{}: keys with values are needed, such as 'steps: 300'", where);
-    }
-    if (root.IsMap()) {
-      if (const Status status = ReadNode(root, "", fields); !status) {
-        return InvalidArgument("{}: {}", where, status.error().message);
-      }
-    }
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument("{}: line {}, column {}: {}", where, error.mark.line + 1,
-                           error.mark.column + 1, error.msg);
-  }
-  for (const std::string& text_override : overrides) {
-    PENSTOCK_TRY_STATUS(ApplyOverride(text_override, fields));
-  }
+  Reader reader(config);
+  PENSTOCK_TRY_STATUS(reader.Read(text, where));
+  for (const std::string& each : overrides) PENSTOCK_TRY_STATUS(reader.Override(each));
+  PENSTOCK_TRY_STATUS(reader.Apply());
   config.model.seed = config.seed;
-  PENSTOCK_TRY_STATUS(CheckConfig(config));
+  PENSTOCK_TRY_STATUS(WithPlace(CheckConfig(config), reader.places()));
   return config;
 }
 
 Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides) {
-  PENSTOCK_TRY(const std::string text, ReadFile(path));
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kYamlFile));
   return ParseTrainConfig(text, path, overrides);
 }
 
@@ -342,39 +277,40 @@ Result<std::int64_t> HeldBytes(std::string_view text) {
   return *bytes;
 }
 
-std::string ConfigValue(const TrainConfig& config, std::string_view key) {
+std::vector<ConfigKey> KeysOf(const TrainConfig& config) {
   TrainConfig copy = config;
-  for (const Field& field : Fields(copy)) {
-    if (field.key == key) return ValueText(field);
-  }
-  PENSTOCK_CHECK(false, "there is no key '{}'", key);
-  return {};
-}
-
-std::vector<std::string> DifferentKeys(const TrainConfig& one, const TrainConfig& other) {
-  TrainConfig a = one;
-  TrainConfig b = other;
-  const std::vector<Field> fields = Fields(a);
-  const std::vector<Field> others = Fields(b);
-  std::vector<std::string> keys;
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (ValueText(fields[i]) != ValueText(others[i])) keys.emplace_back(fields[i].key);
+  const ConfigFields fields = FieldsOf(copy);
+  std::vector<ConfigKey> keys;
+  for (std::size_t i = 0; i < fields.all.size(); ++i) {
+    const Field& field = fields.all[i];
+    const bool of_model = i >= fields.first_of_model && i < fields.end_of_model;
+    keys.push_back({field.key, FieldYaml(field), field.changes, std::string(field.help), of_model});
   }
   return keys;
 }
 
+std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConfig& other) {
+  std::map<std::string, std::string> values;
+  for (const ConfigKey& key : KeysOf(one)) values[key.key] = key.value;
+  std::vector<KeyDifference> different;
+  for (const ConfigKey& key : KeysOf(other)) {
+    const auto before = values.find(key.key);
+    if (before != values.end() && before->second == key.value) continue;
+    different.push_back(
+        {key.key, before == values.end() ? "none" : before->second, key.value, key.changes});
+  }
+  return different;
+}
+
 std::string ToYaml(const TrainConfig& config) {
-  TrainConfig copy = config;
   std::string text;
-  std::string_view open_section;
-  for (const Field& field : Fields(copy)) {
-    const std::size_t dot = field.key.find('.');
-    const std::string_view section =
-        dot == std::string_view::npos ? std::string_view() : field.key.substr(0, dot);
+  std::string open_section;
+  for (const ConfigKey& key : KeysOf(config)) {
+    const std::size_t dot = key.key.find('.');
+    const std::string section = dot == std::string::npos ? "" : key.key.substr(0, dot);
     if (section != open_section) text += fmt::format("{}:\n", section);
     open_section = section;
-    text += fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", LastWord(field.key),
-                        ValueText(field));
+    text += fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", LastWord(key.key), key.value);
   }
   return text;
 }

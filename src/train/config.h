@@ -1,7 +1,8 @@
 // TrainConfig: everything a training run depends on, as plain data. No torch here.
 //
 // It is read from YAML whose sections are the members below ("model.dim"), then from key=value
-// overrides. One table of fields serves reading, printing and the nearest known key.
+// overrides. All that concerns single keys derives from the table in config_fields.cpp and from
+// what the configured model declares (model_config.h).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fields.h"
 #include "base/result.h"
 #include "model/model_config.h"
 #include "runtime/update/update.h"
@@ -107,15 +109,23 @@ struct TrainConfig {
 // Reads the file, then applies overrides ("model.dim=64"; a key's last word where only one key has
 // it, "dim=64"). Checks ranges, not what depends on several parts (layers and stages, say).
 // Errors: kNotFound for the file; kInvalidArgument for a key that is unknown (named with the
-// nearest known one), a value of the wrong kind or out of range.
+// nearest known one), a value of the wrong kind or out of range. They name the file and the line.
 Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides = {});
 // The same from YAML text; `where` names it in errors.
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides = {});
 
-// A key's value as ToYaml writes it. Requires: there is the key.
-std::string ConfigValue(const TrainConfig& config, std::string_view key);
+// A key of the configuration, with its value as ToYaml writes it.
+struct ConfigKey {
+  std::string key;
+  std::string value;
+  Changes changes;
+  std::string help;       // one line
+  bool of_model = false;  // declared by the configured model
+};
+// Every key, those of the configured model among them.
+std::vector<ConfigKey> KeysOf(const TrainConfig& config);
 
 // What the configuration says of updates that all stages make together.
 UpdateRule UpdateRuleOf(const OptimizerConfig& config);
@@ -123,8 +133,13 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config);
 // Bytes of a RecomputeConfig's value: the largest number for "all", 0 for "least".
 Result<std::int64_t> HeldBytes(std::string_view text);
 
-// The keys whose values differ.
-std::vector<std::string> DifferentKeys(const TrainConfig& one, const TrainConfig& other);
+// The keys of `other` whose values differ from those of `one`, or that are not keys of it.
+struct KeyDifference {
+  std::string key;
+  std::string before, now;  // of `one` and of `other`
+  Changes changes;
+};
+std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConfig& other);
 
 // The whole configuration as YAML, which ParseTrainConfig reads back to the same.
 std::string ToYaml(const TrainConfig& config);

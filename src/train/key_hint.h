@@ -5,10 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fields.h"
+
 namespace penstock {
 
-// "did you mean 'KEY'?" for what other frameworks call by this name, for the key of this last word
-// in another section, or for the most similar key of the same section; else what keys there are.
-std::string KeyHint(std::string_view unknown, const std::vector<std::string_view>& keys);
+// Returns "did you mean 'KEY'?" for what other frameworks call by this name (Field::known_as), for
+// the key of this last word in another section, or for the most similar key of the same section;
+// else the keys there are.
+std::string KeyHint(std::string_view unknown, const std::vector<Field>& fields);
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <future>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 #include "base/index.h"
@@ -79,10 +80,8 @@ std::uint8_t NextByte(const at::Tensor& logits, double temperature, at::Generato
 double WindowLoss(const LanguageModel& model, std::span<const std::uint8_t> bytes,
                   std::int64_t windows) {
   const at::NoGradGuard no_grad;
-  const at::Tensor logits = model.Logits(ToTokens(bytes.first(bytes.size() - 1), windows));
-  const at::Tensor targets = ToTokens(bytes.subspan(1), windows);
-  const at::Tensor loss =
-      at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
+  const at::Tensor loss = model.Loss(ToTokens(bytes.first(bytes.size() - 1), windows),
+                                     ToTokens(bytes.subspan(1), windows));
   return loss.item<double>() * static_cast<double>(windows);
 }
 
@@ -99,14 +98,26 @@ Result<LanguageModel> LanguageModel::Build(const ModelConfig& config, int stages
   return model;
 }
 
-at::Tensor LanguageModel::Logits(const at::Tensor& tokens) const {
+std::vector<at::Tensor> LanguageModel::Outputs(const at::Tensor& tokens) const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> values = {tokens};
   for (const auto& stage : stages) values = stage->ForwardAll(values);
-  return values.front();
+  return values;
+}
+
+at::Tensor LanguageModel::Loss(const at::Tensor& tokens, const at::Tensor& targets) const {
+  const at::NoGradGuard no_grad;
+  return stages.back()->Loss(Outputs(tokens), targets);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Parameters() const {
+  std::vector<std::pair<std::string, at::Tensor>> parameters = AllCopies();
+  std::set<std::string> known;
+  std::erase_if(parameters, [&](const auto& each) { return !known.insert(each.first).second; });
+  return parameters;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> LanguageModel::AllCopies() const {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   for (const auto& stage : stages) {
     for (const auto& parameter : stage->named_parameters()) {

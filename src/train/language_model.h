@@ -23,11 +23,18 @@ struct LanguageModel {
   static Result<LanguageModel> Build(const ModelConfig& config, int stages = 1,
                                      std::span<const std::int64_t> counts = {});
 
-  // Tokens [batch, length] to logits [batch, length, vocabulary], without gradients.
-  at::Tensor Logits(const at::Tensor& tokens) const;
+  // Tokens [batch, length] to what the last stage returns, without gradients: the logits [batch,
+  // length, vocabulary] come first.
+  std::vector<at::Tensor> Outputs(const at::Tensor& tokens) const;
+  at::Tensor Logits(const at::Tensor& tokens) const { return Outputs(tokens).front(); }
+  // The model's own loss against the next tokens, in nats per token.
+  at::Tensor Loss(const at::Tensor& tokens, const at::Tensor& targets) const;
 
-  // By their names in the whole model, in its order. They share the modules' memory.
+  // By their names in the whole model, in its order; of a parameter that several stages hold, the
+  // first copy. They share the modules' memory.
   std::vector<std::pair<std::string, at::Tensor>> Parameters() const;
+  // The same with every copy.
+  std::vector<std::pair<std::string, at::Tensor>> AllCopies() const;
 };
 
 // Bytes as tokens [samples, length] int64; `bytes` holds them one sample behind the other.

@@ -64,8 +64,62 @@ TEST(Config, HoldsBytesWithAUnit) {
   EXPECT_EQ(*HeldBytes("1.5MiB"), 3 << 19);
   EXPECT_EQ(*HeldBytes("least"), 0);
   EXPECT_GT(*HeldBytes("all"), std::int64_t{1} << 60);
-  EXPECT_NE(ErrorOf("recompute: {hold: some}").find("recompute: 'some' is none of: all, least"),
+  EXPECT_NE(
+      ErrorOf("recompute: {hold: some}").find("recompute.hold: 'some' is none of: all, least"),
+      std::string::npos);
+}
+
+TEST(Config, KeysAreThoseOfTheConfiguredModel) {
+  const auto config =
+      ParseTrainConfig("model: {heads: 8, name: gpt2, tied: false}", "a.yaml", {"hidden=32"});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->model.options.at("heads"), "8");
+  EXPECT_EQ(config->model.options.at("hidden"), "32");
+  EXPECT_EQ(config->model.options.at("tied"), "false");
+  EXPECT_EQ(ToYaml(*config).find("rope_theta"), std::string::npos);
+  EXPECT_NE(ToYaml(*config).find("  tied: false\n"), std::string::npos);
+  EXPECT_EQ(ErrorOf("model:\n  name: gpt2\n  rope_theta: 3\n"),
+            "a.yaml: line 3: unknown key 'model.rope_theta': it is of llama, not of model gpt2");
+  EXPECT_EQ(ErrorOf("model: {tied: true}"),
+            "a.yaml: line 1: unknown key 'model.tied': it is of gpt2, not of model llama");
+  EXPECT_NE(ErrorOf("", {"model.name=gpt2", "tie_word_embeddings=true"}).find("'model.tied'"),
             std::string::npos);
+}
+
+// Each key's declaration is all that reading, printing and comparing need.
+TEST(Config, EveryKeyIsPrintedReadAndCompared) {
+  for (const std::string_view model : ModelNames()) {
+    TrainConfig config;
+    config.model.name = model;
+    for (const ConfigKey& key : KeysOf(config)) {
+      EXPECT_FALSE(key.help.empty()) << key.key;
+      EXPECT_LE(key.help.size(), 100U) << key.key;
+      EXPECT_TRUE(!key.of_model || key.changes >= Changes::kPrograms) << key.key;
+      const std::string value =
+          key.value.starts_with('"') ? key.value.substr(1, key.value.size() - 2) : key.value;
+      const auto read = ParseTrainConfig(ToYaml(config), "a", {key.key + "=" + value});
+      ASSERT_TRUE(read) << key.key << ": " << read.error().message;
+      EXPECT_TRUE(DifferentKeys(*read, *ParseTrainConfig(ToYaml(config), "a")).empty()) << key.key;
+    }
+  }
+}
+
+TEST(Config, ErrorsNameTheLine) {
+  const auto expect = [](const std::string& yaml, const std::string& message) {
+    EXPECT_EQ(ErrorOf(yaml), message);
+  };
+  expect("name: a\nsteps: 0\n", "a.yaml: line 2: steps: 0 is out of range: at least 1");
+  expect("name: a\noptimizer:\n  lr: x\n", "a.yaml: line 3: optimizer.lr: 'x' is not a number");
+  expect("name: a\nmodel:\n  dimm: 8\n",
+         "a.yaml: line 3: unknown key 'model.dimm': did you mean 'model.dim'?");
+  expect("\nmodel:\n  dim: 10\n  heads: 4\n",
+         "a.yaml: line 3: model.dim 10 over 4 heads: each head needs an even, whole share");
+  expect("precision: f64\n", "a.yaml: line 1: precision: 'f64' is not one of f32, bf16");
+  expect("name: a\nsteps: 2\nsteps: 3\n", "a.yaml: line 3: 'steps' is given twice; give it once");
+  expect("steps: &x {steps: *x}\n", ErrorOf("steps: &x {steps: *x}\n"));
+  EXPECT_NE(ErrorOf("a: [\n").find("a.yaml: line 2"), std::string::npos) << ErrorOf("a: [\n");
+  EXPECT_TRUE(ErrorOf("name: a\n", {"model.name=lama"}).starts_with("model.name: no model"));
+  EXPECT_EQ(ErrorOf("optimizer: {lr: 1}\n", {"lr=x"}), "optimizer.lr: 'x' is not a number");
 }
 
 TEST(Config, RefusesUnknownKeysWithTheNearest) {

@@ -17,7 +17,7 @@ inline TrainConfig TinyConfig() {
   TrainConfig config;
   config.model.vocabulary = 24;
   config.model.dim = 8;
-  config.model.heads = 2;
+  config.model.options["heads"] = "2";
   config.model.sequence = 5;
   config.batch = 2;
   config.steps = 3;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "cli/help.h"
 #include "cli/stop_signals.h"
 
 namespace penstock {
@@ -63,6 +64,32 @@ int ReportStop(const TrainSummary& summary) {
   return kExitSignal + signal;
 }
 
+std::string HelpOf(const std::string& key) {
+  for (const ConfigKey& each : KeysOf(TrainConfig())) {
+    if (each.key == key) return each.help;
+  }
+  PENSTOCK_CHECK(false, "there is no key {}", key);
+}
+
+// Every key of a configuration with its default, then those that the models have of their own.
+std::string HelpOfKeys() {
+  const auto entry = [](const ConfigKey& key) {
+    return HelpEntry(key.key, fmt::format("{} (default {})", key.help, key.value));
+  };
+  TrainConfig config;
+  std::string common = "\nKeys of CONFIG and OVERRIDE:\n";
+  std::string own;
+  for (const std::string_view name : ModelNames()) {
+    config.model.name = name;
+    own += fmt::format("\nKeys of model {}: {}\n", name, ModelSummary(name));
+    for (const ConfigKey& key : KeysOf(config)) {
+      if (key.of_model) own += entry(key);
+      if (!key.of_model && name == ModelNames().front()) common += entry(key);
+    }
+  }
+  return common + own;
+}
+
 class TrainCommand final : public Command {
  public:
   std::string Name() const override { return kTrainEntry.name; }
@@ -72,25 +99,23 @@ class TrainCommand final : public Command {
     app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
     app.add_option("OVERRIDE", overrides_,
                    "key=value: any key of the configuration (model.dim=64, steps=100)");
-    const auto add = [&](const std::string& name, const char* key, const char* help) {
+    const auto add = [&](const std::string& name, const std::string& key) {
       app.add_option_function<std::string>(
-          name, [this, key](const std::string& value) { Override(key, value); }, help);
+          name, [this, key](const std::string& value) { Override(key, value); }, HelpOf(key));
     };
-    add("--data", "data.path", "A file or a folder of text");
-    add("-p,--ranks", "pipeline.ranks", "Pipeline ranks (auto: as many as cores, 2 to 4)");
-    add("-v,--chunks", "pipeline.chunks", "Stages a rank holds (auto: 4 stages over the ranks)");
-    add("-s,--schedule", "pipeline.schedule", "Schedule, by name (auto: 1f1b or interleaved)");
-    add("--csv", "pipeline.csv", "A schedule's file, in place of --schedule");
-    add("-m,--microbatches", "pipeline.microbatches", "Microbatches of a step");
-    add("--steps", "steps", "Optimizer steps");
-    add("--seconds", "seconds", "Time for the steps; --steps is then the most");
-    add("--seed", "seed", "Of parameters, batches and the passage");
-    add("--name", "name", "The run's name");
-    add("--checkpoint-every", "checkpoint.every",
-        "Steps between checkpoints (0: only when it is stopped)");
-    add("--resume", "resume",
-        "Go on from a checkpoint: its file, a folder of them, or auto (the run's newest)");
-    add("--trace-steps", "trace_steps", "Steps to write a trace of: 10,20");
+    add("--data", "data.path");
+    add("-p,--ranks", "pipeline.ranks");
+    add("-v,--chunks", "pipeline.chunks");
+    add("-s,--schedule", "pipeline.schedule");
+    add("--csv", "pipeline.csv");
+    add("-m,--microbatches", "pipeline.microbatches");
+    add("--steps", "steps");
+    add("--seconds", "seconds");
+    add("--seed", "seed");
+    add("--name", "name");
+    add("--checkpoint-every", "checkpoint.every");
+    add("--resume", "resume");
+    add("--trace-steps", "trace_steps");
     app.add_flag("--json", json_, "Only one JSON object on stdout; all else on stderr");
     app.footer(
         "Files go to runs/NAME, which one run at a time uses. Each line of metrics.jsonl has step, "
@@ -98,6 +123,8 @@ class TrainCommand final : public Command {
         "stop the run after the step at hand, with a checkpoint that resume=auto continues from; a "
         "second signal stops at once.");
   }
+
+  std::string MoreHelp() const override { return HelpOfKeys(); }
 
   std::string ExitCodes() const override {
     return "0 success; 1 the run failed: a stage, a file, a loss that is not finite, or too many "

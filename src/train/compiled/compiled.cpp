@@ -20,28 +20,6 @@ constexpr const char* kFormat = "penstock stage program 2";
 
 constexpr const char* kOverlapped = "overlapped";  // prefix of its constants
 
-// The configuration's keys that change a stage's graphs.
-constexpr const char* kKeys[] = {"model.name",
-                                 "model.vocabulary",
-                                 "model.dim",
-                                 "model.layers",
-                                 "model.heads",
-                                 "model.kv_heads",
-                                 "model.hidden",
-                                 "model.sequence",
-                                 "model.rope_theta",
-                                 "model.norm_epsilon",
-                                 "model.dropout",
-                                 "batch",
-                                 "exact",
-                                 "fuse",
-                                 "precision",
-                                 "pipeline.stages",
-                                 "pipeline.stage_layers",
-                                 "pipeline.microbatches",
-                                 "recompute.hold",
-                                 "recompute.hold_for_weight"};
-
 // A constant's memory from its first element to its last, whatever its strides.
 at::Tensor Flat(const at::Tensor& tensor) {
   return tensor.as_strided({ExtentOf(TypeOf(tensor))}, {1}, tensor.storage_offset());
@@ -224,7 +202,9 @@ ProgramKey KeyOfStage(const TrainConfig& config, int stage) {
   ProgramKey key = {{"stage", fmt::format("{}", stage)},
                     {"penstock", PENSTOCK_VERSION},
                     {"libtorch", TORCH_VERSION}};
-  for (const char* name : kKeys) key.emplace_back(name, ConfigValue(config, name));
+  for (const ConfigKey& each : KeysOf(config)) {
+    if (each.changes >= Changes::kPrograms) key.emplace_back(each.key, each.value);
+  }
   return key;
 }
 

@@ -1,7 +1,6 @@
 #include "train/run/resume.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "base/log.h"
@@ -43,18 +42,6 @@ Result<Checkpoint> ReadNewestWhole(const std::vector<std::string>& files, std::F
                          first.error().message);
 }
 
-// Keys of the model that its weights do not depend on.
-constexpr std::array kFreeModelKeys = {std::string_view("model.dropout")};
-// Keys that say nothing of what is computed.
-constexpr std::array kSilentKeys = {std::string_view("name"),     std::string_view("folder"),
-                                    std::string_view("resume"),   std::string_view("trace_steps"),
-                                    std::string_view("watchdog"), std::string_view("memory_limit")};
-
-template <class Keys>
-bool Contains(const Keys& keys, std::string_view key) {
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
-}
-
 Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* log) {
   if (from.optimizer.empty()) {
     return InvalidArgument("{} holds no optimizer state: resume from one of a run's checkpoints",
@@ -65,15 +52,14 @@ Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* l
                            from.info.step, config.steps);
   }
   std::string changed;
-  for (const std::string& key : DifferentKeys(from.info.config, config)) {
-    const std::string before = ConfigValue(from.info.config, key);
-    const std::string now = ConfigValue(config, key);
-    if (key.starts_with("model.") && !Contains(kFreeModelKeys, key)) {
-      return InvalidArgument("{} is of another model: {} is {} there, {} here", from.path, key,
-                             before, now);
+  for (const KeyDifference& each : DifferentKeys(from.info.config, config)) {
+    if (each.changes == Changes::kModel) {
+      return InvalidArgument("{} is of another model: {} is {} there, {} here", from.path, each.key,
+                             each.before, each.now);
     }
-    if (Contains(kSilentKeys, key)) continue;
-    changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before, now);
+    if (each.changes == Changes::kFiles) continue;
+    changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", each.key, each.before,
+                           each.now);
   }
   if (!changed.empty()) Log(log, "resume: {}\n", changed);
   return {};

@@ -1,6 +1,5 @@
 #include "train/stage/stage_spec.h"
 
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -184,11 +183,11 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   spec.output_gradient =
       ShareOfSlice(options, slice) /
       (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
-  spec.forward = [run, slices = options.slices()](std::span<const at::Tensor> inputs) {
+  spec.forward = [run, module, slices = options.slices()](std::span<const at::Tensor> inputs) {
     std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - 1));
-    const at::Tensor logits = outputs.front().to(at::kFloat);
-    outputs.front() =
-        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), inputs.back().reshape({-1}));
+    const TrainingMode training(*module);
+    const std::span<const at::Tensor> of_model(outputs);
+    outputs.front() = module->Loss(slices == 1 ? of_model : of_model.first(1), inputs.back());
     if (slices == 1) outputs.resize(1);
     return outputs;
   };

@@ -33,9 +33,9 @@ ModelConfig Config(std::string_view model) {
   config.vocabulary = kWords;
   config.dim = kWidth;
   config.layers = 3;
-  config.heads = 2;
+  config.options["heads"] = "2";
   config.sequence = kTokens;
-  config.dropout = 0.25;
+  config.options["dropout"] = "0.25";
   return config;
 }
 

@@ -14,7 +14,7 @@ TrainConfig SmallConfig() {
   TrainConfig config;
   config.model.dim = 8;
   config.model.layers = 3;
-  config.model.heads = 2;
+  config.model.options["heads"] = "2";
   config.model.sequence = 6;
   return config;
 }

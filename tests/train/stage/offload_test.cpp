@@ -28,10 +28,10 @@ TrainConfig ConfigOf(const Schedule& schedule) {
   TrainConfig config;
   config.model.vocabulary = 24;
   config.model.dim = 16;
-  config.model.heads = 2;
+  config.model.options["heads"] = "2";
   config.model.sequence = 8;
   config.model.layers = schedule.stages();
-  config.model.dropout = 0.25;
+  config.model.options["dropout"] = "0.25";
   config.optimizer.warmup = 1;
   config.pipeline.microbatches = schedule.microbatches;
   config.offload.pool = std::filesystem::temp_directory_path();

@@ -17,7 +17,7 @@ ModelConfig SmallConfig() {
   config.vocabulary = 13;
   config.dim = 16;
   config.layers = 3;
-  config.heads = 2;
+  config.options["heads"] = "2";
   config.sequence = 8;
   return config;
 }

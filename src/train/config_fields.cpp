@@ -1,0 +1,258 @@
+#include "train/config_fields.h"
+
+#include <iterator>
+
+namespace penstock {
+namespace {
+
+using enum Changes;
+
+// Updates are made in fp32: a smaller epsilon is 0 there, and an update without a gradient 0 / 0.
+constexpr double kLeastEpsilon = 1e-37;
+// 30 years: it is counted in milliseconds.
+constexpr double kLongestWatchdog = 1e9;
+constexpr double kAny = std::numeric_limits<double>::lowest();
+
+std::vector<Field> RunFields(TrainConfig& c) {
+  return {
+      {"name", &c.name, kFiles, "Name of the run: its files are in FOLDER/NAME", {}, "run_name"},
+      {"folder", &c.folder, kFiles, "Folder of the runs", {}, "output_dir"},
+      {"seed", &c.seed, kRun, "Seed of the parameters, the batches and the sampled passage"},
+      {"batch",
+       &c.batch,
+       kPrograms,
+       "Samples per microbatch",
+       {.least = 1},
+       "batch_size micro_batch_size microbatch_size local_batch_size per_device_train_batch_size"},
+      {"steps",
+       &c.steps,
+       kRun,
+       "Optimizer steps",
+       {.least = 1},
+       "max_steps num_steps training_steps train_iters max_iters"},
+      {"seconds", &c.seconds, kRun, "Time for the steps, in seconds; 0: no limit"},
+      {"sample", &c.sample, kRun, "Bytes of the passage that is written at the end"},
+      {"exact", &c.exact, kPrograms,
+       "Accumulate weight gradients as autograd does, to the last bit"},
+      {"fuse", &c.fuse, kPrograms, "Run chains of pointwise operations as compiled kernels"},
+      {"precision",
+       &c.precision,
+       kPrograms,
+       "What is computed in: f32 or bf16; weights and gradients are f32",
+       {.choices = "f32 bf16"},
+       "dtype torch_dtype"},
+      {"memory_limit", &c.memory_limit, kFiles,
+       "Memory that the run may need: auto (what is available), a size (16GiB), or none (no "
+       "check)"},
+      {"watchdog",
+       &c.watchdog,
+       kFiles,
+       "Seconds without progress after which the run fails",
+       {.least = 0.1, .most = kLongestWatchdog}},
+      {"compiled", &c.compiled, kRun, "Folder of 'penstock compile'; empty: stages are captured"},
+      {"resume",
+       &c.resume,
+       kFiles,
+       "Checkpoint to continue from: its file, a folder of them, or auto (the run's newest)",
+       {},
+       "load resume_from_checkpoint"},
+      {"trace_steps", &c.trace_steps, kFiles, "Steps whose timelines are written as traces: 10,20"},
+      {"data.path",
+       &c.data.path,
+       kRun,
+       "File or folder of text",
+       {},
+       "dataset dataset_path train_file"},
+      {"data.held_out",
+       &c.data.held_out,
+       kRun,
+       "Share of the text that is never trained on",
+       {.least = 0.001, .most = 0.5}},
+  };
+}
+
+std::vector<Field> CommonModelFields(ModelConfig& m) {
+  return {
+      {"model.name", &m.name, kModel, "Model, by name"},
+      {"model.vocabulary",
+       &m.vocabulary,
+       kModel,
+       "Tokens there are; the first 256 are bytes",
+       {.least = 256, .most = kMostModelSize},
+       "vocab_size"},
+      {"model.dim",
+       &m.dim,
+       kModel,
+       "Width of the hidden states",
+       {.least = 1, .most = kMostModelSize},
+       "d_model n_embd hidden_size"},
+      {"model.layers",
+       &m.layers,
+       kModel,
+       "Layers",
+       {.least = 1, .most = kMostModelSize},
+       "n_layers n_layer num_layers num_hidden_layers"},
+      {"model.sequence",
+       &m.sequence,
+       kModel,
+       "Tokens per sample",
+       {.least = 1, .most = kMostModelSize},
+       "seq_len seq_length max_seq_len sequence_length context_length block_size n_positions "
+       "max_position_embeddings"},
+  };
+}
+
+std::vector<Field> PipelineFields(TrainConfig& c) {
+  return {
+      {"pipeline.stages",
+       &c.pipeline.stages,
+       kPrograms,
+       "Stages, where ranks and chunks are chosen automatically",
+       {.least = 1}},
+      {"pipeline.ranks",
+       &c.pipeline.ranks,
+       kRun,
+       "Pipeline ranks (auto: as many as cores, 2 to 4)",
+       {.automatic = true},
+       "pp world_size pipeline_parallel_degree pipeline_model_parallel_size"},
+      {"pipeline.chunks",
+       &c.pipeline.chunks,
+       kRun,
+       "Stages per rank (auto: the stages over the ranks)",
+       {.automatic = true},
+       "num_virtual_stages_per_pipeline_rank"},
+      {"pipeline.schedule",
+       &c.pipeline.schedule,
+       kRun,
+       "Schedule, by name (auto: 1f1b, or interleaved with several stages per rank)",
+       {},
+       "pipeline_parallel_schedule"},
+      {"pipeline.csv",
+       &c.pipeline.csv,
+       kRun,
+       "File of a schedule, in place of a name",
+       {},
+       "pipeline_parallel_schedule_csv"},
+      {"pipeline.microbatches",
+       &c.pipeline.microbatches,
+       kPrograms,
+       "Microbatches per step",
+       {.least = 1},
+       "global_batch_size num_microbatches gradient_accumulation_steps"},
+      {"pipeline.slices",
+       &c.pipeline.slices,
+       kRun,
+       "Slices of a microbatch along the sequence",
+       {.least = 1},
+       "num_splits"},
+      {"pipeline.slice_lengths",
+       &c.pipeline.slice_lengths,
+       kRun,
+       "Tokens of each slice; empty: all alike",
+       {.least = 1}},
+      {"pipeline.split", &c.pipeline.split, kRun,
+       "Split backward into I and W, if the schedule has both forms"},
+      {"pipeline.stage_layers",
+       &c.pipeline.stage_layers,
+       kPrograms,
+       "Layers of each stage; empty: as evenly as possible",
+       {.least = kAny}},
+      {"recompute.hold", &c.recompute.hold, kPrograms,
+       "What a microbatch holds from F to its backward: all, least, or a size (1.5MiB)"},
+      {"recompute.hold_for_weight", &c.recompute.hold_for_weight, kPrograms,
+       "What a microbatch holds from I to W: all, least, or a size (1.5MiB)"},
+      {"offload.pool", &c.offload.pool, kRun,
+       "Folder of the file that activations move to; empty: the run's own"},
+  };
+}
+
+std::vector<Field> OptimizerFields(TrainConfig& c) {
+  OptimizerConfig& o = c.optimizer;
+  return {
+      {"checkpoint.every",
+       &c.checkpoint.every,
+       kRun,
+       "Steps between checkpoints (0: only when the run is stopped)",
+       {},
+       "save_steps save_interval"},
+      {"checkpoint.keep",
+       &c.checkpoint.keep,
+       kRun,
+       "How many of the newest checkpoints are kept; 0: all",
+       {},
+       "save_total_limit keep_latest_k"},
+      {"optimizer.lr", &o.lr, kRun, "Peak learning rate", {}, "learning_rate max_lr"},
+      {"optimizer.lr_end",
+       &o.lr_end,
+       kRun,
+       "Learning rate of the last step, as a share of the peak",
+       {.most = 1},
+       "min_lr min_lr_factor"},
+      {"optimizer.warmup",
+       &o.warmup,
+       kRun,
+       "Steps from 0 to the peak learning rate",
+       {},
+       "warmup_steps lr_warmup_steps lr_warmup_iters"},
+      {"optimizer.beta1", &o.beta1, kRun, "AdamW's beta1", {.most = 1}, "adam_beta1"},
+      {"optimizer.beta2", &o.beta2, kRun, "AdamW's beta2", {.most = 1}, "adam_beta2"},
+      {"optimizer.epsilon",
+       &o.epsilon,
+       kRun,
+       "AdamW's epsilon",
+       {.least = kLeastEpsilon},
+       "eps adam_eps adam_epsilon"},
+      {"optimizer.weight_decay", &o.weight_decay, kRun, "Weight decay of matrices"},
+      {"optimizer.clip",
+       &o.clip,
+       kRun,
+       "Largest norm of all gradients; larger ones are scaled down to it; 0: any",
+       {},
+       "clip_grad grad_clip max_norm max_grad_norm"},
+      {"optimizer.nonfinite",
+       &o.nonfinite,
+       kRun,
+       "A gradient that is not finite ends the run (fail) or leaves its step out (skip)",
+       {.choices = "fail skip"}},
+      {"optimizer.post_validation", &o.post_validation, kRun,
+       "With clip or skip: step first, check in the next step"},
+  };
+}
+
+void Append(std::vector<Field> more, std::vector<Field>& fields) {
+  fields.insert(fields.end(), std::make_move_iterator(more.begin()),
+                std::make_move_iterator(more.end()));
+}
+
+}  // namespace
+
+ConfigFields FieldsOf(TrainConfig& config) {
+  ConfigFields fields;
+  Append(RunFields(config), fields.all);
+  Append(CommonModelFields(config.model), fields.all);
+  fields.first_of_model = fields.all.size();
+  fields.options = MakeModelOptions(config.model.name);
+  if (fields.options != nullptr) {
+    for (Field& field : fields.options->Fields()) {
+      const auto given = config.model.options.find(field.key);
+      // What does not fit is refused by CheckModel.
+      if (given != config.model.options.end()) static_cast<void>(SetField(field, given->second));
+      field.key = "model." + field.key;
+      fields.all.push_back(std::move(field));
+    }
+  }
+  fields.end_of_model = fields.all.size();
+  Append(PipelineFields(config), fields.all);
+  Append(OptimizerFields(config), fields.all);
+  return fields;
+}
+
+void StoreOptions(const ConfigFields& fields, TrainConfig& config) {
+  config.model.options.clear();
+  if (fields.options == nullptr) return;
+  for (const Field& field : fields.options->Fields()) {
+    config.model.options[field.key] = FieldText(field);
+  }
+}
+
+}  // namespace penstock
