@@ -18,6 +18,14 @@ Projection::Projection(std::int64_t in, std::int64_t out)
 
 torch::Tensor Projection::forward(const torch::Tensor& input) { return at::linear(input, weight_); }
 
+Affine::Affine(std::int64_t in, std::int64_t out)
+    : weight_(register_parameter("weight", at::empty({out, in}))),
+      bias_(register_parameter("bias", at::empty({out}))) {}
+
+torch::Tensor Affine::forward(const torch::Tensor& input) {
+  return at::linear(input, weight_, bias_);
+}
+
 Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim)
     : weight_(register_parameter("weight", at::empty({vocabulary, dim}))) {}
 
@@ -32,6 +40,19 @@ torch::Tensor RmsNorm::forward(const torch::Tensor& input) {
   const torch::Tensor wide = input.to(at::kFloat);  // squares need the range
   const torch::Tensor mean_square = wide.pow(2).mean(-1, /*keepdim=*/true);
   return (wide * at::rsqrt(mean_square + epsilon_)).to(input.scalar_type()) * weight_;
+}
+
+LayerNorm::LayerNorm(std::int64_t dim, double epsilon)
+    : weight_(register_parameter("weight", at::empty({dim}))),
+      bias_(register_parameter("bias", at::empty({dim}))),
+      epsilon_(epsilon) {}
+
+torch::Tensor LayerNorm::forward(const torch::Tensor& input) {
+  const torch::Tensor wide = input.to(at::kFloat);  // squares need the range
+  const torch::Tensor centered = wide - wide.mean(-1, /*keepdim=*/true);
+  const torch::Tensor variance = centered.pow(2).mean(-1, /*keepdim=*/true);
+  const torch::Tensor normal = (centered * at::rsqrt(variance + epsilon_)).to(input.scalar_type());
+  return normal * weight_ + bias_;
 }
 
 RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, double theta) {
@@ -50,6 +71,12 @@ torch::Tensor RotaryTable::Turn(const torch::Tensor& input, std::int64_t start) 
   const torch::Tensor turned =
       input * cos.narrow(0, start, length) + swapped * sin.narrow(0, start, length);
   return turned.to(input.scalar_type());
+}
+
+torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
+                              SequenceContext& context) {
+  return at::scaled_dot_product_attention(query, known.keys, known.values, context.Mask(query),
+                                          /*dropout_p=*/0.0, /*is_causal=*/context.start() == 0);
 }
 
 Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : sizes_(sizes) {
@@ -79,9 +106,7 @@ torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTabl
   const KeysValues all =
       context.Extend({rotary.Turn(heads_of(wk_->forward(input), sizes_.kv_heads), start),
                       heads_of(wv_->forward(input), sizes_.kv_heads)});
-  const torch::Tensor mixed = at::scaled_dot_product_attention(
-      query, share(all.keys), share(all.values), context.Mask(query), /*dropout_p=*/0.0,
-      /*is_causal=*/start == 0);
+  const torch::Tensor mixed = CausalAttention(query, {share(all.keys), share(all.values)}, context);
   return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.dim}));
 }
 

@@ -22,11 +22,23 @@ class Projection : public torch::nn::Module {
   torch::Tensor weight_;  // [out, in]
 };
 
+// x W^T + b: [.., in] to [.., out].
+class Affine : public torch::nn::Module {
+ public:
+  Affine(std::int64_t in, std::int64_t out);
+  torch::Tensor forward(const torch::Tensor& input);
+
+ private:
+  torch::Tensor weight_;  // [out, in]
+  torch::Tensor bias_;    // [out]
+};
+
 // Token ids [B, S] to [B, S, D].
 class Embedding : public torch::nn::Module {
  public:
   Embedding(std::int64_t vocabulary, std::int64_t dim);
   torch::Tensor forward(const torch::Tensor& tokens);
+  const torch::Tensor& weight() const { return weight_; }
 
  private:
   torch::Tensor weight_;  // [vocabulary, D]
@@ -43,6 +55,17 @@ class RmsNorm : public torch::nn::Module {
   double epsilon_;
 };
 
+// (x - mean) / sqrt(variance + epsilon) * weight + bias, over the last dimension (Ba et al. 2016).
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(std::int64_t dim, double epsilon);
+  torch::Tensor forward(const torch::Tensor& input);
+
+ private:
+  torch::Tensor weight_, bias_;  // [D]
+  double epsilon_;
+};
+
 // Cosines and sines of the rotary position embedding (Su et al. 2021, section 3.4), both [S, E];
 // the pairs that turn together are (i, i + E/2).
 struct RotaryTable {
@@ -53,6 +76,11 @@ struct RotaryTable {
   // [B, H, S', E] whose first token stands at `start`: start + S' up to the table's length.
   torch::Tensor Turn(const torch::Tensor& input, std::int64_t start = 0) const;
 };
+
+// Each token of `query` [B, H, S, E] attends to itself and to all tokens before it; `known` are the
+// keys and values [B, H, P + S, E] that the context returned.
+torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
+                              SequenceContext& context);
 
 struct AttentionSizes {
   std::int64_t dim, heads, kv_heads;

@@ -1,5 +1,7 @@
 #include "runtime/program.h"
 
+#include <algorithm>
+
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -60,12 +62,53 @@ Result<Program> MakeProgram(const Schedule& schedule, int rank) {
   return program;
 }
 
+namespace {
+
+// Every ordered pair of stages that share a parameter, in every chain.
+template <class Add>
+void ForEachSharedPair(const Schedule& schedule, Add add) {
+  const Placement& placement = schedule.placement;
+  for (int parameter = 0; parameter < std::ssize(schedule.shared); ++parameter) {
+    const std::vector<int>& stages = schedule.shared[parameter];
+    for (int chain = 0; chain < placement.replicas(); ++chain) {
+      const int first = chain * placement.chain_length();
+      for (const int from : stages) {
+        for (const int to : stages) {
+          if (from != to) add(parameter, first + from, first + to);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
 MessageMap::MessageMap(const Schedule& schedule)
     : schedule_(&schedule),
       stages_(schedule.stages()),
       rows_(schedule.rows()),
       first_gradient_(2 * stages_ * rows_),
-      first_norm_(first_gradient_ + stages_ * (schedule.placement.replicas() - 1)) {}
+      first_shared_(first_gradient_ + stages_ * (schedule.placement.replicas() - 1)),
+      first_norm_(first_shared_) {
+  ForEachSharedPair(schedule, [&](int parameter, int from, int to) {
+    shared_.push_back({parameter, from, to});
+    ++first_norm_;
+  });
+}
+
+int MessageMap::SharedSlot(int parameter, int from_stage, int to_stage) const {
+  const auto found =
+      std::find_if(shared_.begin(), shared_.end(), [&](const SharedMessage& message) {
+        return message.parameter == parameter && message.from == from_stage &&
+               message.to == to_stage;
+      });
+  return found == shared_.end() ? -1 : first_shared_ + static_cast<int>(found - shared_.begin());
+}
+
+const MessageMap::SharedMessage* MessageMap::SharedOf(int slot) const {
+  if (slot < first_shared_ || slot >= first_norm_) return nullptr;
+  return &shared_[slot - first_shared_];
+}
 
 int MessageMap::Receiver(const Value& value) const {
   return value.kind == ValueKind::kActivation ? schedule_->placement.next(value.stage)
@@ -108,6 +151,7 @@ int MessageMap::GradientSlot(int stage, int to_chain) const {
 int MessageMap::from_rank(int slot) const {
   const Placement& placement = schedule_->placement;
   if (slot < first_gradient_) return placement.rank_of(ValueOf(slot).stage);
+  if (const SharedMessage* shared = SharedOf(slot)) return placement.rank_of(shared->from);
   if (slot < first_norm_) {
     return placement.rank_of((slot - first_gradient_) / (placement.replicas() - 1));
   }
@@ -120,6 +164,7 @@ int MessageMap::to_rank(int slot) const {
     const int stage = Receiver(ValueOf(slot));
     return stage < 0 ? -1 : placement.rank_of(stage);
   }
+  if (const SharedMessage* shared = SharedOf(slot)) return placement.rank_of(shared->to);
   if (slot < first_norm_) {
     const int others = placement.replicas() - 1;
     const int stage = (slot - first_gradient_) / others;
@@ -133,6 +178,10 @@ int MessageMap::to_rank(int slot) const {
 std::string MessageMap::Describe(int slot) const {
   if (slot >= VerdictSlot(0)) return fmt::format("norm of all gradients, from rank {}", root());
   if (slot >= first_norm_) return fmt::format("norm of the gradients of rank {}", from_rank(slot));
+  if (const SharedMessage* shared = SharedOf(slot)) {
+    return fmt::format("gradient of a parameter shared with stage {}, from rank {}", shared->from,
+                       from_rank(slot));
+  }
   if (slot >= first_gradient_) {
     return fmt::format("gradients of stage {}, from rank {}",
                        (slot - first_gradient_) / (schedule_->placement.replicas() - 1),

@@ -46,6 +46,9 @@ class MessageMap {
 
   // Slot of a stage's gradients on their way to its replica in another chain; -1 for its own.
   int GradientSlot(int stage, int to_chain) const;
+  // Slot of the gradient of a parameter that stages share (Schedule::shared), from one of them to
+  // another of the same chain.
+  int SharedSlot(int parameter, int from_stage, int to_stage) const;
   // Slots between a rank and root(): of its norms, and of the verdict on them.
   int NormSlot(int rank) const { return first_norm_ + rank; }
   int VerdictSlot(int rank) const { return first_norm_ + ranks() + rank; }
@@ -58,13 +61,21 @@ class MessageMap {
   std::string Describe(int slot) const;
 
  private:
-  int Receiver(const Value& value) const;  // stage; -1 for none
+  // The gradient of a shared parameter on its way between two stages.
+  struct SharedMessage {
+    int parameter, from, to;
+  };
+
+  int Receiver(const Value& value) const;         // stage; -1 for none
+  const SharedMessage* SharedOf(int slot) const;  // null for another slot
 
   const Schedule* schedule_;
   int stages_;
   int rows_;
   int first_gradient_;
+  int first_shared_;
   int first_norm_;
+  std::vector<SharedMessage> shared_;  // in the order of their slots
 };
 
 }  // namespace penstock

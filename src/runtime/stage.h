@@ -84,8 +84,15 @@ class Stage {
   // the sum over all chains, added in their order.
   virtual void TakeGradients(int /*chain*/, Message) {}
   virtual void AddGradients() {}
-  // Squared norm of each parameter's gradient, in the order of the model. Stays until the next
-  // call.
+  // Parameters that several stages hold a copy of: `parameter` counts as in Schedule::shared,
+  // `holder` the stages there. ShareParameter returns the gradient accumulated since the last
+  // update, for another holder; called once for each. When those of all others have come,
+  // AddParameter sets the stage's own to the sum over all holders, added in their order.
+  virtual Message ShareParameter(int /*parameter*/) { return {}; }
+  virtual void TakeParameter(int /*parameter*/, int /*holder*/, Message) {}
+  virtual void AddParameter(int /*parameter*/) {}
+  // Squared norm of each parameter's gradient, in the order of the model. A shared parameter
+  // counts at its first holder: it is 0 at the others. Stays until the next call.
   virtual std::span<const double> SquaredNorms() { return {}; }
   // The name of a parameter by its place in SquaredNorms(), for error messages.
   virtual std::string ParameterName(std::size_t /*index*/) const { return "a parameter"; }

@@ -29,7 +29,10 @@ struct Schedule {
   int slices = 1;  // pieces of a microbatch along the sequence; slice j of n is row n*slices + j
   int steps = 1;   // batches that the lanes hold
   WeightPolicy weights = WeightPolicy::kFlush;
-  std::vector<Lane> lanes;  // one a rank
+  // For each parameter that several stages of a chain hold a copy of: these stages, in ascending
+  // order. Their gradients are added up before they step.
+  std::vector<std::vector<int>> shared = {};
+  std::vector<Lane> lanes;  // one per rank
 
   int ranks() const { return placement.ranks(); }
   int stages() const { return placement.stages(); }

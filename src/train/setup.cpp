@@ -1,5 +1,7 @@
 #include "train/setup.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -149,9 +151,26 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   pipeline.microbatches = schedule.microbatches;
   pipeline.slices = schedule.slices;
   PENSTOCK_TRY_STATUS(CheckSlices(config));
-  const auto layers = SplitLayers(config.model.layers, pipeline.stages, pipeline.stage_layers);
-  if (!layers) return tl::unexpected(layers.error());
+  PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;
+}
+
+Status SetShared(const TrainConfig& config, Schedule& schedule) {
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, schedule.placement.chain_length(),
+                           config.pipeline.stage_layers));
+  schedule.shared.clear();
+  for (const SharedParameter& parameter : SharedParameters(config.model, ranges)) {
+    if (schedule.weights != WeightPolicy::kFlush) {
+      return InvalidArgument(
+          "stages {} share {}, and schedule '{}' does not flush, so that they update it at "
+          "different times: give a schedule that flushes{}{}",
+          fmt::join(parameter.stages, ", "), parameter.name, schedule.algorithm,
+          parameter.instead.empty() ? "" : ", or ", parameter.instead);
+    }
+    schedule.shared.push_back(parameter.stages);
+  }
+  return {};
 }
 
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {

@@ -24,6 +24,10 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
 // configuration that ChooseSchedule has filled in.
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps);
 
+// Notes in the schedule which stages share parameters of the configured model. Refuses schedules
+// whose stages step at times of their own. ChooseSchedule does it.
+Status SetShared(const TrainConfig& config, Schedule& schedule);
+
 // Tokens of each slice of a sequence: as configured, else all alike. Requires: ChooseSchedule.
 std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
 

@@ -3,9 +3,11 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -19,7 +21,7 @@ ModelConfig Tiny() {
   config.vocabulary = 64;
   config.dim = 16;
   config.layers = 5;
-  config.heads = 4;
+  config.options["heads"] = "4";
   config.sequence = 12;
   return config;
 }
@@ -45,7 +47,7 @@ torch::Tensor Tokens(const ModelConfig& config, std::int64_t length) {
 
 TEST(Model, AnyCutGivesTheSameLogitsAndTheSameNames) {
   ModelConfig config = Tiny();
-  config.kv_heads = 2;
+  config.options["kv_heads"] = "2";
   const torch::Tensor tokens = Tokens(config, config.sequence);
   const auto whole = Build(config, {5});
   const torch::Tensor expected = Logits(whole, tokens);
@@ -64,6 +66,52 @@ TEST(Model, AnyCutGivesTheSameLogitsAndTheSameNames) {
       }
     }
     EXPECT_EQ(slice_names, names);
+  }
+}
+
+// Biases start at 0, norm weights at 1, matrices are drawn; what adds to the residual stream less.
+TEST(Model, EachModelInitializesItsParameters) {
+  for (const std::string_view name : ModelNames()) {
+    ModelConfig config = Tiny();
+    config.name = name;
+    config.dim = 64;
+    const auto stage = Build(config, {config.layers}).front();
+    for (const auto& parameter : stage->named_parameters()) {
+      SCOPED_TRACE(parameter.key());
+      const torch::Tensor value = parameter.value().detach();
+      if (value.dim() == 1) {
+        const bool is_bias = parameter.key().ends_with(".bias");
+        EXPECT_TRUE(at::equal(value, at::full_like(value, is_bias ? 0 : 1)));
+        continue;
+      }
+      const bool residual =
+          parameter.key().ends_with("wo.weight") || parameter.key().ends_with("w2.weight");
+      const double deviation = residual ? 0.02 / std::sqrt(2.0 * 5) : 0.02;
+      EXPECT_NEAR(value.std().item<double>(), deviation, 0.1 * deviation);
+    }
+  }
+}
+
+// What stages of one model hold: each parameter once, but for those that are declared as shared.
+TEST(Model, SharesWhatItDeclares) {
+  for (const std::string_view name : ModelNames()) {
+    ModelConfig config = Tiny();
+    config.name = name;
+    for (const int stages : {1, 2, 3}) {
+      const auto ranges = SplitLayers(config.layers, stages).value();
+      std::map<std::string, std::vector<int>> holders;
+      for (int stage = 0; stage < stages; ++stage) {
+        const auto module = BuildStage(config, ranges[stage]).value();
+        for (const auto& each : module->named_parameters()) holders[each.key()].push_back(stage);
+      }
+      std::map<std::string, std::vector<int>> declared;
+      for (const SharedParameter& each : SharedParameters(config, ranges)) {
+        declared[each.name] = each.stages;
+      }
+      std::erase_if(holders, [](const auto& each) { return each.second.size() == 1; });
+      EXPECT_EQ(holders, declared) << name << " in " << stages << " stages";
+      EXPECT_EQ(declared.size(), name == "gpt2" && stages > 1 ? 1U : 0U);
+    }
   }
 }
 
@@ -106,9 +154,11 @@ TEST(Model, RefusesWhatDoesNotFit) {
     return !stage && stage.error().code == ErrorCode::kInvalidArgument;
   };
   EXPECT_TRUE(refused([](ModelConfig& c) { c.name = "lama"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.heads = 3; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.heads = 16; }));  // heads of one number
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.kv_heads = 3; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["head"] = "4"; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["heads"] = "four"; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["heads"] = "3"; }));
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["heads"] = "16"; }));  // heads of one number
+  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["kv_heads"] = "3"; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.dim = 0; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.sequence = -1; }));
   EXPECT_FALSE(refused([](ModelConfig&) {}));
@@ -131,9 +181,11 @@ TEST(SplitLayers, IsEvenLongerFirstAndRefusesTooFew) {
   EXPECT_FALSE(SplitLayers(4, 2, std::vector<std::int64_t>{1, 1, 2}));
 }
 
-TEST(Model, PartsOfASequenceGiveWhatTheWholeGives) {
+class EveryModel : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryModel, PartsOfASequenceGiveWhatTheWholeGives) {
   ModelConfig config = Tiny();
-  config.kv_heads = 2;
+  config.name = GetParam();
   const auto stages = Build(config, {2, 3});
   const torch::Tensor tokens = Tokens(config, config.sequence);
   const torch::Tensor expected = Logits(stages, tokens);
@@ -153,6 +205,9 @@ TEST(Model, PartsOfASequenceGiveWhatTheWholeGives) {
   }
   EXPECT_TRUE(at::allclose(at::cat(logits, 1), expected, 1e-5, 1e-6));
 }
+
+INSTANTIATE_TEST_SUITE_P(Table, EveryModel, testing::Values("llama", "gpt2"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace penstock

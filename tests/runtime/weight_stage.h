@@ -2,6 +2,7 @@
 // depends on the weight that each forward read.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -35,10 +36,12 @@ class WeightStage final : public Stage {
   WeightStage(const Schedule& schedule, int stage, Inject inject)
       : placement_(schedule.placement),
         stage_(stage),
-        weight_(0.3 + 0.1 * placement_.model_stage(stage)),
+        holders_(HoldersOf(schedule, placement_.model_stage(stage))),
+        weight_(0.3 + 0.1 * holders_.front()),
         inject_(std::move(inject)),
         rows_(schedule.rows()),
-        shared_(placement_.replicas()) {}
+        shared_(placement_.replicas()),
+        of_holders_(holders_.size()) {}
 
   double weight() const { return weight_; }
   int undone() const { return undone_; }
@@ -92,8 +95,19 @@ class WeightStage final : public Stage {
     gradient_ = 0;
     for (const double gradient : shared_) gradient_ += gradient;
   }
+  Message ShareParameter(int) override { return MakeNumber(gradient_); }
+  void TakeParameter(int, int holder, Message gradient) override {
+    of_holders_[holder] = TakeNumber(gradient);
+  }
+  void AddParameter(int) override {
+    const auto own = std::find(holders_.begin(), holders_.end(), placement_.model_stage(stage_));
+    of_holders_[own - holders_.begin()] = gradient_;
+    gradient_ = 0;
+    for (const double gradient : of_holders_) gradient_ += gradient;
+  }
   std::span<const double> SquaredNorms() override {
-    squared_norm_ = gradient_ * gradient_;
+    const bool counts = holders_.front() == placement_.model_stage(stage_);
+    squared_norm_ = counts ? gradient_ * gradient_ : 0;
     return {&squared_norm_, 1};
   }
   std::string ParameterName(std::size_t) const override {
@@ -116,6 +130,14 @@ class WeightStage final : public Stage {
   }
 
  private:
+  // The stages that hold this one's weight, itself among them.
+  static std::vector<int> HoldersOf(const Schedule& schedule, int stage) {
+    for (const std::vector<int>& holders : schedule.shared) {
+      if (std::find(holders.begin(), holders.end(), stage) != holders.end()) return holders;
+    }
+    return {stage};
+  }
+
   struct Row {
     bool held = false;
     double x = 0;
@@ -135,10 +157,12 @@ class WeightStage final : public Stage {
 
   const Placement& placement_;
   int stage_;
+  std::vector<int> holders_;
   double weight_;
   Inject inject_;
   std::vector<Row> rows_;
-  std::vector<double> shared_;  // by chain
+  std::vector<double> shared_;      // by chain
+  std::vector<double> of_holders_;  // by holder
   double momentum_ = 0;
   double gradient_ = 0;
   double squared_norm_ = 0;

@@ -77,6 +77,11 @@ bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_
       return true;
     case UpdatePoint::Kind::kAdd:
       return exchange_->AddGradients(point.stage, round);
+    case UpdatePoint::Kind::kShareParameters:
+      exchange_->ShareParameters(point.stage, round);
+      return true;
+    case UpdatePoint::Kind::kAddParameters:
+      return exchange_->AddParameters(point.stage, round);
     case UpdatePoint::Kind::kMeasure:
       exchange_->Measure(point.stage);
       return true;

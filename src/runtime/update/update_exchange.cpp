@@ -1,5 +1,6 @@
 #include "runtime/update/update_exchange.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -16,6 +17,29 @@ std::span<const double> Numbers(const Message& message) {
                  message.bytes());
   return {static_cast<const double*>(message.data()), message.bytes() / sizeof(double)};
 }
+
+// Another stage of the chain that holds a copy of a parameter.
+struct SharedWith {
+  int parameter;
+  int holder;  // its place among the holders
+  int stage;
+
+  // Of each parameter that `stage` holds, the other holders in order.
+  static std::vector<SharedWith> Of(const Schedule& schedule, int stage) {
+    const Placement& placement = schedule.placement;
+    const int own = placement.model_stage(stage);
+    std::vector<SharedWith> all;
+    for (int parameter = 0; parameter < std::ssize(schedule.shared); ++parameter) {
+      const std::vector<int>& holders = schedule.shared[parameter];
+      if (std::find(holders.begin(), holders.end(), own) == holders.end()) continue;
+      for (int holder = 0; holder < std::ssize(holders); ++holder) {
+        const int other = holders[holder];
+        if (other != own) all.push_back({parameter, holder, stage - own + other});
+      }
+    }
+    return all;
+  }
+};
 
 }  // namespace
 
@@ -69,6 +93,30 @@ bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
     place_.stages[stage]->TakeGradients(chain, std::move(message));
   }
   place_.stages[stage]->AddGradients();
+  return true;
+}
+
+void UpdateExchange::ShareParameters(int stage, std::int64_t round) {
+  Stage& own = *place_.stages[stage];
+  for (const SharedWith& with : SharedWith::Of(*place_.schedule, stage)) {
+    place_.transport->Send(messages_.SharedSlot(with.parameter, stage, with.stage), round,
+                           own.ShareParameter(with.parameter));
+  }
+}
+
+bool UpdateExchange::AddParameters(int stage, std::int64_t round) {
+  Stage& own = *place_.stages[stage];
+  const std::vector<SharedWith> all = SharedWith::Of(*place_.schedule, stage);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const SharedWith& with = all[i];
+    Message message;
+    if (!Receive(messages_.SharedSlot(with.parameter, with.stage, stage), round, message)) {
+      return false;
+    }
+    own.TakeParameter(with.parameter, with.holder, std::move(message));
+    const bool last = i + 1 == all.size() || all[i + 1].parameter != with.parameter;
+    if (last) own.AddParameter(with.parameter);
+  }
   return true;
 }
 

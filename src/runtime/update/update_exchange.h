@@ -4,10 +4,11 @@
 // Replicas: a stage's gradients go to its replicas in the other chains as soon as they are whole;
 // before its step the stage adds up those of all chains, in the order of the chains, so that all
 // replicas have the same sum to the last bit and stay equal.
-// Norm: each rank sends the squared norms of its stages' gradients, one a parameter, to the rank of
-// the last stage, which is the first to need the verdict. That one adds them in the order of the
-// model, chain 0's alone, and sends the sum to all: the same for every placement.
-// Threads: its rank's one.
+// Shared parameters: the gradient of each goes from every stage that holds a copy to the others,
+// and each adds up all in the order of the stages; the copies stay equal to the last bit. Norm:
+// each rank sends the squared norms of its stages' gradients, one a parameter, to the rank of the
+// last stage, which is the first to need the verdict. That one adds them in the order of the model,
+// chain 0's alone, and sends the sum to all: the same for every placement. Threads: its rank's one.
 #pragma once
 
 #include <atomic>
@@ -40,6 +41,9 @@ class UpdateExchange {
   void ShareGradients(int stage, std::int64_t round);
   // Waits for the gradients of the stage's replicas and adds them to its own.
   [[nodiscard]] bool AddGradients(int stage, std::int64_t round);
+  // The same for the parameters that the stage shares with others of its chain.
+  void ShareParameters(int stage, std::int64_t round);
+  [[nodiscard]] bool AddParameters(int stage, std::int64_t round);
   // Notes the norms of the stage's gradients, which are whole and added.
   void Measure(int stage);
   // Sends what was noted for the rank's stages. Never waits.

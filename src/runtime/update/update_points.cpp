@@ -19,7 +19,12 @@ class PointFinder {
         rank_(rank),
         program_(program),
         rule_(rule),
-        whole_(schedule.stages()) {}
+        whole_(schedule.stages()),
+        shares_(schedule.placement.chain_length()) {
+    for (const std::vector<int>& holders : schedule.shared) {
+      for (const int stage : holders) shares_[stage] = true;
+    }
+  }
 
   Result<std::vector<UpdatePoint>> Run() {
     GradientCounter gradients(schedule_);
@@ -28,11 +33,19 @@ class PointFinder {
       const Part& part = program_[i].part;
       if (part.op == Op::kStep) {
         if (steps++ == 0) PENSTOCK_TRY_STATUS(BeforeFirstStep(i));
-        if (rule_.steps_early() || !rule_.needs_norm()) BeforeStep(i, part.stage);
+        if (rule_.steps_early() || !rule_.needs_norm()) {
+          if (Shares(part.stage)) PENSTOCK_TRY_STATUS(BeforeSharedStep(i));
+          if (!Shares(part.stage)) Add(i, part.stage);
+          Finish(i, part.stage);
+        }
       }
       if (gradients.Note(part) > 0) {
         whole_[part.stage] = true;
-        if (replicas()) points_.push_back({EndOfAction(i), Kind::kShare, part.stage});
+        if (replicas()) {
+          points_.push_back({EndOfAction(i), Kind::kShare, part.stage});
+        } else if (Shares(part.stage)) {
+          points_.push_back({EndOfAction(i), Kind::kShareParameters, part.stage});
+        }
       }
     }
     if (rule_.steps_early()) points_.push_back({program_.size(), Kind::kTell, -1});
@@ -48,25 +61,53 @@ class PointFinder {
     return entry;
   }
 
+  bool Shares(int stage) const { return shares_[schedule_.placement.model_stage(stage)]; }
+
   // Where steps wait for the norm, it takes all gradients of the rank.
   Status BeforeFirstStep(std::size_t entry) {
     if (!rule_.needs_norm() || rule_.steps_early()) return {};
     for (const int stage : stages_) {
-      if (!whole_[stage]) {
-        return InvalidArgument(
-            "rank {}, action {} ({}): the norm of all gradients is not known before those of stage "
-            "{}: let optimizer.post_validation be true, or clip no gradients",
-            rank_, program_[entry].position, ToText(program_[entry].part), stage);
-      }
-      BeforeStep(entry, stage);
+      if (whole_[stage]) continue;
+      return InvalidArgument(
+          "rank {}, action {} ({}): the norm of all gradients is not known before those of stage "
+          "{}: let optimizer.post_validation be true, or clip no gradients",
+          rank_, program_[entry].position, ToText(program_[entry].part), stage);
     }
+    for (const int stage : stages_) Add(entry, stage);
+    for (const int stage : stages_) Finish(entry, stage);
     points_.push_back({entry, Kind::kTell, -1});
     points_.push_back({entry, Kind::kAgree, -1});
     return {};
   }
 
-  void BeforeStep(std::size_t entry, int stage) {
-    if (replicas()) points_.push_back({entry, Kind::kAdd, stage});
+  // Everything that others wait for is sent before the rank waits for any of theirs, and no action
+  // of the rank that they may need is left.
+  Status BeforeSharedStep(std::size_t entry) {
+    if (shared_added_) return {};
+    shared_added_ = true;
+    for (std::size_t i = entry; i < program_.size(); ++i) {
+      if (program_[i].part.op == Op::kStep) continue;
+      return InvalidArgument(
+          "rank {}, action {} ({}): the stage shares a parameter with another one, so it steps "
+          "after all other actions of its rank, and {} follows",
+          rank_, program_[entry].position, ToText(program_[entry].part), ToText(program_[i].part));
+    }
+    for (const int stage : stages_) {
+      if (Shares(stage)) Add(entry, stage);
+    }
+    return {};
+  }
+
+  // The stage's own gradients are complete.
+  void Add(std::size_t entry, int stage) {
+    if (!replicas()) return;
+    points_.push_back({entry, Kind::kAdd, stage});
+    if (Shares(stage)) points_.push_back({entry, Kind::kShareParameters, stage});
+  }
+
+  // Those of shared parameters are, too.
+  void Finish(std::size_t entry, int stage) {
+    if (Shares(stage)) points_.push_back({entry, Kind::kAddParameters, stage});
     if (rule_.needs_norm()) points_.push_back({entry, Kind::kMeasure, stage});
   }
 
@@ -75,7 +116,9 @@ class PointFinder {
   int rank_;
   const Program& program_;
   const UpdateRule& rule_;
-  std::vector<bool> whole_;  // by stage: its gradients
+  std::vector<bool> whole_;   // by stage: its gradients
+  std::vector<bool> shares_;  // by stage of the model: it holds a shared parameter
+  bool shared_added_ = false;
   std::vector<UpdatePoint> points_;
 };
 
@@ -83,11 +126,13 @@ class PointFinder {
 
 Result<std::vector<UpdatePoint>> FindUpdatePoints(const Schedule& schedule, int rank,
                                                   const Program& program, const UpdateRule& rule) {
-  if (schedule.placement.replicas() == 1 && !rule.needs_norm()) return std::vector<UpdatePoint>();
+  if (schedule.placement.replicas() == 1 && schedule.shared.empty() && !rule.needs_norm()) {
+    return std::vector<UpdatePoint>();
+  }
   if (schedule.weights != WeightPolicy::kFlush || schedule.steps != 1) {
     return InvalidArgument(
         "schedule '{}' does not flush: its stages do not exchange gradients or their norm (leave "
-        "optimizer.clip at 0 and optimizer.nonfinite at fail)",
+        "optimizer.clip at 0 and optimizer.nonfinite at fail, and share no parameter)",
         schedule.algorithm);
   }
   return PointFinder(schedule, rank, program, rule).Run();

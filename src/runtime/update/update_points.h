@@ -13,11 +13,13 @@ namespace penstock {
 
 struct UpdatePoint {
   enum class Kind {
-    kShare,    // the stage's gradients are whole: they go to its replicas
-    kAdd,      // the replicas' gradients are waited for and added
-    kMeasure,  // the stage's norms are noted
-    kTell,     // the rank's norms are sent
-    kAgree,    // the verdict is waited for
+    kShare,            // the stage's gradients are whole: they go to its replicas
+    kAdd,              // the replicas' gradients are waited for and added
+    kShareParameters,  // the stage's shared parameters' gradients go to their other holders
+    kAddParameters,    // theirs are waited for and added
+    kMeasure,          // the stage's norms are noted
+    kTell,             // the rank's norms are sent
+    kAgree,            // the verdict is waited for
   };
   std::size_t before;  // this entry of the program; its size: at the end
   Kind kind;
@@ -27,12 +29,13 @@ struct UpdatePoint {
 };
 
 // In the order of the program; empty where nothing is exchanged.
-//   replicas:            share behind a stage's last weight gradient, add before its STEP
+//   replicas:            share after a stage's last weight gradient, add before its STEP
+//   shared parameters:   the same; with replicas they are shared when these are added
 //   norm:                measure, tell and agree before the rank's first STEP
 //   norm, steps early:   measure before each STEP, tell behind the last; the verdict comes in the
 //                        next round (see CheckPoint)
 // Errors: kInvalidArgument where several weight versions are kept, or where a STEP that waits for
-// the norm stands before gradients of its own rank.
+// other stages comes before gradients of its own rank.
 Result<std::vector<UpdatePoint>> FindUpdatePoints(const Schedule& schedule, int rank,
                                                   const Program& program, const UpdateRule& rule);
 

@@ -21,6 +21,7 @@ inline Schedule WithLanes(const Schedule& schedule, std::vector<Lane> lanes) {
   result.slices = schedule.slices;
   result.steps = schedule.steps;
   result.weights = schedule.weights;
+  result.shared = schedule.shared;
   result.lanes = std::move(lanes);
   return result;
 }

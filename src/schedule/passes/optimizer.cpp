@@ -9,9 +9,9 @@
 // with steps_wait_for_all), so a rank's STEPs stand behind the last gradient of all its stages.
 // With it a stage steps at once and the check follows (Qi et al., Zero Bubble Pipeline Parallelism,
 // ICLR 2024, section 4), so its STEP stands behind its own last W or B and REDUCE_GRAD. Replicas
-// add their gradients before either steps: as without post-validation, so that none waits inside a
-// lane. Both stand behind the cells that follow without occupying the rank, so that no message is
-// late.
+// add their gradients before either steps, and so do stages that share a parameter: as without
+// post-validation, so that none waits inside a lane. Both stand behind the cells that follow
+// without occupying the rank, so that no message is late.
 #include <limits>
 
 #include "base/index.h"
@@ -83,7 +83,8 @@ class LaneStepper {
 Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& options) {
   if (HasOps(schedule, OpBit(Op::kStep))) return schedule;
   GradientCounter gradients(schedule);
-  const bool at_once = options.post_validation && schedule.placement.replicas() == 1;
+  const bool at_once =
+      options.post_validation && schedule.placement.replicas() == 1 && schedule.shared.empty();
   std::vector<Lane> lanes;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     lanes.push_back(LaneStepper(schedule, rank, at_once).Run(gradients));

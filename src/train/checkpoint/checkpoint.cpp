@@ -76,12 +76,13 @@ void CopyState(const Tensors& from, const NamedState& to) {
 
 }  // namespace
 
-NamedState OptimizerState(const AdamW& optimizer) {
+NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without) {
   NamedState tensors;
   const auto add = [&](const char* kind, const std::string& parameter, const at::Tensor& tensor) {
     tensors.emplace_back(fmt::format("{}{}.{}", kOptimizer, kind, parameter), tensor);
   };
   for (const AdamState& state : optimizer.States()) {
+    if (without.contains(state.parameter)) continue;
     add("first_moment", state.parameter, state.first_moment);
     add("second_moment", state.parameter, state.second_moment);
     add("steps", state.parameter, state.steps);
@@ -122,7 +123,7 @@ Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model) {
     return InvalidArgument("{} holds {} parameters, the model has {}", checkpoint.path,
                            checkpoint.weights.size(), parameters.size());
   }
-  CopyState(checkpoint.weights, parameters);
+  CopyState(checkpoint.weights, model.AllCopies());
   return {};
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,8 +38,9 @@ struct Checkpoint {
   std::map<std::string, at::Tensor> optimizer;  // by name, "optimizer." and all; may be empty
 };
 
-// What a run under way saves of one optimizer. Empty before its state is made.
-NamedState OptimizerState(const AdamW& optimizer);
+// What a run in progress saves of one optimizer, except for the parameters `without`. Empty before
+// its state is made.
+NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without = {});
 
 // Adds the information that ReadCheckpoint asks for.
 void SetInfo(const CheckpointInfo& info, Safetensors& content);

@@ -30,7 +30,7 @@ double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters) {
   for (const NamedParameter& parameter : parameters) {
     const double squared = SquaredNorm(parameter.gradient);
     if (!std::isfinite(squared)) FailOnNonFinite(parameter.name);
-    sum += squared;
+    if (parameter.counts) sum += squared;
   }
   return sum;
 }

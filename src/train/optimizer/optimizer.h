@@ -21,8 +21,8 @@ struct LearningRate {
   double At(std::int64_t step) const;
 };
 
-// The squared norm of all gradients. Throws std::runtime_error, naming a parameter, where one is
-// not finite.
+// The squared norm of all gradients that count in it. Throws std::runtime_error, naming a
+// parameter, where one is not finite.
 double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters);
 
 // What is kept of one parameter; the tensors are the optimizer's own.

@@ -32,17 +32,20 @@ Kind KindOf(const LayerRange& range) {
 
 struct StageNeed {
   double parameters = 0;
+  double shared = 0;     // of these, that other stages hold, too
   double saved = 0;      // bytes that a microbatch holds from F to B
   double live = 0;       // likewise, from I to W
   double input = 0;      // of what a row that is recomputed keeps
   double workspace = 0;  // bytes that its largest action takes beside these
 
   StageNeed operator+(const StageNeed& more) const {
-    return {parameters + more.parameters, saved + more.saved, live + more.live, input + more.input,
-            workspace + more.workspace};
+    return {parameters + more.parameters, shared + more.shared,
+            saved + more.saved,           live + more.live,
+            input + more.input,           workspace + more.workspace};
   }
   StageNeed operator*(double factor) const {
-    return {parameters * factor, saved * factor, live * factor, input * factor, workspace * factor};
+    return {parameters * factor, shared * factor, saved * factor,
+            live * factor,       input * factor,  workspace * factor};
   }
 };
 
@@ -70,8 +73,13 @@ Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
                BuildStage(small.model, ranges[IndexOf(kind)]));
   StageNeed need;
-  for (const at::Tensor& parameter : module->parameters()) {
-    need.parameters += static_cast<double>(parameter.numel());
+  const auto parameters = module->named_parameters();
+  for (const auto& parameter : parameters) {
+    need.parameters += static_cast<double>(parameter.value().numel());
+  }
+  for (const SharedParameter& shared : SharedParameters(small.model, ranges)) {
+    const at::Tensor* const own = parameters.find(shared.name);
+    if (own != nullptr) need.shared += static_cast<double>(own->numel());
   }
   return need;
 }
@@ -184,6 +192,8 @@ Status AddParameters(const TrainConfig& config, const Schedule& schedule,
     total.weights += count * (kMasterBytes + working + versions.older * version);
     // Replicas hand theirs over in a copy.
     total.gradients += count * kMasterBytes * (replicas > 1 ? 2 : 1);
+    // Other stages read a copy, as replicas do.
+    total.gradients += needs[model_stage].shared * kMasterBytes;
     total.optimizer += count * kMomentBytes;
     if (takes_back) total.optimizer += count * (kMasterBytes + kMomentBytes);
     if (saves) total.checkpoint += count * (kMasterBytes + kMomentBytes) / replicas;
@@ -206,14 +216,13 @@ Result<AvailableMemory> Allowed(const std::string& limit) {
 }
 
 // The cheapest change that helps.
-std::string Remedy(const TrainConfig& config, const MemoryNeed& need) {
+std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
   const double of_weights = need.weights + need.gradients + need.optimizer + need.checkpoint;
   if (of_weights > need.activations + need.batches) {
     return "give a smaller model.dim, model.layers or model.vocabulary";
   }
-  std::string remedy = "give a smaller batch or model.sequence";
-  if (config.recompute.hold == "all") remedy += ", or recompute.hold=least";
-  return remedy;
+  if (config.recompute.hold != "all") return "give a smaller batch or model.sequence";
+  return "give a smaller batch or model.sequence, or recompute.hold=least";
 }
 
 // Before any activation is counted: weights, tokens, and one microbatch's hidden states.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "base/index.h"
 #include "base/mix_bits.h"
@@ -96,6 +97,29 @@ Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options)
   return {};
 }
 
+// Ranks number the gradients of shared parameters as the schedule does.
+Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& schedule) {
+  std::vector<std::vector<int>> stages;
+  for (const SharedParameter& parameter : shared) stages.push_back(parameter.stages);
+  if (stages == schedule.shared) return {};
+  return InvalidArgument(
+      "the schedule says that {} parameters are shared by stages, the model shares {}: call "
+      "SetShared before BuildPipeline",
+      schedule.shared.size(), shared.size());
+}
+
+void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
+               TorchStageOptions& options) {
+  for (const SharedParameter& parameter : shared) {
+    auto& own = options.shared.emplace_back();
+    const std::vector<int>& stages = parameter.stages;
+    const auto found = std::find(stages.begin(), stages.end(), model_stage);
+    if (found == stages.end()) continue;
+    own = {parameter.name, static_cast<int>(found - stages.begin()),
+           static_cast<int>(stages.size())};
+  }
+}
+
 Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
   options.slice_lengths = SliceLengths(config);
   options.exact = config.exact;
@@ -163,7 +187,9 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config)));
   const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
-  SharedPrograms shared(config.model);
+  SharedPrograms shared_programs(config.model);
+  pipeline.shared = SharedParameters(config.model, ranges);
+  PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
   StartProgress progress(log);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (stop != nullptr && stop->load()) break;
@@ -171,6 +197,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     TorchStageOptions options;
     PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
     PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
+    SetShared(pipeline.shared, model_stage, options);
     if (options.first) examples.inputs = {tokens};
     const auto report = [&](int slice) {
       progress.Report("building stages", stage, schedule.stages(), "slice", slice, schedule.slices);
@@ -183,13 +210,13 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (config.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
     }
-    if (options.programs == nullptr) options.programs = shared.Of(range);
+    if (options.programs == nullptr) options.programs = shared_programs.Of(range);
     if (options.programs == nullptr) {
       PENSTOCK_TRY(
           std::vector<StageProgram> programs,
           CompileSlices(options.working ? options.working : module, examples, options, report));
       options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
-      shared.Add(range, options.programs);
+      shared_programs.Add(range, options.programs);
     }
     options.pool = pools[placement.rank_of(stage)];
     const int updates_a_step = options.microbatches / options.versions.rows_an_update;
@@ -221,10 +248,15 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int ran
   for (const int stage : schedule.placement.stages_of(rank)) {
     if (stage >= schedule.placement.chain_length()) continue;  // a replica, equal to the other
     const std::size_t index = stage;
+    std::set<std::string> saved_elsewhere;
+    for (const SharedParameter& parameter : pipeline.shared) {
+      if (parameter.stages.front() != stage) saved_elsewhere.insert(parameter.name);
+    }
     for (const auto& parameter : pipeline.model.stages[index]->named_parameters()) {
+      if (saved_elsewhere.contains(parameter.key())) continue;
       state.emplace_back(parameter.key(), parameter.value().detach());
     }
-    const NamedState kept = OptimizerState(*pipeline.optimizers[index]);
+    const NamedState kept = OptimizerState(*pipeline.optimizers[index], saved_elsewhere);
     state.insert(state.end(), kept.begin(), kept.end());
   }
   return state;

@@ -22,6 +22,7 @@ struct Pipeline {
   std::vector<LanguageModel> replicas;  // of the other chains, equal to `model` behind every step
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<std::shared_ptr<AdamW>> optimizers;  // by stage
+  std::vector<SharedParameter> shared;             // parameters that several stages hold
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed while no rank runs
 
   std::vector<Stage*> pointers() const;  // as RunRanks takes them
@@ -41,7 +42,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                                const BatchSource& source, const Checkpoint* from = nullptr,
                                const std::atomic<bool>* stop = nullptr, std::FILE* log = nullptr);
 
-// What a checkpoint of a run under way holds of the stages of one rank.
+// What a checkpoint of a run in progress holds of the stages of one rank. The first stage that
+// holds a shared parameter saves it.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);
 
 }  // namespace penstock

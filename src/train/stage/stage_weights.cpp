@@ -24,6 +24,19 @@ at::Tensor Window(const at::Tensor& tensor) {
                        tensor.options().requires_grad(false));
 }
 
+// A message of `from` as it is now. Its memory is `kept`, for the next call to write again when all
+// that read it have dropped it.
+Message MessageOfCopy(const at::Tensor& from, at::Tensor& kept) {
+  if (!kept.defined() || kept.use_count() > 1) {
+    kept = at::empty_like(from, from.options(), at::MemoryFormat::Contiguous);
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  kept.copy_(from);
+  auto* const owner = new at::Tensor(kept);
+  return Message(kept.mutable_data_ptr(), kept.nbytes(), owner,
+                 [](void* tensor) { delete static_cast<at::Tensor*>(tensor); });
+}
+
 }  // namespace
 
 StageWeights::StageWeights(std::span<const NamedTensor> working,
@@ -49,6 +62,20 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
     newest_.push_back(like.detach());
     values_.push_back(older_.empty() ? newest_.back() : Window(newest_.back()));
     for (auto& version : older_) version.push_back(at::empty_like(newest_.back()));
+  }
+  for (const auto& shared : options.shared) {
+    std::optional<Shared>& own = shared_.emplace_back();
+    if (!shared) continue;
+    const auto parameter =
+        std::find_if(parameters_.begin(), parameters_.end(),
+                     [&](const NamedParameter& each) { return each.name == shared->parameter; });
+    PENSTOCK_CHECK(parameter != parameters_.end(), "the stage lacks its shared parameter {}",
+                   shared->parameter);
+    parameter->counts = shared->holder == 0;
+    own.emplace();
+    own->index = Index(parameter - parameters_.begin());
+    own->holder = shared->holder;
+    own->incoming.resize(Index(shared->holders));
   }
 }
 
@@ -120,19 +147,47 @@ void StageWeights::ScaleGradients(double factor) { flat_.mul_(factor); }
 
 std::span<const double> StageWeights::SquaredNorms() {
   norms_.clear();
-  for (const at::Tensor& gradient : gradients_) norms_.push_back(SquaredNorm(gradient));
+  for (const NamedParameter& parameter : parameters_) {
+    norms_.push_back(parameter.counts ? SquaredNorm(parameter.gradient) : 0);
+  }
   return norms_;
 }
 
 Message StageWeights::Share(std::span<const float> tail) {
   std::copy(tail.begin(), tail.end(), flat_.mutable_data_ptr<float>() + flat_size_);
-  // All that read it drop what they hold when they have added it.
-  if (!outgoing_.defined() || outgoing_.use_count() > 1) outgoing_ = at::empty_like(flat_);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  outgoing_.copy_(flat_);
-  auto* const owner = new at::Tensor(outgoing_);
-  return Message(outgoing_.mutable_data_ptr(), outgoing_.nbytes(), owner,
-                 [](void* tensor) { delete static_cast<at::Tensor*>(tensor); });
+  return MessageOfCopy(flat_, outgoing_);
+}
+
+Message StageWeights::ShareParameter(int parameter) {
+  Shared& shared = *shared_[parameter];
+  return MessageOfCopy(gradients_[shared.index], shared.outgoing);
+}
+
+void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
+  Shared& shared = *shared_[parameter];
+  if (gradient.bytes() != gradients_[shared.index].nbytes()) {
+    throw std::runtime_error(fmt::format("{} bytes came as the gradient of {}, not {}",
+                                         gradient.bytes(), parameters_[shared.index].name,
+                                         gradients_[shared.index].nbytes()));
+  }
+  shared.incoming[holder] = std::move(gradient);
+}
+
+// In the order of the holders in every stage, so that all have the same sum.
+void StageWeights::AddParameter(int parameter) {
+  const at::NoGradGuard no_gradients;
+  Shared& shared = *shared_[parameter];
+  at::Tensor& own = gradients_[shared.index];
+  const auto of_holder = [&](std::size_t holder) {
+    if (static_cast<int>(holder) == shared.holder) return own;
+    return at::from_blob(shared.incoming[holder].data(), own.sizes(), own.options());
+  };
+  at::Tensor sum = of_holder(0).add(of_holder(1));
+  for (std::size_t holder = 2; holder < shared.incoming.size(); ++holder) {
+    sum.add_(of_holder(holder));
+  }
+  own.copy_(sum);
+  for (Message& message : shared.incoming) message = {};
 }
 
 void StageWeights::Take(int chain, Message gradients) {

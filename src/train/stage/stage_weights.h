@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,11 @@ class StageWeights {
   void DropGradients() { dropped_ = true; }
   std::span<const double> SquaredNorms();  // by parameter, as parameters()
 
+  // The same for parameters that other stages hold, by number in TorchStageOptions::shared.
+  Message ShareParameter(int parameter);
+  void TakeParameter(int parameter, int holder, Message gradient);
+  void AddParameter(int parameter);
+
   Message Share(std::span<const float> tail);
   void Take(int chain, Message gradients);
   void Add();
@@ -54,6 +60,14 @@ class StageWeights {
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
 
  private:
+  // A parameter that other stages hold.
+  struct Shared {
+    std::size_t index = 0;  // of parameters_
+    int holder = 0;
+    at::Tensor outgoing;            // what other holders read
+    std::vector<Message> incoming;  // by holder
+  };
+
   void Update(const TorchStage::Update& update);
   void SetWorking();
   void Clear();
@@ -70,6 +84,7 @@ class StageWeights {
   std::int64_t flat_size_ = 0;  // without the tail
   std::vector<at::Tensor> gradients_;
   std::vector<NamedParameter> parameters_;
+  std::vector<std::optional<Shared>> shared_;  // as in TorchStageOptions
   bool dropped_ = false;
   std::vector<double> norms_;
   at::Tensor outgoing_;            // what replicas read; written again when all have read it

@@ -161,6 +161,11 @@ class CompiledStage final : public TorchStage {
     weights_.Take(chain, std::move(gradients));
   }
   void AddGradients() override { weights_.Add(); }
+  Message ShareParameter(int parameter) override { return weights_.ShareParameter(parameter); }
+  void TakeParameter(int parameter, int holder, Message gradient) override {
+    weights_.TakeParameter(parameter, holder, std::move(gradient));
+  }
+  void AddParameter(int parameter) override { weights_.AddParameter(parameter); }
   void DropRows() override {
     DropParcels();
     for (Row& row : rows_) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,13 @@ struct OptimizerHooks {
   std::function<void()> skip;
 };
 
+// A parameter of the stage that other stages of its chain hold, too.
+struct SharedGradient {
+  std::string parameter;
+  int holder = 0;   // the stage's place among the holders
+  int holders = 2;  // how many there are
+};
+
 struct TorchStageOptions {
   // The module with weights in the dtype that is computed in (bf16, say): captured in the module's
   // place, its weights set from the module's after every step. Null: the module itself.
@@ -65,7 +73,9 @@ struct TorchStageOptions {
   int replicas = 1;
   int chain = 0;
   WeightPolicy weights = WeightPolicy::kFlush;
-  VersionRule versions;      // of the policy, see VersionsOf
+  VersionRule versions;  // of the policy, see VersionsOf
+  // By number in Schedule::shared; empty where the stage does not hold the parameter.
+  std::vector<std::optional<SharedGradient>> shared;
   OptimizerHooks optimizer;  // empty: no step is rolled back, and nothing notes one that is skipped
   // Bitwise equal to autograd; false lets weight gradients be added up inside the matmul.
   bool exact = true;
@@ -86,6 +96,8 @@ struct NamedParameter {
   std::string name;
   at::Tensor value;
   at::Tensor gradient;
+  bool counts =
+      true;  // in the norm of all gradients: a shared parameter counts at its first holder
 };
 
 class TorchStage : public Stage {

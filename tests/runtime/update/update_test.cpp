@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include "runtime/update/update_points.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
+#include "schedule/text/text.h"
 #include "tests/runtime/random_schedule.h"
 #include "tests/runtime/weight_stage.h"
 
@@ -91,6 +93,81 @@ TEST(UpdateTest, ReplicasStayEqualToTheLastBit) {
       EXPECT_EQ(outcome.weights[stage], outcome.weights[stage % length]);
     }
   }
+}
+
+// A schedule without STEP cells whose stages share weights in groups drawn at random.
+Schedule RandomSharing(Random& random) {
+  Schedule schedule = RandomSchedule(random);
+  for (Lane& lane : schedule.lanes) {
+    std::erase_if(lane, [](const Action& action) { return action.first.op == Op::kStep; });
+  }
+  std::vector<std::vector<int>> groups(3);
+  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
+    const int group = Uniform(random, 0, 3);
+    if (group < 3) groups[group].push_back(stage);
+  }
+  std::erase_if(groups, [](const std::vector<int>& group) { return group.size() < 2; });
+  schedule.shared = std::move(groups);
+  return schedule;
+}
+
+// The norm counts a shared weight once: with clipping the copies' sum is scaled, not each copy.
+TEST(UpdateTest, SharedWeightsStayEqualToTheLastBit) {
+  Random random(23);
+  int groups = 0, undone = 0;
+  for (int i = 0; i < 80; ++i) {
+    const Schedule schedule = RandomSharing(random);
+    groups += static_cast<int>(schedule.shared.size());
+    const int length = schedule.placement.chain_length();
+    const auto inject = RandomInjection(static_cast<unsigned>(i), 3 * schedule.stages());
+    const UpdateRule late{.clip = 1, .skip_nonfinite = true};
+    UpdateRule early = late;
+    early.post_validation = true;
+    const std::vector<Outcome> outcomes = {Train(schedule, {}), Train(schedule, late, inject),
+                                           Train(schedule, early, inject)};
+    for (const Outcome& outcome : outcomes) {
+      ASSERT_TRUE(outcome.status) << outcome.status.error().message;
+      for (const std::vector<int>& holders : schedule.shared) {
+        for (int chain = 0; chain < schedule.placement.replicas(); ++chain) {
+          for (const int stage : holders) {
+            EXPECT_EQ(outcome.weights[chain * length + stage], outcome.weights[holders.front()]);
+          }
+        }
+      }
+    }
+    ExpectSameRun(outcomes[1], outcomes[2]);
+    undone += outcomes[2].undone;
+  }
+  EXPECT_GT(groups, 60);
+  EXPECT_GT(undone, 20);
+}
+
+TEST(UpdateTest, SharedWeightsCountOnceInTheNorm) {
+  ScheduleParams params;
+  params.ranks = 1;
+  params.microbatches = 3;
+  params.chunks = 2;
+  Schedule schedule = Generate("looped-bfs", params).value();
+  schedule.shared = {{0, 1}};
+  std::vector<double> norms;
+  for (const double clip : {1e9, 1e8}) {
+    norms.push_back(Train(schedule, {.clip = clip}, nullptr, {.steps = 1}).verdicts.front().norm);
+  }
+  // One step from the same weights: the norm is that of the one gradient, which moved the weight.
+  const Outcome moved = Train(schedule, {.clip = 1e9}, nullptr, {.steps = 1});
+  EXPECT_NEAR(std::abs(moved.weights[0] - 0.3) / 0.05, norms[0], 1e-12);
+  EXPECT_EQ(norms[0], norms[1]);
+}
+
+TEST(UpdateTest, AStageThatSharesAndStepsTooEarlyIsNamed) {
+  Schedule schedule =
+      ParseCsv("0F0,3F0,3B0,3STEP,0B0,0STEP\n1F0,2F0,2B0,1B0,1STEP,2STEP\n").value();
+  schedule.shared = {{0, 3}};
+  const Outcome outcome = Train(schedule, {});
+  ASSERT_FALSE(outcome.status);
+  EXPECT_EQ(outcome.status.error().message,
+            "rank 0, action 3 (3STEP): the stage shares a parameter with another one, so it steps "
+            "after all other actions of its rank, and 0B0 follows");
 }
 
 TEST(UpdateTest, ClippingKeepsTheNormAndIsOffWhereItIsLarge) {

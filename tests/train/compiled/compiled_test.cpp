@@ -50,8 +50,11 @@ Result<std::vector<double>> LossesOf(TrainConfig config) {
 }
 
 TEST(Compiled, RunsAsTheCapturedStagesDo) {
-  const std::vector<std::vector<std::string>> ways = {
-      {}, {"exact=false"}, {"precision=bf16"}, {"recompute.hold=least", "model.dropout=0.2"}};
+  const std::vector<std::vector<std::string>> ways = {{},
+                                                      {"exact=false"},
+                                                      {"precision=bf16"},
+                                                      {"recompute.hold=least", "model.dropout=0.2"},
+                                                      {"model.name=gpt2", "model.dropout=0.2"}};
   for (const std::vector<std::string>& way : ways) {
     const TempFolder folder;
     const TrainConfig config = Config(way);
@@ -80,6 +83,10 @@ TEST(Compiled, RefusesWhatDoesNotFitInOneLine) {
   };
   EXPECT_EQ(error({}), "no error");
   EXPECT_NE(error({"model.dim=16"}).find("compiled with model.dim 8, this run has 16"),
+            std::string::npos);
+  EXPECT_NE(error({"model.rope_theta=500"}).find("compiled with model.rope_theta 10000"),
+            std::string::npos);
+  EXPECT_NE(error({"model.name=gpt2"}).find("compiled with model.name \"llama\""),
             std::string::npos);
   EXPECT_NE(error({"microbatches=8"}).find("pipeline.microbatches 4"), std::string::npos);
   EXPECT_NE(error({"exact=false"}).find("exact true, this run has false"), std::string::npos);

@@ -13,6 +13,7 @@
 #include "schedule/passes/passes.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
+#include "train/setup.h"
 #include "train/stage/gradient_norm.h"
 
 namespace penstock {
@@ -44,10 +45,11 @@ BatchSource Injecting(BatchSource source, const Pipeline& pipeline, int last_row
 }
 
 // The first `steps` of a run of kSteps.
-Outcome Train(TrainConfig config, const Schedule& schedule, std::int64_t steps = kSteps) {
+Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kSteps) {
   at::set_num_threads(1);
   config.pipeline.microbatches = schedule.microbatches;
   config.model.layers = schedule.placement.chain_length();
+  EXPECT_TRUE(SetShared(config, schedule));
   config.steps = kSteps;
   const std::vector<std::uint8_t> text = Text();
   Pipeline pipeline;
@@ -68,17 +70,24 @@ Outcome Train(TrainConfig config, const Schedule& schedule, std::int64_t steps =
   return outcome;
 }
 
-class EarlySteps : public testing::TestWithParam<const char*> {};
+// A schedule and a model.
+using Pair = std::pair<const char*, const char*>;
+
+class EarlySteps : public testing::TestWithParam<Pair> {};
 
 TEST_P(EarlySteps, EndWhereLateOnesDo) {
   ScheduleParams params;
   params.ranks = 2;
   params.microbatches = 8;
-  const Schedule schedule = Generate(GetParam(), params).value();
+  const auto& [name_of_schedule, model] = GetParam();
+  Schedule schedule = Generate(name_of_schedule, params).value();
   TrainConfig config = TinyConfig();
+  config.model.name = model;
+  config.model.layers = schedule.placement.chain_length();
+  ASSERT_TRUE(SetShared(config, schedule));
   config.optimizer.clip = 3;
   config.optimizer.nonfinite = "skip";
-  config.precision = std::string(GetParam()) == "1f1b" ? "bf16" : "f32";
+  config.precision = std::string(name_of_schedule) == "1f1b" ? "bf16" : "f32";
   const Outcome late = Train(config, schedule);
   ASSERT_TRUE(late.status) << late.status.error().message;
   config.optimizer.post_validation = true;
@@ -100,9 +109,13 @@ TEST_P(EarlySteps, EndWhereLateOnesDo) {
   EXPECT_LT(late.verdicts[kLargeStep].scale, 0.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, EarlySteps, testing::Values("1f1b", "zb-h2", "zbv", "dualpipe"),
+INSTANTIATE_TEST_SUITE_P(Schedules, EarlySteps,
+                         testing::Values(Pair("1f1b", "llama"), Pair("zb-h2", "llama"),
+                                         Pair("zbv", "llama"), Pair("dualpipe", "llama"),
+                                         Pair("1f1b", "gpt2"), Pair("zbv", "gpt2"),
+                                         Pair("dualpipe", "gpt2")),
                          [](const auto& info) {
-                           std::string name = info.param;
+                           std::string name = std::string(info.param.first) + info.param.second;
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
                            return name;
                          });

@@ -39,11 +39,12 @@ TrainConfig Config() {
 
 // Against the stages themselves, of several layers, in the ways that change what they hold.
 TEST(MemoryNeed, IsWhatTheStagesTake) {
-  std::vector<TrainConfig> configs(4, Config());
+  std::vector<TrainConfig> configs(5, Config());
   configs[1].recompute.hold = "least";
   configs[2].precision = "bf16";
   configs[3].exact = false;
   configs[3].pipeline.stage_layers = {1, 4, 2};
+  configs[4].model.name = "gpt2";
   for (const TrainConfig& config : configs) {
     const Prepared run = Prepare(config);
     const MemoryNeed need = NeedOf(config);
@@ -53,15 +54,20 @@ TEST(MemoryNeed, IsWhatTheStagesTake) {
         BuildPipeline(run.config, run.schedule, MakeBatchSource(sampler, run.config));
     ASSERT_TRUE(pipeline) << pipeline.error().message;
     double parameters = 0, saved = 0;
-    for (const auto& [name, value] : pipeline->model.Parameters()) {
+    for (const auto& [name, value] : pipeline->model.AllCopies()) {
       parameters += static_cast<double>(value.numel());
     }
+    // Each of two stages sends a copy of the embedding's gradient.
+    const double shared =
+        config.model.name == "gpt2"
+            ? 2.0 * static_cast<double>(config.model.vocabulary * config.model.dim)
+            : 0;
     // GPipe has all microbatches in flight at once.
     for (const auto& stage : pipeline->stages) {
       saved += static_cast<double>(stage->SavedBytes()) * run.config.pipeline.microbatches;
     }
     EXPECT_EQ(need.weights, parameters * (config.precision == "bf16" ? 6 : 4));
-    EXPECT_EQ(need.gradients, parameters * 4);
+    EXPECT_EQ(need.gradients, (parameters + shared) * 4);
     EXPECT_EQ(need.optimizer, parameters * 8);
     EXPECT_GE(need.activations, saved);
     if (config.recompute.hold == "all") {
@@ -105,7 +111,8 @@ TEST(MemoryNeed, RefusesWhatDoesNotFit) {
   expect(refused([](TrainConfig& config) { config.model.layers = 1'000'000'000; }),
          "give a smaller model.dim, model.layers");
   expect(refused([](TrainConfig& config) { config.model.dim = 1'000'000'000; }), "model.dim");
-  expect(refused([](TrainConfig& config) { config.model.hidden = 1'000'000'000; }), "model.dim");
+  expect(refused([](TrainConfig& config) { config.model.options["hidden"] = "1000000000"; }),
+         "model.dim");
   expect(refused([](TrainConfig& config) { config.batch = 2'000'000'000; }), "smaller batch");
   expect(refused([](TrainConfig& config) {
            config.model.sequence = 1'000'000'000;

@@ -21,6 +21,7 @@
 #include "schedule/text/text.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
+#include "train/setup.h"
 #include "train/stage/gradient_norm.h"
 
 namespace penstock {
@@ -71,7 +72,7 @@ StageRule RuleOf(const Schedule& schedule, int stage) {
   return rule;
 }
 
-// One rank, the stages one behind the other, autograd. Each microbatch reads every stage's weights
+// One rank, the stages one after the other, autograd. Each microbatch reads every stage's weights
 // as they were after so many updates as its rule says: W(v+1) = W(v) - update(gradients at
 // W(v-lag)).
 class Reference {
@@ -90,6 +91,14 @@ class Reference {
         stage.parameters.push_back({parameter.key(), value, at::zeros_like(value)});
       }
       Keep(stage);
+    }
+    for (const SharedParameter& shared : SharedParameters(config.model, Ranges())) {
+      std::vector<NamedParameter*>& copies = shared_.emplace_back();
+      for (const int stage : shared.stages) {
+        for (NamedParameter& each : stages_[stage].parameters) {
+          if (each.name == shared.name) copies.push_back(&each);
+        }
+      }
     }
   }
 
@@ -118,13 +127,17 @@ class Reference {
     return LanguageModel::Build(config.model, static_cast<int>(layers.size()), layers).value();
   }
 
+  std::vector<LayerRange> Ranges() const {
+    return SplitLayers(config_.model.layers, static_cast<int>(rules_.size()),
+                       config_.pipeline.stage_layers)
+        .value();
+  }
+
   std::vector<std::shared_ptr<StageModule>> Cast(const LanguageModel& model) const {
-    const auto ranges = SplitLayers(config_.model.layers, static_cast<int>(model.stages.size()),
-                                    config_.pipeline.stage_layers);
+    const std::vector<LayerRange> ranges = Ranges();
     std::vector<std::shared_ptr<StageModule>> cast;
     for (std::size_t i = 0; i < model.stages.size(); ++i) {
-      cast.push_back(
-          CastStage(*model.stages[i], config_.model, ranges->at(i), at::kBFloat16).value());
+      cast.push_back(CastStage(*model.stages[i], config_.model, ranges[i], at::kBFloat16).value());
     }
     return cast;
   }
@@ -182,6 +195,11 @@ class Reference {
 
   void Update() {
     for (std::size_t i = 0; i < stages_.size(); ++i) AddUp(stages_[i], rules_[i]);
+    for (const std::vector<NamedParameter*>& copies : shared_) {
+      at::Tensor sum = copies.front()->gradient.clone();
+      for (std::size_t i = 1; i < copies.size(); ++i) sum.add_(copies[i]->gradient);
+      for (NamedParameter* copy : copies) copy->gradient.copy_(sum);
+    }
     if (config_.optimizer.clip > 0) Clip();
     const at::NoGradGuard no_grad;
     for (StageState& stage : stages_) {
@@ -194,7 +212,12 @@ class Reference {
   void Clip() {
     double squares = 0;
     for (const StageState& stage : stages_) {
-      for (const auto& parameter : stage.parameters) squares += SquaredNorm(parameter.gradient);
+      for (const auto& parameter : stage.parameters) {
+        const bool is_copy = std::ranges::any_of(shared_, [&](const auto& copies) {
+          return std::find(copies.begin() + 1, copies.end(), &parameter) != copies.end();
+        });
+        if (!is_copy) squares += SquaredNorm(parameter.gradient);
+      }
     }
     const double norm = std::sqrt(squares);
     if (norm <= config_.optimizer.clip) return;
@@ -225,6 +248,7 @@ class Reference {
   std::vector<StageRule> rules_;
   std::vector<std::shared_ptr<StageModule>> working_;  // what is computed with
   std::vector<StageState> stages_;
+  std::vector<std::vector<NamedParameter*>> shared_;  // copies of one parameter
 };
 
 // What the pipeline and the reference make of one schedule.
@@ -232,8 +256,18 @@ struct Both {
   Trained pipeline, reference;
 };
 
-void ExpectReplicasEqual(const Pipeline& pipeline) {
+// Every copy of a parameter and of its optimizer's state, in replicas and in stages that share it.
+void ExpectCopiesEqual(const Pipeline& pipeline) {
   const auto expected = ByName(pipeline.model);
+  for (const auto& [name, value] : pipeline.model.AllCopies()) {
+    EXPECT_TRUE(at::equal(value, expected.at(name))) << name;
+  }
+  std::map<std::string, at::Tensor> states;
+  for (const auto& optimizer : pipeline.optimizers) {
+    for (const auto& [name, value] : OptimizerState(*optimizer)) {
+      EXPECT_TRUE(at::equal(states.emplace(name, value).first->second, value)) << name;
+    }
+  }
   for (const LanguageModel& replica : pipeline.replicas) {
     for (const auto& [name, value] : replica.Parameters()) {
       EXPECT_TRUE(at::equal(value, expected.at(name))) << name;
@@ -257,8 +291,10 @@ void ExpectVersions(const Pipeline& pipeline, const Schedule& schedule) {
   }
 }
 
-Both TrainBoth(TrainConfig config, const Schedule& schedule) {
+Both TrainBoth(TrainConfig config, Schedule schedule) {
   at::set_num_threads(1);
+  const Status shared = SetShared(config, schedule);
+  EXPECT_TRUE(shared) << shared.error().message;
   config.pipeline.microbatches = schedule.microbatches;
   const int rounds = schedule.steps == 1 ? kSteps : kRounds;
   const int steps = rounds * schedule.steps;
@@ -283,7 +319,7 @@ Both TrainBoth(TrainConfig config, const Schedule& schedule) {
   const Status status = RunRanks(schedule, stages, options);
   EXPECT_TRUE(status) << status.error().message;
   both.pipeline.parameters = ByName(pipeline.model);
-  ExpectReplicasEqual(pipeline);
+  ExpectCopiesEqual(pipeline);
 
   ExpectVersions(pipeline, schedule);
 
@@ -318,29 +354,36 @@ std::vector<std::int64_t> UnevenLayers(std::mt19937& random, int stages) {
   return layers;
 }
 
-std::vector<std::string> Names() {
-  std::vector<std::string> names;
-  for (const Algorithm& algorithm : Catalog()) names.emplace_back(algorithm.name);
-  return names;
+// An algorithm and a model.
+using Pair = std::pair<std::string, std::string>;
+
+std::vector<Pair> Pairs() {
+  std::vector<Pair> pairs;
+  for (const Algorithm& algorithm : Catalog()) {
+    for (const std::string_view model : ModelNames()) pairs.emplace_back(algorithm.name, model);
+  }
+  return pairs;
 }
 
-class Parity : public testing::TestWithParam<std::string> {};
+class Parity : public testing::TestWithParam<Pair> {};
 
 TEST_P(Parity, TrainsAsOneRankDoes) {
-  std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(GetParam())));
+  const auto& [algorithm, model] = GetParam();
+  std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(algorithm)));
   int cases = 0;
   for (int attempt = 0; attempt < 100 && cases < 2; ++attempt) {
     ScheduleParams params;
     params.ranks = 1 + static_cast<int>(random() % 4);
     params.chunks = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 2);
     params.microbatches = 1 + static_cast<int>(random() % 9);
-    if (FindAlgorithm(GetParam()).value()->knobs.steps) params.steps = kSteps;
-    const auto schedule = Generate(GetParam(), params);
+    if (FindAlgorithm(algorithm).value()->knobs.steps) params.steps = kSteps;
+    const auto schedule = Generate(algorithm, params);
     if (!schedule || schedule->placement.chain_length() > 6) continue;
     ++cases;
     SCOPED_TRACE(fmt::format("case {} p={} v={} m={}", cases, params.ranks,
                              schedule->placement.chunks(), params.microbatches));
     TrainConfig config = TinyConfig();
+    config.model.name = model;
     config.seed = config.model.seed = random();
     config.pipeline.stage_layers = UnevenLayers(random, schedule->placement.chain_length());
     config.model.layers = 0;
@@ -350,9 +393,13 @@ TEST_P(Parity, TrainsAsOneRankDoes) {
       config.optimizer.post_validation = random() % 2 == 0;
     }
     if (cases == 2) {
-      config.model.dropout = 0.25;
+      config.model.options["dropout"] = "0.25";
       config.recompute = {"least", "least"};
       if (random() % 2 == 0) config.precision = "bf16";
+    }
+    // Stages that share a parameter update it together, so without a flush they share none.
+    if (model == "gpt2" && schedule->weights != WeightPolicy::kFlush) {
+      config.model.options["tied"] = "false";
     }
     const Both both = TrainBoth(config, attempt % 2 == 0 ? *schedule : AddCommunication(*schedule));
     ExpectEqual(both.pipeline, both.reference);
@@ -360,8 +407,8 @@ TEST_P(Parity, TrainsAsOneRankDoes) {
   EXPECT_GT(cases, 0) << "no small parameters that the algorithm takes";
 }
 
-INSTANTIATE_TEST_SUITE_P(Catalog, Parity, testing::ValuesIn(Names()), [](const auto& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Catalog, Parity, testing::ValuesIn(Pairs()), [](const auto& info) {
+  std::string name = info.param.first + "_" + info.param.second;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
@@ -379,6 +426,22 @@ TEST(AnySchedule, TrainsACsvMadeByHand) {
   config.pipeline.stage_layers = {1, 2, 1, 1};
   const Both both = TrainBoth(config, schedule);
   ExpectEqual(both.pipeline, both.reference);
+}
+
+TEST(SharedParameters, NeedAScheduleThatFlushes) {
+  TrainConfig config = TinyConfig();
+  config.model.name = "gpt2";
+  ScheduleParams params;
+  params.ranks = 4;
+  params.steps = 2;
+  Schedule schedule = Generate("pipedream", params).value();
+  const Status status = SetShared(config, schedule);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message,
+            "stages 0, 3 share embedding.weight, and schedule 'pipedream' does not flush, so that "
+            "they update it at different times: give a schedule that flushes, or model.tied=false");
+  config.model.options["tied"] = "false";
+  EXPECT_TRUE(SetShared(config, schedule));
 }
 
 TEST(AnySchedule, AThrowingStageFailsTheRunWithItsAction) {

@@ -138,6 +138,30 @@ class Resume : public testing::Test {
   std::FILE* log_;
 };
 
+// One stage saves a parameter that two share; each continues with its own copy.
+TEST_F(Resume, SharedParametersContinueToTheLastBit) {
+  const std::vector<std::string> tied = {"model.name=gpt2", "clip=0.5"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), tied.begin(), tied.end());
+    return more;
+  };
+  for (const std::string schedule : {"interleaved", "zbv"}) {
+    SCOPED_TRACE(schedule);
+    const std::string whole = "whole-" + schedule, later = "later-" + schedule;
+    ASSERT_TRUE(Run(with({"name=" + whole, "schedule=" + schedule})));
+    ASSERT_TRUE(Run(with({"name=" + later, "schedule=" + schedule, "resume=" + At(whole, 3)})));
+    ExpectSame(whole, later);
+    EXPECT_EQ(ReadCheckpoint(At(whole, 3))->weights.count("embedding.weight"), 1U);
+    // A model in another number of stages reads it, too.
+    ASSERT_TRUE(Run(with({"name=other-" + schedule, "stages=1", "ranks=1", "schedule=1f1b",
+                          "resume=" + At(whole, 3)})));
+  }
+  const std::string error = ErrorOf({"name=llama", "resume=" + At("whole-zbv", 3)});
+  EXPECT_NE(error.find("is of another model: model.name is \"gpt2\" there, \"llama\" here"),
+            std::string::npos)
+      << error;
+}
+
 TEST_F(Resume, GoesOnToTheLastBitFromAnyCheckpoint) {
   ASSERT_TRUE(Run({"name=whole"}));
   ASSERT_FALSE(ReadCheckpoint(At("whole", 3))->optimizer.empty());

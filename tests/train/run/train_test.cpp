@@ -102,6 +102,27 @@ class TrainRun : public testing::Test {
   std::string text_;
 };
 
+// The weights are the same for every schedule and number of stages, up to the order in which
+// gradients are added; the model that was trained is read, evaluated and writes text.
+TEST_F(TrainRun, TrainsEveryModel) {
+  for (const std::string_view model : ModelNames()) {
+    SCOPED_TRACE(model);
+    const std::string name(model);
+    const auto summary = Run({"model.name=" + name, "name=" + name, "steps=40", "lr=0.01"});
+    ASSERT_TRUE(summary) << summary.error().message;
+    EXPECT_LT(summary->held_out_loss, 4.5);  // of log(256) = 5.55 at first
+    const std::string run = folder_ / "runs/" + name;
+    const auto evaluated = Evaluate(run);
+    ASSERT_TRUE(evaluated) << evaluated.error().message;
+    EXPECT_EQ(evaluated->held_out_loss, summary->held_out_loss);
+    GenerateOptions options;
+    options.bytes = 20;
+    const auto text = Generate(run, options);
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_FALSE(text->empty());
+  }
+}
+
 TEST_F(TrainRun, LeavesAllItsFilesAndFigures) {
   const auto summary = Run({"steps=12"});
   ASSERT_TRUE(summary) << summary.error().message;

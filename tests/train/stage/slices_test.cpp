@@ -33,8 +33,8 @@ TrainConfig Config(std::int64_t layers, std::int64_t sequence) {
   TrainConfig config;
   config.model.vocabulary = 24;
   config.model.dim = 16;
-  config.model.heads = 4;
-  config.model.kv_heads = 2;
+  config.model.options["heads"] = "4";
+  config.model.options["kv_heads"] = "2";
   config.model.layers = layers;
   config.model.sequence = sequence;
   config.batch = 2;
@@ -64,6 +64,10 @@ Case RandomCase(std::mt19937& random, bool split) {
       made.config.pipeline.slice_lengths.push_back(tokens);
       made.config.model.sequence += tokens;
     }
+  }
+  if (random() % 2 == 0) {
+    made.config.model.name = "gpt2";
+    made.config.model.options.erase("kv_heads");
   }
   made.config.seed = made.config.model.seed = random();
   made.config.exact = random() % 2 == 0;
@@ -110,7 +114,10 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
     options.hold_for_weight = HeldBytes(made.config.recompute.hold_for_weight).value();
     const auto keep = [&](std::vector<NamedParameter>& parameters) {
       const std::lock_guard lock(mutex);
-      for (const NamedParameter& each : parameters) found.of[each.name] = each.gradient.clone();
+      for (const NamedParameter& each : parameters) {
+        at::Tensor& sum = found.of[each.name];  // over the stages that share it
+        sum = sum.defined() ? sum + each.gradient : each.gradient.clone();
+      }
     };
     auto stage_made = TorchStage::Make(whole.stages[stage], examples, source, options, keep);
     EXPECT_TRUE(stage_made) << stage_made.error().message;
@@ -170,7 +177,8 @@ TEST_P(Slices, TrainAsWholeSequencesDo) {
   std::mt19937 random(GetParam() ? 3 : 4);
   for (int i = 0; i < 6; ++i) {
     const Case made = RandomCase(random, GetParam());
-    SCOPED_TRACE(fmt::format("case {}: p={} v={} m={} k={} of {} tokens", i, made.schedule.ranks(),
+    SCOPED_TRACE(fmt::format("case {}: {} p={} v={} m={} k={} of {} tokens", i,
+                             made.config.model.name, made.schedule.ranks(),
                              made.schedule.placement.chunks(), made.schedule.microbatches,
                              made.schedule.slices, made.config.model.sequence));
     TrainConfig whole = made.config;
@@ -202,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(Backward, Slices, testing::Bool(),
 TEST(SliceMemory, ASliceHoldsItsShareOfTheSequence) {
   const auto saved = [](int slices) {
     TrainConfig config = Config(2, 32);
-    config.model.kv_heads = 4;
+    config.model.options["kv_heads"] = "4";
     ScheduleParams params;
     params.ranks = 2;
     params.slices = config.pipeline.slices = slices;

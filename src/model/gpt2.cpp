@@ -1,0 +1,206 @@
+// GPT-2: learned positions, pre-norm blocks of LayerNorm, attention and a GELU feed-forward layer,
+// all with biases; the head is the token embedding (Radford et al. 2019).
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
+
+#include "model/init.h"
+#include "model/layers.h"
+#include "model/model_entry.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kDeviation = 0.02;  // of the initial weights
+
+struct Gpt2Options : ModelOptions {
+  std::int64_t heads = 4;
+  std::int64_t hidden = 0;
+  double norm_epsilon = 1e-5;
+  double dropout = 0;
+  bool tied = true;
+
+  std::vector<Field> Fields() override {
+    return {
+        {"heads",
+         &heads,
+         Changes::kModel,
+         "Attention heads",
+         {.least = 1, .most = kMostModelSize},
+         "n_heads n_head num_heads num_attention_heads"},
+        {"hidden",
+         &hidden,
+         Changes::kModel,
+         "Width of the feed-forward layer (auto: 4 dim)",
+         {.most = kMostModelSize, .automatic = true},
+         "n_inner hidden_dim intermediate_size ffn_hidden_size"},
+        {"norm_epsilon",
+         &norm_epsilon,
+         Changes::kModel,
+         "Added to the variance in LayerNorm",
+         {},
+         "norm_eps layer_norm_epsilon layernorm_epsilon"},
+        {"dropout",
+         &dropout,
+         Changes::kPrograms,
+         "Dropout probability of the embedding and of each residual branch",
+         {.most = 0.99},
+         "resid_pdrop embd_pdrop hidden_dropout"},
+        {"tied",
+         &tied,
+         Changes::kModel,
+         "Use the token embedding as the head, too",
+         {},
+         "tie_word_embeddings enable_weight_tying tie_embeddings weight_tying"},
+    };
+  }
+
+  std::int64_t HiddenOf(std::int64_t dim) const { return hidden > 0 ? hidden : 4 * dim; }
+};
+
+class Block : public torch::nn::Module {
+ public:
+  Block(std::int64_t dim, const Gpt2Options& options)
+      : heads_(options.heads), dropout_(options.dropout) {
+    const auto norm = [&](const char* name) {
+      return register_module(name, std::make_shared<LayerNorm>(dim, options.norm_epsilon));
+    };
+    const auto affine = [&](const char* name, std::int64_t in, std::int64_t out) {
+      return register_module(name, std::make_shared<Affine>(in, out));
+    };
+    attention_norm_ = norm("attention_norm");
+    qkv_ = affine("wqkv", dim, 3 * dim);
+    output_ = affine("wo", dim, dim);
+    feed_forward_norm_ = norm("ffn_norm");
+    up_ = affine("w1", dim, options.HiddenOf(dim));
+    down_ = affine("w2", options.HiddenOf(dim), dim);
+  }
+
+  torch::Tensor forward(const torch::Tensor& input, SequenceContext& context) {
+    const torch::Tensor middle = input + Dropped(Attend(attention_norm_->forward(input), context));
+    const torch::Tensor up = up_->forward(feed_forward_norm_->forward(middle));
+    return middle + Dropped(down_->forward(at::gelu(up, "tanh")));
+  }
+
+ private:
+  torch::Tensor Attend(const torch::Tensor& input, SequenceContext& context) {
+    const std::int64_t batch = input.size(0), length = input.size(1), dim = input.size(2);
+    const torch::Tensor all = qkv_->forward(input);  // [B, S, 3 D]
+    const auto part = [&](std::int64_t index) {      // [B, H, S, E]
+      return all.narrow(-1, index * dim, dim)
+          .reshape({batch, length, heads_, dim / heads_})
+          .transpose(1, 2);
+    };
+    const torch::Tensor query = part(0);
+    const KeysValues known = context.Extend({part(1), part(2)});
+    const torch::Tensor mixed = CausalAttention(query, known, context);
+    return output_->forward(mixed.transpose(1, 2).reshape({batch, length, dim}));
+  }
+
+  torch::Tensor Dropped(const torch::Tensor& branch) {
+    return at::dropout(branch, dropout_, is_training());
+  }
+
+  std::int64_t heads_;
+  double dropout_;
+  std::shared_ptr<LayerNorm> attention_norm_, feed_forward_norm_;
+  std::shared_ptr<Affine> qkv_, output_, up_, down_;
+};
+
+class Gpt2Stage : public StageModule {
+ public:
+  Gpt2Stage(const ModelConfig& config, const Gpt2Options& options, const LayerRange& range)
+      : dropout_(options.dropout), is_first_(range.embedding) {
+    // A tied last stage has the embedding's weight by its name in the whole model.
+    if (range.embedding || (range.head && options.tied)) {
+      embedding_ =
+          register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
+    }
+    if (range.embedding) {
+      positions_ =
+          register_module("positions", std::make_shared<Embedding>(config.sequence, config.dim));
+    }
+    const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      blocks_.push_back(
+          layers->register_module(std::to_string(i), std::make_shared<Block>(config.dim, options)));
+    }
+    if (!range.head) return;
+    norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
+    if (options.tied) return;
+    head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
+  }
+
+  torch::Tensor forward(torch::Tensor input) override {
+    SequenceContext whole;
+    return ForwardSlice(std::move(input), whole);
+  }
+
+  torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
+    torch::Tensor hidden = is_first_ ? Embed(input, context.start()) : std::move(input);
+    for (const auto& block : blocks_) hidden = block->forward(hidden, context);
+    if (!norm_) return hidden;
+    hidden = norm_->forward(hidden);
+    return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
+  }
+
+ private:
+  // `start`: the position of the first token.
+  torch::Tensor Embed(const torch::Tensor& tokens, std::int64_t start) {
+    const torch::Tensor positions = positions_->weight().narrow(0, start, tokens.size(1));
+    return at::dropout(embedding_->forward(tokens) + positions, dropout_, is_training());
+  }
+
+  double dropout_;
+  bool is_first_;
+  std::shared_ptr<Embedding> embedding_, positions_;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<LayerNorm> norm_;
+  std::shared_ptr<Projection> head_;  // null where tied
+};
+
+Status Check(const ModelConfig& config) {
+  const auto options = OptionsOf<Gpt2Options>(config);
+  if (config.dim % options.heads == 0) return {};
+  return InvalidArgument("model.heads {} does not divide model.dim {}", options.heads, config.dim);
+}
+
+std::shared_ptr<StageModule> Build(const ModelConfig& config, const LayerRange& range) {
+  return std::make_shared<Gpt2Stage>(config, OptionsOf<Gpt2Options>(config), range);
+}
+
+std::vector<SharedDeclaration> Shared(const ModelConfig& config) {
+  if (!OptionsOf<Gpt2Options>(config).tied) return {};
+  return {{"embedding.weight",
+           [](const LayerRange& range) { return range.embedding || range.head; },
+           "model.tied=false"}};
+}
+
+// The last word of the name says what it is: norm weights are vectors.
+void Initialize(const ModelConfig& config, std::string_view name, torch::Tensor& value,
+                const at::Generator& generator) {
+  if (value.dim() == 1) {
+    value.fill_(name.ends_with(".bias") ? 0 : 1);
+    return;
+  }
+  const bool adds_to_residual = name.ends_with("wo.weight") || name.ends_with("w2.weight");
+  value.normal_(0, adds_to_residual ? ResidualDeviation(kDeviation, config.layers) : kDeviation,
+                generator);
+}
+
+}  // namespace
+
+ModelEntry Gpt2() {
+  ModelEntry model;
+  model.name = "gpt2";
+  model.summary = "learned positions, LayerNorm, GELU, biases, a tied head";
+  model.options = MakeOptions<Gpt2Options>;
+  model.check = Check;
+  model.build = Build;
+  model.initialize = Initialize;
+  model.shared = Shared;
+  model.layers_alike = true;
+  return model;
+}
+
+}  // namespace penstock
