@@ -1,7 +1,11 @@
-# cmake --install: the core tier as the package Penstock, and the program where it was built.
+# cmake --install: the package Penstock, and the program where it was built. The engine is a component
+# of its own, since it brings libtorch.
 #
 #   find_package(Penstock REQUIRED)
 #   target_link_libraries(mine PRIVATE Penstock::report Penstock::runtime)   # or all: Penstock::core
+#
+#   find_package(Penstock REQUIRED COMPONENTS engine)
+#   target_link_libraries(mine PRIVATE Penstock::train)
 #
 #   #include <penstock/schedule/catalog.h>
 #
@@ -16,6 +20,12 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/stage.h runtime/message.h runtime/transport.h runtime/program.h runtime/update/update.h
   runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/emulation/emulation.h)
 
+set(PENSTOCK_ENGINE_HEADERS
+  base/fields.h
+  model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h
+  model/sequence_context.h
+  train/config.h train/train.h)
+
 include(CMakePackageConfigHelpers)
 
 set(core_folders base schedule simulate report interop runtime)
@@ -28,16 +38,22 @@ target_link_libraries(penstock_core INTERFACE ${core_targets})
 
 install(TARGETS penstock_core penstock_options ${core_targets} EXPORT PenstockTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT core)
-set(staged_headers ${PROJECT_BINARY_DIR}/public_headers/penstock)
-install(CODE "
-  set(headers \"${PENSTOCK_PUBLIC_HEADERS}\")
-  set(source \"${PROJECT_SOURCE_DIR}/src\")
-  set(staged \"${staged_headers}\")
-  include(\"${PROJECT_SOURCE_DIR}/cmake/StageHeaders.cmake\")" COMPONENT core)
-install(DIRECTORY ${staged_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT core)
+
+function(install_headers component)
+  set(staged ${PROJECT_BINARY_DIR}/public_headers/${component}/penstock)
+  install(CODE "
+    set(headers \"${ARGN}\")
+    set(source \"${PROJECT_SOURCE_DIR}/src\")
+    set(staged \"${staged}\")
+    include(\"${PROJECT_SOURCE_DIR}/cmake/StageHeaders.cmake\")" COMPONENT ${component})
+  install(DIRECTORY ${staged} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ${component})
+endfunction()
+install_headers(core ${PENSTOCK_PUBLIC_HEADERS})
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${package_folder} COMPONENT core)
+# Where libtorch was found; another one of the same version is given by -DTorch_ROOT.
+get_filename_component(PENSTOCK_TORCH_ROOT "${Torch_INCLUDE_DIR}" DIRECTORY)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/PenstockConfig.cmake.in
   ${PROJECT_BINARY_DIR}/PenstockConfig.cmake INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake
@@ -48,5 +64,10 @@ install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake
 set(programs penstock)
 if(PENSTOCK_ENGINE)
   list(APPEND programs penstock_engine)
+  install_headers(engine ${PENSTOCK_ENGINE_HEADERS})
+  install(TARGETS penstock_graph penstock_model penstock_train EXPORT PenstockEngineTargets
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT engine)
+  install(EXPORT PenstockEngineTargets NAMESPACE Penstock:: DESTINATION ${package_folder} COMPONENT engine)
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindTorch.cmake DESTINATION ${package_folder} COMPONENT engine)
 endif()
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)

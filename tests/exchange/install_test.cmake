@@ -23,8 +23,8 @@ foreach(file eager_1f1b.csv eager_1f1b.html)
   endif()
 endforeach()
 
-# The whole of it: the program as well, which runs from where it was put.
-step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/whole)
+# The program runs from where it was put.
+step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/whole --component program)
 step(${WORK}/whole/bin/penstock simulate --schedule zb-auto,zbv)
 
 # All headers lie below include/penstock and name no torch. Each compiles alone, beside a program's
