@@ -75,7 +75,14 @@ Status Collect(const YAML::Node& root, std::string_view where, const std::vector
     for (const std::string& name : map.Keys()) {
       const YAML::Node node = map.Node(name);
       std::string key = section + name;
-      if (section.empty() && node.IsMap()) {
+      // A schedule with its options: {name: interleaved, group: 4}.
+      if (key == "pipeline.schedule" && node.IsMap()) {
+        PENSTOCK_TRY(const YamlMap options, YamlMap::Of(node, key, YamlMap::Null::kMissing));
+        for (const std::string& option : options.Keys()) {
+          entries.push_back({option == "name" ? key : section + option, options.Node(option), "",
+                             fmt::format("{}: line {}: ", where, options.LineOf(option))});
+        }
+      } else if (section.empty() && node.IsMap()) {
         PENSTOCK_TRY(const YamlMap inner, YamlMap::Of(node, key, YamlMap::Null::kMissing));
         PENSTOCK_TRY_STATUS(self(inner, key + ".", self));
       } else if (!(section.empty() && node.IsNull() && IsSection(key, fields))) {

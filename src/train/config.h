@@ -34,6 +34,13 @@ struct PipelineConfig {
   std::vector<std::int64_t> slice_lengths;  // tokens of each slice; empty: all alike
   bool split = false;                       // backward in I and W where the schedule has both forms
   std::vector<std::int64_t> stage_layers;   // layers of each stage; empty: as even as possible
+  // What single algorithms read, as the options of 'penstock schedule' of the same names.
+  int group = 0;            // microbatches in flight at a time; 0: the algorithm's default
+  int waves = 0;            // 0: the algorithm's default
+  double memory_limit = 0;  // activations of one rank and microbatch; 0: none
+  std::string cost;         // "F" or "F,I,W", of one rank and microbatch; empty: 1,1,1
+  double comm = 0;          // latency of a transfer, in the unit of `cost`
+  std::string overlap;      // max, sum or a factor of F + B; empty: max
 };
 
 // What a microbatch may hold of its activations; the rest is made again when it is needed. "all",

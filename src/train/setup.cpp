@@ -10,6 +10,7 @@
 #include "schedule/catalog.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
+#include "train/schedule_params.h"
 
 namespace penstock {
 namespace {
@@ -36,22 +37,21 @@ constexpr int kStreamedMicrobatches = 1024;
 
 Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores, std::int64_t steps) {
   if (pipeline.ranks == 0) pipeline.ranks = AutomaticRanks(pipeline.stages, cores);
-  ScheduleParams params;
-  params.ranks = pipeline.ranks;
-  params.chunks = pipeline.chunks == 0 ? AutomaticChunks(pipeline) : pipeline.chunks;
-  params.microbatches = pipeline.microbatches;
-  params.slices = pipeline.slices;
-  params.split = pipeline.split;
+  PENSTOCK_TRY(ScheduleParams params, ParamsOf(pipeline));
+  if (pipeline.chunks == 0) params.chunks = AutomaticChunks(pipeline);
   if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(pipeline.schedule));
   if (algorithm->knobs.steps) {
     const int most = std::max(2, kStreamedMicrobatches / std::max(1, params.microbatches));
     params.steps = static_cast<int>(std::min<std::int64_t>(steps, most));
   }
-  return Generate(pipeline.schedule, params);
+  auto schedule = Generate(pipeline.schedule, params);
+  if (!schedule) return tl::unexpected(NameKeys(std::move(schedule).error()));
+  return schedule;
 }
 
 Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
+  PENSTOCK_TRY_STATUS(RefuseForCsv(pipeline));
   PENSTOCK_TRY(Schedule schedule, LoadSchedule(pipeline.csv));
   if (pipeline.ranks != 0 && pipeline.ranks != schedule.ranks()) {
     return InvalidArgument("{} has {} ranks, not the {} asked for", pipeline.csv, schedule.ranks(),

@@ -109,6 +109,12 @@ class TrainCommand final : public Command {
     add("-s,--schedule", "pipeline.schedule");
     add("--csv", "pipeline.csv");
     add("-m,--microbatches", "pipeline.microbatches");
+    add("--group", "pipeline.group");
+    add("--waves", "pipeline.waves");
+    add("--slices", "pipeline.slices");
+    add("--cost", "pipeline.cost");
+    add("--comm", "pipeline.comm");
+    add("--overlap", "pipeline.overlap");
     add("--steps", "steps");
     add("--seconds", "seconds");
     add("--seed", "seed");

@@ -11,6 +11,7 @@
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "interop/primus/dump.h"
+#include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
 
@@ -23,37 +24,11 @@ Status Of(std::string_view option, std::string_view value, const Status& status)
   return InvalidArgument("{} {}: {}", option, value, status.error().message);
 }
 
-struct UniformCost {
-  double forward = 1, backward_input = 1, backward_weight = 1;
-};
-
-// "F" gives all three; "F,I,W" each.
-Result<UniformCost> ParseCost(std::string_view text) {
-  std::vector<double> values;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const auto value = ParseNumber(text.substr(begin, end - begin));
-    if (!value) return InvalidArgument("--cost {}: {}", Quote(text), value.error().message);
-    PENSTOCK_TRY_STATUS(Of("--cost", Quote(text), CheckTime(*value)));
-    values.push_back(*value);
-    begin = end + 1;
-  }
-  if (values.size() == 1) return UniformCost{values[0], values[0], values[0]};
-  if (values.size() == 3) return UniformCost{values[0], values[1], values[2]};
-  return InvalidArgument("--cost {}: give F,I,W (times of one rank and microbatch) or one number",
-                         Quote(text));
-}
-
-Result<OverlapRule> ParseOverlap(std::string_view text) {
-  constexpr double kMostFactor = 1000;
-  if (text == "max") return OverlapRule{OverlapRule::Kind::kMax, 1};
-  if (text == "sum") return OverlapRule{OverlapRule::Kind::kSum, 1};
-  const auto factor = ParseNumber(text);
-  if (!factor || *factor < 0 || *factor > kMostFactor) {
-    return InvalidArgument("--overlap {}: give max, sum, or a factor of F + B from 0 to {}",
-                           Quote(text), kMostFactor);
-  }
-  return OverlapRule{OverlapRule::Kind::kFactor, *factor};
+// `read`, with the option in front of its error.
+template <class T>
+Result<T> OfOption(std::string_view option, Result<T> read) {
+  if (read) return read;
+  return InvalidArgument("{} {}", option, read.error().message);
 }
 
 // "4GiB", or a number of bytes.
@@ -201,13 +176,13 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   params.comm = comm.value_or(params.comm);
   PENSTOCK_TRY_STATUS(Of("--comm", fmt::format("{}", params.comm), CheckTime(params.comm)));
   if (cost) {
-    PENSTOCK_TRY(const UniformCost times, ParseCost(*cost));
+    PENSTOCK_TRY(const UniformCost times, OfOption("--cost", ParseCost(*cost)));
     params.forward = times.forward;
     params.backward_input = times.backward_input;
     params.backward_weight = times.backward_weight;
   }
   if (overlap) {
-    PENSTOCK_TRY(params.overlap, ParseOverlap(*overlap));
+    PENSTOCK_TRY(params.overlap, OfOption("--overlap", ParseOverlap(*overlap)));
   }
   if (memory_limit) {
     PENSTOCK_TRY(params.memory_limit, Limit("--memory-limit", *memory_limit));
@@ -261,7 +236,7 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string&
   if (cost || stage_costs || !layer_costs.empty()) return loaded;
   if (comm) dump.costs.comm = *comm;
   if (overlap) {
-    PENSTOCK_TRY(dump.costs.overlap, ParseOverlap(*overlap));
+    PENSTOCK_TRY(dump.costs.overlap, OfOption("--overlap", ParseOverlap(*overlap)));
   }
   loaded.costs = std::move(dump.costs);
   loaded.memory_unit = dump.memory_unit;

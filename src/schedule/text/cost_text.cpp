@@ -1,0 +1,39 @@
+#include "schedule/text/cost_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/numbers.h"
+#include "base/quote.h"
+
+namespace penstock {
+
+Result<UniformCost> ParseCost(std::string_view text) {
+  std::vector<double> values;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const auto value = ParseNumber(text.substr(begin, end - begin));
+    const Status status = value ? CheckTime(*value) : Status(tl::unexpected(value.error()));
+    if (!status) return InvalidArgument("{}: {}", Quote(text), status.error().message);
+    values.push_back(*value);
+    begin = end + 1;
+  }
+  if (values.size() == 1) return UniformCost{values[0], values[0], values[0]};
+  if (values.size() == 3) return UniformCost{values[0], values[1], values[2]};
+  return InvalidArgument("{}: give F,I,W (times of one rank and microbatch) or one number",
+                         Quote(text));
+}
+
+Result<OverlapRule> ParseOverlap(std::string_view text) {
+  constexpr double kMostFactor = 1000;
+  if (text == "max") return OverlapRule{OverlapRule::Kind::kMax, 1};
+  if (text == "sum") return OverlapRule{OverlapRule::Kind::kSum, 1};
+  const auto factor = ParseNumber(text);
+  if (!factor || *factor < 0 || *factor > kMostFactor) {
+    return InvalidArgument("{}: give max, sum, or a factor of F + B from 0 to {}", Quote(text),
+                           kMostFactor);
+  }
+  return OverlapRule{OverlapRule::Kind::kFactor, *factor};
+}
+
+}  // namespace penstock

@@ -1,0 +1,24 @@
+// Costs as users write them, read in one way on the command line and in configurations.
+//
+// Errors: kInvalidArgument with the text quoted; the caller adds which option or key it is of.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "schedule/costs.h"
+
+namespace penstock {
+
+// Times of one rank's share of one microbatch.
+struct UniformCost {
+  double forward = 1, backward_input = 1, backward_weight = 1;
+};
+
+// Reads "F", which gives all three, or "F,I,W".
+Result<UniformCost> ParseCost(std::string_view text);
+
+// Reads "max", "sum" or a factor of F + B.
+Result<OverlapRule> ParseOverlap(std::string_view text);
+
+}  // namespace penstock

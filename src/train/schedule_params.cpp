@@ -1,0 +1,76 @@
+#include "train/schedule_params.h"
+
+#include <cctype>
+
+#include "schedule/text/cost_text.h"
+
+namespace penstock {
+
+Result<ScheduleParams> ParamsOf(const PipelineConfig& pipeline) {
+  ScheduleParams params;
+  params.ranks = pipeline.ranks;
+  params.chunks = pipeline.chunks;
+  params.microbatches = pipeline.microbatches;
+  params.slices = pipeline.slices;
+  params.split = pipeline.split;
+  params.group = pipeline.group;
+  params.waves = pipeline.waves;
+  if (pipeline.memory_limit > 0) params.memory_limit = pipeline.memory_limit;
+  if (!pipeline.cost.empty()) {
+    const auto cost = ParseCost(pipeline.cost);
+    if (!cost) return InvalidArgument("pipeline.cost: {}", cost.error().message);
+    params.forward = cost->forward;
+    params.backward_input = cost->backward_input;
+    params.backward_weight = cost->backward_weight;
+  }
+  if (const Status status = CheckTime(pipeline.comm); !status) {
+    return InvalidArgument("pipeline.comm: {}", status.error().message);
+  }
+  params.comm = pipeline.comm;
+  if (!pipeline.overlap.empty()) {
+    const auto overlap = ParseOverlap(pipeline.overlap);
+    if (!overlap) return InvalidArgument("pipeline.overlap: {}", overlap.error().message);
+    params.overlap = *overlap;
+  }
+  return params;
+}
+
+Status RefuseForCsv(const PipelineConfig& pipeline) {
+  const std::pair<const char*, bool> given[] = {{"group", pipeline.group != 0},
+                                                {"waves", pipeline.waves != 0},
+                                                {"split", pipeline.split},
+                                                {"memory_limit", pipeline.memory_limit != 0},
+                                                {"cost", !pipeline.cost.empty()},
+                                                {"comm", pipeline.comm != 0},
+                                                {"overlap", !pipeline.overlap.empty()}};
+  for (const auto& [key, is_given] : given) {
+    if (!is_given) continue;
+    return InvalidArgument(
+        "pipeline.{} has no effect here: the schedule is in a file, no algorithm makes it; leave "
+        "it out",
+        key);
+  }
+  return {};
+}
+
+Error NameKeys(Error error) {
+  std::string named;
+  for (std::string_view left = error.message; !left.empty();) {
+    if (!left.starts_with("--")) {
+      named += left.front();
+      left.remove_prefix(1);
+      continue;
+    }
+    named += "pipeline.";
+    left.remove_prefix(2);
+    while (!left.empty() &&
+           (std::islower(static_cast<unsigned char>(left.front())) != 0 || left.front() == '-')) {
+      named += left.front() == '-' ? '_' : left.front();
+      left.remove_prefix(1);
+    }
+  }
+  error.message = std::move(named);
+  return error;
+}
+
+}  // namespace penstock
