@@ -38,17 +38,6 @@ bool WritePieces(std::FILE* file, std::span<const std::string_view> pieces) {
   return std::fflush(file) == 0;
 }
 
-// A rename is on the disk when its folder is.
-bool SyncFolderOf(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return false;
-  const bool synced = fsync(descriptor) == 0 || errno == EINVAL;  // file systems without it
-  close(descriptor);
-  return synced;
-}
-
 Status Write(const std::string& path, std::span<const std::string_view> pieces, bool durable) {
   // In the same folder, so that the rename stays within one file system.
   const std::string beside = fmt::format("{}.{}.tmp", path, getpid());
@@ -67,6 +56,16 @@ Status Write(const std::string& path, std::span<const std::string_view> pieces, 
 }
 
 }  // namespace
+
+bool SyncFolderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool synced = fsync(descriptor) == 0 || errno == EINVAL;  // file systems without it
+  close(descriptor);
+  return synced;
+}
 
 Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   // Opening a FIFO waits for its writer, and a device may never end.

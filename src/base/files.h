@@ -31,4 +31,8 @@ Status WriteFileAtomically(const std::string& path, std::string_view content);
 // and folder are on the disk when the function returns.
 Status WriteFileDurably(const std::string& path, std::span<const std::string_view> pieces);
 
+// Waits until the path's folder is on the disk, and with it a rename of the file. False, with
+// errno, where that fails.
+bool SyncFolderOf(const std::string& path);
+
 }  // namespace penstock

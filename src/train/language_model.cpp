@@ -9,15 +9,15 @@
 #include <set>
 #include <stdexcept>
 
+#include "base/exception_line.h"
 #include "base/index.h"
 #include "train/data/data.h"
+#include "train/spread_model.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens: enough for the matrix kernels
-
-bool IsSet(const std::atomic<bool>* stop) { return stop != nullptr && stop->load(); }
 
 // Length of the valid UTF-8 character at the front; 0 if there is none.
 std::size_t Utf8Length(std::string_view text) {
@@ -77,23 +77,27 @@ std::uint8_t NextByte(const at::Tensor& logits, double temperature, at::Generato
 }
 
 // Summed over the windows; `bytes` holds them and the last one's last target.
-double WindowLoss(const LanguageModel& model, std::span<const std::uint8_t> bytes,
+// Counts where the last stage is.
+double WindowLoss(SpreadModel& model, std::int64_t number, std::span<const std::uint8_t> bytes,
                   std::int64_t windows) {
   const at::NoGradGuard no_grad;
-  const at::Tensor loss = model.Loss(ToTokens(bytes.first(bytes.size() - 1), windows),
-                                     ToTokens(bytes.subspan(1), windows));
+  const auto outputs = model.Forward(number, ToTokens(bytes.first(bytes.size() - 1), windows));
+  if (!outputs || !model.has_last()) return 0;
+  const at::Tensor loss = model.last().Loss(*outputs, ToTokens(bytes.subspan(1), windows));
   return loss.item<double>() * static_cast<double>(windows);
 }
 
 }  // namespace
 
 Result<LanguageModel> LanguageModel::Build(const ModelConfig& config, int stages,
-                                           std::span<const std::int64_t> counts) {
+                                           std::span<const std::int64_t> counts,
+                                           const std::function<bool(int stage)>& here) {
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.layers, stages, counts));
   LanguageModel model{config, {}};
-  for (const LayerRange& range : ranges) {
-    PENSTOCK_TRY(std::shared_ptr<StageModule> stage, BuildStage(config, range));
-    model.stages.push_back(std::move(stage));
+  for (int stage = 0; stage < stages; ++stage) {
+    std::shared_ptr<StageModule>& module = model.stages.emplace_back();
+    if (here && !here(stage)) continue;
+    PENSTOCK_TRY(module, BuildStage(config, ranges[stage]));
   }
   return model;
 }
@@ -120,6 +124,7 @@ std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Parameters() cons
 std::vector<std::pair<std::string, at::Tensor>> LanguageModel::AllCopies() const {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   for (const auto& stage : stages) {
+    if (stage == nullptr) continue;
     for (const auto& parameter : stage->named_parameters()) {
       parameters.emplace_back(parameter.key(), parameter.value().detach());
     }
@@ -142,44 +147,76 @@ std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
 
 double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
                     const std::atomic<bool>* stop) {
-  const std::int64_t sequence = model.config.sequence;
+  SpreadModel here(model, stop);
+  return EvaluateText(here, text, threads);
+}
+
+double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int threads) {
+  const std::int64_t sequence = model.config().sequence;
   const std::span<const std::uint8_t> part = EvaluatedPart(text, sequence);
   const auto windows = static_cast<std::int64_t>(part.size() - 1) / sequence;
   const std::int64_t at_once = std::max<std::int64_t>(1, kEvaluatedAtOnce / sequence);
   const std::int64_t blocks = (windows + at_once - 1) / at_once;
   std::vector<double> sums(blocks);
+  const std::int64_t number = model.Reserve(blocks + 1);
   // Threads of our own, each with every n-th block: torch's split single operators, and wait.
   const auto run = [&](std::int64_t first) {
     at::set_num_threads(1);
-    for (std::int64_t block = first; block < blocks && !IsSet(stop); block += threads) {
+    for (std::int64_t block = first; block < blocks && !model.stopped(); block += threads) {
       const std::int64_t begin = block * at_once;
       const std::int64_t samples = std::min(at_once, windows - begin);
       const auto bytes = part.subspan(begin * sequence, Index(samples * sequence) + 1);
-      sums[block] = WindowLoss(model, bytes, samples);
+      sums[block] = WindowLoss(model, number + block, bytes, samples);
     }
   };
   std::vector<std::future<void>> others;
-  for (int i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, run, i));
-  run(0);
+  const auto run_or_abort = [&](std::int64_t first) {
+    try {
+      run(first);
+    } catch (const std::exception& error) {
+      // Other threads and hosts may wait for what this one has not computed.
+      model.Abort({ErrorCode::kUnavailable, ExceptionLine(error)});
+      throw;
+    }
+  };
+  for (int i = 1; i < threads; ++i) {
+    others.push_back(std::async(std::launch::async, run_or_abort, i));
+  }
+  run_or_abort(0);
   for (std::future<void>& other : others) other.get();
-  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(windows);
+  const auto all = model.FromLast(number + blocks, std::move(sums)).value_or(std::vector<double>());
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(windows);
 }
 
 std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
+  SpreadModel here(model, options.stop);
+  return WriteText(here, options);
+}
+
+std::string WriteText(SpreadModel& model, const WriteOptions& options) {
   const at::NoGradGuard no_grad;
   at::set_num_threads(1);  // one short sample at a time: nothing to share out
   at::Generator generator = at::detail::createCPUGenerator(options.seed);
   std::vector<std::uint8_t> bytes = {kEndOfDocument};
   bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());
   const std::size_t begin = bytes.size();
-  const std::size_t most = model.config.sequence;
-  for (int i = 0; i < options.bytes && !IsSet(options.stop); ++i) {
+  const std::size_t most = model.config().sequence;
+  for (int i = 0; i < options.bytes && !model.stopped(); ++i) {
     const std::size_t length = std::min(most, bytes.size());
-    const at::Tensor logits = model.Logits(ToTokens(std::span(bytes).last(length), 1))
-                                  .select(1, static_cast<std::int64_t>(length) - 1)
-                                  .select(0, 0)
-                                  .narrow(0, 0, 256);
-    bytes.push_back(NextByte(logits, options.temperature, generator));
+    const std::int64_t number = model.Reserve(2);
+    const auto outputs = model.Forward(number, ToTokens(std::span(bytes).last(length), 1));
+    if (!outputs) break;
+    std::vector<std::uint8_t> next;
+    if (model.has_last()) {
+      const at::Tensor logits = outputs->front()
+                                    .select(1, static_cast<std::int64_t>(length) - 1)
+                                    .select(0, 0)
+                                    .narrow(0, 0, 256);
+      next = {NextByte(logits, options.temperature, generator)};
+    }
+    const auto agreed = model.FromLast(number + 1, std::move(next));
+    if (!agreed) break;
+    bytes.insert(bytes.end(), agreed->begin(), agreed->end());
   }
   const std::string written(bytes.begin() + static_cast<std::ptrdiff_t>(begin), bytes.end());
   return Printable(written);

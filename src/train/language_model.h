@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,13 +16,17 @@
 
 namespace penstock {
 
+class SpreadModel;
+
 struct LanguageModel {
   ModelConfig config;
-  std::vector<std::shared_ptr<StageModule>> stages;
+  std::vector<std::shared_ptr<StageModule>> stages;  // null for those of other hosts
 
-  // Slice into `counts` layers a stage; one stage if empty.
+  // With `counts` layers per stage; about the same number where it is empty. Builds the stages that
+  // are `here`; all where it is empty.
   static Result<LanguageModel> Build(const ModelConfig& config, int stages = 1,
-                                     std::span<const std::int64_t> counts = {});
+                                     std::span<const std::int64_t> counts = {},
+                                     const std::function<bool(int stage)>& here = {});
 
   // Tokens [batch, length] to what the last stage returns, without gradients: the logits [batch,
   // length, vocabulary] come first.
@@ -45,6 +50,8 @@ at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples);
 // Returns soon once `stop` is set; the result then means nothing.
 double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
                     const std::atomic<bool>* stop = nullptr);
+// The same on all hosts of the model, each with any number of threads.
+double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int threads);
 // The part of the text that EvaluateText reads: give the baseline the same.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);
@@ -61,5 +68,7 @@ struct WriteOptions {
 // lines of "%". Bytes that are no valid UTF-8, and control characters, become '?'. Throws
 // std::runtime_error where the model's output is not finite.
 std::string WriteText(const LanguageModel& model, const WriteOptions& options);
+// The same on all hosts of the model, which decides when to stop: `options.stop` is not used.
+std::string WriteText(SpreadModel& model, const WriteOptions& options);
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/host_group.h"
 #include "train/config.h"
 
 namespace penstock {
@@ -51,6 +52,13 @@ struct TrainOptions {
   // Called with the reason where the run has failed but a rank does not return from its stage: all
   // a program can do is print it and exit. Train waits for the rank where it is not set.
   std::function<void(const Error& reason)> on_stuck;
+
+  // The hosts that train together: each calls Train for its own ranks, with the same configuration
+  // and a folder that all of them see. Null: this process trains alone. A failure on any host
+  // aborts the group and ends the run on all.
+  HostGroup* group = nullptr;
+  std::vector<int> host_of;  // by rank; empty: each host runs about the same number of ranks
+  int cores = 0;             // that this host may use; 0: all of the machine's
 };
 
 // Trains and leaves the run's files in config.folder/config.name, which it locks. On an error only
@@ -59,6 +67,8 @@ struct TrainOptions {
 // Errors: kInvalidArgument and kNotFound before anything runs, also where another run holds the
 // folder; kUnavailable where a stage or a file fails, where a loss is not finite, or where too many
 // steps were skipped (CheckSkipped); kDeadlineExceeded where ranks are stuck.
+// On several hosts, host 0 writes the log and the files, and each host its part of the weights. The
+// summaries of other hosts hold no more than what is above `baseline_loss`, and the passage.
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options);
 
 // The held-out loss of a checkpoint (its file or a folder, see ReadCheckpoint); `data` in place of

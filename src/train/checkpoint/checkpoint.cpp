@@ -1,10 +1,12 @@
 #include "train/checkpoint/checkpoint.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "base/files.h"
 #include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/write_together.h"
 #include "train/optimizer/optimizer.h"
 
 namespace penstock {
@@ -99,10 +101,16 @@ void SetInfo(const CheckpointInfo& info, Safetensors& content) {
 
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path) {
+  Collectives alone(nullptr);
+  return SaveCheckpoint(alone, model, info, path);
+}
+
+Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
+                      const std::string& path) {
   Safetensors content;
   SetInfo(info, content);
   for (const auto& [name, parameter] : model.Parameters()) content.tensors[name] = parameter;
-  return WriteSafetensors(path, content);
+  return WriteTogether(hosts, path, content);
 }
 
 Result<Checkpoint> ReadCheckpoint(const std::string& path) {
@@ -119,7 +127,8 @@ Result<Checkpoint> ReadCheckpoint(const std::string& path) {
 Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model) {
   const NamedState parameters = model.Parameters();
   PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.weights, parameters));
-  if (checkpoint.weights.size() != parameters.size()) {
+  const bool has_all = std::ranges::find(model.stages, nullptr) == model.stages.end();
+  if (has_all && checkpoint.weights.size() != parameters.size()) {
     return InvalidArgument("{} holds {} parameters, the model has {}", checkpoint.path,
                            checkpoint.weights.size(), parameters.size());
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/collectives.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/config.h"
 #include "train/language_model.h"
@@ -48,6 +49,9 @@ void SetInfo(const CheckpointInfo& info, Safetensors& content);
 // The parameters alone. The file appears whole or not at all.
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
+// The same of a model whose stages are on several hosts, by all of them: see WriteTogether.
+Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
+                      const std::string& path);
 
 // `path` is the file, or a folder: a run's, whose model.safetensors or newest checkpoint is taken,
 // whichever was written last, or one that holds checkpoints.
@@ -56,7 +60,8 @@ Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
 Result<Checkpoint> ReadCheckpoint(const std::string& path);
 
 // Sets every parameter of the model. Errors: kInvalidArgument, naming the file, where a parameter
-// is missing, left over, or of another shape; the model is then unchanged.
+// is missing, left over, or of another shape; the model is then unchanged. Where stages of the
+// model are on other hosts, what is left over may be theirs.
 Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model);
 
 // The optimizer goes on behind the checkpoint's step. Requires: its state is made, for parameters

@@ -8,13 +8,26 @@
 #include <stdexcept>
 
 #include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/write_together.h"
 #include "train/guard.h"
 
 namespace penstock {
 
 CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options)
-    : options_(std::move(options)), copies_(options_.ranks.size()) {
+    : options_(std::move(options)),
+      hosts_(options_.group),
+      copies_(options_.ranks.size()) {
   info_.config = options_.config;
+  for (const auto& rank : options_.ranks) parts_ += rank ? 1 : 0;
+  if (several_hosts()) {
+    aborts_ = std::make_unique<Channel>(*options_.group);
+    aborts_->Open([](int, const FrameTag&, const Message&) {},
+                  [this](const Error& reason) {
+                    const std::lock_guard<std::mutex> lock(mutex_);
+                    if (failure_) failure_ = tl::unexpected(reason);
+                    changed_.notify_all();
+                  });
+  }
   thread_ = std::thread([this] { WriteSnapshots(); });
 }
 
@@ -41,9 +54,10 @@ Status CheckpointWriter::Finish(std::int64_t done, double seconds) {
     if (!failure_ || written_ == done) return failure_;
     newest_ = done - 1;
   }
-  for (std::size_t rank = 0; rank < copies_.size(); ++rank) {
+  for (int rank = 0; rank < std::ssize(options_.ranks); ++rank) {
+    if (!options_.ranks[rank]) continue;
     Join(done, seconds);
-    CopyPart(static_cast<int>(rank));
+    CopyPart(rank);
     Arrive();
   }
   std::unique_lock<std::mutex> lock(mutex_);
@@ -54,7 +68,12 @@ Status CheckpointWriter::Finish(std::int64_t done, double seconds) {
 // Whether the rank's part of this step is wanted. The first rank that ends the step decides.
 bool CheckpointWriter::Join(std::int64_t done, double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (done > newest_) changed_.wait(lock, [this] { return phase_ != Phase::kWriting; });
+  if (done > newest_) {
+    changed_.wait(lock, [&] {
+      if (phase_ == Phase::kIdle || done <= newest_ || !failure_) return true;
+      return phase_ == Phase::kGathering && !several_hosts();
+    });
+  }
   if (!failure_) throw std::runtime_error(failure_.error().message);
   if (done > newest_) {
     newest_ = done;
@@ -62,7 +81,7 @@ bool CheckpointWriter::Join(std::int64_t done, double seconds) {
       phase_ = Phase::kGathering;
       info_.step = done;
       info_.seconds = seconds;
-      missing_ = static_cast<int>(options_.ranks.size());
+      missing_ = parts_;
     } else {
       ++left_out_;
     }
@@ -98,25 +117,34 @@ void CheckpointWriter::WriteSnapshots() {
     Status status = FailedRun(Guard<void>([this] { return Write(); }));
     lock.lock();
     if (status) written_ = info_.step;
-    failure_ = std::move(status);
+    if (failure_) failure_ = std::move(status);  // else the group was aborted meanwhile
     phase_ = Phase::kIdle;
     changed_.notify_all();
   }
 }
 
 Status CheckpointWriter::Write() {
+  PENSTOCK_TRY_STATUS(hosts_.All(Prepare()));
+  Safetensors content;
+  SetInfo(info_, content);
+  for (const NamedState& part : copies_) content.tensors.insert(part.begin(), part.end());
+  PENSTOCK_TRY_STATUS(
+      WriteTogether(hosts_, CheckpointPath(options_.folder, info_.step), content));
+  if (hosts_.leads()) {
+    RemoveOldCheckpoints(options_.folder, info_.step, options_.config.checkpoint.keep);
+  }
+  return {};
+}
+
+// The leader checks and makes the folder.
+Status CheckpointWriter::Prepare() const {
+  if (!hosts_.leads()) return {};
   if (options_.check) PENSTOCK_TRY_STATUS(options_.check());
   std::error_code error;
   // Not its parents: a run's folder that has gone stays gone.
   std::filesystem::create_directory(options_.folder, error);
-  if (error)
-    return InvalidArgument("cannot make the folder {}: {}", options_.folder, error.message());
-  Safetensors content;
-  SetInfo(info_, content);
-  for (const NamedState& part : copies_) content.tensors.insert(part.begin(), part.end());
-  PENSTOCK_TRY_STATUS(WriteSafetensors(CheckpointPath(options_.folder, info_.step), content));
-  RemoveOldCheckpoints(options_.folder, info_.step, options_.config.checkpoint.keep);
-  return {};
+  if (!error) return {};
+  return InvalidArgument("cannot make the folder {}: {}", options_.folder, error.message());
 }
 
 }  // namespace penstock

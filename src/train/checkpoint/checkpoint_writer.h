@@ -4,18 +4,23 @@
 // ended the step, and a thread of the writer's own writes the file when all parts are there. One
 // snapshot is under way at a time: where the next is due before it is on the disk, the ranks wait
 // for that, so that which checkpoints there are does not depend on the disk's speed. They never
-// wait for each other.
+// wait for each other, unless ranks are on several hosts: a rank that is a whole snapshot ahead then
+// waits for the others, so that all hosts write the same ones.
+//
+// Each host copies its own ranks' state and writes it to its place in the file (WriteTogether).
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/collectives.h"
 #include "train/checkpoint/checkpoint.h"
 
 namespace penstock {
@@ -25,8 +30,10 @@ struct CheckpointWriterOptions {
   // Called before each file is written: an error is the snapshot's. Empty: nothing to check.
   std::function<Status()> check;
   TrainConfig config;  // what is written beside the tensors, and `checkpoint` of it
-  // What each rank saves; called from the rank's thread. The same names and sizes every time.
+  // What each rank saves, by rank; called from the rank's thread. The same names and sizes every
+  // time. Empty for ranks of other hosts.
   std::vector<std::function<NamedState()>> ranks;
+  HostGroup* group = nullptr;  // null: this host runs all ranks
 };
 
 class CheckpointWriter {
@@ -52,13 +59,17 @@ class CheckpointWriter {
  private:
   enum class Phase { kIdle, kGathering, kWriting };
 
+  bool several_hosts() const { return hosts_.hosts() > 1; }
   bool Join(std::int64_t done, double seconds);
   void CopyPart(int rank);
   void Arrive();
   void WriteSnapshots();
   Status Write();
+  Status Prepare() const;
 
   const CheckpointWriterOptions options_;
+  Collectives hosts_;
+  int parts_ = 0;                   // of a snapshot: ranks of this host
   std::vector<NamedState> copies_;  // by rank: its thread's while gathering, else the writer's
 
   std::mutex mutex_;
@@ -73,7 +84,8 @@ class CheckpointWriter {
   Status failure_;
   bool stop_ = false;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::unique_ptr<Channel> aborts_;  // carries no frames; null for one host
+  std::thread thread_;               // last: it uses all of the above
 };
 
 }  // namespace penstock

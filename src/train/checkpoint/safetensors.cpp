@@ -146,38 +146,60 @@ std::string_view BytesOf(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// With its checksum, of itself and of the tensors' bytes.
-std::string HeaderText(const json& header, std::span<const std::string_view> data) {
-  std::string text = header.dump();
-  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
-  std::uint32_t checksum = Crc32(0, text);
-  for (const std::string_view bytes : data) checksum = Crc32(checksum, bytes);
-  text.replace(text.find(kChecksumText) + kChecksumText.size(), kDigits, Digits(checksum));
-  return text;
-}
-
 }  // namespace
 
-Status WriteSafetensors(const std::string& path, const Safetensors& content) {
-  json header = {{"__metadata__", content.metadata}};
+Result<SafetensorsLayout> SafetensorsLayout::Make(
+    const std::map<std::string, std::string>& metadata, std::vector<TensorEntry> entries) {
+  json header = {{"__metadata__", metadata}};
   header["__metadata__"][kChecksum] = kNoChecksum;
-  std::vector<at::Tensor> values;  // what the pieces are of
-  std::vector<std::string_view> pieces(2);
-  std::size_t begin = 0;
-  for (const auto& [name, tensor] : content.tensors) {
-    values.push_back(tensor.to(at::kCPU).contiguous());
-    const at::Tensor& value = values.back();
-    PENSTOCK_TRY(const char* const dtype, NameOf(value.scalar_type()));
-    const std::size_t end = begin + value.nbytes();
-    header[name] = {
-        {"dtype", dtype}, {"shape", value.sizes().vec()}, {"data_offsets", {begin, end}}};
-    begin = end;
-    pieces.push_back(BytesOf(value));
+  SafetensorsLayout layout;
+  layout.begins_ = {0};
+  for (const TensorEntry& entry : entries) {
+    PENSTOCK_TRY(const char* const dtype, NameOf(entry.dtype));
+    const std::size_t begin = layout.begins_.back();
+    const std::size_t end = begin + entry.bytes;
+    header[entry.name] = {
+        {"dtype", dtype}, {"shape", entry.shape}, {"data_offsets", {begin, end}}};
+    layout.begins_.push_back(end);
   }
-  const std::string text = HeaderText(header, std::span(pieces).subspan(2));
-  const std::uint64_t length = text.size();
-  pieces[0] = {reinterpret_cast<const char*>(&length), kLengthBytes};
-  pieces[1] = text;
+  layout.entries_ = std::move(entries);
+  layout.header_ = header.dump();
+  layout.header_.append((kAlignment - layout.header_.size() % kAlignment) % kAlignment, ' ');
+  return layout;
+}
+
+std::size_t SafetensorsLayout::head_bytes() const { return kLengthBytes + header_.size(); }
+
+std::string SafetensorsLayout::Head(std::span<const std::uint32_t> checksums) const {
+  std::uint32_t checksum = Crc32(0, header_);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const auto bytes = static_cast<z_off_t>(entries_[i].bytes);
+    checksum = static_cast<std::uint32_t>(crc32_combine(checksum, checksums[i], bytes));
+  }
+  const std::uint64_t length = header_.size();
+  std::string head(reinterpret_cast<const char*>(&length), kLengthBytes);
+  head += header_;
+  head.replace(head.find(kChecksumText) + kChecksumText.size(), kDigits, Digits(checksum));
+  return head;
+}
+
+std::uint32_t ChecksumOf(std::string_view bytes) { return Crc32(0, bytes); }
+
+Status WriteSafetensors(const std::string& path, const Safetensors& content) {
+  std::vector<at::Tensor> values;  // what the pieces are of
+  std::vector<TensorEntry> entries;
+  std::vector<std::uint32_t> checksums;
+  std::vector<std::string_view> pieces(1);
+  for (const auto& [name, tensor] : content.tensors) {
+    const at::Tensor& value = values.emplace_back(tensor.to(at::kCPU).contiguous());
+    entries.push_back({name, value.scalar_type(), value.sizes().vec(), value.nbytes()});
+    pieces.push_back(BytesOf(value));
+    checksums.push_back(ChecksumOf(pieces.back()));
+  }
+  PENSTOCK_TRY(const SafetensorsLayout layout,
+               SafetensorsLayout::Make(content.metadata, std::move(entries)));
+  const std::string head = layout.Head(checksums);
+  pieces[0] = head;
   return WriteFileDurably(path, pieces);
 }
 

@@ -7,8 +7,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -19,6 +24,39 @@ struct Safetensors {
   std::map<std::string, at::Tensor> tensors;    // on the CPU, contiguous
   bool verified = false;                        // read: it had a checksum
 };
+
+// A tensor of a file that is still to be written.
+struct TensorEntry {
+  std::string name;
+  c10::ScalarType dtype;
+  std::vector<std::int64_t> shape;
+  std::size_t bytes = 0;
+};
+
+// Where everything in a file is, known before any tensor's bytes are.
+class SafetensorsLayout {
+ public:
+  // Entries in the order of their names. Errors: kInvalidArgument for a dtype that such files do
+  // not hold.
+  static Result<SafetensorsLayout> Make(const std::map<std::string, std::string>& metadata,
+                                        std::vector<TensorEntry> entries);
+
+  const std::vector<TensorEntry>& entries() const { return entries_; }
+  std::size_t offset(std::size_t entry) const { return head_bytes() + begins_[entry]; }
+  std::size_t file_bytes() const { return head_bytes() + begins_.back(); }
+  // What comes before the tensors. Its checksum is made from each entry's own.
+  std::string Head(std::span<const std::uint32_t> checksums) const;
+
+ private:
+  std::size_t head_bytes() const;
+
+  std::string header_;  // with zeros for the checksum
+  std::vector<TensorEntry> entries_;
+  std::vector<std::size_t> begins_;  // by entry, behind the head; then their end
+};
+
+// Of an entry's bytes, as Head takes it.
+std::uint32_t ChecksumOf(std::string_view bytes);
 
 // The file appears whole or not at all, with its checksum, and outlasts a crash of the machine.
 // Tensors may be strided; they are written contiguous.

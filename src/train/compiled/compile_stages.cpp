@@ -1,51 +1,16 @@
 #include "train/compiled/compile_stages.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
 #include <filesystem>
-#include <optional>
 
-#include "graph/capture/shapes_only.h"
 #include "model/model.h"
 #include "train/compiled/compiled.h"
 #include "train/setup.h"
+#include "train/stage/example_inputs.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
-namespace {
-
-// The stage as it is computed with.
-Result<std::shared_ptr<StageModule>> WorkingStage(const TrainConfig& config,
-                                                  const LayerRange& range) {
-  PENSTOCK_TRY(std::shared_ptr<StageModule> module, BuildStage(config.model, range));
-  if (config.precision != "bf16") return module;
-  return CastStage(*module, config.model, range, at::kBFloat16);
-}
-
-// What the stages before send, found by shapes alone.
-Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
-                                              std::span<const LayerRange> before) {
-  const at::AutoGradMode with_gradients(true);
-  std::vector<at::Tensor> values;
-  {
-    std::optional<ShapesOnly> shapes;
-    if (ShapesOnly::Current() == nullptr) shapes.emplace();
-    values = {at::zeros({config.batch, config.model.sequence}, at::kLong)};
-    for (const LayerRange& range : before) {
-      PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
-      values = module->ForwardAll(values);
-    }
-  }
-  for (at::Tensor& value : values) {
-    const bool has_gradient = value.requires_grad();
-    value = at::zeros(value.sizes(), value.scalar_type()).requires_grad_(has_gradient);
-  }
-  return values;
-}
-
-}  // namespace
-
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
   CompileOptions with_config = options;
@@ -69,7 +34,7 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   const std::size_t index = stage;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, ranges[index]));
   StageExamples examples;
-  PENSTOCK_TRY(examples.inputs, ExampleInputs(config, std::span(ranges).first(index)));
+  PENSTOCK_TRY(examples.inputs, ExampleInputs(config, std::span(ranges).first(index), config.model.sequence));
   examples.targets = at::zeros({config.batch, config.model.sequence}, at::kLong);
   TorchStageOptions stage_options;
   stage_options.first = stage == 0;

@@ -154,7 +154,7 @@ Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Sc
 
 // By the simulator: the order of each lane says what is in flight.
 Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedule,
-                               const std::vector<StageNeed>& needs) {
+                               const HostedRanks& ranks, const std::vector<StageNeed>& needs) {
   Costs costs;
   const auto slices = static_cast<double>(schedule.slices);
   std::vector<double> workspace(schedule.lanes.size());
@@ -171,20 +171,19 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
   costs.steps_wait_for_all = UpdateRuleOf(config.optimizer).needs_norm();
   PENSTOCK_TRY(const SimulationResult result, Simulate(schedule, costs));
   double sum = 0;
-  for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    sum += result.ranks[rank].peak_memory + workspace[rank];
-  }
+  for (const int rank : ranks.here()) sum += result.ranks[rank].peak_memory + workspace[rank];
   return sum;
 }
 
 // Weights and all that goes with them.
-Status AddParameters(const TrainConfig& config, const Schedule& schedule,
+Status AddParameters(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
                      const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double working = config.precision == "bf16" ? 2 : 0;
   const bool saves = config.checkpoint.every > 0 || !config.resume.empty();
   const bool takes_back = UpdateRuleOf(config.optimizer).steps_early();
   const int replicas = schedule.placement.replicas();
   for (int stage = 0; stage < schedule.stages(); ++stage) {
+    if (!ranks.has(schedule.placement.rank_of(stage))) continue;
     const int model_stage = schedule.placement.model_stage(stage);
     const double count = needs[model_stage].parameters;
     PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule, stage));
@@ -226,10 +225,11 @@ std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
 }
 
 // Before any activation is counted: weights, tokens, and one microbatch's hidden states.
-Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule) {
+Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule,
+                             const HostedRanks& ranks) {
   MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, CountParameters));
-  PENSTOCK_TRY_STATUS(AddParameters(config, schedule, needs, need));
+  PENSTOCK_TRY_STATUS(AddParameters(config, schedule, ranks, needs, need));
   const double tokens =
       static_cast<double>(config.batch) * static_cast<double>(config.model.sequence);
   need.batches = 2 * kTokenBytes * tokens * static_cast<double>(config.pipeline.microbatches);
@@ -264,21 +264,23 @@ std::string MemoryNeed::Text() const {
   return text;
 }
 
-Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule) {
-  PENSTOCK_TRY(MemoryNeed need, LeastNeed(config, schedule));
+Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,
+                                  const HostedRanks& ranks) {
+  PENSTOCK_TRY(MemoryNeed need, LeastNeed(config, schedule, ranks));
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, Capture));
-  PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, needs));
+  PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, ranks, needs));
   return need;
 }
 
-Result<std::string> CheckMemory(const TrainConfig& config, const Schedule& schedule) {
+Result<std::string> CheckMemory(const TrainConfig& config, const Schedule& schedule,
+                                const HostedRanks& ranks) {
   if (config.memory_limit == "none") return "memory: not checked";
   PENSTOCK_TRY(const AvailableMemory allowed, Allowed(config.memory_limit));
   try {
     // What cannot be held at all is not captured either: sizes would overflow.
-    PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule));
+    PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule, ranks));
     PENSTOCK_TRY_STATUS(Compare(config, least, allowed, "at least"));
-    PENSTOCK_TRY(const MemoryNeed need, EstimateMemory(config, schedule));
+    PENSTOCK_TRY(const MemoryNeed need, EstimateMemory(config, schedule, ranks));
     PENSTOCK_TRY_STATUS(Compare(config, need, allowed, "about"));
     return fmt::format("memory: about {} needed ({}), {} has {}", BytesText(need.total()),
                        need.Text(), allowed.of, BytesText(static_cast<double>(allowed.bytes)));

@@ -1,9 +1,10 @@
-// The memory that a run needs, known before anything of it is allocated.
+// The memory that a run needs on one host, known before anything of it is allocated.
 #pragma once
 
 #include <string>
 
 #include "base/result.h"
+#include "runtime/hosts/hosted_ranks.h"
 #include "schedule/schedule.h"
 #include "train/config.h"
 
@@ -27,11 +28,13 @@ struct MemoryNeed {
 
 // From shapes alone: allocates nothing of the model and captures at most two layers of each kind of
 // stage, whatever the model's size. Requires: ChooseSchedule has filled in the configuration.
-Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule);
+Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,
+                                  const HostedRanks& ranks);
 
 // Refuses a run that needs more than `config.memory_limit` allows, before it allocates anything;
 // else returns a line about its need for the log. Requires: as EstimateMemory. Errors:
 // kInvalidArgument, saying what is needed, what there is and what to change.
-Result<std::string> CheckMemory(const TrainConfig& config, const Schedule& schedule);
+Result<std::string> CheckMemory(const TrainConfig& config, const Schedule& schedule,
+                                const HostedRanks& ranks);
 
 }  // namespace penstock

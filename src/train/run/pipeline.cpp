@@ -10,6 +10,7 @@
 #include "train/log/start_progress.h"
 #include "train/run/resume.h"
 #include "train/setup.h"
+#include "train/stage/example_inputs.h"
 #include "train/stage/held_rows.h"
 #include "train/stage/stage_spec.h"
 
@@ -76,6 +77,22 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
     return [buffers](std::int64_t step, int row) { return buffers->Fill(step, row); };
   };
   return {read(0), read(1)};
+}
+
+BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
+                            const Schedule& schedule, const HostedRanks& ranks) {
+  const Placement& placement = schedule.placement;
+  bool has_first = false;
+  bool has_last = false;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    if (!ranks.has(placement.rank_of(stage))) continue;
+    has_first = has_first || placement.previous(stage) < 0;
+    has_last = has_last || placement.next(stage) < 0;
+  }
+  BatchSource source = MakeBatchSource(sampler, config);
+  if (!has_first) source.tokens = nullptr;
+  if (!has_last) source.targets = nullptr;
+  return source;
 }
 
 namespace {
@@ -166,13 +183,23 @@ class SharedPrograms {
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const Checkpoint* from,
                                const std::atomic<bool>* stop, std::FILE* log) {
+  return BuildPipeline(config, schedule, HostedRanks(schedule.ranks()), source, from, stop, log);
+}
+
+Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
+                               const HostedRanks& ranks, const BatchSource& source,
+                               const Checkpoint* from, const std::atomic<bool>* stop,
+                               std::FILE* log) {
   const Placement& placement = schedule.placement;
   const int length = placement.chain_length();
   const auto& counts = config.pipeline.stage_layers;
   Pipeline pipeline;
-  PENSTOCK_TRY(pipeline.model, LanguageModel::Build(config.model, length, counts));
+  const auto is_here = [&](int stage) { return ranks.has(placement.rank_of(stage)); };
+  PENSTOCK_TRY(pipeline.model, LanguageModel::Build(config.model, length, counts, is_here));
   for (int chain = 1; chain < placement.replicas(); ++chain) {
-    PENSTOCK_TRY(LanguageModel replica, LanguageModel::Build(config.model, length, counts));
+    const auto is_replica_here = [&](int stage) { return is_here(chain * length + stage); };
+    PENSTOCK_TRY(LanguageModel replica,
+                 LanguageModel::Build(config.model, length, counts, is_replica_here));
     pipeline.replicas.push_back(std::move(replica));
   }
   if (from != nullptr) {
@@ -184,7 +211,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, length, counts));
-  PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config)));
+  PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config), ranks));
   const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
   SharedPrograms shared_programs(config.model);
@@ -193,12 +220,23 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   StartProgress progress(log);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (stop != nullptr && stop->load()) break;
+    if (!is_here(stage)) {
+      pipeline.stages.emplace_back();
+      pipeline.optimizers.emplace_back();
+      examples.inputs.clear();
+      continue;
+    }
     const int model_stage = placement.model_stage(stage);
     TorchStageOptions options;
     PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
     PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
     SetShared(pipeline.shared, model_stage, options);
-    if (options.first) examples.inputs = {tokens};
+    if (options.first) {
+      examples.inputs = {tokens};
+    } else if (examples.inputs.empty()) {
+      PENSTOCK_TRY(examples.inputs,
+                   ExampleInputs(config, std::span(ranges).first(model_stage), tokens.size(1)));
+    }
     const auto report = [&](int slice) {
       progress.Report("building stages", stage, schedule.stages(), "slice", slice, schedule.slices);
     };

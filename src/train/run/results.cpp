@@ -176,8 +176,9 @@ Status WriteStartFiles(const RunRecord& record, TrainSummary& summary) {
   return FailedRun(SaveSchedule(*record.schedule, AddFile("schedule.csv", record, summary)));
 }
 
-Status WriteWeights(const RunRecord& record, TrainSummary& summary) {
-  return FailedRun(SaveCheckpoint(*record.model, {summary.steps, record.config, record.seconds},
+Status WriteWeights(const RunRecord& record, Collectives& hosts, TrainSummary& summary) {
+  return FailedRun(SaveCheckpoint(hosts, *record.model,
+                                  {summary.steps, record.config, record.seconds},
                                   AddFile("model.safetensors", record, summary)));
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/collectives.h"
 #include "runtime/measure/drift.h"
 #include "runtime/measure/trace.h"
 #include "simulate/memory.h"
@@ -50,8 +51,8 @@ struct RunRecord {
 
 // What ran, to run it again: config.yaml and schedule.csv.
 Status WriteStartFiles(const RunRecord& record, TrainSummary& summary);
-// The trained model: model.safetensors, after summary.steps steps.
-Status WriteWeights(const RunRecord& record, TrainSummary& summary);
+// The trained model: model.safetensors, after summary.steps steps. By all hosts.
+Status WriteWeights(const RunRecord& record, Collectives& hosts, TrainSummary& summary);
 // Where there is a comparison: trace.json and report.html.
 Status WriteReports(const RunRecord& record, TrainSummary& summary);
 

@@ -103,6 +103,18 @@ Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log) {
   return start;
 }
 
+Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log) {
+  RunStart start;
+  if (hosts.leads()) {
+    PENSTOCK_TRY(start, FindStart(config, log));
+  }
+  PENSTOCK_TRY(const std::string path,
+               hosts.FromLeader(start.checkpoint ? start.checkpoint->path : std::string()));
+  if (hosts.leads() || path.empty()) return start;
+  PENSTOCK_TRY(start.checkpoint, ReadCheckpoint(path));
+  return start;
+}
+
 Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log) {
   const std::string run = RunPath(config);
   std::error_code error;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/collectives.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/config.h"
 #include "train/log/metrics.h"
@@ -31,6 +32,8 @@ std::string RunPath(const TrainConfig& config);
 // whole, or it is of another model, without the optimizer's state, or behind the last step; and
 // where a run that is to make checkpoints would begin among those of another.
 Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log);
+// The same on all hosts: the leader finds the checkpoint, all read it.
+Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log);
 
 // Moves the run's own checkpoints that `start` does not continue out of the way: those of later
 // steps, or all where the run begins elsewhere. Otherwise the next resume would take one of them

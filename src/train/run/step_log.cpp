@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "runtime/measure/gather_trace.h"
 #include "train/log/step_trace.h"
 
 namespace penstock {
@@ -16,63 +17,109 @@ std::int64_t TokensAStep(const TrainConfig& config) {
 
 }  // namespace
 
-StepLog::StepLog(const TrainConfig& config, const RunFolder& folder, const RunStart& start,
-                 const LearningRate& rate, std::FILE* out)
-    : config_(config),
-      run_(folder),
-      has_verdicts_(UpdateRuleOf(config.optimizer).needs_norm()),
-      rate_(rate),
-      folder_(RunPath(config)),
-      progress_(out, TokensAStep(config), {start.step(), start.seconds()}),
+StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
+    : config_(place.config),
+      place_(place),
+      has_verdicts_(UpdateRuleOf(config_.optimizer).needs_norm()),
+      folder_(RunPath(config_)),
+      progress_(out, TokensAStep(config_), {start.step(), start.seconds()}),
       file_(folder_ + "/metrics.jsonl", start.metrics),
       metrics_(start.metrics) {}
 
-void StepLog::Begin(const Trace& trace, std::int64_t first, std::int64_t total) {
+void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
   trace_ = &trace;
   first_ = first;
   total_ = total;
+  reported_ = 0;
+  if (place_.hosts.hosts() == 1) return;
+  channel_ = std::make_unique<Channel>(*place_.hosts.group());
+  channel_->Open(
+      [this](int, const FrameTag& tag, const Message& message) { OnFrame(tag.number, message); },
+      [this](const Error&) {
+        const std::lock_guard<std::mutex> lock(mutex_);  // so that no wait misses it
+        changed_.notify_all();
+      });
+}
+
+Status StepLog::End(std::int64_t steps) {
+  if (!channel_) return {};
+  std::unique_lock<std::mutex> lock(mutex_);
+  const HostGroup& group = *place_.hosts.group();
+  changed_.wait(lock, [&] {
+    return !place_.hosts.leads() || reported_ == steps || !failure_ || group.aborted();
+  });
+  if (!failure_ || !place_.hosts.leads() || reported_ == steps) return failure_;
+  return tl::unexpected(group.reason());
 }
 
 void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
                         std::span<const StageNorm> norms) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  OpenStep& open = open_[step];
-  if (loss) open.loss = *loss;
-  for (const StageNorm& norm : norms) open.squared_norms[norm.stage] = norm.squared;
+  if (!failure_) throw std::runtime_error(failure_.error().message);
+  StepPart part;
+  part.ranks = 1;
+  part.loss = loss;
+  for (const StageNorm& norm : norms) part.squared_norms[norm.stage] = norm.squared;
   if (trace_->schedule().steps == 1) {
-    AddRank(*trace_, rank, step - first_, open);
+    AddRank(*trace_, rank, step - first_, part);
   } else {
-    AddStreamed(*trace_, rank, step - first_, open);
+    AddStreamed(*trace_, rank, step - first_, part);
   }
-  ++open.ranks;
-  open.seconds = progress_.elapsed();
-  ReportIfComplete(step);
+  Add(step, part, rank);
 }
 
 void StepLog::AfterVerdict(std::int64_t step, const Verdict& verdict) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  open_[step].verdict = verdict;
+  StepPart part;
+  part.verdict = verdict;
+  Add(step, part, -1);
+}
+
+// `rank` is the one whose part it is; -1 for a verdict.
+void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
+  if (!place_.hosts.leads()) {
+    ByteWriter writer;
+    part.Put(writer);
+    if (rank >= 0 && WantsTrace(step)) PutStamps(*trace_, rank, step - first_, writer);
+    channel_->Send(0, {0, 0, step}, CopyToMessage(writer.bytes()));
+    return;
+  }
+  StepPart& open = open_[step];
+  open.Add(part);
+  if (part.ranks > 0) open.seconds = progress_.elapsed();
   ReportIfComplete(step);
 }
 
 // Where steps are made early the verdict on one comes after it.
 void StepLog::ReportIfComplete(std::int64_t step) {
-  const OpenStep& open = open_.at(step);
-  if (open.ranks < trace_->schedule().ranks() || (has_verdicts_ && !open.verdict)) return;
+  const StepPart& open = open_.at(step);
+  if (open.ranks < place_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
   const Status reported = Report(step, open);
   open_.erase(step);
+  ++reported_;
+  changed_.notify_all();
   if (!reported) throw std::runtime_error(reported.error().message);
 }
 
-double StepLog::OpenStep::grad_norm() const {
-  if (verdict) return verdict->norm;
-  double sum = 0;
-  for (const auto& [stage, squared] : squared_norms) sum += squared;
-  return std::sqrt(sum);
+void StepLog::OnFrame(std::int64_t step, const Message& message) {
+  ByteReader reader(TextOf(message));
+  const StepPart part = StepPart::Take(reader);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (!reader.at_end()) TakeStamps(reader, *trace_);
+  try {
+    Add(step, part, -1);
+  } catch (const std::exception& error) {
+    if (failure_) failure_ = MakeError(ErrorCode::kUnavailable, "{}", error.what());
+    changed_.notify_all();
+  }
+}
+
+bool StepLog::WantsTrace(std::int64_t step) const {
+  return std::ranges::find(config_.trace_steps, step) != config_.trace_steps.end();
 }
 
 // By the same rules as MeasureRound, from this rank's thread.
-void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, OpenStep& step) {
+void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, StepPart& step) {
   const Program& program = trace.program(rank);
   const std::span<const Stamp> stamps = trace.RankStep(rank, round);
   std::int64_t busy = 0;
@@ -87,7 +134,7 @@ void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, OpenStep
 }
 
 // Without a flush: what the rank did from its last update of the step before on to this one's.
-void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t behind_first, OpenStep& step) {
+void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t behind_first, StepPart& step) {
   const Schedule& schedule = trace.schedule();
   const auto updates = static_cast<std::int64_t>(schedule.placement.stages_of(rank).size()) *
                        (schedule.weights == WeightPolicy::kStashed ? schedule.microbatches : 1);
@@ -111,22 +158,21 @@ void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t behind_firs
   step.end_ns = std::max(step.end_ns, end - begin);
 }
 
-Status StepLog::Report(std::int64_t step, const OpenStep& ended) {
+Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   StepMetric metric;
   metric.step = step;
-  metric.loss = ended.loss;
-  metric.lr = rate_.At(step);
+  metric.loss = ended.loss.value_or(0);
+  metric.lr = place_.rate.At(step);
   metric.grad_norm = ended.grad_norm();
   metric.clipped = ended.verdict && ended.verdict->scale != 1;
   metric.skipped = ended.verdict && !ended.verdict->apply;
   metric.bubble = ended.bubble();
   metric.seconds = ended.seconds;
   metrics_.push_back(metric);
-  PENSTOCK_TRY_STATUS(run_.Check());
+  PENSTOCK_TRY_STATUS(place_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
-  progress_.Report(step + 1, total_, {ended.loss, ended.bubble()});
-  const std::vector<std::int64_t>& wanted = config_.trace_steps;
-  if (std::find(wanted.begin(), wanted.end(), step) == wanted.end()) return {};
+  progress_.Report(step + 1, total_, {metric.loss, metric.bubble});
+  if (!WantsTrace(step)) return {};
   const std::string path = fmt::format("{}/trace-step-{}.json", folder_, step);
   PENSTOCK_TRY_STATUS(WriteStepTrace(
       *trace_, step - first_, fmt::format("Training run {}, step {}", config_.name, step), path));

@@ -40,19 +40,23 @@ Status StepRunner::Run(std::int64_t done) {
 }
 
 Status StepRunner::RunSteps() {
-  if (parts_.config.seconds > 0 && done_ > 0) Estimate(done_);
-  while (done_ < total_ && !stop_requested()) {
+  const bool timed = parts_.config.seconds > 0;
+  if (timed && done_ > 0) PENSTOCK_TRY_STATUS(Estimate(done_));
+  PENSTOCK_TRY(bool stop, StopRequested());
+  while (done_ < total_ && !stop) {
     const std::int64_t before = done_;
     PENSTOCK_TRY_STATUS(RunBlock(done_, BlockSize(done_)));
     if (done_ == before) break;  // a stop was requested before its first step
     if (empties_) CheckpointEmpty(done_);
-    if (parts_.config.seconds > 0 && !stop_requested()) Estimate(done_);
+    PENSTOCK_TRY(stop, StopRequested());
+    if (timed && !stop) PENSTOCK_TRY_STATUS(Estimate(done_));
   }
   return {};
 }
 
-bool StepRunner::stop_requested() const {
-  return parts_.options.stop != nullptr && parts_.options.stop->load();
+// The same on all hosts.
+Result<bool> StepRunner::StopRequested() {
+  return parts_.hosts.Any(parts_.options.stop != nullptr && parts_.options.stop->load());
 }
 
 std::int64_t StepRunner::BlockSize(std::int64_t done) const {
@@ -68,17 +72,19 @@ std::int64_t StepRunner::BlockSize(std::int64_t done) const {
 }
 
 // How many steps the time limit allows, from those so far; the learning rate follows.
-void StepRunner::Estimate(std::int64_t done) {
-  const double elapsed = parts_.log.elapsed();
+Status StepRunner::Estimate(std::int64_t done) {
+  PENSTOCK_TRY(const double elapsed, parts_.hosts.FromLeader(parts_.log.elapsed()));
   const double more = (parts_.config.seconds - elapsed) / elapsed * static_cast<double>(done);
   const auto most = static_cast<double>(parts_.config.steps - done);
   total_ = done + static_cast<std::int64_t>(std::clamp(more, 0.0, most));
   parts_.pipeline.rate->steps = total_;
+  return {};
 }
 
 Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   PENSTOCK_TRY(const Schedule* schedule, BlockSchedule(steps));
-  PENSTOCK_TRY(Trace trace, Trace::Make(*schedule, schedule->steps == 1 ? kKeptSteps : 1));
+  PENSTOCK_TRY(Trace trace,
+               Trace::Make(*schedule, schedule->steps == 1 ? kKeptSteps : 1, parts_.ranks.here()));
   auto block_trace = std::make_unique<Trace>(std::move(trace));
   RunOptions run;
   run.steps = steps / schedule->steps;
@@ -92,13 +98,15 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   std::int64_t rounds = 0;
   run.rounds_run = &rounds;
   run.on_stuck = parts_.options.on_stuck;
-  const int threads = std::max(1, Cores() / parts_.schedule.ranks());
-  run.on_thread_start = [threads](int) { at::set_num_threads(threads); };
+  run.on_thread_start = [this](int) { at::set_num_threads(parts_.threads); };
   run.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
   run.trace = block_trace.get();
   parts_.log.Begin(*block_trace, first, total_);
   const std::vector<Stage*> stages = parts_.pipeline.pointers();
+  run.ranks = &parts_.ranks;
+  run.group = parts_.hosts.group();
   PENSTOCK_TRY_STATUS(RunRanks(*schedule, stages, run));
+  PENSTOCK_TRY_STATUS(parts_.log.End(rounds * schedule->steps));
   done_ += rounds * schedule->steps;
   if (rounds > 0 && (trace_ == nullptr || steps >= kTracedSteps)) {
     trace_ = std::move(block_trace);
@@ -141,10 +149,12 @@ std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
 // No rank runs. A run that goes on from here has no older weights; nor has this one, then.
 void StepRunner::CheckpointEmpty(std::int64_t done) {
   if (done % parts_.config.checkpoint.every != 0) return;
-  for (int rank = 0; rank < parts_.schedule.ranks(); ++rank) {
+  for (const int rank : parts_.ranks.here()) {
     parts_.checkpoints.AfterStep(rank, done, parts_.log.elapsed());
   }
-  for (const auto& stage : parts_.pipeline.stages) stage->Restart();
+  for (const auto& stage : parts_.pipeline.stages) {
+    if (stage != nullptr) stage->Restart();
+  }
 }
 
 }  // namespace penstock

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/collectives.h"
+#include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint_writer.h"
@@ -21,6 +23,9 @@ struct RunParts {
   const TrainConfig& config;
   const TrainOptions& options;
   const Schedule& schedule;
+  const HostedRanks& ranks;
+  Collectives& hosts;
+  int threads;  // of each rank
   Pipeline& pipeline;
   StepLog& log;
   CheckpointWriter& checkpoints;
@@ -39,13 +44,13 @@ class StepRunner {
   double steps_a_second() const { return steps_a_second_; }
   std::int64_t steps() const { return done_; }
   bool ended_early() const { return done_ < total_; }
-  const Trace* trace() const { return trace_.get(); }          // null where no step was run
+  Trace* trace() const { return trace_.get(); }                // null where no step was run
   std::int64_t first_traced() const { return first_traced_; }  // step of the trace's first round
 
  private:
   std::int64_t BlockSize(std::int64_t done) const;
-  void Estimate(std::int64_t done);
-  bool stop_requested() const;
+  Status Estimate(std::int64_t done);
+  Result<bool> StopRequested();
   Status RunSteps();
   Status RunBlock(std::int64_t first, std::int64_t steps);
   Result<const Schedule*> BlockSchedule(std::int64_t steps);

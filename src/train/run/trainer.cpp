@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <map>
 #include <memory>
 
+#include "base/byte_stream.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "graph/ops/bf16_kernels.h"
+#include "runtime/hosts/collectives.h"
+#include "runtime/measure/gather_trace.h"
+#include "schedule/text/text.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
@@ -21,6 +27,7 @@
 #include "train/run/step_log.h"
 #include "train/run/step_runner.h"
 #include "train/setup.h"
+#include "train/spread_model.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -31,10 +38,69 @@ constexpr const char* kBf16InFp32 =
     "and "
     "rounded to bf16";
 
-void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline& pipeline,
-                std::FILE* log) {
+// The part of a run that this host has.
+struct HostPart {
+  Collectives& hosts;
+  HostedRanks ranks;
+  int cores;
+  std::FILE* log;  // the leader's is the user's
+};
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using OwnFile = std::unique_ptr<std::FILE, CloseFile>;
+
+Result<HostedRanks> RanksOf(const TrainOptions& options, const Collectives& hosts, int ranks) {
+  if (options.host_of.empty()) return HostedRanks::Split(ranks, hosts.hosts(), hosts.host());
+  PENSTOCK_TRY(HostedRanks own, HostedRanks::Of(options.host_of, hosts.hosts(), hosts.host()));
+  if (own.ranks() == ranks) return own;
+  return InvalidArgument("the hosts of {} ranks are given, the schedule has {}", own.ranks(),
+                         ranks);
+}
+
+// Refuses hosts that were not started for the same run.
+Status CheckSameRun(Collectives& hosts, const TrainConfig& config, const Schedule& schedule) {
+  if (hosts.hosts() == 1) return {};
+  PENSTOCK_TRY(const std::vector<std::string> configs, hosts.AllGather(ToYaml(config)));
+  PENSTOCK_TRY(const std::vector<std::string> schedules, hosts.AllGather(WriteCsv(schedule)));
+  for (int host = 1; host < hosts.hosts(); ++host) {
+    PENSTOCK_TRY(const TrainConfig first, ParseTrainConfig(configs[0], "host 0's configuration"));
+    PENSTOCK_TRY(const TrainConfig other,
+                 ParseTrainConfig(configs[host], "a host's configuration"));
+    for (const std::string& key : DifferentKeys(first, other)) {
+      return InvalidArgument("{} is {} on host 0 and {} on host {}: start all hosts with the same",
+                             key, ConfigValue(first, key), ConfigValue(other, key), host);
+    }
+    if (schedules[host] == schedules[0]) continue;
+    return InvalidArgument("hosts 0 and {} have different schedules: start them with the same",
+                           host);
+  }
+  return {};
+}
+
+// Of the whole model; counts where the leader asks.
+Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& model) {
+  std::map<std::string, std::int64_t> sizes;
+  ByteWriter writer;
+  for (const auto& [name, value] : model.Parameters()) {
+    writer.PutText(name);
+    writer.Put(value.numel());
+  }
+  PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));
+  for (const std::string& bytes : all) {
+    for (ByteReader reader(bytes); !reader.at_end();) {
+      const std::string name = reader.GetText();
+      sizes[name] = reader.Get<std::int64_t>();
+    }
+  }
   std::int64_t parameters = 0;
-  for (const auto& [name, value] : pipeline.model.Parameters()) parameters += value.numel();
+  for (const auto& [name, size] : sizes) parameters += size;
+  return parameters;
+}
+
+void PrintStart(const TrainConfig& config, const Corpus& corpus, std::int64_t parameters,
+                std::FILE* log) {
   Log(log, "{}\n", ToYaml(config));
   Log(log, "text: {} documents of {} files, {} to train on, {} held out\n", corpus.documents,
       corpus.files, FormatBytes(static_cast<std::int64_t>(corpus.train.size())),
@@ -46,8 +112,9 @@ void PrintStart(const TrainConfig& config, const Corpus& corpus, const Pipeline&
   std::fflush(log);
 }
 
-bool StopRequested(const TrainOptions& options) {
-  return options.stop != nullptr && options.stop->load();
+// Whether a stop was requested on any host.
+Result<bool> StopRequested(Collectives& hosts, const TrainOptions& options) {
+  return hosts.Any(options.stop != nullptr && options.stop->load());
 }
 
 void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
@@ -56,18 +123,23 @@ void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
       metrics.size(), count(&StepMetric::skipped));
 }
 
-// What is left to do after the last step: first the weights, then what a stop may cut off.
-Status Finish(const StepRunner& runner, RunRecord record, const Corpus& corpus,
-              const TrainOptions& options, TrainSummary& summary) {
+// The host of each stage of the model.
+std::vector<int> HostsOfStages(const Schedule& schedule, const HostedRanks& ranks) {
+  std::vector<int> hosts;
+  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
+    hosts.push_back(ranks.host_of(schedule.placement.rank_of(stage)));
+  }
+  return hosts;
+}
+
+// The held-out loss, and the passage that the model writes. Sets summary.interrupted.
+Status TryModel(const HostPart& part, const RunRecord& record, const Corpus& corpus,
+                const TrainOptions& options, TrainSummary& summary) {
   const TrainConfig& config = record.config;
-  const std::int64_t tokens_a_step =
-      config.batch * record.schedule->microbatches * config.model.sequence;
-  summary.tokens_per_second = runner.steps_a_second() * static_cast<double>(tokens_a_step);
-  PENSTOCK_TRY_STATUS(WriteWeights(record, summary));
-  summary.saved = summary.files.back();
-  PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
-  summary.held_out_loss = EvaluateText(*record.model, corpus.held_out, Cores(), options.stop);
-  summary.interrupted = StopRequested(options);
+  SpreadModel model(*record.model, HostsOfStages(*record.schedule, part.ranks), part.hosts.group(),
+                    options.stop);
+  summary.held_out_loss = EvaluateText(model, corpus.held_out, part.cores);
+  PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, options));
   if (summary.interrupted) return {};
   if (!std::isfinite(summary.held_out_loss)) {
     return MakeError(ErrorCode::kUnavailable,
@@ -75,78 +147,121 @@ Status Finish(const StepRunner& runner, RunRecord record, const Corpus& corpus,
                      "optimizer.lr",
                      summary.held_out_loss, summary.saved);
   }
-  summary.baseline_loss =
-      Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
+  if (part.hosts.leads()) {
+    summary.baseline_loss =
+        Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
+  }
   WriteOptions write;
   write.bytes = config.sample;
   write.seed = config.seed;
-  write.stop = options.stop;
-  summary.passage = WriteText(*record.model, write);
-  summary.interrupted = StopRequested(options);
+  summary.passage = WriteText(model, write);
+  PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, options));
+  return {};
+}
+
+// What is left to do after the last step: first the weights, then what a stop may cut off.
+Status Finish(const HostPart& part, const StepRunner& runner, RunRecord record,
+              const Corpus& corpus, const TrainOptions& options, TrainSummary& summary) {
+  const std::int64_t tokens_a_step =
+      record.config.batch * record.schedule->microbatches * record.config.model.sequence;
+  summary.tokens_per_second = runner.steps_a_second() * static_cast<double>(tokens_a_step);
+  PENSTOCK_TRY_STATUS(WriteWeights(record, part.hosts, summary));
+  summary.saved = summary.files.back();
+  if (part.hosts.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
+  PENSTOCK_TRY_STATUS(TryModel(part, record, corpus, options, summary));
   if (summary.interrupted) return {};
   Comparison comparison;
   if (runner.trace() != nullptr) {
+    PENSTOCK_TRY_STATUS(GatherTrace(part.hosts, part.ranks, *runner.trace()));
+    if (!part.hosts.leads()) return {};
     PENSTOCK_TRY(comparison, Compare(*runner.trace()));
     Summarize(comparison, runner.first_traced(), summary);
     record.schedule = &runner.trace()->schedule();
     record.comparison = &comparison;
   }
-  return WriteReports(record, summary);
+  return part.hosts.leads() ? WriteReports(record, summary) : Status();
 }
 
-CheckpointWriterOptions CheckpointOptions(const TrainConfig& config, const RunFolder& folder,
-                                          const Schedule& schedule, const Pipeline& pipeline) {
+CheckpointWriterOptions CheckpointOptions(const TrainConfig& config, const HostPart& part,
+                                          const RunFolder* folder, const Schedule& schedule,
+                                          const Pipeline& pipeline) {
   CheckpointWriterOptions options;
   options.folder = CheckpointFolder(RunPath(config));
-  options.check = [&folder] { return folder.Check(); };
+  if (folder != nullptr) options.check = [folder] { return folder->Check(); };
   options.config = config;
-  for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    options.ranks.emplace_back(
-        [&pipeline, &schedule, rank] { return RankState(pipeline, schedule, rank); });
+  options.group = part.hosts.group();
+  options.ranks.resize(schedule.ranks());
+  for (const int rank : part.ranks.here()) {
+    options.ranks[rank] = [&pipeline, &schedule, rank] {
+      return RankState(pipeline, schedule, rank);
+    };
   }
   return options;
 }
 
-Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& options) {
+// What the leader alone writes when a run starts.
+Status BeginRun(const HostPart& part, const RunStart& start, const RunRecord& record,
+                const Corpus& corpus, const std::vector<std::string>& notes,
+                TrainSummary& summary) {
+  PENSTOCK_TRY(const std::int64_t parameters, CountParameters(part.hosts, *record.model));
+  if (!part.hosts.leads()) return {};
+  PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
+  PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
+  PrintStart(record.config, corpus, parameters, part.log);
+  for (const std::string& note : notes) Log(part.log, "{}\n", note);
+  return {};
+}
+
+Result<TrainSummary> TrainHere(TrainConfig config, const TrainOptions& options,
+                               Collectives& hosts) {
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
+  PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
+  PENSTOCK_TRY(HostedRanks ranks, RanksOf(options, hosts, schedule.ranks()));
+  const OwnFile nowhere(hosts.leads() ? nullptr : std::fopen("/dev/null", "w"));
+  const HostPart part{hosts, std::move(ranks), options.cores > 0 ? options.cores : Cores(),
+                      hosts.leads() ? options.log : nowhere.get()};
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
   PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
-  PENSTOCK_TRY(notes.emplace_back(), CheckMemory(config, schedule));
+  PENSTOCK_TRY(notes.emplace_back(), CheckMemory(config, schedule, part.ranks));
   if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
-  PENSTOCK_TRY(const auto folder, RunFolder::Open(RunPath(config), options.log));
+  std::unique_ptr<RunFolder> folder;  // the leader's
+  if (hosts.leads()) {
+    PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
+  }
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
-  PENSTOCK_TRY(RunStart start, FindStart(config, options.log));
+  PENSTOCK_TRY(RunStart start, FindStart(hosts, config, part.log));
   config.resume.clear();  // what is recorded runs from the start again
   const Sampler sampler(corpus.train, config.model.sequence, config.seed);
-  auto built =
-      BuildPipeline(config, schedule, MakeBatchSource(sampler, config),
-                    start.checkpoint ? &*start.checkpoint : nullptr, options.stop, options.log);
+  auto built = BuildPipeline(
+      config, schedule, part.ranks, MakeBatchSource(sampler, config, schedule, part.ranks),
+      start.checkpoint ? &*start.checkpoint : nullptr, options.stop, part.log);
   TrainSummary summary;
   summary.steps = start.step();
   summary.planned_steps = config.steps;
   // Before the result is looked at: a pipeline that was interrupted lacks stages.
-  summary.interrupted = StopRequested(options);
+  PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, options));
   if (summary.interrupted) return summary;
   PENSTOCK_TRY(Pipeline pipeline, std::move(built));
-  PENSTOCK_TRY_STATUS(SetAsideSuperseded(config, start, options.log));
   RunRecord record{config, &schedule, &pipeline.model, nullptr, {}};
-  PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
-  PrintStart(config, corpus, pipeline, options.log);
-  for (const std::string& note : notes) Log(options.log, "{}\n", note);
-  StepLog log(config, *folder, start, *pipeline.rate, options.log);
+  PENSTOCK_TRY_STATUS(BeginRun(part, start, record, corpus, notes, summary));
+  StepLog log({config, folder.get(), *pipeline.rate, hosts, part.ranks}, start, part.log);
   const std::int64_t first = start.step();
   start = {};  // its tensors' memory
-  CheckpointWriter checkpoints(CheckpointOptions(config, *folder, schedule, pipeline));
-  StepRunner runner({config, options, schedule, pipeline, log, checkpoints});
+  CheckpointWriter checkpoints(CheckpointOptions(config, part, folder.get(), schedule, pipeline));
+  const int threads = std::max(1, part.cores / static_cast<int>(part.ranks.here().size()));
+  StepRunner runner(
+      {config, options, schedule, part.ranks, hosts, threads, pipeline, log, checkpoints});
   PENSTOCK_TRY_STATUS(runner.Run(first));
   if (checkpoints.left_out() > 0) {
-    Log(options.log, "{} checkpoints were left out: the one before was not all there\n",
+    Log(part.log, "{} checkpoints were left out: the one before was not all there\n",
         checkpoints.left_out());
   }
-  if (UpdateRuleOf(config.optimizer).needs_norm()) PrintUpdates(log.metrics(), options.log);
-  PENSTOCK_TRY_STATUS(folder->Check());
-  PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
+  if (UpdateRuleOf(config.optimizer).needs_norm()) PrintUpdates(log.metrics(), part.log);
+  if (hosts.leads()) {
+    PENSTOCK_TRY_STATUS(folder->Check());
+    PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
+  }
   summary.files.push_back(RunPath(config) + "/metrics.jsonl");
   summary.files.insert(summary.files.end(), log.traces().begin(), log.traces().end());
   summary.steps = runner.steps();
@@ -160,14 +275,24 @@ Result<TrainSummary> TrainUnguarded(TrainConfig config, const TrainOptions& opti
   summary.planned_steps = summary.steps;
   record.metrics = log.metrics();
   record.seconds = runner.seconds();
-  PENSTOCK_TRY_STATUS(Finish(runner, std::move(record), corpus, options, summary));
+  PENSTOCK_TRY_STATUS(Finish(part, runner, std::move(record), corpus, options, summary));
+  return summary;
+}
+
+Result<TrainSummary> TrainUnguarded(const TrainConfig& config, const TrainOptions& options) {
+  Collectives hosts(options.group);
+  PENSTOCK_TRY(TrainSummary summary, TrainHere(config, options, hosts));
+  // No host is gone before all are through.
+  PENSTOCK_TRY_STATUS(hosts.All(Status()));
   return summary;
 }
 
 }  // namespace
 
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options) {
-  return Guard<TrainSummary>([&] { return TrainUnguarded(config, options); });
+  auto summary = Guard<TrainSummary>([&] { return TrainUnguarded(config, options); });
+  if (!summary && options.group != nullptr) options.group->Abort(summary.error());
+  return summary;
 }
 
 }  // namespace penstock

@@ -15,9 +15,10 @@ std::vector<bool> RecomputedRows(const Schedule& schedule, int stage) {
 }
 
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
-                                                               const std::string& folder) {
+                                                               const std::string& folder,
+                                                               const HostedRanks& ranks) {
   std::vector<std::shared_ptr<ActivationPool>> pools(schedule.lanes.size());
-  for (std::size_t rank = 0; rank < pools.size(); ++rank) {
+  for (const int rank : ranks.here()) {
     const Lane& lane = schedule.lanes[rank];
     const bool offloads = std::any_of(lane.begin(), lane.end(), [](const Action& action) {
       return action.first.op == Op::kOffload;

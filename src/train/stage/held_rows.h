@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/hosted_ranks.h"
 #include "schedule/schedule.h"
 #include "train/stage/activation_pool.h"
 
@@ -17,6 +18,7 @@ std::vector<bool> RecomputedRows(const Schedule& schedule, int stage);
 // One a rank, with its file in `folder`; null for a rank without an OFFLOAD. Errors as
 // ActivationPool::Make.
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
-                                                               const std::string& folder);
+                                                               const std::string& folder,
+                                                               const HostedRanks& ranks);
 
 }  // namespace penstock

@@ -4,10 +4,12 @@
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 
 #include "base/index.h"
+#include "base/byte_stream.h"
 #include "graph/ir/print.h"
 
 namespace penstock {
@@ -87,6 +89,43 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
   }
   const std::unique_ptr<SeveralTensors> several(static_cast<SeveralTensors*>(message.TakeOwner()));
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
+}
+
+// Layout: the length of the types and the types, then each tensor, each aligned as by Message::Pack.
+Message ToTypedMessage(std::span<const at::Tensor> tensors) {
+  std::vector<at::Tensor> values;
+  ByteWriter types;
+  types.Put(static_cast<std::uint64_t>(tensors.size()));
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor& value = values.emplace_back(tensor.contiguous());
+    types.Put(value.scalar_type());
+    types.PutAll(std::span<const std::int64_t>(value.sizes()));
+  }
+  ByteWriter head;
+  head.PutText(types.bytes());
+  std::string text = head.Take();
+  std::vector<MessagePart> parts = {{text.data(), text.size()}};
+  for (const at::Tensor& value : values) parts.push_back(PartOf(value));
+  return Packed(Message(parts, nullptr, [](void*) {}));
+}
+
+std::vector<at::Tensor> FromTypedMessage(Message message) {
+  auto* const data = static_cast<std::byte*>(message.data());
+  const std::string head = ByteReader(TextOf(message)).GetText();
+  std::size_t end = sizeof(std::uint64_t) + head.size();
+  const auto keep = std::make_shared<Message>(std::move(message));
+  std::vector<at::Tensor> tensors;
+  ByteReader types(head);
+  for (auto left = types.Get<std::uint64_t>(); left > 0; --left) {
+    const auto dtype = types.Get<c10::ScalarType>();
+    const std::vector<std::int64_t> sizes = types.GetAll<std::int64_t>();
+    const std::size_t begin = Message::Align(end);
+    tensors.push_back(at::from_blob(
+        data + begin, sizes, [keep](void*) {}, at::TensorOptions().dtype(dtype)));
+    end = begin + tensors.back().nbytes();
+    PENSTOCK_CHECK(end <= keep->bytes(), "{} of {} bytes", end, keep->bytes());
+  }
+  return tensors;
 }
 
 }  // namespace penstock

@@ -20,4 +20,8 @@ Message ToMessage(std::span<at::Tensor> tensors);
 // places as there are types. Throws where the message does not hold what is due.
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to);
 
+// Tensors with their types, in bytes of one message, for a receiver that does not know them.
+Message ToTypedMessage(std::span<const at::Tensor> tensors);
+std::vector<at::Tensor> FromTypedMessage(Message message);
+
 }  // namespace penstock

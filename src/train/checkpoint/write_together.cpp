@@ -1,0 +1,137 @@
+#include "train/checkpoint/write_together.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "base/byte_stream.h"
+#include "base/shared_file.h"
+
+namespace penstock {
+namespace {
+
+std::string_view BytesOf(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+// What a host has, without its bytes.
+std::string Manifest(const Safetensors& own) {
+  ByteWriter writer;
+  writer.Put(static_cast<std::uint64_t>(own.metadata.size()));
+  for (const auto& [key, text] : own.metadata) {
+    writer.PutText(key);
+    writer.PutText(text);
+  }
+  writer.Put(static_cast<std::uint64_t>(own.tensors.size()));
+  for (const auto& [name, tensor] : own.tensors) {
+    writer.PutText(name);
+    writer.Put(tensor.scalar_type());
+    writer.PutAll(std::span<const std::int64_t>(tensor.sizes()));
+    writer.Put(static_cast<std::uint64_t>(tensor.nbytes()));
+  }
+  return writer.Take();
+}
+
+// A file's tensors, and the host that writes each of them.
+struct Shards {
+  SafetensorsLayout layout;
+  std::vector<int> hosts;
+};
+
+Result<Shards> Merge(const std::vector<std::string>& manifests) {
+  std::map<std::string, std::string> metadata;
+  std::map<std::string, std::pair<TensorEntry, int>> all;
+  for (int host = 0; host < std::ssize(manifests); ++host) {
+    ByteReader reader(manifests[host]);
+    for (auto left = reader.Get<std::uint64_t>(); left > 0; --left) {
+      std::string key = reader.GetText();
+      std::string text = reader.GetText();
+      if (host == 0) metadata.emplace(std::move(key), std::move(text));
+    }
+    for (auto left = reader.Get<std::uint64_t>(); left > 0; --left) {
+      TensorEntry entry;
+      entry.name = reader.GetText();
+      entry.dtype = reader.Get<c10::ScalarType>();
+      entry.shape = reader.GetAll<std::int64_t>();
+      entry.bytes = reader.Get<std::uint64_t>();
+      const std::string name = entry.name;
+      all.emplace(name, std::pair(std::move(entry), host));
+    }
+  }
+  Shards shards;
+  std::vector<TensorEntry> entries;
+  for (auto& [name, entry] : all) {
+    entries.push_back(std::move(entry.first));
+    shards.hosts.push_back(entry.second);
+  }
+  PENSTOCK_TRY(shards.layout, SafetensorsLayout::Make(metadata, std::move(entries)));
+  return shards;
+}
+
+// Writes this host's tensors and returns the checksum of each, in the order of the file.
+Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host,
+                                            const std::string& file, const Safetensors& own) {
+  std::vector<std::uint32_t> checksums;
+  std::vector<at::Tensor> tensors;  // what the parts are of
+  std::vector<FilePart> parts;
+  for (std::size_t i = 0; i < shards.hosts.size(); ++i) {
+    if (shards.hosts[i] != host) continue;
+    const at::Tensor& tensor = own.tensors.at(shards.layout.entries()[i].name);
+    tensors.push_back(tensor.to(at::kCPU).contiguous());
+    parts.push_back({shards.layout.offset(i), BytesOf(tensors.back())});
+    checksums.push_back(ChecksumOf(parts.back().bytes));
+  }
+  PENSTOCK_TRY_STATUS(WriteParts(file, parts));
+  return checksums;
+}
+
+std::vector<std::uint32_t> InOrder(const Shards& shards, const std::vector<std::string>& all) {
+  std::vector<std::vector<std::uint32_t>> by_host;
+  for (const std::string& bytes : all) {
+    by_host.push_back(ByteReader(bytes).GetAll<std::uint32_t>());
+    std::ranges::reverse(by_host.back());
+  }
+  std::vector<std::uint32_t> checksums;
+  for (const int host : shards.hosts) {
+    PENSTOCK_CHECK(!by_host[host].empty(), "checksums of host {}", host);
+    checksums.push_back(by_host[host].back());
+    by_host[host].pop_back();
+  }
+  return checksums;
+}
+
+// What only the leader does, before and after all write.
+Result<std::string> Create(const Collectives& hosts, const Shards& shards,
+                           const std::string& path) {
+  if (!hosts.leads()) return std::string();
+  return CreateSharedFile(path, shards.layout.file_bytes());
+}
+
+Status Complete(const Shards& shards, const std::vector<std::uint32_t>& checksums,
+                const std::string& file, const std::string& path) {
+  const std::string head = shards.layout.Head(checksums);
+  const FilePart part{0, head};
+  PENSTOCK_TRY_STATUS(WriteParts(file, {&part, 1}));
+  return Publish(file, path);
+}
+
+}  // namespace
+
+Status WriteTogether(Collectives& hosts, const std::string& path, const Safetensors& own) {
+  if (hosts.hosts() == 1) return WriteSafetensors(path, own);
+  PENSTOCK_TRY(const std::vector<std::string> manifests, hosts.AllGather(Manifest(own)));
+  PENSTOCK_TRY(const Shards shards, Merge(manifests));
+  const Result<std::string> created = Create(hosts, shards, path);
+  PENSTOCK_TRY_STATUS(hosts.All(created ? Status() : tl::unexpected(created.error())));
+  PENSTOCK_TRY(const std::string file, hosts.FromLeader(*created));
+  const auto written = WriteOwn(shards, hosts.host(), file, own);
+  ByteWriter checksums;
+  checksums.PutAll(std::span<const std::uint32_t>(written ? *written : std::vector<std::uint32_t>()));
+  PENSTOCK_TRY(const std::vector<std::string> all, hosts.AllGather(checksums.Take()));
+  Status status = hosts.All(written ? Status() : tl::unexpected(written.error()));
+  if (status && hosts.leads()) status = Complete(shards, InOrder(shards, all), file, path);
+  if (!status && hosts.leads()) std::remove(file.c_str());
+  return hosts.All(status);
+}
+
+}  // namespace penstock

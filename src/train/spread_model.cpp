@@ -1,0 +1,85 @@
+#include "train/spread_model.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <stdexcept>
+
+#include "train/stage/tensor_message.h"
+
+namespace penstock {
+
+SpreadModel::SpreadModel(const LanguageModel& model, const std::atomic<bool>* stop)
+    : model_(model), stop_(stop) {}
+
+SpreadModel::SpreadModel(const LanguageModel& model, std::vector<int> host_of, HostGroup* group,
+                         const std::atomic<bool>* stop)
+    : model_(model), host_of_(std::move(host_of)), stop_(stop) {
+  if (group == nullptr || group->hosts() == 1) return;
+  channel_ = std::make_unique<Channel>(*group);
+  channel_->Open(
+      [this](int, const FrameTag& tag, Message message) { OnFrame(tag, std::move(message)); },
+      [this](const Error&) {
+        const std::lock_guard<std::mutex> lock(mutex_);  // so that no wait misses it
+        changed_.notify_all();
+      });
+}
+
+bool SpreadModel::stopped() {
+  if (stopped_.load()) return true;
+  if (stop_ == nullptr || !stop_->load()) return false;
+  if (!stopped_.exchange(true) && channel_) channel_->SendToOthers({kStopped, 0, 0});
+  return true;
+}
+
+std::optional<std::vector<at::Tensor>> SpreadModel::Forward(std::int64_t number,
+                                                            const at::Tensor& tokens) {
+  const at::NoGradGuard no_grad;
+  if (stopped()) return {};
+  std::vector<at::Tensor> values = {tokens};
+  const int stages = static_cast<int>(model_.stages.size());
+  for (int stage = 0; stage < stages; ++stage) {
+    if (model_.stages[stage] == nullptr) continue;
+    if (stage > 0 && model_.stages[stage - 1] == nullptr) {
+      Message received = Take(number, stage);
+      if (received.empty()) return {};
+      values = FromTypedMessage(std::move(received));
+    }
+    values = model_.stages[stage]->ForwardAll(values);
+    if (stage + 1 < stages && model_.stages[stage + 1] == nullptr) {
+      channel_->Send(host_of_[stage + 1], {kValues, stage + 1, number}, ToTypedMessage(values));
+    }
+  }
+  return values;
+}
+
+std::int64_t SpreadModel::Reserve(std::int64_t count) {
+  numbers_ += count;
+  return numbers_ - count;
+}
+
+Message SpreadModel::Take(std::int64_t number, int stage) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto key = std::pair(number, stage);
+  const HostGroup& group = channel_->group();
+  changed_.wait(lock,
+                [&] { return arrived_.contains(key) || stopped_.load() || group.aborted(); });
+  if (arrived_.contains(key)) return std::move(arrived_.extract(key).mapped());
+  if (group.aborted()) throw std::runtime_error(group.reason().message);
+  return {};
+}
+
+void SpreadModel::OnFrame(const FrameTag& tag, Message message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (tag.kind == kStopped) {
+    stopped_.store(true);
+  } else {
+    arrived_.emplace(std::pair(tag.number, tag.index), std::move(message));
+  }
+  changed_.notify_all();
+}
+
+void SpreadModel::Abort(const Error& reason) {
+  if (channel_) channel_->group().Abort(reason);
+}
+
+}  // namespace penstock

@@ -1,0 +1,316 @@
+// One training run on two hosts, each with its own part of the pipeline: the same to the last bit
+// as in one process.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "base/files.h"
+#include "runtime/hosts/local_hosts.h"
+#include "tests/runtime/hosts/on_hosts.h"
+#include "tests/train/temp_folder.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/safetensors.h"
+#include "train/checkpoint/write_together.h"
+#include "train/log/metrics.h"
+#include "train/run/pipeline.h"
+#include "train/setup.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kHosts = 2;
+
+class HostsTrain : public testing::Test {
+ protected:
+  HostsTrain() : log_(std::fopen((folder_ / "log").c_str(), "w")) {
+    std::mt19937 random(4);
+    std::string text;
+    for (int i = 0; i < 4000; ++i) {
+      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
+    }
+    text_ = folder_.Write("text", text);
+  }
+  ~HostsTrain() override { std::fclose(log_); }
+
+  std::string runs() const { return folder_ / "runs"; }
+
+  TrainConfig Config(const std::vector<std::string>& options) const {
+    std::vector<std::string> all = {"data.path=" + text_,
+                                    "folder=" + runs(),
+                                    "dim=16",
+                                    "heads=2",
+                                    "layers=4",
+                                    "sequence=16",
+                                    "batch=1",
+                                    "warmup=2",
+                                    "ranks=4",
+                                    "microbatches=8",
+                                    "steps=5",
+                                    "sample=12",
+                                    "dropout=0.1",
+                                    "every=2",
+                                    "keep=0"};
+    all.insert(all.end(), options.begin(), options.end());
+    return ParseTrainConfig("", "none", all).value();
+  }
+
+  TrainOptions Options(const std::atomic<bool>* stop = nullptr) const {
+    TrainOptions options;
+    options.log = log_;
+    options.cores = 1;
+    options.stop = stop;
+    return options;
+  }
+
+  Result<TrainSummary> RunAlone(const std::vector<std::string>& options) const {
+    return Train(Config(options), Options());
+  }
+
+  // Neighboring ranks are on different hosts. `stop` is that of the last host.
+  std::vector<Result<TrainSummary>> RunOnHosts(const std::vector<std::string>& options,
+                                               const std::atomic<bool>* stop = nullptr) const {
+    const auto groups = MakeLocalHosts(kHosts);
+    std::vector<Result<TrainSummary>> summaries(kHosts, TrainSummary());
+    OnEachHost(groups, [&](HostGroup& group) {
+      const TrainConfig config = Config(options);
+      TrainOptions train = Options(group.host() == kHosts - 1 ? stop : nullptr);
+      train.group = &group;
+      for (int rank = 0; rank < config.pipeline.ranks; ++rank) {
+        train.host_of.push_back(rank % kHosts);
+      }
+      summaries[group.host()] = Train(config, train);
+    });
+    return summaries;
+  }
+
+  // What a run leaves behind that does not depend on the clock.
+  struct Outcome {
+    std::vector<std::string> metrics;
+    std::map<std::string, Safetensors> weights;  // by file
+  };
+  Outcome Collect(const std::string& name) const {
+    const std::string run = runs() + "/" + name;
+    Outcome outcome;
+    for (const StepMetric& metric : ReadMetrics(run + "/metrics.jsonl", 1000)) {
+      outcome.metrics.push_back(fmt::format("{} {:a} {:a} {:a} {} {}", metric.step, metric.loss,
+                                            metric.lr, metric.grad_norm, metric.clipped,
+                                            metric.skipped));
+    }
+    const auto add = [&](const std::string& file) {
+      Safetensors content = ReadSafetensors(file).value();
+      EXPECT_TRUE(content.verified);
+      content.metadata.erase("seconds");
+      outcome.weights.emplace(file, std::move(content));
+    };
+    const std::vector<StoredCheckpoint> stored = ListCheckpoints(CheckpointFolder(run)).value();
+    for (const StoredCheckpoint& checkpoint : stored) add(checkpoint.path);
+    if (std::filesystem::exists(run + "/model.safetensors")) add(run + "/model.safetensors");
+    return outcome;
+  }
+  Outcome CollectAndRemove(const std::string& name) const {
+    Outcome outcome = Collect(name);
+    std::filesystem::remove_all(runs() + "/" + name);
+    return outcome;
+  }
+
+  static void ExpectSame(const Outcome& one, const Outcome& other) {
+    EXPECT_EQ(one.metrics, other.metrics);
+    ASSERT_EQ(one.weights.size(), other.weights.size());
+    for (const auto& [file, content] : one.weights) {
+      ASSERT_TRUE(other.weights.contains(file)) << file;
+      const Safetensors& same = other.weights.at(file);
+      EXPECT_EQ(content.metadata, same.metadata) << file;
+      ASSERT_EQ(content.tensors.size(), same.tensors.size()) << file;
+      for (const auto& [name, tensor] : content.tensors) {
+        ASSERT_TRUE(same.tensors.contains(name)) << file << " " << name;
+        EXPECT_TRUE(at::equal(tensor, same.tensors.at(name))) << file << " " << name;
+      }
+    }
+  }
+
+  void ExpectSameRun(const std::vector<std::string>& options) {
+    const auto alone = RunAlone(options);
+    ASSERT_TRUE(alone) << alone.error().message;
+    const Outcome expected = CollectAndRemove("run");
+    EXPECT_EQ(expected.metrics.size(), 5U);
+    const auto summaries = RunOnHosts(options);
+    for (const auto& summary : summaries) {
+      ASSERT_TRUE(summary) << summary.error().message;
+      EXPECT_EQ(summary->held_out_loss, alone->held_out_loss);
+      EXPECT_EQ(summary->passage, alone->passage);
+      EXPECT_EQ(summary->steps, alone->steps);
+      EXPECT_EQ(summary->saved, alone->saved);
+    }
+    EXPECT_EQ(summaries[0]->files, alone->files);
+    EXPECT_EQ(summaries[0]->baseline_loss, alone->baseline_loss);
+    EXPECT_EQ(summaries[0]->per_rank.size(), alone->per_rank.size());
+    for (std::size_t rank = 0; rank < alone->per_rank.size(); ++rank) {
+      EXPECT_EQ(summaries[0]->per_rank[rank].peak_activation_bytes,
+                alone->per_rank[rank].peak_activation_bytes);
+    }
+    for (const std::string& file : alone->files) {
+      EXPECT_TRUE(std::filesystem::exists(file)) << file;
+    }
+    ExpectSame(CollectAndRemove("run"), expected);
+  }
+
+  TempFolder folder_;
+  std::string text_;
+  std::FILE* log_;
+};
+
+TEST_F(HostsTrain, IsTheSameToTheLastBit) {
+  const std::vector<std::vector<std::string>> runs = {
+      {"schedule=1f1b", "trace_steps=[1]"},
+      {"schedule=zbv", "layers=8", "clip=0.5"},
+      {"schedule=interleaved", "chunks=2", "layers=8", "clip=0.5", "post_validation=true"},
+      {"schedule=dualpipe", "clip=0.5"},
+      {"schedule=pipedream"},
+      {"schedule=1f1b", "ranks=2", "stages=2", "precision=bf16", "fuse=false"},
+  };
+  for (const std::vector<std::string>& options : runs) {
+    ExpectSameRun(options);
+    if (HasFailure()) FAIL() << options.front();
+  }
+}
+
+TEST_F(HostsTrain, ResumesFromACheckpointOfEitherKind) {
+  const std::vector<std::string> options = {"schedule=zbv", "layers=8", "clip=0.5"};
+  ASSERT_TRUE(RunAlone(options));
+  const Outcome whole = Collect("run");
+  const std::string checkpoints = CheckpointFolder(runs() + "/run");
+  const auto remove_from = [&](std::int64_t step) {
+    const std::vector<StoredCheckpoint> all = ListCheckpoints(checkpoints).value();
+    for (const StoredCheckpoint& stored : all) {
+      if (stored.step >= step) std::filesystem::remove(stored.path);
+    }
+    std::filesystem::remove(runs() + "/run/model.safetensors");
+  };
+  std::vector<std::string> resumed = options;
+  resumed.emplace_back("resume=auto");
+  remove_from(3);
+  for (const auto& summary : RunOnHosts(resumed)) {
+    ASSERT_TRUE(summary) << summary.error().message;
+    EXPECT_EQ(summary->steps, 5);
+  }
+  ExpectSame(Collect("run"), whole);
+  remove_from(5);
+  ASSERT_TRUE(RunAlone(resumed));
+  ExpectSame(Collect("run"), whole);
+}
+
+TEST_F(HostsTrain, AStopAtOneHostEndsAllWithACheckpointToContinueFrom) {
+  const std::vector<std::string> options = {"schedule=1f1b", "every=0"};
+  ASSERT_TRUE(RunAlone(options));
+  const Outcome whole = CollectAndRemove("run");
+  std::atomic<bool> stop{false};
+  std::atomic<bool> ended{false};
+  const std::string path = runs() + "/run/metrics.jsonl";
+  std::thread watcher([&] {
+    while (!stop && !ended) {
+      std::error_code error;
+      if (std::filesystem::file_size(path, error) > 0 && !error) stop = true;
+      std::this_thread::yield();
+    }
+  });
+  const auto summaries = RunOnHosts(options, &stop);
+  ended = true;
+  watcher.join();
+  for (const auto& summary : summaries) {
+    ASSERT_TRUE(summary) << summary.error().message;
+    EXPECT_EQ(summary->interrupted, summaries[0]->interrupted);
+    EXPECT_EQ(summary->steps, summaries[0]->steps);
+    EXPECT_EQ(summary->saved, summaries[0]->saved);
+  }
+  if (summaries[0]->steps == 5) return;  // it was through before the stop came
+  EXPECT_TRUE(summaries[0]->interrupted);
+  EXPECT_TRUE(std::filesystem::exists(summaries[0]->saved));
+  std::vector<std::string> resumed = options;
+  resumed.emplace_back("resume=auto");
+  ASSERT_TRUE(RunAlone(resumed));
+  const Outcome end = Collect("run");
+  EXPECT_EQ(end.metrics, whole.metrics);
+  const std::string model = runs() + "/run/model.safetensors";
+  for (const auto& [name, tensor] : whole.weights.at(model).tensors) {
+    EXPECT_TRUE(at::equal(tensor, end.weights.at(model).tensors.at(name))) << name;
+  }
+}
+
+TEST_F(HostsTrain, HostsOfDifferentRunsAreRefused) {
+  const auto groups = MakeLocalHosts(kHosts);
+  OnEachHost(groups, [&](HostGroup& group) {
+    TrainOptions options = Options();
+    options.group = &group;
+    const auto summary =
+        Train(Config({group.host() == 0 ? "optimizer.lr=0.01" : "optimizer.lr=0.02"}), options);
+    ASSERT_FALSE(summary);
+    EXPECT_EQ(summary.error().message,
+              "optimizer.lr is 0.01 on host 0 and 0.02 on host 1: start all hosts with the same");
+  });
+}
+
+TEST_F(HostsTrain, AFailureAtOneHostEndsAllWithItsReason) {
+  const auto groups = MakeLocalHosts(kHosts);
+  OnEachHost(groups, [&](HostGroup& group) {
+    TrainOptions options = Options();
+    options.group = &group;
+    const auto summary = Train(Config({"optimizer.lr=1e38"}), options);
+    ASSERT_FALSE(summary);
+    EXPECT_NE(summary.error().message.find("not finite"), std::string::npos)
+        << summary.error().message;
+  });
+}
+
+TEST_F(HostsTrain, AHostHasTheStagesOfItsRanksAlone) {
+  TrainConfig config = Config({"schedule=1f1b"});
+  const Schedule schedule = ChooseSchedule(config, 1).value();
+  const HostedRanks ranks = HostedRanks::Split(4, 2, 1).value();
+  const std::vector<std::uint8_t> text(1000);
+  const Sampler sampler(text, config.model.sequence, 1);
+  const BatchSource source = MakeBatchSource(sampler, config, schedule, ranks);
+  EXPECT_FALSE(source.tokens);
+  EXPECT_TRUE(source.targets);
+  const Pipeline pipeline =
+      BuildPipeline(config, schedule, ranks, source, nullptr, nullptr, nullptr).value();
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(pipeline.stages[stage] != nullptr, stage >= 2) << stage;
+    EXPECT_EQ(pipeline.model.stages[stage] != nullptr, stage >= 2) << stage;
+    EXPECT_EQ(pipeline.optimizers[stage] != nullptr, stage >= 2) << stage;
+  }
+}
+
+TEST_F(HostsTrain, AFileWrittenTogetherIsTheOneThatOneHostWrites) {
+  Safetensors whole;
+  whole.metadata = {{"step", "3"}, {"note", "x"}};
+  for (const char* name : {"a", "b.weight", "c", "z"}) {
+    whole.tensors[name] = at::rand({3, static_cast<std::int64_t>(whole.tensors.size())});
+  }
+  const std::string alone = folder_ / "alone";
+  ASSERT_TRUE(WriteSafetensors(alone, whole));
+  const std::string together = folder_ / "together";
+  const auto groups = MakeLocalHosts(3);
+  OnEachHost(groups, [&](HostGroup& group) {
+    Collectives hosts(&group);
+    Safetensors own;
+    if (group.host() == 0) own.metadata = whole.metadata;
+    int i = 0;
+    for (const auto& [name, tensor] : whole.tensors) {
+      // Both the first host and the last have "z".
+      if (i++ % 3 == group.host() || (name == "z" && group.host() == 2)) own.tensors[name] = tensor;
+    }
+    const Status status = WriteTogether(hosts, together, own);
+    EXPECT_TRUE(status) << status.error().message;
+    const Status refused = WriteTogether(hosts, folder_ / "no/folder", own);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message,
+              fmt::format("cannot write {}: No such file or directory", folder_ / "no/folder"));
+  });
+  EXPECT_EQ(ReadFile(together).value(), ReadFile(alone).value());
+}
+
+}  // namespace
+}  // namespace penstock
