@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "runtime/hosts/host_group.h"
-#include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
 #include "runtime/stage.h"
 #include "runtime/transport.h"
@@ -18,6 +16,9 @@
 #include "schedule/schedule.h"
 
 namespace penstock {
+
+class HostGroup;
+class HostedRanks;
 
 struct RunOptions {
   std::int64_t steps = 1;       // times that the schedule is run, whatever steps it holds itself
