@@ -1,5 +1,6 @@
 #include "runtime/hosts/hosted_ranks.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace penstock {
@@ -35,6 +36,10 @@ Result<HostedRanks> HostedRanks::Of(std::vector<int> host_of, int hosts, int hos
     if (host_of[rank] >= 0 && host_of[rank] < hosts) continue;
     return InvalidArgument("rank {} is on host {}: the hosts are 0 to {}", rank, host_of[rank],
                            hosts - 1);
+  }
+  for (int idle = 0; idle < hosts; ++idle) {
+    if (std::ranges::find(host_of, idle) != host_of.end()) continue;
+    return InvalidArgument("host {} runs no rank: start fewer hosts, or give it one", idle);
   }
   return HostedRanks(std::move(host_of), host);
 }

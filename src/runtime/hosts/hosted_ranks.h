@@ -17,7 +17,7 @@ class HostedRanks {
   // are more hosts than ranks, or no such host.
   static Result<HostedRanks> Split(int ranks, int hosts, int host);
   // Host `host_of[r]` runs rank r; the hosts are 0 to `hosts` - 1. Errors: kInvalidArgument where a
-  // rank has no such host.
+  // rank has no such host, or a host no rank.
   static Result<HostedRanks> Of(std::vector<int> host_of, int hosts, int host);
 
   int host() const { return host_; }

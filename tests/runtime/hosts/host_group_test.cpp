@@ -23,6 +23,8 @@ TEST(HostedRanksTest, ConsecutiveRanksShareAHost) {
   EXPECT_EQ(HostedRanks::Split(4, 2, 2).error().message, "host 2: the hosts are 0 to 1");
   EXPECT_EQ(HostedRanks::Of({0, 2}, 2, 0).error().message,
             "rank 1 is on host 2: the hosts are 0 to 1");
+  EXPECT_EQ(HostedRanks::Of({0, 2}, 3, 0).error().message,
+            "host 1 runs no rank: start fewer hosts, or give it one");
 }
 
 // What one end of a channel receives, and a wait for it.
