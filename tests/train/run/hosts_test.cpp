@@ -170,6 +170,8 @@ TEST_F(HostsTrain, IsTheSameToTheLastBit) {
       {"schedule=interleaved", "chunks=2", "layers=8", "clip=0.5", "post_validation=true"},
       {"schedule=dualpipe", "clip=0.5"},
       {"schedule=pipedream"},
+      // The first stage and the last, on different hosts, hold copies of the embedding.
+      {"schedule=1f1b", "model.name=gpt2", "clip=0.5"},
       {"schedule=1f1b", "ranks=2", "stages=2", "precision=bf16", "fuse=false"},
   };
   for (const std::vector<std::string>& options : runs) {
