@@ -68,9 +68,9 @@ Status CheckSameRun(Collectives& hosts, const TrainConfig& config, const Schedul
     PENSTOCK_TRY(const TrainConfig first, ParseTrainConfig(configs[0], "host 0's configuration"));
     PENSTOCK_TRY(const TrainConfig other,
                  ParseTrainConfig(configs[host], "a host's configuration"));
-    for (const std::string& key : DifferentKeys(first, other)) {
+    for (const KeyDifference& differs : DifferentKeys(first, other)) {
       return InvalidArgument("{} is {} on host 0 and {} on host {}: start all hosts with the same",
-                             key, ConfigValue(first, key), ConfigValue(other, key), host);
+                             differs.key, differs.before, differs.now, host);
     }
     if (schedules[host] == schedules[0]) continue;
     return InvalidArgument("hosts 0 and {} have different schedules: start them with the same",

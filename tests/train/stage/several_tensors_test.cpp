@@ -220,14 +220,6 @@ TEST(TorchStage, AsksForGradientsOfWhatHasThem) {
   EXPECT_TRUE(stages[2]->ExampleOutputs().empty());
 }
 
-// A message as a transport between processes would make it: the bytes alone.
-Message Packed(const Message& message) {
-  auto* bytes = new std::vector<std::byte>(message.bytes());
-  message.Pack(bytes->data());
-  return Message(bytes->data(), bytes->size(), bytes,
-                 [](void* owner) { delete static_cast<std::vector<std::byte>*>(owner); });
-}
-
 class TensorMessage : public ::testing::TestWithParam<std::size_t> {
  protected:
   TensorMessage() {
