@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "runtime/executor/run.h"
+#include "runtime/hosts/hosted_ranks.h"
 #include "schedule/catalog.h"
 #include "schedule/text/text.h"
 #include "tests/runtime/hosts/on_hosts.h"

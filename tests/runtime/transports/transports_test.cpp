@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/executor/run.h"
+#include "runtime/hosts/hosted_ranks.h"
 #include "schedule/text/text.h"
 #include "tests/runtime/hosts/on_hosts.h"
 #include "tests/runtime/probe_stage.h"
