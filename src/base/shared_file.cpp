@@ -23,8 +23,8 @@ Status Close(int descriptor, bool good, const std::string& file) {
 
 bool WriteAll(int descriptor, FilePart part) {
   while (!part.bytes.empty()) {
-    const ssize_t written = pwrite(descriptor, part.bytes.data(), part.bytes.size(),
-                                   static_cast<off_t>(part.offset));
+    const ssize_t written =
+        pwrite(descriptor, part.bytes.data(), part.bytes.size(), static_cast<off_t>(part.offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
     part.bytes.remove_prefix(static_cast<std::size_t>(written));

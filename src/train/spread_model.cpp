@@ -61,8 +61,7 @@ Message SpreadModel::Take(std::int64_t number, int stage) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto key = std::pair(number, stage);
   const HostGroup& group = channel_->group();
-  changed_.wait(lock,
-                [&] { return arrived_.contains(key) || stopped_.load() || group.aborted(); });
+  changed_.wait(lock, [&] { return arrived_.contains(key) || stopped_.load() || group.aborted(); });
   if (arrived_.contains(key)) return std::move(arrived_.extract(key).mapped());
   if (group.aborted()) throw std::runtime_error(group.reason().message);
   return {};

@@ -14,9 +14,7 @@
 namespace penstock {
 
 CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options)
-    : options_(std::move(options)),
-      hosts_(options_.group),
-      copies_(options_.ranks.size()) {
+    : options_(std::move(options)), hosts_(options_.group), copies_(options_.ranks.size()) {
   info_.config = options_.config;
   for (const auto& rank : options_.ranks) parts_ += rank ? 1 : 0;
   if (several_hosts()) {
@@ -128,8 +126,7 @@ Status CheckpointWriter::Write() {
   Safetensors content;
   SetInfo(info_, content);
   for (const NamedState& part : copies_) content.tensors.insert(part.begin(), part.end());
-  PENSTOCK_TRY_STATUS(
-      WriteTogether(hosts_, CheckpointPath(options_.folder, info_.step), content));
+  PENSTOCK_TRY_STATUS(WriteTogether(hosts_, CheckpointPath(options_.folder, info_.step), content));
   if (hosts_.leads()) {
     RemoveOldCheckpoints(options_.folder, info_.step, options_.config.checkpoint.keep);
   }

@@ -4,8 +4,8 @@
 // ended the step, and a thread of the writer's own writes the file when all parts are there. One
 // snapshot is under way at a time: where the next is due before it is on the disk, the ranks wait
 // for that, so that which checkpoints there are does not depend on the disk's speed. They never
-// wait for each other, unless ranks are on several hosts: a rank that is a whole snapshot ahead then
-// waits for the others, so that all hosts write the same ones.
+// wait for each other, unless ranks are on several hosts: a rank that is a whole snapshot ahead
+// then waits for the others, so that all hosts write the same ones.
 //
 // Each host copies its own ranks' state and writes it to its place in the file (WriteTogether).
 #pragma once

@@ -158,8 +158,7 @@ Result<SafetensorsLayout> SafetensorsLayout::Make(
     PENSTOCK_TRY(const char* const dtype, NameOf(entry.dtype));
     const std::size_t begin = layout.begins_.back();
     const std::size_t end = begin + entry.bytes;
-    header[entry.name] = {
-        {"dtype", dtype}, {"shape", entry.shape}, {"data_offsets", {begin, end}}};
+    header[entry.name] = {{"dtype", dtype}, {"shape", entry.shape}, {"data_offsets", {begin, end}}};
     layout.begins_.push_back(end);
   }
   layout.entries_ = std::move(entries);

@@ -69,8 +69,8 @@ Result<Shards> Merge(const std::vector<std::string>& manifests) {
 }
 
 // Writes this host's tensors and returns the checksum of each, in the order of the file.
-Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host,
-                                            const std::string& file, const Safetensors& own) {
+Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host, const std::string& file,
+                                            const Safetensors& own) {
   std::vector<std::uint32_t> checksums;
   std::vector<at::Tensor> tensors;  // what the parts are of
   std::vector<FilePart> parts;
@@ -126,7 +126,8 @@ Status WriteTogether(Collectives& hosts, const std::string& path, const Safetens
   PENSTOCK_TRY(const std::string file, hosts.FromLeader(*created));
   const auto written = WriteOwn(shards, hosts.host(), file, own);
   ByteWriter checksums;
-  checksums.PutAll(std::span<const std::uint32_t>(written ? *written : std::vector<std::uint32_t>()));
+  checksums.PutAll(
+      std::span<const std::uint32_t>(written ? *written : std::vector<std::uint32_t>()));
   PENSTOCK_TRY(const std::vector<std::string> all, hosts.AllGather(checksums.Take()));
   Status status = hosts.All(written ? Status() : tl::unexpected(written.error()));
   if (status && hosts.leads()) status = Complete(shards, InOrder(shards, all), file, path);

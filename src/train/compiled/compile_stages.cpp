@@ -34,7 +34,8 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   const std::size_t index = stage;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, ranges[index]));
   StageExamples examples;
-  PENSTOCK_TRY(examples.inputs, ExampleInputs(config, std::span(ranges).first(index), config.model.sequence));
+  PENSTOCK_TRY(examples.inputs,
+               ExampleInputs(config, std::span(ranges).first(index), config.model.sequence));
   examples.targets = at::zeros({config.batch, config.model.sequence}, at::kLong);
   TorchStageOptions stage_options;
   stage_options.first = stage == 0;

@@ -39,8 +39,8 @@ struct StageNorm {
 
 class StepLog {
  public:
-  // `config`, `rate`, `hosts` and `ranks` must outlive the log, and so must `folder`, which only the
-  // leader has. Time continues from the start's.
+  // `config`, `rate`, `hosts` and `ranks` must outlive the log, and so must `folder`, which only
+  // the leader has. Time continues from the start's.
   struct Place {
     const TrainConfig& config;
     const RunFolder* folder;

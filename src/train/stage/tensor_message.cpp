@@ -8,8 +8,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "base/index.h"
 #include "base/byte_stream.h"
+#include "base/index.h"
 #include "graph/ir/print.h"
 
 namespace penstock {
@@ -91,7 +91,8 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
 }
 
-// Layout: the length of the types and the types, then each tensor, each aligned as by Message::Pack.
+// Layout: the length of the types and the types, then each tensor, each aligned as by
+// Message::Pack.
 Message ToTypedMessage(std::span<const at::Tensor> tensors) {
   std::vector<at::Tensor> values;
   ByteWriter types;
