@@ -25,7 +25,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/allocator.h"
+#include "base/system/allocator.h"
 #include "graph/compile.h"
 #include "graph/ops/collective.h"
 #include "graph/ops/local_collective.h"

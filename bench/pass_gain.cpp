@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "base/allocator.h"
+#include "base/system/allocator.h"
 #include "base/units.h"
 #include "graph/compile.h"
 #include "graph/passes/passes.h"

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "base/allocator.h"
+#include "base/system/allocator.h"
 #include "report/table.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"

@@ -5,7 +5,7 @@
 #include <new>
 #include <vector>
 
-#include "base/allocator.h"
+#include "base/system/allocator.h"
 #include "base/former_names.h"
 #include "base/nearest.h"
 #include "base/quote.h"

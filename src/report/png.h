@@ -1,4 +1,4 @@
-// SVG to PNG, through a headless Chromium where one is installed.
+// SVG to PNG, by librsvg's rsvg-convert.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace penstock {
 
-// The picture's pixels at twice its size, as a PNG file's bytes. Errors: kUnavailable where there
-// is no Chromium on PATH, or it fails.
+// Returns the bytes of a PNG file, with two pixels to each of the SVG's on either axis. Errors:
+// kUnavailable if rsvg-convert is not on PATH or fails.
 Result<std::string> RasterizeSvg(const std::string& svg);
 
 }  // namespace penstock

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/index.h"
-#include "base/prefetch.h"
+#include "base/system/prefetch.h"
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
 #include "schedule/text/text.h"

@@ -1,6 +1,9 @@
 """show and report."""
 import json
 import re
+import shutil
+import struct
+import unittest
 import xml.etree.ElementTree
 
 import program
@@ -83,6 +86,15 @@ class ReportTest(program.CommandTest):
         # Here every block is wide enough to show its microbatch: 3 ranks x 2 chunks x F and B.
         self.assertGreaterEqual(texts.count("4"), 12)
 
+    @unittest.skipUnless(shutil.which("rsvg-convert"), "apt-get install librsvg2-bin")
+    def test_png_has_two_pixels_to_each_of_the_svg(self):
+        svg = xml.etree.ElementTree.fromstring(self.report("a.svg"))
+        self.run_ok("report", "--schedule", "interleaved", "-p", 3, "-m", 5, "-o", "a.png")
+        png = (self.folder / "a.png").read_bytes()
+        self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
+        width, height = struct.unpack(">II", png[16:24])
+        self.assertEqual((width, height), (2 * int(svg.get("width")), 2 * int(svg.get("height"))))
+
     def test_trace_holds_every_action(self):
         events = json.loads(self.report("a.trace.json"))["traceEvents"]
         actions = [event for event in events if event["ph"] == "X"]
@@ -99,7 +111,7 @@ class ReportTest(program.CommandTest):
         self.refuse(*words, "-o", "none/a.html")
         self.refuse("report", "--schedule", "1f1b,no-such", "-o", "a.html")
         message = self.refuse(*words, "-o", "a.png", code=1, env={"PATH": "/nonexistent"})
-        self.assertIn("chromium", message)
+        self.assertIn("apt-get install librsvg2-bin", message)
         self.assertEqual(self.files(), [])
 
 

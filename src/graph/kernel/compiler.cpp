@@ -11,8 +11,8 @@
 
 #include "base/files.h"
 #include "base/mix_bits.h"
+#include "base/system/run_command.h"
 #include "graph/kernel/processor.h"
-#include "graph/kernel/run_command.h"
 
 namespace penstock {
 namespace {

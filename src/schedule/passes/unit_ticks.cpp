@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/index.h"
-#include "base/prefetch.h"
+#include "base/system/prefetch.h"
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/index.h"
-#include "base/prefetch.h"
+#include "base/system/prefetch.h"
 #include "schedule/stage_edges.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/state.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-#include "base/available_memory.h"
+#include "base/system/available_memory.h"
 #include "base/units.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/run/memory_plan.h"

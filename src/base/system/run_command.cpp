@@ -1,4 +1,4 @@
-#include "graph/kernel/run_command.h"
+#include "base/system/run_command.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "base/allocator.h"
+#include "base/system/allocator.h"
 
 #include <malloc.h>
 

@@ -9,10 +9,10 @@
 
 namespace penstock {
 
-// The exit status of the command, -1 where a signal ended it. Its output, errors included, goes to
-// the file `output_path`; it reads nothing. Behind the limit the command is killed with all of the
-// processes that it started in its process group. Errors: kNotFound where it cannot be run,
-// kDeadlineExceeded behind the limit.
+// Returns the exit status of the command, or -1 if a signal ended it. Its standard output and error
+// go to the file `output_path`; its standard input is empty. After the limit the command is killed
+// with all processes of its process group. Errors: kNotFound if it cannot be run, kDeadlineExceeded
+// after the limit.
 Result<int> RunCommand(std::vector<std::string> command, const std::string& output_path,
                        std::chrono::milliseconds limit);
 

@@ -1,4 +1,4 @@
-#include "base/available_memory.h"
+#include "base/system/available_memory.h"
 
 #include <algorithm>
 #include <charconv>
