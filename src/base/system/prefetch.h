@@ -1,6 +1,5 @@
-// Fetches memory into the cache ahead of its use. The address may lie past the end, or be of
-// nothing at all: a prefetch never faults. So it is summed as a number, since a pointer must not
-// leave its array.
+// Fetches memory into the cache before it is used. A prefetch never faults, so the address may lie
+// past the end of the array. It is computed as a number, since a pointer must not leave its array.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +14,6 @@ inline const void* AddressAhead(const T* base, std::size_t count) {
 template <class T>
 inline void PrefetchRead(const T* base, std::size_t count) {
   __builtin_prefetch(AddressAhead(base, count), 0);
-}
-template <class T>
-inline void PrefetchWrite(const T* base, std::size_t count) {
-  __builtin_prefetch(AddressAhead(base, count), 1);
 }
 
 }  // namespace penstock

@@ -16,7 +16,6 @@ struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::unique_ptr<LoadedKernel>, std::less<>> kernels;  // by text
   std::map<std::string, KernelFunction> functions;                            // by SharedSource
-  int compilations = 0;
   std::optional<Error> gave_up;  // the compiler did not end in time
 };
 Loaded& TheLoaded() {
@@ -47,7 +46,6 @@ Status CompileInto(Loaded& loaded, const Uncompiled& kernels) {
     return tl::unexpected(*loaded.gave_up);
   }
   if (!compiled) return tl::unexpected(std::move(compiled).error());
-  loaded.compilations += compiled->compiled ? 1 : 0;
   auto address = compiled->addresses.begin();
   for (const auto& [shared, kernel] : kernels) {
     loaded.functions.emplace(shared, reinterpret_cast<KernelFunction>(*address++));
@@ -87,12 +85,6 @@ const LoadedKernel* FindKernel(std::string_view text) {
   const std::scoped_lock lock(loaded.mutex);
   const auto found = loaded.kernels.find(text);
   return found == loaded.kernels.end() ? nullptr : found->second.get();
-}
-
-int KernelCompilations() {
-  Loaded& loaded = TheLoaded();
-  const std::scoped_lock lock(loaded.mutex);
-  return loaded.compilations;
 }
 
 void RunKernelFunction(const LoadedKernel& kernel, const void* const* inputs,

@@ -34,8 +34,6 @@ struct LoadedKernel {
 Status LoadKernels(std::span<const std::string> texts);
 // Null where it is not loaded. Lives as long as the process.
 const LoadedKernel* FindKernel(std::string_view text);
-// Runs of the compiler by this process so far.
-int KernelCompilations();
 
 // Runs the kernel: outputs are made of the types that it says. Large ones use the process's
 // intra-op threads. `inputs` point at each tensor's first element.
