@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/files.h"
-#include "base/mix_bits.h"
 #include "base/system/run_command.h"
+#include "graph/kernel/digest.h"
 #include "graph/kernel/processor.h"
 
 namespace penstock {
@@ -28,18 +28,6 @@ constexpr std::array kFlags = {"-O3",
                                "-w"};
 
 std::string March() { return "-march=" + ChooseKernels(ThisProcessor()).march; }
-
-// 128 bits of the text, as 32 hexadecimal digits.
-std::string Digest(std::string_view text) {
-  std::uint64_t low = text.size();
-  std::uint64_t high = ~low;
-  for (const char c : text) {
-    const auto byte = static_cast<std::uint64_t>(static_cast<unsigned char>(c));
-    low = MixBits(low + byte);
-    high = MixBits(high ^ (byte + 0x9E3779B97F4A7C15ULL));
-  }
-  return fmt::format("{:016x}{:016x}", low, high);
-}
 
 const char* Variable(const char* name) {
   const char* const value = std::getenv(name);
