@@ -6,7 +6,7 @@ torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13
 build_packages="g++ cmake ninja-build ccache python3-venv libfmt-dev libyaml-cpp-dev
   nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev zlib1g-dev libxxhash-dev fortunes
   fortunes-min"
-test_packages="clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin"
+test_packages="clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags"
 bench_packages="libbenchmark-dev"
 
 say() { printf 'penstock: %s\n' "$*" >&2; }

@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kColumns = 96;     // of a line
+constexpr std::size_t kLineWidth = 96;   // of a line
 constexpr std::size_t kTextColumn = 30;  // where descriptions start
 constexpr std::size_t kCommandColumn = 14;
 
@@ -17,7 +17,7 @@ std::string Wrap(std::string_view text, std::size_t indent) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());
     const std::string_view word = text.substr(begin, end - begin);
-    if (column > indent && column + 1 + word.size() > kColumns) {
+    if (column > indent && column + 1 + word.size() > kLineWidth) {
       wrapped += '\n' + std::string(indent, ' ');
       column = indent;
     } else if (column > indent) {
@@ -32,7 +32,7 @@ std::string Wrap(std::string_view text, std::size_t indent) {
 }
 
 // A name and what it means, in two columns.
-std::string Entry(const std::string& name, std::string_view text, std::size_t column) {
+std::string ColumnEntry(const std::string& name, std::string_view text, std::size_t column) {
   std::string entry = "  " + name;
   const bool fits = entry.size() + 2 <= column;
   entry += fits ? std::string(column - entry.size(), ' ') : '\n' + std::string(column, ' ');
@@ -89,7 +89,7 @@ std::string Group(const CLI::App& app, const std::string& title,
 }  // namespace
 
 std::string HelpEntry(const std::string& name, std::string_view text) {
-  return Entry(name, text, kTextColumn);
+  return ColumnEntry(name, text, kTextColumn);
 }
 
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
@@ -99,11 +99,11 @@ std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands)
       0);
   help += "\n\nUsage: penstock COMMAND [ARGUMENT...]\n\nCommands:\n";
   for (const auto& command : commands) {
-    help += Entry(command->Name(), command->Summary(), kCommandColumn);
+    help += ColumnEntry(command->Name(), command->Summary(), kCommandColumn);
   }
-  help += Entry("help", "Print this help, or that of a command: penstock help simulate",
-                kCommandColumn);
-  help += Entry("version", "Print the version", kCommandColumn);
+  help += ColumnEntry("help", "Print this help, or that of a command: penstock help simulate",
+                      kCommandColumn);
+  help += ColumnEntry("version", "Print the version", kCommandColumn);
   help += "\n'penstock COMMAND --help' describes its arguments and options.\n\n";
   return help +
          Wrap(

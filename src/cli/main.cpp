@@ -5,10 +5,10 @@
 #include <new>
 #include <vector>
 
-#include "base/system/allocator.h"
 #include "base/former_names.h"
 #include "base/nearest.h"
 #include "base/quote.h"
+#include "base/system/allocator.h"
 #include "cli/commands.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"
@@ -39,7 +39,7 @@ int Fail(const Error& error) {
 }
 
 // An error of usage; `help` is the command whose help says more.
-int Refuse(const std::string& message, const std::string& help) {
+int RefuseUsage(const std::string& message, const std::string& help) {
   PrintError(fmt::format("{} (see '{} --help')", message, help));
   return kExitUsage;
 }
@@ -87,7 +87,7 @@ int RunCommand(Command& command, std::vector<std::string> words) {
     fmt::print("{}", HelpOfCommand(command, app));
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    return Refuse(Explain(error, app), "penstock " + command.Name());
+    return RefuseUsage(Explain(error, app), "penstock " + command.Name());
   }
   const Result<int> code = command.Run();
   return code ? *code : Fail(code.error());
@@ -100,21 +100,21 @@ int RefuseWord(const std::string& word, const CommandList& commands) {
   for (const EngineEntry& entry : kEngineEntries) names.emplace_back(entry.name);
   const std::string name = word.substr(0, word.find('='));
   if (name.starts_with('-')) {
-    return Refuse(fmt::format("there is no option {} before the command{}", Quote(name),
-                              Suggestion(name, {"--help", "--version"})),
-                  "penstock");
+    return RefuseUsage(fmt::format("there is no option {} before the command{}", Quote(name),
+                                   Suggestion(name, {"--help", "--version"})),
+                       "penstock");
   }
   for (const EngineEntry& entry : kEngineEntries) {
     if (word == entry.name) {
-      return Refuse(fmt::format("this build is without '{}', which needs libtorch; build the "
-                                "preset 'release'",
-                                word),
-                    "penstock");
+      return RefuseUsage(fmt::format("this build is without '{}', which needs libtorch; build the "
+                                     "preset 'release'",
+                                     word),
+                         "penstock");
     }
   }
-  return Refuse(fmt::format("there is no command {}{}", Quote(word),
-                            Suggestion(word, {names.begin(), names.end()})),
-                "penstock");
+  return RefuseUsage(fmt::format("there is no command {}{}", Quote(word),
+                                 Suggestion(word, {names.begin(), names.end()})),
+                     "penstock");
 }
 
 int Main(std::vector<std::string> words) {

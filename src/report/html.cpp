@@ -14,7 +14,7 @@ constexpr int kPairMark = 255;  // page.js: PAIR
 // Beyond this many actions the page holds no picture for browsers without scripts.
 constexpr std::size_t kMostInPicture = 4000;
 
-std::string Quoted(const std::string& text) {
+std::string ScriptString(const std::string& text) {
   std::string quoted =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   // Nothing inside may end the script element, or open one.
@@ -30,8 +30,8 @@ class PageData {
   explicit PageData(const ReportInput& input) : input_(input) {}
 
   std::string Write() {
-    Add(R"({{"timeUnit":{},"memoryUnit":{},"names":[)", Quoted(input_.time_unit),
-        Quoted(input_.memory_unit));
+    Add(R"({{"timeUnit":{},"memoryUnit":{},"names":[)", ScriptString(input_.time_unit),
+        ScriptString(input_.memory_unit));
     for (int op = 0; op < kOpCount; ++op) {
       Add("{}\"{}\"", op > 0 ? "," : "", OpName(static_cast<Op>(op)));
     }
@@ -84,7 +84,7 @@ class PageData {
   void Run(const ReportRun& run) {
     const Schedule& schedule = ScheduleOf(input_, run);
     Add(R"({{"label":{},"end":{:.9g},"slices":{},"chainLength":{},"schedule":{})",
-        Quoted(run.label), EndOf(*run.timeline), schedule.slices,
+        ScriptString(run.label), EndOf(*run.timeline), schedule.slices,
         std::max(1, schedule.placement.chain_length()), FirstRunOf(schedule));
     Colors(schedule);
     Add(R"(,"lanes":[)");
@@ -129,9 +129,9 @@ class PageData {
   }
 
   void PlotPoints(const Plot& plot) {
-    Add(R"({{"x":{},"series":[)", Quoted(plot.x_name));
+    Add(R"({{"x":{},"series":[)", ScriptString(plot.x_name));
     for (std::size_t s = 0; s < plot.series.size(); ++s) {
-      Add(R"({}{{"name":{},"points":[)", s > 0 ? "," : "", Quoted(plot.series[s].name));
+      Add(R"({}{{"name":{},"points":[)", s > 0 ? "," : "", ScriptString(plot.series[s].name));
       bool first = true;
       for (const auto& [x, y] : plot.series[s].points) {
         if (!std::isfinite(x) || !std::isfinite(y)) continue;

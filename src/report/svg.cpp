@@ -20,7 +20,7 @@ constexpr double kSliver = 0.4;      // narrower blocks are drawn together
 constexpr double kDigitWidth = 6.7;  // of the labels' type
 constexpr const char* kInk = "#18212f";
 constexpr const char* kMuted = "#5f6b7c";
-constexpr const char* kIdle = "#edf0f4";
+constexpr const char* kIdleColor = "#edf0f4";
 constexpr const char* kMemory = "#7c5cd6";
 
 // More ranks get thinner rows.
@@ -119,7 +119,7 @@ class SvgWriter {
         kMuted, FormatPercent(idle));
     Add(R"(<rect x="{}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)"
         "\n",
-        kLeft, y, X(EndOf(*run.timeline)) - kLeft, rows_.block, kIdle);
+        kLeft, y, X(EndOf(*run.timeline)) - kLeft, rows_.block, kIdleColor);
     Lane(schedule_->lanes[r], run.timeline->spans[r], y);
     if (!HasStrip(run)) return;
     Strip(run.memory[r], EndOf(*run.timeline), y + rows_.block + 2);
@@ -211,7 +211,7 @@ class SvgWriter {
       for (const Color color : entry.colors) swatch(Hex(color));
       name(OpName(entry.op));
     }
-    swatch(kIdle);
+    swatch(kIdleColor);
     name("idle");
     if (std::any_of(input_.runs.begin(), input_.runs.end(),
                     [&](const ReportRun& run) { return HasStrip(run); })) {

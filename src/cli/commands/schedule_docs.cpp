@@ -84,8 +84,8 @@ std::vector<Variant> VariantsOf(const Knobs& knobs) {
   return variants;
 }
 
-Result<Simulated> Price(const Algorithm& algorithm, const ScheduleOptions& options,
-                        bool with_timeline) {
+Result<Simulated> PriceExample(const Algorithm& algorithm, const ScheduleOptions& options,
+                               bool with_timeline) {
   PENSTOCK_TRY(ChosenSchedule chosen, options.Choose(algorithm, ScheduleOptions::Knobs::kAll));
   PENSTOCK_TRY_STATUS(options.Make(chosen));
   return SimulateOne(std::move(chosen), with_timeline);
@@ -127,7 +127,7 @@ Result<std::string> FiguresOf(const Algorithm& algorithm) {
   std::vector<Variant> variants = VariantsOf(algorithm.knobs);
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const Variant variant = variants[i];
-    PENSTOCK_TRY(const Simulated simulated, Price(algorithm, variant.options, false));
+    PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, variant.options, false));
     if (i == 0 && HasPairs(simulated.chosen.schedule)) {
       variants.push_back({"`--overlap sum`", variant.options});
       variants.back().options.overlap = "sum";
@@ -155,7 +155,7 @@ Result<std::string> Picture(const Algorithm& algorithm) {
     options.microbatches = kPictureRows / 2;
     label += " --steps 2";
   }
-  PENSTOCK_TRY(const Simulated simulated, Price(algorithm, options, true));
+  PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, options, true));
   ReportInput input;
   input.width = kPictureWidth;
   input.schedule = &simulated.chosen.schedule;
@@ -196,7 +196,7 @@ Result<std::string> Section(const Algorithm& algorithm) {
 Result<std::string> Overview() {
   std::vector<std::vector<std::string>> rows;
   for (const Algorithm& algorithm : Catalog()) {
-    PENSTOCK_TRY(const Simulated simulated, Price(algorithm, FigureOptions(), false));
+    PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, FigureOptions(), false));
     std::vector<std::string> row = {fmt::format("[{0}](#{0})", algorithm.name)};
     for (std::string& figure : Figures(simulated.result)) row.push_back(std::move(figure));
     rows.push_back(std::move(row));

@@ -44,7 +44,7 @@ std::string BytesText(const ChosenSchedule& chosen, double messages) {
 }
 
 // Of the comparison.
-const std::vector<std::string> kColumns = {
+const std::vector<std::string> kTableColumns = {
     "schedule", "ranks",       "chunks",      "microbatches", "actions",         "makespan",
     "bubble",   "span bubble", "peak memory", "messages",     "bytes/microbatch"};
 
@@ -57,7 +57,7 @@ std::vector<std::string> SimulatedRow(const Simulated& simulated) {
                                   fmt::format("{}", chosen.params.chunks),
                                   fmt::format("{}", chosen.params.microbatches)};
   if (!simulated.ran()) {
-    row.resize(kColumns.size(), "-");
+    row.resize(kTableColumns.size(), "-");
     return row;
   }
   row.insert(row.end(), {fmt::format("{}", result.actions), FormatNumber(result.makespan),
@@ -178,7 +178,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
 
 Table ComparisonTable(const std::vector<Simulated>& all) {
   Table table;
-  table.columns = kColumns;
+  table.columns = kTableColumns;
   for (const Simulated& simulated : all) {
     table.rows.push_back(SimulatedRow(simulated));
     const ClosedForm form = ClosedFormOf(simulated.chosen);

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-Status Refuse(const std::string& option, const std::string& why) {
+Status HasNoEffect(const std::string& option, const std::string& why) {
   return InvalidArgument("{} has no effect here: {}; leave it out", option, why);
 }
 
@@ -98,7 +98,7 @@ Status RefuseOwnUnread(const Source& source, const std::string& label) {
   for (const std::string& option : source.own) {
     if (source.algorithm != nullptr && RefusedByAlgorithm(option)) continue;
     const char* why = WhyUnread(source, option);
-    if (why != nullptr) return Refuse(fmt::format("{}: {}", Quote(label), KeyOf(option)), why);
+    if (why != nullptr) return HasNoEffect(fmt::format("{}: {}", Quote(label), KeyOf(option)), why);
   }
   return {};
 }
@@ -117,7 +117,7 @@ Status RefuseUnreadBy(const ScheduleOptions& options, const std::vector<Source>&
       read = why == nullptr;
       if (!single && !read) why = "none of the schedules reads it";
     }
-    if (!read) return Refuse(option, why);
+    if (!read) return HasNoEffect(option, why);
   }
   return {};
 }
@@ -229,15 +229,16 @@ Status RefuseUnreadPrices(const ScheduleOptions& options,
   const bool overlapped = !options.overlap || HasPass(options, "overlap") ||
                           AnyAction(schedules, [](const Action& a) { return a.is_pair(); });
   if (!overlapped) {
-    return Refuse("--overlap", "no schedule overlaps a forward with a backward (--pass overlap)");
+    return HasNoEffect("--overlap",
+                       "no schedule overlaps a forward with a backward (--pass overlap)");
   }
   for (const std::string& price : options.passes.prices) {
     const std::string key = price.substr(0, price.find('='));
     for (const PricedOp& priced : kPricedOps) {
       if (key != priced.key || HasPass(options, priced.pass)) continue;
       if (AnyAction(schedules, [&](const Action& a) { return a.first.op == priced.op; })) continue;
-      return Refuse("--price " + key,
-                    fmt::format("no schedule has what it prices (--pass {})", priced.pass));
+      return HasNoEffect("--price " + key,
+                         fmt::format("no schedule has what it prices (--pass {})", priced.pass));
     }
   }
   return {};
@@ -246,7 +247,7 @@ Status RefuseUnreadPrices(const ScheduleOptions& options,
 Status RefuseOthers(const ScheduleOptions& options, const std::vector<std::string>& read,
                     const std::string& why) {
   for (const std::string& option : GivenOptions(options)) {
-    if (std::find(read.begin(), read.end(), option) == read.end()) return Refuse(option, why);
+    if (std::find(read.begin(), read.end(), option) == read.end()) return HasNoEffect(option, why);
   }
   return {};
 }

@@ -226,7 +226,7 @@ Result<ChunkTimes> TimesOf(const Times& times, int rank, int chunk, int chunks) 
   return read;
 }
 
-Result<Costs> Price(const Schedule& schedule, const Times& times) {
+Result<Costs> CostsAt(const Schedule& schedule, const Times& times) {
   bool split = false;
   for (const Lane& lane : schedule.lanes) {
     split = split || std::any_of(lane.begin(), lane.end(), [](const Action& action) {
@@ -258,7 +258,7 @@ Result<ChosenSchedule> Choose(const YAML::Node& node, const Times& times) {
   PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "a scheduler", YamlMap::Null::kMissing));
   PENSTOCK_TRY(const Entry entry, ReadEntry(map));
   PENSTOCK_TRY(Schedule schedule, Order(entry));
-  PENSTOCK_TRY(Costs costs, Price(schedule, times));
+  PENSTOCK_TRY(Costs costs, CostsAt(schedule, times));
   ChosenSchedule chosen;
   chosen.label = entry.name;
   chosen.params = entry.params;

@@ -101,7 +101,7 @@ class TwoResources {
     } else {
       now_ = state(i).end = now_ + job(i).seconds;
     }
-    order_.steps.push_back({job(i).on_link ? StepKind::kStart : StepKind::kRun, i});
+    order_.steps.push_back({job(i).on_link ? JobStepKind::kStart : JobStepKind::kRun, i});
     for (const int reader : state(i).readers) {
       if (--state(reader).missing == 0) available_.push_back(reader);
     }
@@ -115,7 +115,7 @@ class TwoResources {
     });
     for (const int i : jobs) {
       if (std::exchange(state(i).waited, true)) continue;
-      order_.steps.push_back({StepKind::kWait, i});
+      order_.steps.push_back({JobStepKind::kWait, i});
       now_ = std::max(now_, state(i).end);
     }
   }

@@ -22,10 +22,10 @@ struct Job {
   std::vector<int> after_start = {};  // jobs that must have begun before, likewise
 };
 
-enum class StepKind : unsigned char { kRun, kStart, kWait };
+enum class JobStepKind : unsigned char { kRun, kStart, kWait };
 // What the core does. kStart and kWait are of link jobs and take no time of their own.
 struct JobStep {
-  StepKind kind;
+  JobStepKind kind;
   int job;
 
   friend bool operator==(const JobStep&, const JobStep&) = default;

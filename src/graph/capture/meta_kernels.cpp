@@ -29,10 +29,10 @@ at::Tensor HeadsInside(const at::Tensor& like) {
   return Empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like).transpose(1, 2);
 }
 
-std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::Tensor&,
-                                             const at::Tensor&, double, bool,
-                                             const std::optional<at::Tensor>&,
-                                             std::optional<double>) {
+std::tuple<at::Tensor, at::Tensor> AttentionShape(const at::Tensor& query, const at::Tensor&,
+                                                  const at::Tensor&, double, bool,
+                                                  const std::optional<at::Tensor>&,
+                                                  std::optional<double>) {
   const auto sum_type = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor sums =
       at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(sum_type));
@@ -49,7 +49,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("embedding", Embedding);
   library.impl("embedding_dense_backward", EmbeddingBackward);
-  library.impl("_scaled_dot_product_flash_attention_for_cpu", Attention);
+  library.impl("_scaled_dot_product_flash_attention_for_cpu", AttentionShape);
   library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", AttentionBackward);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/index.h"
 #include "graph/fuse/group.h"
+#include "graph/ir/graph_tools.h"
 
 namespace penstock {
 namespace {
@@ -19,7 +20,7 @@ struct FusedOpRule {
   bool exact;  // gives the bits of the op's own kernel
 };
 
-constexpr std::array kRules = {
+constexpr std::array kMemberRules = {
     FusedOpRule{"aten::add.Tensor", "add", 2, true},
     FusedOpRule{"aten::sub.Tensor", "sub", 2, true},
     FusedOpRule{"aten::mul.Tensor", "mul", 2, true},
@@ -42,10 +43,6 @@ constexpr std::array kRules = {
 
 bool IsReal(c10::ScalarType dtype) { return dtype == c10::kFloat || dtype == c10::kBFloat16; }
 
-const c10::IValue& Constant(const Node& node, std::size_t argument) {
-  return std::get<c10::IValue>(node.arguments[argument]);
-}
-
 class MemberMaker {
  public:
   MemberMaker(const Graph& graph, int node, bool exact)
@@ -56,9 +53,9 @@ class MemberMaker {
 
   std::optional<FuseGroup> Make() {
     const std::string name = c10::toString(node_.op.operator_name());
-    const auto* const rule = std::find_if(kRules.begin(), kRules.end(),
+    const auto* const rule = std::find_if(kMemberRules.begin(), kMemberRules.end(),
                                           [&](const FusedOpRule& r) { return r.name == name; });
-    if (rule == kRules.end() || (exact_ && !rule->exact)) return std::nullopt;
+    if (rule == kMemberRules.end() || (exact_ && !rule->exact)) return std::nullopt;
     member().op = rule->op;
     if (rule->op != "gather" && !MakesNumbers()) return std::nullopt;
     if (!MakeMember(*rule) || !Fits(group_)) return std::nullopt;

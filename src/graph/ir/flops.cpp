@@ -35,7 +35,7 @@ std::int64_t GroupedMatmul(const Graph& graph, const Node& node) {
 }
 
 // `products` matmuls of query [batch, heads, rows, dim] and key [batch, heads, columns, dim].
-std::int64_t Attention(const Graph& graph, const Node& node, std::size_t query, int products) {
+std::int64_t AttentionFlops(const Graph& graph, const Node& node, std::size_t query, int products) {
   const Sizes key = SizesOf(graph, node, query + 1);
   return 2 * products * Product(SizesOf(graph, node, query)) * key[key.size() - 2];
 }
@@ -45,7 +45,7 @@ struct Rule {
   std::int64_t (*flops)(const Graph& graph, const Node& node);
 };
 
-constexpr std::array kRules = {
+constexpr std::array kFlopRules = {
     Rule{"aten::mm", [](const Graph& g, const Node& n) { return Matmul(g, n, 0); }},
     Rule{"aten::bmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 0); }},
     Rule{"aten::addmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
@@ -55,16 +55,16 @@ constexpr std::array kRules = {
     Rule{"aten::linear", Linear},
     Rule{"mkldnn::_linear_pointwise", Linear},
     Rule{"aten::_scaled_dot_product_flash_attention_for_cpu",
-         [](const Graph& g, const Node& n) { return Attention(g, n, 0, 2); }},
+         [](const Graph& g, const Node& n) { return AttentionFlops(g, n, 0, 2); }},
     // The scores again, then the gradients of value, scores, query and key.
     Rule{"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-         [](const Graph& g, const Node& n) { return Attention(g, n, 1, 5); }},
+         [](const Graph& g, const Node& n) { return AttentionFlops(g, n, 1, 5); }},
 };
 
 }  // namespace
 
 std::int64_t FlopsOf(const Graph& graph, const Node& node) {
-  for (const Rule& rule : kRules) {
+  for (const Rule& rule : kFlopRules) {
     if (node.op.operator_name().name == rule.name) return rule.flops(graph, node);
   }
   return 0;

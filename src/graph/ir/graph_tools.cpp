@@ -56,6 +56,10 @@ std::vector<int> CountReaders(const Graph& graph) {
   return readers;
 }
 
+const c10::IValue& Constant(const Node& node, std::size_t argument) {
+  return std::get<c10::IValue>(node.arguments[argument]);
+}
+
 c10::OperatorHandle FindOp(const char* name, const char* overload) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
 }

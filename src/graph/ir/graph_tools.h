@@ -34,6 +34,8 @@ ValueSet MadeValues(const Graph& graph);
 std::vector<ValueId> FreeValues(const Graph& graph);
 // By value: how often nodes and outputs read the root or a view of it; 0 for views.
 std::vector<int> CountReaders(const Graph& graph);
+// The argument, which must be a constant.
+const c10::IValue& Constant(const Node& node, std::size_t argument);
 // A registered op; throws c10::Error where there is none.
 c10::OperatorHandle FindOp(const char* name, const char* overload);
 // By node: whether `values`, or (with `effects`) a change of a bound gradient, needs it.

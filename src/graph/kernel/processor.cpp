@@ -32,7 +32,7 @@ bool IsAmd() {
 // oneDNN loses 3 to 10% by a transposed factor and gains up to 8% by a large plain one.
 void ChooseMatmul(const ProcessorFeatures& processor, KernelChoice& choice) {
   const bool wide = processor.capability.starts_with("AVX512");
-  choice.onednn_transposed = wide && processor.is_amd ? 8'000'000 : kNever;
+  choice.onednn_transposed = wide && processor.is_amd ? 8'000'000 : kNeverOneDnn;
   choice.onednn_plain = !wide ? 100'000'000 : processor.is_amd ? 8'000'000 : 40'000'000;
 }
 

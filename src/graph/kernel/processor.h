@@ -27,13 +27,13 @@ struct KernelChoice {
   // bf16 matmuls and attention are computed in fp32 (ops/bf16_kernels.h).
   bool bf16_in_fp32 = false;
   // Multiplications from which oneDNN multiplies fp32 matrices faster than the BLAS: by a
-  // transposed second factor (F's) and by a plain one (I's). kNever where it does not.
+  // transposed second factor (F's) and by a plain one (I's). kNeverOneDnn where it does not.
   std::int64_t onednn_transposed = 0;
   std::int64_t onednn_plain = 0;
   // What the C++ compiler may use in fused kernels (-march).
   std::string march;
 };
-inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t kNeverOneDnn = std::numeric_limits<std::int64_t>::max();
 KernelChoice ChooseKernels(const ProcessorFeatures& processor);
 
 }  // namespace penstock

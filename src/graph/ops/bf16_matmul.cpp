@@ -23,9 +23,10 @@ constexpr std::int64_t kColumns = 512;
 constexpr std::int64_t kDepth = 1024;
 // Elements of a block's three matrices, over all the matrices of a batch that are taken at once.
 constexpr std::int64_t kBlockElements = kRows * kDepth + kDepth * kColumns + kRows * kColumns;
-constexpr std::int64_t kGrain = 32768;  // elements that are not worth waking a thread for
+constexpr std::int64_t kElementsPerThread =
+    32768;  // elements that are not worth waking a thread for
 
-constexpr std::align_val_t kAlignment{64};
+constexpr std::align_val_t kCacheLine{64};
 
 // fp32 memory of a thread, which grows to what its largest block takes.
 class Scratch {
@@ -33,7 +34,7 @@ class Scratch {
   float* Get(std::int64_t elements) {
     if (elements > size_) {
       memory_.reset(static_cast<float*>(
-          ::operator new(static_cast<std::size_t>(elements) * sizeof(float), kAlignment)));
+          ::operator new(static_cast<std::size_t>(elements) * sizeof(float), kCacheLine)));
       size_ = elements;
     }
     return memory_.get();
@@ -41,7 +42,7 @@ class Scratch {
 
  private:
   struct Free {
-    void operator()(float* memory) const { ::operator delete(memory, kAlignment); }
+    void operator()(float* memory) const { ::operator delete(memory, kCacheLine); }
   };
   std::unique_ptr<float, Free> memory_;
   std::int64_t size_ = 0;
@@ -73,7 +74,7 @@ struct Factor {
     const std::int64_t lines = batch.size() * outer.size(), length = inner.size();
     float* const to = scratch.Get(lines * length);
     const std::uint16_t* const from = Bits(tensor) + inner.begin;
-    at::parallel_for(0, lines, std::max<std::int64_t>(1, kGrain / length),
+    at::parallel_for(0, lines, std::max<std::int64_t>(1, kElementsPerThread / length),
                      [&](std::int64_t begin, std::int64_t end) {
                        for (std::int64_t i = begin; i < end; ++i) {
                          const std::int64_t matrix = batch.begin + i / outer.size();
@@ -117,24 +118,24 @@ struct Rounding {
   void Write(const float* sum, Range batch, Range rows, Range columns) const {
     auto* const to = static_cast<std::uint16_t*>(result.mutable_data_ptr());
     const std::int64_t length = columns.size();
-    at::parallel_for(0, batch.size() * rows.size(), std::max<std::int64_t>(1, kGrain / length),
-                     [&](std::int64_t begin, std::int64_t end) {
-                       for (std::int64_t i = begin; i < end; ++i) {
-                         const std::int64_t matrix = batch.begin + i / rows.size();
-                         const std::int64_t row = rows.begin + i % rows.size();
-                         std::uint16_t* const line =
-                             to + (matrix * result.size(1) + row) * result.size(2) + columns.begin;
-                         if (!added.defined()) {
-                           RoundToBf16(sum + i * length, alpha, line, length);
-                           continue;
-                         }
-                         const std::uint16_t* const from = Bits(added) + matrix * added.stride(0) +
-                                                           row * added.stride(1) +
-                                                           columns.begin * added.stride(2);
-                         AddAndRoundToBf16(sum + i * length, alpha, from, added.stride(2), beta,
-                                           line, length);
-                       }
-                     });
+    at::parallel_for(
+        0, batch.size() * rows.size(), std::max<std::int64_t>(1, kElementsPerThread / length),
+        [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i) {
+            const std::int64_t matrix = batch.begin + i / rows.size();
+            const std::int64_t row = rows.begin + i % rows.size();
+            std::uint16_t* const line =
+                to + (matrix * result.size(1) + row) * result.size(2) + columns.begin;
+            if (!added.defined()) {
+              RoundToBf16(sum + i * length, alpha, line, length);
+              continue;
+            }
+            const std::uint16_t* const from = Bits(added) + matrix * added.stride(0) +
+                                              row * added.stride(1) +
+                                              columns.begin * added.stride(2);
+            AddAndRoundToBf16(sum + i * length, alpha, from, added.stride(2), beta, line, length);
+          }
+        });
   }
 };
 

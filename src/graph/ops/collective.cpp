@@ -68,7 +68,7 @@ at::Tensor StartShape(const at::Tensor& x, std::int64_t) {
   return at::empty({1}, x.options().dtype(at::kLong));
 }
 at::Tensor WaitShape(const at::Tensor&, const at::Tensor& x, std::int64_t) { return ResultLike(x); }
-at::Tensor Shape(const at::Tensor& x, std::int64_t) { return ResultLike(x); }
+at::Tensor ExchangedShape(const at::Tensor& x, std::int64_t) { return ResultLike(x); }
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -100,7 +100,7 @@ TORCH_LIBRARY_IMPL(penstock, CPU, library) {
   library.impl("all_to_all_wait", Wait);
 }
 TORCH_LIBRARY_IMPL(penstock, Meta, library) {
-  library.impl("all_to_all", Shape);
+  library.impl("all_to_all", ExchangedShape);
   library.impl("all_to_all_start", StartShape);
   library.impl("all_to_all_wait", WaitShape);
 }

@@ -99,11 +99,11 @@ std::vector<Node> NodesOf(Graph& graph, const std::vector<JobStep>& steps) {
   for (const JobStep& step : steps) {
     const std::size_t number = step.job;
     Node node = graph.nodes[number];
-    if (step.kind == StepKind::kStart) {
+    if (step.kind == JobStepKind::kStart) {
       ticket[number] = graph.AddValue({TicketType(), kNoValue, 0});
       node.op = SplitOf(node)->start;
       node.outputs = {ticket[number]};
-    } else if (step.kind == StepKind::kWait) {
+    } else if (step.kind == JobStepKind::kWait) {
       node.op = SplitOf(node)->wait;
       node.arguments.insert(node.arguments.begin(), ticket[number]);
     }

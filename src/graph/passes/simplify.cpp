@@ -28,10 +28,6 @@ bool Is(const Node& node, const char* name, const char* overload) {
   return node.op.operator_name().name == name && node.op.operator_name().overload_name == overload;
 }
 
-const IValue& Constant(const Node& node, std::size_t argument) {
-  return std::get<IValue>(node.arguments[argument]);
-}
-
 bool IsOne(const IValue& value) {
   return (value.isInt() && value.toInt() == 1) || (value.isDouble() && value.toDouble() == 1.0);
 }

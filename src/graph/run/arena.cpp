@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kBlockAlignment = 64;
 constexpr std::size_t kMostBlocks = 64;
 constexpr std::uint8_t kPriority = 10;  // over the default allocator's
 
@@ -69,8 +69,8 @@ Arena::~Arena() {
 void Arena::Reserve(std::int64_t bytes) {
   if (bytes <= bytes_) return;
   std::free(memory_);
-  const std::size_t size = (Index(bytes) + kAlignment - 1) / kAlignment * kAlignment;
-  memory_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+  const std::size_t size = (Index(bytes) + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+  memory_ = static_cast<std::byte*>(std::aligned_alloc(kBlockAlignment, size));
   if (memory_ == nullptr) throw std::bad_alloc();
   bytes_ = bytes;
 }

@@ -12,17 +12,17 @@ namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The lists of one kind of action on one rank.
 struct Events {
-  Json start = Json::array(), end = Json::array();
-  Json microbatch = Json::array(), chunk = Json::array();
+  OrderedJson start = OrderedJson::array(), end = OrderedJson::array();
+  OrderedJson microbatch = OrderedJson::array(), chunk = OrderedJson::array();
 };
 
 struct RankEvents {
   Events forward, backward, weight;
-  Json memory = Json::array();  // held after each F, W and B
+  OrderedJson memory = OrderedJson::array();  // held after each F, W and B
 };
 
 Events& EventsOf(Op op, RankEvents& rank) {
@@ -55,8 +55,8 @@ RankEvents Collect(const PrimusRun& run, int rank) {
   return events;
 }
 
-Json ToJson(RankEvents&& events, const RankResult& result) {
-  Json rank;
+OrderedJson ToJson(RankEvents&& events, const RankResult& result) {
+  OrderedJson rank;
   rank["total"] = result.last_end;
   rank["memory"] = result.peak_memory;
   const std::pair<const char*, Events*> lists[] = {
@@ -70,7 +70,7 @@ Json ToJson(RankEvents&& events, const RankResult& result) {
     rank[fmt::format("{}_chunk", name)] = std::move(list->chunk);
   }
   rank["activation_memory_usage"] = std::move(events.memory);
-  return Json{{"0", std::move(rank)}};
+  return OrderedJson{{"0", std::move(rank)}};
 }
 
 }  // namespace
@@ -87,15 +87,16 @@ Status SavePrimusDump(const PrimusRun& run, const std::string& folder) {
     return InvalidArgument("cannot make the folder {}: {}", folder,
                            error ? error.message() : "a file of this name is there");
   }
-  const Json config = {{"pp_size", schedule.ranks()},
-                       {"vpp_size", schedule.placement.chunks()},
-                       {"micro_batches", schedule.microbatches}};
+  const OrderedJson config = {{"pp_size", schedule.ranks()},
+                              {"vpp_size", schedule.placement.chunks()},
+                              {"micro_batches", schedule.microbatches}};
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    const Json dump = ToJson(Collect(run, rank), run.result.ranks[rank]);
+    const OrderedJson dump = ToJson(Collect(run, rank), run.result.ranks[rank]);
     const std::string path = (fs::path(folder) / fmt::format("pp_rank_{}.json", rank)).string();
     PENSTOCK_TRY_STATUS(WriteFileAtomically(path, dump.dump(2)));
   }
-  const Json costs = CostsToJson({run.costs, run.memory_unit, LastEnds(schedule, run.timeline)});
+  const OrderedJson costs =
+      CostsToJson({run.costs, run.memory_unit, LastEnds(schedule, run.timeline)});
   PENSTOCK_TRY_STATUS(
       WriteFileAtomically((fs::path(folder) / kDumpCostsFile).string(), costs.dump(2)));
   return WriteFileAtomically((fs::path(folder) / "config.json").string(), config.dump(2));

@@ -19,7 +19,7 @@
 namespace penstock {
 namespace {
 
-Status Check(const ScheduleParams& params) {
+Status CheckChimera(const ScheduleParams& params) {
   if (params.ranks % 2 != 0) return InvalidArgument("{} ranks: an even number", params.ranks);
   if (params.microbatches % 2 != 0) {
     return InvalidArgument("{} microbatches: an even number, half for each direction",
@@ -79,7 +79,7 @@ Schedule GenerateChimera(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm ChimeraFigures(const ScheduleParams& params) {
   if (params.split) return {};
   ClosedForm form = PeakAtEqualTimes(params, params.ranks);
   if (params.costs || params.comm != 0 || params.microbatches < params.ranks) {
@@ -107,9 +107,9 @@ Algorithm Chimera() {
   algorithm.memory = "min(m, p); weights twice";
   algorithm.source = "Li and Hoefler, Chimera, SC 2021, section 3";
   algorithm.knobs = {.replicas = 2, .split = true};
-  algorithm.check = Check;
+  algorithm.check = CheckChimera;
   algorithm.generate = GenerateChimera;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = ChimeraFigures;
   return algorithm;
 }
 

@@ -27,9 +27,9 @@ struct HalfPipe {
 };
 
 // Writes the lane. F, B and I of a chunk take its next microbatch; W the oldest one that is owed.
-class LaneWriter {
+class DualPipeWriter {
  public:
-  explicit LaneWriter(const HalfPipe& half) : half_(half) {
+  explicit DualPipeWriter(const HalfPipe& half) : half_(half) {
     lane_.reserve(6 * Index(half.microbatches));
     // W is owed only in the fill and the drain: a few a rank.
     owed_.reserve(3 * Index(half.ranks));
@@ -116,7 +116,7 @@ Schedule GenerateDualPipe(const ScheduleParams& params) {
     HalfPipe half{
         p / 2, std::min(rank, p - 1 - rank), params.microbatches / 2, {rank, 2 * p - 1 - rank}};
     if (rank >= p / 2) std::swap(half.stage[0], half.stage[1]);
-    schedule.lanes[rank] = LaneWriter(half).Write();
+    schedule.lanes[rank] = DualPipeWriter(half).Write();
   }
   return schedule;
 }
@@ -126,7 +126,7 @@ Schedule GenerateDualPipeV(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(p), params);
   for (int rank = 0; rank < p; ++rank) {
     const HalfPipe half{p, rank, params.microbatches, {rank, 2 * p - 1 - rank}};
-    schedule.lanes[rank] = LaneWriter(half).Write();
+    schedule.lanes[rank] = DualPipeWriter(half).Write();
   }
   return schedule;
 }

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-Schedule Rows(const ScheduleParams& params) {
+Schedule GpipeRows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   const int count = params.microbatches;
   for (int rank = 0; rank < params.ranks; ++rank) {
@@ -22,7 +22,7 @@ Schedule Rows(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm GpipeFigures(const ScheduleParams& params) {
   ClosedForm form;
   form.peak_memory = params.microbatches;
   if (const auto work = UniformWork(params)) {
@@ -45,8 +45,8 @@ Algorithm GPipe() {
   algorithm.makespan = "(m+p-1)(F+B)";
   algorithm.memory = "m";
   algorithm.source = "Huang et al., GPipe, NeurIPS 2019, section 2.3";
-  algorithm.generate = Rows;
-  algorithm.closed_form = Figures;
+  algorithm.generate = GpipeRows;
+  algorithm.closed_form = GpipeFigures;
   return algorithm;
 }
 

@@ -23,7 +23,7 @@ namespace {
 // More microbatches in flight than this never help.
 double MostAlive(int ranks) { return 2.0 * ranks; }
 
-Status Check(const ScheduleParams& params) {
+Status CheckHanayo(const ScheduleParams& params) {
   if (params.chunks % 2 != 0) {
     return InvalidArgument("--chunks {}: a wave takes two, so an even number", params.chunks);
   }
@@ -99,7 +99,7 @@ Algorithm Hanayo() {
                      .default_chunks = 2,
                      .waves = true,
                      .memory_limit = true};
-  algorithm.check = Check;
+  algorithm.check = CheckHanayo;
   algorithm.generate = GenerateHanayo;
   algorithm.closed_form = [](const ScheduleParams& params) {
     const double alive = std::floor(params.memory_limit.value_or(params.ranks));

@@ -28,7 +28,7 @@ bool TakesSplitForm(const ScheduleParams& params) {
   return params.group != 0 && params.group < params.ranks;
 }
 
-Schedule Rows(const ScheduleParams& params) {
+Schedule InterleavedRows(const ScheduleParams& params) {
   if (TakesSplitForm(params)) return GenerateInterleavedZb(params);
   Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
@@ -42,7 +42,7 @@ Schedule Rows(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm InterleavedFigures(const ScheduleParams& params) {
   if (TakesSplitForm(params)) return {};
   const int p = params.ranks, v = params.chunks, m = params.microbatches;
   ClosedForm form;
@@ -72,8 +72,8 @@ Algorithm Interleaved() {
   algorithm.source = "Narayanan et al., Megatron-LM, SC 2021, section 2.2.2";
   algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
   algorithm.check = CheckGroup;
-  algorithm.generate = Rows;
-  algorithm.closed_form = Figures;
+  algorithm.generate = InterleavedRows;
+  algorithm.closed_form = InterleavedFigures;
   return algorithm;
 }
 

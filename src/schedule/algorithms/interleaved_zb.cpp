@@ -30,7 +30,7 @@ SplitTurns Turns(const ScheduleParams& params, int rank) {
           small_group ? 2 * rank / 3 : rank};
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm InterleavedZbFigures(const ScheduleParams& params) {
   ClosedForm form;
   const double p = params.ranks, v = params.chunks, m = params.microbatches;
   if (params.group != 0 && params.group != params.ranks) return form;
@@ -96,7 +96,7 @@ Algorithm InterleavedZb() {
   algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
   algorithm.check = CheckGroup;
   algorithm.generate = GenerateInterleavedZb;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = InterleavedZbFigures;
   return algorithm;
 }
 

@@ -25,7 +25,7 @@ Lane MakeLane(const ScheduleParams& params, int rank) {
   return lane;
 }
 
-Schedule Rows(const ScheduleParams& params) {
+Schedule LoopedBfsRows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
     schedule.lanes[rank] = MakeLane(params, rank);
@@ -33,7 +33,7 @@ Schedule Rows(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm LoopedBfsFigures(const ScheduleParams& params) {
   const double p = params.ranks, v = params.chunks, m = params.microbatches;
   ClosedForm form;
   form.peak_memory = m;
@@ -59,8 +59,8 @@ Algorithm LoopedBfs() {
   algorithm.memory = "m";
   algorithm.source = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, section 4";
   algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2};
-  algorithm.generate = Rows;
-  algorithm.closed_form = Figures;
+  algorithm.generate = LoopedBfsRows;
+  algorithm.closed_form = LoopedBfsFigures;
   return algorithm;
 }
 

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-Schedule Rows(const ScheduleParams& params) {
+Schedule NaiveRows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
     schedule.lanes[rank] = WarmUpThenAlternate(
@@ -20,7 +20,7 @@ Schedule Rows(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm NaiveFigures(const ScheduleParams& params) {
   ClosedForm form;
   form.peak_memory = 1;
   if (const auto work = UniformWork(params)) {
@@ -44,8 +44,8 @@ Algorithm Naive() {
   algorithm.makespan = "m p (F+B)";
   algorithm.memory = "1";
   algorithm.source = "model parallelism without a pipeline; the baseline of GPipe, section 1";
-  algorithm.generate = Rows;
-  algorithm.closed_form = Figures;
+  algorithm.generate = NaiveRows;
+  algorithm.closed_form = NaiveFigures;
   return algorithm;
 }
 

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-Schedule Rows(const ScheduleParams& params) {
+Schedule OneFOneBRows(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
     const int warmup = std::min(params.microbatches, params.ranks - 1 - rank);
@@ -22,7 +22,7 @@ Schedule Rows(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm OneFOneBFigures(const ScheduleParams& params) {
   ClosedForm form;
   form.peak_memory = std::min(params.microbatches, params.ranks);
   const auto work = UniformWork(params);
@@ -45,8 +45,8 @@ Algorithm OneFOneB() {
   algorithm.makespan = "(m+p-1)(F+B)";
   algorithm.memory = "min(m, p)";
   algorithm.source = "Narayanan et al., PipeDream-2BW, ICML 2021, section 2.2 (PipeDream-Flush)";
-  algorithm.generate = Rows;
-  algorithm.closed_form = Figures;
+  algorithm.generate = OneFOneBRows;
+  algorithm.closed_form = OneFOneBFigures;
   return algorithm;
 }
 

@@ -52,7 +52,7 @@ Status CheckPipeDream2bw(const ScheduleParams& params) {
 }
 
 // As 1F1B over all the steps' microbatches.
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm PipedreamFigures(const ScheduleParams& params) {
   const double rows = static_cast<double>(params.microbatches) * params.steps;
   ClosedForm form;
   form.peak_memory = std::min(rows, static_cast<double>(params.ranks));
@@ -76,7 +76,7 @@ Algorithm PipeDream() {
   algorithm.source = "Narayanan et al., PipeDream, SOSP 2019, section 3.3";
   algorithm.knobs = {.steps = true};
   algorithm.generate = GeneratePipeDream;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = PipedreamFigures;
   return algorithm;
 }
 
@@ -96,7 +96,7 @@ Algorithm PipeDream2bw() {
   algorithm.knobs = {.steps = true};
   algorithm.check = CheckPipeDream2bw;
   algorithm.generate = GeneratePipeDream2bw;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = PipedreamFigures;
   return algorithm;
 }
 

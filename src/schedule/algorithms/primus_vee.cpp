@@ -17,7 +17,7 @@ namespace penstock {
 namespace {
 
 constexpr int kPeriod = 6;  // slots of one microbatch on one rank
-constexpr int kNever = -1;
+constexpr int kNoTime = -1;
 
 // What a slot holds; op kNone where it is free.
 struct Cell {
@@ -47,7 +47,7 @@ class SlotTable {
         microbatches_(microbatches),
         cells_(Index(ranks)),
         memory_(Index(ranks)),
-        slot_of_(Index(3 * 2 * ranks) * Index(microbatches), kNever) {
+        slot_of_(Index(3 * 2 * ranks) * Index(microbatches), kNoTime) {
     for (int rank = 0; rank < ranks; ++rank) {
       const BlockSlots slots = SlotsOf(kind, ranks, rank);
       for (int n = 0; n < microbatches; ++n) {
@@ -173,7 +173,7 @@ class SlotTable {
   int Earliest(int rank, const Cell& cell) {
     const int stage = Stage(rank, cell.chunk);
     const int n = cell.microbatch;
-    int after = kNever;
+    int after = kNoTime;
     if (n > 0) after = SlotOf(cell.op, stage, n - 1);
     if (cell.op == Op::kForward) {
       if (stage > 0) after = std::max(after, SlotOf(cell.op, stage - 1, n));

@@ -114,7 +114,7 @@ Schedule GenerateSeq1f1b(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm Seq1f1bFigures(const ScheduleParams& params) {
   ClosedForm form;
   if (params.chunks == 2) return form;
   const double p = params.ranks, k = params.slices;
@@ -145,7 +145,7 @@ Algorithm Seq1f1b() {
   algorithm.knobs = {
       .min_chunks = 1, .max_chunks = 2, .default_chunks = 1, .slices = true, .split = true};
   algorithm.generate = GenerateSeq1f1b;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = Seq1f1bFigures;
   return algorithm;
 }
 

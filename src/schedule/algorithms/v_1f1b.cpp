@@ -19,16 +19,16 @@
 namespace penstock {
 namespace {
 
-constexpr int kSlots = 6;  // of one microbatch on one rank
+constexpr int kBlockSlots = 6;  // of one microbatch on one rank
 
 int Memory(int ranks) { return 2 * ranks / 3 + 1; }
 
-PeriodPattern Block(int ranks) {
+PeriodPattern OneBlock(int ranks) {
   const int stages = 2 * ranks;
   const int pause = ranks % 3 == 0 ? 3 : 0;
   const int phase = (2 * ranks + 1) % 3;
   PeriodPattern pattern(stages);
-  pattern.period = kSlots;
+  pattern.period = kBlockSlots;
   for (int i = 0; i < stages; ++i) {
     pattern.forward[i] = i;
     const int rests = (i + phase) / 3;
@@ -41,7 +41,7 @@ Schedule GenerateV1f1b(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs = CostsOf(params, schedule.placement);
   const Problem problem = {schedule.placement, costs, params.microbatches, 1, false};
-  const PeriodPattern block = Block(params.ranks);
+  const PeriodPattern block = OneBlock(params.ranks);
   schedule.lanes = SearchNear([&](const Problem& part) { return Seeds{LanesOf(part, block)}; },
                               problem, Memory(params.ranks));
   return schedule;

@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-std::vector<Lane> LanesByRule(const Problem& problem) {
+std::vector<Lane> ZbH2Lanes(const Problem& problem) {
   const int p = problem.placement.ranks();
   ListScheduler scheduler(problem);
   ListRule rule = ListRule::BackwardFirst(problem.placement, problem.rows);
@@ -30,11 +30,11 @@ Schedule GenerateZbH2(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(p), params);
   const Costs costs = CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement);
   schedule.lanes = OrderForCosts(
-      {schedule.placement, costs, params.microbatches, 1, true, 2.0 * p - 1}, LanesByRule);
+      {schedule.placement, costs, params.microbatches, 1, true, 2.0 * p - 1}, ZbH2Lanes);
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm ZbH2Figures(const ScheduleParams& params) {
   const int p = params.ranks, m = params.microbatches;
   ClosedForm form = PeakAtEqualTimes(params, 2 * p - 1);
   if (EqualTimes(params)) {
@@ -58,7 +58,7 @@ Algorithm ZbH2() {
   algorithm.memory = "min(m, 2p-1)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.3";
   algorithm.generate = GenerateZbH2;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = ZbH2Figures;
   return algorithm;
 }
 

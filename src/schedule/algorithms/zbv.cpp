@@ -88,7 +88,7 @@ Status CheckFormatted(const ScheduleParams& params) {
   return {};
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm ZbvFigures(const ScheduleParams& params) {
   ClosedForm form;
   if (params.microbatches < 2 * std::int64_t{params.ranks} - 1) return form;
   form.peak_memory = params.ranks;
@@ -142,7 +142,7 @@ Algorithm Zbv() {
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
   algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
   algorithm.generate = GenerateZbv;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = ZbvFigures;
   return algorithm;
 }
 

@@ -20,15 +20,15 @@ namespace {
 using Delays = std::vector<int>;
 
 // Work of the choice of delays, in actions priced.
-constexpr double kActionBudget = 1e6;
+constexpr double kTurnBudget = 1e6;
 
-int WarmUp(const ScheduleParams& params, int rank) {
+int WarmUpForwards(const ScheduleParams& params, int rank) {
   return std::min(params.microbatches, params.ranks - 1 - rank);
 }
 
 // More would exceed the memory of rank 0, or have no forward to go ahead of.
 int MostDelay(const ScheduleParams& params, int rank) {
-  return std::min(rank, params.microbatches - WarmUp(params, rank));
+  return std::min(rank, params.microbatches - WarmUpForwards(params, rank));
 }
 
 std::vector<Lane> LanesWith(const ScheduleParams& params, const Delays& delays) {
@@ -36,7 +36,7 @@ std::vector<Lane> LanesWith(const ScheduleParams& params, const Delays& delays) 
   for (int rank = 0; rank < params.ranks; ++rank) {
     const int delay = delays[rank];
     lanes.push_back(WarmUpThenSplitTurns(
-        {params.microbatches, WarmUp(params, rank), delay},
+        {params.microbatches, WarmUpForwards(params, rank), delay},
         [rank, n = 0]() mutable { return Forward(rank, n++); },
         [rank, n = 0]() mutable { return BackwardInput(rank, n++); },
         [rank, n = 0]() mutable { return BackwardWeight(rank, n++); }));
@@ -51,7 +51,7 @@ class DelaySearch {
   DelaySearch(const ScheduleParams& params, const Placement& placement, const Costs& costs)
       : params_(params),
         squeezer_({placement, costs, params.microbatches, 1, true, kNever}),
-        tries_left_(kActionBudget / (3.0 * params.ranks * params.microbatches)) {
+        tries_left_(kTurnBudget / (3.0 * params.ranks * params.microbatches)) {
     in_order_.window = 1;
     for (int rank = 0; rank < params.ranks; ++rank) best_.push_back(MostDelay(params, rank));
   }
@@ -143,7 +143,7 @@ Schedule GenerateZbH1(const ScheduleParams& params) {
   return schedule;
 }
 
-ClosedForm Figures(const ScheduleParams& params) {
+ClosedForm ZeroBubbleFigures(const ScheduleParams& params) {
   const int p = params.ranks, m = params.microbatches;
   ClosedForm form;
   form.peak_memory = std::min(m, p);
@@ -168,7 +168,7 @@ Algorithm ZbH1() {
   algorithm.memory = "min(m, p)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.2";
   algorithm.generate = GenerateZbH1;
-  algorithm.closed_form = Figures;
+  algorithm.closed_form = ZeroBubbleFigures;
   return algorithm;
 }
 

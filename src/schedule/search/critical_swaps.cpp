@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-struct Place {
+struct Position {
   int rank = 0;
   std::size_t position = 0;
 };
@@ -89,7 +89,7 @@ class Walk {
   const Squeezer& run_;
   const std::vector<penstock::Lane>& lanes_;
   std::vector<std::size_t> positions_[3];  // of F, of I or B, of W, by stage and row
-  Place at_;
+  Position at_;
   double slack_ = 0;
 };
 

@@ -29,7 +29,7 @@ struct Order {
   LanePrice price;
 };
 
-Order Priced(const Problem& problem, std::vector<Lane> lanes) {
+Order PricedOrder(const Problem& problem, std::vector<Lane> lanes) {
   const LanePrice price = PriceLanes(problem, lanes);
   return {std::move(lanes), price};
 }
@@ -52,9 +52,9 @@ Costs WithEqualTimes(Costs costs) {
 
 Order BetterOrder(const Problem& problem, const LaneMaker& make) {
   const Costs equal_times = WithEqualTimes(problem.costs);
-  Order best = Priced(problem, make({problem.placement, equal_times, problem.rows, problem.slices,
+  Order best = PricedOrder(problem, make({problem.placement, equal_times, problem.rows, problem.slices,
                                      problem.split, problem.memory_limit}));
-  KeepBetter(best, Priced(problem, make(problem)));
+  KeepBetter(best, PricedOrder(problem, make(problem)));
   return best;
 }
 
@@ -74,7 +74,7 @@ void Squeeze(const Problem& problem, Order& best) {
       if (squeezer.Run(best.lanes, back) == kNever) return;
       const std::vector<Lane> moved = squeezer.lanes();
       if (squeezer.Run(moved, forth) == kNever) return;
-      KeepBetter(best, Priced(problem, squeezer.lanes()));
+      KeepBetter(best, PricedOrder(problem, squeezer.lanes()));
       helped = best.price.makespan < before;
     }
   }
@@ -88,7 +88,7 @@ std::vector<Lane> OrderForCosts(const Problem& problem, const LaneMaker& make) {
 }
 
 std::vector<Lane> Squeezed(const Problem& problem, std::vector<Lane> lanes) {
-  Order best = Priced(problem, std::move(lanes));
+  Order best = PricedOrder(problem, std::move(lanes));
   Squeeze(problem, best);
   return std::move(best.lanes);
 }

@@ -22,8 +22,8 @@ using Direction = SqueezeOptions::Direction;
 using WeightsLast = SqueezeOptions::WeightsLast;
 
 // Work of one search with all effort, in actions run: about a seventh of a second on one core.
-constexpr double kActionBudget = 1e6;
-constexpr double kMostPasses = 1500;
+constexpr double kSearchBudget = 1e6;
+constexpr double kMostSearchPasses = 1500;
 // What a pass in the order of the lanes costs of one that lets actions overtake.
 constexpr double kPassInOrder = 0.25;
 constexpr double kMostListPasses = 40;
@@ -52,7 +52,7 @@ constexpr int kToAndFroOneIn = 3;
 constexpr std::array<double, 5> kMiddles = {0.5, 0.4, 0.6, 0.3, 0.7};
 
 // The ways to squeeze from the start; rounds to and fro go through them in turn.
-constexpr std::array<SqueezeOptions, 11> kWays = {{
+constexpr std::array<SqueezeOptions, 11> kSearchWays = {{
     {Direction::kFromStart, WeightsLast::kInDrain, 0, true},
     {Direction::kFromStart, WeightsLast::kNever, 0, true},
     {Direction::kFromStart, WeightsLast::kNever, 0.5},
@@ -81,7 +81,7 @@ struct Candidate {
 
 class Search {
  public:
-  // Runs about `effort` times kActionBudget actions.
+  // Runs about `effort` times kSearchBudget actions.
   Search(const Problem& problem, double effort)
       : problem_(problem),
         averages_(AverageTimes(problem)),
@@ -91,7 +91,7 @@ class Search {
                            problem.split, problem.memory_limit}),
         lower_bound_(LowerBound(problem)) {
     const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
-    passes_ = effort * std::min(kActionBudget / actions, kMostPasses);
+    passes_ = effort * std::min(kSearchBudget / actions, kMostSearchPasses);
     patience_ = effort * kPatience;
     window_ = 16 * problem.placement.chunks();
   }
@@ -105,11 +105,12 @@ class Search {
       if (Done()) return;
       if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
       SqueezeInOrder(lanes);
-      for (std::size_t i = 0; i < kWays.size() && static_cast<double>(i) < ways; ++i) {
-        SqueezeBothTimes(lanes, kWays[i]);
+      for (std::size_t i = 0; i < kSearchWays.size() && static_cast<double>(i) < ways; ++i) {
+        SqueezeBothTimes(lanes, kSearchWays[i]);
       }
     }
-    if (ways == 0 && best_.makespan < kNever) SqueezeBothTimes(Candidate(best_).lanes, kWays[0]);
+    if (ways == 0 && best_.makespan < kNever)
+      SqueezeBothTimes(Candidate(best_).lanes, kSearchWays[0]);
   }
 
   // List scheduling with several windows of microbatches in flight.
@@ -157,7 +158,7 @@ class Search {
     int draws_left = static_cast<int>(kDrawsAPass * (passes - used_));
     while (used_ < passes && draws_left-- > 0 && !Done() && !HasStalled()) {
       const PeriodPattern pattern = sampler.Draw();
-      const std::size_t way = sampler.dice().Below(kWays.size());
+      const std::size_t way = sampler.dice().Below(kSearchWays.size());
       const bool in_equal_times = !equal_times_ && sampler.dice().Below(2) == 0;
       if (!FitsMemory(problem_, pattern)) {
         sampler.Rejected();
@@ -167,9 +168,9 @@ class Search {
       const double before = best_.makespan;
       const std::vector<Lane> lanes = LanesOf(problem_, pattern);
       if (in_equal_times) {
-        SqueezeInEqualTimes(lanes, kWays[way]);
+        SqueezeInEqualTimes(lanes, kSearchWays[way]);
       } else {
-        Squeeze(lanes, kWays[way]);
+        Squeeze(lanes, kSearchWays[way]);
       }
       if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
       if (best_.makespan < before) sampler.Praise();
@@ -259,7 +260,7 @@ class Search {
 
   // Squeezed from the start, in a way by chance.
   Candidate Forth(const std::vector<Lane>& lanes) {
-    SqueezeOptions way = kWays[dice_.Below(kWays.size())];
+    SqueezeOptions way = kSearchWays[dice_.Below(kSearchWays.size())];
     way.window = dice_.Below(3) == 0 ? 1 : window_;
     const double makespan = squeezer_.Run(lanes, way);
     ++used_;
@@ -274,7 +275,7 @@ class Search {
     back.window = window_;
     if (squeezer_.Run(lanes, back) == kNever) return {};
     const std::vector<Lane> moved = squeezer_.lanes();
-    SqueezeOptions forth = kWays[way_++ % kWays.size()];
+    SqueezeOptions forth = kSearchWays[way_++ % kSearchWays.size()];
     forth.window = window_;
     const double makespan = squeezer_.Run(moved, forth);
     used_ += 2;

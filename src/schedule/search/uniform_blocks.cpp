@@ -25,10 +25,10 @@
 namespace penstock {
 namespace {
 
-constexpr int kSlots = 6;  // of one microbatch on one rank
+constexpr int kPatternSlots = 6;  // of one microbatch on one rank
 constexpr int kLastOffset = 5;
 // Work of one choice, in actions run, and the fewest blocks that make it worth its while.
-constexpr double kActionBudget = 1.2e6;
+constexpr double kBlockBudget = 1.2e6;
 constexpr double kFewestBlocks = 16;
 // Microbatches beyond those that fit the memory that show a block's fill and drain.
 constexpr double kRowsBeyondMemory = 4;
@@ -43,11 +43,11 @@ struct UniformBlock {
   int change;     // a rank
 };
 
-int InPeriod(int slot) { return (slot % kSlots + kSlots) % kSlots; }
+int InPeriod(int slot) { return (slot % kPatternSlots + kPatternSlots) % kPatternSlots; }
 
 // Gives W1 and W0 the free slots after their I; false where two passes share a slot.
 bool FillRank(RankSlots& slots) {
-  std::array<bool, kSlots> taken = {};
+  std::array<bool, kPatternSlots> taken = {};
   for (const Pass pass : {kF0, kF1, kI1, kI0}) {
     bool& slot = taken[slots[pass]];
     if (slot) return false;
@@ -76,7 +76,7 @@ std::optional<PeriodPattern> PatternOf(const UniformBlock& block, int ranks) {
     moved += block.offset[rank < block.change ? 0 : 1];
   }
   PeriodPattern pattern(2 * ranks);
-  pattern.period = kSlots;
+  pattern.period = kPatternSlots;
   int time = -1;
   const auto rank_of = [&](int stage) { return Index(std::min(stage, 2 * ranks - 1 - stage)); };
   for (int stage = 0; stage < 2 * ranks; ++stage) {
@@ -164,7 +164,7 @@ std::vector<PeriodPattern> BestUniformBlocks(const Problem& problem, std::size_t
   few.rows = static_cast<int>(std::min<double>(
       problem.rows, std::min(std::ceil(fit), 2.0 * problem.placement.ranks()) + kRowsBeyondMemory));
   const double actions = 3.0 * problem.placement.stages() * few.rows;
-  const double affordable = kActionBudget / actions / (HasEqualTimes(problem) ? 1 : 3);
+  const double affordable = kBlockBudget / actions / (HasEqualTimes(problem) ? 1 : 3);
   if (affordable < kFewestBlocks) return {};
 
   std::vector<PeriodPattern> blocks = BlocksThatFit(problem, 1);

@@ -5,28 +5,28 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kBytes = 256;
+constexpr std::size_t kByteValues = 256;
 // Weight of single bytes. Between 1 and 32 the loss on held-out fortunes moves by 0.001 only.
 constexpr double kBackOff = 16;
 
 }  // namespace
 
-Bigram::Bigram(std::span<const std::uint8_t> text) : nats_(kBytes * kBytes) {
-  std::vector<double> single(kBytes, 1.0);  // add one
-  std::vector<double> pairs(kBytes * kBytes, 0.0);
-  std::vector<double> rows(kBytes, 0.0);
+Bigram::Bigram(std::span<const std::uint8_t> text) : nats_(kByteValues * kByteValues) {
+  std::vector<double> single(kByteValues, 1.0);  // add one
+  std::vector<double> pairs(kByteValues * kByteValues, 0.0);
+  std::vector<double> rows(kByteValues, 0.0);
   for (std::size_t i = 0; i < text.size(); ++i) {
     single[text[i]] += 1;
     if (i + 1 == text.size()) break;
-    pairs[text[i] * kBytes + text[i + 1]] += 1;
+    pairs[text[i] * kByteValues + text[i + 1]] += 1;
     rows[text[i]] += 1;
   }
-  const double total = static_cast<double>(text.size() + kBytes);
-  for (std::size_t a = 0; a < kBytes; ++a) {
-    for (std::size_t b = 0; b < kBytes; ++b) {
+  const double total = static_cast<double>(text.size() + kByteValues);
+  for (std::size_t a = 0; a < kByteValues; ++a) {
+    for (std::size_t b = 0; b < kByteValues; ++b) {
       const double probability =
-          (pairs[a * kBytes + b] + kBackOff * single[b] / total) / (rows[a] + kBackOff);
-      nats_[a * kBytes + b] = -std::log(probability);
+          (pairs[a * kByteValues + b] + kBackOff * single[b] / total) / (rows[a] + kBackOff);
+      nats_[a * kByteValues + b] = -std::log(probability);
     }
   }
 }

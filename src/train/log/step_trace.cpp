@@ -3,12 +3,6 @@
 #include "report/report.h"
 
 namespace penstock {
-namespace {
-
-constexpr std::string_view kSeconds = "s";  // units as the report names them
-constexpr std::string_view kBytes = "B";
-
-}  // namespace
 
 std::vector<MemoryCurve> MeasuredMemory(const Trace& trace, const Timeline& timeline,
                                         std::int64_t round) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -10,6 +11,10 @@
 #include "simulate/memory.h"
 
 namespace penstock {
+
+// The units of a run's times and memory, as the report names them.
+constexpr std::string_view kSeconds = "s";
+constexpr std::string_view kBytes = "B";
 
 // What each rank held over a round, in bytes: what an F adds from its start on, as the simulator
 // counts it. `timeline` is the round's.

@@ -17,8 +17,6 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kSeconds = "s";  // units as the report names them
-constexpr std::string_view kBytes = "B";
 constexpr int kSkippedSteps = 2;  // the first ones warm caches up
 
 SimulationResult MeasuredResult(const Schedule& schedule, const RunMeasure& measure,

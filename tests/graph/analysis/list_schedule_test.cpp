@@ -41,13 +41,13 @@ struct Replay {
     for (const JobStep& step : steps) {
       const std::size_t i = step.job;
       step_begin.push_back(seconds);
-      if (step.kind == StepKind::kWait) {
+      if (step.kind == JobStepKind::kWait) {
         EXPECT_TRUE(jobs[i].on_link && begin[i] >= 0 && !waited[i]) << "wait for " << i;
         waited[i] = true;
         seconds = std::max(seconds, end[i]);
         continue;
       }
-      EXPECT_EQ(jobs[i].on_link, step.kind == StepKind::kStart);
+      EXPECT_EQ(jobs[i].on_link, step.kind == JobStepKind::kStart);
       EXPECT_LT(begin[i], 0) << i << " runs twice";
       for (const int before : jobs[i].after) {
         const std::size_t b = before;
@@ -105,8 +105,8 @@ TEST_P(ListScheduleTest, StartsEarlyAndWaitsLate) {
     double last_run = -1;  // when the last core job began
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const Job& job = jobs[steps[s].job];
-      if (steps[s].kind == StepKind::kRun) last_run = replay.step_begin[s];
-      if (steps[s].kind == StepKind::kStart) {
+      if (steps[s].kind == JobStepKind::kRun) last_run = replay.step_begin[s];
+      if (steps[s].kind == JobStepKind::kStart) {
         double ready = 0;
         for (const int before : job.after) {
           ready = std::max(ready, replay.end[before]);
@@ -116,9 +116,9 @@ TEST_P(ListScheduleTest, StartsEarlyAndWaitsLate) {
         }
         EXPECT_TRUE(last_run < 0 || last_run <= ready) << "a core job ran before a start";
       }
-      if (steps[s].kind == StepKind::kWait) {
+      if (steps[s].kind == JobStepKind::kWait) {
         std::size_t next = s + 1;
-        while (next < steps.size() && steps[next].kind == StepKind::kWait) ++next;
+        while (next < steps.size() && steps[next].kind == JobStepKind::kWait) ++next;
         EXPECT_TRUE(next == steps.size() || Needs(jobs[steps[next].job], steps[s].job))
             << "a wait stands before what does not need it";
       }
@@ -182,9 +182,10 @@ TEST(ListSchedule, RunsEachLinkUnderTheOther) {
                                  {false, 1}, {true, 1, {3}}, {false, 1, {4}}};
   const JobOrder order = ListSchedule(jobs);
   EXPECT_EQ(order.seconds, 4);
-  const std::vector<JobStep> expected = {
-      {StepKind::kRun, 0},  {StepKind::kStart, 1}, {StepKind::kRun, 3},  {StepKind::kStart, 4},
-      {StepKind::kWait, 1}, {StepKind::kRun, 2},   {StepKind::kWait, 4}, {StepKind::kRun, 5}};
+  const std::vector<JobStep> expected = {{JobStepKind::kRun, 0},  {JobStepKind::kStart, 1},
+                                         {JobStepKind::kRun, 3},  {JobStepKind::kStart, 4},
+                                         {JobStepKind::kWait, 1}, {JobStepKind::kRun, 2},
+                                         {JobStepKind::kWait, 4}, {JobStepKind::kRun, 5}};
   EXPECT_EQ(order.steps, expected);
 }
 

@@ -132,7 +132,7 @@ TEST(MatmulByOneDnn, TakesWhatTheProcessorsTableSays) {
   const StageSpec spec = LargeMatmuls();
   CompileOptions options;
   options.exact = false;
-  options.kernels.onednn_transposed = kNever;
+  options.kernels.onednn_transposed = kNeverOneDnn;
   options.kernels.onednn_plain = 8'000'000;
   const StageGraphs plain = Build(spec, options).value();
   EXPECT_EQ(Count(plain.forward, "mkldnn::_linear_pointwise"), 1);

@@ -1,0 +1,77 @@
+"""tools/check-names and tools/check-folders: check_test.py; skipped where ctags is missing."""
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+
+
+class CheckTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+
+    def write(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def faults(self, tool):
+        run = subprocess.run([TOOLS / tool, self.root], text=True, capture_output=True)
+        self.assertEqual(run.returncode, 1 if run.stderr else 0, run.stderr)
+        return run.stderr.splitlines()
+
+
+@unittest.skipUnless(shutil.which("ctags"), "apt-get install universal-ctags")
+class NamesTest(CheckTest):
+    def test_one_enum_in_two_headers(self):
+        self.write("src/a/a.h", "namespace penstock {\nenum class Kind { kA };\n}\n")
+        self.write("src/b/b.h", "namespace penstock {\nenum class Kind { kB };\n}\n")
+        (fault,) = self.faults("check-names")
+        self.assertIn("penstock::Kind: src/a/a.h:2, src/b/b.h:2", fault)
+
+    def test_one_inline_function_in_a_header_and_a_source(self):
+        self.write("src/a/a.h", "namespace penstock {\ninline bool Is(const int& x) { return x; }\n}\n")
+        self.write("src/a/b.cpp", "namespace penstock {\nbool Is(const int& other) { return other; }\n}\n")
+        (fault,) = self.faults("check-names")
+        self.assertIn("penstock::Is(const int &): src/a/a.h:2, src/a/b.cpp:2", fault)
+
+    def test_names_of_one_file_are_unique_in_their_target(self):
+        text = "namespace penstock {\nnamespace {\nint Count() { return 1; }\n}\n}\n"
+        self.write("src/a/one.cpp", text)
+        self.write("src/b/two.cpp", text)
+        self.assertEqual(self.faults("check-names"), [])
+        self.write("src/a/deep/three.cpp", text)
+        (fault,) = self.faults("check-names")
+        self.assertIn("penstock::Count()", fault)
+
+    def test_overloads_aliases_of_one_type_and_declarations_are_fine(self):
+        self.write("src/a/a.h", "namespace penstock {\nclass Later;\nint Size(int x);\n}\n")
+        self.write("src/a/a.cpp", "namespace penstock {\nusing Time = double;\n"
+                                  "int Size(int x) { return x; }\nint Size(char x) { return x; }\n}\n")
+        self.write("src/a/b.cpp", "namespace penstock {\nusing Time = double;\nclass Later {};\n}\n")
+        self.assertEqual(self.faults("check-names"), [])
+
+
+class FoldersTest(CheckTest):
+    def test_a_cycle_of_a_folder_and_its_subfolder(self):
+        self.write("src/a/a.h", '#include "a/deep/b.h"\n')
+        self.write("src/a/deep/b.h", "")
+        self.assertEqual(self.faults("check-folders"), [])
+        self.write("src/a/deep/c.cpp", '#include "a/a.h"\n')
+        (fault,) = self.faults("check-folders")
+        self.assertIn("a -> a/deep (src/a/a.h), a/deep -> a (src/a/deep/c.cpp)", fault)
+
+    def test_a_folder_of_too_many_files(self):
+        for number in range(26):
+            self.write(f"src/a/{number}.h", "")
+        (fault,) = self.faults("check-folders")
+        self.assertIn("src/a holds 26 files", fault)
+
+
+if __name__ == "__main__":
+    unittest.main()
