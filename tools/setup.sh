@@ -3,7 +3,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
-build_packages="g++ cmake ninja-build ccache python3-venv libfmt-dev libyaml-cpp-dev
+build_packages="g++ cmake ninja-build mold ccache python3-venv libfmt-dev libyaml-cpp-dev
   nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev zlib1g-dev libxxhash-dev fortunes
   fortunes-min"
 test_packages="clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags"
@@ -82,6 +82,37 @@ set_up() {
   printf '%s' "$wanted" >"$stamp"
 }
 
+# announce MINUTES CPU_MINUTES: before a first build, says what will happen and how long it takes: MINUTES for what
+# is done on one core, and the compiler's CPU_MINUTES.
+announce() {
+  [ -f "$root/build/release/build.ninja" ] && return
+  local download="downloads libtorch (540 MB), "
+  [ -n "${Torch_ROOT:-}" ] || [ -f "$root/build/torch-venv/.complete" ] && download=""
+  say "first call: installs missing Debian packages, ${download}builds;" \
+    "about $(($1 + ($2 + $(nproc) - 1) / $(nproc))) minutes on $(nproc) cores, later calls seconds"
+}
+
+# show_progress WHAT: reads ninja's output. On a terminal, one line that counts; otherwise a line
+# every 20 seconds. What compilers say is passed on.
+show_progress() {
+  local line said=$SECONDS
+  while IFS= read -r line; do
+    if [[ $line =~ ^@([0-9]+)/([0-9]+)@ ]]; then
+      local steps="$1: ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} steps"
+      if [ -t 2 ]; then
+        printf '\rpenstock: %s\033[K' "$steps" >&2
+      elif [ $((SECONDS - said)) -ge 20 ]; then
+        say "$steps"
+        said=$SECONDS
+      fi
+    elif [[ ! $line =~ ^(ninja: (Entering|no work)|-- ) ]]; then
+      [ ! -t 2 ] || printf '\r\033[K' >&2
+      printf '%s\n' "$line" >&2
+    fi
+  done
+  [ ! -t 2 ] || printf '\r\033[K' >&2
+}
+
 # build PRESET TARGET...: configures where needed and builds. A first configuration with
 # warnings_as_errors set keeps that: another compiler's new warning does not stop who only runs.
 build() {
@@ -89,9 +120,10 @@ build() {
   shift
   if [ ! -f "$folder/build.ninja" ]; then
     say "configuring build/$preset"
-    (cd "$root" && cmake --preset "$preset" ${Torch_ROOT:+-DTorch_ROOT="$Torch_ROOT"} \
+    (cd "$root" && cmake --preset "$preset" -DPENSTOCK_UNITY=ON ${Torch_ROOT:+-DTorch_ROOT="$Torch_ROOT"} \
       ${warnings_as_errors:+-DPENSTOCK_WERROR=ON}) >"$root/build/cmake-$preset.log" 2>&1 ||
       { tail -n 20 "$root/build/cmake-$preset.log" >&2; fail "cmake failed: see build/cmake-$preset.log"; }
   fi
-  ninja -C "$folder" --quiet "$@" >&2 || fail "the build of build/$preset failed"
+  NINJA_STATUS='@%f/%t@ ' ninja -C "$folder" "$@" 2>&1 | show_progress "building build/$preset" ||
+    fail "the build of build/$preset failed"
 }
