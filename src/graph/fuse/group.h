@@ -40,7 +40,7 @@ struct FuseGroup {
 
 // The node as a group of its own; none where it has no place in a kernel. With `exact` only what
 // gives the bits of the op.
-std::optional<FuseGroup> GroupOf(const Graph& graph, int node, bool exact);
+std::optional<FuseGroup> FuseGroupOf(const Graph& graph, int node, bool exact);
 
 // Both as one group; none where they do not fit. Not asked: whether the graph stays in an order
 // that can run.

@@ -1,4 +1,4 @@
-// GroupOf: what a node is in a kernel.
+// FuseGroupOf: what a node is in a kernel.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -289,7 +289,7 @@ class MemberMaker {
 
 }  // namespace
 
-std::optional<FuseGroup> GroupOf(const Graph& graph, int node, bool exact) {
+std::optional<FuseGroup> FuseGroupOf(const Graph& graph, int node, bool exact) {
   return MemberMaker(graph, node, exact).Make();
 }
 

@@ -29,7 +29,7 @@ class Fuser {
       : graph_(graph), exact_(exact), group_of_(graph.nodes.size(), -1) {
     FindEdges();
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      auto group = GroupOf(graph, static_cast<int>(i), exact);
+      auto group = FuseGroupOf(graph, static_cast<int>(i), exact);
       if (!group) continue;
       groups_.push_back(*std::move(group));
       Claim(static_cast<int>(groups_.size()) - 1);

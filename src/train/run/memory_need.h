@@ -34,7 +34,7 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
 // Refuses a run that needs more than `config.memory_limit` allows, before it allocates anything;
 // else returns a line about its need for the log. Requires: as EstimateMemory. Errors:
 // kInvalidArgument, saying what is needed, what there is and what to change.
-Result<std::string> CheckMemory(const TrainConfig& config, const Schedule& schedule,
+Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
                                 const HostedRanks& ranks);
 
 }  // namespace penstock

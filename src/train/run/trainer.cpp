@@ -222,7 +222,7 @@ Result<TrainSummary> TrainHere(TrainConfig config, const TrainOptions& options,
                       hosts.leads() ? options.log : nowhere.get()};
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
   PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
-  PENSTOCK_TRY(notes.emplace_back(), CheckMemory(config, schedule, part.ranks));
+  PENSTOCK_TRY(notes.emplace_back(), CheckMemoryNeed(config, schedule, part.ranks));
   if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
   std::unique_ptr<RunFolder> folder;  // the leader's
   if (hosts.leads()) {
