@@ -1,7 +1,9 @@
 #include "train/schedule_params.h"
 
-#include <cctype>
+#include <array>
 
+#include "base/index.h"
+#include "base/parameter_name.h"
 #include "schedule/text/cost_text.h"
 
 namespace penstock {
@@ -54,22 +56,11 @@ Status RefuseForCsv(const PipelineConfig& pipeline) {
 }
 
 Error NameKeys(Error error) {
-  std::string named;
-  for (std::string_view left = error.message; !left.empty();) {
-    if (!left.starts_with("--")) {
-      named += left.front();
-      left.remove_prefix(1);
-      continue;
-    }
-    named += "pipeline.";
-    left.remove_prefix(2);
-    while (!left.empty() &&
-           (std::islower(static_cast<unsigned char>(left.front())) != 0 || left.front() == '-')) {
-      named += left.front() == '-' ? '_' : left.front();
-      left.remove_prefix(1);
-    }
+  constexpr std::array<std::string_view, 8> kKeys = {
+      "ranks", "chunks", "microbatches", "slices", "split", "group", "waves", "memory_limit"};
+  if (const auto key = FindParameter(error.message, kKeys)) {
+    error.message.insert(Index(key->data() - error.message.data()), "pipeline.");
   }
-  error.message = std::move(named);
   return error;
 }
 

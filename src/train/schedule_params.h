@@ -13,7 +13,7 @@ Result<ScheduleParams> ParamsOf(const PipelineConfig& pipeline);
 // Refuses keys that a schedule in a file does not read.
 Status RefuseForCsv(const PipelineConfig& pipeline);
 
-// The error of an algorithm, which names options, with the configuration's keys in their place.
+// Returns an algorithm's error with the configuration's key in place of the parameter's name.
 Error NameKeys(Error error);
 
 }  // namespace penstock

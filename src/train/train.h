@@ -88,6 +88,6 @@ struct GenerateOptions {
   double temperature = 0.8;
   std::uint64_t seed = 1;
 };
-Result<std::string> Generate(const std::string& checkpoint, const GenerateOptions& options);
+Result<std::string> GenerateText(const std::string& checkpoint, const GenerateOptions& options);
 
 }  // namespace penstock

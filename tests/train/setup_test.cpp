@@ -43,9 +43,9 @@ TEST(Setup, OptionsReachTheSchedule) {
 
 TEST(Setup, OptionsWithoutAnEffectAreRefused) {
   EXPECT_EQ(ErrorOf({"schedule=1f1b", "ranks=2", "group=2"}),
-            "schedule 1f1b: it takes no pipeline.group");
+            "schedule 1f1b: pipeline.group 2: the schedule takes no group");
   EXPECT_EQ(ErrorOf({"schedule=1f1b", "ranks=2", "pipeline.memory_limit=2"}),
-            "schedule 1f1b: it takes no pipeline.memory_limit");
+            "schedule 1f1b: pipeline.memory_limit 2: the schedule takes no memory_limit");
   EXPECT_EQ(ErrorOf({"schedule=zb-auto", "ranks=2", "cost=1,x,1"}),
             "pipeline.cost: '1,x,1': 'x' is not a number");
   EXPECT_EQ(ErrorOf({"schedule=zb-auto", "ranks=2", "overlap=mx"}),

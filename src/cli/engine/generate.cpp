@@ -1,12 +1,17 @@
 // penstock generate: text that a trained model writes.
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "cli/options/given_in.h"
 #include "train/train.h"
 
 namespace penstock {
 namespace {
+
+// Of GenerateOptions; each is an option.
+constexpr std::array<std::string_view, 2> kParameters = {"bytes", "temperature"};
 
 class GenerateCommand final : public Command {
  public:
@@ -24,12 +29,13 @@ class GenerateCommand final : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const std::string text, Generate(checkpoint_, options_));
+    const Result<std::string> text = GenerateText(checkpoint_, options_);
+    if (!text) return tl::unexpected(NameOption(text.error(), kParameters));
     if (json_) {
-      const nlohmann::ordered_json object = {{"prompt", options_.prompt}, {"text", text}};
+      const nlohmann::ordered_json object = {{"prompt", options_.prompt}, {"text", *text}};
       fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
-      fmt::print("{}{}\n", options_.prompt, text);
+      fmt::print("{}{}\n", options_.prompt, *text);
     }
     return kExitOk;
   }

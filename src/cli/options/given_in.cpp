@@ -1,13 +1,22 @@
 #include "cli/options/given_in.h"
 
 #include <algorithm>
+#include <array>
+
+#include "base/parameter_name.h"
 
 namespace penstock {
 namespace {
 
 bool IsOptionChar(char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
 
-// Takes "--memory-limit" off the front of `text`; empty if it does not begin with an option.
+// The fields of ScheduleParams and CsvOptions that users give.
+constexpr std::array<std::string_view, 11> kScheduleKeys = {
+    "ranks", "chunks", "microbatches", "group",   "slices",      "waves",
+    "steps", "split",  "replicas",     "weights", "memory_limit"};
+
+// Removes "--memory-limit" from the front of `text` and returns it. Returns an empty view if `text`
+// does not begin with an option.
 std::string_view TakeOption(std::string_view& text) {
   if (!text.starts_with("--")) return {};
   std::size_t length = 2;
@@ -25,10 +34,25 @@ std::string KeyOf(std::string_view option) {
   return key;
 }
 
+std::string OptionOf(std::string_view key) {
+  std::string option = fmt::format("--{}", key);
+  std::replace(option.begin(), option.end(), '_', '-');
+  return option;
+}
+
+Error NameOption(Error error, std::span<const std::string_view> keys) {
+  const auto key = FindParameter(error.message, keys);
+  if (!key) return error;
+  const auto begin = static_cast<std::size_t>(key->data() - error.message.data());
+  error.message.replace(begin, key->size(), OptionOf(*key));
+  return error;
+}
+
 Error NameAsGiven(Error error, const GivenIn& given_in, const std::string& otherwise) {
   for (const auto& [key, place] : given_in) {
-    if (error.message.starts_with(place)) return error;  // it says so already
+    if (error.message.starts_with(place)) return error;  // the message already has it
   }
+  error = NameOption(std::move(error), kScheduleKeys);
   std::string message, place;
   for (std::string_view left = error.message; !left.empty();) {
     const std::string_view option = TakeOption(left);

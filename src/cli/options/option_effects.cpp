@@ -209,9 +209,7 @@ Status RefuseUnread(const ScheduleOptions& options) {
       return InvalidArgument("{}: {}", Quote(candidate.label()), applied.error().message);
     }
     for (const auto& [key, value] : candidate.options) {
-      std::string option = "--" + key;
-      std::replace(option.begin(), option.end(), '_', '-');
-      source.own.push_back(std::move(option));
+      source.own.push_back(OptionOf(key));
     }
     PENSTOCK_TRY_STATUS(RefuseOwnUnread(source, candidate.label()));
   }

@@ -17,30 +17,30 @@ namespace {
 constexpr std::int64_t kMaxForwards = std::int64_t{1} << 28;
 
 Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
-  if (params.ranks < 1) return InvalidArgument("--ranks {}: at least 1", params.ranks);
-  if (params.microbatches < 1) {
-    return InvalidArgument("--microbatches {}: at least 1", params.microbatches);
+  const std::pair<const char*, int> counts[] = {{"ranks", params.ranks},
+                                                {"microbatches", params.microbatches},
+                                                {"slices", params.slices},
+                                                {"steps", params.steps}};
+  for (const auto& [name, count] : counts) {
+    if (count < 1) return InvalidArgument("{} {}: must be at least 1", name, count);
   }
-  if (params.slices < 1) return InvalidArgument("--slices {}: at least 1", params.slices);
-  if (params.steps < 1) return InvalidArgument("--steps {}: at least 1", params.steps);
   const std::int64_t stages = std::int64_t{params.ranks} * params.chunks * algorithm.knobs.replicas;
   if (stages > kMaxStages) {
-    return InvalidArgument("{} ranks x {} chunks are {} stages: at most {}", params.ranks,
-                           params.chunks, stages, kMaxStages);
+    return InvalidArgument("{} ranks x {} chunks are {} stages; there can be at most {}",
+                           params.ranks, params.chunks, stages, kMaxStages);
   }
   // Each factor is an int, so dividing stepwise cannot overflow.
   const std::int64_t most_rows = kMaxForwards / stages;
   if (params.microbatches > most_rows / params.slices / params.steps) {
     return InvalidArgument(
-        "{} stages x {} microbatches x {} slices x {} steps: at most {} forwards in one schedule",
+        "{} stages x {} microbatches x {} slices x {} steps: a schedule can have at most {} "
+        "forwards",
         stages, params.microbatches, params.slices, params.steps, kMaxForwards);
   }
   if (params.costs && params.costs->stages.size() != Index(stages)) {
     return InvalidArgument(
-        "costs of {} stages for {} ranks x {} chunks: give one entry a stage, or layer_costs, "
-        "which "
-        "fit any number",
-        params.costs->stages.size(), params.ranks, params.chunks);
+        "costs of {} stages for {} ranks x {} chunks; give one entry per stage, {} in all",
+        params.costs->stages.size(), params.ranks, params.chunks, stages);
   }
   return {};
 }
@@ -49,20 +49,22 @@ Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
   const Knobs& knobs = algorithm.knobs;
   if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) {
     if (knobs.min_chunks == knobs.max_chunks) {
-      return InvalidArgument("--chunks {}: it holds {} a rank, no other number", params.chunks,
-                             knobs.min_chunks);
+      return InvalidArgument("chunks {}: must be {}", params.chunks, knobs.min_chunks);
     }
-    return InvalidArgument("--chunks {}: {} to {}", params.chunks, knobs.min_chunks,
+    return InvalidArgument("chunks {}: must be {} to {}", params.chunks, knobs.min_chunks,
                            knobs.max_chunks);
   }
-  const char* unused = nullptr;
-  if (params.group != 0 && !knobs.group) unused = "--group";
-  if (params.slices != 1 && !knobs.slices) unused = "--slices";
-  if (params.waves != 0 && !knobs.waves) unused = "--waves";
-  if (params.steps != 1 && !knobs.steps) unused = "--steps";
-  if (params.split && !knobs.split) unused = "--split";
-  if (params.memory_limit && !knobs.memory_limit) unused = "--memory-limit";
-  if (unused != nullptr) return InvalidArgument("it takes no {}", unused);
+  const auto refuse = [](std::string_view name, const auto& value) {
+    return InvalidArgument("{} {}: the schedule takes no {}", name, value, name);
+  };
+  if (params.group != 0 && !knobs.group) return refuse("group", params.group);
+  if (params.slices != 1 && !knobs.slices) return refuse("slices", params.slices);
+  if (params.waves != 0 && !knobs.waves) return refuse("waves", params.waves);
+  if (params.steps != 1 && !knobs.steps) return refuse("steps", params.steps);
+  if (params.split && !knobs.split) return refuse("split", params.split);
+  if (params.memory_limit && !knobs.memory_limit) {
+    return refuse("memory_limit", params.memory_unit.Text(*params.memory_limit));
+  }
   return {};
 }
 
@@ -173,8 +175,9 @@ Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams pa
   if (params.chunks == 0) {
     const bool by_waves = algorithm.knobs.waves && params.waves > 0;
     if (by_waves && params.waves > kMaxStages / 2) {
-      return InvalidArgument("schedule {}: --waves {}: at most {}, with two stages per rank each",
-                             algorithm.name, params.waves, kMaxStages / 2);
+      return InvalidArgument(
+          "schedule {}: waves {}: must be at most {}; each has two stages per rank", algorithm.name,
+          params.waves, kMaxStages / 2);
     }
     params.chunks = by_waves ? 2 * params.waves : algorithm.knobs.default_chunks;
   }

@@ -195,14 +195,14 @@ Status ApplyOptions(const CsvOptions& options, std::int64_t rows, Schedule& sche
   schedule.slices = options.slices.value_or(1);
   schedule.steps = options.steps.value_or(1);
   schedule.weights = options.weights.value_or(WeightPolicy::kFlush);
-  if (schedule.slices < 1) return InvalidArgument("--slices {}: at least 1", schedule.slices);
-  if (schedule.steps < 1) return InvalidArgument("--steps {}: at least 1", schedule.steps);
+  if (schedule.slices < 1) return InvalidArgument("slices {}: must be at least 1", schedule.slices);
+  if (schedule.steps < 1) return InvalidArgument("steps {}: must be at least 1", schedule.steps);
   const std::int64_t replicas = schedule.placement.replicas();
   const std::int64_t rows_a_microbatch = std::int64_t{schedule.slices} * schedule.steps;
   std::int64_t microbatches =
       (rows + rows_a_microbatch - 1) / rows_a_microbatch * replicas;  // all chains alike
   if (options.microbatches) microbatches = *options.microbatches;
-  if (microbatches < 1) return InvalidArgument("--microbatches {}: at least 1", microbatches);
+  if (microbatches < 1) return InvalidArgument("microbatches {}: must be at least 1", microbatches);
   if (rows_a_microbatch > kMaxNumber || microbatches > kMaxNumber / rows_a_microbatch) {
     return InvalidArgument("{} microbatches x {} slices x {} steps: at most {} row numbers",
                            microbatches, schedule.slices, schedule.steps, kMaxNumber);

@@ -146,8 +146,8 @@ Result<Corpus> LoadCorpus(const std::string& path, double held_out) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     return NotFound(
-        "no text at {}: give a file or a folder with --data PATH (the default needs 'apt-get "
-        "install fortunes fortunes-min')",
+        "no text at {}; give a text file, or a folder of them (the default needs 'apt-get install "
+        "fortunes fortunes-min')",
         path);
   }
   PENSTOCK_TRY(const std::vector<std::string> files, FilesBelow(path));
@@ -169,9 +169,8 @@ Result<Corpus> LoadCorpus(const std::string& path, double held_out) {
   }
   if (documents.empty()) {
     return InvalidArgument(
-        "{} holds no text ({} files, all empty or binary): give text with "
-        "--data PATH",
-        path, files.size());
+        "{} holds no text ({} files, all empty or binary); give the path of a text", path,
+        files.size());
   }
   if (documents.size() < 2) {
     return InvalidArgument("{} holds too little text to hold a part of it out: {} bytes", path,

@@ -1,4 +1,4 @@
-// What is done with a checkpoint: Evaluate() and Generate().
+// What is done with a checkpoint: Evaluate() and GenerateText().
 #include <ATen/ops/isfinite.h>
 
 #include <cmath>
@@ -44,10 +44,10 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   return summary;
 }
 
-Result<std::string> GenerateUnguarded(const std::string& path, const GenerateOptions& options) {
-  if (options.bytes < 0) return InvalidArgument("--bytes {}: at least 0", options.bytes);
+Result<std::string> GenerateTextUnguarded(const std::string& path, const GenerateOptions& options) {
+  if (options.bytes < 0) return InvalidArgument("bytes {}: must be at least 0", options.bytes);
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
-    return InvalidArgument("--temperature {}: a finite number of at least 0 is needed",
+    return InvalidArgument("temperature {}: must be a finite number of at least 0",
                            options.temperature);
   }
   PENSTOCK_TRY(const Checkpoint checkpoint, ReadCheckpoint(path));
@@ -61,8 +61,8 @@ Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& d
   return Guard<EvalSummary>([&] { return EvaluateUnguarded(checkpoint, data); });
 }
 
-Result<std::string> Generate(const std::string& checkpoint, const GenerateOptions& options) {
-  return Guard<std::string>([&] { return GenerateUnguarded(checkpoint, options); });
+Result<std::string> GenerateText(const std::string& checkpoint, const GenerateOptions& options) {
+  return Guard<std::string>([&] { return GenerateTextUnguarded(checkpoint, options); });
 }
 
 }  // namespace penstock

@@ -106,23 +106,23 @@ TEST(Algorithms, RowsAsDrawn) {
             "1F0,1F1,3F0,3B0,3F1,3B1,1F2,1B0,1F3,1B1,3F2,3B2,3F3,3B3,1B2,1B3\n");
 }
 
-TEST(Algorithms, RefusalsNameTheOption) {
+TEST(Algorithms, RefusalsNameTheParameter) {
   const auto refused = [](ScheduleParams params, const char* word) {
     const auto schedule = Generate("1f1b", params);
     ASSERT_FALSE(schedule) << word;
     EXPECT_EQ(schedule.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(schedule.error().message.find(word), std::string::npos) << schedule.error().message;
   };
-  refused({.ranks = 0}, "--ranks");
-  refused({.ranks = -3}, "--ranks");
-  refused({.chunks = 2}, "--chunks");
-  refused({.chunks = -1}, "--chunks");
-  refused({.microbatches = 0}, "--microbatches");
-  refused({.group = 2}, "--group");
-  refused({.slices = 2}, "--slices");
-  refused({.waves = 1}, "--waves");
-  refused({.steps = 2}, "--steps");
-  refused({.split = true}, "--split");
+  refused({.ranks = 0}, "ranks ");
+  refused({.ranks = -3}, "ranks ");
+  refused({.chunks = 2}, "chunks ");
+  refused({.chunks = -1}, "chunks ");
+  refused({.microbatches = 0}, "microbatches ");
+  refused({.group = 2}, "group ");
+  refused({.slices = 2}, "slices ");
+  refused({.waves = 1}, "waves ");
+  refused({.steps = 2}, "steps ");
+  refused({.split = true}, "split ");
   refused({.ranks = 70000}, "at most");
   refused({.ranks = 60000, .microbatches = 2000000000}, "at most");
   refused({.ranks = 4, .costs = Costs::Uniform(Placement::Linear(3), 1, 1, 1, 1)}, "costs");

@@ -34,7 +34,7 @@ void ExpectRefused(const Algorithm& algorithm, const ScheduleParams& params) {
   const auto refused = Generate(algorithm.name, params);
   ASSERT_FALSE(refused) << algorithm.name << ": limit " << *params.memory_limit;
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.error().message.find("--memory-limit"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("memory_limit "), std::string::npos);
 }
 
 TEST(MemoryLimit, IsKeptWithAnyStageCosts) {

@@ -160,11 +160,11 @@ TEST_F(TrainRun, CheckpointsGiveTheSameLossAgain) {
   EXPECT_NEAR(again->held_out_loss, summary->held_out_loss, 1e-6);
   EXPECT_EQ(again->baseline_loss, summary->baseline_loss);
   EXPECT_EQ(again->step, 4);
-  const auto text = Generate(folder_ / "runs/run", {"the ", 30, 0.8, 3});
+  const auto text = GenerateText(folder_ / "runs/run", {"the ", 30, 0.8, 3});
   ASSERT_TRUE(text) << text.error().message;
-  EXPECT_EQ(*text, Generate(folder_ / "runs/run", {"the ", 30, 0.8, 3}).value());
-  EXPECT_FALSE(Generate(folder_ / "runs/run", {"", -1, 0.8, 3}));
-  EXPECT_FALSE(Generate(folder_ / "runs/none", {}));
+  EXPECT_EQ(*text, GenerateText(folder_ / "runs/run", {"the ", 30, 0.8, 3}).value());
+  EXPECT_FALSE(GenerateText(folder_ / "runs/run", {"", -1, 0.8, 3}));
+  EXPECT_FALSE(GenerateText(folder_ / "runs/none", {}));
 }
 
 TEST_F(TrainRun, IsTheSameEveryTimeAndOnAnyRanks) {

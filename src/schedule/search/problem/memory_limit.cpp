@@ -8,7 +8,7 @@ Status CheckMemoryLimit(const ScheduleParams& params, const Placement& placement
   const double least = LeastMemory(placement, CostsOf(params, placement));
   // Half of the rounding that the schedulers allow for.
   if (limit > 0 && limit >= least * (1 - kRounding / 2)) return {};
-  return InvalidArgument("--memory-limit {}: one microbatch alone takes {} on the worst rank",
+  return InvalidArgument("memory_limit {}: one microbatch alone takes {} on the worst rank",
                          params.memory_unit.Text(limit), params.memory_unit.Text(least));
 }
 
