@@ -1,4 +1,4 @@
-// What an exception says, as one line for the user.
+// The message of an exception, as one line for the user.
 #pragma once
 
 #include <exception>
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// The first line of what(): libtorch's messages carry a stack trace after it. A failed allocation,
-// the standard library's or libtorch's, is reported in words of ours.
+// Returns the first line of what(): libtorch appends a stack trace to its messages. Reports a
+// failed allocation, of the standard library or of libtorch, in our own words.
 std::string ExceptionLine(const std::exception& error);
 
 }  // namespace penstock

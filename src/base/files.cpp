@@ -23,7 +23,7 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 
 std::string LastError() { return std::strerror(errno); }
 
-// With its article.
+// Returns the kind with its article.
 const char* KindOf(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
   if (S_ISFIFO(mode)) return "a pipe";
@@ -39,19 +39,19 @@ bool WritePieces(std::FILE* file, std::span<const std::string_view> pieces) {
 }
 
 Status Write(const std::string& path, std::span<const std::string_view> pieces, bool durable) {
-  // In the same folder, so that the rename stays within one file system.
-  const std::string beside = fmt::format("{}.{}.tmp", path, getpid());
-  File file(std::fopen(beside.c_str(), "wb"));
+  // Within the folder, so that the rename stays on one file system.
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  File file(std::fopen(temporary.c_str(), "wb"));
   if (!file) return InvalidArgument("cannot write {}: {}", path, LastError());
   const bool written =
       WritePieces(file.get(), pieces) && (!durable || fsync(fileno(file.get())) == 0);
   const std::string write_error = written ? "" : LastError();
   const bool closed = std::fclose(file.release()) == 0;
-  if (written && closed && std::rename(beside.c_str(), path.c_str()) == 0) {
+  if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) {
     if (!durable || SyncFolderOf(path)) return {};
   }
   const std::string reason = written ? LastError() : write_error;
-  std::remove(beside.c_str());
+  std::remove(temporary.c_str());
   return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path, reason);
 }
 
@@ -75,7 +75,7 @@ Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   struct stat status = {};
   if (fstat(descriptor, &status) != 0) return NotFound("cannot read {}: {}", path, LastError());
   if (!S_ISREG(status.st_mode)) {
-    return NotFound("cannot read {}: it is {}, not a regular file: save the content to a file",
+    return NotFound("cannot read {}: it is {}, not a regular file; save the content to a file",
                     path, KindOf(status.st_mode));
   }
   std::string content;
@@ -84,7 +84,7 @@ Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   char block[1 << 16];
   for (std::size_t got = 0; (got = std::fread(block, 1, sizeof block, file.get())) > 0;) {
     if (got > limit.bytes - content.size()) {
-      return InvalidArgument("{} is too large: a {} may hold {}", path, limit.kind,
+      return InvalidArgument("{} is too large: a {} may have at most {}", path, limit.kind,
                              FormatBytes(static_cast<std::int64_t>(limit.bytes)));
     }
     content.append(block, got);

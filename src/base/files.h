@@ -1,4 +1,4 @@
-// Files read and written whole.
+// Reads and writes whole files.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,25 @@
 
 namespace penstock {
 
-// The most that a file of one kind may hold. Larger ones are mistakes, and would take all memory or
+// The largest size of one kind of file. A larger file is a mistake: it would take all memory, or
 // minutes to parse.
 struct FileLimit {
   std::size_t bytes = std::numeric_limits<std::size_t>::max();
   const char* kind = "file";  // for errors: "YAML file"
 };
 
-// Errors: kNotFound where the file cannot be read or is no regular file (pipes and devices may
-// never end), kInvalidArgument where it is larger than `limit`.
+// Returns the content of a regular file. Errors: kNotFound if the file cannot be read or is not a
+// regular file (reading a pipe or device may never end), kInvalidArgument if it is larger than
+// `limit`.
 Result<std::string> ReadFile(const std::string& path, const FileLimit& limit = {});
 
-// The file has the old content or the new, never a part: writes beside it, then renames. Keeps
-// nothing behind on failure. Errors: kInvalidArgument where the folder is missing or refuses the
-// file, kUnavailable where the content cannot be written.
+// Writes a temporary file next to `path` and renames it, so that the file always has either the old
+// content or the new. Removes the temporary file on failure. Errors: kInvalidArgument if the folder
+// is missing or not writable, kUnavailable if the content cannot be written.
 Status WriteFileAtomically(const std::string& path, std::string_view content);
 
-// The same, from pieces that stand behind each other; and it outlasts a crash of the machine: file
-// and folder are on the disk when the function returns.
+// Does the same with the concatenation of `pieces`. The file survives a crash of the machine: file
+// and folder are on disk when the function returns.
 Status WriteFileDurably(const std::string& path, std::span<const std::string_view> pieces);
 
 // Waits until the path's folder is on the disk, and with it a rename of the file. False, with

@@ -1,4 +1,4 @@
-// Lines that report the progress of a run to its user.
+// Reports the progress of a run to its user.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// Writes to `out`. A failure is ignored: a run does not end because nobody reads its progress any
-// more, or because the disk that the progress goes to is full.
+// Writes to `out`. Ignores a failure: a run does not end because nobody reads its progress any
+// more, or because the disk for it is full.
 template <class... Args>
 void Log(std::FILE* out, fmt::format_string<Args...> format, Args&&... args) {
   const std::string text = fmt::format(format, std::forward<Args>(args)...);

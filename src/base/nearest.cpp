@@ -8,14 +8,14 @@
 namespace penstock {
 namespace {
 
-// Nobody mistypes a name this long, and the time grows with its square.
+// Nobody mistypes a longer name, and the time grows with the square of the length.
 constexpr std::size_t kLongestName = 64;
-// Shorter beginnings and words are in too many names to say which is meant.
+// Shorter prefixes and words occur in too many names to identify one.
 constexpr std::size_t kShortestPart = 2;
 
 bool IsSeparator(char c) { return c == '-' || c == '_' || c == '.'; }
 
-// The words of a name in lower case, each after one '-', so that "-limit" is found in
+// Returns the words of a name in lower case, each preceded by one '-', so that "-limit" is found in
 // "-memory-limit".
 std::string Words(std::string_view name) {
   std::string words = "-";
@@ -34,7 +34,8 @@ std::string WithoutSeparators(std::string words) {
   return words;
 }
 
-// Insertions, deletions, replacements and swaps of neighbors that turn one into the other.
+// Returns the number of insertions, deletions, replacements and swaps of neighbors that turn one
+// into the other.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last, last, row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -54,7 +55,7 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
 }
 
 bool HasPart(const std::string& name, const std::string& part) {
-  if (part.size() <= kShortestPart) return false;  // it starts with a '-'
+  if (part.size() <= kShortestPart) return false;  // including the leading '-'
   const std::size_t found = name.find(part);
   if (found == std::string::npos) return false;
   const std::size_t end = found + part.size();
@@ -63,7 +64,7 @@ bool HasPart(const std::string& name, const std::string& part) {
 
 constexpr std::size_t kNotSimilar = std::numeric_limits<std::size_t>::max();
 
-// The smaller, the more similar.
+// Returns a number that is smaller the more similar the two are.
 std::size_t Difference(const std::string& name, const std::string& candidate) {
   const std::string a = WithoutSeparators(name);
   const std::string b = WithoutSeparators(candidate);

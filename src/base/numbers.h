@@ -1,7 +1,7 @@
-// Numbers as users write them, read in one way everywhere: on the command line, in YAML and beside
-// a CSV.
+// Parses numbers that users write, in one way everywhere: on the command line, in YAML and in the
+// companion of a CSV.
 //
-// Errors: kInvalidArgument with the text quoted; the caller adds which option or key it is of.
+// Errors: kInvalidArgument, quoting the text. The caller adds the option or key.
 #pragma once
 
 #include <string_view>

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t kLongestQuote = 60;  // characters
 
-// Returns the bytes of the UTF-8 character at the front of `text`; 0 if the bytes there are none,
-// or if the character is a control character.
+// Returns the length in bytes of the UTF-8 character at the front of `text`, or 0 if it is invalid
+// or a control character.
 std::size_t PrintableLength(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -19,7 +19,8 @@ std::size_t PrintableLength(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, values above U+10FFFF and the control characters from U+0080 on.
+  // Refuses overlong forms, surrogates, values above U+10FFFF and the control characters from
+  // U+0080 on.
   const unsigned char second = byte(1);
   const bool refused = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
                        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f) ||

@@ -1,4 +1,4 @@
-// Text from a user or a file, made safe to print within a line.
+// Makes text from a user or a file safe to print within a line.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace penstock {
 
-// Returns `text` with every control character and every byte that is not UTF-8 escaped: "\n",
-// "\x1b". It can neither break a line nor send a command to a terminal.
+// Returns `text` with every control character and every byte that is not valid UTF-8 escaped: "\n",
+// "\x1b". The result can neither break a line nor send a command to a terminal.
 std::string Printable(std::string_view text);
 
-// Returns the start of `text`, printable and in single quotes; "..." stands for what is left out.
+// Returns the start of `text`, printable and in single quotes, with "..." in place of the rest.
 // Error messages quote names, values and cells with it.
 std::string Quote(std::string_view text);
 

@@ -1,7 +1,7 @@
 // Errors as values: Result<T>, Status and the Error they carry.
 //
-// A function declared in a header returns Result or Status for the caller's mistake or the world's.
-// A broken invariant of our own is PENSTOCK_CHECK, which throws InternalError.
+// A function declared in a header returns Result or Status if its caller or the system is at fault.
+// PENSTOCK_CHECK is for our own invariants: it throws InternalError if one does not hold.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,20 +14,20 @@
 namespace penstock {
 
 enum class ErrorCode {
-  kInvalidArgument,   // the caller asked for something that makes no sense
+  kInvalidArgument,   // the caller asked for something invalid
   kInfeasible,        // well-formed, but no solution exists within the limits
-  kNotFound,          // a file or name is not there
+  kNotFound,          // a file or name does not exist
   kUnavailable,       // a peer, a device or a transport failed
-  kDeadlineExceeded,  // a wait ran out of time
+  kDeadlineExceeded,  // a wait timed out
   kInternal,          // our own bug
 };
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;  // one line: what, where, and what to do
+  std::string message;  // one line: what is wrong, where, and what to do
 };
 
-// A value or an Error; used as tl::expected is.
+// A value or an Error, with the interface of tl::expected.
 template <class T>
 class [[nodiscard]] Result : public tl::expected<T, Error> {
  public:
@@ -52,7 +52,7 @@ template <class... Args>
   return MakeError(ErrorCode::kNotFound, format, std::forward<Args>(args)...);
 }
 
-// Our own bug. Caught only where a thread or the program ends.
+// A bug of our own. Caught only at the end of a thread or of the program.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -63,7 +63,7 @@ class InternalError : public std::logic_error {
 #define PENSTOCK_CONCAT_INNER(a, b) a##b
 #define PENSTOCK_CONCAT(a, b) PENSTOCK_CONCAT_INNER(a, b)
 
-// PENSTOCK_TRY(auto x, Expr()): x is the value, or the enclosing function returns the error.
+// PENSTOCK_TRY(auto x, Expr()): sets x to the value, or returns the error from the function.
 #define PENSTOCK_TRY(declaration, expression)                                     \
   auto PENSTOCK_CONCAT(result_, __LINE__) = (expression);                         \
   if (!PENSTOCK_CONCAT(result_, __LINE__))                                        \

@@ -50,7 +50,7 @@ Result<std::int64_t> ParseBytes(std::string_view text) {
       }
     }
   }
-  return InvalidArgument("'{}' is not a size: write a number with B, KiB, MiB, GiB, KB, MB or GB",
+  return InvalidArgument("'{}' is not a size; write a number and B, KiB, MiB, GiB, KB, MB or GB",
                          text);
 }
 

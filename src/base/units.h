@@ -1,4 +1,4 @@
-// How sizes and times are written and read.
+// Formats and parses sizes and times.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace penstock {
 
-// "512 B", "3.5 MiB", "1.2 GiB".
+// Returns "512 B", "3.50 MiB", "12.0 GiB".
 std::string FormatBytes(std::int64_t bytes);
-// "850 ns", "12.4 ms", "2 m 05 s", from seconds.
+// Returns "850 ns", "12.4 ms", "2 m 05 s".
 std::string FormatSeconds(double seconds);
-// Bytes with a unit ("16GiB", "512 MB"; KiB and KB are 1024 and 1000); refuses anything else.
+// Parses a number of bytes with its unit: "16GiB", "512 MB". KiB is 1024 bytes, KB is 1000. Refuses
+// anything else.
 Result<std::int64_t> ParseBytes(std::string_view text);
 
 }  // namespace penstock

@@ -12,25 +12,25 @@ namespace penstock {
 namespace {
 
 Result<std::string> ToText(const YAML::Node& node) {
-  if (!node.IsScalar()) return InvalidArgument("one word is needed");
+  if (!node.IsScalar()) return InvalidArgument("must be one word");
   if (node.Scalar().empty()) return InvalidArgument("the value is empty");
   return node.Scalar();
 }
 
 Result<double> ToNumber(const YAML::Node& node) {
-  if (!node.IsScalar()) return InvalidArgument("a number is needed");
+  if (!node.IsScalar()) return InvalidArgument("must be a number");
   return ParseNumber(node.Scalar());
 }
 
 Result<int> ToInt(const YAML::Node& node) {
-  if (!node.IsScalar()) return InvalidArgument("a whole number is needed");
+  if (!node.IsScalar()) return InvalidArgument("must be a whole number");
   return ParseInt(node.Scalar());
 }
 
 Result<bool> ToBool(const YAML::Node& node) {
   bool value = false;
   if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) {
-    return InvalidArgument("true or false is needed");
+    return InvalidArgument("must be true or false");
   }
   return value;
 }
@@ -57,7 +57,7 @@ std::string KeyOf(const YAML::const_iterator::value_type& entry) {
   return std::string(CurrentName(entry.first.Scalar()));
 }
 
-// What `read` makes of a key's value.
+// Returns the value of a key as `read` parses it.
 template <class T, class Read>
 Result<std::optional<T>> Get(const YamlMap& map, const std::string& key, Read read) {
   const YAML::Node node = map.Node(key);
@@ -74,7 +74,7 @@ Result<YAML::Node> ParseYaml(const std::string& text) {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.empty()) return YAML::Node();
     if (documents.size() > 1) {
-      return InvalidArgument("it holds {} YAML documents; keep one of them", documents.size());
+      return InvalidArgument("the file has {} YAML documents; keep one of them", documents.size());
     }
     return documents.front();
   } catch (const YAML::Exception& error) {
@@ -141,7 +141,7 @@ Status YamlMap::RequireKnown(const std::vector<std::string_view>& known) const {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     return InvalidArgument(
         "line {}: {} has an unknown key {}; {}", entry.first.Mark().line + 1, what_, Quote(key),
-        DidYouMean(key, known, fmt::format("there are {}", fmt::join(known, ", "))));
+        DidYouMean(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
   }
   return {};
 }

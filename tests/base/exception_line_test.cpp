@@ -14,15 +14,15 @@ TEST(ExceptionLine, IsTheFirstLine) {
 }
 
 TEST(ExceptionLine, NamesAFailedAllocationInOurWords) {
-  EXPECT_EQ(
-      ExceptionLine(std::bad_alloc()),
-      "out of memory: give a smaller model, batch or sequence, or a schedule that holds less");
+  EXPECT_EQ(ExceptionLine(std::bad_alloc()),
+            "out of memory; use a smaller model, batch or sequence, or a schedule that needs less "
+            "memory");
   EXPECT_EQ(
       ExceptionLine(std::runtime_error(
           "[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: "
           "you tried to allocate 3221225472 bytes. Error code 12 (Cannot allocate memory)\n")),
-      "out of memory: 3.00 GiB more cannot be allocated: give a smaller model, batch or "
-      "sequence, or a schedule that holds less");
+      "out of memory: cannot allocate 3.00 GiB more; use a smaller model, batch or sequence, or a "
+      "schedule that needs less memory");
 }
 
 }  // namespace

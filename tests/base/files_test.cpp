@@ -38,7 +38,7 @@ TEST_F(FilesTest, ReadsWhatWasWritten) {
   EXPECT_EQ(Count(), 1U);
 }
 
-TEST_F(FilesTest, RefusesWhatCannotBeWrittenAndLeavesNothing) {
+TEST_F(FilesTest, RefusesAnUnwritableFileAndLeavesNothing) {
   EXPECT_EQ(WriteFileAtomically(Path("none/a"), "x").error().code, ErrorCode::kInvalidArgument);
   std::filesystem::create_directories(folder_ / "folder" / "full");
   EXPECT_FALSE(WriteFileAtomically(Path("folder"), "x"));
@@ -56,16 +56,16 @@ TEST_F(FilesTest, LargerFilesThanTheLimitAreRefusedByName) {
   const auto refused = ReadFile(Path("a"), {99, "note"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.error().message.find("a note may hold 99 B"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("a note may have at most 99 B"), std::string::npos);
   EXPECT_FALSE(ReadFile("/dev/zero", {1 << 20, "note"}));
 }
 
-TEST_F(FilesTest, RefusesWhatMayNeverEnd) {
+TEST_F(FilesTest, RefusesFilesThatMayNeverEnd) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   const auto fifo = ReadFile(Path("fifo"));
   ASSERT_FALSE(fifo);
   EXPECT_EQ(fifo.error().message, "cannot read " + Path("fifo") +
-                                      ": it is a pipe, not a regular file: save the content to a "
+                                      ": it is a pipe, not a regular file; save the content to a "
                                       "file");
   EXPECT_NE(ReadFile("/dev/zero").error().message.find("a device"), std::string::npos);
   std::filesystem::create_symlink("/dev/zero", folder_ / "link");

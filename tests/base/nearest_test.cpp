@@ -12,7 +12,7 @@ const Names kCommands = {"schedules", "schedule", "validate", "simulate", "show"
 const Names kOptions = {"--ranks",    "--chunks",       "--microbatches", "--cost",
                         "--schedule", "--memory-limit", "--json",         "--stage-costs"};
 
-TEST(Nearest, FindsSlipsOfTheHand) {
+TEST(Nearest, FindsTypingMistakes) {
   EXPECT_EQ(Nearest("sho", kCommands), "show");
   EXPECT_EQ(Nearest("simulat", kCommands), "simulate");
   EXPECT_EQ(Nearest("tarin", kCommands), "train");
@@ -36,7 +36,7 @@ TEST(Nearest, IgnoresCaseAndSeparators) {
   EXPECT_EQ(Nearest("pipeline-ranks", Names{"pipeline.ranks"}), "pipeline.ranks");
 }
 
-TEST(Nearest, FindsBeginningsAndWholeWords) {
+TEST(Nearest, FindsPrefixesAndWholeWords) {
   EXPECT_EQ(Nearest("gen", kCommands), "generate");
   EXPECT_EQ(Nearest("--limit", kOptions), "--memory-limit");
   EXPECT_EQ(Nearest("num_microbatches", kOptions), "--microbatches");
@@ -53,7 +53,7 @@ TEST(Nearest, LeavesUnrelatedWordsAlone) {
   EXPECT_EQ(Nearest(std::string(100'000, 's'), kCommands), "");
 }
 
-TEST(DidYouMean, AsksOrSaysOtherwise) {
+TEST(DidYouMean, AsksOrReturnsTheOtherText) {
   EXPECT_EQ(DidYouMean("sho", kCommands), "did you mean 'show'?");
   EXPECT_EQ(DidYouMean("banana", kCommands), "");
   EXPECT_EQ(DidYouMean("banana", kCommands, "see --help"), "see --help");

@@ -12,17 +12,17 @@ TEST(Quote, PrintableTextStaysAsItIs) {
             "'r\xc3\xa9seau \xe2\x82\xac \xf0\x9f\x98\x80'");
 }
 
-TEST(Quote, ControlCharactersAndBytesThatAreNoTextAreEscaped) {
+TEST(Quote, EscapesControlCharactersAndInvalidBytes) {
   EXPECT_EQ(Quote("a\nb\tc\rd"), R"('a\nb\tc\rd')");
   EXPECT_EQ(Quote(std::string_view("\x1b[2J\0\x7f", 6)), R"('\x1b[2J\x00\x7f')");
   EXPECT_EQ(Quote("\xc2\x9b"), R"('\xc2\x9b')");          // CSI in one character
   EXPECT_EQ(Quote("\xff\xc3("), R"('\xff\xc3(')");        // no lead byte, no continuation
   EXPECT_EQ(Quote("\xed\xa0\x80"), R"('\xed\xa0\x80')");  // a surrogate
-  EXPECT_EQ(Quote("\xe2\x82"), R"('\xe2\x82')");          // cut off
+  EXPECT_EQ(Quote("\xe2\x82"), R"('\xe2\x82')");          // truncated
   EXPECT_EQ(Quote("\xf5\x80\x80\x80"), R"('\xf5\x80\x80\x80')");
 }
 
-TEST(Quote, LongTextIsCutOffBetweenCharacters) {
+TEST(Quote, TruncatesLongTextBetweenCharacters) {
   EXPECT_EQ(Quote(std::string(60, 'a')), fmt::format("'{}'", std::string(60, 'a')));
   EXPECT_EQ(Quote(std::string(100000, 'a')), fmt::format("'{}...'", std::string(60, 'a')));
   std::string euros;

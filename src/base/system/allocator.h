@@ -1,12 +1,12 @@
-// The allocator of a whole process.
+// Settings of the process-wide allocator.
 #pragma once
 
 namespace penstock {
 
-// Makes malloc keep what is freed, and take blocks of any size from one heap: a step that allocates
-// again what the last one freed has no page faults, and lanes lie one behind the other, in huge
-// pages (schedule/reserve.h). The process holds its peak until it ends. For programs to call first
-// in main(); a library must not decide this.
+// Makes malloc keep freed memory and take blocks of every size from one heap. A step that allocates
+// what the previous one freed then has no page faults, and lanes are adjacent, in huge pages
+// (schedule/reserve.h). The process keeps its peak memory until it ends. Programs call this first
+// in main(); a library must not decide it.
 void KeepFreedMemory();
 
 }  // namespace penstock

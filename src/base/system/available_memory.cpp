@@ -22,7 +22,7 @@ std::vector<std::string_view> Lines(std::string_view text) {
   return lines;
 }
 
-// The number at the front, behind blanks; none for "max".
+// Returns the number at the front, after blanks; nothing for "max".
 std::optional<std::int64_t> NumberAt(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   std::int64_t number = 0;
@@ -31,7 +31,7 @@ std::optional<std::int64_t> NumberAt(std::string_view text) {
   return number;
 }
 
-// Of the line that begins with `name`.
+// Returns the number on the line that begins with `name`.
 std::optional<std::int64_t> Entry(const std::string& path, std::string_view name) {
   const auto text = ReadFile(path);
   if (!text) return std::nullopt;
@@ -41,7 +41,7 @@ std::optional<std::int64_t> Entry(const std::string& path, std::string_view name
   return std::nullopt;
 }
 
-// Names of the files of a control group's memory, by version of the interface.
+// The names of the files that describe the memory of a control group, by version of the interface.
 struct GroupFiles {
   std::string_view folder, limit, usage, cache;
 };
@@ -58,7 +58,7 @@ std::optional<std::int64_t> LeftInGroup(const std::string& folder, const GroupFi
   return std::max<std::int64_t>(0, *limit - *usage + cache);
 }
 
-// The process's group and those above it, which bound it too.
+// Adds the process's group and its ancestors, which limit it too.
 void AddGroups(const std::string& root, std::string_view path, const GroupFiles& files,
                std::vector<AvailableMemory>& found) {
   while (true) {
@@ -81,7 +81,7 @@ std::optional<AvailableMemory> ReadAvailableMemory(const std::string& root) {
   }
   const auto groups = ReadFile(root + "/proc/self/cgroup");
   for (const std::string_view line : Lines(groups ? std::string_view(*groups) : "")) {
-    // "0::/a/b", or "4:memory:/a/b" and the like.
+    // "0::/a/b" in version 2, "4:memory:/a/b" in version 1.
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
     const std::string_view controllers = line.substr(first + 1, second - first - 1);

@@ -1,4 +1,4 @@
-// How much memory this process can still get.
+// The memory that this process can still allocate.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ struct AvailableMemory {
   std::string of;  // what sets the limit: "this machine" or "the control group /a/b"
 };
 
-// The least of the machine's available memory and of what each control group above the process
-// leaves; page cache counts as available. None where the system says nothing. `root` stands for
-// "/", in tests.
+// Returns the smallest of the machine's available memory and of what each control group of the
+// process leaves. Page cache counts as available. Returns nothing if the system does not report it.
+// Tests pass another `root` in place of "/".
 std::optional<AvailableMemory> ReadAvailableMemory(const std::string& root = "");
 
 }  // namespace penstock

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMib = 1 << 20;
 
-// A system's files below a folder of the test's own.
+// The files of a system, below a folder of the test.
 class AvailableMemoryTest : public testing::Test {
  protected:
   AvailableMemoryTest() {
@@ -59,7 +59,7 @@ TEST_F(AvailableMemoryTest, ReadsTheOlderInterface) {
   EXPECT_EQ(Read().of, "the control group /");
 }
 
-TEST_F(AvailableMemoryTest, IsUnknownWhereTheSystemSaysNothing) {
+TEST_F(AvailableMemoryTest, IsUnknownIfTheSystemDoesNotReportIt) {
   EXPECT_FALSE(ReadAvailableMemory(root_ + "/none"));
 }
 

@@ -152,8 +152,8 @@ TEST(RunTest, AnyExceptionIsOneLineThatNamesItsAction) {
   EXPECT_EQ(memory.code, ErrorCode::kUnavailable);
   EXPECT_EQ(
       memory.message,
-      "rank 1: 1B2: out of memory: give a smaller model, batch or sequence, or a schedule that "
-      "holds less");
+      "rank 1: 1B2: out of memory; use a smaller model, batch or sequence, or a schedule that "
+      "needs less memory");
   const Error bug = run([] { PENSTOCK_CHECK(1 + 1 == 3, "sums"); });
   EXPECT_EQ(bug.code, ErrorCode::kInternal);
   EXPECT_EQ(bug.message.rfind("rank 1: 1B2: ", 0), 0U) << bug.message;
