@@ -1,7 +1,7 @@
-// Action: one thing a rank does, as 16 bytes of plain data.
+// Action: one thing that a rank executes, as 16 bytes of plain data.
 //
-// An action is one part, or an overlapped pair of two parts (a forward and a backward that share
-// the device). It never changes after a generator or a pass has written it; times live in a
+// An action is one part, or an overlapped pair of two: a forward and a backward that share the
+// device. It never changes once an algorithm or a pass has written it. Times are kept in a
 // Timeline.
 #pragma once
 
@@ -15,16 +15,16 @@ enum class Op : std::uint8_t {
   kBackwardInput,   // I: gradient of the stage's input
   kBackwardWeight,  // W: gradient of the stage's weights, after I
   kBackward,        // B: I and W in one
-  kSendForward,     // SEND_F: the stage's output leaves for the next stage
-  kRecvForward,     // RECV_F: the stage's input is asked for
-  kSendBackward,    // SEND_B: the stage's input gradient leaves for the previous stage
-  kRecvBackward,    // RECV_B: the stage's output gradient is asked for
+  kSendForward,     // SEND_F: sends the stage's output to the next stage
+  kRecvForward,     // RECV_F: posts the receive of the stage's input
+  kSendBackward,    // SEND_B: sends the stage's input gradient to the previous stage
+  kRecvBackward,    // RECV_B: posts the receive of the stage's output gradient
   kUnshard,         // UNSHARD: all-gather of the stage's weights
   kReshard,         // RESHARD: frees the gathered weights
   kReduceGrad,      // REDUCE_GRAD: reduce-scatter of the stage's gradients
-  kOffload,         // OFFLOAD: a microbatch's activations move to the slower pool
-  kReload,          // RELOAD: and back
-  kRecompute,       // RECOMPUTE: a microbatch's activations are made again from its input
+  kOffload,         // OFFLOAD: moves a microbatch's activations to the slower pool
+  kReload,          // RELOAD: moves them back
+  kRecompute,       // RECOMPUTE: computes a microbatch's activations again from its input
   kStep,            // STEP: optimizer update of the stage
   kNone,            // no second part
 };
@@ -32,12 +32,12 @@ inline constexpr int kOpCount = static_cast<int>(Op::kNone);
 
 constexpr bool IsCompute(Op op) { return op <= Op::kBackward; }
 constexpr bool IsCommunication(Op op) { return op >= Op::kSendForward && op <= Op::kRecvBackward; }
-// Whether the rank does nothing else meanwhile: compute, RECOMPUTE and STEP. The others are instant
-// or run beside it.
+// Whether the op occupies the rank: compute, RECOMPUTE and STEP. The others take no time, or run
+// concurrently with compute.
 constexpr bool OccupiesRank(Op op) {
   return IsCompute(op) || op == Op::kRecompute || op == Op::kStep;
 }
-// Whether the op makes the stage's input gradient, which the previous stage waits for.
+// Whether the op computes the stage's input gradient, which the previous stage waits for.
 constexpr bool MakesInputGradient(Op op) { return op == Op::kBackwardInput || op == Op::kBackward; }
 // Whether the op is the last reader of a microbatch's activations on its stage.
 constexpr bool EndsMicrobatch(Op op) { return op == Op::kBackwardWeight || op == Op::kBackward; }
@@ -52,7 +52,7 @@ inline constexpr int kMaxStages = 65536;  // what Part::stage holds
 struct Part {
   Op op = Op::kNone;
   std::uint16_t stage = 0;
-  std::int32_t microbatch = -1;  // row number in its chain (see Schedule::rows); -1 where none
+  std::int32_t microbatch = -1;  // index in its chain (see Schedule::rows); -1 if none
 
   friend constexpr bool operator==(const Part&, const Part&) = default;
 };
@@ -81,7 +81,7 @@ constexpr Action BackwardInput(int stage, int microbatch) {
 constexpr Action BackwardWeight(int stage, int microbatch) {
   return MakeAction(Op::kBackwardWeight, stage, microbatch);
 }
-// A forward and a backward that run together; the text keeps their order.
+// Returns a forward and a backward that run together, in the order of the text.
 constexpr Action Overlap(Action first, Action second) { return {first.first, second.first}; }
 
 // Whether the action computes (a pair always does).

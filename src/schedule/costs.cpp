@@ -4,8 +4,8 @@ namespace penstock {
 namespace {
 
 Status CheckAmount(double value, double most) {
-  if (!(value >= 0)) return InvalidArgument("at least 0, not {}", value);
-  if (value > most) return InvalidArgument("at most {}, not {}", most, value);
+  if (!(value >= 0)) return InvalidArgument("must be at least 0, not {}", value);
+  if (value > most) return InvalidArgument("must be at most {}, not {}", most, value);
   return {};
 }
 

@@ -1,9 +1,9 @@
-// What an action waits for. This file alone says it: validator, communication pass, simulator and
-// executor all ask here.
+// The dependencies between actions, defined only here: validator, communication pass, simulator and
+// executor all use this.
 //
 //   F(s,n)    waits for F(s-1,n)                   I(s,n), B(s,n)  wait for F(s,n) and I|B(s+1,n)
 //   W(s,n)    waits for I(s,n)
-//   with sequence slices (row n is slice n % slices of its microbatch), on one stage:
+//   with sequence slices (index n is slice n % slices of its microbatch), on one stage:
 //   F(s,n)    also for F(s,n-1) of the same microbatch; I|B(s,n) also for I|B(s,n+1)
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace penstock {
 
-// What a compute part makes that others wait for.
+// A value that a compute part produces and others wait for.
 enum class ValueKind : std::uint8_t {
-  kActivation,  // a stage's output, made by F
-  kGradient,    // a stage's input gradient (and the end of its I), made by I or B
+  kActivation,  // a stage's output, produced by F
+  kGradient,    // a stage's input gradient (and the end of its I), produced by I or B
 };
 
 struct Value {
   ValueKind kind;
-  int stage;       // the stage that makes it
-  int microbatch;  // row number
+  int stage;       // the stage that produces it
+  int microbatch;  // microbatch index
 };
 
-// The numbers that dependencies hang on.
+// The sizes that dependencies are computed from.
 struct ChainShape {
   int chain_length = 1;  // stages in one chain
   int slices = 1;
@@ -34,12 +34,12 @@ struct ChainShape {
   }
 };
 
-// A stage's neighbours in its chain, -1 at its ends: what a hot loop keeps in a table.
-struct Neighbours {
+// A stage's neighbors in its chain, -1 at its ends. Hot loops keep a table of them.
+struct Neighbors {
   int previous = -1;
   int next = -1;
 
-  static constexpr Neighbours Of(const ChainShape& shape, int stage) {
+  static constexpr Neighbors Of(const ChainShape& shape, int stage) {
     return {stage % shape.chain_length != 0 ? stage - 1 : -1,
             (stage + 1) % shape.chain_length != 0 ? stage + 1 : -1};
   }
@@ -48,24 +48,23 @@ struct Neighbours {
 // Calls visit(Value) for each value that the compute part waits for. The value that may come from
 // another rank, if any, is visited first.
 template <class Visit>
-inline void ForEachDependency(const Neighbours& neighbours, int slices, const Part& part,
+inline void ForEachDependency(const Neighbors& neighbors, int slices, const Part& part,
                               Visit&& visit) {
   const int stage = part.stage;
-  const int row = part.microbatch;
+  const int n = part.microbatch;
   switch (part.op) {
     case Op::kForward:
-      if (neighbours.previous >= 0) visit(Value{ValueKind::kActivation, neighbours.previous, row});
-      if (slices > 1 && row % slices != 0) visit(Value{ValueKind::kActivation, stage, row - 1});
+      if (neighbors.previous >= 0) visit(Value{ValueKind::kActivation, neighbors.previous, n});
+      if (slices > 1 && n % slices != 0) visit(Value{ValueKind::kActivation, stage, n - 1});
       break;
     case Op::kBackwardInput:
     case Op::kBackward:
-      if (neighbours.next >= 0) visit(Value{ValueKind::kGradient, neighbours.next, row});
-      visit(Value{ValueKind::kActivation, stage, row});
-      if (slices > 1 && row % slices != slices - 1)
-        visit(Value{ValueKind::kGradient, stage, row + 1});
+      if (neighbors.next >= 0) visit(Value{ValueKind::kGradient, neighbors.next, n});
+      visit(Value{ValueKind::kActivation, stage, n});
+      if (slices > 1 && n % slices != slices - 1) visit(Value{ValueKind::kGradient, stage, n + 1});
       break;
     case Op::kBackwardWeight:
-      visit(Value{ValueKind::kGradient, stage, row});
+      visit(Value{ValueKind::kGradient, stage, n});
       break;
     default:
       break;
@@ -73,10 +72,10 @@ inline void ForEachDependency(const Neighbours& neighbours, int slices, const Pa
 }
 template <class Visit>
 inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&& visit) {
-  ForEachDependency(Neighbours::Of(shape, part.stage), shape.slices, part, visit);
+  ForEachDependency(Neighbors::Of(shape, part.stage), shape.slices, part, visit);
 }
 
-// What F, I and B leave for others: F the activation, I and B the gradient.
+// The value that F, I or B produces: F the activation, I and B the gradient.
 constexpr ValueKind MadeBy(Op op) {
   return op == Op::kForward ? ValueKind::kActivation : ValueKind::kGradient;
 }

@@ -42,7 +42,7 @@ Result<Placement> Placement::FromRanks(std::vector<int> rank_of_stage, int ranks
   for (int stage = 0; stage < stages; ++stage) {
     const int rank = rank_of_stage[stage];
     if (rank < 0 || rank >= ranks) {
-      return InvalidArgument("stage {} is on rank {}, outside 0..{}", stage, rank, ranks - 1);
+      return InvalidArgument("stage {} is on rank {}; ranks are 0 to {}", stage, rank, ranks - 1);
     }
   }
   return Placement(std::move(rank_of_stage), ranks, replicas);

@@ -1,8 +1,8 @@
 // Placement: which rank holds which stage, as data.
 //
-// Stages are numbered along the model. With `replicas` K > 1 the stages are K chains of equal
-// length, one after the other, over replicas of the same weights; stage L*c + k of chain c is the
-// model's k-th stage, L = stages()/K. Nothing outside this file asks whether a placement is a vee.
+// Stages are numbered along the model. With `replicas` K > 1 the stages form K consecutive chains
+// of equal length, each a replica of the model; stage L*c + k of chain c is the model's k-th stage,
+// where L = stages()/K. No other file asks whether a placement is a vee.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ class Placement {
 
   // Stage s on rank s.
   static Placement Linear(int ranks);
-  // Stage s on rank s % ranks; `chunks` stages a rank (interleaved).
+  // Stage s on rank s % ranks, `chunks` stages per rank (interleaved).
   static Placement Looped(int ranks, int chunks);
-  // Chunk c's stages run up the ranks for even c and down for odd c; two chunks are the vee.
+  // The stages of chunk c go up the ranks for even c and down for odd c. Two chunks form a vee.
   static Placement Zigzag(int ranks, int chunks);
   static Placement Vee(int ranks) { return Zigzag(ranks, 2); }
   // Two chains: stage k on rank k, and its replica p+k on rank p-1-k (DualPipe, Chimera).
   static Placement Bidirectional(int ranks);
-  // Any other: rank_of_stage[s] is the rank of stage s. Refuses ranks out of [0, ranks), and stages
-  // that do not split evenly into `replicas` chains.
+  // Any other placement: rank_of_stage[s] is the rank of stage s. Refuses ranks outside [0, ranks),
+  // and stages that do not split evenly into `replicas` chains.
   static Result<Placement> FromRanks(std::vector<int> rank_of_stage, int ranks, int replicas = 1);
 
   int ranks() const { return static_cast<int>(stages_of_rank_.size()); }
@@ -38,13 +38,13 @@ class Placement {
   int rank_of(int stage) const { return rank_of_stage_[stage]; }
   // The rank's stages, ascending.
   const std::vector<int>& stages_of(int rank) const { return stages_of_rank_[rank]; }
-  // Most stages that a microbatch passes through on one rank (v; 1 on two chains).
+  // The largest number of stages of one chain on one rank (v; 1 with two chains).
   int chunks() const;
 
-  // Stage before and after in the stage's chain; -1 at its ends.
+  // The previous and next stage of its chain; -1 at the ends.
   int previous(int stage) const { return stage % chain_length() == 0 ? -1 : stage - 1; }
   int next(int stage) const { return (stage + 1) % chain_length() == 0 ? -1 : stage + 1; }
-  // Place of the stage in the model, 0 to chain_length()-1: equal for replicas.
+  // The stage's index in the model, 0 to chain_length()-1. Replicas have the same one.
   int model_stage(int stage) const { return stage % chain_length(); }
 
   friend bool operator==(const Placement&, const Placement&) = default;

@@ -1,7 +1,7 @@
 // Schedule: who computes which microbatch when, as plain data.
 //
-// A lane is one rank's actions in order. Everything else in the program reads this: validator,
-// simulator, planner, report and runtime.
+// A lane is one rank's actions in order. Validator, simulator, planner, report and runtime all read
+// this.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ namespace penstock {
 
 using Lane = std::vector<Action>;
 
-// What a forward and a backward of one microbatch read as weights.
+// The version of the weights that the forward and backward of a microbatch read.
 enum class WeightPolicy {
-  kFlush,           // synchronous: every microbatch of a batch sees the same weights
-  kStashed,         // PipeDream: the version its forward saw, kept until its backward
+  kFlush,           // synchronous: all microbatches of a batch read the same weights
+  kStashed,         // PipeDream: the backward reads its forward's version, which is stashed
   kDoubleBuffered,  // PipeDream-2BW: batch t reads W(t-1)
 };
 
@@ -26,7 +26,7 @@ struct Schedule {
   std::string algorithm;  // name in the catalog, or the file's
   Placement placement;
   int microbatches = 0;  // of one batch, over all chains
-  int slices = 1;  // pieces of a microbatch along the sequence; slice j of n is row n*slices + j
+  int slices = 1;  // pieces of a microbatch along the sequence; slice j of n has index n*slices + j
   int steps = 1;   // batches that the lanes hold
   WeightPolicy weights = WeightPolicy::kFlush;
   // For each parameter that several stages of a chain hold a copy of: these stages, in ascending
@@ -36,7 +36,7 @@ struct Schedule {
 
   int ranks() const { return placement.ranks(); }
   int stages() const { return placement.stages(); }
-  // Numbers that Part::microbatch takes in one chain: 0 to rows()-1.
+  // Number of microbatch indices in one chain: Part::microbatch is 0 to rows()-1.
   int rows() const { return microbatches / placement.replicas() * slices * steps; }
   std::size_t action_count() const {
     std::size_t count = 0;

@@ -1,4 +1,4 @@
-// A schedule's stages and where their neighbours are, flat: what a hot loop over actions asks for.
+// A flat table of a schedule's stages and their neighbors, for hot loops over actions.
 #pragma once
 
 #include <vector>
@@ -9,25 +9,25 @@ namespace penstock {
 
 struct StageEdges {
   int rank = -1;
-  int next_rank = -1;      // of the stage behind it, where that is another rank's; else -1
-  int previous_rank = -1;  // of the stage before it, where that is another rank's; else -1
-  Neighbours neighbours = {};
+  int next_rank = -1;      // of the next stage, if on another rank; else -1
+  int previous_rank = -1;  // of the previous stage, if on another rank; else -1
+  Neighbors neighbors = {};
 };
 
-// One entry a stage.
+// Returns one entry per stage.
 inline std::vector<StageEdges> EdgesOf(const Schedule& schedule) {
   const Placement& placement = schedule.placement;
   const ChainShape shape = ChainShape::Of(schedule);
   std::vector<StageEdges> edges;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     const int rank = placement.rank_of(stage);
-    const auto other_rank = [&](int neighbour) {
-      const int other = neighbour < 0 ? rank : placement.rank_of(neighbour);
+    const auto other_rank = [&](int neighbor) {
+      const int other = neighbor < 0 ? rank : placement.rank_of(neighbor);
       return other == rank ? -1 : other;
     };
-    const Neighbours neighbours = Neighbours::Of(shape, stage);
+    const Neighbors neighbors = Neighbors::Of(shape, stage);
     edges.push_back(
-        {rank, other_rank(neighbours.next), other_rank(neighbours.previous), neighbours});
+        {rank, other_rank(neighbors.next), other_rank(neighbors.previous), neighbors});
   }
   return edges;
 }

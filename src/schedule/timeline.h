@@ -12,7 +12,7 @@ struct Span {
   double end = 0;
 };
 
-// spans[rank][i] belongs to schedule.lanes[rank][i]. The schedule is kept beside it by the owner.
+// spans[rank][i] is the time of schedule.lanes[rank][i]. The owner keeps the schedule.
 struct Timeline {
   std::vector<std::vector<Span>> spans;
 };

@@ -9,10 +9,10 @@ namespace penstock {
 namespace {
 
 constexpr std::size_t kLine = 64 / sizeof(double);  // slots in a cache line
-constexpr std::size_t kBigPage = std::size_t{2} << 20;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Slots from one stage to the next: an odd number of cache lines, so that the same rows of many
-// stages, which are in use together, do not fall into one set of the cache.
+// The number of slots per stage: an odd number of cache lines, so that the same microbatch indices
+// of many stages, which are in use at the same time, do not map to one set of the cache.
 std::size_t PaddedStride(std::size_t rows) {
   const std::size_t lines = (2 * rows + kLine - 1) / kLine;
   return (lines | 1) * kLine;
@@ -23,15 +23,16 @@ std::size_t PaddedStride(std::size_t rows) {
 Arrivals::Arrivals(std::size_t stages, std::size_t rows)
     : stride_(PaddedStride(rows)), size_(stages * stride_) {
   std::size_t bytes = size_ * sizeof(double);
-  const std::size_t alignment = bytes < kBigPage ? 64 : kBigPage;
+  const std::size_t alignment = bytes < kHugePage ? 64 : kHugePage;
   bytes = (bytes + alignment - 1) / alignment * alignment;
   slots_.reset(static_cast<double*>(std::aligned_alloc(alignment, bytes)));
   if (bytes > 0 && slots_ == nullptr) throw std::bad_alloc();
-  // Only a hint: without big pages the first touch of each small page costs more than the work.
-  if (alignment == kBigPage) madvise(slots_.get(), bytes, MADV_HUGEPAGE);
+  // This is only a hint. Without huge pages the first touch of each small page costs more than the
+  // work.
+  if (alignment == kHugePage) madvise(slots_.get(), bytes, MADV_HUGEPAGE);
   Clear();
 }
 
-void Arrivals::Clear() { std::fill_n(slots_.get(), size_, kNotMade); }
+void Arrivals::Clear() { std::fill_n(slots_.get(), size_, kNotComputed); }
 
 }  // namespace penstock

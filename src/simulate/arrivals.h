@@ -1,4 +1,5 @@
-// The simulator's table of times: one slot for each value that a stage makes of a row.
+// The simulator's table of times: one slot for each value that a stage produces for a microbatch
+// index.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +11,31 @@
 
 namespace penstock {
 
-// When a value can be used by the rank that needs it, by stage, row and kind. In the rank that made
-// it only whether it is made matters: a lane's clock never runs behind what the lane has made.
+// The time when the rank that needs a value can use it, by stage, microbatch index and kind. Within
+// the rank that computed it, only whether it is computed matters: a lane's clock is never earlier
+// than the values that the lane has computed.
 class Arrivals {
  public:
   using Key = std::size_t;
 
-  // What a slot holds when no other rank can use the value yet. Arrivals are at least 0.
-  static constexpr double kNotMade = -1;
-  static constexpr double kNotSent = -2;  // made, but its SEND is still to come
+  // The content of a slot while no other rank can use the value. Arrivals are at least 0.
+  static constexpr double kNotComputed = -1;
+  static constexpr double kNotSent = -2;  // computed, but its SEND has not run
 
   Arrivals(std::size_t stages, std::size_t rows);
-  void Clear();  // every value is kNotMade
+  void Clear();  // sets every value to kNotComputed
 
-  Key KeyOf(ValueKind kind, std::size_t stage, std::size_t row) const {
-    return stage * stride_ + 2 * row + Index(kind);
+  Key KeyOf(ValueKind kind, std::size_t stage, std::size_t microbatch) const {
+    return stage * stride_ + 2 * microbatch + Index(kind);
   }
   ValueKind KindOf(Key key) const { return static_cast<ValueKind>(key % 2); }
   std::size_t StageOf(Key key) const { return key / stride_; }
-  std::size_t RowOf(Key key) const { return key % stride_ / 2; }
+  std::size_t MicrobatchOf(Key key) const { return key % stride_ / 2; }
 
-  // Fetches what a stage will write some rows later.
+  // Fetches the slots that a stage will write a few microbatch indices later.
   void Prefetch(Key key) const {
-    constexpr std::size_t kRowsAhead = 8;
-    __builtin_prefetch(slots_.get() + key + 2 * kRowsAhead, 1);
+    constexpr std::size_t kAhead = 8;
+    __builtin_prefetch(slots_.get() + key + 2 * kAhead, 1);
   }
 
   double& operator[](Key key) { return slots_[key]; }

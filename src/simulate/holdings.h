@@ -1,4 +1,5 @@
-// What each row holds in memory on its stage, by the rules of F, OFFLOAD, RELOAD and RECOMPUTE.
+// The memory that each microbatch keeps alive on its stage, by the rules of F, OFFLOAD, RELOAD and
+// RECOMPUTE.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace penstock {
 
 class Holdings {
  public:
-  // `costs` must outlive it.
+  // `costs` must outlive this object.
   Holdings(const Schedule& schedule, const Costs& costs) : costs_(&costs), rows_(schedule.rows()) {
     for (const Lane& lane : schedule.lanes) {
       for (const Action& action : lane) {
@@ -25,19 +26,19 @@ class Holdings {
     }
   }
 
-  // What F takes at its start, and OFFLOAD and RELOAD move: all, or the input alone where the row
-  // is recomputed.
+  // The memory that F allocates at its start, and that OFFLOAD and RELOAD move: all activations, or
+  // only the input if they are recomputed.
   double Kept(const Part& part) const {
     const StageCosts& stage = costs_->Of(part);
     const bool recomputed = !recomputed_.empty() && recomputed_[Key(part)] != 0;
     return recomputed ? stage.input_activation : stage.activation;
   }
-  // What RECOMPUTE takes at its start.
-  double Remade(const Part& part) const {
+  // The memory that RECOMPUTE allocates at its start.
+  double Recomputed(const Part& part) const {
     const StageCosts& stage = costs_->Of(part);
     return stage.activation - stage.input_activation;
   }
-  // What I, W or B gives back at its end.
+  // The memory that I, W or B frees at its end.
   double Freed(const Part& part) const { return costs_->Of(part).Freed(part.op); }
 
  private:
@@ -48,7 +49,7 @@ class Holdings {
 
   const Costs* costs_;
   std::size_t rows_;
-  std::vector<std::uint8_t> recomputed_;  // by (stage, row); empty where no row is
+  std::vector<std::uint8_t> recomputed_;  // by (stage, microbatch); empty if none is
 };
 
 }  // namespace penstock

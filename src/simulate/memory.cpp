@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Adds `change` at `time`, joining what happens at one time into one point.
+// Adds `change` at `time`. Merges simultaneous changes into one point.
 void AddChange(MemoryCurve& curve, double time, double change) {
   if (change == 0) return;
   const double held = curve.back().amount;
@@ -23,7 +23,7 @@ struct Change {
   double amount = 0;
 };
 
-// What one action takes at its start and gives back at its end.
+// The memory that one action allocates at its start and frees at its end.
 struct Changes {
   Change at_start, at_end;
 };
@@ -42,7 +42,7 @@ Changes ChangesOf(const Action& action, const Span& span, const Holdings& holdin
         changes.at_end.amount -= holdings.Kept(part);
         break;
       case Op::kRecompute:
-        changes.at_start.amount += holdings.Remade(part);
+        changes.at_start.amount += holdings.Recomputed(part);
         break;
       case Op::kUnshard:
         changes.at_start.amount += costs.stages[part.stage].gathered;
@@ -62,7 +62,7 @@ MemoryCurve CurveOf(const Lane& lane, const std::vector<Span>& spans, const Hold
                     const Costs& costs) {
   std::vector<Change> changes;
   changes.reserve(2 * lane.size());
-  bool ordered = true;  // transfers beside compute end after what stands behind them
+  bool ordered = true;  // transfers that run concurrently may end after later actions
   const auto add = [&](const Change& change) {
     if (change.amount == 0) return;
     ordered = ordered && (changes.empty() || changes.back().time <= change.time);

@@ -1,4 +1,4 @@
-// Memory of one rank over time, from a schedule, when its actions ran, and what they hold.
+// The memory of one rank over time, from a schedule, its timeline and its costs.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// From `time` on, `amount` is held, up to the next point.
+// From `time` until the next point the rank holds `amount`.
 // Units: the timeline's; those of costs' activations.
 struct MemoryPoint {
   double time = 0;
@@ -17,15 +17,15 @@ struct MemoryPoint {
 };
 using MemoryCurve = std::vector<MemoryPoint>;
 
-// By the simulator's rule: F takes its activation at its start; I gives back at its end what W does
-// not read; W or B gives back the rest at its end. OFFLOAD gives back at its end and RELOAD takes
-// at its start; a row that is recomputed holds only its input up to RECOMPUTE; gathered weights are
-// held from UNSHARD's start to RESHARD. Times never go down and no two points are equal. Requires:
-// the timeline and the costs belong to the schedule.
+// Follows the simulator's rule. F allocates its activation at its start. I frees at its end what W
+// does not read; W or B frees the rest at its end. OFFLOAD frees at its end and RELOAD allocates at
+// its start. A microbatch that is recomputed holds only its input until RECOMPUTE. Unsharded
+// weights exist from UNSHARD's start to RESHARD. Times never decrease and no two points are equal.
+// Requires: the timeline and the costs belong to the schedule.
 MemoryCurve MemoryOverTime(const Schedule& schedule, const Timeline& timeline, const Costs& costs,
                            int rank);
 
-// One curve a rank.
+// Returns one curve per rank.
 std::vector<MemoryCurve> MemoryOverTime(const Schedule& schedule, const Timeline& timeline,
                                         const Costs& costs);
 

@@ -1,11 +1,11 @@
-// Lends the simulator to passes, which lie below it.
+// Gives passes, a lower layer, access to the simulator.
 #pragma once
 
 #include "schedule/passes/pass_table.h"
 
 namespace penstock {
 
-// A context whose pricer simulates under `costs`.
+// Returns a context whose pricer simulates with `costs`.
 PassContext SimulatedContext(const Costs& costs);
 
 }  // namespace penstock

@@ -6,22 +6,22 @@
 
 namespace penstock {
 
-void MemoryLedger::Take(double time, double amount) {
+void MemoryLedger::Allocate(double time, double amount) {
   Advance(time, true);
   held_ += amount;
   peak_ = std::max(peak_, held_);
 }
 
-void MemoryLedger::Give(double time, double amount) {
+void MemoryLedger::Free(double time, double amount) {
   Advance(time, false);
   held_ -= amount;
-  peak_ = std::max(peak_, held_);  // a slice's backward may leave more than it found
+  peak_ = std::max(peak_, held_);  // a slice's backward may allocate more than it frees
 }
 
 void MemoryLedger::Later(Link link, double time, double amount) {
   std::vector<Change>& changes = queues_[link].changes;
   changes.push_back({time, link == kOffloads || link == kReshards ? -amount : amount});
-  // A link does one thing after the other, so this hardly ever moves.
+  // A link runs its transfers in sequence, so this hardly ever moves anything.
   for (std::size_t i = changes.size() - 1;
        i > queues_[link].next && changes[i].time < changes[i - 1].time; --i) {
     std::swap(changes[i], changes[i - 1]);
@@ -35,7 +35,7 @@ double MemoryLedger::Peak() {
 
 void MemoryLedger::Advance(double time, bool all_at_it) {
   for (;;) {
-    // The earliest; queues that give back stand first, so they win a tie.
+    // The earliest change. Queues that free memory come first, so they win ties.
     Queue* first = nullptr;
     for (Queue& queue : queues_) {
       if (queue.next == queue.changes.size()) continue;
@@ -73,10 +73,11 @@ SideWork::SideWork(const Schedule& schedule, const Costs& costs)
     : costs_(costs),
       holdings_(schedule, costs),
       rows_(schedule.rows()),
-      rows_a_unit_(std::max<std::size_t>(1, schedule.weights == WeightPolicy::kStashed
-                                                ? Index(schedule.slices)
-                                                : rows_ / Index(std::max(1, schedule.steps)))),
-      units_(rows_ / rows_a_unit_),
+      indices_per_update_(
+          std::max<std::size_t>(1, schedule.weights == WeightPolicy::kStashed
+                                       ? Index(schedule.slices)
+                                       : rows_ / Index(std::max(1, schedule.steps)))),
+      updates_(rows_ / indices_per_update_),
       priced_(PricedOps(schedule, costs)),
       ledgers_(schedule.lanes.size()),
       links_(schedule.lanes.size()) {
@@ -100,12 +101,12 @@ SideWork::SideWork(const Schedule& schedule, const Costs& costs)
   if (!costs.steps_wait_for_all && schedule.placement.replicas() == 1) return;
   const auto groups =
       costs.steps_wait_for_all ? std::size_t{1} : Index(schedule.placement.chain_length());
-  gradients_.resize(groups * units_);
+  gradients_.resize(groups * updates_);
   for (std::size_t stage = 0; stage < stages; ++stage) {
     group_.push_back(stage % groups);
-    for (std::size_t unit = 0; unit < units_; ++unit) {
-      gradients_[group_[stage] * units_ + unit].remaining +=
-          static_cast<std::int64_t>(rows_a_unit_) + (reduces[stage] ? 1 : 0);
+    for (std::size_t update = 0; update < updates_; ++update) {
+      gradients_[group_[stage] * updates_ + update].remaining +=
+          static_cast<std::int64_t>(indices_per_update_) + (reduces[stage] ? 1 : 0);
     }
   }
 }
@@ -118,19 +119,19 @@ double SideWork::EarliestStart(const Part& part) const {
 }
 
 void SideWork::Begin(std::size_t rank, const Part& part, double start) {
-  if (part.op == Op::kForward) ledgers_[rank].Take(start, holdings_.Kept(part));
+  if (part.op == Op::kForward) ledgers_[rank].Allocate(start, holdings_.Kept(part));
 }
 
 bool SideWork::End(std::size_t rank, const Part& part, double end) {
   const double freed = holdings_.Freed(part);
-  if (freed != 0) ledgers_[rank].Give(end, freed);
+  if (freed != 0) ledgers_[rank].Free(end, freed);
   if (!EndsMicrobatch(part.op)) return false;
-  return Complete(part.stage, Index(part.microbatch) / rows_a_unit_, end);
+  return Complete(part.stage, Index(part.microbatch) / indices_per_update_, end);
 }
 
-bool SideWork::Complete(std::size_t stage, std::size_t unit, double time) {
-  if (group_.empty() || unit >= units_) return false;
-  Gradients& gradients = gradients_[group_[stage] * units_ + unit];
+bool SideWork::Complete(std::size_t stage, std::size_t update, double time) {
+  if (group_.empty() || update >= updates_) return false;
+  Gradients& gradients = gradients_[group_[stage] * updates_ + update];
   gradients.ready = std::max(gradients.ready, time);
   return --gradients.remaining == 0;
 }
@@ -151,9 +152,9 @@ SideWork::Outcome SideWork::Run(std::size_t rank, const Part& part, double clock
 
 SideWork::Outcome SideWork::RunStep(const Part& part, double clock) {
   double start = std::max(clock, reduced_[part.stage]);
-  const std::size_t unit = steps_[part.stage];
-  if (!group_.empty() && unit < units_) {
-    const Gradients& gradients = gradients_[group_[part.stage] * units_ + unit];
+  const std::size_t update = steps_[part.stage];
+  if (!group_.empty() && update < updates_) {
+    const Gradients& gradients = gradients_[group_[part.stage] * updates_ + update];
     if (gradients.remaining > 0) return {false, false, {}};
     start = std::max(start, gradients.ready);
   }
@@ -187,7 +188,7 @@ SideWork::Outcome SideWork::RunMove(std::size_t rank, const Part& part, double c
   MemoryLedger& ledger = ledgers_[rank];
   if (part.op == Op::kRecompute) {
     const double start = std::max(clock, EarliestStart(part));
-    ledger.Take(start, holdings_.Remade(part));
+    ledger.Allocate(start, holdings_.Recomputed(part));
     return {true, false, {start, start + costs_.Duration(part)}};
   }
   const double amount = holdings_.Kept(part);
@@ -199,9 +200,9 @@ SideWork::Outcome SideWork::RunMove(std::size_t rank, const Part& part, double c
     ledger.Later(MemoryLedger::kOffloads, start + time, amount);
     return {true, false, {start, start + time}};
   }
-  // What is on its way out comes back when it is there.
-  const double gone = moved_.empty() ? 0 : moved_[Key(part)];
-  const double start = std::max({clock, links.reload_free, gone});
+  // An OFFLOAD in flight ends before the RELOAD starts.
+  const double offloaded = moved_.empty() ? 0 : moved_[Key(part)];
+  const double start = std::max({clock, links.reload_free, offloaded});
   links.reload_free = start + time;
   if (!moved_.empty()) moved_[Key(part)] = start + time;
   ledger.Later(MemoryLedger::kReloads, start, amount);

@@ -20,10 +20,10 @@ namespace penstock {
 namespace {
 
 constexpr Arrivals::Key kNoValue = std::numeric_limits<Arrivals::Key>::max();
-// What a STEP waits for: gradients of other ranks' stages.
+// The key for a STEP that waits for gradients of other ranks' stages.
 constexpr Arrivals::Key kOtherGradients = kNoValue - 1;
-// How many actions of a lane are fetched ahead. A hundred lanes and more that take turns are too
-// many streams for the processor to foresee: 42 to 72 million actions/s at 256 ranks.
+// The number of actions of a lane that are fetched ahead. A hundred or more lanes that alternate
+// are too many streams for hardware prefetchers: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
 constexpr int kNobody = -1;
 constexpr std::size_t kComputeOps = 4;  // F, I, W, B: the first of Op
@@ -37,31 +37,32 @@ struct alignas(64) RankState {
   double memory = 0;
   double peak_memory = 0;
   Arrivals::Key waits_for = kNoValue;
-  std::size_t others = 0;  // actions so far that do not compute
+  std::size_t others = 0;  // number of actions so far that do not compute
 };
 
-// What the loop reads of a stage: one cache line.
-struct alignas(64) StageRow {
+// What the loop reads for a stage: one cache line.
+struct alignas(64) StageEntry {
   int rank = 0;
   int consumer[2] = {kNobody, kNobody};  // by ValueKind: the other rank that needs it, if any
   double duration[kComputeOps] = {};
   double activation = 0;
   double activation_after_i = 0;
 };
-static_assert(sizeof(RankState) == 64 && sizeof(StageRow) == 64);
+static_assert(sizeof(RankState) == 64 && sizeof(StageEntry) == 64);
 
 enum class LaneEnd {
   kWaitsOrDone,
-  kMalformed,  // an action that is none of the rank's
-  kSends,      // the first SEND or RECV, while none was expected
-  kSideWork,   // the first cell of SideWork::PricedOps, while none was expected
+  kMalformed,  // an action that does not belong to the rank
+  kSends,      // the first SEND or RECV, if none was expected
+  kSideWork,   // the first action of SideWork::PricedOps, if none was expected
 };
 
-// Runs every lane as far as it goes, and goes on with a lane when what it waited for is there. Each
-// action is looked at once, and once more for each time its rank had to wait: linear.
+// Runs every lane as far as it goes, and resumes a lane when the value that it waits for is
+// available. Each action is visited once, plus once for each time that its rank had to wait:
+// linear.
 //
-// A value is needed on at most one other rank, which the placement names. So one slot a value is
-// all the bookkeeping there is: no queue of events, no map of waiters.
+// The placement determines the one other rank, if any, that needs a value. So one slot per value is
+// all the bookkeeping: there is no queue of events and no map of waiters.
 class Engine {
  public:
   Engine(const Schedule& schedule, const Costs& costs, Timeline* timeline)
@@ -77,17 +78,17 @@ class Engine {
     stages_.resize(schedule.stages());
     for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
     if (!costs.by_slice.empty()) FillSlices();
-    prices_rows_ = !costs.by_slice.empty();
+    prices_vary_ = !costs.by_slice.empty();
     for (const StageCosts& stage : costs.stages) {
-      prices_rows_ = prices_rows_ || stage.Freed(Op::kBackwardInput) < 0;
+      prices_vary_ = prices_vary_ || stage.Freed(Op::kBackwardInput) < 0;
     }
-    // A rank is in the list at most once, so it never grows while running.
+    // The list has each rank at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
   }
 
   Status Run() {
-    // Few schedules have cells beside compute, and those have them early. So none is looked for
-    // beforehand: the first one that is met starts the run over.
+    // Few schedules have actions other than compute, and those have them early. So instead of
+    // searching for them first, the first one that is reached restarts the run.
     LaneEnd end = RunAll();
     while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
       explicit_ = explicit_ || end == LaneEnd::kSends;
@@ -97,7 +98,7 @@ class Engine {
     }
     if (end == LaneEnd::kMalformed) {
       const std::size_t position = ranks_[current_].position;
-      return InvalidArgument("rank {}, position {}: {} is none of this rank's actions", current_,
+      return InvalidArgument("rank {}, position {}: {} does not belong to this rank", current_,
                              position, ToText(schedule_.lanes[current_][position]));
     }
     return CheckDone();
@@ -109,7 +110,7 @@ class Engine {
       const RankState& state = ranks_[r];
       result.actions += state.position - state.others;
       const double peak_memory = side_ ? side_->Peak(r) : state.peak_memory;
-      // A lane's clock moves with what occupies the rank only.
+      // Only actions that occupy the rank advance its clock.
       result.ranks.push_back(
           {state.busy, std::max(state.first_start, 0.0), state.clock, peak_memory});
     }
@@ -120,28 +121,28 @@ class Engine {
  private:
   void FillStage(int stage) {
     const Placement& placement = schedule_.placement;
-    StageRow& row = stages_[stage];
-    row.rank = placement.rank_of(stage);
+    StageEntry& entry = stages_[stage];
+    entry.rank = placement.rank_of(stage);
     const int next = placement.next(stage);
     const int previous = placement.previous(stage);
-    if (next >= 0 && placement.rank_of(next) != row.rank) {
-      row.consumer[static_cast<int>(ValueKind::kActivation)] = placement.rank_of(next);
+    if (next >= 0 && placement.rank_of(next) != entry.rank) {
+      entry.consumer[static_cast<int>(ValueKind::kActivation)] = placement.rank_of(next);
     }
-    if (previous >= 0 && placement.rank_of(previous) != row.rank) {
-      row.consumer[static_cast<int>(ValueKind::kGradient)] = placement.rank_of(previous);
+    if (previous >= 0 && placement.rank_of(previous) != entry.rank) {
+      entry.consumer[static_cast<int>(ValueKind::kGradient)] = placement.rank_of(previous);
     }
     if (costs_.by_slice.empty())
-      SetPrices(Part{Op::kForward, static_cast<std::uint16_t>(stage)}, row);
+      SetPrices(Part{Op::kForward, static_cast<std::uint16_t>(stage)}, entry);
   }
 
-  // Of the part's stage (and slice).
-  void SetPrices(Part part, StageRow& row) const {
+  // Sets the times and memory of the part's stage (and slice).
+  void SetPrices(Part part, StageEntry& entry) const {
     for (std::size_t op = 0; op < kComputeOps; ++op) {
       part.op = static_cast<Op>(op);
-      row.duration[op] = costs_.Duration(part);
+      entry.duration[op] = costs_.Duration(part);
     }
-    row.activation = costs_.Of(part).activation;
-    row.activation_after_i = costs_.Of(part).activation_after_i;
+    entry.activation = costs_.Of(part).activation;
+    entry.activation_after_i = costs_.Of(part).activation_after_i;
   }
   void FillSlices() {
     const std::size_t slices = costs_.by_slice.size() / stages_.size();
@@ -152,7 +153,7 @@ class Engine {
           by_slice_[i]);
     }
   }
-  const StageRow& PricesOf(const Part& part) const {
+  const StageEntry& PricesOf(const Part& part) const {
     if (by_slice_.empty()) return stages_[part.stage];
     const std::size_t slices = by_slice_.size() / stages_.size();
     return by_slice_[part.stage * slices + Index(part.microbatch) % slices];
@@ -206,7 +207,7 @@ class Engine {
           if (!Send(part, state)) return LaneEnd::kWaitsOrDone;
         } else if ((side_ops_ & SideWork::Bit(part.op)) != 0) {
           if constexpr (!kWithSide) return LaneEnd::kSideWork;
-          if (!IsOurCell(part, rank)) return LaneEnd::kMalformed;
+          if (!IsOursOrStage(part, rank)) return LaneEnd::kMalformed;
           if (!RunSideWork(part, rank, state, span)) return LaneEnd::kWaitsOrDone;
         }
         ++state.others;
@@ -227,13 +228,13 @@ class Engine {
            (!action.is_pair() || (IsCompute(action.second.op) && IsOurs(action.second, rank)));
   }
 
-  // The same for a cell that may have no microbatch.
-  bool IsOurCell(const Part& part, int rank) const {
+  // The same for an action that may have no microbatch.
+  bool IsOursOrStage(const Part& part, int rank) const {
     if (HasMicrobatch(part.op)) return IsOurs(part, rank);
     return part.stage < stages_.size() && stages_[part.stage].rank == rank;
   }
 
-  // Runs the action if it can; else notes what it waits for.
+  // Runs the action if it can. Otherwise records what it waits for.
   template <bool kWithSide>
   bool Compute(const Action& action, int rank, RankState& state, double& start) {
     Arrivals::Key missing = Missing(action.first, rank, start);
@@ -268,7 +269,7 @@ class Engine {
     return true;
   }
 
-  // Runs a cell of SideWork::PricedOps; false where it is a STEP that must wait.
+  // Runs an action of SideWork::PricedOps. Returns false if it is a STEP that must wait.
   bool RunSideWork(const Part& part, int rank, RankState& state, Span& span) {
     const SideWork::Outcome outcome = side_->Run(Index(rank), part, state.clock);
     if (!outcome.runs) {
@@ -284,21 +285,21 @@ class Engine {
     return true;
   }
 
-  // Each looks again whether its own gradients are complete.
+  // Each waiting STEP checks again whether its gradients are complete.
   void WakeSteps() {
     for (int rank = 0; rank < schedule_.ranks(); ++rank) Wake(rank, kOtherGradients);
   }
 
-  // Raises `start` to when all that the part waits for is there, or says what is not.
+  // Raises `start` to when all inputs of the part are available, or returns one that is not.
   Arrivals::Key Missing(const Part& part, int rank, double& start) const {
     Arrivals::Key missing = kNoValue;
     ForEachDependency(shape_, part, [&](const Value& value) {
       const std::size_t stage = value.stage;
-      const std::size_t row = value.microbatch;
-      const Arrivals::Key key = arrivals_.KeyOf(value.kind, stage, row);
+      const std::size_t microbatch = value.microbatch;
+      const Arrivals::Key key = arrivals_.KeyOf(value.kind, stage, microbatch);
       const double arrival = arrivals_[key];
       if (stages_[stage].rank == rank) {
-        if (arrival == Arrivals::kNotMade) missing = key;
+        if (arrival == Arrivals::kNotComputed) missing = key;
       } else if (arrival < 0) {
         missing = key;
       } else {
@@ -324,12 +325,12 @@ class Engine {
   }
 
   void Release(const Part& part, RankState& state) const {
-    if (prices_rows_) {
+    if (prices_vary_) {
       state.memory -= costs_.Of(part).Freed(part.op);
       state.peak_memory = std::max(state.peak_memory, state.memory);
       return;
     }
-    const StageRow& stage = stages_[part.stage];
+    const StageEntry& stage = stages_[part.stage];
     if (part.op == Op::kBackward) state.memory -= stage.activation;
     if (part.op == Op::kBackwardInput) state.memory -= stage.activation - stage.activation_after_i;
     if (part.op == Op::kBackwardWeight) state.memory -= stage.activation_after_i;
@@ -351,13 +352,14 @@ class Engine {
     }
   }
 
-  // False where a SEND's value is not there: the lane stands still. A RECV only posts.
+  // Returns false if a SEND's value is not computed yet; the lane then waits. A RECV is only
+  // posted.
   bool Send(const Part& part, RankState& state) {
     if (part.op != Op::kSendForward && part.op != Op::kSendBackward) return true;
     const ValueKind kind =
         part.op == Op::kSendForward ? ValueKind::kActivation : ValueKind::kGradient;
     const Arrivals::Key key = arrivals_.KeyOf(kind, part.stage, Index(part.microbatch));
-    if (arrivals_[key] == Arrivals::kNotMade) {
+    if (arrivals_[key] == Arrivals::kNotComputed) {
       state.waits_for = key;
       return false;
     }
@@ -378,7 +380,7 @@ class Engine {
     PrefetchRead(schedule_.lanes[r].data(), ranks_[r].position);
   }
 
-  // Names the ranks that stand still, and what for.
+  // Returns an error that names the waiting ranks and what they wait for, if any.
   Status CheckDone() const {
     constexpr std::size_t kNamed = 4;
     std::string waiting;
@@ -388,7 +390,7 @@ class Engine {
       if (++count <= kNamed) waiting += (count > 1 ? "; " : "") + WaitText(r);
     }
     if (count == 0) return {};
-    if (count > kNamed) waiting += fmt::format("; and {} ranks more", count - kNamed);
+    if (count > kNamed) waiting += fmt::format("; and {} more ranks", count - kNamed);
     return InvalidArgument("the schedule cannot run to its end: {}", waiting);
   }
 
@@ -403,7 +405,7 @@ class Engine {
     const bool gradient = arrivals_.KindOf(key) == ValueKind::kGradient;
     return fmt::format("rank {} at {} waits for the {} of stage {}, microbatch {} (rank {})", rank,
                        ToText(schedule_.lanes[rank][state.position]),
-                       gradient ? "gradient" : "activation", stage, arrivals_.RowOf(key),
+                       gradient ? "gradient" : "activation", stage, arrivals_.MicrobatchOf(key),
                        stages_[stage].rank);
   }
 
@@ -415,28 +417,28 @@ class Engine {
   const double comm_;
   const std::uint32_t side_ops_;
   const std::size_t rows_;
-  bool explicit_ = false;     // nothing leaves a rank without a SEND
-  bool prices_rows_ = false;  // slices differ, or some I leaves more than it found
+  bool explicit_ = false;     // values leave a rank only by a SEND
+  bool prices_vary_ = false;  // slices differ, or some I allocates more than it frees
   int current_ = 0;
   std::vector<RankState> ranks_;
-  std::vector<StageRow> stages_;
-  std::vector<StageRow> by_slice_;  // prices alone, where slices differ
+  std::vector<StageEntry> stages_;
+  std::vector<StageEntry> by_slice_;  // only times and memory, if slices differ
   Arrivals arrivals_;
   std::vector<int> runnable_;
-  std::optional<SideWork> side_;  // there once the run has met a cell that needs it
+  std::optional<SideWork> side_;  // set once the run has reached an action that needs it
 };
 
 Status CheckInput(const Schedule& schedule, const Costs& costs) {
   if (schedule.lanes.size() != Index(schedule.ranks())) {
-    return InvalidArgument("{} lanes for {} ranks: give one lane a rank", schedule.lanes.size(),
+    return InvalidArgument("{} lanes for {} ranks; give one lane per rank", schedule.lanes.size(),
                            schedule.ranks());
   }
   if (schedule.rows() < 0 || schedule.slices < 1) {
-    return InvalidArgument("{} microbatches in {} slices: at least 0 and 1 are needed",
+    return InvalidArgument("{} microbatches in {} slices: must be at least 0 and 1",
                            schedule.microbatches, schedule.slices);
   }
   if (costs.stages.size() != Index(schedule.stages())) {
-    return InvalidArgument("costs of {} stages for a schedule of {}: give one entry a stage",
+    return InvalidArgument("costs of {} stages for a schedule of {}; give one entry per stage",
                            costs.stages.size(), schedule.stages());
   }
   const auto usable = [](double cost) { return std::isfinite(cost) && cost >= 0; };
@@ -449,7 +451,7 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
             usable(stage.input_activation) && usable(stage.step) && usable(stage.unshard) &&
             usable(stage.reduce) && usable(stage.gathered);
   }
-  if (!sound) return InvalidArgument("a cost is negative or not a number: costs are at least 0");
+  if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");
   return {};
 }
 

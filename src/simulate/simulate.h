@@ -1,13 +1,14 @@
-// The simulator: prices a schedule in one event-driven pass, linear in its actions.
+// The simulator: finds the time and memory of a schedule in one event-driven pass, linear in its
+// actions.
 //
-// Semantics are those of the runtime: each rank runs its lane in order, one compute action at a
-// time; an edge between ranks delays its consumer by costs.comm and occupies nobody; SEND takes no
-// time, RECV only posts; an overlapped pair starts when the inputs of both parts are there and
-// publishes both outputs at its end. Memory: F takes its activation at its start; I gives back the
-// part that W does not read at its end, W or B the rest at theirs.
-// What passes add runs on links beside compute, or occupies the rank (RECOMPUTE, STEP): see
-// side_work.h. A STEP waits for its REDUCE_GRAD and for the gradients of its stage's replicas, and
-// with costs.steps_wait_for_all for those of every stage.
+// Its semantics are those of the runtime. Each rank runs its lane in order, one compute action at a
+// time. An edge between ranks delays its consumer by costs.comm and occupies no rank. SEND takes no
+// time, and RECV is only posted. An overlapped pair starts when the inputs of both parts are
+// available, and publishes both outputs at its end. Memory: F allocates its activation at its
+// start; I frees at its end the part that W does not read; W or B frees the rest at its end.
+// Actions that passes add run on links concurrently with compute, or occupy the rank (RECOMPUTE,
+// STEP): see side_work.h. A STEP waits for its REDUCE_GRAD and for the gradients of its stage's
+// replicas, and with costs.steps_wait_for_all for those of every stage.
 #pragma once
 
 #include <vector>
@@ -27,21 +28,22 @@ struct RankResult {
 };
 
 struct SimulationResult {
-  std::size_t actions = 0;   // compute actions; a pair is one
-  double makespan = 0;       // from time zero
-  double bubble = 0;         // 1 - ideal/makespan; ideal is the busiest rank's busy time
-  double span_bubble = 0;    // 1 - ideal/longest span, a rank's first start to its last end
+  std::size_t actions = 0;  // compute actions; a pair is one
+  double makespan = 0;      // from time zero
+  double bubble = 0;        // 1 - ideal/makespan; ideal is the busiest rank's busy time
+  double span_bubble =
+      0;  // 1 - ideal/longest span; a span is from a rank's first start to its last end
   double peak_memory = 0;    // worst rank
-  std::size_t messages = 0;  // edges between ranks, both ways, all rows
+  std::size_t messages = 0;  // between ranks, in both directions
   std::vector<RankResult> ranks;
 };
 
 struct SimulateOptions {
-  Timeline* timeline = nullptr;  // where set, filled with every action's span
+  Timeline* timeline = nullptr;  // if set, receives every action's span
 };
 
-// Errors: kInvalidArgument where costs have another number of stages, or where the schedule cannot
-// run to its end (names the ranks that wait and what for). Does not validate otherwise: call
+// Errors: kInvalidArgument if costs have another number of stages, or if the schedule cannot run to
+// its end (names the waiting ranks and what they wait for). Does not validate otherwise: call
 // Validate first on schedules from outside.
 Result<SimulationResult> Simulate(const Schedule& schedule, const Costs& costs,
                                   const SimulateOptions& options = {});

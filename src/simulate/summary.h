@@ -1,4 +1,4 @@
-// The figures of any timeline, simulated or measured.
+// The figures of a timeline, simulated or measured.
 #pragma once
 
 #include "schedule/schedule.h"
@@ -7,15 +7,16 @@
 
 namespace penstock {
 
-// Makespan, bubbles and, by rank, busy time, first start and last end: as Simulate gives them, but
-// read off the spans. A rank is busy from an action's start to its end: waiting must lie between
-// spans. Memory is left at 0: a timeline does not say it. Requires: the timeline is the schedule's.
+// Computes makespan, bubbles and, by rank, busy time, first start and last end from the spans, like
+// those of Simulate. A rank is busy from an action's start to its end, so waiting must be between
+// spans. Leaves memory at 0, since a timeline does not contain it.
+// Requires: the timeline belongs to the schedule.
 SimulationResult Summarize(const Schedule& schedule, const Timeline& timeline);
 
-// Sets what follows from the figures by rank: makespan, bubbles, peak memory and messages.
+// Sets the figures that follow from those by rank: makespan, bubbles, peak memory and messages.
 void FillTotals(const Schedule& schedule, SimulationResult& result);
 
-// Edges between ranks, both ways, over all rows.
+// Returns the number of messages between ranks, in both directions, over all microbatch indices.
 std::size_t CountMessages(const Schedule& schedule);
 
 }  // namespace penstock

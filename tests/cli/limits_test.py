@@ -89,7 +89,7 @@ class LimitsTest(program.CommandTest):
         self.write("a.csv", "0F0,0B0\n" + "\n" * 20_000_000)
         self.run_ok("validate", "a.csv")
         self.write("a.csv", "\n" * 20_000_000 + "0F0,0B0\n")
-        self.assertIn("row 20000001", self.refuse("validate", "a.csv"))
+        self.assertIn("line 20000001", self.refuse("validate", "a.csv"))
         self.write("a.csv", "\n" * 20_000_000)
         self.assertIn("no action", self.refuse("validate", "a.csv"))
         self.write("a.csv", "," * 20_000_000 + "0F0,0B0\n")

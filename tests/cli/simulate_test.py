@@ -156,7 +156,7 @@ class SimulateTest(program.CommandTest):
         self.write("a.yaml", f"schedule: hanayo\nranks: 2\nmicrobatches: 6\n{stages}")
         (row,) = self.run_json("simulate", "a.yaml", "--memory-limit", 3)
         self.assertLessEqual(row["peak_memory"], 3)
-        self.assertIn("takes 2", self.refuse("simulate", "a.yaml", "--memory-limit", 1.5))
+        self.assertIn("at least 2", self.refuse("simulate", "a.yaml", "--memory-limit", 1.5))
         self.write("b.yaml", (self.folder / "a.yaml").read_text().replace(": 1}", ": 2GB}"))
         (row,) = self.run_json("simulate", "b.yaml", "--memory-limit", "9GB")
         self.assertLessEqual(row["peak_memory"], 9e9)

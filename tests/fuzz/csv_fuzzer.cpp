@@ -1,9 +1,9 @@
-// libFuzzer: any bytes as a schedule's CSV. The reader and the validator never crash or hang; what
-// the reader takes it can write and read again; what the validator passes runs: lowered, priced,
-// and through every pass, valid each time.
+// libFuzzer target: any bytes as the CSV of a schedule. The reader and the validator never crash or
+// hang. A schedule that the reader accepts can be written and read again. A schedule that the
+// validator accepts runs, in its lowered form too and after every pass, and stays valid.
 //
 // An input may begin with a line "%RCSW", digits for replicas, slices, steps and the weight policy
-// (0 flush, 1 stashed, 2 double-buffered), since cells cannot say them.
+// (0 flush, 1 stashed, 2 double-buffered), which the cells do not contain.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,14 +36,14 @@ CsvOptions TakeOptions(std::string_view& text) {
 void RunPasses(const Schedule& schedule, const Costs& costs) {
   for (const SchedulePass& pass : SchedulePasses()) {
     const std::vector<std::string> passes = {std::string(pass.name)};
-    // It checks by itself that the result is valid. A schedule may have no place for a STEP.
+    // The call itself checks that the result is valid. A schedule may have no place for a STEP.
     const auto changed = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
     if (!changed) {
       Require(pass.name == "optimizer", "a pass refuses a valid schedule", changed.error().message);
       continue;
     }
     const auto priced = Simulate(*changed, costs);
-    Require(priced.has_value(), "a pass makes a schedule that does not run",
+    Require(priced.has_value(), "a pass returns a schedule that does not run",
             std::string(pass.name) + "\n" + WriteCsv(*changed));
   }
 }
@@ -58,8 +58,8 @@ void Check(std::string_view text) {
   }
   const std::string csv = WriteCsv(*schedule);
   const auto again = ParseCsv(csv, options);
-  Require(again.has_value() && again->lanes == schedule->lanes, "what is written reads as other",
-          csv);
+  Require(again.has_value() && again->lanes == schedule->lanes,
+          "a written schedule reads back differently", csv);
   const std::vector<Fault> faults = Validate(*schedule);
   for (const Fault& fault : faults) {
     Require(!fault.reason.empty(), "a fault without a reason", csv);

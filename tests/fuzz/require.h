@@ -1,4 +1,4 @@
-// What a fuzzer's check must find; where it does not, the program ends as libFuzzer expects.
+// Checks a condition of a fuzzer. If it fails, ends the program as libFuzzer expects.
 #pragma once
 
 #include <cstdio>

@@ -1,7 +1,7 @@
-// libFuzzer: bytes as a recipe of a schedule, so that every input gets past the reader. A catalog
-// algorithm at some size, a chain of passes, then some actions dropped, copied, swapped, moved or
-// changed. The validator says of it what the slow, obvious checker says, and names places that
-// there are; what it passes runs.
+// libFuzzer target: bytes as a recipe for a schedule, so that every input gets past the reader. The
+// recipe is a catalog algorithm at some size, a chain of passes, and then some actions dropped,
+// copied, swapped, moved or changed. The validator must agree with the slow, obvious checker and
+// report places that exist. A schedule that it accepts runs.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,7 +22,7 @@
 namespace penstock {
 namespace {
 
-// The input read as random numbers, two bytes each; zeros behind its end.
+// Reads the input as random numbers of two bytes each, followed by zeros.
 class ByteSource {
  public:
   explicit ByteSource(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
@@ -50,7 +50,7 @@ void CheckFaults(const Schedule& schedule, const std::vector<Fault>& faults) {
   }
 }
 
-// What searches takes nearly all the time, for orders like the others'.
+// Excludes the searches, which would take nearly all the time for orders like those of the others.
 bool Searches(std::string_view name) {
   for (const std::string_view other : {"zb-auto", "v-auto", "v-1f1b", "zbv", "v-half", "v-min"}) {
     if (name == other) return true;

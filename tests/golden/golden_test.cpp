@@ -1,9 +1,10 @@
-// Our schedules against what public peers reach (goldens.json, README.md): every entry at its
-// sizes, costs, latency and memory limit.
+// Our schedules compared with the figures of public peers (goldens.json, README.md): every entry at
+// its sizes, costs, latency and memory limit.
 //
 // 1f1b, interleaved, gpipe and looped-bfs have one right answer: makespan and memory are equal. For
-// the others the peers of the same algorithm and parameters set the bar: ours is at or below one of
-// them in both, and no peer is below ours in both. Under a memory limit: within it, and no slower.
+// the others, the peers with the same algorithm and parameters set the bar: ours is at or below at
+// least one of them in both figures, and no peer is below ours in both. With a memory limit, ours
+// stays within it and is no slower.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +30,7 @@ struct Entry {
   double makespan = 0, peak_memory = 0;
   bool exact = false;
 
-  // Peers with the same key set one bar together.
+  // Peers with the same key set the bar together.
   std::string Key() const {
     return fmt::format("{} p={} v={} m={} cost={},{},{} comm={} overlap={} limit={} after={}", ours,
                        params.ranks, params.chunks, params.microbatches, params.forward,
@@ -80,7 +81,7 @@ Entry ReadEntry(const nlohmann::json& json) {
   params.microbatches = json["m"];
   params.slices = options.value("seq_splits", 1);
   params.group = options.value("group_size", 0);
-  // Costs are of a stage-chunk (or a slice of one); ours of a rank's share.
+  // Costs are those of a stage-chunk (or a slice of one); ours are those of a rank's share.
   const double shares = static_cast<double>(params.chunks) * params.slices;
   params.forward = json["f"].get<double>() * shares;
   params.backward_input = json["i"].get<double>() * shares;
@@ -105,7 +106,7 @@ std::vector<Entry> ReadGoldens() {
   return entries;
 }
 
-// Planned with the entry's own costs and limit.
+// Whether the algorithm searches with the entry's own costs and limit.
 bool IsSearched(const std::string& name) { return name == "zb-auto" || name == "v-auto"; }
 
 struct Reached {
@@ -113,7 +114,7 @@ struct Reached {
   double peak_memory = 0;  // in stage-chunks, or slices of them
 };
 
-// Memory counted in stage-chunks, as the file does.
+// The memory of a stage-chunk is 1, as in the file.
 Costs ChunkCosts(const Entry& entry, const Placement& placement) {
   Costs costs =
       Costs::Uniform(placement, entry.params.slices, entry.params.forward,
@@ -135,7 +136,7 @@ Result<Reached> Reach(const Entry& entry) {
   ScheduleParams params = entry.params;
   if (IsSearched(entry.ours)) {
     params.memory_limit = entry.limit;
-    // The limit and the memory model are the search's to know.
+    // Only the searches know the limit and the memory model.
     params.costs = ChunkCosts(entry, PlacementOf(entry));
   }
   PENSTOCK_TRY(const Schedule schedule, Generate(entry.ours, params));
@@ -155,7 +156,7 @@ TEST(Golden, NamesOfPeersAreKnown) {
   }
 }
 
-// The entries that share a key, by key.
+// The entries, grouped by key.
 using Bars = std::map<std::string, std::vector<Entry>>;
 
 // Groups below half the ranks can deadlock and are refused.
@@ -172,7 +173,7 @@ Bars BarsOf(const std::set<std::string>& algorithms) {
   return bars;
 }
 
-// Whether ours is at or below the peer's figures.
+// Whether our figures are at or below those of the peer.
 bool Meets(const Reached& ours, const Entry& peer, const std::string& key) {
   const std::string both =
       fmt::format("{}: ours {} at {}, {}'s {} at {}", key, ours.makespan, ours.peak_memory,
@@ -216,7 +217,7 @@ const std::set<std::string>& ByRule() {
   return names;
 }
 
-// Split by the time that the searches take: each test is a process of its own.
+// Several tests, since each is a process and the searches take time.
 TEST(Golden, ByRule) { ExpectMet(ByRule()); }
 TEST(Golden, Vees) { ExpectMet({"v-half", "v-min", "v-1f1b", "zbv"}); }
 TEST(Golden, ZbAuto) { ExpectMet({"zb-auto"}); }

@@ -1,5 +1,5 @@
-// Draws what tests are made of: parameters, costs, passes. `random` is a std::mt19937, or a
-// fuzzer's bytes read as one.
+// Draws parameters, costs and passes for tests. `random` is a std::mt19937, or the bytes of a
+// fuzzer with its interface.
 #pragma once
 
 #include <random>
@@ -15,7 +15,7 @@ int Draw(Random& random, int low, int high) {
   return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
 }
 
-// Parameters that the algorithm may or may not take: small, so that many can be tried.
+// Draws parameters that the algorithm may or may not accept: small, so that many can be tried.
 template <class Random>
 ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
   ScheduleParams params;
@@ -39,7 +39,7 @@ ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
   return params;
 }
 
-// Costs under which every pass has something to do.
+// Draws costs for which every pass has something to do.
 template <class Random>
 Costs DrawPassCosts(const Schedule& schedule, Random& random) {
   Costs costs = Costs::Uniform(schedule.placement, schedule.slices, Draw(random, 1, 3),
@@ -57,7 +57,7 @@ Costs DrawPassCosts(const Schedule& schedule, Random& random) {
   return costs;
 }
 
-// As on the command line: NAME or NAME=ARGUMENTS. Only those with a memory limit may refuse it.
+// Draws "NAME" or "NAME=ARGUMENTS". Only passes with a memory limit may refuse a schedule.
 template <class Random>
 std::string DrawPass(Random& random) {
   const auto either = [&](const char* one, const char* other) {

@@ -1,4 +1,4 @@
-// What a schedule of the catalog costs, as the simulator finds it.
+// Simulates schedules of the catalog.
 #pragma once
 
 #include "simulate/simulate.h"

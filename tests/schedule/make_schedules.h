@@ -1,4 +1,4 @@
-// Schedules for tests: every size of a range, and variants that the catalog does not give.
+// Schedules for tests: every size of a range, and variants that the catalog does not have.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,13 +31,13 @@ inline Schedule Make(std::string_view name, const Size& size) {
   return *schedule;
 }
 
-// The first fault in full; empty for a valid schedule.
+// Returns the first fault in full; an empty string for a valid schedule.
 inline std::string FirstFault(const Schedule& schedule) {
   const auto faults = Validate(schedule);
   return faults.empty() ? "" : Describe(schedule, faults.front());
 }
 
-// Every B as I and W, side by side.
+// Splits every B into adjacent I and W.
 inline Schedule SplitBackwards(Schedule schedule) {
   for (Lane& lane : schedule.lanes) {
     Lane split;
@@ -54,7 +54,7 @@ inline Schedule SplitBackwards(Schedule schedule) {
   return schedule;
 }
 
-// Joins neighbouring F and backward into pairs where the schedule stays valid.
+// Pairs adjacent forwards and backwards where the schedule stays valid.
 inline Schedule PairWherePossible(Schedule schedule) {
   for (Lane& lane : schedule.lanes) {
     for (std::size_t i = 0; i + 1 < lane.size(); ++i) {

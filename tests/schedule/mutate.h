@@ -1,4 +1,4 @@
-// Random changes of a schedule that may or may not leave it valid.
+// Random changes of a schedule, which may or may not leave it valid.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace penstock::testing {
 
-// Another op of the same kind: compute, transfers, shards, or those of memory.
+// Returns another op of the same kind: compute, transfers, shards, or memory.
 template <class Random>
 Op Exchange(Op op, Random& random) {
   constexpr int kFirst[] = {0,

@@ -10,7 +10,7 @@
 
 namespace penstock::testing {
 
-// `count` schedules of each algorithm.
+// Calls the visitor with `count` schedules of each algorithm.
 inline std::vector<Schedule> DrawCatalog(int count, std::mt19937& random) {
   std::vector<Schedule> schedules;
   for (const Algorithm& algorithm : Catalog()) {
@@ -26,7 +26,7 @@ inline std::vector<Schedule> DrawCatalog(int count, std::mt19937& random) {
   return schedules;
 }
 
-// What a schedule is, for a failure's message.
+// Describes a schedule in the message of a failure.
 inline std::string Name(const Schedule& schedule) {
   return fmt::format("{} p={} stages={} m={} slices={} steps={}", schedule.algorithm,
                      schedule.ranks(), schedule.stages(), schedule.microbatches, schedule.slices,

@@ -1,5 +1,5 @@
-// A slow, obvious judge of schedules: what the validator's verdict is compared with. It plays the
-// lanes by the rules as they are written down, one action at a time, with sets and maps.
+// A slow, obvious checker of schedules, to compare with the validator. It runs the lanes by the
+// rules as written down, one action at a time, with sets and maps.
 #pragma once
 
 #include <map>
@@ -32,7 +32,8 @@ class SlowChecker {
     return parts;
   }
 
-  // Known ops, stages of the rank, rows that there are; pairs of a forward and a backward.
+  // Checks that ops are known, stages are on the rank, and microbatch indices exist; that pairs are
+  // a forward and a backward.
   bool EachHasItsPlace() {
     for (std::size_t rank = 0; rank < schedule_.lanes.size(); ++rank) {
       for (const Action& action : schedule_.lanes[rank]) {
@@ -53,13 +54,13 @@ class SlowChecker {
     return true;
   }
 
-  int Count(Op op, int stage, int row = -1) { return count_[{op, stage, row}]; }
-  bool OtherRank(int stage, int neighbour) const {
-    return neighbour >= 0 &&
-           schedule_.placement.rank_of(stage) != schedule_.placement.rank_of(neighbour);
+  int Count(Op op, int stage, int microbatch = -1) { return count_[{op, stage, microbatch}]; }
+  bool OtherRank(int stage, int neighbor) const {
+    return neighbor >= 0 &&
+           schedule_.placement.rank_of(stage) != schedule_.placement.rank_of(neighbor);
   }
 
-  // Without a flush the order means nothing but with the STEPs in it.
+  // Without a flush an order has a meaning only with its STEPs.
   bool Steps() const {
     return used_.count(Op::kStep) > 0 || schedule_.weights != WeightPolicy::kFlush;
   }
@@ -69,24 +70,26 @@ class SlowChecker {
       if (Steps() && Count(Op::kStep, stage) != updates_) return false;
       const int next = communicates_ && OtherRank(stage, schedule_.placement.next(stage));
       const int previous = communicates_ && OtherRank(stage, schedule_.placement.previous(stage));
-      for (int row = 0; row < schedule_.rows(); ++row) {
-        if (Count(Op::kForward, stage, row) != 1) return false;
-        const int whole = Count(Op::kBackward, stage, row);
+      for (int microbatch = 0; microbatch < schedule_.rows(); ++microbatch) {
+        if (Count(Op::kForward, stage, microbatch) != 1) return false;
+        const int whole = Count(Op::kBackward, stage, microbatch);
         const int halves = 1 - whole;
-        if (whole > 1 || Count(Op::kBackwardInput, stage, row) != halves) return false;
-        if (Count(Op::kBackwardWeight, stage, row) != halves) return false;
-        if (Count(Op::kSendForward, stage, row) != next) return false;
-        if (Count(Op::kRecvBackward, stage, row) != next) return false;
-        if (Count(Op::kSendBackward, stage, row) != previous) return false;
-        if (Count(Op::kRecvForward, stage, row) != previous) return false;
+        if (whole > 1 || Count(Op::kBackwardInput, stage, microbatch) != halves) return false;
+        if (Count(Op::kBackwardWeight, stage, microbatch) != halves) return false;
+        if (Count(Op::kSendForward, stage, microbatch) != next) return false;
+        if (Count(Op::kRecvBackward, stage, microbatch) != next) return false;
+        if (Count(Op::kSendBackward, stage, microbatch) != previous) return false;
+        if (Count(Op::kRecvForward, stage, microbatch) != previous) return false;
       }
     }
     return true;
   }
 
-  bool Done(Op op, int stage, int row) const { return done_.count({op, stage, row}) > 0; }
-  bool InputGradientDone(int stage, int row) const {
-    return Done(Op::kBackwardInput, stage, row) || Done(Op::kBackward, stage, row);
+  bool Done(Op op, int stage, int microbatch) const {
+    return done_.count({op, stage, microbatch}) > 0;
+  }
+  bool InputGradientDone(int stage, int microbatch) const {
+    return Done(Op::kBackwardInput, stage, microbatch) || Done(Op::kBackward, stage, microbatch);
   }
   // How often UNSHARD, RESHARD, REDUCE_GRAD or STEP of the stage has run.
   int Times(Op op, int stage) const {
@@ -94,46 +97,51 @@ class SlowChecker {
     return found == times_.end() ? 0 : found->second;
   }
   bool Gathered(int stage) const { return Times(Op::kUnshard, stage) > Times(Op::kReshard, stage); }
-  bool Away(int stage, int row) const {
-    return Done(Op::kOffload, stage, row) && !Done(Op::kReload, stage, row);
+  bool Away(int stage, int microbatch) const {
+    return Done(Op::kOffload, stage, microbatch) && !Done(Op::kReload, stage, microbatch);
   }
 
-  bool ForwardReady(int stage, int row) const {
-    if (row % schedule_.slices != 0 && !Done(Op::kForward, stage, row - 1)) return false;
+  bool ForwardReady(int stage, int microbatch) const {
+    if (microbatch % schedule_.slices != 0 && !Done(Op::kForward, stage, microbatch - 1))
+      return false;
     const int previous = schedule_.placement.previous(stage);
     if (previous < 0) return true;
     if (communicates_ && OtherRank(stage, previous)) {
-      return Done(Op::kSendForward, previous, row) && Done(Op::kRecvForward, stage, row);
+      return Done(Op::kSendForward, previous, microbatch) &&
+             Done(Op::kRecvForward, stage, microbatch);
     }
-    return Done(Op::kForward, previous, row);
+    return Done(Op::kForward, previous, microbatch);
   }
 
-  bool BackwardReady(int stage, int row) const {
-    if (!Done(Op::kForward, stage, row) || Away(stage, row)) return false;
-    if (row % schedule_.slices != schedule_.slices - 1 && !InputGradientDone(stage, row + 1)) {
+  bool BackwardReady(int stage, int microbatch) const {
+    if (!Done(Op::kForward, stage, microbatch) || Away(stage, microbatch)) return false;
+    if (microbatch % schedule_.slices != schedule_.slices - 1 &&
+        !InputGradientDone(stage, microbatch + 1)) {
       return false;
     }
     const int next = schedule_.placement.next(stage);
     if (next < 0) return true;
     if (communicates_ && OtherRank(stage, next)) {
-      return Done(Op::kSendBackward, next, row) && Done(Op::kRecvBackward, stage, row);
+      return Done(Op::kSendBackward, next, microbatch) &&
+             Done(Op::kRecvBackward, stage, microbatch);
     }
-    return InputGradientDone(next, row);
+    return InputGradientDone(next, microbatch);
   }
 
-  // The versions of the weights that the row may read are there. After j STEPs: with a flush W(j);
-  // stashed, W(j) and what rows in flight have read; double-buffered, W(j) and W(j-1).
-  bool VersionReady(int stage, int row) const {
+  // Whether the versions of the weights that the microbatch may read exist. After j STEPs these
+  // are: with a flush W(j); stashed, W(j) and what microbatches in flight have read;
+  // double-buffered, W(j) and W(j-1).
+  bool VersionReady(int stage, int microbatch) const {
     if (!Steps()) return true;
     const int steps = Times(Op::kStep, stage);
-    const int batch = row / (schedule_.rows() / schedule_.steps);
+    const int batch = microbatch / (schedule_.rows() / schedule_.steps);
     const int in_chain = schedule_.placement.model_stage(stage);
     const int ranks_behind = schedule_.placement.chain_length() - 1 - in_chain;
     switch (schedule_.weights) {
       case WeightPolicy::kFlush:
         return steps == batch;
       case WeightPolicy::kStashed:
-        return steps >= row / schedule_.slices - ranks_behind;
+        return steps >= microbatch / schedule_.slices - ranks_behind;
       case WeightPolicy::kDoubleBuffered: {
         const int version = std::max(0, batch - 1);
         return version == steps || version == steps - 1;
@@ -143,8 +151,10 @@ class SlowChecker {
   }
 
   bool GradientsReady(int stage, int update) {
-    for (int row = update * rows_an_update_; row < (update + 1) * rows_an_update_; ++row) {
-      const bool ended = Done(Op::kBackwardWeight, stage, row) || Done(Op::kBackward, stage, row);
+    for (int microbatch = update * rows_an_update_; microbatch < (update + 1) * rows_an_update_;
+         ++microbatch) {
+      const bool ended =
+          Done(Op::kBackwardWeight, stage, microbatch) || Done(Op::kBackward, stage, microbatch);
       if (!ended) return false;
     }
     return true;
@@ -153,7 +163,8 @@ class SlowChecker {
     return Count(Op::kReduceGrad, stage) == 0 || Times(Op::kReduceGrad, stage) > update;
   }
 
-  // The stage's and its replicas' gradients are complete, and reduced where they are reduced.
+  // Whether the gradients of the stage and its replicas are complete, and reduced if they are to
+  // be.
   bool StepReady(int stage) {
     const int update = Times(Op::kStep, stage);
     if (update >= updates_) return false;
@@ -172,24 +183,24 @@ class SlowChecker {
 
   bool Ready(const Part& part) {
     const int stage = part.stage;
-    const int row = part.microbatch;
+    const int microbatch = part.microbatch;
     const bool reads_weights = IsCompute(part.op) || part.op == Op::kRecompute;
     if (reads_weights && used_.count(Op::kUnshard) > 0 && !Gathered(stage)) return false;
-    if (IsCompute(part.op) && !VersionReady(stage, row)) return false;
-    const bool between = row >= 0 && Done(Op::kForward, stage, row) &&
-                         !InputGradientDone(stage, row);  // F has run, I or B has not
+    if (IsCompute(part.op) && !VersionReady(stage, microbatch)) return false;
+    const bool between = microbatch >= 0 && Done(Op::kForward, stage, microbatch) &&
+                         !InputGradientDone(stage, microbatch);  // F has run, I or B has not
     switch (part.op) {
       case Op::kForward:
-        return ForwardReady(stage, row);
+        return ForwardReady(stage, microbatch);
       case Op::kBackward:
       case Op::kBackwardInput:
-        return BackwardReady(stage, row);
+        return BackwardReady(stage, microbatch);
       case Op::kBackwardWeight:
-        return Done(Op::kBackwardInput, stage, row);
+        return Done(Op::kBackwardInput, stage, microbatch);
       case Op::kSendForward:
-        return Done(Op::kForward, stage, row);
+        return Done(Op::kForward, stage, microbatch);
       case Op::kSendBackward:
-        return InputGradientDone(stage, row);
+        return InputGradientDone(stage, microbatch);
       case Op::kUnshard:
         return !Gathered(stage);
       case Op::kReshard:
@@ -199,11 +210,12 @@ class SlowChecker {
       case Op::kStep:
         return StepReady(stage);
       case Op::kOffload:
-        return between && !Done(Op::kOffload, stage, row) && !Done(Op::kRecompute, stage, row);
+        return between && !Done(Op::kOffload, stage, microbatch) &&
+               !Done(Op::kRecompute, stage, microbatch);
       case Op::kReload:
-        return between && Away(stage, row);
+        return between && Away(stage, microbatch);
       case Op::kRecompute:
-        return between && !Away(stage, row) && !Done(Op::kRecompute, stage, row);
+        return between && !Away(stage, microbatch) && !Done(Op::kRecompute, stage, microbatch);
       default:
         return true;
     }

@@ -1,4 +1,4 @@
-// Closed forms, met exactly: those of the four schedules without split backwards as written here,
+// Closed forms hold exactly: those of the four schedules without split backwards as written here,
 // those of the catalog at random sizes and times.
 #include <gtest/gtest.h>
 
@@ -19,12 +19,13 @@ struct Times {
   double all() const { return forward + backward_input + backward_weight; }
 };
 
-// Multiples of a chunk count up to 4, so that a chunk's share is a whole number and sums are exact.
+// Multiples of all chunk counts up to 4, so that the share of a chunk is a whole number and sums
+// are exact.
 constexpr Times kTimes[] = {{12, 12, 12}, {24, 36, 12}, {60, 12, 0}, {12, 48, 24}};
 
 class ClosedForm : public ::testing::Test {
  protected:
-  // Simulates the algorithm, alone and lowered, and holds it against the forms.
+  // Simulates the algorithm, as generated and lowered, and compares it with the forms.
   void Check(std::string_view name, const ScheduleParams& params, double makespan, double memory) {
     SCOPED_TRACE(
         fmt::format("{} p={} v={} m={}", name, params.ranks, params.chunks, params.microbatches));
@@ -44,7 +45,8 @@ class ClosedForm : public ::testing::Test {
     const int edges = params.ranks > 1 ? params.ranks * chunks - 1 : 0;
     EXPECT_EQ(result->messages, Index(2) * Index(edges * params.microbatches));
     ++checked_;
-    if (params.microbatches % 3 != 0) return;  // a third is enough for the lowered form
+    if (params.microbatches % 3 != 0)
+      return;  // a third of the cases is enough for the lowered form
     const auto lowered = Simulate(AddCommunication(*schedule), costs);
     ASSERT_TRUE(lowered) << lowered.error().message;
     EXPECT_EQ(lowered->makespan, makespan);
@@ -98,7 +100,7 @@ TEST_F(ClosedForm, Interleaved) {
   EXPECT_EQ(checked_, 1200);
 }
 
-// How many cases an algorithm gets, and up to what size: fewer where it searches for its order.
+// The number of cases per algorithm and their largest size: fewer if it searches for its order.
 struct Extent {
   std::string_view name;
   int cases, most_ranks, most_microbatches;
@@ -115,7 +117,7 @@ const Extent& ExtentOf(const Algorithm& algorithm) {
   return found == std::end(kSearched) ? kFull : *found;
 }
 
-// Parameters of every kind that the algorithm may or may not take.
+// Draws parameters of every kind that the algorithm may or may not accept.
 ScheduleParams DrawParams(const Algorithm& algorithm, std::mt19937& random) {
   const auto draw = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -130,7 +132,7 @@ ScheduleParams DrawParams(const Algorithm& algorithm, std::mt19937& random) {
   if (knobs.steps) params.steps = draw(1, 3);
   if (knobs.waves && draw(0, 1) == 1) params.waves = draw(1, 3);
   if (knobs.split) params.split = draw(0, 1) == 1;
-  const int times = draw(0, 3);  // a half at F = I = W, the rest not
+  const int times = draw(0, 3);  // half of them with F = I = W
   const auto time = [&] { return static_cast<double>(draw(1, 5)); };
   if (times == 0) params.backward_weight = params.backward_input = params.forward = time();
   if (times == 1) params.backward_input = 1 + params.backward_weight;
@@ -160,7 +162,7 @@ void ExpectForm(const penstock::ClosedForm& form, const SimulationResult& result
   EXPECT_EQ(static_cast<std::int64_t>(result.messages), *form.messages);
 }
 
-TEST_F(ClosedForm, CatalogSaysWhatTheSimulatorFinds) {
+TEST_F(ClosedForm, CatalogAgreesWithTheSimulator) {
   std::mt19937 random(23);
   int makespans = 0, peaks = 0;
   for (const Algorithm& algorithm : Catalog()) {
@@ -193,7 +195,7 @@ TEST_F(ClosedForm, CatalogSaysWhatTheSimulatorFinds) {
   EXPECT_GT(peaks, testing::Cases(4500));
 }
 
-TEST(ClosedFormOf, KnowsTheMessagesAloneWhereStagesDiffer) {
+TEST(ClosedFormOf, KnowsOnlyTheMessagesIfStagesDiffer) {
   for (const Algorithm& algorithm : Catalog()) {
     ScheduleParams asked;
     asked.microbatches = 8;

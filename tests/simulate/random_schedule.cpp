@@ -12,10 +12,10 @@ int Draw(std::mt19937& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
-// What has been done so far, by stage and row.
+// The actions that have run so far, by stage and microbatch.
 struct Progress {
   bool forward = false, backward = false, weight = false;
-  bool split = false;  // backward in I and W
+  bool split = false;  // backward as I and W
   bool sent_forward = false, sent_backward = false;
   bool asked_forward = false, asked_backward = false;  // RECV posted
 };
@@ -48,7 +48,8 @@ class Drawer {
     return to >= 0 && schedule_.placement.rank_of(from) != schedule_.placement.rank_of(to);
   }
 
-  // Whether all that the part waits for is done, and with communication cells asked for.
+  // Whether all inputs of the part are computed, and, with communication actions, their receives
+  // are posted.
   bool CanRun(const Part& part) {
     bool can = true;
     ForEachDependency(ChainShape::Of(schedule_), part, [&](const Value& value) {
@@ -152,7 +153,7 @@ Costs RandomCosts(const Placement& placement, std::mt19937& random) {
   std::uniform_real_distribution<double> time(0, 3);
   const auto draw = [&] { return Draw(random, 0, 9) == 0 ? 0.0 : time(random); };
   Costs costs;
-  // Quarters add up without rounding, in any order.
+  // Sums of quarters are exact in any order.
   const double activation = Draw(random, 1, 8) * 0.25;
   const double share = Draw(random, 0, 4) * 0.25;
   for (int stage = 0; stage < placement.stages(); ++stage) {

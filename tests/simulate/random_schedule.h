@@ -1,5 +1,5 @@
-// Random valid schedules: any placement, any order that can be met, split and whole backwards,
-// pairs, and communication cells anywhere they may stand.
+// Random valid schedules: any placement, any order that can run, split and whole backwards, pairs,
+// and communication actions wherever they are allowed.
 #pragma once
 
 #include <random>
@@ -14,17 +14,17 @@ struct RandomShape {
   int microbatches = 1;
   int slices = 1;
   bool pairs = false;          // overlap some forwards with backwards
-  bool communication = false;  // write SEND and RECV cells
+  bool communication = false;  // add SEND and RECV
 };
 
-// Rows are filled by drawing, again and again, one of all actions that may run next; so an order
-// that runs to its end exists by construction.
+// Fills the lanes by repeatedly drawing one of all actions that may run next, so that the order
+// runs to its end by construction.
 Schedule RandomSchedule(const RandomShape& shape, std::mt19937& random);
 
-// Any stages on any ranks, each rank with one at least; one or two chains.
+// Places any stages on any ranks, with at least one per rank, in one or two chains.
 Placement RandomPlacement(std::mt19937& random);
 
-// Times that are not round, some of them 0; one amount of activation for all stages.
+// Draws uneven times, some of them 0, and one amount of activation for all stages.
 Costs RandomCosts(const Placement& placement, std::mt19937& random);
 
 }  // namespace penstock

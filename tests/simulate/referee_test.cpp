@@ -1,4 +1,4 @@
-// The simulator against tests/referee/referee.py, written independently: bitwise the same times.
+// The simulator agrees bitwise with tests/referee/referee.py, which was written independently.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -49,10 +49,10 @@ Json CaseJson(const Case& one) {
           {"timeline", true}};
 }
 
-// One verdict a case, from one run of Python for all of them.
+// Returns one verdict per case, from a single run of Python.
 std::vector<Json> Judge(const std::vector<Case>& cases) {
   const std::filesystem::path folder(::testing::TempDir());
-  const std::string name = std::to_string(getpid());  // test programs may run side by side
+  const std::string name = std::to_string(getpid());  // test programs may run concurrently
   const std::filesystem::path input = folder / ("penstock_cases_" + name + ".jsonl");
   const std::filesystem::path output = folder / ("penstock_verdicts_" + name + ".jsonl");
   {
@@ -130,7 +130,8 @@ TEST(Referee, AgreesOnRandomOrders) {
   ExpectRefereeAgrees(cases);
 }
 
-// In the cells that the referee knows, torch's: without STEPs, so all batches are one.
+// Keeps only the actions that the referee knows, those of torch: without STEPs, so all batches are
+// one.
 Schedule WithoutSteps(Schedule schedule) {
   schedule.microbatches *= schedule.steps;
   schedule.steps = 1;
@@ -141,7 +142,7 @@ Schedule WithoutSteps(Schedule schedule) {
   return schedule;
 }
 
-// `count` cases of each algorithm, half of them made for the costs that they are priced with.
+// `count` cases of each algorithm, half of them generated for the costs that price them.
 std::vector<Case> DrawCatalogCases(int count, std::mt19937& random) {
   std::vector<Case> cases;
   for (const Algorithm& algorithm : Catalog()) {
@@ -154,7 +155,7 @@ std::vector<Case> DrawCatalogCases(int count, std::mt19937& random) {
       if (random() % 2 == 0) {
         params.costs = costs;
         schedule = Generate(algorithm.name, params);
-        if (!schedule) continue;  // a memory limit that these costs do not meet
+        if (!schedule) continue;  // these costs exceed the memory limit
       }
       cases.push_back({WithoutSteps(std::move(*schedule)), std::move(costs)});
       --left;
@@ -180,7 +181,7 @@ TEST(Referee, AgreesOnTheCatalog) {
   ExpectRefereeAgrees(cases);
 }
 
-// Every form that torch's cells give a schedule: split, paired, lowered, sharded.
+// Every form of a schedule in terms of torch's actions: split, paired, lowered, sharded.
 Schedule InTorchsCells(Schedule schedule, const Costs& costs, std::mt19937& random) {
   if (random() % 3 == 0) schedule = MergeBackward(schedule);
   if (random() % 3 == 0) schedule = PairForwardBackward(schedule, costs, {.all = true});
@@ -190,7 +191,7 @@ Schedule InTorchsCells(Schedule schedule, const Costs& costs, std::mt19937& rand
   return schedule;
 }
 
-// The referee does not ask on which rank a stage's shards are gathered and its gradients reduced.
+// The referee does not check on which rank a stage is unsharded and its gradients reduced.
 bool ShardsAreHome(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     for (const Action& action : schedule.lanes[rank]) {
@@ -206,7 +207,7 @@ TEST(Referee, AgreesOnWhatIsValid) {
   std::mt19937 random(8);
   std::vector<Case> cases;
   for (const Case& drawn : DrawCatalogCases(testing::Cases(16), random)) {
-    if (drawn.schedule.slices > 1) continue;  // their order is not among its rules
+    if (drawn.schedule.slices > 1) continue;  // the referee has no rule for their order
     const Schedule sound = InTorchsCells(drawn.schedule, drawn.costs, random);
     for (int mutant = 0; mutant < kMutantsEach; ++mutant) {
       Case changed = {sound, drawn.costs};

@@ -1,4 +1,5 @@
-// The pricing of what passes add: transfers beside compute, RECOMPUTE, STEP, and their memory.
+// The time and memory of actions that passes add: transfers concurrent with compute, RECOMPUTE and
+// STEP.
 #include "simulate/side_work.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ Costs Uniform(const Schedule& schedule) {
   return Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
 }
 
-TEST(SideWork, OffloadRunsBesideComputeOneAtATimeAndFreesAtItsEnd) {
+TEST(SideWork, OffloadsRunOneAtATimeDuringComputeAndFreeAtTheirEnd) {
   const Schedule schedule = Read("0F0,0OFFLOAD0,0F1,0OFFLOAD1,0F2,0B2,0RELOAD1,0B1,0RELOAD0,0B0\n");
   Costs costs = Uniform(schedule);
   costs.offload = 1.5;
@@ -47,11 +48,11 @@ TEST(SideWork, OffloadRunsBesideComputeOneAtATimeAndFreesAtItsEnd) {
   const auto& spans = run.timeline.spans[0];
   EXPECT_EQ(spans[1].start, 1);
   EXPECT_EQ(spans[1].end, 2.5);
-  EXPECT_EQ(spans[2].start, 1) << "compute goes on";
-  EXPECT_EQ(spans[3].start, 2.5) << "the link is taken until then";
+  EXPECT_EQ(spans[2].start, 1) << "compute continues";
+  EXPECT_EQ(spans[3].start, 2.5) << "the link is busy until then";
   EXPECT_EQ(spans[3].end, 4);
   EXPECT_EQ(run.result.makespan, 9) << "reloads take no time";
-  // From 5 and from 7 on one row has gone and another come back.
+  // At 5 and at 7 one microbatch is freed and another one reloaded.
   EXPECT_EQ(run.result.peak_memory, 3);
   const MemoryCurve curve = MemoryOverTime(schedule, run.timeline, costs, 0);
   const std::vector<double> amounts = {1, 2, 3, 2, 1, 1, 1, 0};
@@ -59,7 +60,7 @@ TEST(SideWork, OffloadRunsBesideComputeOneAtATimeAndFreesAtItsEnd) {
   for (std::size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(curve[i].amount, amounts[i]) << i;
 }
 
-TEST(SideWork, ReloadTakesMemoryAtItsStartAndItsReaderWaits) {
+TEST(SideWork, ReloadAllocatesAtItsStartAndItsReaderWaits) {
   const Schedule schedule = Read("0F0,0OFFLOAD0,0F1,0B1,0RELOAD0,0B0\n");
   Costs costs = Uniform(schedule);
   costs.offload = 1;
@@ -71,7 +72,7 @@ TEST(SideWork, ReloadTakesMemoryAtItsStartAndItsReaderWaits) {
   const Schedule early = Read("0F0,0OFFLOAD0,0F1,0RELOAD0,0B1,0B0\n");
   EXPECT_EQ(Simulated(early, costs).timeline.spans[0][5].start, 5);
   const Schedule at_once = Read("0F0,0OFFLOAD0,0RELOAD0,0F1,0B1,0B0\n");
-  EXPECT_EQ(Simulated(at_once, costs).timeline.spans[0][2].start, 2) << "once it has left";
+  EXPECT_EQ(Simulated(at_once, costs).timeline.spans[0][2].start, 2) << "once it is offloaded";
 }
 
 TEST(SideWork, RecomputeOccupiesTheRankAndFKeepsItsInput) {
@@ -85,12 +86,12 @@ TEST(SideWork, RecomputeOccupiesTheRankAndFKeepsItsInput) {
   EXPECT_EQ(run.result.actions, 4U) << "compute actions";
 }
 
-TEST(SideWork, RecomputeRunsWhileTheGradientIsOnItsWay) {
+TEST(SideWork, RecomputeRunsWhileTheGradientIsInFlight) {
   const Schedule schedule = Read("0F0,0RECOMPUTE0,0B0\n1F0,1B0\n");
   EXPECT_EQ(Simulated(schedule, Uniform(schedule)).result.makespan, 6) << "as without";
 }
 
-TEST(SideWork, ComputeWaitsForTheGatheredWeights) {
+TEST(SideWork, ComputeWaitsForTheUnshardedWeights) {
   const Schedule schedule =
       Read("0UNSHARD,1UNSHARD,0F0,0RESHARD,1F0,1B0,1RESHARD,0UNSHARD,0B0,0RESHARD\n");
   Costs costs = Uniform(schedule);
@@ -147,7 +148,7 @@ TEST(SideWork, ReplicasStepWhenBothHaveTheirGradients) {
       << refused.error().message;
 }
 
-TEST(SideWork, FreeCellsChangeNothing) {
+TEST(SideWork, ActionsWithoutCostChangeNothing) {
   std::mt19937 random(3);
   for (int i = 0; i < 100; ++i) {
     RandomShape shape;
@@ -167,8 +168,8 @@ TEST(SideWork, FreeCellsChangeNothing) {
   }
 }
 
-// The peak that the simulator keeps while it runs, against all changes sorted by time; and busy
-// times read off the spans.
+// The peak that the simulator tracks equals that of all changes sorted by time, and busy times
+// equal those of the spans.
 TEST(SideWork, PeakAndTimelineAgree) {
   std::mt19937 random(5);
   for (int i = 0; i < 300; ++i) {
@@ -183,7 +184,7 @@ TEST(SideWork, PeakAndTimelineAgree) {
       stage.unshard = stage.reduce = static_cast<double>(random() % 3);
       stage.gathered = static_cast<double>(random() % 2);
       stage.step = static_cast<double>(random() % 3);
-      // Without zero times no two changes of a rank meet but at the end of one action.
+      // Without zero times, two changes of a rank coincide only at the end of one action.
       stage.forward += 0.125;
       stage.backward_input += 0.125;
       stage.backward_weight += 0.125;
@@ -209,7 +210,7 @@ TEST(SideWork, PeakAndTimelineAgree) {
   }
 }
 
-TEST(SideWork, CostsThatAreNoNumbersAreRefused) {
+TEST(SideWork, RefusesCostsThatAreNotFinite) {
   const Schedule schedule = Read("0F0,0B0\n");
   for (double StageCosts::*field :
        {&StageCosts::recompute, &StageCosts::input_activation, &StageCosts::step,

@@ -49,7 +49,7 @@ TEST(Simulate, EdgesInsideARankAreFree) {
   EXPECT_EQ(result->messages, 0U);
 }
 
-TEST(Simulate, SendLeavesWhenItsRankReachesIt) {
+TEST(Simulate, SendStartsWhenItsRankReachesIt) {
   const Schedule early = Read("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n");
   const Schedule late = Read("0F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n");
   const Costs costs = Uniform(early);
@@ -58,7 +58,7 @@ TEST(Simulate, SendLeavesWhenItsRankReachesIt) {
 }
 
 TEST(Simulate, RecvOnlyPosts) {
-  // The receive of microbatch 1 stands before work that does not need it.
+  // The receive of microbatch 1 comes before work that does not need it.
   const Schedule schedule = Read("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n");
   EXPECT_EQ(Makespan(schedule, Uniform(schedule)), 3);
 }
@@ -77,7 +77,7 @@ TEST(Simulate, PairWaitsForBothAndPublishesAtItsEnd) {
 }
 
 TEST(Simulate, SlicesWaitForEachOther) {
-  // Two slices of one microbatch: backward of the second comes first, on every stage.
+  // Two slices of one microbatch: on every stage the backward of the second comes first.
   CsvOptions options;
   options.slices = 2;
   const Schedule sound = Read("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n", options);
@@ -143,7 +143,7 @@ TEST(Simulate, MalformedSchedulesAreRefused) {
   EXPECT_FALSE(Simulate(unsliced, costs));
 }
 
-TEST(Simulate, CostsThatMakeNoSenseAreRefused) {
+TEST(Simulate, RefusesInvalidCosts) {
   const Schedule schedule = Read("0F0,0B0\n1F0,1B0\n");
   Costs fewer = Uniform(schedule);
   fewer.stages.pop_back();
@@ -181,7 +181,7 @@ TEST(Simulate, LoweredFormTakesTheSameTime) {
   }
 }
 
-// Figures read off the timeline are those that the simulator found on its way.
+// The figures of the timeline equal those that the simulator computes.
 TEST(Summary, AgreesWithTheSimulator) {
   std::mt19937 random(11);
   for (int i = 0; i < 200; ++i) {
@@ -231,7 +231,8 @@ TEST(Memory, CurvesRiseToThePeakAndEndEmpty) {
     shape.pairs = random() % 2 == 0;
     const Schedule schedule = RandomSchedule(shape, random);
     Costs costs = RandomCosts(shape.placement, random);
-    for (StageCosts& stage : costs.stages) stage.forward += 0.1;  // else a peak may last no time
+    for (StageCosts& stage : costs.stages)
+      stage.forward += 0.1;  // otherwise a peak may have no duration
     Timeline timeline;
     const auto result = Simulate(schedule, costs, {.timeline = &timeline});
     ASSERT_TRUE(result);

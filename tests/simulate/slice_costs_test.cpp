@@ -1,4 +1,4 @@
-// Costs that differ by slice: later slices of a sequence take longer and leave gradients for
+// Costs that differ by slice: later slices of a sequence take longer, and allocate gradients of
 // earlier ones.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-TEST(SliceCosts, AreCountedByHand) {
+TEST(SliceCosts, AgreeWithACountByHand) {
   Schedule schedule = ParseCsv("0F0,0F1,0B1,0B0\n").value();
   schedule.slices = 2;
   schedule.microbatches = 1;
@@ -25,22 +25,23 @@ TEST(SliceCosts, AreCountedByHand) {
   Timeline timeline;
   const auto result = Simulate(schedule, costs, {.timeline = &timeline}).value();
   EXPECT_EQ(result.makespan, 66);
-  EXPECT_EQ(result.peak_memory, 7);  // behind B1: 3 of slice 0 and 4 of gradients
+  EXPECT_EQ(result.peak_memory, 7);  // after B1: 3 of slice 0 and 4 of gradients
   const MemoryCurve curve = MemoryOverTime(schedule, timeline, costs, 0);
   std::vector<double> amounts;
   for (const MemoryPoint& point : curve) amounts.push_back(point.amount);
   EXPECT_EQ(amounts, (std::vector<double>{3, 6, 7, 0}));
 }
 
-// A first stage's I frees nothing, and its W reads a gradient that came for the I.
-TEST(SliceCosts, AnIMayLeaveMoreThanItFound) {
+// The I of a first stage frees nothing, and its W reads a gradient that was allocated for the I.
+TEST(SliceCosts, AnIMayAllocateMoreThanItFrees) {
   const Schedule schedule = ParseCsv("0F0,0F1,0I0,0W0,0I1,0W1\n").value();
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   costs.stages.front().activation_after_i = 1.5;
   EXPECT_EQ(Simulate(schedule, costs)->peak_memory, 2.5);
 }
 
-// Costs of whole numbers, so that sums are exact; over the slices of a stage gradients add up to 0.
+// Costs are whole numbers, so that sums are exact. Over the slices of a stage the gradients add up
+// to 0.
 Costs RandomCosts(const Schedule& schedule, std::mt19937& random) {
   const auto number = [&](unsigned most) { return static_cast<double>(1 + random() % most); };
   Costs costs = Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1, number(2));

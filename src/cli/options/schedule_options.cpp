@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
+#include "cli/options/stage_costs.h"
 #include "interop/primus/dump.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
@@ -206,9 +207,8 @@ Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_slic
     const std::size_t given = params.costs->stages.size();
     if (given != Index(placement.stages())) {
       return InvalidArgument(
-          "costs of {} stages for a schedule of {}: give one entry a stage, or layer_costs, which "
-          "fit "
-          "any number",
+          "stage_costs has {} stages, the schedule {}; give one entry per stage, or layer_costs, "
+          "which fit any number",
           given, placement.stages());
     }
     return *params.costs;
@@ -375,6 +375,7 @@ Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs
   if (knobs == Knobs::kThoseItReads) asked = DropUnusedKnobs(algorithm, asked);
   // The figures show which schedules stay within it.
   if (knobs == Knobs::kAllButLimit && !algorithm.knobs.memory_limit) asked.memory_limit.reset();
+  PENSTOCK_TRY_STATUS(CheckStageCosts(algorithm, asked));
   ChosenSchedule chosen;
   chosen.label = algorithm.name;
   chosen.algorithm = &algorithm;

@@ -1,4 +1,4 @@
-// The catalog's rows, one function a file in this folder, and what the files share.
+// The entries of the catalog, one function per file of this folder, and what the files share.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +32,12 @@ Algorithm Seq1f1b();
 Algorithm PipeDream();
 Algorithm PipeDream2bw();
 
-// `interleaved --group G` shares these with interleaved-zb: G is at least half the ranks.
+// interleaved with a group below the number of ranks shares these with interleaved-zb. The group
+// must be at least half the ranks.
 Status CheckGroup(const ScheduleParams& params);
 Schedule GenerateInterleavedZb(const ScheduleParams& params);
 
-// A schedule of these sizes with its lanes still empty.
+// Returns a schedule of these sizes with empty lanes.
 inline Schedule EmptySchedule(Placement placement, const ScheduleParams& params) {
   Schedule schedule;
   schedule.placement = std::move(placement);
@@ -47,8 +48,9 @@ inline Schedule EmptySchedule(Placement placement, const ScheduleParams& params)
   return schedule;
 }
 
-// One lane: `warmup` forwards, then a forward and a backward in turn, then the remaining backwards;
-// `count` of each. next_forward() and next_backward() give the actions in their own order.
+// Returns one lane: `warmup` forwards, then alternately a forward and a backward, then the
+// remaining backwards; `count` of each. next_forward() and next_backward() return the actions in
+// their own order.
 template <class NextForward, class NextBackward>
 Lane WarmUpThenAlternate(int count, int warmup, NextForward next_forward,
                          NextBackward next_backward) {
@@ -63,20 +65,21 @@ Lane WarmUpThenAlternate(int count, int warmup, NextForward next_forward,
   return lane;
 }
 
-// F + I + W of one rank's share of one microbatch where all stages cost the same; empty otherwise.
+// Returns F + I + W of one rank's share of one microbatch if all stages cost the same; nothing
+// otherwise.
 inline std::optional<double> UniformWork(const ScheduleParams& params) {
   if (params.costs) return std::nullopt;
   return params.forward + params.backward_input + params.backward_weight;
 }
 
-// Whether F = I = W on all stages, without latency: what closed forms of split backwards are for.
+// Whether F = I = W on all stages, without latency. Closed forms of split backwards assume it.
 inline bool EqualTimes(const ScheduleParams& params) {
   return !params.costs && params.comm == 0 && params.forward == params.backward_input &&
          params.forward == params.backward_weight;
 }
 
-// The form of a schedule whose memory grows up to `most` microbatches of a rank and no further,
-// where F = I = W; other times change its order.
+// Returns the closed form of a schedule whose peak memory grows to at most `most` microbatches per
+// rank, if F = I = W. Other times change its order.
 inline ClosedForm PeakAtEqualTimes(const ScheduleParams& params, double most) {
   ClosedForm form;
   if (EqualTimes(params)) form.peak_memory = std::min<double>(params.microbatches, most);

@@ -1,13 +1,14 @@
-// zb-auto and v-auto: the shortest zero-bubble schedule that is found for any costs, even or not,
-// any latency and any memory limit; zb-auto on one chunk a rank, v-auto on a vee.
+// zb-auto and v-auto: the shortest zero-bubble schedule that is found for any costs (even or
+// uneven), latency and memory limit. zb-auto has one chunk per rank, v-auto a vee.
 //
 //   zb-auto, 2 ranks, m = 3, limit 2
 //   rank 0   F0 F1 .  I0 W0 F2 I1 W1 .  I2 W2
 //   rank 1   .  F0 I0 F1 I1 W0 W1 F2 I2 W2
 //
-// Starts from list scheduling, from patterns, and from the schedules by rule that fit the limit,
+// Starts from list scheduling, from patterns, and from the rule-based schedules that fit the limit,
 // and improves the best of them (search.h). The limit is in activations of one rank's share of one
-// microbatch, or in the unit of the costs where those are given; without one, 2p (ZB-H2's, about).
+// microbatch, or in the unit of the costs if those are given. The default is 2p, about that of
+// ZB-H2.
 // Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3 (automatic scheduling); Qi et
 // al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3.
 #include <cmath>
@@ -23,7 +24,7 @@
 namespace penstock {
 namespace {
 
-// Building blocks that v-auto starts from.
+// The number of building blocks that v-auto starts from.
 constexpr std::size_t kUniformBlocks = 8;
 
 double Limit(const ScheduleParams& params, const Placement& placement, const Costs& costs) {
@@ -31,8 +32,8 @@ double Limit(const ScheduleParams& params, const Placement& placement, const Cos
   return 2.0 * params.ranks * LeastMemory(placement, costs);
 }
 
-// ZB-H1's turns with the warm-up that fits the limit: `reach` forwards for each rank behind (1 as
-// in ZB-H1, 2 as in ZB-H2), and as many weight gradients owed as memory is left.
+// Returns ZB-H1's turns with the warm-up that fits the limit: `reach` forwards per downstream rank
+// (1 in ZB-H1, 2 in ZB-H2), and as many pending weight gradients as the remaining memory allows.
 std::vector<Lane> TurnsWithin(const Problem& problem, int reach) {
   const int p = problem.placement.ranks();
   std::vector<Lane> lanes;
@@ -41,7 +42,7 @@ std::vector<Lane> TurnsWithin(const Problem& problem, int reach) {
     const double activation = problem.costs.stages[rank].activation;
     const double fit = problem.memory_limit * (1 + kRounding) / activation;
     const int alive = static_cast<int>(std::min<double>(problem.rows + 1, fit));
-    // Never more than the rank before, whose forwards it waits for.
+    // Never more than on the previous rank, whose forwards it waits for.
     warmup = std::max(0, std::min({warmup, reach * (p - 1 - rank), alive - 1}));
     const int lag = std::max(0, std::min(reach * rank, alive - 1 - warmup));
     lanes.push_back(WarmUpThenSplitTurns(
@@ -67,8 +68,8 @@ Schedule GenerateZbAuto(const ScheduleParams& params) {
   return schedule;
 }
 
-// What zbv, v-half and v-min make of the problem, where their memory fits the limit or nearly so
-// (some take half a microbatch less): v-auto is never longer than they.
+// Adds the schedules of zbv, v-half and v-min for the problem if their memory fits the limit, or
+// nearly so (some take half a microbatch less). v-auto is then never slower than they are.
 void AddNamedVees(const Problem& problem, Seeds& seeds) {
   const int p = problem.placement.ranks();
   const double fit =
@@ -108,12 +109,12 @@ Algorithm ZbAuto() {
   algorithm.aliases = {"zero-bubble-heuristic", "zbb", "zb"};
   algorithm.summary = "the shortest split-backward schedule found for the costs and the limit";
   algorithm.when =
-      "Where stages differ or transfers take time, and one stage a rank is given: it searches "
-      "for your costs and your memory limit.";
+      "For stages that differ or transfers that take time, with one stage per rank: searches for "
+      "your costs and your memory limit.";
   algorithm.placement = PlacementForm::kLinear;
   algorithm.constraint = "memory limit >= 1 microbatch";
   algorithm.makespan = "best found";
-  algorithm.memory = "the limit; 2p without one";
+  algorithm.memory = "the limit (default 2p)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3";
   algorithm.knobs = {.memory_limit = true};
   algorithm.check = [](const ScheduleParams& params) {
@@ -130,12 +131,12 @@ Algorithm VAuto() {
   algorithm.aliases = {"v-auto-schedule"};
   algorithm.summary = "the shortest schedule on a vee found for the costs and the limit";
   algorithm.when =
-      "With a memory limit of your own, uneven stages or slow links: it searches for the "
-      "shortest schedule on a vee that stays within the limit.";
+      "For your own memory limit, uneven stages or slow links: searches for the shortest schedule "
+      "on a vee that stays within the limit.";
   algorithm.placement = PlacementForm::kVee;
   algorithm.constraint = "memory limit >= 1 microbatch";
   algorithm.makespan = "best found";
-  algorithm.memory = "the limit; 2p without one";
+  algorithm.memory = "the limit (default 2p)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
   algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .memory_limit = true};
   algorithm.check = [](const ScheduleParams& params) {

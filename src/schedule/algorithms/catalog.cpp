@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-// Most forwards of one schedule: 8 GiB of F and B actions. Larger sizes are typing mistakes.
+// The most forwards of one schedule: 8 GiB of F and B actions. Larger sizes are typing mistakes.
 constexpr std::int64_t kMaxForwards = std::int64_t{1} << 28;
 
 Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
@@ -30,8 +30,8 @@ Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
                            params.ranks, params.chunks, stages, kMaxStages);
   }
   // Each factor is an int, so dividing stepwise cannot overflow.
-  const std::int64_t most_rows = kMaxForwards / stages;
-  if (params.microbatches > most_rows / params.slices / params.steps) {
+  const std::int64_t most_indices = kMaxForwards / stages;
+  if (params.microbatches > most_indices / params.slices / params.steps) {
     return InvalidArgument(
         "{} stages x {} microbatches x {} slices x {} steps: a schedule can have at most {} "
         "forwards",
@@ -68,8 +68,8 @@ Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
   return {};
 }
 
-// What is left of a name where spellings differ: torch writes ScheduleInterleaved1F1B, others
-// interleaved_1f1b or 1f1b-interleaved.
+// Returns the name without the parts in which spellings differ: torch writes
+// ScheduleInterleaved1F1B, others interleaved_1f1b or 1f1b-interleaved.
 std::string PlainName(std::string_view name) {
   constexpr std::string_view kPrefix = "schedule";
   std::string plain;
@@ -80,7 +80,7 @@ std::string PlainName(std::string_view name) {
   return plain.compare(0, kPrefix.size(), kPrefix) == 0 ? plain.substr(kPrefix.size()) : plain;
 }
 
-// The embedding program's own; a deque, so that pointers to its rows stay.
+// The algorithms of the embedding program. In a deque, so that pointers to them stay valid.
 std::deque<Algorithm>& AddedAlgorithms() {
   static std::deque<Algorithm> added;
   return added;
@@ -92,7 +92,7 @@ bool IsCalled(const Algorithm& algorithm, const std::string& plain_name) {
          std::any_of(algorithm.aliases.begin(), algorithm.aliases.end(), same);
 }
 
-// Edges between ranks in the chain that a microbatch passes through.
+// Returns the number of edges between ranks in the chain of one microbatch.
 std::optional<std::int64_t> EdgesBetweenRanks(PlacementForm form, const ScheduleParams& params) {
   const std::int64_t p = params.ranks, v = params.chunks;
   switch (form) {
@@ -140,11 +140,12 @@ std::span<const Algorithm> Catalog() {
 
 Status AddAlgorithm(Algorithm algorithm) {
   if (PlainName(algorithm.name).empty()) return InvalidArgument("an algorithm needs a name");
-  if (!algorithm.generate) return InvalidArgument("{} has nothing to generate it", algorithm.name);
+  if (!algorithm.generate)
+    return InvalidArgument("algorithm {} has no generate function", algorithm.name);
   std::vector<std::string_view> names = algorithm.aliases;
   names.push_back(algorithm.name);
   for (const std::string_view name : names) {
-    if (FindAlgorithm(name)) return InvalidArgument("there is a schedule {} already", Quote(name));
+    if (FindAlgorithm(name)) return InvalidArgument("a schedule {} exists already", Quote(name));
   }
   if (!algorithm.closed_form) {
     algorithm.closed_form = [](const ScheduleParams&) { return ClosedForm{}; };
@@ -167,8 +168,9 @@ Result<const Algorithm*> FindAlgorithm(std::string_view name) {
   };
   if (const Algorithm* const ours = find(Catalog())) return ours;
   if (const Algorithm* const added = find(AddedAlgorithms())) return added;
-  return NotFound("no schedule is called {}; {}", Quote(name),
-                  DidYouMean(name, all_names, fmt::format("there are {}", fmt::join(names, ", "))));
+  return NotFound(
+      "no schedule is called {}; {}", Quote(name),
+      DidYouMean(name, all_names, fmt::format("the schedules are {}", fmt::join(names, ", "))));
 }
 
 Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
@@ -193,17 +195,17 @@ Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams pa
 
 ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params) {
   ClosedForm form;
-  const std::int64_t rows = std::int64_t{params.microbatches} * params.steps;
+  const std::int64_t microbatches = std::int64_t{params.microbatches} * params.steps;
   if (!params.costs) {
     if (algorithm.closed_form) form = algorithm.closed_form(params);
-    // Every rank computes all of its share of every microbatch, so all are the busiest.
+    // Every rank computes its share of every microbatch, so all are equally busy.
     const double work = params.forward + params.backward_input + params.backward_weight;
     if (form.makespan && *form.makespan > 0 && !form.bubble) {
-      form.bubble = 1 - static_cast<double>(rows) * work / *form.makespan;
+      form.bubble = 1 - static_cast<double>(microbatches) * work / *form.makespan;
     }
   }
   if (const auto edges = EdgesBetweenRanks(algorithm.placement, params)) {
-    form.messages = 2 * *edges * rows * params.slices;
+    form.messages = 2 * *edges * microbatches * params.slices;
   }
   return form;
 }

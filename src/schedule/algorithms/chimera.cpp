@@ -4,13 +4,14 @@
 //   rank 0 of 2, m = 4 (stages 0 and 3)   0F0 3F0 3B0 0B0 0F1 3F1 3B1 0B1
 //   rank 1             (stages 1 and 2)   2F0 1F0 1B0 2B0 2F1 1F1 1B1 2B1
 //
-// Units of p microbatches, p/2 a chain. In slots, microbatch n of unit u at its chain's stage k
-// runs F at 2pu + k + 2n and B at 2pu + 2p-1-k + 2n: the two chains never want one rank at one
-// slot, and the order is kept. Makespan 2m + p-2 in F where B = F; with B = 2F and m = p, 5p-4.
-// `--split` has the backward in halves and takes list scheduling with p/2 microbatches of each
-// chain in flight: about half of ZB-H1's bubble. Where times are unequal, its order is squeezed for
-// them. Li and Hoefler, Chimera: Efficiently Training
-// Large-Scale Neural Networks with Bidirectional Pipelines, SC 2021, section 3.
+// Units of p microbatches, p/2 per chain. In slots, microbatch n of unit u at stage k of its chain
+// runs F at 2pu + k + 2n and B at 2pu + 2p-1-k + 2n. The two chains never need the same slot of a
+// rank, and the lanes keep this order. Makespan 2m + p-2 in F if B = F; with B = 2F and m = p,
+// 5p-4. The split form splits the backward and uses list scheduling with p/2 microbatches of each
+// chain in flight, for about half of ZB-H1's bubble. If times are unequal, its order is squeezed
+// for them.
+// Li and Hoefler, Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional
+// Pipelines, SC 2021, section 3.
 #include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/search/list_scheduler.h"
@@ -20,17 +21,17 @@ namespace penstock {
 namespace {
 
 Status CheckChimera(const ScheduleParams& params) {
-  if (params.ranks % 2 != 0) return InvalidArgument("{} ranks: an even number", params.ranks);
+  if (params.ranks % 2 != 0) return InvalidArgument("ranks {}: must be even", params.ranks);
   if (params.microbatches % 2 != 0) {
-    return InvalidArgument("{} microbatches: an even number, half for each direction",
+    return InvalidArgument("microbatches {}: must be even, half for each direction",
                            params.microbatches);
   }
   return {};
 }
 
-// One rank's lane, slot by slot. Chain 0 comes to the rank as its stage `rank`, chain 1 as stage
-// p-1-rank; each wants every other slot, and where one's forwards of a unit end the other's
-// backwards begin.
+// Returns one rank's lane, slot by slot. The rank is stage `rank` of chain 0 and stage p-1-rank of
+// chain 1. Each chain uses every other slot; the backwards of one chain in a unit begin where the
+// forwards of the other end.
 Lane UnitsLane(const ScheduleParams& params, int rank) {
   const int p = params.ranks;
   const int per_chain = params.microbatches / 2;
@@ -46,8 +47,9 @@ Lane UnitsLane(const ScheduleParams& params, int rank) {
     const bool forward = in_unit < p;
     const std::int64_t n = since / (2 * p) * (p / 2) + in_unit % p / 2;
     if (n >= per_chain) continue;
-    const int row = static_cast<int>(n);
-    lane.push_back(forward ? Forward(stage[chain], row) : Backward(stage[1 - chain], row));
+    const int microbatch = static_cast<int>(n);
+    lane.push_back(forward ? Forward(stage[chain], microbatch)
+                           : Backward(stage[1 - chain], microbatch));
   }
   return lane;
 }
@@ -97,14 +99,14 @@ ClosedForm ChimeraFigures(const ScheduleParams& params) {
 Algorithm Chimera() {
   Algorithm algorithm;
   algorithm.name = "chimera";
-  algorithm.summary = "two opposite chains over two replicas of the weights";
+  algorithm.summary = "two chains in opposite directions over two replicas of the weights";
   algorithm.when =
-      "At m = p with the weights held twice: about half the bubble of 1f1b. At larger m take "
-      "`--split`, or another schedule.";
+      "For m = p, if two copies of the weights fit: about half the bubble of 1f1b. For larger m "
+      "use its split form, or another schedule.";
   algorithm.placement = PlacementForm::kBidirectional;
   algorithm.constraint = "p and m even";
-  algorithm.makespan = "(2m+p-2)F where B = F and p divides m; (5p-4)F where B = 2F and m = p";
-  algorithm.memory = "min(m, p); weights twice";
+  algorithm.makespan = "(2m+p-2)F if B = F and p divides m; (5p-4)F if B = 2F and m = p";
+  algorithm.memory = "min(m, p); two copies of the weights";
   algorithm.source = "Li and Hoefler, Chimera, SC 2021, section 3";
   algorithm.knobs = {.replicas = 2, .split = true};
   algorithm.check = CheckChimera;

@@ -1,24 +1,23 @@
-// DualPipe and DualPipeV: microbatches enter from both ends, and in steady state every action is a
-// forward of one direction together with a backward of the other, so that the communication of each
-// runs under the compute of the other.
+// DualPipe and DualPipeV: microbatches enter from both ends. In steady state every action pairs a
+// forward of one direction with a backward of the other, so that the communication of each overlaps
+// with the compute of the other.
 //
 //   DualPipeV, rank 1 of 2, m = 4 (stages 1 and 2 are its chunks 0 and 1)
 //   1F0 2F0 1F1 2F1 1F2 2B0 (2F2;1B0) (1F3;2B1) (2F3;1B1) 2B2 1I2 2I3 1I3 1W2 2W3 1W3
 //
-// DualPipe runs two chains over two replicas of the weights; DualPipeV cuts it in half: the chain
-// comes back over the same ranks as a vee, and no weights are held twice.
-// Bubble time (makespan less the busy time of the least busy rank), FB being a pair:
-// dualpipe (p/2-1)(FB + B - 3W), dualpipev (p-1)(FB + B - 3W) in chunk times; peak p + 1 and p +
-// 1/2. DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, section 3.2.1;
-// github.com/deepseek-ai/DualPipe; Sea AI Lab, "Cut-in-half" DualPipe, 2025 (DualPipeV).
+// DualPipe runs two chains over two replicas of the weights. DualPipeV cuts it in half: the chain
+// returns over the same ranks as a vee, and each weight exists once. Bubble time (makespan minus
+// the busy time of the least busy rank), where FB is a pair: dualpipe (p/2-1)(FB + B - 3W),
+// dualpipev (p-1)(FB + B - 3W) in chunk times. Peak memory p + 1 and p + 1/2.
+// DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, section 3.2.1; github.com/deepseek-ai/DualPipe;
+// Sea AI Lab, "Cut-in-half" DualPipe, 2025 (DualPipeV).
 #include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
 namespace {
 
-// One rank's place in a vee of `ranks` ranks: chunk 0 is where microbatches come in, chunk 1 where
-// they come back.
+// One rank's place in a vee of `ranks` ranks. Microbatches enter at chunk 0 and return at chunk 1.
 struct HalfPipe {
   int ranks = 0;
   int rank = 0;
@@ -26,13 +25,13 @@ struct HalfPipe {
   int stage[2] = {};
 };
 
-// Writes the lane. F, B and I of a chunk take its next microbatch; W the oldest one that is owed.
+// Writes the lane. F, B and I of a chunk take its next microbatch, W the oldest pending one.
 class DualPipeWriter {
  public:
   explicit DualPipeWriter(const HalfPipe& half) : half_(half) {
     lane_.reserve(6 * Index(half.microbatches));
-    // W is owed only in the fill and the drain: a few a rank.
-    owed_.reserve(3 * Index(half.ranks));
+    // W is pending only in the fill and the drain, a few per rank.
+    pending_.reserve(3 * Index(half.ranks));
   }
 
   Lane Write() && {
@@ -44,7 +43,7 @@ class DualPipeWriter {
     for (int i = 0; i < later; ++i) Add(B(1)), AddPair(1, 0);
     Drain();
     for (int i = 0; i < later; ++i) AddW(), Add(I(0));
-    while (next_owed_ < owed_.size()) AddW();
+    while (next_pending_ < pending_.size()) AddW();
     return std::move(lane_);
   }
 
@@ -52,7 +51,7 @@ class DualPipeWriter {
   void Steady() {
     const int turns = half_.microbatches - 2 * half_.ranks + half_.rank + 1;
     for (int i = 0; i < turns; ++i) {
-      // At the turn of the vee the first backward needs the forward it would be paired with.
+      // At the turn of the vee the first backward needs the forward that it would be paired with.
       if (i == 0 && half_.rank == half_.ranks - 1) {
         Add(F(0)), Add(B(1));
       } else {
@@ -62,7 +61,7 @@ class DualPipeWriter {
     }
   }
 
-  // The last backwards of the turn: the first half whole, the second in halves for the tail.
+  // The last backwards of the turn: the first half whole, the second half split for the tail.
   void Drain() {
     const int middle = (half_.rank + 1) / 2;
     for (int i = 0; i <= half_.rank; ++i) {
@@ -75,11 +74,11 @@ class DualPipeWriter {
   Action F(int chunk) { return Forward(half_.stage[chunk], forwards_[chunk]++); }
   Action B(int chunk) { return Backward(half_.stage[chunk], backwards_[chunk]++); }
   Action I(int chunk) {
-    owed_.push_back(BackwardWeight(half_.stage[chunk], backwards_[chunk]));
+    pending_.push_back(BackwardWeight(half_.stage[chunk], backwards_[chunk]));
     return BackwardInput(half_.stage[chunk], backwards_[chunk]++);
   }
   void Add(Action action) { lane_.push_back(action); }
-  void AddW() { lane_.push_back(owed_[next_owed_++]); }
+  void AddW() { lane_.push_back(pending_[next_pending_++]); }
   void AddPair(int forward, int backward) {
     const Action f = F(forward);
     lane_.push_back(Overlap(f, B(backward)));
@@ -88,22 +87,22 @@ class DualPipeWriter {
   const HalfPipe half_;
   Lane lane_;
   int forwards_[2] = {}, backwards_[2] = {};
-  std::vector<Action> owed_;
-  std::size_t next_owed_ = 0;
+  std::vector<Action> pending_;
+  std::size_t next_pending_ = 0;
 };
 
 Status CheckMicrobatches(const ScheduleParams& params) {
   if (params.microbatches < 2 * std::int64_t{params.ranks}) {
-    return InvalidArgument("{} microbatches: at least 2 a rank, {} for {} ranks",
+    return InvalidArgument("microbatches {}: must be at least 2 per rank, {} for {} ranks",
                            params.microbatches, 2 * std::int64_t{params.ranks}, params.ranks);
   }
   return {};
 }
 
 Status CheckDualPipe(const ScheduleParams& params) {
-  if (params.ranks % 2 != 0) return InvalidArgument("{} ranks: an even number", params.ranks);
+  if (params.ranks % 2 != 0) return InvalidArgument("ranks {}: must be even", params.ranks);
   if (params.microbatches % 2 != 0) {
-    return InvalidArgument("{} microbatches: an even number, half for each direction",
+    return InvalidArgument("microbatches {}: must be even, half for each direction",
                            params.microbatches);
   }
   return CheckMicrobatches(params);
@@ -131,14 +130,15 @@ Schedule GenerateDualPipeV(const ScheduleParams& params) {
   return schedule;
 }
 
-// Where F = I = W and a pair takes no less than the backward in it and no more than both in turn.
-// `half.microbatches` are of one direction, `share` is a stage's part of a rank's share.
+// The figures if F = I = W and a pair takes at least as long as its backward and at most as long as
+// both in sequence. `half.microbatches` are those of one direction; `share` is a stage's fraction
+// of a rank's share.
 ClosedForm Figures(const ScheduleParams& params, const HalfPipe& half, double share) {
   ClosedForm form;
   form.peak_memory = params.ranks + share;
   const double f = share * params.forward, b = 2 * f, pair = params.overlap.Price(f, b);
   if (!EqualTimes(params) || pair < b || pair > f + b) return form;
-  // What a pair saves makes ranks near the turn, which have the most pairs, the least busy.
+  // Ranks near the turn have the most pairs. What these save makes them the least busy.
   const double twice = 2.0 * half.microbatches, saved = f + b - pair;
   const double most_pairs = twice - 2.0 * half.ranks - 1;
   const double least_pairs = std::min(most_pairs, twice - 3.0 * half.ranks + 1);
@@ -154,14 +154,14 @@ ClosedForm Figures(const ScheduleParams& params, const HalfPipe& half, double sh
 Algorithm DualPipe() {
   Algorithm algorithm;
   algorithm.name = "dualpipe";
-  algorithm.summary = "two directions over two replicas, forward and backward overlapped";
+  algorithm.summary = "two directions over two replicas, with forward and backward overlapped";
   algorithm.when =
-      "For mixture-of-experts models, whose all-to-all of one microbatch runs under the compute "
-      "of another in its overlapped pairs. The weights are held twice.";
+      "For mixture-of-experts models: its overlapped pairs hide the all-to-all of one microbatch "
+      "behind the compute of another. Needs two copies of the weights.";
   algorithm.placement = PlacementForm::kBidirectional;
   algorithm.constraint = "p and m even, m >= 2p";
   algorithm.makespan = "bubble time (p/2-1)(FB+B-3W), FB a pair";
-  algorithm.memory = "p+1; weights twice";
+  algorithm.memory = "p+1; two copies of the weights";
   algorithm.source = "DeepSeek-V3 Technical Report, 2024, section 3.2.1";
   algorithm.knobs = {.replicas = 2};
   algorithm.check = CheckDualPipe;
@@ -175,9 +175,8 @@ Algorithm DualPipe() {
 Algorithm DualPipeV() {
   Algorithm algorithm;
   algorithm.name = "dualpipev";
-  algorithm.summary = "DualPipe cut in half: a vee, weights held once";
-  algorithm.when =
-      "As dualpipe, where there is no memory for weights held twice: the same pairs on a vee.";
+  algorithm.summary = "DualPipe cut in half: a vee, one copy of the weights";
+  algorithm.when = "As dualpipe, if two copies of the weights do not fit: the same pairs on a vee.";
   algorithm.placement = PlacementForm::kVee;
   algorithm.constraint = "m >= 2p";
   algorithm.makespan = "bubble time (p-1)(FB+B-3W) in chunk times, FB a pair";

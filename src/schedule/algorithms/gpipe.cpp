@@ -4,14 +4,14 @@
 //   rank 1      F0 F1 F2       B2 B1 B0
 //   rank 2         F0 F1 F2 B2 B1 B0
 //
-// Makespan (m + p - 1)(F + B); all m microbatches alive on every rank.
+// Makespan (m + p - 1)(F + B); all m microbatches in memory on every rank.
 // Huang et al., GPipe: Efficient Training of Giant Neural Networks, NeurIPS 2019, section 2.3.
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
 namespace {
 
-Schedule GpipeRows(const ScheduleParams& params) {
+Schedule GenerateGPipe(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   const int count = params.microbatches;
   for (int rank = 0; rank < params.ranks; ++rank) {
@@ -39,13 +39,13 @@ Algorithm GPipe() {
   algorithm.name = "gpipe";
   algorithm.summary = "all forwards, then all backwards";
   algorithm.when =
-      "With few microbatches, or together with recompute: it is the simplest schedule, but holds "
-      "the activations of all m microbatches at once.";
+      "For few microbatches, or together with recompute: the simplest schedule, but it keeps the "
+      "activations of all m microbatches alive.";
   algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "(m+p-1)(F+B)";
   algorithm.memory = "m";
   algorithm.source = "Huang et al., GPipe, NeurIPS 2019, section 2.3";
-  algorithm.generate = GpipeRows;
+  algorithm.generate = GenerateGPipe;
   algorithm.closed_form = GpipeFigures;
   return algorithm;
 }

@@ -1,14 +1,14 @@
-// Hanayo: the model runs down and up the ranks in waves; each wave is a vee, and more waves mean
-// shorter stages and a smaller bubble, for more messages.
+// Hanayo: the model runs down and up the ranks in waves. Each wave is a vee. More waves mean
+// shorter stages and a smaller bubble, but more messages.
 //
 //   two waves over 2 ranks: stages 0 1 2 3 4 5 6 7 on ranks 0 1 1 0 0 1 1 0
 //   rank 0, m = 2   0F0 0F1 3F0 4F0 3F1 4F1 7F0 7B0 7F1 7B1 4B0 3B0 4B1 3B1 0B0 0B1
 //
-// List scheduling with B whole: a ready B first (lowest microbatch, deepest stage), else F by group
-// of p microbatches, then chunk, then microbatch, or, which is shorter for few microbatches, by
-// chunk from the deepest; p microbatches in flight, or as many as --memory-limit has room for, up
-// to 2p. Where times are unequal, that order is squeezed for them. Makespan about 3m + 2(p-1)/w at
-// m = p for F = I = W = 1.
+// List scheduling with whole B. A ready B goes first (lowest microbatch, deepest stage), else F by
+// group of p microbatches, then chunk, then microbatch. For few microbatches F by chunk from the
+// deepest may be shorter, and is then used. At most p microbatches are in flight, or as many as fit
+// the memory limit, up to 2p. If times are unequal, the order is squeezed for them. Makespan about
+// 3m + 2(p-1)/w at m = p for F = I = W = 1.
 // Liu et al., Hanayo: Harnessing Wave-like Pipeline Parallelism, SC 2023, section 3.
 #include <cmath>
 
@@ -34,7 +34,7 @@ Status CheckHanayo(const ScheduleParams& params) {
   return CheckMemoryLimit(params, Placement::Zigzag(params.ranks, params.chunks));
 }
 
-// By group of p microbatches, then chunk up.
+// Prefers forwards by group of p microbatches, then by ascending chunk.
 ListRule ByGroup(const Problem& problem) {
   const Placement& placement = problem.placement;
   const int p = placement.ranks(), chunks = placement.chunks();
@@ -85,12 +85,12 @@ Algorithm Hanayo() {
   Algorithm algorithm;
   algorithm.name = "hanayo";
   algorithm.aliases = {"wave"};
-  algorithm.summary = "waves down and up the ranks, backward whole";
+  algorithm.summary = "waves down and up the ranks, with whole backwards";
   algorithm.when =
-      "Where the backward cannot be split and m is near p: w waves cut the bubble by about w, "
-      "for 2w times the messages. At larger m compare it with 1f1b first.";
+      "For backwards that cannot be split, with m near p: w waves divide the bubble by about w, "
+      "for 2w times the messages. For larger m compare it with 1f1b first.";
   algorithm.placement = PlacementForm::kZigzag;
-  algorithm.constraint = "--waves w, 2w chunks; memory limit >= 1 microbatch";
+  algorithm.constraint = "w waves are 2w chunks; memory limit >= 1 microbatch";
   algorithm.makespan = "about 3m+2(p-1)/w at m = p";
   algorithm.memory = "min(m, p), or the limit, at most 2p";
   algorithm.source = "Liu et al., Hanayo, SC 2023, section 3";

@@ -1,16 +1,17 @@
-// Interleaved zero bubble: the rounds and orders of interleaved 1F1B with the backward in halves,
-// so that weight gradients fill the drain.
+// Interleaved zero bubble: the rounds and orders of interleaved 1F1B with the backward split, so
+// that weight gradients fill the drain.
 //
 //   rank 0 of 2, v = 2, m = 2   0F0 0F1 2F0 2F1 2I0 2W0 2I1 2W1 0I0 0W0 0I1 0W1
 //   rank 1                      1F0 1F1 3F0 3I0 3F1 3I1 3W0 1I0 3W1 1I1 1W0 1W1
 //
-// Rank r runs p-1-r + (v-1)g forwards, then F, I and W in turn with W r steps behind; g is the
-// first round's size. Where p divides m: makespan m(F+I+W) + (p-1)/v for F = I = W = 1 and peak p.
+// Rank r runs p-1-r + (v-1)g forwards, then F, I and W in turn with W delayed by r turns; g is the
+// size of the first round. If p divides m: makespan m(F+I+W) + (p-1)/v for F = I = W = 1, and peak
+// memory p.
 //
-// `--group G` makes rounds of G < p microbatches, for less memory: about G + (p - G)/v. A last
-// round that would be short is laid out in full and its missing microbatches are left out. At
-// G <= p/2 the W run floor(2r/3) steps behind. Below p/2 a round's first microbatch comes back too
-// late for its next chunk and the lanes can wait for each other: refused.
+// A group G < p makes rounds of G microbatches, for less memory: about G + (p - G)/v. If the last
+// round would be short, its lanes are written in full and the missing microbatches removed. At G <=
+// p/2, W is delayed by floor(2r/3) turns. Below p/2 a round's first microbatch returns too late for
+// its next chunk and the lanes can deadlock, so it is refused.
 //
 // Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2; Qi et al., Pipeline
 // Parallelism with Controllable Memory, NeurIPS 2024 (grouped interleaving).
@@ -68,7 +69,7 @@ Schedule GenerateInterleavedZb(const ScheduleParams& params) {
   const bool short_round = params.group != 0 && params.group < params.microbatches &&
                            params.microbatches % params.group != 0;
   if (!short_round) return FullRounds(params);
-  // What is left of a valid schedule when whole microbatches are taken out is valid.
+  // Removing whole microbatches from a valid schedule leaves a valid one.
   ScheduleParams padded = params;
   padded.microbatches += params.group - params.microbatches % params.group;
   Schedule schedule = FullRounds(padded);
@@ -84,14 +85,14 @@ Algorithm InterleavedZb() {
   Algorithm algorithm;
   algorithm.name = "interleaved-zb";
   algorithm.aliases = {"interleaved-zero-bubble", "zb-interleaved", "group-interleaved-1f1b"};
-  algorithm.summary = "interleaved with the backward in halves: a v-th of zb-h1's bubble";
+  algorithm.summary = "interleaved with split backwards: 1/v of zb-h1's bubble";
   algorithm.when =
-      "For the shortest step where links are fast and p divides m. With `--group G` from p/2 on "
-      "it also saves memory.";
+      "For the shortest step with fast links, if p divides m. A group G from p/2 to p-1 also saves "
+      "memory.";
   algorithm.placement = PlacementForm::kLooped;
-  algorithm.constraint = "p/2 <= G where --group G is given";
-  algorithm.makespan = "3m+(p-1)/v where p divides m";
-  algorithm.memory = "p where p divides m; about G+(p-G)/v with --group G < p";
+  algorithm.constraint = "group G >= p/2";
+  algorithm.makespan = "3m+(p-1)/v if p divides m";
+  algorithm.memory = "p if p divides m; about G+(p-G)/v for a group G < p";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2";
   algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
   algorithm.check = CheckGroup;

@@ -1,10 +1,11 @@
-// Looped BFS: all forwards of a chunk before the next chunk, and all backwards likewise.
+// Looped BFS: all forwards of a chunk before the next chunk, and the same for the backwards.
 //
 //   rank 0 of 2, v = 2, m = 3   0F0 0F1 0F2 2F0 2F1 2F2 2B2 2B1 2B0 0B2 0B1 0B0
 //
-// Makespan as interleaved's; all m microbatches alive on every rank. With sharded weights each
-// chunk is gathered once for its forwards and once for its backwards, however many microbatches
-// there are. Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, section 4.
+// Makespan as interleaved; all m microbatches in memory on every rank. With sharded weights each
+// chunk is unsharded once for its forwards and once for its backwards, for any number of
+// microbatches.
+// Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, section 4.
 #include "base/index.h"
 #include "schedule/algorithms/algorithms.h"
 
@@ -25,7 +26,7 @@ Lane MakeLane(const ScheduleParams& params, int rank) {
   return lane;
 }
 
-Schedule LoopedBfsRows(const ScheduleParams& params) {
+Schedule GenerateLoopedBfs(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Looped(params.ranks, params.chunks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
     schedule.lanes[rank] = MakeLane(params, rank);
@@ -50,16 +51,16 @@ Algorithm LoopedBfs() {
   Algorithm algorithm;
   algorithm.name = "looped-bfs";
   algorithm.aliases = {"breadth-first"};
-  algorithm.summary = "breadth first: all forwards of a chunk before the next chunk";
+  algorithm.summary = "breadth-first: all forwards of a chunk before the next chunk";
   algorithm.when =
-      "With sharded weights (FSDP): each chunk's weights are gathered once each way a batch. It "
-      "holds the activations of the whole batch, so it suits small m.";
+      "For sharded weights (FSDP): each chunk is unsharded only once per direction and batch. It "
+      "keeps the activations of the whole batch alive, so it suits small m.";
   algorithm.placement = PlacementForm::kLooped;
   algorithm.makespan = "(mv+p-1)(F+B)/v; (pv+m-1)(F+B)/v for m < p";
   algorithm.memory = "m";
   algorithm.source = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, section 4";
   algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2};
-  algorithm.generate = LoopedBfsRows;
+  algorithm.generate = GenerateLoopedBfs;
   algorithm.closed_form = LoopedBfsFigures;
   return algorithm;
 }

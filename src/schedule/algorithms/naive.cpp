@@ -1,16 +1,16 @@
-// naive: one microbatch at a time through all stages and back; the bubble that others fill.
+// naive: one microbatch at a time through all stages and back; the bubble that others reduce.
 //
 //   rank 0   F0          B0 F1          B1
 //   rank 1      F0    B0       F1    B1
 //   rank 2         F0                F1 ...
 //
-// Makespan m p (F + B); one microbatch alive anywhere.
+// Makespan m p (F + B); one microbatch in memory at a time.
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {
 namespace {
 
-Schedule NaiveRows(const ScheduleParams& params) {
+Schedule GenerateNaive(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   for (int rank = 0; rank < params.ranks; ++rank) {
     schedule.lanes[rank] = WarmUpThenAlternate(
@@ -38,13 +38,13 @@ Algorithm Naive() {
   algorithm.aliases = {"sequential"};
   algorithm.summary = "one microbatch at a time through all stages and back";
   algorithm.when =
-      "As the baseline, or where the activations of a single microbatch are all that fits. All "
-      "ranks but one idle at any time.";
+      "As the baseline, or if only the activations of a single microbatch fit. All ranks but one "
+      "idle at any time.";
   algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "m p (F+B)";
   algorithm.memory = "1";
   algorithm.source = "model parallelism without a pipeline; the baseline of GPipe, section 1";
-  algorithm.generate = NaiveRows;
+  algorithm.generate = GenerateNaive;
   algorithm.closed_form = NaiveFigures;
   return algorithm;
 }

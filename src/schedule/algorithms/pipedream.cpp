@@ -1,13 +1,13 @@
-// PipeDream and PipeDream-2BW: 1F1B that never drains. The rows run on over all steps, and weights
-// are updated while later microbatches are in flight.
+// PipeDream and PipeDream-2BW: 1F1B that never drains the pipeline. Microbatch indices continue
+// over all steps, and weights are updated while later microbatches are in flight.
 //
 //   pipedream, rank 0 of 2, m = 2, 2 steps      F0 F1 B0 STEP F2 B1 STEP F3 B2 STEP B3 STEP
 //   pipedream-2bw, the same                     F0 F1 B0 F2 B1 STEP F3 B2 B3 STEP
 //
-// PipeDream updates after every microbatch; a microbatch's B reads the version its F read, so rank
-// r keeps p - r versions. 2BW updates once a batch and lags a whole batch everywhere, so that two
-// versions are enough: W(t+1) = W(t) - lr grad_t(W(t-1)). That takes m >= p: with fewer, a third
-// version is still read when the second is overwritten.
+// PipeDream updates after every microbatch. The B of a microbatch reads the version that its F
+// read, so rank r keeps p - r versions. 2BW updates once per batch and lags one whole batch
+// everywhere, so that two versions are enough: W(t+1) = W(t) - lr grad_t(W(t-1)). This needs m >=
+// p: with fewer microbatches, a third version is still read when the second is overwritten.
 // Narayanan et al., PipeDream, SOSP 2019, section 3.3; Memory-Efficient Pipeline-Parallel DNN
 // Training, ICML 2021, section 3.1 (2BW).
 #include "base/index.h"
@@ -16,8 +16,8 @@
 namespace penstock {
 namespace {
 
-// 1F1B over all steps, STEP after every `update_every`-th backward.
-Schedule GenerateRunOn(const ScheduleParams& params, WeightPolicy weights, int update_every) {
+// Generates 1F1B over all steps, with a STEP after every `update_every`-th backward.
+Schedule GenerateContinuous(const ScheduleParams& params, WeightPolicy weights, int update_every) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   schedule.weights = weights;
   const int rows = schedule.rows();
@@ -36,22 +36,23 @@ Schedule GenerateRunOn(const ScheduleParams& params, WeightPolicy weights, int u
 }
 
 Schedule GeneratePipeDream(const ScheduleParams& params) {
-  return GenerateRunOn(params, WeightPolicy::kStashed, 1);
+  return GenerateContinuous(params, WeightPolicy::kStashed, 1);
 }
 
 Schedule GeneratePipeDream2bw(const ScheduleParams& params) {
-  return GenerateRunOn(params, WeightPolicy::kDoubleBuffered, params.microbatches);
+  return GenerateContinuous(params, WeightPolicy::kDoubleBuffered, params.microbatches);
 }
 
 Status CheckPipeDream2bw(const ScheduleParams& params) {
   if (params.microbatches < params.ranks) {
-    return InvalidArgument("{} microbatches: two weight versions take at least one a rank, {}",
-                           params.microbatches, params.ranks);
+    return InvalidArgument(
+        "microbatches {}: must be at least one per rank, {}, for two weight versions to suffice",
+        params.microbatches, params.ranks);
   }
   return {};
 }
 
-// As 1F1B over all the steps' microbatches.
+// As 1F1B over the microbatches of all steps.
 ClosedForm PipedreamFigures(const ScheduleParams& params) {
   const double rows = static_cast<double>(params.microbatches) * params.steps;
   ClosedForm form;
@@ -68,8 +69,8 @@ Algorithm PipeDream() {
   algorithm.name = "pipedream";
   algorithm.summary = "1f1b without a flush: an update after every microbatch, stashed weights";
   algorithm.when =
-      "Where stale gradients do no harm and there is memory for up to p versions of the weights: "
-      "no bubble in steady state. Training differs from the synchronous one.";
+      "For training that tolerates stale gradients, with memory for up to p versions of the "
+      "weights: no bubble in steady state. Results differ from synchronous training.";
   algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";
   algorithm.memory = "min(Tm, p); p-r weight versions on rank r";
@@ -84,10 +85,10 @@ Algorithm PipeDream2bw() {
   Algorithm algorithm;
   algorithm.name = "pipedream-2bw";
   algorithm.aliases = {"2bw"};
-  algorithm.summary = "1f1b without a flush: an update a batch, two weight versions";
+  algorithm.summary = "1f1b without a flush: an update per batch, two weight versions";
   algorithm.when =
-      "As pipedream, with two versions of the weights on every rank and gradients that are one "
-      "batch old: the asynchronous schedule for large models.";
+      "As pipedream, with two versions of the weights per rank and gradients that are one batch "
+      "old: the asynchronous schedule for large models.";
   algorithm.placement = PlacementForm::kLinear;
   algorithm.constraint = "m >= p";
   algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";

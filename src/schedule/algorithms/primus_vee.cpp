@@ -1,10 +1,10 @@
-// One microbatch's block takes fixed slots on each rank and repeats every 6; W takes the first free
-// slot after its I. Then, in order of slot, every action moves to the earliest free slot that what
-// it needs allows, while the rank stays within the block's peak; then the same once more for what
-// comes after a rank's last F1, regardless of memory and with its W put back last. All slots count
-// alike, whatever the actions cost.
+// The block of one microbatch takes fixed slots on each rank and repeats every 6; W takes the first
+// free slot after its I. Then, in order of slots, every action moves to the earliest free slot that
+// its dependencies allow while the rank stays within the block's peak memory. A second pass does
+// the same for what follows a rank's last F1, regardless of memory, and puts the W of that part
+// last. All slots count equally, whatever the actions cost.
 //
-// Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, has the blocks.
+// The blocks are those of Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024.
 #include "schedule/algorithms/primus_vee.h"
 
 #include <algorithm>
@@ -19,12 +19,12 @@ namespace {
 constexpr int kPeriod = 6;  // slots of one microbatch on one rank
 constexpr int kNoTime = -1;
 
-// What a slot holds; op kNone where it is free.
+// The content of a slot; op kNone if it is free.
 struct Cell {
   Op op = Op::kNone;
   int chunk = 0;
   int microbatch = 0;
-  bool cooldown = false;  // behind the rank's last F1
+  bool cooldown = false;  // after the rank's last F1
 };
 
 struct BlockSlots {
@@ -109,7 +109,7 @@ class SlotTable {
   }
 
  private:
-  // Activations that a cell adds to its rank.
+  // Number of activations that an op allocates on its rank.
   static int Gain(Op op) { return op == Op::kForward ? 1 : op == Op::kBackwardWeight ? -1 : 0; }
 
   int Stage(int rank, int chunk) const { return chunk == 0 ? rank : 2 * ranks_ - 1 - rank; }
@@ -137,8 +137,8 @@ class SlotTable {
     Put(rank, to, cell);
   }
 
-  // W in the order of I, each in the first free slot; notes the memory after each slot and which
-  // cells are behind the last F1.
+  // Places W in the order of I, each in the first free slot. Records the memory after each slot and
+  // which cells follow the last F1.
   void AddWeights(int rank) {
     std::deque<Cell> waiting;
     bool cooldown = false;
@@ -169,7 +169,8 @@ class SlotTable {
     }
   }
 
-  // The first slot after what the cell needs and after its own kind's previous microbatch.
+  // The first slot after the dependencies of the cell and after the previous microbatch of its own
+  // kind.
   int Earliest(int rank, const Cell& cell) {
     const int stage = Stage(rank, cell.chunk);
     const int n = cell.microbatch;
@@ -193,7 +194,8 @@ class SlotTable {
                        [&](int held) { return held + gain <= limit; });
   }
 
-  // By slot, then by rank; visit(rank, slot, cell) may move the cell to an earlier slot.
+  // Visits cells by slot, then by rank. visit(rank, slot, cell) may move the cell to an earlier
+  // slot.
   template <class Visit>
   void ForEachCellBySlot(Visit visit) {
     std::size_t slots = 0;

@@ -1,6 +1,6 @@
-// V-Half and V-Min in the order of AMD Primus's simulator, so that its configurations give its
-// makespans. The catalog's v-half and v-min squeeze the same blocks by their real costs and are as
-// fast or faster.
+// V-Half and V-Min in the order of AMD Primus's simulator, so that its configurations reproduce its
+// makespans. The catalog's v-half and v-min squeeze the same blocks with their real costs, and are
+// at least as fast.
 #pragma once
 
 #include "schedule/schedule.h"

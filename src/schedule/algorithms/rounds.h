@@ -1,5 +1,4 @@
-// The order in which looped schedules (interleaved and its split form) take chunks and
-// microbatches.
+// The order of chunks and microbatches in looped schedules (interleaved and its split form).
 #pragma once
 
 #include <algorithm>
@@ -9,8 +8,8 @@
 
 namespace penstock {
 
-// Microbatches go in rounds of about `group` (p by default): max(1, floor(m/group)) of them, as
-// even as possible, longer ones first.
+// Microbatches go in rounds of about `group` (default p): max(1, floor(m/group)) rounds, as even as
+// possible, longer ones first.
 struct Rounds {
   int count = 1;
   int microbatches = 0;
@@ -24,7 +23,7 @@ struct Rounds {
   }
 };
 
-// Walks (round, chunk, microbatch) in order and gives stage and microbatch of each step on a rank.
+// Walks (round, chunk, microbatch) in order. Next returns the action of each step on a rank.
 class RoundOrder {
  public:
   enum class Direction { kChunksUp, kChunksDown };

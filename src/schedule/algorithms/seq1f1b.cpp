@@ -1,19 +1,20 @@
-// Seq1F1B: each microbatch is cut into k pieces along the sequence, so that 1F1B's unit, and with
-// it bubble and memory, shrinks by k. Causal attention lets a piece run after those before it.
+// Seq1F1B: each microbatch is split into k slices along the sequence, so that 1F1B's unit of work,
+// and with it bubble and memory, shrinks by k. With causal attention a slice depends only on those
+// before it.
 //
-//   rank 0 of 2, m = 2, k = 2 (rows 0 1 | 2 3)   F0 F1 F2 B1 F3 B0 B3 B2
-//   rank 1                                       F0 F1 B1 F2 B0 F3 B3 B2
+//   rank 0 of 2, m = 2, k = 2 (slices 0 1 | 2 3)   F0 F1 F2 B1 F3 B0 B3 B2
+//   rank 1                                         F0 F1 B1 F2 B0 F3 B3 B2
 //
-// Forwards by row; backwards by microbatch, pieces from the last, since later pieces' gradients
-// flow into earlier ones' keys and values. min(mk, p-1-r + k-1) forwards, then F and B in turn.
-// Makespan (mk + p-1)(F + B)/k, peak (p + k-1)/k. `--split`: the same warm-up, then as ZB-H1: (3mk
-// + p-1)/k for F = I = W = 1. With --chunks 2, on a vee, in the same memory and no slower where
-// transfers take no time.
+// Forwards go in order of slices; backwards by microbatch with the last slice first, since
+// gradients of later slices flow into the keys and values of earlier ones. min(mk, p-1-r + k-1)
+// forwards, then alternately F and B. Makespan (mk + p-1)(F + B)/k, peak memory (p + k-1)/k. The
+// split form has the same warm-up, then continues as ZB-H1: (3mk + p-1)/k for F = I = W = 1. Two
+// chunks form a vee, with the same memory, and no slower if transfers take no time.
 //
-// On the vee: list scheduling in the same orders, with room for p + k-1 pieces. Taking whatever is
-// ready would fill that room with pieces on their way down and leave none for the way up. So
-// actions are preferred by their start in ZB-V's pattern, which repeats with every piece, whether
-// or not the backward is split.
+// On the vee: list scheduling in the same orders, with room for p + k-1 slices. Starting whatever
+// is ready would fill that room with slices on their way down and leave none for the way up. So
+// actions are preferred by their start in ZB-V's pattern, which repeats for every slice, whether or
+// not the backward is split.
 // Sun et al., Seq1F1B: Efficient Sequence-Level Pipeline Parallelism, 2024, section 3.
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/split_turns.h"
@@ -25,38 +26,38 @@
 namespace penstock {
 namespace {
 
-// Gives the rows of backwards in turn: by microbatch, pieces from the last.
-class BackwardRows {
+// Returns the microbatch indices of backwards in order: by microbatch, the last slice first.
+class BackwardOrder {
  public:
-  explicit BackwardRows(int slices) : slices_(slices), row_(slices) {}
+  explicit BackwardOrder(int slices) : slices_(slices), index_(slices) {}
   int Next() {
-    const int row = --row_;
-    if (row_ % slices_ == 0) row_ += 2 * slices_;
-    return row;
+    const int index = --index_;
+    if (index_ % slices_ == 0) index_ += 2 * slices_;
+    return index;
   }
 
  private:
   const int slices_;
-  int row_;  // one above the next
+  int index_;  // one above the next
 };
 
 Lane LinearLane(const ScheduleParams& params, int rank) {
   const int count = params.microbatches * params.slices;
   const int warmup = std::min(count, params.ranks - 1 - rank + params.slices - 1);
   const auto forward = [rank, n = 0]() mutable { return Forward(rank, n++); };
-  BackwardRows rows(params.slices), weight_rows(params.slices);
+  BackwardOrder order(params.slices), weight_order(params.slices);
   if (!params.split) {
     return WarmUpThenAlternate(count, warmup, forward,
-                               [rank, rows]() mutable { return Backward(rank, rows.Next()); });
+                               [rank, order]() mutable { return Backward(rank, order.Next()); });
   }
   return WarmUpThenSplitTurns(
       {count, warmup, rank}, forward,
-      [rank, rows]() mutable { return BackwardInput(rank, rows.Next()); },
-      [rank, weight_rows]() mutable { return BackwardWeight(rank, weight_rows.Next()); });
+      [rank, order]() mutable { return BackwardInput(rank, order.Next()); },
+      [rank, weight_order]() mutable { return BackwardWeight(rank, weight_order.Next()); });
 }
 
-// By start in ZB-V's pattern. A microbatch's pieces come back from the last, so its backwards are
-// k-1 periods later than without pieces.
+// Prefers actions by start in ZB-V's pattern. The slices of a microbatch return from the last, so
+// its backwards are k-1 periods later than without slices.
 ListRule ByPattern(const Problem& problem) {
   const PeriodPattern pattern = ZbvPattern(problem.placement.ranks());
   ListRule rule;
@@ -87,7 +88,7 @@ std::vector<Lane> VeeLanes(const Problem& problem) {
     by_pattern.patience = patience;
     add(by_pattern);
   }
-  // Where transfers take long, no pattern holds.
+  // If transfers take long, no pattern fits.
   ListRule backward_first = ListRule::BackwardFirst(problem.placement, problem.rows);
   backward_first.window = problem.placement.ranks() + problem.slices - 1;
   add(backward_first);
@@ -133,13 +134,14 @@ ClosedForm Seq1f1bFigures(const ScheduleParams& params) {
 Algorithm Seq1f1b() {
   Algorithm algorithm;
   algorithm.name = "seq1f1b";
-  algorithm.summary = "1f1b over pieces of the sequence: bubble and memory shrink with them";
+  algorithm.summary =
+      "1f1b over slices of the sequence: bubble and memory shrink with their number";
   algorithm.when =
-      "For long sequences under causal attention: k slices divide the bubble and the activations "
-      "by about k. Needs a model that keeps keys and values of earlier slices.";
+      "For long sequences with causal attention: k slices divide the bubble and the activations "
+      "by about k. Needs a model that keeps the keys and values of earlier slices.";
   algorithm.placement = PlacementForm::kZigzag;
   algorithm.constraint = "causal attention; 1 chunk, or 2 for a vee";
-  algorithm.makespan = "(mk+p-1)(F+B)/k; with --split (3mk+p-1)/k for mk >= p+k-1";
+  algorithm.makespan = "(mk+p-1)(F+B)/k; split (3mk+p-1)/k for mk >= p+k-1";
   algorithm.memory = "min(mk, p+k-1)/k";
   algorithm.source = "Sun et al., Seq1F1B, 2024, section 3";
   algorithm.knobs = {

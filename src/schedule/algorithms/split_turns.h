@@ -9,14 +9,14 @@
 namespace penstock {
 
 struct SplitTurns {
-  int count = 0;   // of each of F, I and W
+  int count = 0;   // number of each of F, I and W
   int warmup = 0;  // forwards before the first turn; at most count
-  int lag = 0;     // turns with an F before the first W: the weight gradients that the rank owes
+  int lag = 0;     // turns with an F before the first W: the number of pending weight gradients
 };
 
-// One lane: `warmup` forwards, then F, I and W in turn, where a kind is skipped that has run out
-// and W until `lag` turns have passed. next_f(), next_i() and next_w() give the actions in their
-// order.
+// Returns one lane: `warmup` forwards, then F, I and W in turn. A turn skips kinds that have run
+// out, and W until `lag` turns have passed. next_f(), next_i() and next_w() return the actions in
+// their order.
 template <class NextF, class NextI, class NextW>
 Lane WarmUpThenSplitTurns(const SplitTurns& turns, NextF next_f, NextI next_i, NextW next_w) {
   Lane lane;

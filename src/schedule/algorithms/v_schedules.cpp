@@ -1,15 +1,15 @@
-// V-Half and V-Min: a vee whose microbatches stay shorter on each rank, for half and a third of
-// 1F1B's memory.
+// V-Half and V-Min: a vee that keeps the activations of a microbatch alive for a shorter time on
+// each rank, for half and a third of 1F1B's memory.
 //
-// One microbatch's block, in slots, is repeated every 6 slots; on rank r
+// The block of one microbatch, in slots, repeats every 6 slots; on rank r
 //   v-min    F0 at r    F1 at 2p-1-r   I1 at 2p+d+r       I0 at 4p+d-1-r    d = 2 if 3 divides p
 //   v-half   F0 at 2r   F1 at 3p-2-r   I1 at 3p+d-1+2r    I0 at 6p+d-2-r    d = 3 if p is even
-// and W takes the first free slot after its I. The order is what counts: the lanes are then
-// squeezed to and fro with the real costs, within the block's own memory.
+// and W takes the first free slot after its I. Only the order matters: the lanes are then squeezed
+// alternately from both ends with the real costs, within the memory of the block.
 //
 //   v-min, rank 0 of 4   0F0 0F1 0F2 0F3 . . . 7F0 7I0 7W0 7F1 7I1 7W1 7F2 0I0 0W0 7I2 ...
 //
-// Peak floor(p/2) + 1 and floor((p+1)/3) + 1.
+// Peak memory floor(p/2) + 1 and floor((p+1)/3) + 1.
 // Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3 and appendix.
 #include "schedule/algorithms/v_schedules.h"
 
@@ -41,7 +41,7 @@ Block HalfBlock(int ranks, int rank) {
           {6 * ranks + pause - 2 - rank, 3 * ranks + pause - 1 + 2 * rank}};
 }
 
-// The first slots after I that repeat free, taken in the order of the I's.
+// The first slots after I that are free in every period, in the order of the I.
 std::array<int, 2> WeightSlots(const Block& block) {
   std::array<bool, kSlots> taken = {};
   for (const int chunk : {0, 1}) {
@@ -82,7 +82,7 @@ Schedule GenerateFrom(const ScheduleParams& params, const SeedMaker& seeds, int 
   return schedule;
 }
 
-Algorithm VeeRow() {
+Algorithm VeeAlgorithm() {
   Algorithm algorithm;
   algorithm.placement = PlacementForm::kVee;
   algorithm.makespan = "simulated";
@@ -99,10 +99,10 @@ int VHalfMemory(int ranks) { return ranks / 2 + 1; }
 int VMinMemory(int ranks) { return (ranks + 1) / 3 + 1; }
 
 Algorithm VHalf() {
-  Algorithm algorithm = VeeRow();
+  Algorithm algorithm = VeeAlgorithm();
   algorithm.name = "v-half";
   algorithm.summary = "a vee with half of 1f1b's memory";
-  algorithm.when = "Where memory is short: half of 1f1b's activations for a few per cent of time.";
+  algorithm.when = "For little memory: half of 1f1b's activations for a few percent of the time.";
   algorithm.memory = "min(m, floor(p/2)+1)";
   algorithm.generate = [](const ScheduleParams& params) {
     return GenerateFrom(params, VHalfSeeds, VHalfMemory(params.ranks));
@@ -114,12 +114,12 @@ Algorithm VHalf() {
 }
 
 Algorithm VMin() {
-  Algorithm algorithm = VeeRow();
+  Algorithm algorithm = VeeAlgorithm();
   algorithm.name = "v-min";
   algorithm.summary = "a vee with a third of 1f1b's memory";
   algorithm.when =
-      "Where memory is very short: a third of 1f1b's activations, the least of all that keep the "
-      "ranks busy. Uneven costs lengthen it more than v-half.";
+      "For very little memory: a third of 1f1b's activations, the least of all that keep the "
+      "ranks busy. Uneven costs slow it down more than v-half.";
   algorithm.memory = "min(m, floor((p+1)/3)+1)";
   algorithm.generate = [](const ScheduleParams& params) {
     return GenerateFrom(params, VMinSeeds, VMinMemory(params.ranks));

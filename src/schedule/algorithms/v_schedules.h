@@ -1,4 +1,4 @@
-// V-Half and V-Min's patterns and their memory, for those who start from them.
+// The patterns of V-Half and V-Min and their memory, as starting points for other searches.
 #pragma once
 
 #include "schedule/search/search.h"

@@ -1,14 +1,14 @@
-// ZB-V: two chunks a rank in a vee, so that the last stage lies on rank 0 and every rank holds the
+// ZB-V: two chunks per rank in a vee, so that the last stage is on rank 0 and every rank needs the
 // same memory.
 //
 //   rank 0 of 2, m = 3   0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2
 //   rank 1               1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 ...
 //
-// For F = I = W = 1 and m >= 2p - 1: makespan 3m + (p-1)/2, span 3m: no bubble between a rank's
-// first and last action; peak p. `zbv-formatted` is this pattern and nothing else. `zbv` takes any
-// m and any costs: where the pattern is not known to be the best (few microbatches, unequal times,
-// latency) it is squeezed, and compared with list scheduling, within the same memory. Qi et al.,
-// Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 4 (V-ZB).
+// For F = I = W = 1 and m >= 2p - 1: makespan 3m + (p-1)/2, span 3m, so no bubble between a rank's
+// first and last action; peak memory p. `zbv-formatted` is exactly this pattern. `zbv` takes any m
+// and any costs: if the pattern is not known to be the best (few microbatches, unequal times,
+// latency) it is squeezed, and compared with list scheduling, within the same memory.
+// Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 4 (V-ZB).
 #include "schedule/algorithms/zbv.h"
 
 #include "base/index.h"
@@ -18,8 +18,8 @@
 namespace penstock {
 namespace {
 
-// Writes one rank's lane. An action is skipped that has run out or whose own predecessor on this
-// rank has not run: so the same steps serve any number of microbatches.
+// Writes one rank's lane. Skips an action that has run out, or whose predecessor on this rank has
+// not run, so that the same steps serve any number of microbatches.
 class ZbvLane {
  public:
   ZbvLane(int ranks, int rank, int microbatches)
@@ -82,7 +82,7 @@ Schedule GenerateZbv(const ScheduleParams& params) {
 
 Status CheckFormatted(const ScheduleParams& params) {
   if (params.microbatches < 2 * std::int64_t{params.ranks} - 1) {
-    return InvalidArgument("{} microbatches: at least 2p-1, {}; 'zbv' takes any",
+    return InvalidArgument("microbatches {}: must be at least 2p-1, {}; 'zbv' takes any number",
                            params.microbatches, 2 * std::int64_t{params.ranks} - 1);
   }
   return {};
@@ -112,8 +112,8 @@ Seeds ZbvSeeds(const Problem& problem) {
   return Seeds{ZbvLanes(problem.placement.ranks(), problem.rows)};
 }
 
-// Each stage starts 3 slots after the one before it, in both directions. So on every rank chunk 1
-// is 3 slots from chunk 0 (modulo 6), and each I comes one slot after an F of its chunk.
+// Each stage starts 3 slots after the previous one, in both directions. So on every rank chunk 1 is
+// 3 slots from chunk 0 (modulo 6), and each I is one slot after an F of its chunk.
 PeriodPattern ZbvPattern(int ranks) {
   constexpr int kBetweenStages = 3;
   const int stages = 2 * ranks;
@@ -132,10 +132,10 @@ Algorithm Zbv() {
   Algorithm algorithm;
   algorithm.name = "zbv";
   algorithm.aliases = {"zbv-zero-bubble", "v-zb"};
-  algorithm.summary = "a vee of two chunks: no bubble in a rank's span, 1f1b's memory";
+  algorithm.summary = "a vee of two chunks: no bubble within a rank's span, 1f1b's memory";
   algorithm.when =
-      "The first choice where the backward can be split: no bubble within a rank's span at the "
-      "memory of 1f1b. The loss is computed on the rank that reads the input, as on every vee.";
+      "The first choice if the backward can be split: no bubble within a rank's span, with the "
+      "memory of 1f1b. As on every vee, the loss is computed on the rank that reads the input.";
   algorithm.placement = PlacementForm::kVee;
   algorithm.makespan = "3m+(p-1)/2, span 3m, for m >= 2p-1";
   algorithm.memory = "min(m, p)";
@@ -150,10 +150,10 @@ Algorithm ZbvFormatted() {
   Algorithm algorithm = Zbv();
   algorithm.name = "zbv-formatted";
   algorithm.aliases = {};
-  algorithm.summary = "the pattern of zbv by rule, whatever the costs";
+  algorithm.summary = "the pattern of zbv by its rule, whatever the costs";
   algorithm.when =
-      "Where the order must not depend on measured costs, so that every run has the same one. "
-      "Else take zbv, which is at least as fast.";
+      "For an order that must not depend on measured costs, so that every run has the same one. "
+      "Otherwise use zbv, which is at least as fast.";
   algorithm.constraint = "m >= 2p-1";
   algorithm.memory = "p";
   algorithm.check = CheckFormatted;

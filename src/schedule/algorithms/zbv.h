@@ -1,4 +1,4 @@
-// The lanes of ZB-V by its rule, for those who start from them.
+// The lanes of ZB-V by its rule, as a starting point for other searches.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace penstock {
 
-// Valid for any sizes; memory at most `ranks` microbatches on a rank.
+// Returns lanes that are valid for any sizes. Peak memory is at most `ranks` microbatches per rank.
 std::vector<Lane> ZbvLanes(int ranks, int microbatches);
 Seeds ZbvSeeds(const Problem& problem);
 
-// Its steady state: on each rank F0 I0 W0 F1 I1 W1, one slot each, repeated every 6 slots.
+// The steady state: F0 I0 W0 F1 I1 W1 on each rank, one slot each, repeated every 6 slots.
 PeriodPattern ZbvPattern(int ranks);
 
 }  // namespace penstock

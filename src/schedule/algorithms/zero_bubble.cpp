@@ -1,13 +1,13 @@
-// ZB-H1: 1F1B with the backward in halves. Weight gradients wait, and fill the drain.
+// ZB-H1: 1F1B with the backward split. Weight gradients wait, and fill the drain.
 //
 //   rank 0 of 4, m = 4   F0 F1 F2 F3 I0 W0 I1 W1 I2 W2 I3 W3
 //   rank 3 of 4          F0 I0 F1 I1 F2 I2 F3 I3 W0 W1 W2 W3
 //
-// Rank r runs 1F1B's warm-up, then F, I and W in turn, with W r steps behind: so every rank holds
-// what 1F1B's rank 0 holds. With unequal times, W is behind by as many steps as is shortest, at
-// most r. For F = I = W = 1: makespan 3m + p - 1 (2m + 2p - 1 for m <= p), a third of 1F1B's
-// bubble; peak p, as 1F1B's. Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.2
-// (ZB-H1).
+// Rank r runs 1F1B's warm-up, then F, I and W in turn, with W delayed by r turns, so that every
+// rank needs the memory of 1F1B's rank 0. With unequal times, W is delayed by the number of turns
+// that gives the shortest schedule, at most r. For F = I = W = 1: makespan 3m + p - 1 (2m + 2p - 1
+// for m <= p), a third of 1F1B's bubble; peak memory p, as 1F1B.
+// Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2.2 (ZB-H1).
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/split_turns.h"
 #include "schedule/search/problem/problem.h"
@@ -16,17 +16,17 @@
 namespace penstock {
 namespace {
 
-// By rank: turns by which W is behind.
+// By rank: the number of turns by which W is delayed.
 using Delays = std::vector<int>;
 
-// Work of the choice of delays, in actions priced.
+// The work of choosing the delays, in actions priced.
 constexpr double kTurnBudget = 1e6;
 
 int WarmUpForwards(const ScheduleParams& params, int rank) {
   return std::min(params.microbatches, params.ranks - 1 - rank);
 }
 
-// More would exceed the memory of rank 0, or have no forward to go ahead of.
+// A longer delay would exceed the memory of rank 0, or leave no forward to run first.
 int MostDelay(const ScheduleParams& params, int rank) {
   return std::min(rank, params.microbatches - WarmUpForwards(params, rank));
 }
@@ -44,8 +44,8 @@ std::vector<Lane> LanesWith(const ScheduleParams& params, const Delays& delays) 
   return lanes;
 }
 
-// Chooses the delays with the shortest schedule for the real costs: of all where those are few,
-// else of some families and what a change on one rank at a time makes of the best.
+// Finds the delays with the shortest schedule for the real costs: among all if there are few, else
+// among some families, followed by changes of one rank at a time.
 class DelaySearch {
  public:
   DelaySearch(const ScheduleParams& params, const Placement& placement, const Costs& costs)
@@ -80,7 +80,7 @@ class DelaySearch {
     return true;
   }
 
-  // Counts up like an odometer.
+  // Enumerates all delays like an odometer.
   void TryAll() {
     Delays delays(best_.size());
     for (;;) {
@@ -94,7 +94,7 @@ class DelaySearch {
     }
   }
 
-  // By so many less than the most on every rank, and no more than so many on any.
+  // Tries delays that are `less` below the largest on every rank, and delays capped at `less`.
   void TryFamilies() {
     const int step = std::max(1, static_cast<int>(4 * params_.ranks / tries_left_));
     for (int less = 0; less < params_.ranks && tries_left_ > 0; less += step) {
@@ -127,7 +127,7 @@ class DelaySearch {
   SqueezeOptions in_order_;
   double tries_left_;
   double makespan_ = kNever;
-  Delays best_;  // at first the rule's: the most
+  Delays best_;  // initially the rule's, which are the largest
 };
 
 Schedule GenerateZbH1(const ScheduleParams& params) {
@@ -159,10 +159,10 @@ Algorithm ZbH1() {
   Algorithm algorithm;
   algorithm.name = "zb-h1";
   algorithm.aliases = {"zb1p", "zero-bubble"};
-  algorithm.summary = "1f1b with the backward in halves: a third of the bubble, the same memory";
+  algorithm.summary = "1f1b with split backwards: a third of the bubble, the same memory";
   algorithm.when =
-      "In place of 1f1b wherever the backward can be split in I and W: a third of the bubble at "
-      "the same memory and the same messages.";
+      "In place of 1f1b if the backward can be split into I and W: a third of the bubble, with the "
+      "same memory and the same messages.";
   algorithm.placement = PlacementForm::kLinear;
   algorithm.makespan = "3m+p-1; 2m+2p-1 for m <= p";
   algorithm.memory = "min(m, p)";

@@ -3,14 +3,15 @@
 //   before   rank 0: 0F0 0F1 0B0 ...          rank 1: 1F0 1B0 ...
 //   after    rank 0: 0F0 0SEND_F0 0F1 ...     rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 ...
 //
-// The schedule is played in ticks of one action a rank. When a producer's tick ends, its SEND goes
-// behind it and the RECV behind what the consumer has done by then; of one tick's messages those of
-// lower ranks go first. So both ends of every message stand at one place of one global order:
-// whatever the transport (asynchronous, in order without tags, or a rendezvous of both ends),
+// The pass runs the schedule in ticks of one action per rank. A producer's SEND follows it at the
+// end of its tick, and the RECV follows what the consumer has run by then. Within a tick, messages
+// of lower ranks go first. So both ends of every message have the same place in one global order.
+// Whatever the transport (asynchronous, in order without tags, or a rendezvous of both ends),
 // walking the lanes cannot deadlock, and any two ranks see their messages in the same order.
 //
-// Once the ticks are known each lane is written alone, from its own actions and its neighbours':
-// long streams, which the processor foresees also where there are a thousand ranks.
+// Once the ticks are known, each lane is written by itself, from its own actions and its
+// neighbors'. These are long streams, which the processor prefetches well even with a thousand
+// ranks.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -26,7 +27,7 @@ namespace {
 
 constexpr Tick kNoTick = std::numeric_limits<Tick>::max();
 
-// The rank that needs what a part makes, -1 where it is the same rank or none.
+// Returns the rank that reads what a part produces, -1 if it is the same rank or none.
 int ReaderOf(const StageEdges& edges, Op op) {
   if (op == Op::kForward) return edges.next_rank;
   return MakesInputGradient(op) ? edges.previous_rank : -1;
@@ -47,7 +48,7 @@ class Incoming {
   }
 
   int sender() const { return sender_; }
-  // When the first message leaves, kNoTick where none is left.
+  // When the first message leaves; kNoTick if none is left.
   Tick tick() const { return tick_; }
   Action Receive() const {
     const bool forward = part_->op == Op::kForward;
@@ -99,7 +100,7 @@ class LaneWriter {
     for (const int stage : schedule.placement.stages_of(rank)) {
       for (const int peer : {edges[stage].previous_rank, edges[stage].next_rank}) {
         if (peer < 0) continue;
-        cells += 2 * Index(schedule.rows());  // a SEND and a RECV for each row
+        cells += 2 * Index(schedule.rows());  // a SEND and a RECV per microbatch index
         AddSender(schedule, ticks, peer);
       }
     }
@@ -138,7 +139,7 @@ class LaneWriter {
     lane_.push_back(MakeAction(op, part.stage, part.microbatch));
   }
 
-  // RECVs of all messages before the place (tick, sender) of the global order.
+  // Writes the RECVs of all messages before the place (tick, sender) in the global order.
   void ReceiveBefore(Tick tick, int sender) {
     while (first_ != nullptr && IsBefore(*first_, tick, sender)) {
       lane_.push_back(first_->Receive());
@@ -159,8 +160,8 @@ class LaneWriter {
   const int rank_;
   const Lane& actions_;
   const std::vector<Tick>& ticks_;
-  std::vector<Incoming> incoming_;  // one a rank that sends here
-  Incoming* first_ = nullptr;       // whose message is the first; null where no rank sends
+  std::vector<Incoming> incoming_;  // one per rank that sends here
+  Incoming* first_ = nullptr;       // the one with the first message; null if no rank sends
   Lane lane_;
 };
 

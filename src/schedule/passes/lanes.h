@@ -1,5 +1,4 @@
-// What several passes share: a schedule with new lanes, what cells it has, and its updates.
-// Private to passes/.
+// Shared by the passes: replacing lanes, finding ops, counting updates. Private to passes/.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 
 namespace penstock {
 
-// Everything of `schedule` but its lanes.
+// Returns `schedule` with other lanes.
 inline Schedule WithLanes(const Schedule& schedule, std::vector<Lane> lanes) {
   Schedule result;
   result.algorithm = schedule.algorithm;
@@ -28,7 +27,7 @@ inline Schedule WithLanes(const Schedule& schedule, std::vector<Lane> lanes) {
 
 constexpr std::uint32_t OpBit(Op op) { return std::uint32_t{1} << static_cast<unsigned>(op); }
 
-// Whether any cell's op is one of `ops`, OpBits.
+// Whether any action has one of `ops`, a set of OpBits.
 inline bool HasOps(const Schedule& schedule, std::uint32_t ops) {
   for (const Lane& lane : schedule.lanes) {
     for (const Action& action : lane) {
@@ -38,31 +37,31 @@ inline bool HasOps(const Schedule& schedule, std::uint32_t ops) {
   return false;
 }
 
-// Tells when a stage's weight gradients of an update (a batch, or with stashed weights a
-// microbatch) are complete.
+// Finds when a stage's weight gradients of an update (a batch, or a microbatch with stashed
+// weights) are complete.
 class GradientCounter {
  public:
   explicit GradientCounter(const Schedule& schedule)
-      : rows_a_update_(schedule.weights == WeightPolicy::kStashed
-                           ? schedule.slices
-                           : schedule.rows() / schedule.steps),
-        updates_(schedule.rows() / rows_a_update_),
+      : indices_per_update_(schedule.weights == WeightPolicy::kStashed
+                                ? schedule.slices
+                                : schedule.rows() / schedule.steps),
+        updates_(schedule.rows() / indices_per_update_),
         ended_(updates_ * Index(schedule.stages())),
         complete_(schedule.stages()) {}
 
-  // Notes a part; returns how many updates of its stage it completes, in their order.
+  // Records a part. Returns how many updates of its stage it completes, in their order.
   int Note(const Part& part) {
     if (!EndsMicrobatch(part.op)) return 0;
     const std::size_t first = part.stage * updates_;
-    ++ended_[first + Index(part.microbatch / rows_a_update_)];
+    ++ended_[first + Index(part.microbatch / indices_per_update_)];
     std::size_t& complete = complete_[part.stage];
     const std::size_t before = complete;
-    while (complete < updates_ && ended_[first + complete] == rows_a_update_) ++complete;
+    while (complete < updates_ && ended_[first + complete] == indices_per_update_) ++complete;
     return static_cast<int>(complete - before);
   }
 
  private:
-  int rows_a_update_;
+  int indices_per_update_;
   std::size_t updates_;
   std::vector<std::int32_t> ended_;    // by (stage, update)
   std::vector<std::size_t> complete_;  // by stage

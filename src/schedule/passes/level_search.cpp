@@ -6,7 +6,7 @@ namespace penstock {
 namespace {
 
 bool Within(double peak, double target) {
-  constexpr double kRounding = 1e-9;  // of sums of activations
+  constexpr double kRounding = 1e-9;  // tolerance of sums of activations
   return peak <= target * (1 + kRounding);
 }
 
@@ -15,12 +15,12 @@ bool Within(double peak, double target) {
 Result<Schedule> SearchLevels(const std::function<Result<Schedule>(const Levels&)>& build,
                               const Pricer& price, const std::vector<double>& before,
                               const std::vector<double>& targets) {
-  constexpr double kNoRow = std::numeric_limits<double>::infinity();
+  constexpr double kNoMicrobatch = std::numeric_limits<double>::infinity();
   constexpr int kHalvings = 12;  // to 1/4096 of the peak
-  Levels low(before.size(), kEveryRow);
+  Levels low(before.size(), kEveryMicrobatch);
   Levels high = before;
   for (std::size_t r = 0; r < before.size(); ++r) {
-    if (Within(before[r], targets[r])) low[r] = high[r] = kNoRow;
+    if (Within(before[r], targets[r])) low[r] = high[r] = kNoMicrobatch;
   }
   PENSTOCK_TRY(Schedule best, build(low));
   PENSTOCK_TRY(const Priced most, price(best));
@@ -32,7 +32,7 @@ Result<Schedule> SearchLevels(const std::function<Result<Schedule>(const Levels&
   for (int halving = 0; halving < kHalvings; ++halving) {
     Levels middle;
     for (std::size_t r = 0; r < before.size(); ++r) {
-      middle.push_back(low[r] == kNoRow ? kNoRow : (low[r] + high[r]) / 2);
+      middle.push_back(low[r] == kNoMicrobatch ? kNoMicrobatch : (low[r] + high[r]) / 2);
     }
     PENSTOCK_TRY(Schedule schedule, build(middle));
     PENSTOCK_TRY(const Priced priced, price(schedule));
@@ -40,11 +40,11 @@ Result<Schedule> SearchLevels(const std::function<Result<Schedule>(const Levels&
     for (std::size_t r = 0; r < before.size(); ++r) {
       const bool within = Within(priced.peak_memory[r], targets[r]);
       all = all && within;
-      if (low[r] != kNoRow) (within ? low : high)[r] = middle[r];
+      if (low[r] != kNoMicrobatch) (within ? low : high)[r] = middle[r];
     }
     if (all) best = std::move(schedule);
   }
-  // Each rank at the highest level that was seen to do, if they do together.
+  // The highest level of each rank that kept it within its target, if they also do so together.
   PENSTOCK_TRY(Schedule highest, build(low));
   PENSTOCK_TRY(const Priced priced, price(highest));
   for (std::size_t r = 0; r < before.size(); ++r) {

@@ -1,18 +1,18 @@
-// Joins I and W in B, where two kernels cost more than they gain.
+// Merges I and W into B, for models where two kernels cost more than they gain.
 //
 //   before      0F0 0I0 0SEND_B0 0W0 0I1 0F2 0W1
 //   adjacent    0F0 0B0 0SEND_B0 0I1 0F2 0W1
 //   all         0F0 0B0 0SEND_B0 0B1 0F2
 //
-// B takes I's place: all that W needs is there, since it is what I makes and reads. The gradient of
-// the input then leaves a W later. A pair of F and W whose I stands elsewhere becomes F.
+// B replaces I: everything that W needs is available there, since I computes or reads it. The input
+// gradient is then sent later by the time of W. A pair of F and W whose I is elsewhere becomes F.
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
 
 namespace penstock {
 namespace {
 
-// Whether `action` is I, or a pair with I, of the row that is W's.
+// Returns the part of `action` that is W's I, or null.
 Part* FindInputHalf(Action& action, const Part& weight) {
   for (Part* part : {&action.first, &action.second}) {
     if (part->op == Op::kBackwardInput && part->stage == weight.stage &&
@@ -26,7 +26,7 @@ Part* FindInputHalf(Action& action, const Part& weight) {
 Lane MergeAdjacent(const Lane& lane) {
   Lane merged;
   merged.reserve(lane.size());
-  std::size_t last = 0;  // in `merged`, the last cell that is no message
+  std::size_t last = 0;  // index in `merged` of the last action that is no message
   for (const Action& action : lane) {
     if (action.first.op == Op::kBackwardWeight && !action.is_pair() && last < merged.size()) {
       if (Part* half = FindInputHalf(merged[last], action.first)) {
@@ -69,7 +69,7 @@ Schedule MergeBackward(const Schedule& schedule, const MergeOptions& options) {
 
 SchedulePass MergeBackwardPass() {
   return {"merge-backward", "[adjacent]",
-          "I and W as B in I's place: all, or where W directly follows",
+          "merge I and W into B in place of I: all, or only adjacent ones",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext&) -> Result<Schedule> {
             const MergeOptions options{.all = !arguments.TakeWord("adjacent")};

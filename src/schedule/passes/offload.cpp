@@ -1,21 +1,22 @@
-// Moves activations to a slower pool between F and I or B, over a link of each rank's own.
+// Moves activations to a slower pool between F and I or B, over each rank's own link.
 //
 //   before   0F0 0F1 0F2 0F3 0B0 0B1 ...
 //   after    0F0 0OFFLOAD0 0F1 0F2 0F3 0RELOAD0 0B0 0B1 ...
 //
-// The schedule's times are known and stay as they are: a row is moved only if it is back when its
-// I, B or RECOMPUTE starts. On each rank:
-//   out    going over the rows in order of F, a row leaves behind its F if its turn on the link
-//          comes within `patience` of the time it has to spare, and memory has passed `level`
-//   back   going backwards over the rows in order of their reader, a row's RELOAD ends when its
-//          reader starts, or when the link is needed for the next; if it would begin before the row
-//          has left, the row stays where it is
-// So a RELOAD stands before the action during which it may begin at the latest. Rows that wait long
-// for the link are away for a short time only, so an eager choice fills the link with the wrong
-// ones: several values of `patience` are tried, and the one with the lowest peak taken, on each
-// rank for itself. Then `level` is raised as far as the peak (or the memory limit) lets it. Run it
-// behind the passes that change times (split, overlap, sharding, recompute, optimizer): the promise
-// that nothing waits is for the schedule it is given.
+// The schedule's times are known and do not change: a microbatch is offloaded only if its RELOAD
+// can end before its I, B or RECOMPUTE (its reader) starts. On each rank:
+//   offload  in order of F, a microbatch is offloaded right after its F if the link is free within
+//            `patience` of its spare time, and memory is above `level`
+//   reload   in reverse order of the readers, a RELOAD ends when its reader starts, or when the
+//   link
+//            is needed for the next one; if it would start before the OFFLOAD has ended, the
+//            microbatch is not offloaded
+// A RELOAD is placed before the action during which it has to start at the latest. A microbatch
+// that waits long for the link spends little time in the slower pool, so an eager choice fills the
+// link with the wrong ones. The pass therefore tries several values of `patience`, and takes the
+// one with the lowest peak on each rank. Then it raises `level` as far as the peak (or the memory
+// limit) allows. Run it after the passes that change times (split, overlap, sharding, recompute,
+// optimizer): no action waits only in the schedule that it is given.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -31,8 +32,8 @@ namespace {
 
 constexpr std::size_t kNever = ~std::size_t{0};
 
-// A row between its F and its reader on one rank.
-struct Row {
+// The activations of a microbatch on one rank, between F and their reader.
+struct Activation {
   Part forward;
   std::size_t f = 0;            // position of F in the lane
   std::size_t reader = kNever;  // of RECOMPUTE, I or B
@@ -47,7 +48,7 @@ class LaneOffloader {
       : lane_(schedule.lanes[rank]), costs_(costs) {
     const std::vector<Span>& spans = priced.timeline.spans[rank];
     rounding_ = priced.makespan * 1e-12;
-    FindRows(schedule, rank, spans);
+    FindActivations(schedule, rank, spans);
     double clock = 0;
     for (std::size_t i = 0; i < lane_.size(); ++i) {
       reached_.push_back(clock);
@@ -57,67 +58,68 @@ class LaneOffloader {
 
   Lane Run(double level, double patience) {
     const std::vector<Trip> trips = ChooseTrips(level, patience);
-    std::vector<std::vector<Action>> behind(lane_.size()), before(lane_.size());
+    std::vector<std::vector<Action>> after(lane_.size()), before(lane_.size());
     for (const Trip& trip : trips) {
-      const Row& row = rows_[trip.row];
+      const Activation& activation = activations_[trip.activation];
       if (trip.back == kNever) continue;
-      behind[row.f].push_back(Cell(Op::kOffload, row));
-      before[trip.back].push_back(Cell(Op::kReload, row));
+      after[activation.f].push_back(Cell(Op::kOffload, activation));
+      before[trip.back].push_back(Cell(Op::kReload, activation));
     }
     Lane out;
     out.reserve(lane_.size() + 2 * trips.size());
     for (std::size_t i = 0; i < lane_.size(); ++i) {
-      // Backwards: the trips come in order of their readers, from the last.
+      // Reversed: the trips come in order of their readers, from the last.
       out.insert(out.end(), before[i].rbegin(), before[i].rend());
       out.push_back(lane_[i]);
-      out.insert(out.end(), behind[i].begin(), behind[i].end());
+      out.insert(out.end(), after[i].begin(), after[i].end());
     }
     return out;
   }
 
  private:
   struct Trip {
-    std::size_t row = 0;
-    double left = 0;            // when it has left the rank's memory
-    std::size_t back = kNever;  // position that its RELOAD stands before
+    std::size_t activation = 0;
+    double left = 0;            // when it has left the rank's memory; -1 if it stays
+    std::size_t back = kNever;  // position that its RELOAD goes before
   };
 
-  static Action Cell(Op op, const Row& row) {
-    return MakeAction(op, row.forward.stage, row.forward.microbatch);
+  static Action Cell(Op op, const Activation& activation) {
+    return MakeAction(op, activation.forward.stage, activation.forward.microbatch);
   }
-  double Time(Op op, const Row& row) const {
-    return costs_.TransferTime(Cell(op, row).first, row.amount);
+  double Time(Op op, const Activation& activation) const {
+    return costs_.TransferTime(Cell(op, activation).first, activation.amount);
   }
 
-  void FindRows(const Schedule& schedule, int rank, const std::vector<Span>& spans) {
-    const std::size_t rows = schedule.rows();
+  void FindActivations(const Schedule& schedule, int rank, const std::vector<Span>& spans) {
+    const std::size_t indices = schedule.rows();
     std::vector<std::size_t> local_of(schedule.stages());
     const std::vector<int>& stages = schedule.placement.stages_of(rank);
     for (std::size_t i = 0; i < stages.size(); ++i) local_of[stages[i]] = i;
-    std::vector<std::size_t> row_of(stages.size() * rows, kNever);
+    std::vector<std::size_t> index_of(stages.size() * indices, kNever);
     for (std::size_t i = 0; i < lane_.size(); ++i) {
       ForEachPart(lane_[i], [&](const Part& part) {
         const bool forward = part.op == Op::kForward;
         if (!forward && !MakesInputGradient(part.op) && part.op != Op::kRecompute) return;
         const StageCosts& stage = costs_.stages[part.stage];
-        std::size_t& index = row_of[local_of[part.stage] * rows + Index(part.microbatch)];
+        std::size_t& index = index_of[local_of[part.stage] * indices + Index(part.microbatch)];
         if (forward) {
-          index = rows_.size();
-          rows_.push_back({part, i, kNever, spans[i].end, 0, stage.activation});
+          index = activations_.size();
+          activations_.push_back({part, i, kNever, spans[i].end, 0, stage.activation});
           return;
         }
-        Row& row = rows_[index];
-        if (row.reader != kNever) return;
-        row.reader = i;
-        row.end = spans[i].start;
-        if (part.op == Op::kRecompute) row.amount = stage.input_activation;
+        Activation& activation = activations_[index];
+        if (activation.reader != kNever) return;
+        activation.reader = i;
+        activation.end = spans[i].start;
+        if (part.op == Op::kRecompute) activation.amount = stage.input_activation;
         readers_.push_back(index);
       });
     }
   }
 
-  // What the rank holds when a row's F runs, with what is away at that time. A row counts as away
-  // from when it has left to when its RELOAD would start with the link to itself.
+  // The memory that the rank holds when an F runs, less what is offloaded at that time. A
+  // microbatch counts as offloaded from the end of its OFFLOAD until its RELOAD would start if it
+  // had the link to itself.
   class Memory {
    public:
     void Add(double time, double amount) { changes_.push({time, amount}); }
@@ -135,43 +137,44 @@ class LaneOffloader {
   };
 
   std::vector<Trip> ChooseTrips(double level, double patience) const {
-    std::vector<Trip> trip_of(rows_.size());
+    std::vector<Trip> trip_of(activations_.size());
     double link_free = 0;
     Memory memory;
-    for (std::size_t r = 0; r < rows_.size(); ++r) {
-      const Row& row = rows_[r];
-      // Its weight half may hold a part longer; that is beyond what a transfer can change.
-      memory.Add(row.begin, row.amount);
-      memory.Add(row.end, -row.amount);
-      const double start = std::max(row.begin, link_free);
-      const double left = start + Time(Op::kOffload, row);
-      const double spare = row.end - row.begin - Time(Op::kOffload, row) - Time(Op::kReload, row);
+    for (std::size_t r = 0; r < activations_.size(); ++r) {
+      const Activation& activation = activations_[r];
+      // W may keep a part alive longer, which a transfer cannot change.
+      memory.Add(activation.begin, activation.amount);
+      memory.Add(activation.end, -activation.amount);
+      const double start = std::max(activation.begin, link_free);
+      const double left = start + Time(Op::kOffload, activation);
+      const double spare = activation.end - activation.begin - Time(Op::kOffload, activation) -
+                           Time(Op::kReload, activation);
       trip_of[r] = {r, -1, kNever};
-      if (row.amount <= 0 || spare <= rounding_) continue;
-      if (start - row.begin > patience * spare + rounding_) continue;
-      if (memory.At(row.begin) <= level) continue;
-      memory.Add(left, -row.amount);
-      memory.Add(row.end - Time(Op::kReload, row), row.amount);
+      if (activation.amount <= 0 || spare <= rounding_) continue;
+      if (start - activation.begin > patience * spare + rounding_) continue;
+      if (memory.At(activation.begin) <= level) continue;
+      memory.Add(left, -activation.amount);
+      memory.Add(activation.end - Time(Op::kReload, activation), activation.amount);
       link_free = left;
       trip_of[r].left = left;
     }
     return PlanReturns(trip_of);
   }
 
-  // In order of the readers, from the last.
+  // Plans the reloads in reverse order of the readers.
   std::vector<Trip> PlanReturns(const std::vector<Trip>& trip_of) const {
     std::vector<Trip> trips;
     double link_needed = std::numeric_limits<double>::infinity();
-    std::size_t back = lane_.size();  // only goes down, as the starts do
+    std::size_t back = lane_.size();  // decreases, as the starts do
     for (std::size_t i = readers_.size(); i-- > 0;) {
       Trip trip = trip_of[readers_[i]];
       if (trip.left < 0) continue;
-      const Row& row = rows_[trip.row];
-      const double start = std::min(row.end, link_needed) - Time(Op::kReload, row);
+      const Activation& activation = activations_[trip.activation];
+      const double start = std::min(activation.end, link_needed) - Time(Op::kReload, activation);
       if (start <= trip.left + rounding_) continue;
       link_needed = start;
-      back = std::min(back, row.reader);
-      while (reached_[back] > start + rounding_) --back;  // not beyond F, which has ended before it
+      back = std::min(back, activation.reader);
+      while (reached_[back] > start + rounding_) --back;  // stops at F, which has ended before
       trip.back = back;
       trips.push_back(trip);
     }
@@ -180,10 +183,10 @@ class LaneOffloader {
 
   const Lane& lane_;
   const Costs& costs_;
-  double rounding_ = 0;               // what differs by less is equal
-  std::vector<Row> rows_;             // in order of F
-  std::vector<std::size_t> readers_;  // rows, in order of their readers
-  std::vector<double> reached_;       // by position: the rank's clock when it reaches the cell
+  double rounding_ = 0;                  // times that differ by less are equal
+  std::vector<Activation> activations_;  // in order of F
+  std::vector<std::size_t> readers_;     // indices into activations_, in order of their readers
+  std::vector<double> reached_;          // by position: the rank's clock when it reaches the action
 };
 
 class Offloader {
@@ -201,7 +204,7 @@ class Offloader {
     std::vector<double> lowest = before_.peak_memory;
     for (const double patience : {0.0, 0.125, 0.25, 0.5, 1.0}) {
       PENSTOCK_TRY(const Priced priced,
-                   price_(Build(Levels(ranks, kEveryRow), Levels(ranks, patience))));
+                   price_(Build(Levels(ranks, kEveryMicrobatch), Levels(ranks, patience))));
       for (std::size_t r = 0; r < ranks; ++r) {
         if (priced.peak_memory[r] >= lowest[r]) continue;
         lowest[r] = priced.peak_memory[r];
@@ -235,7 +238,7 @@ class Offloader {
 Result<Schedule> AddOffload(const Schedule& schedule, const Costs& costs, const Pricer& price,
                             const OffloadOptions& options) {
   if (HasOps(schedule, OpBit(Op::kOffload))) return schedule;
-  if (!price) return InvalidArgument("it needs a simulator");
+  if (!price) return InvalidArgument("the pass needs a simulator");
   PENSTOCK_TRY(const Priced before, price(schedule));
   return Offloader(schedule, costs, price, before).Run(options.memory_limit);
 }
@@ -243,7 +246,7 @@ Result<Schedule> AddOffload(const Schedule& schedule, const Costs& costs, const 
 SchedulePass OffloadPass() {
   return {
       "offload", kLimitArgument,
-      "OFFLOAD and RELOAD as far as nothing waits: to the lowest memory, or to LIMIT on each rank",
+      "OFFLOAD and RELOAD without delaying anything: to the lowest memory, or to LIMIT per rank",
       [](const Schedule& schedule, PassArguments arguments,
          const PassContext& context) -> Result<Schedule> {
         const OffloadOptions options{.memory_limit = arguments.TakeNumber()};

@@ -4,14 +4,14 @@
 //   with post-validation     1F0 3F0 ... 3W7 3STEP 1I7 1W7 1STEP
 //   without                  1F0 3F0 ... 3W7 1I7 1W7 1STEP 3STEP
 //
-// The norm that clips gradients, and the search for values that are not finite, need the gradients
-// of every stage. Without post-validation every STEP waits for all of them (as the simulator does
-// with steps_wait_for_all), so a rank's STEPs stand behind the last gradient of all its stages.
-// With it a stage steps at once and the check follows (Qi et al., Zero Bubble Pipeline Parallelism,
-// ICLR 2024, section 4), so its STEP stands behind its own last W or B and REDUCE_GRAD. Replicas
-// add their gradients before either steps, and so do stages that share a parameter: as without
-// post-validation, so that none waits inside a lane. Both stand behind the cells that follow
-// without occupying the rank, so that no message is late.
+// Gradient clipping and the check for non-finite values need the gradients of every stage. Without
+// post-validation every STEP waits for all of them (as the simulator does with steps_wait_for_all),
+// so a rank's STEPs follow the last gradient of all its stages. With post-validation a stage steps
+// at once and the check follows (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section
+// 4), so its STEP follows its own last W or B and REDUCE_GRAD. Replicas sum their gradients before
+// any of them steps, and so do stages that share a parameter; they are handled as without
+// post-validation, so that none waits in the middle of a lane. In both cases the STEP also follows the adjacent actions that do not occupy the rank,
+// so that it delays no message.
 #include <limits>
 
 #include "base/index.h"
@@ -73,8 +73,8 @@ class LaneStepper {
   const std::vector<int>& stages_;
   const bool at_once_;
   bool any_due_ = false;
-  std::vector<int> due_;       // by stage: updates whose gradients are complete, but for their STEP
-  std::vector<bool> reduces_;  // by stage: a gradient is complete when it is reduced
+  std::vector<int> due_;       // by stage: updates with complete gradients that lack their STEP
+  std::vector<bool> reduces_;  // by stage: whether gradients are complete only once reduced
   Lane out_;
 };
 
@@ -92,8 +92,8 @@ Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& 
   Schedule result = WithLanes(schedule, std::move(lanes));
   const std::vector<Fault> faults = Validate(result, {.max_faults = 1});
   if (!faults.empty()) {
-    return InvalidArgument("no place for a STEP: {} on rank {}: {}", faults.front().action,
-                           faults.front().rank, faults.front().reason);
+    return InvalidArgument("the schedule has no place for a STEP: {} on rank {}: {}",
+                           faults.front().action, faults.front().rank, faults.front().reason);
   }
   return result;
 }
@@ -101,8 +101,8 @@ Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& 
 SchedulePass OptimizerPass() {
   return {
       "optimizer", "[post-validation]",
-      "STEP of each stage, when a rank's gradients are complete, or by post-validation each at "
-      "once",
+      "STEP of each stage once all gradients of its rank are complete, or with post-validation "
+      "once its own are",
       [](const Schedule& schedule, PassArguments arguments,
          const PassContext&) -> Result<Schedule> {
         const OptimizerOptions options{.post_validation = arguments.TakeWord("post-validation")};

@@ -1,20 +1,20 @@
-// Pairs a forward with a neighbouring backward that is independent of it, so that the messages of
-// one run under the compute of the other.
+// Pairs a forward with an adjacent, independent backward, so that the messages of one overlap with
+// the compute of the other.
 //
 //   before   0F3 3F0 3B0 0F4 3B1 0B0
 //   after    0F3 3F0 3B0 (0F4;3B1)OVERLAP_F_B 0B0
 //
-// Two neighbours are independent when neither needs, over whatever ranks, what the other makes; but
-// pairs of several ranks may wait for one another even where each alone would do. So the schedule
-// is played: a rank that comes to such neighbours holds the first back until the inputs of the
-// second are there too, and pairs them. When nothing else can go on, the one that has been ready
-// the longest runs alone. The order that was played is a proof that the pairs cannot deadlock.
-//   ready (default)   a pair is made only if the inputs of the second are there at the time when
-//   the
-//                     first could start: then pairing makes neither wait
-//   all               every pair that can be made
-// A SEND between neighbours keeps them apart: run communication later. Only a whole B is paired (as
-// in torch), so merge first where a pair is wanted.
+// Two adjacent actions are independent if neither needs, via whatever ranks, what the other
+// produces. But pairs on several ranks may wait for each other even if each alone would not. So the
+// pass runs the schedule: a rank that reaches two such actions holds the first back until the
+// inputs of the second are available too, and pairs them. When nothing else can run, the action
+// that has been ready the longest runs alone. The order of this run proves that the pairs cannot
+// deadlock.
+//   ready (default)   pairs only if the inputs of the second are available when the first could
+//                     start, so that pairing delays neither
+//   all               pairs whatever can be paired
+// A SEND between two actions keeps them apart, so run communication later. Only a whole B is paired
+// (as in torch), so merge I and W first where a pair is wanted.
 // DeepSeek-AI, DualPipe, 2025; torch.distributed.pipelining, OVERLAP_F_B.
 #include <algorithm>
 #include <functional>
@@ -46,7 +46,7 @@ class Pairing {
         sends_(HasOps(schedule, OpBit(Op::kSendForward) | OpBit(Op::kSendBackward))),
         rows_(Index(schedule.rows())),
         edges_(EdgesOf(schedule)),
-        arrival_(2 * rows_ * Index(schedule.stages()), kNotThere),
+        arrival_(2 * rows_ * Index(schedule.stages()), kUnavailable),
         ranks_(schedule.lanes.size()) {}
 
   std::vector<Lane> Run() {
@@ -55,16 +55,16 @@ class Pairing {
       while (!runnable_.empty()) {
         const int rank = runnable_.back();
         runnable_.pop_back();
-        Play(rank, false);
+        RunLane(rank, false);
       }
-      // Drop entries of ranks that have gone on since.
+      // Drop entries of ranks that have moved on since.
       while (!held_.empty() && !ranks_[held_.top().second].Holds(held_.top().first)) {
         held_.pop();
       }
       if (held_.empty()) break;
       const int rank = held_.top().second;
       held_.pop();
-      Play(rank, true);
+      RunLane(rank, true);
     }
     std::vector<Lane> lanes;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -76,32 +76,32 @@ class Pairing {
   }
 
  private:
-  static constexpr double kNotThere = -1;
+  static constexpr double kUnavailable = -1;
   static constexpr std::size_t kNothing = ~std::size_t{0};
 
   struct RankState {
     std::size_t position = 0;
     double clock = 0;
-    double ready = -1;  // when the held action could start; below 0 while none is held
+    double ready = -1;  // when the held action could start; negative while none is held
     std::size_t waits_for = kNothing;
     Lane lane;
     bool Holds(double time) const { return ready == time; }
   };
-  using Held = std::pair<double, int>;  // when it could start, rank
+  using Held = std::pair<double, int>;  // start time, rank
 
-  std::size_t Key(ValueKind kind, int stage, int row) const {
-    return 2 * (Index(stage) * rows_ + Index(row)) + Index(kind);
+  std::size_t Key(ValueKind kind, int stage, int microbatch) const {
+    return 2 * (Index(stage) * rows_ + Index(microbatch)) + Index(kind);
   }
 
-  // Plays the rank's lane until it waits, holds an action back, or ends. With `release` the action
-  // held back runs alone.
-  void Play(int rank, bool release) {
+  // Runs the rank's lane until it waits, holds an action back, or ends. With `release` the held
+  // action runs alone.
+  void RunLane(int rank, bool release) {
     RankState& state = ranks_[rank];
     const Lane& lane = schedule_.lanes[rank];
     while (state.position < lane.size()) {
       const Action& action = lane[state.position];
       if (!IsCompute(action)) {
-        RunCell(action.first, state);
+        RunOther(action.first, state);
         continue;
       }
       double start = state.clock;
@@ -110,7 +110,7 @@ class Pairing {
       if (more && MayPair(action, lane[state.position + 1]) && !release) {
         const Action& next = lane[state.position + 1];
         if (DependsDirectly(action.first, next.first)) {
-          // It needs what the first makes: no pair.
+          // It needs what the first produces, so they cannot be paired.
         } else if (double both = start; Inputs(next, rank, both)) {
           if (all_ || both <= start) {
             Emit(action.first.op == Op::kForward ? Overlap(action, next) : Overlap(next, action),
@@ -130,7 +130,7 @@ class Pairing {
     }
   }
 
-  // Whether the second's inputs are made by the first itself, on this rank.
+  // Whether the second reads what the first produces on this rank.
   bool DependsDirectly(const Part& first, const Part& second) const {
     bool depends = false;
     ForEachDependency(ChainShape::Of(schedule_), second, [&](const Value& value) {
@@ -140,25 +140,25 @@ class Pairing {
     return depends;
   }
 
-  // Raises `start` to when all that the action waits for is there; false where some is not yet.
+  // Raises `start` to when all inputs of the action are available. Returns false if one is not yet.
   bool Inputs(const Action& action, int rank, double& start) {
-    bool there = true;
+    bool available = true;
     ForEachPart(action, [&](const Part& part) {
       ForEachDependency(ChainShape::Of(schedule_), part, [&](const Value& value) {
         if (edges_[value.stage].rank == rank) return;
         const std::size_t key = Key(value.kind, value.stage, value.microbatch);
-        if (arrival_[key] == kNotThere) {
-          there = false;
+        if (arrival_[key] == kUnavailable) {
+          available = false;
           ranks_[rank].waits_for = key;
         } else {
           start = std::max(start, arrival_[key]);
         }
       });
     });
-    return there;
+    return available;
   }
 
-  void RunCell(const Part& part, RankState& state) {
+  void RunOther(const Part& part, RankState& state) {
     if (OccupiesRank(part.op)) state.clock += costs_.Duration(part);
     state.lane.push_back({part, {}});
     ++state.position;
@@ -191,10 +191,10 @@ class Pairing {
   const Schedule& schedule_;
   const Costs& costs_;
   const bool all_;
-  const bool sends_;  // nothing leaves a rank without a SEND
+  const bool sends_;  // values leave a rank only by a SEND
   const std::size_t rows_;
   std::vector<StageEdges> edges_;
-  std::vector<double> arrival_;  // by value: when the other rank can use it
+  std::vector<double> arrival_;  // by value: when the other rank can read it
   std::vector<RankState> ranks_;
   std::vector<int> runnable_;
   std::priority_queue<Held, std::vector<Held>, std::greater<>> held_;
@@ -205,7 +205,7 @@ class Pairing {
 Schedule PairForwardBackward(const Schedule& schedule, const Costs& costs,
                              const OverlapOptions& options) {
   Schedule paired = WithLanes(schedule, Pairing(schedule, costs, options.all).Run());
-  // A STEP among other actions may wait for replicas' gradients, which the play does not know.
+  // A STEP between other actions may wait for replicas' gradients, which this run does not model.
   const bool steps_wait = schedule.placement.replicas() > 1 && HasOps(schedule, OpBit(Op::kStep));
   if (steps_wait && !Validate(paired, {.max_faults = 1}).empty()) return schedule;
   return paired;
@@ -213,7 +213,7 @@ Schedule PairForwardBackward(const Schedule& schedule, const Costs& costs,
 
 SchedulePass OverlapPass() {
   return {"overlap", "[all]",
-          "neighbouring F and B in pairs: where neither waits for it, or all that are independent",
+          "pair adjacent F and B: where that delays neither, or all that are independent",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext& context) -> Result<Schedule> {
             const OverlapOptions options{.all = arguments.TakeWord("all")};

@@ -46,7 +46,7 @@ bool PassArguments::TakeWord(std::string_view word) {
 
 Status PassArguments::Done() const {
   if (left_.empty()) return {};
-  return InvalidArgument("{} is none of its arguments", Quote(left_.front()));
+  return InvalidArgument("{} is not one of its arguments", Quote(left_.front()));
 }
 
 std::span<const SchedulePass> SchedulePasses() {
@@ -63,8 +63,9 @@ Result<const SchedulePass*> FindSchedulePass(std::string_view name) {
     if (pass.name == name) return &pass;
     names.push_back(pass.name);
   }
-  return NotFound("no pass is called {}; {}", Quote(name),
-                  DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
+  return NotFound(
+      "no pass is called {}; {}", Quote(name),
+      DidYouMean(name, names, fmt::format("the passes are {}", fmt::join(names, ", "))));
 }
 
 Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::string> passes,
@@ -76,8 +77,7 @@ Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::strin
     const std::string_view arguments =
         std::string_view(text).substr(std::min(equals + 1, text.size()));
     if (text.ends_with('=') || text.ends_with(':')) {
-      return InvalidArgument("pass {}: an argument is empty; give one or leave it out",
-                             Quote(text));
+      return InvalidArgument("pass {}: an argument is empty; give a value or omit it", Quote(text));
     }
     auto result = pass->run(schedule, PassArguments(arguments), context);
     if (!result) {

@@ -1,4 +1,4 @@
-// The passes by name, with arguments as text: what --pass NAME[=ARG],... runs.
+// The passes by name, with arguments as text: "NAME" or "NAME=ARGUMENTS".
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@
 
 namespace penstock {
 
-// A pass's arguments: "2:keep" are two. Each Take removes what it recognises, in any order; Done
-// refuses what is left.
+// The arguments of a pass: "2:keep" is two of them. Each Take removes what it recognizes, in any
+// order. Done refuses the rest.
 class PassArguments {
  public:
   explicit PassArguments(std::string_view text);
-  // A number of at least 0; nothing where there is none.
+  // Returns a number of at least 0, or nothing if there is none.
   std::optional<double> TakeNumber();
-  // The same, whole.
+  // The same for a whole number.
   std::optional<int> TakeCount();
   bool TakeWord(std::string_view word);
   Status Done() const;
@@ -30,30 +30,30 @@ class PassArguments {
 };
 
 struct PassContext {
-  Costs costs;   // one entry a stage
-  Pricer price;  // simulates under these costs; empty where no simulator is at hand
+  Costs costs;   // one entry per stage
+  Pricer price;  // simulates with these costs; empty without a simulator
 };
 
 struct SchedulePass {
   std::string_view name;
-  std::string_view arguments;  // as in "[N][:keep]"; empty where it takes none
+  std::string_view arguments;  // such as "[N][:keep]"; empty if it takes none
   std::string_view summary;    // one line
   std::function<Result<Schedule>(const Schedule&, PassArguments, const PassContext&)> run;
 };
 
-// The arguments of a pass that takes an amount of memory alone, in the unit of the costs.
+// The arguments of a pass that takes only an amount of memory, in the unit of the costs.
 inline constexpr std::string_view kLimitArgument = "[LIMIT]";
 
 std::span<const SchedulePass> SchedulePasses();
-// By name; the error lists the names.
+// Finds a pass by name. The error lists the names.
 Result<const SchedulePass*> FindSchedulePass(std::string_view name);
 
-// Runs "NAME" or "NAME=ARGUMENTS" of `passes`, one after the other. Errors name the pass.
+// Runs `passes` in order, each "NAME" or "NAME=ARGUMENTS". Errors name the pass.
 // Requires: the schedule is valid.
 Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::string> passes,
                                    const PassContext& context);
 
-// The table's entries, each in the file of its pass.
+// The entries of the table, each in the file of its pass.
 SchedulePass CommunicationPass();
 SchedulePass ShardingPass();
 SchedulePass ReduceGradPass();

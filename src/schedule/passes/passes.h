@@ -1,8 +1,8 @@
-// Passes: schedule -> schedule, one file each. Each takes a valid schedule with any cells and gives
-// a valid one, so they compose in any order; where the order changes what comes out, its comment
-// says so. A pass whose cells are there already returns the schedule as it is.
+// Passes: schedule -> schedule, one file each. Each takes a valid schedule with any actions and
+// returns a valid one, so they compose in any order. If the order changes the result, the pass's
+// comment says so. A pass whose actions exist already returns the schedule unchanged.
 //
-// Adding a pass is one file, its declaration here and one line in pass_table.cpp.
+// Adding a pass takes one file, its declaration here and one line in pass_table.cpp.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace penstock {
 
-// What a pass that weighs costs asks the simulator.
+// What a pass that depends on costs asks the simulator.
 struct Priced {
   Timeline timeline;
   double makespan = 0;
@@ -24,71 +24,73 @@ struct Priced {
 };
 using Pricer = std::function<Result<Priced>(const Schedule&)>;
 
-// Adds SEND and RECV cells for every edge between two ranks: a SEND before the next compute action
-// of its producer's rank, its RECV at the place in the consumer's lane that one global order of all
-// messages gives it. So no transport deadlocks on them (see communication.cpp). Compute order
-// stays; a schedule that has SEND or RECV already is returned as it is.
-// Requires: the schedule is valid; throws InternalError where it deadlocks.
+// Adds SEND and RECV for every edge between two ranks. A SEND goes before the next compute action
+// of its producer's rank; its RECV goes where one global order of all messages places it in the
+// consumer's lane. So no transport deadlocks on them (see communication.cpp). Compute actions keep
+// their order. Returns a schedule that has SEND or RECV already unchanged.
+// Requires: the schedule is valid; throws InternalError if it deadlocks.
 Schedule AddCommunication(const Schedule& schedule);
 
 struct ShardingOptions {
-  int prefetch = 1;     // stages gathered ahead of the one in use, at least 0
-  bool reshard = true;  // free a stage's weights between its uses; else only after the last
+  int prefetch = 1;     // number of stages unsharded ahead of the one in use, at least 0
+  bool reshard = true;  // free a stage's weights after each use; else only after the last
 };
 // Adds UNSHARD, RESHARD and REDUCE_GRAD to every stage.
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options = {});
 
-// Adds REDUCE_GRAD to every stage, after its last backward of an update and that one's SENDs.
+// Adds REDUCE_GRAD to every stage, after its last backward of an update and the SENDs of that
+// backward.
 Schedule AddReduceGrad(const Schedule& schedule);
 
 struct SplitOptions {
-  int delay = 0;               // backwards of the rank between I and its W
+  int delay = 0;               // number of backwards of the rank between I and its W
   bool delay_by_rank = false;  // r on rank r, in place of `delay`
 };
-// Splits every B in I and W. W stands behind its I (and the messages that follow it), or, with a
-// delay, behind the delay-th I after it on the rank; never behind what needs its gradient.
+// Splits every B into I and W. W follows its I (and the messages after it), or, with a delay, the
+// delay-th next I on the rank. It always comes before what needs its gradient.
 Schedule SplitBackward(const Schedule& schedule, const SplitOptions& options = {});
 
 struct MergeOptions {
-  bool all = true;  // every I and its W, B taking I's place; else only where W directly follows
+  bool all = true;  // every I and its W, with B in place of I; else only adjacent ones
 };
-// Joins I and W in B.
+// Merges I and W into B.
 Schedule MergeBackward(const Schedule& schedule, const MergeOptions& options = {});
 
 struct OverlapOptions {
-  // Every neighbouring F and B that are independent; else only where the inputs of both are there
-  // when the first can start, so that none waits for the other's.
+  // Pairs all adjacent F and B that are independent; else only if the inputs of both are available
+  // when the first can start, so that neither is delayed.
   bool all = false;
 };
-// Joins neighbouring F and B of a rank in pairs.
+// Pairs adjacent F and B of a rank.
 Schedule PairForwardBackward(const Schedule& schedule, const Costs& costs,
                              const OverlapOptions& options = {});
 
 struct RecomputeOptions {
-  // Only as many rows as bring each rank's peak memory to this; all rows where not given.
+  // Recomputes only as many microbatches as bring each rank's peak memory to this; all if not set.
   std::optional<double> memory_limit = {};
 };
-// Adds RECOMPUTE before the I or B of rows that have something between it and their F.
-// Errors: kInfeasible where a rank stays above the limit.
+// Adds RECOMPUTE before the I or B of microbatches with another action between it and F.
+// Errors: kInfeasible if a rank stays above the limit.
 Result<Schedule> AddRecompute(const Schedule& schedule, const Costs& costs, const Pricer& price,
                               const RecomputeOptions& options = {});
 
 struct OffloadOptions {
-  // Only as many rows as bring each rank's peak memory to this; else to the lowest that is found.
+  // Offloads only as many microbatches as bring each rank's peak memory to this; if not set, as
+  // many as give the lowest peak found.
   std::optional<double> memory_limit = {};
 };
-// Adds OFFLOAD and RELOAD where the links' time allows, so that no action starts later than before.
-// Errors: kInfeasible where a rank stays above the limit.
+// Adds OFFLOAD and RELOAD where the links have time for them, so that no action starts later.
+// Errors: kInfeasible if a rank stays above the limit.
 Result<Schedule> AddOffload(const Schedule& schedule, const Costs& costs, const Pricer& price,
                             const OffloadOptions& options = {});
 
 struct OptimizerOptions {
-  // With post-validation a stage steps as soon as its own gradients are complete; else a rank's
-  // stages step when all of them are, since the global norm needs every stage.
+  // With post-validation a stage steps once its own gradients are complete; else a rank's stages
+  // step once all of theirs are, since the global norm needs every stage.
   bool post_validation = false;
 };
 // Adds the STEPs of every stage.
-// Errors: kInvalidArgument where the schedule begins a batch before the one before it can step.
+// Errors: kInvalidArgument if the schedule starts a batch before the previous one can step.
 Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& options = {});
 
 }  // namespace penstock

@@ -3,11 +3,11 @@
 //   before   0F0 0F1 0F2 0B0 ...
 //   after    0F0 0F1 0F2 0RECOMPUTE0 0B0 ...
 //
-// RECOMPUTE stands directly before its I or B and needs nothing from elsewhere, so it runs while
-// the gradient is still on its way. A row whose I or B directly follows its F keeps its
-// activations: to make them again would cost time and save nothing. With a memory limit a row is
-// recomputed only where the rank's memory would pass a level, the highest that keeps its peak at
-// the limit. (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.)
+// RECOMPUTE directly precedes its I or B and needs nothing from other ranks, so it runs while the
+// gradient is in flight. A microbatch whose I or B directly follows its F keeps its activations:
+// recomputing them would cost time and save nothing. With a memory limit a microbatch is recomputed
+// only if the rank's memory would exceed a level, the highest one that keeps its peak at the limit.
+// (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.)
 #include "base/index.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/level_search.h"
@@ -58,7 +58,7 @@ class LaneRecomputer {
     return stage.activation - stage.input_activation;
   }
 
-  // Whether the rank does something else between the F at `position` and its I or B.
+  // Whether the rank runs something else between the F at `position` and its I or B.
   bool Waits(const Part& forward, std::size_t position) const {
     for (std::size_t i = position + 1; i < lane_.size(); ++i) {
       if (!OccupiesRank(lane_[i].first.op)) continue;
@@ -90,7 +90,7 @@ class LaneRecomputer {
   const Costs& costs_;
   const std::size_t rows_;
   std::vector<std::size_t> local_of_;  // by stage
-  std::vector<bool> recomputed_;       // by (local stage, row)
+  std::vector<bool> recomputed_;       // by (local stage, microbatch)
   double held_ = 0;
 };
 
@@ -109,7 +109,7 @@ Result<Schedule> AddRecompute(const Schedule& schedule, const Costs& costs, cons
                               const RecomputeOptions& options) {
   if (HasOps(schedule, OpBit(Op::kRecompute))) return schedule;
   const std::size_t ranks = schedule.lanes.size();
-  if (!options.memory_limit) return Build(schedule, costs, Levels(ranks, kEveryRow));
+  if (!options.memory_limit) return Build(schedule, costs, Levels(ranks, kEveryMicrobatch));
   if (!price) return InvalidArgument("a memory limit needs a simulator");
   PENSTOCK_TRY(const Priced before, price(schedule));
   return SearchLevels(
@@ -119,7 +119,7 @@ Result<Schedule> AddRecompute(const Schedule& schedule, const Costs& costs, cons
 
 SchedulePass RecomputePass() {
   return {"recompute", kLimitArgument,
-          "RECOMPUTE before I or B: every row, or as few as keep each rank's memory at LIMIT",
+          "RECOMPUTE before I or B: every microbatch, or as few as keep each rank within LIMIT",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext& context) -> Result<Schedule> {
             const RecomputeOptions options{.memory_limit = arguments.TakeNumber()};

@@ -4,9 +4,9 @@
 //   before   1F0 3F0 ... 3W7 3SEND_B7 1I7 1W7
 //   after    1F0 3F0 ... 3W7 3SEND_B7 3REDUCE_GRAD 1I7 1W7 1REDUCE_GRAD
 //
-// torch.distributed.pipelining divides the accumulated gradients by the number of microbatches in
-// this action and nowhere else, so a lowered schedule needs it there without data parallelism, too.
-// It follows the SENDs of the last backward, which other ranks wait for.
+// torch.distributed.pipelining divides the accumulated gradients by the number of microbatches only
+// in this action, so a schedule lowered for torch needs it even without data parallelism. It
+// follows the SENDs of the last backward, which other ranks wait for.
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
 

@@ -1,16 +1,16 @@
-// Gathers each stage's sharded weights before they are read, frees them after, and reduces its
-// gradients when they are complete (FSDP, ZeRO-3; without resharding ZeRO-2).
+// All-gathers each stage's sharded weights before use, frees them after, and reduces its gradients
+// once they are complete (FSDP, ZeRO-3; without resharding ZeRO-2).
 //
 //   before                    0F0 0F1 2F0 2F1 ...
 //   prefetch 0                0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2F1 ...
 //   prefetch 1 (v = 3)        0UNSHARD 2UNSHARD 0F0 0F1 0RESHARD 4UNSHARD 2F0 2F1 ...
 //   reshard only at the end   0UNSHARD 2UNSHARD 0F0 0F1 4UNSHARD 2F0 2F1 ...
 //
-// A rank's window is the stages that it uses next, `prefetch` + 1 different ones. A stage is
-// gathered when it enters the window, and freed when it leaves: torch's rule in
-// pipelining/schedules.py (_add_unshard_reshard, max_active_stages = prefetch + 1), in linear time.
-// RECOMPUTE reads weights too, so run recompute first; and split or merge first, which move the
-// last use. REDUCE_GRAD stands behind the gathering of what comes next, which compute waits for.
+// A rank's window is the next `prefetch` + 1 different stages that it uses. A stage is unsharded
+// when it enters the window and freed when it leaves: the rule of torch's pipelining/schedules.py
+// (_add_unshard_reshard, max_active_stages = prefetch + 1), in linear time. RECOMPUTE reads weights
+// too, so run recompute first. Run split or merge first as well, since they move the last use.
+// REDUCE_GRAD follows the UNSHARD of the next stage, which compute waits for.
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
 
@@ -21,16 +21,16 @@ constexpr int kNobody = -1;
 
 bool ReadsWeights(Op op) { return IsCompute(op) || op == Op::kRecompute; }
 
-// The stages that a rank uses next, each once, as a list from the next to the last. Walked
-// backwards over the lane, each use moves its stage to the front, so a step changes the window of
-// the first `size` by one stage at most.
+// The stages that a rank uses next, each once, in order of use. Walks the lane backwards: each use
+// moves its stage to the front, so a step changes the window of the first `size` stages by at most
+// one.
 class NextUses {
  public:
   NextUses(std::size_t stages, int size)
       : size_(size), before_(stages, kNobody), after_(stages, kNobody), state_(stages) {}
 
-  // One use, going backwards. Returns whether the stage was outside the window that comes after
-  // this use, and the stage that enters that window in its place, if any.
+  // The effect of one use, going backwards: whether the stage was outside the window after this
+  // use, and the stage that enters that window in its place, if any.
   struct Change {
     bool leaves = false;
     int enters = kNobody;
@@ -87,11 +87,11 @@ class NextUses {
   int count_ = 0;  // stages in the window
   int first_ = kNobody;
   int last_ = kNobody;               // of the window
-  std::vector<int> before_, after_;  // in the list; by local stage
+  std::vector<int> before_, after_;  // in the list, by local stage
   std::vector<State> state_;
 };
 
-// One rank's lane.
+// Shards one rank's lane.
 class LaneSharder {
  public:
   LaneSharder(const Schedule& schedule, int rank, const ShardingOptions& options)
@@ -107,7 +107,7 @@ class LaneSharder {
     FindChanges(std::max(options.prefetch + 1, pairs ? 2 : 1));
   }
 
-  // With `gradients`, which counts over all lanes, adds REDUCE_GRAD as well.
+  // With `gradients`, which counts over all lanes, also adds REDUCE_GRAD.
   Lane Run(GradientCounter* gradients) {
     gathered_.assign(stages_.size(), false);
     out_.reserve(lane_.size() + lane_.size() / 4 + 3 * stages_.size());
@@ -152,7 +152,7 @@ class LaneSharder {
     first_window_ = next_uses.Window();
   }
 
-  // The window's change behind a use.
+  // Applies the change of the window after a use.
   void Move(int stage, std::size_t use) {
     const NextUses::Change& change = changes_[use];
     if (change.leaves && (reshard_ || last_use_[stage] == use)) {
@@ -182,12 +182,13 @@ class LaneSharder {
 }  // namespace
 
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options) {
-  if (options.prefetch < 0) return InvalidArgument("prefetch {}: at least 0", options.prefetch);
+  if (options.prefetch < 0)
+    return InvalidArgument("prefetch {}: must be at least 0", options.prefetch);
   if (HasOps(schedule, OpBit(Op::kUnshard) | OpBit(Op::kReshard))) return schedule;
   const bool reduces = HasOps(schedule, OpBit(Op::kReduceGrad));
   GradientCounter gradients(schedule);
   std::vector<Lane> lanes;
-  const int most = schedule.stages();  // a larger look-ahead sees no more
+  const int most = schedule.stages();  // a larger look-ahead has no effect
   const ShardingOptions bounded{std::min(options.prefetch, most), options.reshard};
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     LaneSharder sharder(schedule, rank, bounded);

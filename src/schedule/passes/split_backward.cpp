@@ -1,12 +1,13 @@
-// Splits every B in I and W, so that input gradients leave early and weight gradients can wait.
+// Splits every B into I and W, so that input gradients are sent early and weight gradients can
+// wait.
 //
 //   before    0F0 0F1 0B0 0SEND_B0 0B1 0REDUCE_GRAD
 //   after     0F0 0F1 0I0 0SEND_B0 0W0 0I1 0W1 0REDUCE_GRAD
 //   delay 1   0F0 0F1 0I0 0SEND_B0 0I1 0W0 0W1 0REDUCE_GRAD
 //
-// W needs only its I, so it may stand anywhere behind it, but not behind what reads or frees what W
-// needs: RESHARD and REDUCE_GRAD of its stage, any STEP. A pair keeps its place with I for B.
-// With a delay of r on rank r, 1F1B becomes ZB-H1.
+// W needs only its I, so it may run any time after it, but before what reads or frees what W needs:
+// RESHARD and REDUCE_GRAD of its stage, and any STEP. In a pair, I replaces B. With a delay of r on
+// rank r, 1F1B becomes ZB-H1.
 #include <deque>
 
 #include "schedule/passes/lanes.h"
@@ -23,7 +24,7 @@ class LaneSplitter {
     if (!IsCommunication(action.first.op)) Emit(delay_);
     const Op op = action.first.op;
     if (op == Op::kReshard || op == Op::kReduceGrad) EmitStage(action.first.stage);
-    // It may wait for stages of other ranks, which in turn wait for any of this rank's.
+    // A STEP may wait for stages of other ranks, which in turn may wait for any stage of this rank.
     if (op == Op::kStep) Emit(0);
     for (Part* part : {&action.first, &action.second}) {
       if (part->op != Op::kBackward) continue;
@@ -39,7 +40,7 @@ class LaneSplitter {
   }
 
  private:
-  // Oldest first, down to `kept`.
+  // Emits the oldest until `kept` are left.
   void Emit(std::size_t kept) {
     for (; pending_.size() > kept; pending_.pop_front()) lane_.push_back(pending_.front());
   }
@@ -57,7 +58,7 @@ class LaneSplitter {
   }
 
   const std::size_t delay_;
-  std::deque<Action> pending_;  // W that are still to stand, oldest first
+  std::deque<Action> pending_;  // W that are not emitted yet, oldest first
   Lane lane_;
 };
 
@@ -77,7 +78,7 @@ Schedule SplitBackward(const Schedule& schedule, const SplitOptions& options) {
 
 SchedulePass SplitBackwardPass() {
   return {"split-backward", "[DELAY|rank]",
-          "B as I and W; W DELAY (0) backwards later, or r of them on rank r",
+          "split B into I and W; W follows DELAY (0) backwards later, or r later on rank r",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext&) -> Result<Schedule> {
             SplitOptions options;

@@ -10,15 +10,15 @@
 namespace penstock {
 namespace {
 
-constexpr Tick kNotMade = 0;  // as no value is made before the first tick ends
+constexpr Tick kUnavailable = 0;  // no value is available before the first tick ends
 
-// Each rank runs as far as it can, and goes on when the value is there that it waited for.
+// Runs each rank as far as it can, and resumes it when the value that it waits for is available.
 class TickRun {
  public:
   TickRun(const Schedule& schedule, const std::vector<StageEdges>& edges)
       : schedule_(schedule), edges_(edges), rows_(Index(schedule.rows())) {
-    ReserveLong(made_, 2 * rows_ * edges.size());
-    made_.resize(2 * rows_ * edges.size(), kNotMade);
+    ReserveLong(available_, 2 * rows_ * edges.size());
+    available_.resize(2 * rows_ * edges.size(), kUnavailable);
     ranks_.resize(schedule.lanes.size());
     result_.ticks.resize(schedule.lanes.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -50,11 +50,11 @@ class TickRun {
     const Action* next = nullptr;
     const Action* end = nullptr;
     std::size_t waits_for = kNothing;  // Key of a value
-    Tick clock = 0;                    // ticks gone by
+    Tick clock = 0;                    // ticks elapsed
   };
 
-  std::size_t Key(ValueKind kind, int stage, int row) const {
-    return 2 * (Index(stage) * rows_ + Index(row)) + Index(kind);
+  std::size_t Key(ValueKind kind, int stage, int microbatch) const {
+    return 2 * (Index(stage) * rows_ + Index(microbatch)) + Index(kind);
   }
 
   void Advance(int rank) {
@@ -65,8 +65,8 @@ class TickRun {
       const Action& action = *state.next;
       PrefetchRead(state.next, kReadAhead);
       if (!IsCompute(action)) {
-        // Cells of the next action's tick get it here, or where that had to wait, a little early:
-        // still behind all that is before them.
+        // These get the tick of the next compute action, or an earlier one if that had to wait.
+        // Either is after everything before them.
         result_.has_communication |= IsCommunication(action.first.op);
         ticks.push_back(state.clock);
         continue;
@@ -79,18 +79,18 @@ class TickRun {
     }
   }
 
-  // Whether all values of other ranks are there, and when; those of the rank itself are, as its own
-  // order brought them.
+  // Whether all values from other ranks are available, and when. Those of the rank itself are: its
+  // own order computed them.
   bool Ready(int rank, const Action& action, RankState& state, Tick& start) const {
     bool ready = true;
     ForEachPart(action, [&](const Part& part) {
-      ForEachDependency(edges_[part.stage].neighbours, schedule_.slices, part,
+      ForEachDependency(edges_[part.stage].neighbors, schedule_.slices, part,
                         [&](const Value& value) {
                           if (edges_[value.stage].rank == rank) return;
                           const std::size_t key = Key(value.kind, value.stage, value.microbatch);
-                          const Tick made = made_[key];
-                          start = std::max(start, made);
-                          if (made != kNotMade) return;
+                          const Tick available = available_[key];
+                          start = std::max(start, available);
+                          if (available != kUnavailable) return;
                           ready = false;
                           state.waits_for = key;
                         });
@@ -104,7 +104,7 @@ class TickRun {
     const int reader = part.op == Op::kForward ? edges.next_rank : edges.previous_rank;
     if (reader < 0) return;
     const std::size_t key = Key(MadeBy(part.op), part.stage, part.microbatch);
-    made_[key] = end;
+    available_[key] = end;
     std::size_t& waits_for = ranks_[reader].waits_for;
     if (waits_for != key) return;
     waits_for = kNothing;
@@ -115,9 +115,9 @@ class TickRun {
   const Schedule& schedule_;
   const std::vector<StageEdges>& edges_;
   const std::size_t rows_;
-  std::vector<Tick> made_;  // by Key: the tick behind which a value that leaves its rank is there
+  std::vector<Tick> available_;  // by Key: the tick after which a value is available to other ranks
   std::vector<RankState> ranks_;
-  std::vector<int> runnable_;  // a stack: neighbours that take turns share cache lines
+  std::vector<int> runnable_;  // a stack: neighbors that alternate share cache lines
   UnitTicks result_;
 };
 

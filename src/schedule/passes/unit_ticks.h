@@ -1,4 +1,4 @@
-// When each action runs if every compute action takes one tick and messages take none. Private to
+// The tick of each action if every compute action takes one tick and messages take none. Private to
 // passes/.
 #pragma once
 
@@ -13,14 +13,14 @@ namespace penstock {
 using Tick = std::int32_t;
 
 struct UnitTicks {
-  // By rank and position. A cell that does not compute stands in the tick of the next one that
-  // does, or behind the last.
+  // By rank and position. An action that does not compute has the tick of the next one that does,
+  // or follows the last.
   std::vector<std::vector<Tick>> ticks;
-  bool has_communication = false;  // a SEND or RECV was met: `ticks` is not complete
+  bool has_communication = false;  // there is a SEND or RECV; `ticks` is incomplete
 };
 
-// Needs a valid schedule (a rank that waits forever is a fatal error); `edges` are its EdgesOf.
-// Linear.
+// Returns the ticks in linear time. `edges` are the schedule's EdgesOf.
+// Requires: the schedule is valid; throws InternalError if a rank waits forever.
 UnitTicks RunInTicks(const Schedule& schedule, const std::vector<StageEdges>& edges);
 
 }  // namespace penstock

@@ -45,7 +45,7 @@ class Walk {
         if (end_before >= start - slack_ && arrival < end_before - slack_) {
           swaps.push_back({at_.rank, at_.position - 1});
         }
-        // Waits for the action before it, not for its inputs.
+        // It waits for the previous action, not for its inputs.
         if (arrival < start - slack_) {
           --at_.position;
           continue;
@@ -57,14 +57,14 @@ class Walk {
 
  private:
   const penstock::Lane& Lane(int rank) const { return lanes_[rank]; }
-  std::size_t Cell(int stage, int row) const {
-    return Index(stage) * Index(problem_.rows) + Index(row);
+  std::size_t Cell(int stage, int microbatch) const {
+    return Index(stage) * Index(problem_.rows) + Index(microbatch);
   }
   static std::size_t ListOf(Op op) {
     return op == Op::kForward ? 0 : op == Op::kBackwardWeight ? 2 : 1;
   }
 
-  // To the action whose result arrived last; false where the part needed nothing.
+  // Moves to the action whose result arrived last. Returns false if the part needed none.
   bool GoToProducer(const Part& part, double arrival) {
     const ChainShape shape = {problem_.placement.chain_length(), problem_.slices};
     const Op backward = problem_.split ? Op::kBackwardInput : Op::kBackward;
@@ -88,7 +88,7 @@ class Walk {
   const Problem& problem_;
   const Squeezer& run_;
   const std::vector<penstock::Lane>& lanes_;
-  std::vector<std::size_t> positions_[3];  // of F, of I or B, of W, by stage and row
+  std::vector<std::size_t> positions_[3];  // of F, of I or B, of W, by stage and microbatch
   Position at_;
   double slack_ = 0;
 };

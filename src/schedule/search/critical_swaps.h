@@ -1,4 +1,4 @@
-// What makes a schedule as long as it is: neighbours on the critical path that could change places.
+// Finds adjacent actions on the critical path of a schedule that could be swapped.
 #pragma once
 
 #include <vector>
@@ -14,9 +14,10 @@ struct Swap {
   std::size_t position = 0;
 };
 
-// Pairs of neighbours on the critical path (the chain of actions, each starting when the one before
-// it ends or arrives, that ends last) where the second was ready before the first had ended, so
-// that it does not depend on it. Swapping one pair leaves the lanes valid; memory is not looked at.
+// Returns the pairs of adjacent actions on the critical path where the second was ready before the
+// first had ended, so that it does not depend on it. The critical path is the chain of actions that
+// ends last, in which each starts when the previous one ends or arrives. Swapping one pair leaves
+// the lanes valid; memory is not considered.
 // Requires: `run` has just run `lanes` from the start, in their order.
 std::vector<Swap> CriticalSwaps(const Problem& problem, const Squeezer& run,
                                 const std::vector<Lane>& lanes);

@@ -70,7 +70,7 @@ double ListScheduler::Run(const ListRule& rule, double give_up) {
   }
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     PENSTOCK_CHECK(ranks_[r].position == lanes_[r].size(),
-                   "list scheduling is stuck: the memory limit is below one microbatch's");
+                   "list scheduling is stuck: the memory limit is below that of one microbatch");
   }
   return makespan_;
 }
@@ -91,9 +91,9 @@ void ListScheduler::Reset(const ListRule& rule) {
       stage.preference[kind] = preferences[kind]->offset[s];
     }
     if (stage.previous < 0) {
-      for (std::size_t row = 0; row < rows; ++row) {
-        const std::size_t microbatch = row / Index(problem_.slices);
-        f_arrivals_[s * rows + row] = rule.interval * static_cast<double>(microbatch);
+      for (std::size_t n = 0; n < rows; ++n) {
+        const std::size_t microbatch = n / Index(problem_.slices);
+        f_arrivals_[s * rows + n] = rule.interval * static_cast<double>(microbatch);
       }
     }
   }
@@ -108,13 +108,13 @@ void ListScheduler::Reset(const ListRule& rule) {
   }
 }
 
-// Row at a place of the order of backwards: by microbatch, slices from the last.
-int ListScheduler::RowOf(int place) const {
+// The microbatch index at a place in the order of backwards: by microbatch, slices from the last.
+int ListScheduler::MicrobatchAt(int place) const {
   const int slices = problem_.slices;
   return slices == 1 ? place : place - place % slices + (slices - 1 - place % slices);
 }
 
-// When the inputs of the stage's next action of the kind are there; kNever where unknown or none.
+// When the inputs of the stage's next action of the kind are available; kNever if unknown or none.
 double ListScheduler::Arrival(int s, Kind kind) const {
   const Stage& stage = stages_[s];
   const int place = stage.done[kind];
@@ -122,7 +122,7 @@ double ListScheduler::Arrival(int s, Kind kind) const {
   if (place == problem_.rows) return kNever;
   const auto at = Index(s) * Index(problem_.rows);
   if (kind == kF) return f_arrivals_[at + Index(place)];
-  return i_arrivals_[at + Index(RowOf(place))];
+  return i_arrivals_[at + Index(MicrobatchAt(place))];
 }
 
 bool ListScheduler::MayStartForward(int s) const {
@@ -133,8 +133,8 @@ bool ListScheduler::MayStartForward(int s) const {
   return rank.held + stage.activation <= memory_limit_ && LeavesRoomForOldest(s);
 }
 
-// The guard of the header: counts, on each stage of the rank, the rows from the oldest microbatch
-// that has forwards left, and at least that microbatch's own.
+// The guard that the header describes: on each stage of the rank, counts the microbatch indices
+// from the oldest microbatch with forwards left, and at least those of that microbatch.
 bool ListScheduler::LeavesRoomForOldest(int s) const {
   const Rank& rank = ranks_[stages_[s].rank];
   if (rank.stage_count == 1 && problem_.slices == 1) return true;
@@ -150,7 +150,7 @@ bool ListScheduler::LeavesRoomForOldest(int s) const {
   return claimed <= memory_limit_;
 }
 
-// Starts the rank's best action, or sets when it looks again.
+// Starts the rank's best action, or sets when the rank decides again.
 void ListScheduler::Decide(int r, double now) {
   Rank& rank = ranks_[r];
   rank.busy = false;
@@ -208,7 +208,7 @@ void ListScheduler::Start(int r, const Choice& choice, double now) {
   Stage& stage = stages_[choice.stage];
   const Kind kind = choice.kind;
   const int place = stage.done[kind]++;
-  const int row = kind == kF ? place : RowOf(place);
+  const int n = kind == kF ? place : MicrobatchAt(place);
   const double end = std::max(now, choice.arrival) + stage.duration[kind];
   const Preference& preference = kind == kF   ? rule_->forward
                                  : kind == kI ? rule_->backward
@@ -218,21 +218,21 @@ void ListScheduler::Start(int r, const Choice& choice, double now) {
     stage.preference[kind] += preference.period;
   }
   const Op op = kind == kI && !problem_.split ? Op::kBackward : kOps[kind];
-  lanes_[r][rank.position++] = MakeAction(op, choice.stage, row);
+  lanes_[r][rank.position++] = MakeAction(op, choice.stage, n);
 
   const std::size_t rows = problem_.rows;
   if (kind == kF) {
     rank.held += stage.activation;
     peak_memory_ = std::max(peak_memory_, rank.held);
     if (stage.next >= 0) {
-      Publish(&f_arrivals_[Index(stage.next) * rows + Index(row)], r, stage.next, end);
+      Publish(&f_arrivals_[Index(stage.next) * rows + Index(n)], r, stage.next, end);
     } else {
-      i_arrivals_[Index(choice.stage) * rows + Index(row)] = end;
+      i_arrivals_[Index(choice.stage) * rows + Index(n)] = end;
     }
   } else if (kind == kI) {
     rank.held -= stage.freed_by_i;
     if (stage.previous >= 0) {
-      Publish(&i_arrivals_[Index(stage.previous) * rows + Index(row)], r, stage.previous, end);
+      Publish(&i_arrivals_[Index(stage.previous) * rows + Index(n)], r, stage.previous, end);
     }
   } else {
     rank.held -= stage.freed_by_w;
@@ -243,7 +243,7 @@ void ListScheduler::Start(int r, const Choice& choice, double now) {
   events_.Set(r, end);
 }
 
-// The value is there for `to_stage` from `end` on, later by the latency where it changes ranks.
+// Makes a value available to `to_stage` at `end`, plus the latency if it changes ranks.
 void ListScheduler::Publish(double* arrival, int from_rank, int to_stage, double end) {
   const int to_rank = stages_[to_stage].rank;
   *arrival = to_rank == from_rank ? end : end + problem_.costs.comm;

@@ -1,13 +1,13 @@
-// List scheduling by events, on any placement, with any costs, under any memory limit.
+// Event-driven list scheduling on any placement, with any costs, within any memory limit.
 //
-// Whenever a rank is free it starts, of the actions whose inputs have arrived, the one that its
-// rule ranks first; so a schedule is made in one pass with its exact times. On each stage, F and W
-// go in the order of rows, I (or B) by microbatch with its slices from the last.
+// Whenever a rank is free, it starts the action that its rule prefers among those whose inputs have
+// arrived. So one pass builds the schedule with its exact times. On each stage, F and W go in order
+// of microbatch indices, I (or B) by microbatch with its slices from the last.
 //
-// Memory never goes above the limit, and the pass never gets stuck: on each rank an F may start
-// only while the oldest microbatch with forwards left on it could still run all of them there once
-// the older ones are gone. Then microbatches can always finish one after the other (the banker's
-// algorithm), whatever the rule.
+// Memory never exceeds the limit, and the pass never gets stuck. On each rank an F may start only
+// if the oldest microbatch with forwards left there could still run all of them once the older ones
+// are freed. So microbatches can always finish in sequence, whatever the rule (the banker's
+// algorithm).
 //
 // Threads: one object, one thread.
 #pragma once
@@ -20,28 +20,29 @@
 
 namespace penstock {
 
-// The order of preference: the least  offset[stage] + period * floor(n / group)  goes first, n
-// being the row's place in its stage's order.
+// The order of preference: the lowest offset[stage] + period * floor(n / group) goes first, where n
+// counts the actions of the kind on the stage.
 struct Preference {
-  std::vector<double> offset;  // one a stage
+  std::vector<double> offset;  // one per stage
   double period = 1;
   int group = 1;
 };
 
 struct ListRule {
   Preference forward, backward, weight;  // F; I or B; W
-  // Rows of a chain between their F and the end of their W or B on the chain's first stage.
+  // The most microbatch indices of a chain between their F and the end of their W or B on its first
+  // stage.
   int window = std::numeric_limits<int>::max();
-  // Forwards less backwards that have started, one a stage; empty for no bound.
+  // The most forwards minus backwards that have started, per stage; empty for no bound.
   std::vector<int> most_ahead;
-  // A rank rather waits than start an action when a preferred one is known to arrive within this
-  // part of the action's duration.
+  // A rank waits rather than start an action if a preferred one is known to arrive within this
+  // fraction of its duration.
   double patience = 0;
-  // Microbatch n enters its chain not before n times this.
+  // Microbatch n enters its chain no earlier than n times this.
   double interval = 0;
 
-  // I first (lowest row, deepest stage), else F (deepest stage, lowest row), else W (lowest row,
-  // shallowest stage: which lets the next row in).
+  // Prefers I (lowest microbatch, deepest stage), then F (deepest stage, lowest microbatch), then W
+  // (lowest microbatch, shallowest stage, which admits the next microbatch).
   static ListRule BackwardFirst(const Placement& placement, int rows);
 };
 
@@ -49,10 +50,11 @@ class ListScheduler {
  public:
   explicit ListScheduler(const Problem& problem);
 
-  // Makes the schedule and returns its makespan; infinity as soon as it cannot be below `give_up`.
+  // Builds the schedule and returns its makespan. Returns infinity once it cannot be below
+  // `give_up`.
   double Run(const ListRule& rule, double give_up = kNever);
 
-  // Of the last Run that did not give up.
+  // Results of the last Run that did not give up.
   const std::vector<Lane>& lanes() const { return lanes_; }
   std::vector<Lane> TakeLanes() { return std::move(lanes_); }
   double peak_memory() const { return peak_memory_; }
@@ -66,7 +68,7 @@ class ListScheduler {
     int previous = -1, next = -1;
     double duration[kKinds] = {};
     double activation = 0, freed_by_i = 0, freed_by_w = 0;
-    // Of the run.
+    // State of the run.
     int done[kKinds] = {};  // started so far
     double preference[kKinds] = {};
     int most_ahead = 0;
@@ -76,7 +78,7 @@ class ListScheduler {
     const int* stages = nullptr;
     int stage_count = 0;
     double work = 0;
-    // Of the run.
+    // State of the run.
     bool busy = false;
     double held = 0;
     double remaining = 0;
@@ -92,7 +94,7 @@ class ListScheduler {
 
   void Reset(const ListRule& rule);
   void Advance(Stage& stage, Kind kind, const Preference& preference);
-  int RowOf(int place) const;
+  int MicrobatchAt(int place) const;
   double Arrival(int stage, Kind kind) const;
   bool MayStartForward(int stage) const;
   bool LeavesRoomForOldest(int stage) const;
@@ -103,12 +105,12 @@ class ListScheduler {
   void Publish(double* arrivals, int from_rank, int to_stage, double end);
 
   const Problem problem_;
-  const Kind kinds_;  // how many there are: without split, no W
-  double slack_ = 0;  // what is taken for no time and no memory, against rounding
+  const Kind kinds_;  // number of kinds; no W without split
+  double slack_ = 0;  // tolerance for rounding of times and memory
   double memory_limit_ = 0;
   std::vector<Stage> stages_;
   std::vector<Rank> ranks_;
-  std::vector<double> f_arrivals_, i_arrivals_;  // by stage and row
+  std::vector<double> f_arrivals_, i_arrivals_;  // by stage and microbatch
   const ListRule* rule_ = nullptr;
   EventQueue events_;
   std::vector<Lane> lanes_;

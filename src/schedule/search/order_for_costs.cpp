@@ -12,7 +12,7 @@ namespace {
 using Direction = SqueezeOptions::Direction;
 using WeightsLast = SqueezeOptions::WeightsLast;
 
-// Work of squeezing, in actions run: about a seventh of a second on one core.
+// The work of squeezing, in actions run: about a seventh of a second on one core.
 constexpr double kActionBudget = 1e6;
 constexpr double kMostPasses = 100;
 
@@ -58,7 +58,7 @@ Order BetterOrder(const Problem& problem, const LaneMaker& make) {
   return best;
 }
 
-// Squeezes to and fro, in each way until it has not helped.
+// Squeezes alternately from both ends, in each way until it does not help any more.
 void Squeeze(const Problem& problem, Order& best) {
   const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
   double passes = std::min(kActionBudget / actions, kMostPasses);

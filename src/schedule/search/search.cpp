@@ -21,37 +21,39 @@ namespace {
 using Direction = SqueezeOptions::Direction;
 using WeightsLast = SqueezeOptions::WeightsLast;
 
-// Work of one search with all effort, in actions run: about a seventh of a second on one core.
+// The work of one search with full effort, in actions run: about a seventh of a second on one core.
 constexpr double kSearchBudget = 1e6;
 constexpr double kMostSearchPasses = 1500;
-// What a pass in the order of the lanes costs of one that lets actions overtake.
+// The cost of a pass in the order of the lanes, relative to one that lets actions overtake.
 constexpr double kPassInOrder = 0.25;
 constexpr double kMostListPasses = 40;
-// A search ends when it has found nothing better for this many passes and this part of all passes.
+// A search ends when it has found nothing better for this many passes and this fraction of all
+// passes.
 constexpr double kPatience = 300;
 constexpr double kPatiencePart = 0.3;
-// Of a search near good seeds.
+// The effort of a search near good seeds.
 constexpr double kLittleEffort = 0.33;
-// Patterns that may be drawn for each one that is squeezed.
-constexpr double kDrawsAPass = 100;
-// Candidates that are kept beside the best.
+// The most patterns drawn for each one that is squeezed.
+constexpr double kDrawsPerPass = 100;
+// Number of candidates kept besides the best.
 constexpr std::size_t kPoolSize = 8;
-// A candidate within this part of the best may become the best by going to and fro.
+// A candidate within this fraction of the best may become the best by squeezing from both ends.
 constexpr double kNear = 0.05;
-// Of the effort for many microbatches: what goes into a search with few, and what of their own
-// passes is left for patterns and local search after that.
+// With many microbatches: the fraction of the effort for a search with few, and the fraction of its
+// own passes that is left for patterns and local search after that.
 constexpr double kPartForFew = 1;
 constexpr double kPartForMany = 0.6;
-// Passes of the final local search, as a part of the others.
+// Passes of the final local search, as a fraction of the others.
 constexpr double kPartForPolish = 0.6;
-// Fewer are not worth the search for what to change.
+// With fewer passes the local search is not worth its setup.
 constexpr double kFewestPolishPasses = 4;
-// In the local search, one change in so many is squeezed to and fro.
+// The local search squeezes one change in this many from both ends.
 constexpr int kToAndFroOneIn = 3;
-// Places in the schedule of few, as parts of its makespan, that are tried for repetition.
+// Places in the schedule with few microbatches, as fractions of its makespan, whose repetition is
+// tried.
 constexpr std::array<double, 5> kMiddles = {0.5, 0.4, 0.6, 0.3, 0.7};
 
-// The ways to squeeze from the start; rounds to and fro go through them in turn.
+// The ways to squeeze from the start. Rounds from both ends cycle through them.
 constexpr std::array<SqueezeOptions, 11> kSearchWays = {{
     {Direction::kFromStart, WeightsLast::kInDrain, 0, true},
     {Direction::kFromStart, WeightsLast::kNever, 0, true},
@@ -81,7 +83,7 @@ struct Candidate {
 
 class Search {
  public:
-  // Runs about `effort` times kSearchBudget actions.
+  // Runs about `effort` * kSearchBudget actions.
   Search(const Problem& problem, double effort)
       : problem_(problem),
         averages_(AverageTimes(problem)),
@@ -96,8 +98,8 @@ class Search {
     window_ = 16 * problem.placement.chunks();
   }
 
-  // Squeezes each in its order, and in some ways that take a sixth of the passes together; where
-  // there are fewer passes than seeds, only the best of them.
+  // Squeezes each seed in its order, and in several ways that together take a sixth of the passes.
+  // With fewer passes than seeds, squeezes only the best of them in one way.
   void AddSeeds(const Seeds& seeds) {
     const auto count = static_cast<double>(std::max<std::size_t>(1, seeds.size()));
     const double ways = passes_ < count ? 0 : passes_ / 6 / count;
@@ -135,7 +137,7 @@ class Search {
     }
   }
 
-  // Takes over what was found for another number of microbatches.
+  // Uses what was found for another number of microbatches.
   void AddFrom(Search& few) {
     const std::vector<Candidate> pool = few.pool_;
     for (const Candidate& candidate : pool) {
@@ -150,12 +152,12 @@ class Search {
     }
   }
 
-  // Until so many passes are used: draws patterns, squeezes them, and goes to and fro from those
-  // that come near the best.
+  // Until `passes` are used: draws patterns, squeezes them, and squeezes those near the best from
+  // both ends.
   void Explore(double passes) {
     PatternSampler sampler(problem_);
-    // Memory is quick to check beside a pass over all actions.
-    int draws_left = static_cast<int>(kDrawsAPass * (passes - used_));
+    // Checking memory is cheap compared with a pass over all actions.
+    int draws_left = static_cast<int>(kDrawsPerPass * (passes - used_));
     while (used_ < passes && draws_left-- > 0 && !Done() && !HasStalled()) {
       const PeriodPattern pattern = sampler.Draw();
       const std::size_t way = sampler.dice().Below(kSearchWays.size());
@@ -177,14 +179,14 @@ class Search {
     }
   }
 
-  // To and fro from each of the pool.
+  // Squeezes each candidate of the pool from both ends.
   void ImprovePool() {
     const std::vector<Candidate> pool = pool_;
     for (const Candidate& candidate : pool) GoToAndFro(candidate);
   }
 
-  // Swaps two neighbours on the critical path of the best, squeezes what comes of it (now and then
-  // to and fro), and goes on from there if it is no longer.
+  // Swaps two adjacent actions on the critical path of the best, squeezes the result (sometimes
+  // from both ends), and continues from there if it is no longer.
   void Polish(double passes) {
     if (passes < kFewestPolishPasses) return;
     Candidate current = best_;
@@ -199,7 +201,7 @@ class Search {
       }
       std::vector<Lane> lanes = current.lanes;
       Apply(swaps[dice_.Below(static_cast<int>(swaps.size()))], lanes);
-      used_ += 0.1;  // so that swaps that never fit the memory end, too
+      used_ += 0.1;  // so that the loop ends even if no swap fits the memory
       if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
       const Candidate next = dice_.Below(kToAndFroOneIn) == 0 ? ToAndFro(lanes) : Forth(lanes);
       if (next.makespan > current.makespan * (1 + kRounding)) continue;
@@ -230,26 +232,26 @@ class Search {
     Run(lanes, way);
   }
 
-  // Squeezes as if all actions took the same time: patterns made for F = I = W keep their order
-  // better.
+  // Squeezes as if all actions took the same time, which preserves the order of patterns for F = I
+  // = W.
   void SqueezeInEqualTimes(const std::vector<Lane>& lanes, SqueezeOptions way) {
     way.window = window_;
     latest_ = {};
     if (average_squeezer_.Run(lanes, way) < kNever) SqueezeInOrder(average_squeezer_.lanes());
   }
 
-  // With the real times and, where they differ, with equal ones.
+  // Squeezes with the real times and, if they differ, with equal ones.
   void SqueezeBothTimes(const std::vector<Lane>& lanes, const SqueezeOptions& way) {
     if (!Done()) Squeeze(lanes, way);
     if (!Done() && !equal_times_) SqueezeInEqualTimes(lanes, way);
   }
 
-  // Requires: `lanes` are not latest_'s.
+  // Requires: `lanes` is not latest_.lanes.
   void Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
     used_ += options.window == 1 ? kPassInOrder : 1;
     latest_.makespan = squeezer_.Run(lanes, options);
     latest_.peak_memory = squeezer_.peak_memory();
-    latest_.lanes = squeezer_.lanes();  // into the memory of the one before
+    latest_.lanes = squeezer_.lanes();  // reuses the memory of the previous one
     Add(latest_);
   }
 
@@ -258,7 +260,7 @@ class Search {
     std::swap(lane[swap.position], lane[swap.position + 1]);
   }
 
-  // Squeezed from the start, in a way by chance.
+  // Squeezes from the start, in a random way.
   Candidate Forth(const std::vector<Lane>& lanes) {
     SqueezeOptions way = kSearchWays[dice_.Below(kSearchWays.size())];
     way.window = dice_.Below(3) == 0 ? 1 : window_;
@@ -267,7 +269,7 @@ class Search {
     return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
   }
 
-  // Squeezed from the end, then from the start, in the next way of all.
+  // Squeezes from the end, then from the start in the next way.
   Candidate ToAndFro(const std::vector<Lane>& lanes) {
     SqueezeOptions back;
     back.direction = Direction::kFromEnd;
@@ -282,7 +284,7 @@ class Search {
     return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
   }
 
-  // Squeezes to and fro until that has not helped.
+  // Squeezes alternately from both ends until that does not help any more.
   void GoToAndFro(Candidate current) {
     Candidate shortest = current;
     for (bool helped = true; helped && !Done() && used_ < passes_;) {
@@ -294,7 +296,7 @@ class Search {
     Add(shortest);
   }
 
-  // The positions that ranks have come to at a part of the candidate's makespan.
+  // The position that each rank has reached at a fraction of the candidate's makespan.
   std::vector<std::size_t> PlacesAt(const Candidate& candidate, double part) {
     squeezer_.Run(candidate.lanes, InOrder());
     std::vector<std::size_t> places;
@@ -315,7 +317,7 @@ class Search {
     found_at_ = used_;
   }
 
-  // Keeps the best, one of each makespan.
+  // Keeps the best candidates, one per makespan.
   void Add(const Candidate& candidate) {
     if (candidate.makespan == kNever) return;
     Keep(candidate);
@@ -346,8 +348,8 @@ class Search {
   std::vector<Candidate> pool_;  // best first
 };
 
-// Microbatches that show a schedule's fill, its steady state and its drain.
-int FewRows(const Problem& problem) { return 2 * problem.placement.ranks() + 4; }
+// The number of microbatches that shows a schedule's fill, steady state and drain.
+int FewMicrobatches(const Problem& problem) { return 2 * problem.placement.ranks() + 4; }
 
 void SearchAll(Search& search, const Seeds& seeds) {
   search.AddSeeds(seeds);
@@ -361,7 +363,7 @@ std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, do
   Search search(problem, effort);
   SearchAll(search, seeds(problem));
   Problem few = problem;
-  few.rows = FewRows(problem);
+  few.rows = FewMicrobatches(problem);
   double part = 1;
   if (!search.Done() && few.rows != problem.rows && search.passes() > 4) {
     Search few_search(few, effort * kPartForFew);

@@ -19,7 +19,7 @@ Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
     const StageCosts& cost = problem.costs.stages[s];
     Stage& stage = stages_[s];
     stage.rank = placement.rank_of(s);
-    // The last chunks of a rank with more than there are bits for share a bit that is never set.
+    // If a rank has more chunks than there are bits, the last ones share a bit that is never set.
     std::uint64_t& bits = ranks_[stage.rank].all_bits;
     const int chunk = std::popcount(bits) / kKinds;
     const bool has_bits = chunk < kMostBits / kKinds;
@@ -60,8 +60,8 @@ double Squeezer::Run(const std::vector<Lane>& lanes, const SqueezeOptions& optio
   return makespan_;
 }
 
-// Without overtaking the times do not depend on the order in which ranks are visited, so each goes
-// on for as long as the inputs of its next action are known.
+// Without overtaking the times do not depend on the order in which ranks are visited, so each rank
+// continues as long as the inputs of its next action are known.
 void Squeezer::RunInOrder() {
   std::vector<int> awake;
   for (std::size_t r = ranks_.size(); r-- > 0;) {
@@ -157,14 +157,14 @@ double Squeezer::EndOf(const Part& part) const {
   return ends_[KindOf(part.op)][part.stage * Index(problem_.rows) + Index(part.microbatch)];
 }
 
-// The action at a place of the lane, counted in the direction of the run.
+// The action at a position of the lane, counted in the direction of the run.
 const Action& Squeezer::At(int rank, std::size_t position) const {
   const Lane& lane = (*in_)[rank];
   return from_end_ ? lane[lane.size() - 1 - position] : lane[position];
 }
 
-// When everything is there that the part waits for, in the direction of the run: from the end, what
-// waits for a part in the schedule is what the part waits for here.
+// When all inputs of the part are available, in the direction of the run. From the end,
+// dependencies are reversed.
 double Squeezer::Arrival(const Part& part) const {
   const Stage& stage = stages_[part.stage];
   const std::size_t rows = problem_.rows;
@@ -198,10 +198,10 @@ double Squeezer::Arrival(const Part& part) const {
   return arrival;
 }
 
-// The first action of the lane that is ready and leaves the ones it overtakes their memory.
+// The first action of the lane that is ready and leaves enough memory for those that it overtakes.
 //
-// A stage runs its actions of one kind in the order of the lane, so once one is seen to wait, the
-// later ones are passed over; and when one of every kind is, nothing is ready.
+// A stage runs its actions of one kind in the order of the lane. Once one of them has to wait, the
+// later ones are skipped; once one of every kind has to wait, nothing is ready.
 Squeezer::Choice Squeezer::Choose(int r, double now) const {
   const Rank& rank = ranks_[r];
   const auto& has_run = has_run_[r];

@@ -23,7 +23,7 @@ void Squeezer::RunByInsertion() {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const Lane& lane = (*in_)[r];
     if (ranks_[r].head < lane.size()) return;
-    // Nothing needs the memory that these give back.
+    // No other action needs the memory that these free.
     for (std::size_t k = 0; k < lane.size(); ++k) {
       if (has_run_[r][k] == 0) Insert(static_cast<int>(r), At(static_cast<int>(r), k));
     }
@@ -31,7 +31,7 @@ void Squeezer::RunByInsertion() {
   }
 }
 
-// Places what the lane has next, up to the first action that waits for one not placed yet.
+// Places the next actions of the lane, up to the first that waits for one that is not placed yet.
 void Squeezer::InsertReady(int r, std::vector<int>& awake) {
   Rank& rank = ranks_[r];
   auto& has_run = has_run_[r];
@@ -47,13 +47,14 @@ void Squeezer::InsertReady(int r, std::vector<int>& awake) {
     Insert(r, action);
     has_run[rank.head] = 1;
     const Stage& stage = stages_[action.first.stage];
-    // What waits for it, in the direction of the run.
+    // The stages that wait for it, in the direction of the run.
     if (!stage.is_first) awake.push_back(stages_[action.first.stage - 1U].rank);
     if (!stage.is_last) awake.push_back(stages_[action.first.stage + 1U].rank);
   }
 }
 
-// Into the earliest gap that is long enough and leaves those behind it their memory.
+// Inserts the action into the earliest gap that is long enough and leaves enough memory for later
+// actions.
 void Squeezer::Insert(int r, const Action& action) {
   const Part& part = action.first;
   Stage& stage = stages_[part.stage];
@@ -71,11 +72,11 @@ void Squeezer::Insert(int r, const Action& action) {
   double held =
       (placed.empty() ? 0 : placed.back().held - given(placed.back())) + stage.taken[kind];
   for (std::size_t k = placed.size(); k > 0;) {
-    const Placed& behind = placed[--k];
-    if (behind.start < arrival + duration - slack_ || behind.end <= arrival + slack_) break;
-    if (more > 0 && behind.held + more > memory_limit_) break;
+    const Placed& later = placed[--k];
+    if (later.start < arrival + duration - slack_ || later.end <= arrival + slack_) break;
+    if (more > 0 && later.held + more > memory_limit_) break;
     const double gap = std::max(arrival, k == 0 ? 0 : placed[k - 1].end);
-    if (gap + duration > behind.start + slack_) continue;
+    if (gap + duration > later.start + slack_) continue;
     const double holds =
         (k == 0 ? 0 : placed[k - 1].held - given(placed[k - 1])) + stage.taken[kind];
     if (holds > memory_limit_) continue;

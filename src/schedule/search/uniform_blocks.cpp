@@ -1,15 +1,14 @@
 // Uniform building blocks: on each rank the four passes of a microbatch (F and I of two chunks)
-// take four of the six slots of a period, and from one rank to the next F0 and I1 move by the same
-// number of slots, F1 and I0 by one slot back. The number may change at one rank, which is how a
-// block meets a memory limit between those of two plain ones; W fills the slots that are left.
+// take four of the six slots of a period. From one rank to the next F0 and I1 move by the same
+// number of slots, F1 and I0 by one slot back. That number may change at one rank, which lets a
+// block meet a memory limit between those of two plain ones. W fills the remaining slots.
 //
 //   v-min, ranks 0 to 2 of 4, offset 1   F0 W1 I1 I0 W0 F1      one period of each rank,
 //                                        F1 F0 W1 I1 I0 W0      shifted by the slot that
 //                                        W0 F1 F0 W1 I1 I0      a microbatch takes for a rank
 //
-// There are some hundred times p of them, few enough to try them all for tens of ranks. How a block
-// does with few microbatches tells how it does with many: each more takes one period.
-// Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3.1, appendix A.
+// There are some hundred times p of them, few enough to try all of them for tens of ranks. The
+// result with few microbatches predicts that with many: each further one takes one period.
 #include "schedule/search/uniform_blocks.h"
 
 #include <algorithm>
@@ -27,25 +26,25 @@ namespace {
 
 constexpr int kPatternSlots = 6;  // of one microbatch on one rank
 constexpr int kLastOffset = 5;
-// Work of one choice, in actions run, and the fewest blocks that make it worth its while.
+// The work of one choice, in actions run, and the fewest blocks that make it worthwhile.
 constexpr double kBlockBudget = 1.2e6;
 constexpr double kFewestBlocks = 16;
-// Microbatches beyond those that fit the memory that show a block's fill and drain.
-constexpr double kRowsBeyondMemory = 4;
+// Number of microbatches beyond those that fit the memory, to show a block's fill and drain.
+constexpr double kMicrobatchesBeyondMemory = 4;
 
-// Slots of one period: of F0, F1, I1, I0, W1, W0.
+// The slots of F0, F1, I1, I0, W1 and W0 in one period.
 enum Pass { kF0, kF1, kI1, kI0, kW1, kW0, kPasses };
 using RankSlots = std::array<int, kPasses>;
 
 struct UniformBlock {
   int first[4];   // slots of F0, F1, I1 and I0 on rank 0
-  int offset[2];  // slots from rank to rank of F0 and I1, before `change` and from there on
-  int change;     // a rank
+  int offset[2];  // slots from rank to rank of F0 and I1, before rank `change` and from it on
+  int change;     // rank
 };
 
 int InPeriod(int slot) { return (slot % kPatternSlots + kPatternSlots) % kPatternSlots; }
 
-// Gives W1 and W0 the free slots after their I; false where two passes share a slot.
+// Assigns W1 and W0 the first free slots after their I. Returns false if two passes share a slot.
 bool FillRank(RankSlots& slots) {
   std::array<bool, kPatternSlots> taken = {};
   for (const Pass pass : {kF0, kF1, kI1, kI0}) {
@@ -62,7 +61,7 @@ bool FillRank(RankSlots& slots) {
   return true;
 }
 
-// The first slot after `time` with this place in the period.
+// The first slot after `time` with this position in the period.
 int NextSlot(int time, int slot) { return time + 1 + InPeriod(slot - time - 1); }
 
 std::optional<PeriodPattern> PatternOf(const UniformBlock& block, int ranks) {
@@ -92,7 +91,7 @@ std::optional<PeriodPattern> PatternOf(const UniformBlock& block, int ranks) {
   return pattern;
 }
 
-// Calls visit(UniformBlock) for all blocks, with every `step`-th rank of change.
+// Calls visit(UniformBlock) for all blocks, with every `step`-th rank as `change`.
 template <class Visit>
 void ForEachBlock(int ranks, int step, Visit visit) {
   for (int starts = 0; starts < kLastOffset * kLastOffset * kLastOffset; ++starts) {
@@ -123,7 +122,7 @@ std::vector<PeriodPattern> BlocksThatFit(const Problem& problem, int step) {
   return blocks;
 }
 
-// Makespan of the lanes that a block gives, squeezed with the real times and with equal ones.
+// The makespan of the lanes of a block, squeezed with the real times and with equal ones.
 class BlockTrial {
  public:
   explicit BlockTrial(const Problem& problem)
@@ -162,7 +161,8 @@ std::vector<PeriodPattern> BestUniformBlocks(const Problem& problem, std::size_t
   Problem few = problem;
   const double fit = problem.memory_limit / LeastMemory(problem.placement, problem.costs);
   few.rows = static_cast<int>(std::min<double>(
-      problem.rows, std::min(std::ceil(fit), 2.0 * problem.placement.ranks()) + kRowsBeyondMemory));
+      problem.rows,
+      std::min(std::ceil(fit), 2.0 * problem.placement.ranks()) + kMicrobatchesBeyondMemory));
   const double actions = 3.0 * problem.placement.stages() * few.rows;
   const double affordable = kBlockBudget / actions / (HasEqualTimes(problem) ? 1 : 3);
   if (affordable < kFewestBlocks) return {};

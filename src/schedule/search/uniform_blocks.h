@@ -1,5 +1,5 @@
-// Building blocks of a vee: what one microbatch does, in slots, so that it can repeat every period
-// without conflict.
+// Building blocks of a vee: the actions of one microbatch, in slots, such that they can repeat
+// every period without conflict.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,10 @@
 
 namespace penstock {
 
-// The blocks with uniform offsets that lead to the shortest schedules of the problem, best first:
-// at most `count`, and fewer where few stay within the memory limit. Empty where the problem is so
-// large that only a handful could be tried. Requires: split, no slices, a vee.
+// Returns the blocks with uniform offsets that lead to the shortest schedules of the problem, best
+// first: at most `count`, fewer if few stay within the memory limit. Returns none if the problem is
+// so large that only a handful could be tried.
+// Requires: split, no slices, a vee.
 std::vector<PeriodPattern> BestUniformBlocks(const Problem& problem, std::size_t count);
 
 }  // namespace penstock

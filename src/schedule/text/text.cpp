@@ -26,7 +26,8 @@ std::string_view Trim(std::string_view text) {
   return text;
 }
 
-// Takes a number off the front; -1 where there is none, more than kMaxNumber where it is too large.
+// Removes a number from the front and returns it. Returns -1 if there is none, more than kMaxNumber
+// if it is too large.
 constexpr std::int64_t kMaxNumber = (1 << 30) - 1;
 std::int64_t TakeNumber(std::string_view& text) {
   if (text.empty() || !IsDigit(text.front())) return -1;
@@ -46,30 +47,30 @@ Op FindOp(std::string_view letters) {
   return Op::kNone;
 }
 
-// "3F1", "1UNSHARD". Null, or what is wrong with it.
+// Parses "3F1" or "1UNSHARD". Returns null, or what is wrong with it.
 const char* ParsePart(std::string_view text, Part& part) {
   const std::int64_t stage = TakeNumber(text);
-  if (stage < 0) return "it does not start with a stage number";
+  if (stage < 0) return "it must start with a stage number";
   if (stage >= kMaxStages) return "the stage number is above 65535";
   std::size_t length = 0;
   while (length < text.size() && !IsDigit(text[length])) ++length;
   const Op op = FindOp(text.substr(0, length));
-  if (op == Op::kNone) return "its letters are no action (F, I, W, B, SEND_F, RECV_F, ...)";
+  if (op == Op::kNone) return "its letters name no action (F, I, W, B, SEND_F, RECV_F, ...)";
   text.remove_prefix(length);
   const std::int64_t microbatch = TakeNumber(text);
-  if (!text.empty()) return "something stands behind the microbatch number";
-  if (microbatch > kMaxNumber) return "the microbatch number is too large";
-  if (HasMicrobatch(op) && microbatch < 0) return "it has no microbatch number";
-  if (!HasMicrobatch(op) && microbatch >= 0) return "this action takes no microbatch number";
+  if (!text.empty()) return "there is text after the microbatch index";
+  if (microbatch > kMaxNumber) return "the microbatch index is too large";
+  if (HasMicrobatch(op) && microbatch < 0) return "it has no microbatch index";
+  if (!HasMicrobatch(op) && microbatch >= 0) return "this action takes no microbatch index";
   part = {op, static_cast<std::uint16_t>(stage), static_cast<std::int32_t>(microbatch)};
   return nullptr;
 }
 
-// "(0F0;1B1)OVERLAP_F_B": a forward and a backward, in either order.
+// Parses "(0F0;1B1)OVERLAP_F_B": a forward and a backward, in either order.
 const char* ParsePair(std::string_view text, Action& action) {
   const std::size_t close = text.find(')');
   if (close == std::string_view::npos || Trim(text.substr(close + 1)) != kOverlap) {
-    return "an overlapped pair is written (0F0;1B1)OVERLAP_F_B";
+    return "an overlapped pair is written as (0F0;1B1)OVERLAP_F_B";
   }
   const std::string_view body = text.substr(1, close - 1);
   const std::size_t middle = body.find(';');
@@ -116,8 +117,8 @@ void AppendAction(std::string& out, const Action& action) {
   out += kOverlap;
 }
 
-// The rank of every stage by majority of its compute actions, so that one stray cell is one fault
-// and not a whole rank of them (Boyer and Moore's vote: one counter a stage).
+// Finds the rank of every stage by majority of its compute actions, so that one stray cell is one
+// fault rather than a whole rank of faults (Boyer and Moore's vote: one counter per stage).
 class StageVotes {
  public:
   void Add(const Part& part, int rank) {
@@ -128,7 +129,7 @@ class StageVotes {
     if (vote.count == 0) vote.rank = rank;
     vote.count += vote.rank == rank ? 1 : -1;
   }
-  // A stage that no rank computes counts as rank 0's; the validator names it.
+  // Assigns a stage that no rank computes to rank 0. The validator reports it.
   std::vector<int> Ranks() const {
     std::vector<int> ranks;
     for (const Vote& vote : votes_) ranks.push_back(vote.rank);
@@ -143,30 +144,30 @@ class StageVotes {
   std::vector<Vote> votes_;
 };
 
-// At least as many as the line has cells with an action: these take three bytes and a comma, and
-// blank ones take no memory.
-std::size_t MostCells(std::string_view line) {
+// Returns an upper bound on the number of actions in the line. An action takes at least three bytes
+// and a comma; blank cells take no memory.
+std::size_t MaxActions(std::string_view line) {
   std::size_t cells = 1;
   for (std::size_t i = 1; i < line.size(); ++i) cells += line[i] == ',' && line[i - 1] != ',';
   return std::min(cells, line.size() / 4 + 1);
 }
 
-// Reads rows of cells as Python's csv module does, but for quotes inside a cell.
-class RowReader {
+// Reads lines of cells as Python's csv module does, except for quotes inside a cell.
+class LaneReader {
  public:
-  explicit RowReader(std::string_view text) : text_(text) {
+  explicit LaneReader(std::string_view text) : text_(text) {
     constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
     if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
   }
   bool AtEnd() const { return text_.empty(); }
 
-  Result<Lane> NextRow(std::size_t row) {
+  Result<Lane> Next(std::size_t line_number) {
     const std::size_t end = std::min(text_.find('\n'), text_.size());
     std::string_view line = text_.substr(0, end);
     text_.remove_prefix(std::min(end + 1, text_.size()));
     Lane lane;
     if (Trim(line).empty()) return lane;
-    lane.reserve(MostCells(line));
+    lane.reserve(MaxActions(line));
     for (int column = 1;; ++column) {
       const std::size_t comma = line.find(',');
       std::string_view cell = Trim(line.substr(0, comma));
@@ -176,7 +177,7 @@ class RowReader {
       if (!cell.empty()) {
         Action action;
         if (const char* error = Parse(cell, action)) {
-          return InvalidArgument("row {}, column {}: {} is not an action: {}", row + 1, column,
+          return InvalidArgument("line {}, column {}: {} is not an action: {}", line_number, column,
                                  Quote(cell), error);
         }
         lane.push_back(action);
@@ -190,22 +191,23 @@ class RowReader {
   std::string_view text_;
 };
 
-// Sets what the cells cannot say; `rows` is 1 + the largest row number seen.
-Status ApplyOptions(const CsvOptions& options, std::int64_t rows, Schedule& schedule) {
+// Sets what a CSV does not say. `indices` is 1 + the largest microbatch index.
+Status ApplyOptions(const CsvOptions& options, std::int64_t indices, Schedule& schedule) {
   schedule.slices = options.slices.value_or(1);
   schedule.steps = options.steps.value_or(1);
   schedule.weights = options.weights.value_or(WeightPolicy::kFlush);
   if (schedule.slices < 1) return InvalidArgument("slices {}: must be at least 1", schedule.slices);
   if (schedule.steps < 1) return InvalidArgument("steps {}: must be at least 1", schedule.steps);
   const std::int64_t replicas = schedule.placement.replicas();
-  const std::int64_t rows_a_microbatch = std::int64_t{schedule.slices} * schedule.steps;
+  const std::int64_t indices_per_microbatch = std::int64_t{schedule.slices} * schedule.steps;
   std::int64_t microbatches =
-      (rows + rows_a_microbatch - 1) / rows_a_microbatch * replicas;  // all chains alike
+      (indices + indices_per_microbatch - 1) / indices_per_microbatch * replicas;  // in all chains
   if (options.microbatches) microbatches = *options.microbatches;
   if (microbatches < 1) return InvalidArgument("microbatches {}: must be at least 1", microbatches);
-  if (rows_a_microbatch > kMaxNumber || microbatches > kMaxNumber / rows_a_microbatch) {
-    return InvalidArgument("{} microbatches x {} slices x {} steps: at most {} row numbers",
-                           microbatches, schedule.slices, schedule.steps, kMaxNumber);
+  if (indices_per_microbatch > kMaxNumber || microbatches > kMaxNumber / indices_per_microbatch) {
+    return InvalidArgument(
+        "{} microbatches x {} slices x {} steps: a schedule has at most {} microbatch indices",
+        microbatches, schedule.slices, schedule.steps, kMaxNumber);
   }
   schedule.microbatches = static_cast<int>(microbatches);
   return {};
@@ -256,35 +258,34 @@ std::string WriteCsv(const Schedule& schedule) {
 
 Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
   Schedule schedule;
-  RowReader reader(text);
-  // Blank rows are ranks without an action, but for those at the end, of which there may be any
-  // number.
-  for (std::size_t row = 0; !reader.AtEnd(); ++row) {
-    PENSTOCK_TRY(Lane lane, reader.NextRow(row));
+  LaneReader reader(text);
+  // A blank line is a rank without actions, except at the end, where there may be any number.
+  for (std::size_t rank = 0; !reader.AtEnd(); ++rank) {
+    PENSTOCK_TRY(Lane lane, reader.Next(rank + 1));
     if (lane.empty()) continue;
-    if (row >= kMaxStages) {
-      return InvalidArgument("row {}: a schedule has at most {} ranks, one a row", row + 1,
+    if (rank >= kMaxStages) {
+      return InvalidArgument("line {}: a schedule has at most {} ranks, one per line", rank + 1,
                              kMaxStages);
     }
-    schedule.lanes.resize(row);
+    schedule.lanes.resize(rank);
     schedule.lanes.push_back(std::move(lane));
   }
-  if (schedule.lanes.empty()) return InvalidArgument("it holds no action");
+  if (schedule.lanes.empty()) return InvalidArgument("it has no action");
 
   StageVotes votes;
-  std::int64_t rows = 0;
+  std::int64_t indices = 0;
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     for (const Action& action : schedule.lanes[rank]) {
       ForEachPart(action, [&](const Part& part) {
         votes.Add(part, static_cast<int>(rank));
-        rows = std::max(rows, std::int64_t{part.microbatch} + 1);
+        indices = std::max(indices, std::int64_t{part.microbatch} + 1);
       });
     }
   }
   const auto ranks = static_cast<int>(schedule.lanes.size());
   PENSTOCK_TRY(schedule.placement,
                Placement::FromRanks(votes.Ranks(), ranks, options.replicas.value_or(1)));
-  PENSTOCK_TRY_STATUS(ApplyOptions(options, std::max<std::int64_t>(rows, 1), schedule));
+  PENSTOCK_TRY_STATUS(ApplyOptions(options, std::max<std::int64_t>(indices, 1), schedule));
   return schedule;
 }
 
@@ -294,11 +295,11 @@ Status RequireTorchOps(const Schedule& schedule) {
   if (schedule.slices != 1) foreign = "slices of a microbatch along the sequence";
   if (schedule.steps != 1) foreign = "several batches";
   if (schedule.weights != WeightPolicy::kFlush) foreign = "weights without a flush";
-  if (foreign != nullptr) return InvalidArgument("torch has no form for {}", foreign);
+  if (foreign != nullptr) return InvalidArgument("torch does not support {}", foreign);
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     for (const Action& action : schedule.lanes[rank]) {
       if (action.first.op >= Op::kOffload) {
-        return InvalidArgument("torch has no action {} ({} on rank {}); leave that pass out",
+        return InvalidArgument("torch has no action {} ({} on rank {}); omit the pass that adds it",
                                OpText(action.first.op), ToText(action), rank);
       }
     }

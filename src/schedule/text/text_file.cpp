@@ -1,4 +1,4 @@
-// Schedules in files: FILE.csv with FILE.yaml beside it where the cells cannot say everything.
+// Schedules in files: FILE.csv, with FILE.yaml next to it for what a CSV does not say.
 #include <filesystem>
 
 #include "base/files.h"
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The 50 million actions of the largest schedules take half of a GiB, with SEND and RECV two.
+// The 50 million actions of the largest schedules take half a GiB, and two GiB with SEND and RECV.
 constexpr FileLimit kCsvFile = {std::size_t{4} << 30, "schedule's CSV file"};
 
 std::string SidecarPath(const std::string& path) {
@@ -20,7 +20,7 @@ std::string SidecarPath(const std::string& path) {
 
 Result<std::optional<int>> ReadCount(const YamlMap& map, const char* key) {
   PENSTOCK_TRY(const std::optional<int> value, map.Int(key));
-  if (value && *value < 1) return map.Refuse(key, "at least 1, not {}", *value);
+  if (value && *value < 1) return map.Refuse(key, "must be at least 1, not {}", *value);
   return value;
 }
 
@@ -52,14 +52,15 @@ Result<CsvOptions> LoadSidecarFile(const std::string& sidecar) {
   return options;
 }
 
-// What FILE.yaml says; nothing where it is not there.
+// Reads FILE.yaml; returns the defaults if it does not exist.
 Result<CsvOptions> LoadSidecar(const std::string& path) {
   const std::string sidecar = SidecarPath(path);
   std::error_code error;
   if (sidecar == path || !fs::exists(sidecar, error)) return CsvOptions{};
   auto options = LoadSidecarFile(sidecar);
   if (!options) {
-    return MakeError(options.error().code, "{} (read beside {})", options.error().message, path);
+    return MakeError(options.error().code, "{} (the companion of {})", options.error().message,
+                     path);
   }
   return options;
 }
@@ -101,7 +102,7 @@ Result<WeightPolicy> ParseWeights(std::string_view text) {
        {WeightPolicy::kFlush, WeightPolicy::kStashed, WeightPolicy::kDoubleBuffered}) {
     if (text == ToText(weights)) return weights;
   }
-  return InvalidArgument("{} is no weight policy; give flush, stashed or double-buffered",
+  return InvalidArgument("{} is not a weight policy; give flush, stashed or double-buffered",
                          Quote(text));
 }
 
@@ -125,14 +126,15 @@ Status SaveSchedule(const Schedule& schedule, const std::string& path) {
   const std::string sidecar = SidecarPath(path);
   const std::string extra = SidecarText(schedule);
   if (sidecar == path && !extra.empty()) {
-    return InvalidArgument("{}: its companion file would have the same name; use .csv", path);
+    return InvalidArgument(
+        "{}: its companion would have the same name; choose a name that ends in .csv", path);
   }
   std::error_code error;
   const bool stale = sidecar != path && fs::exists(sidecar, error);
   if (stale) {
     // Never replace a file that is not a schedule's companion.
     if (!LoadSidecarFile(sidecar)) {
-      return InvalidArgument("{} is there and does not describe a schedule: choose another name",
+      return InvalidArgument("{} exists and is not a schedule's companion; choose another name",
                              sidecar);
     }
   }

@@ -7,8 +7,8 @@
 namespace penstock {
 namespace {
 
-// The actions around a place, itself in brackets; a line.
-std::string Neighbourhood(const Lane& lane, int position) {
+// Returns one line with the actions around a place, which is in brackets.
+std::string Neighborhood(const Lane& lane, int position) {
   constexpr int kAround = 4;  // actions shown on either side
   const auto size = static_cast<int>(lane.size());
   const int begin = std::max(0, position - kAround);
@@ -22,8 +22,8 @@ std::string Neighbourhood(const Lane& lane, int position) {
   return text + (end < size ? " ...\n" : "\n");
 }
 
-// Where the last action of the same stage and microbatch stands, or else of the stage; -1 where
-// there is none. What is missing belongs near it.
+// Returns the position of the last action of the same stage and microbatch, or else of the same
+// stage; -1 if there is none. The missing action belongs near it.
 int NearestTo(const std::string& missing, const Lane& lane) {
   const Result<Action> action = ParseAction(missing);
   if (!action) return -1;
@@ -59,7 +59,7 @@ std::string Describe(const Schedule& schedule, const Fault& fault) {
     const std::string name = missing             ? "nearest to it: "
                              : places.size() > 1 ? fmt::format("rank {}: ", place.rank)
                                                  : "";
-    text += fmt::format("    {}{}", name, Neighbourhood(lane, position));
+    text += fmt::format("    {}{}", name, Neighborhood(lane, position));
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// Where UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD, RELOAD, RECOMPUTE and STEP may stand.
+// Where UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD, RELOAD, RECOMPUTE and STEP are allowed.
 #include <algorithm>
 
 #include "base/index.h"
@@ -13,14 +13,14 @@ RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows)
       chain_length_(schedule.placement.chain_length()),
       slices_(schedule.slices),
       rows_(rows),
-      rows_a_batch_(rows / Index(schedule.steps)),
-      rows_a_unit_(weights_ == WeightPolicy::kStashed ? Index(slices_) : rows_a_batch_),
-      units_(rows / rows_a_unit_) {
+      indices_per_batch_(rows / Index(schedule.steps)),
+      indices_per_update_(weights_ == WeightPolicy::kStashed ? Index(slices_) : indices_per_batch_),
+      updates_(rows / indices_per_update_) {
   if (!usage.rare) return;
   const std::size_t stages = schedule.stages();
   unsharded_.resize(stages);
   moves_.resize(stages * rows_);
-  ended_.resize(stages * units_);
+  ended_.resize(stages * updates_);
   steps_.resize(stages);
   reduced_.resize(stages);
   reduces_.resize(stages);
@@ -41,7 +41,7 @@ std::string RareOps::Check(const Part& part, std::uint8_t history) {
     case Op::kBackward:
       return CheckCompute(part);
     case Op::kUnshard:
-      return unsharded_[stage] != 0 ? "the stage is unsharded already" : "";
+      return unsharded_[stage] != 0 ? "the stage is already unsharded" : "";
     case Op::kReshard:
       return unsharded_[stage] == 0 ? "the stage is not unsharded" : "";
     case Op::kReduceGrad:
@@ -58,22 +58,22 @@ std::string RareOps::Check(const Part& part, std::uint8_t history) {
 
 std::string RareOps::CheckCompute(const Part& part) const {
   if (usage_.unshard && unsharded_[part.stage] == 0) {
-    return fmt::format("stage {} is not unsharded: {}UNSHARD must come before it", part.stage,
+    return fmt::format("stage {} is not unsharded; add {}UNSHARD before it", part.stage,
                        part.stage);
   }
   const std::uint8_t moves = moves_[Key(part)];
   if (MakesInputGradient(part.op) && (moves & kOffloaded) != 0 && (moves & kReloaded) == 0) {
-    return fmt::format("its activations are offloaded: {}RELOAD{} must come before it", part.stage,
+    return fmt::format("its activations are offloaded; add {}RELOAD{} before it", part.stage,
                        part.microbatch);
   }
   return CheckVersion(part);
 }
 
-// The weights that a forward or backward must read have to be there, and still be there.
+// Checks that the version of the weights that a forward or backward reads exists, and still exists.
 std::string RareOps::CheckVersion(const Part& part) const {
   if (!usage_.step) return "";
-  const std::size_t row = part.microbatch;
-  const auto batch = static_cast<std::int64_t>(row / rows_a_batch_);
+  const std::size_t n = part.microbatch;
+  const auto batch = static_cast<std::int64_t>(n / indices_per_batch_);
   const std::int64_t steps = steps_[part.stage];
   std::int64_t least = 0, most = 0;
   switch (weights_) {
@@ -83,39 +83,41 @@ std::string RareOps::CheckVersion(const Part& part) const {
     case WeightPolicy::kStashed: {
       // Its version is kept from F on, so newer ones do not matter.
       const std::int64_t ahead = chain_length_ - 1 - part.stage % chain_length_;
-      least = std::max<std::int64_t>(0, static_cast<std::int64_t>(UnitOf(part.microbatch)) - ahead);
-      most = static_cast<std::int64_t>(units_);
+      least =
+          std::max<std::int64_t>(0, static_cast<std::int64_t>(UpdateOf(part.microbatch)) - ahead);
+      most = static_cast<std::int64_t>(updates_);
       break;
     }
     case WeightPolicy::kDoubleBuffered:
-      // Batch t reads W(t-1); after j steps W(j-1) and W(j) are there.
+      // Batch t reads W(t-1). After j STEPs W(j-1) and W(j) exist.
       least = std::max<std::int64_t>(0, batch - 1);
       most = std::max<std::int64_t>(1, batch);
       break;
   }
   if (steps >= least && steps <= most) return "";
-  return fmt::format("stage {} has had {} STEPs, but its weights are there after {} to {}",
-                     part.stage, steps, least, most);
+  return fmt::format(
+      "stage {} has run {} STEPs, but the weights that it reads exist after {} to {}", part.stage,
+      steps, least, most);
 }
 
 std::string RareOps::CheckMove(const Part& part, std::uint8_t history) const {
   const std::uint8_t moves = moves_[Key(part)];
   if (part.op == Op::kRecompute && usage_.unshard && unsharded_[part.stage] == 0) {
-    return fmt::format("stage {} is not unsharded: {}UNSHARD must come before it", part.stage,
+    return fmt::format("stage {} is not unsharded; add {}UNSHARD before it", part.stage,
                        part.stage);
   }
   if ((history & kForwardBit) == 0) return "its forward has not run";
-  if ((history & (kInputGradientBits | kEndBits)) != 0) return "its backward has run already";
+  if ((history & (kInputGradientBits | kEndBits)) != 0) return "its backward has already run";
   if (part.op == Op::kOffload) {
-    if ((moves & kOffloaded) != 0) return "it is offloaded already";
-    if ((moves & kRecomputed) != 0) return "it is recomputed already";
+    if ((moves & kOffloaded) != 0) return "it is already offloaded";
+    if ((moves & kRecomputed) != 0) return "it is already recomputed";
   }
   if (part.op == Op::kReload) {
     if ((moves & kOffloaded) == 0) return "it is not offloaded";
-    if ((moves & kReloaded) != 0) return "it is reloaded already";
+    if ((moves & kReloaded) != 0) return "it is already reloaded";
   }
   if (part.op == Op::kRecompute) {
-    if ((moves & kRecomputed) != 0) return "it is recomputed already";
+    if ((moves & kRecomputed) != 0) return "it is already recomputed";
     if ((moves & kOffloaded) != 0 && (moves & kReloaded) == 0) return "its input is offloaded";
   }
   return "";
@@ -124,17 +126,17 @@ std::string RareOps::CheckMove(const Part& part, std::uint8_t history) const {
 std::string RareOps::CheckUpdate(const Part& part) const {
   const std::size_t stage = part.stage;
   const bool step = part.op == Op::kStep;
-  const std::int32_t unit = step ? steps_[stage] : reduced_[stage];
-  if (Index(unit) >= units_) {
-    return fmt::format("stage {} has had all its {} already", stage, units_);
+  const std::int32_t update = step ? steps_[stage] : reduced_[stage];
+  if (Index(update) >= updates_) {
+    return fmt::format("stage {} has already run all {} updates", stage, updates_);
   }
-  const std::size_t ended = ended_[stage * units_ + Index(unit)];
-  if (ended < rows_a_unit_) {
-    return fmt::format("{} of its {} weight gradients are still to come", rows_a_unit_ - ended,
-                       rows_a_unit_);
+  const std::size_t ended = ended_[stage * updates_ + Index(update)];
+  if (ended < indices_per_update_) {
+    return fmt::format("{} of its {} weight gradients are not computed yet",
+                       indices_per_update_ - ended, indices_per_update_);
   }
-  if (!step && steps_[stage] > unit) return "the STEP that reads it has run already";
-  if (step && reduced_[stage] > 0 && reduced_[stage] <= unit) {
+  if (!step && steps_[stage] > update) return "the STEP that reads it has already run";
+  if (step && reduced_[stage] > 0 && reduced_[stage] <= update) {
     return "its REDUCE_GRAD has not run";
   }
   return "";
@@ -145,7 +147,7 @@ void RareOps::Note(const Part& part) {
   switch (part.op) {
     case Op::kBackwardWeight:
     case Op::kBackward:
-      ++ended_[stage * units_ + UnitOf(part.microbatch)];
+      ++ended_[stage * updates_ + UpdateOf(part.microbatch)];
       break;
     case Op::kUnshard:
       unsharded_[stage] = 1;
@@ -175,15 +177,15 @@ void RareOps::Note(const Part& part) {
 
 bool RareOps::GradientsReady(int stage, int update) const {
   const std::size_t s = stage;
-  const std::size_t unit = update;
-  if (unit >= units_) return false;
-  const bool made = Index(ended_[s * units_ + unit]) >= rows_a_unit_;
-  return made && (!reduces_[s] || reduced_[s] > update);
+  const std::size_t u = update;
+  if (u >= updates_) return false;
+  const bool complete = Index(ended_[s * updates_ + u]) >= indices_per_update_;
+  return complete && (!reduces_[s] || reduced_[s] > update);
 }
 
 int RareOps::MissingSteps(int stage) const {
   if (!usage_.step) return 0;
-  return static_cast<int>(units_) - steps_[stage];
+  return static_cast<int>(updates_) - steps_[stage];
 }
 
 }  // namespace penstock::validation

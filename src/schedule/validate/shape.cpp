@@ -1,4 +1,4 @@
-// What the validator looks at before it walks the lanes.
+// What the validator checks before it walks the lanes.
 #include "base/index.h"
 #include "schedule/validate/state.h"
 
@@ -24,28 +24,28 @@ Usage Usage::Of(const Schedule& schedule) {
 
 std::string CheckShape(const Schedule& schedule, const Usage& usage) {
   const Placement& placement = schedule.placement;
-  if (placement.ranks() == 0 || placement.stages() == 0) return "it has no stage";
+  if (placement.ranks() == 0 || placement.stages() == 0) return "it has no stages";
   if (schedule.lanes.size() != Index(placement.ranks())) {
     return fmt::format("it has {} lanes for {} ranks", schedule.lanes.size(), placement.ranks());
   }
   if (schedule.microbatches < 1 || schedule.slices < 1 || schedule.steps < 1) {
-    return fmt::format("{} microbatches, {} slices and {} steps: each is at least 1",
+    return fmt::format("{} microbatches, {} slices and {} steps: each must be at least 1",
                        schedule.microbatches, schedule.slices, schedule.steps);
   }
   if (schedule.microbatches % placement.replicas() != 0) {
-    return fmt::format("{} microbatches do not divide over {} replicas", schedule.microbatches,
-                       placement.replicas());
+    return fmt::format("{} microbatches do not divide evenly among {} replicas",
+                       schedule.microbatches, placement.replicas());
   }
   if (placement.stages() > kMaxStages) return fmt::format("more than {} stages", kMaxStages);
-  // Each row of each stage needs two parts; without them all no table is worth its memory.
+  // Each microbatch index needs two parts on each stage. Without all of them no table is worth its
+  // memory.
   const std::int64_t most = usage.parts / 2 / placement.stages();
   const std::int64_t microbatches = schedule.microbatches / placement.replicas();
   if (microbatches > most / schedule.slices / schedule.steps) {
     const std::int64_t slack = (std::int64_t{1} << 20) / placement.stages() + most;
     if (microbatches > slack / schedule.slices / schedule.steps) {
-      return fmt::format(
-          "{} microbatches on {} stages need many more actions than the {} there are",
-          schedule.microbatches, placement.stages(), usage.parts);
+      return fmt::format("{} microbatches on {} stages need many more actions than its {}",
+                         schedule.microbatches, placement.stages(), usage.parts);
     }
   }
   return "";

@@ -1,4 +1,4 @@
-// What the validator keeps while it walks the lanes: private to validate*.cpp.
+// State of the validator while it walks the lanes. Private to validate/.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace penstock::validation {
 
-// One bit an op, so that a (stage, row)'s history is a byte: F I W B and the four transfers.
+// One bit per op, so that the history of a (stage, microbatch) is one byte: F, I, W, B and the four
+// transfers.
 constexpr std::uint8_t Bit(Op op) { return static_cast<std::uint8_t>(1U << static_cast<int>(op)); }
 inline constexpr std::uint8_t kForwardBit = Bit(Op::kForward);
 inline constexpr std::uint8_t kInputGradientBits = Bit(Op::kBackwardInput) | Bit(Op::kBackward);
@@ -35,36 +36,36 @@ class FaultList {
   std::vector<Fault> faults_;
 };
 
-// What the lanes use, from one pass over the ops.
+// Which ops the lanes use, from one pass over them.
 struct Usage {
-  bool communication = false;  // any SEND or RECV: then every edge between ranks needs its pair
-  bool unshard = false;        // any UNSHARD: then every compute needs its stage unsharded
-  bool step = false;           // any STEP: then every stage needs all of them
-  bool rare = false;           // any op beyond compute and transfers
+  bool communication = false;  // any SEND or RECV; then every edge between ranks needs both
+  bool unshard = false;        // any UNSHARD; then every compute needs its stage unsharded
+  bool step = false;           // any STEP; then every stage needs all of them
+  bool rare = false;           // any op other than compute and transfers
   std::int64_t parts = 0;
   static Usage Of(const Schedule& schedule);
 };
 
-// The numbers that everything else counts on; a reason where they make no sense.
+// Checks the sizes that everything else relies on. Returns what is wrong, or an empty string.
 std::string CheckShape(const Schedule& schedule, const Usage& usage);
 
-// Rules of the ops beside compute and transfers: shards, offload, recompute, optimizer steps.
+// Rules of the ops other than compute and transfers: shards, offload, recompute, optimizer steps.
 class RareOps {
  public:
   RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows);
 
-  // Reason why the part may not stand here, empty where it may. `history` is the (stage, row)'s
-  // byte before it, 0 for ops without a microbatch.
+  // Returns why the part may not run here, or an empty string. `history` is the (stage,
+  // microbatch)'s byte before it, 0 for ops without a microbatch.
   std::string Check(const Part& part, std::uint8_t history);
-  // Notes a compute part, or a part that Check passed.
+  // Records a compute part, or a part that Check accepts.
   void Note(const Part& part);
-  // Steps that a stage lacks at the end; 0 where all are there.
+  // Returns the number of STEPs that a stage lacks at the end.
   int MissingSteps(int stage) const;
-  // STEPs that each stage makes, where any does.
-  int updates() const { return static_cast<int>(units_); }
-  // The update that the stage's next STEP makes.
+  // The number of STEPs of each stage, if any has them.
+  int updates() const { return static_cast<int>(updates_); }
+  // The update of the stage's next STEP.
   int NextUpdate(int stage) const { return steps_[stage]; }
-  // Whether the stage's gradients of an update are made, and reduced where it reduces them.
+  // Whether the stage's gradients of an update are complete, and reduced if it reduces them.
   bool GradientsReady(int stage, int update) const;
 
  private:
@@ -77,19 +78,20 @@ class RareOps {
   std::size_t Key(const Part& part) const {
     return Index(part.stage) * rows_ + Index(part.microbatch);
   }
-  // The update (STEP) that takes the row's gradient.
-  std::size_t UnitOf(int row) const { return Index(row) / rows_a_unit_; }
+  // The update (STEP) that reads the gradient of the microbatch.
+  std::size_t UpdateOf(int microbatch) const { return Index(microbatch) / indices_per_update_; }
 
   const Usage usage_;
   const WeightPolicy weights_;
   const int chain_length_, slices_;
-  const std::size_t rows_, rows_a_batch_, rows_a_unit_, units_;
+  const std::size_t rows_, indices_per_batch_, indices_per_update_, updates_;
   std::vector<std::uint8_t> unsharded_;  // by stage
-  std::vector<std::uint8_t> moves_;      // by (stage, row): MoveBits
-  std::vector<std::int32_t> ended_;      // by (stage, unit): rows whose gradient is complete
-  std::vector<std::int32_t> steps_;      // by stage: STEPs so far
-  std::vector<std::int32_t> reduced_;    // by stage: REDUCE_GRADs so far
-  std::vector<bool> reduces_;            // by stage: whether it has any REDUCE_GRAD
+  std::vector<std::uint8_t> moves_;      // by (stage, microbatch): MoveBits
+  std::vector<std::int32_t>
+      ended_;  // by (stage, update): microbatch indices whose gradient is complete
+  std::vector<std::int32_t> steps_;    // by stage: STEPs so far
+  std::vector<std::int32_t> reduced_;  // by stage: REDUCE_GRADs so far
+  std::vector<bool> reduces_;          // by stage: whether it has any REDUCE_GRAD
 };
 
 }  // namespace penstock::validation

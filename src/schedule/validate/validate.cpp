@@ -1,5 +1,5 @@
-// One walk of every lane in dependency order proves order, placement, transfers and the absence of
-// a deadlock at once; one scan of the (stage, row) table behind it proves that nothing is missing.
+// One walk of every lane in dependency order proves order, placement, transfers and freedom from
+// deadlock at once. One scan of the (stage, microbatch) table then proves that nothing is missing.
 #include "schedule/validate/validate.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace penstock {
 namespace validation {
 namespace {
 
-// Ops of the same (stage, row) that must not have run: itself, and what makes the same gradient.
+// Ops of the same (stage, microbatch) that must not have run: the op itself, and those that compute
+// the same gradient.
 constexpr std::uint8_t Excludes(Op op) {
   switch (op) {
     case Op::kBackwardInput:
@@ -59,8 +60,8 @@ class Validator {
       if (position_[rank] < schedule_.lanes[rank].size()) stuck.push_back(rank);
     }
     if (!stuck.empty() && !faults_.full()) {
-      // Check the rest of the lanes as if what they wait for had come: then all that exists is in
-      // the history, and a wait for what is nowhere can be told from a cycle.
+      // Check the rest of the lanes as if what they wait for had arrived. The history then has
+      // everything that exists, which distinguishes a wait for a missing action from a cycle.
       const std::vector<std::size_t> positions = position_;
       const std::vector<Wait> waits = waits_;
       patient_ = false;
@@ -72,17 +73,19 @@ class Validator {
   }
 
  private:
-  // What a blocked rank waits for: a bit of a (stage, row)'s history; or with no bits the stage's
-  // gradients of an update.
+  // What a blocked rank waits for: a bit in the history of a (stage, microbatch), or, without bits,
+  // the stage's gradients of an update.
   struct Wait {
     int stage = -1;
-    int row = -1;  // or update
+    int microbatch = -1;  // or update
     std::uint8_t bits = 0;
   };
 
-  std::uint8_t& History(int stage, int row) { return history_[Index(stage) * rows_ + Index(row)]; }
+  std::uint8_t& History(int stage, int microbatch) {
+    return history_[Index(stage) * rows_ + Index(microbatch)];
+  }
 
-  // Formats here and not where it is called: the hot path stays small.
+  // Formats here rather than in the caller, to keep the hot path small.
   template <class... Args>
   [[gnu::cold, gnu::noinline]] void AddFault(int rank, std::size_t position,
                                              fmt::format_string<const Args&...> format,
@@ -91,11 +94,11 @@ class Validator {
     faults_.Add({rank, static_cast<int>(position), ToText(action), fmt::format(format, args...)});
   }
 
-  // Runs the rank until its end, a wait, or too many faults.
+  // Runs the rank until it ends, has to wait, or there are too many faults.
   void Walk(int rank) {
     const Lane& lane = schedule_.lanes[rank];
     std::size_t& position = position_[rank];
-    // With many ranks each walk is short, and no hardware follows that many streams.
+    // With many ranks each walk is short, and no hardware prefetcher follows that many streams.
     constexpr std::size_t kReadAhead = 8;  // actions
     PrefetchRead(lane.data(), position + kReadAhead);
     for (; position < lane.size() && !faults_.full(); ++position) {
@@ -112,12 +115,12 @@ class Validator {
     }
   }
 
-  // False if the rank must wait. Both parts start together: what one makes does not serve the
-  // other.
+  // Returns false if the rank must wait. Both parts start together: neither can read the other's
+  // output.
   bool StepPair(int rank, std::size_t position, const Action& action) {
     if (!IsCompute(action.first.op) || !IsCompute(action.second.op) ||
         (action.first.op == Op::kForward) == (action.second.op == Op::kForward)) {
-      AddFault(rank, position, "an overlapped pair is one forward and one backward");
+      AddFault(rank, position, "an overlapped pair must be one forward and one backward");
       return true;
     }
     if (!WellFormed(rank, position, action.first)) return true;
@@ -145,28 +148,27 @@ class Validator {
 
   [[gnu::cold]] void ReportMalformed(int rank, std::size_t position, const Part& part) {
     if (part.op >= Op::kNone) {
-      AddFault(rank, position, "this is no known action");
+      AddFault(rank, position, "the action is unknown");
     } else if (part.stage >= edges_.size()) {
-      AddFault(rank, position, "there are only {} stages", edges_.size());
+      AddFault(rank, position, "the schedule has only {} stages", edges_.size());
     } else if (!HasMicrobatch(part.op) && part.microbatch != -1) {
       AddFault(rank, position, "this action takes no microbatch");
     } else if (HasMicrobatch(part.op) && static_cast<std::uint32_t>(part.microbatch) >= rows_) {
-      AddFault(rank, position, "there are only {} microbatches in a chain{}", rows_,
-               schedule_.slices * schedule_.steps > 1 ? " (rows)" : "");
+      AddFault(rank, position, "a chain has only {} microbatch indices", rows_);
     } else {
       AddFault(rank, position, "stage {} is on rank {}", part.stage, edges_[part.stage].rank);
     }
   }
 
-  // How the values that a part waits for stand.
+  // The state of the values that a part waits for.
   struct Inputs {
-    bool blocked = false;      // another rank's is not there yet
-    bool own_missing = false;  // one that the rank's own order should have brought is not there
+    bool blocked = false;      // a value of another rank is not available yet
+    bool own_missing = false;  // a value of the rank itself was not computed before
   };
 
   Inputs Look(int rank, const Part& part) {
     Inputs inputs;
-    ForEachDependency(edges_[part.stage].neighbours, shape_.slices, part, [&](const Value& value) {
+    ForEachDependency(edges_[part.stage].neighbors, shape_.slices, part, [&](const Value& value) {
       const std::uint8_t history = History(value.stage, value.microbatch);
       const bool activation = value.kind == ValueKind::kActivation;
       if (edges_[value.stage].rank == rank) {
@@ -183,7 +185,7 @@ class Validator {
     return inputs;
   }
 
-  // Replicas add their gradients before either steps.
+  // Replicas sum their gradients before any of them steps.
   Inputs LookAtReplicas(int rank, const Part& step) {
     Inputs inputs;
     const int update = rare_.NextUpdate(step.stage);
@@ -208,15 +210,15 @@ class Validator {
     }
   }
 
-  // What a part's own rank must have brought before it. True if the part counts as run.
+  // Checks what the part's own rank must have run before. Returns whether the part counts as run.
   bool CheckPart(int rank, std::size_t position, const Part& part, const Inputs& inputs) {
     std::uint8_t history = 0;
     if (HasMicrobatch(part.op)) history = History(part.stage, part.microbatch);
     if ((history & Excludes(part.op)) != 0) [[unlikely]] {
       if ((history & Bit(part.op)) != 0) {
-        AddFault(rank, position, "it has run already");
+        AddFault(rank, position, "it has already run");
       } else {
-        AddFault(rank, position, "its gradient is made already: B is I and W in one");
+        AddFault(rank, position, "its gradient is already computed: B is I and W in one");
       }
       return false;
     }
@@ -242,7 +244,7 @@ class Validator {
 
   [[gnu::cold]] void ReportOwnInputs(int rank, std::size_t position, const Part& part) {
     if (part.op == Op::kStep) {
-      AddFault(rank, position, "a replica of the stage, on this rank too, lacks gradients");
+      AddFault(rank, position, "a replica of the stage on this rank lacks gradients");
       return;
     }
     ForEachDependency(shape_, part, [&](const Value& value) {
@@ -250,7 +252,7 @@ class Validator {
       const bool activation = value.kind == ValueKind::kActivation;
       const Wait wait = {value.stage, value.microbatch,
                          activation ? kForwardBit : kInputGradientBits};
-      if ((History(wait.stage, wait.row) & wait.bits) != 0) return;
+      if ((History(wait.stage, wait.microbatch) & wait.bits) != 0) return;
       const std::string needs = part.op == Op::kBackwardWeight
                                     ? ToText(BackwardInput(value.stage, value.microbatch))
                                     : WaitText(wait);
@@ -267,21 +269,21 @@ class Validator {
     const int from = receive == Op::kRecvForward ? edges.previous_rank : edges.next_rank;
     if (from < 0 || (history & Bit(receive)) != 0) [[likely]]
       return;
-    AddFault(rank, position, "its input comes from rank {}: {}{}{} must stand before it", from,
-             part.stage, OpText(receive), part.microbatch);
+    AddFault(rank, position, "its input comes from rank {}; add {}{}{} before it", from, part.stage,
+             OpText(receive), part.microbatch);
   }
 
   void CheckTransfer(int rank, std::size_t position, const Part& part, std::uint8_t history) {
     const StageEdges& edges = edges_[part.stage];
     const bool ahead = part.op == Op::kSendForward || part.op == Op::kRecvBackward;
     if ((ahead ? edges.next_rank : edges.previous_rank) < 0) [[unlikely]] {
-      AddFault(rank, position, "the stage {} stage {} is on no other rank",
-               ahead ? "behind" : "before", part.stage);
+      AddFault(rank, position, "the {} stage of stage {} is not on another rank",
+               ahead ? "next" : "previous", part.stage);
     }
-    const bool unmade = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
-                        (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
-    if (unmade) [[unlikely]] {
-      AddFault(rank, position, "what it sends has not been made");
+    const bool not_computed = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
+                              (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
+    if (not_computed) [[unlikely]] {
+      AddFault(rank, position, "what it sends is not computed yet");
     }
   }
 
@@ -298,7 +300,7 @@ class Validator {
     const int reader = forward ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
     if (reader < 0) return;
     Wait& wait = waits_[reader];
-    if (wait.stage == part.stage && wait.row == part.microbatch && (wait.bits & bit) != 0) {
+    if (wait.stage == part.stage && wait.microbatch == part.microbatch && (wait.bits & bit) != 0) {
       wait = {};
       runnable_.push_back(reader);
       // Read as soon as the current rank has to wait.
@@ -306,37 +308,39 @@ class Validator {
     }
   }
 
-  // Lets STEPs go on that wait for the part's stage.
+  // Wakes the ranks whose STEP waits for the gradients of the part's stage.
   void WakeReplicas(const Part& part) {
     if (!EndsMicrobatch(part.op) && part.op != Op::kReduceGrad) return;
     ForEachReplica(part.stage, [&](int stage) {
       const int rank = edges_[stage].rank;
       Wait& wait = waits_[rank];
-      if (wait.stage != part.stage || wait.bits != 0 || !IsThere(wait)) return;
+      if (wait.stage != part.stage || wait.bits != 0 || !IsAvailable(wait)) return;
       wait = {};
       runnable_.push_back(rank);
     });
   }
 
-  bool IsThere(const Wait& wait) {
-    if (wait.bits == 0) return rare_.GradientsReady(wait.stage, wait.row);
-    return (History(wait.stage, wait.row) & wait.bits) != 0;
+  bool IsAvailable(const Wait& wait) {
+    if (wait.bits == 0) return rare_.GradientsReady(wait.stage, wait.microbatch);
+    return (History(wait.stage, wait.microbatch) & wait.bits) != 0;
   }
 
-  // What is waited for; of several ops that would do, the one that is there.
+  // Describes what is waited for. If several ops would do, names the one that exists.
   std::string WaitText(const Wait& wait) {
     if (wait.bits == 0) return fmt::format("the gradients of stage {}", wait.stage);
-    const int there = wait.bits & History(wait.stage, wait.row);
+    const int existing = wait.bits & History(wait.stage, wait.microbatch);
     std::string text;
     for (const Op op :
          {Op::kForward, Op::kBackwardInput, Op::kBackward, Op::kSendForward, Op::kSendBackward}) {
-      if (((there != 0 ? there : wait.bits) & Bit(op)) == 0) continue;
-      text += fmt::format("{}{}{}{}", text.empty() ? "" : " or ", wait.stage, OpText(op), wait.row);
+      if (((existing != 0 ? existing : wait.bits) & Bit(op)) == 0) continue;
+      text += fmt::format("{}{}{}{}", text.empty() ? "" : " or ", wait.stage, OpText(op),
+                          wait.microbatch);
     }
     return text;
   }
 
-  // Every stuck rank waits for one other rank: follow these to the cycles, and name each once.
+  // Every stuck rank waits for one other rank. Follows these waits to the cycles, and reports each
+  // cycle once.
   void ReportDeadlocks(const std::vector<int>& stuck, const std::vector<std::size_t>& positions,
                        const std::vector<Wait>& waits) {
     const auto holder = [&](int rank) { return edges_[waits[rank].stage].rank; };
@@ -346,15 +350,15 @@ class Validator {
       while (visited_from[rank] < 0) {
         visited_from[rank] = start;
         const Wait& wait = waits[rank];
-        if (!IsThere(wait)) {
+        if (!IsAvailable(wait)) {
           AddFault(rank, positions[rank], "it waits for {} of rank {}, which never {}",
-                   WaitText(wait), holder(rank), wait.bits == 0 ? "are complete" : "runs");
+                   WaitText(wait), holder(rank), wait.bits == 0 ? "computes them all" : "runs it");
           break;
         }
         rank = holder(rank);
       }
       const Wait& wait = waits[rank];
-      if (!IsThere(wait) || visited_from[rank] != start) continue;
+      if (!IsAvailable(wait) || visited_from[rank] != start) continue;
       Fault fault = {rank, static_cast<int>(positions[rank]), "", "deadlock: "};
       for (int at = rank; fault.cycle.empty() || at != rank; at = holder(at)) {
         const Action& action = schedule_.lanes[at][positions[at]];
@@ -363,7 +367,7 @@ class Validator {
             fmt::format("rank {} at {} waits for {}, ", at, ToText(action), WaitText(waits[at]));
         fault.cycle.push_back({at, static_cast<int>(positions[at])});
       }
-      fault.reason += fmt::format("which stands further on in rank {}", rank);
+      fault.reason += fmt::format("which comes later in rank {}", rank);
       faults_.Add(std::move(fault));
     }
   }
@@ -378,22 +382,23 @@ class Validator {
       if (usage_.communication && edges.previous_rank >= 0) {
         transfers |= Bit(Op::kRecvForward) | Bit(Op::kSendBackward);
       }
-      const std::uint8_t* row = history_.data() + Index(stage) * rows_;
+      const std::uint8_t* histories = history_.data() + Index(stage) * rows_;
       const std::uint8_t whole = kForwardBit | Bit(Op::kBackward);
       const std::uint8_t halves = kForwardBit | Bit(Op::kBackwardInput) | Bit(Op::kBackwardWeight);
       constexpr std::uint8_t kComputeBits = 0x0F;
-      const bool nowhere = std::all_of(
-          row, row + rows_, [](std::uint8_t bits) { return (bits & kComputeBits) == 0; });
+      const bool nowhere = std::all_of(histories, histories + rows_, [](std::uint8_t bits) {
+        return (bits & kComputeBits) == 0;
+      });
       if (nowhere) {
         faults_.Add({edges.rank, -1, fmt::format("{}F0", stage),
                      fmt::format("no rank computes stage {}", stage)});
         continue;
       }
       for (std::size_t n = 0; n < rows_ && !faults_.full(); ++n) {
-        const std::uint8_t bits = row[n];
+        const std::uint8_t bits = histories[n];
         if (bits == (whole | transfers) || bits == (halves | transfers)) [[likely]]
           continue;
-        ReportRow(stage, static_cast<int>(n), bits, transfers);
+        ReportMissing(stage, static_cast<int>(n), bits, transfers);
       }
       if (const int steps = rare_.MissingSteps(stage); steps > 0) {
         faults_.Add(
@@ -403,10 +408,11 @@ class Validator {
     }
   }
 
-  void ReportRow(int stage, int row, std::uint8_t bits, std::uint8_t transfers) {
+  void ReportMissing(int stage, int microbatch, std::uint8_t bits, std::uint8_t transfers) {
     const auto missing = [&](Op op) {
-      faults_.Add({edges_[stage].rank, -1, ToText(MakeAction(op, stage, row).first),
-                   fmt::format("it never runs: stage {} lacks it for microbatch {}", stage, row)});
+      faults_.Add(
+          {edges_[stage].rank, -1, ToText(MakeAction(op, stage, microbatch).first),
+           fmt::format("no rank runs it: stage {} lacks it for microbatch {}", stage, microbatch)});
     };
     if ((bits & kForwardBit) == 0) missing(Op::kForward);
     if ((bits & (kInputGradientBits | kEndBits)) == 0) {
@@ -424,17 +430,18 @@ class Validator {
   const Usage& usage_;
   const ChainShape shape_;
   const std::size_t rows_;
-  std::vector<std::uint8_t> history_;  // by (stage, row): Bits of the ops that ran
+  std::vector<std::uint8_t> history_;  // by (stage, microbatch): Bits of the ops that ran
   std::vector<StageEdges> edges_;      // by stage
   std::vector<std::size_t> position_;  // by rank, in its lane
   std::vector<Wait> waits_;            // by rank
   std::vector<int> runnable_;
   RareOps rare_;
   FaultList faults_;
-  // What makes a value of another rank available: its maker, or its SEND where there are any.
+  // The op that makes a value available to another rank: the one that computes it, or its SEND if
+  // there are any.
   std::uint8_t remote_activation_bits_ = kForwardBit;
   std::uint8_t remote_gradient_bits_ = kInputGradientBits;
-  bool patient_ = true;  // wait for other ranks, rather than check order alone
+  bool patient_ = true;  // wait for other ranks, rather than check only the order
 };
 
 Fault WholeFault(std::string reason) { return {-1, -1, "", std::move(reason)}; }

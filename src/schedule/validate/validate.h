@@ -1,10 +1,10 @@
-// Proves a schedule sound or names its faults, in time and memory linear in the actions.
+// Proves a schedule sound, or reports its faults, in time and memory linear in the actions.
 //
-// Sound: each (stage, row) runs F once and either B once or I and W once each, on the stage's rank
-// and in an order that can be met; every SEND has its RECV and the other way round; no deadlock
-// under the runtime's communication rule (a receive is posted, its consumer waits; a send never
-// waits); weight shards, offloads, recomputes and optimizer steps are where they may be; memory
-// never goes below zero.
+// Sound means: each (stage, microbatch index) runs F once and either B once or I and W once each,
+// on the stage's rank and in an order that satisfies the dependencies; every SEND has its RECV and
+// vice versa; there is no deadlock under the runtime's communication rule (a receive is only posted
+// and its consumer waits; a send never waits); weight shards, offloads, recomputes and optimizer
+// steps are where they are allowed; memory never goes below zero.
 #pragma once
 
 #include <string>
@@ -14,29 +14,31 @@
 
 namespace penstock {
 
-// An action in its rank's lane, from 0.
+// The place of an action in its rank's lane, from 0.
 struct Place {
   int rank = -1;
   int position = -1;
 };
 
 struct Fault {
-  int rank = -1;       // -1 where a fault belongs to no rank (a stage that is nowhere, say)
-  int position = -1;   // of the action in its rank's lane, from 0; -1 where the action is missing
-  std::string action;  // its text, or the text of what is missing
-  std::string reason;  // one line: what is wrong, what it waits for
-  std::vector<Place> cycle = {};  // of a deadlock: what waits for one another, this action first
+  int rank = -1;       // -1 if the fault belongs to no rank
+  int position = -1;   // of the action in its rank's lane, from 0; -1 if the action is missing
+  std::string action;  // its text, or that of the missing action
+  std::string reason;  // one line: what is wrong, or what it waits for
+  std::vector<Place> cycle =
+      {};  // of a deadlock: the actions that wait for each other, from this one
 };
 
 struct ValidateOptions {
   int max_faults = 50;
 };
 
-// Empty means valid. Never throws on any Schedule whose lanes hold any bytes at all.
+// Returns the faults; none if the schedule is valid. Never throws, whatever bytes the lanes hold.
 std::vector<Fault> Validate(const Schedule& schedule, const ValidateOptions& options = {});
 
-// The fault and the actions around it, marked, on each rank of a deadlock's cycle; of an action
-// that is missing, those around the nearest of its stage and microbatch. Several lines.
+// Returns several lines: the fault and the marked action with its neighbors, on each rank of a
+// deadlock's cycle. For a missing action, shows the neighbors of the nearest one of its stage and
+// microbatch.
 std::string Describe(const Schedule& schedule, const Fault& fault);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// What each algorithm states of itself, against the simulator: memory, figures at p = 8, names, and
-// what it refuses. (Closed forms: tests/simulate/closed_form_test.cpp.)
+// What each algorithm states about itself, compared with the simulator: memory, figures at p = 8,
+// names, and refusals. (Closed forms: tests/simulate/closed_form_test.cpp.)
 #include <gtest/gtest.h>
 
 #include <random>
@@ -128,7 +128,7 @@ TEST(AlgorithmFigures, SearchesKeepAnyLimitWithAnyCosts) {
 
 struct Searched {
   std::string_view name;
-  std::vector<std::string_view> by_rule;  // whose memory is the limit
+  std::vector<std::string_view> by_rule;  // their memory is the limit
 };
 
 ScheduleParams RandomTimes(std::mt19937& random) {
@@ -161,7 +161,8 @@ TEST(AlgorithmFigures, SearchesAreNoLongerThanSchedulesByRuleInTheSameMemory) {
   }
 }
 
-// A search at a limit does not see what was found below it; so by a little, it may be longer.
+// A search with a limit does not know what was found for a lower one, so its result may be slightly
+// longer.
 TEST(AlgorithmFigures, MoreMemoryIsNoLonger) {
   constexpr double kLittle = 0.005;
   std::mt19937 random(13);
@@ -207,7 +208,7 @@ TEST(AlgorithmFigures, SequenceSlicesOnAVee) {
   }
 }
 
-TEST(AlgorithmFigures, UpdatesOfRunningOn) {
+TEST(AlgorithmFigures, UpdatesWithoutAFlush) {
   ScheduleParams params = Sized(3, 4);
   params.steps = 2;
   const auto every = Generate("pipedream", params);
@@ -266,7 +267,7 @@ TEST(AlgorithmFigures, NamesThatUsersKnow) {
   }
 }
 
-TEST(AlgorithmFigures, RefusalsSayWhatWouldDo) {
+TEST(AlgorithmFigures, RefusalsSayWhatIsAccepted) {
   const auto refused = [](std::string_view name, const ScheduleParams& params,
                           std::string_view word) {
     const auto schedule = Generate(name, params);
@@ -280,12 +281,12 @@ TEST(AlgorithmFigures, RefusalsSayWhatWouldDo) {
   };
   refused("dualpipe", Sized(3, 8), "even");
   refused("dualpipe", Sized(4, 9), "even");
-  refused("dualpipe", Sized(4, 6), "at least 2 a rank");
-  refused("dualpipev", Sized(4, 7), "at least 2 a rank");
+  refused("dualpipe", Sized(4, 6), "at least 2 per rank");
+  refused("dualpipev", Sized(4, 7), "at least 2 per rank");
   refused("chimera", Sized(3, 8), "even");
   refused("chimera", Sized(4, 7), "even");
   refused("zbv-formatted", Sized(4, 6), "at least 2p-1");
-  refused("pipedream-2bw", Sized(4, 3), "at least one a rank");
+  refused("pipedream-2bw", Sized(4, 3), "at least one per rank");
   refused("zb-auto", with(Sized(4, 8), [](auto& p) { p.memory_limit = 0.5; }), "memory_limit ");
   refused("v-auto", with(Sized(4, 8), [](auto& p) { p.memory_limit = 0.9; }), "memory_limit ");
   refused("interleaved-zb", with(Sized(8, 8), [](auto& p) { p.group = 3; }), "group ");

@@ -1,4 +1,5 @@
-// Every algorithm of the catalog over many sizes: total, valid, and as its row says.
+// Every algorithm of the catalog at many sizes: it returns a schedule, which is valid and as the
+// catalog states.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ using testing::Make;
 using testing::ParamsOf;
 using testing::Size;
 
-// Most forwards not yet followed by their B on one rank, in activations of a rank's share.
+// The most forwards on one rank whose B has not run, in activations of a rank's share.
 double PeakInFlight(const Schedule& schedule) {
   int peak = 0;
   for (const Lane& lane : schedule.lanes) {
@@ -31,13 +32,13 @@ double PeakInFlight(const Schedule& schedule) {
   return static_cast<double>(peak) / schedule.placement.chunks() / schedule.slices;
 }
 
-// Every size of the grid that the algorithm accepts; a refusal says why.
+// Generates every size of the grid that the algorithm accepts. A refusal names the algorithm.
 template <class Visit>
 void ForEachSize(const Algorithm& algorithm, Visit visit) {
   int accepted = 0;
   for (int ranks = 1; ranks <= 4 + Cases(5); ++ranks) {
     for (int chunks = 0; chunks <= 4; ++chunks) {
-      if (chunks == algorithm.knobs.default_chunks) continue;  // 0 says the same
+      if (chunks == algorithm.knobs.default_chunks) continue;  // the same as 0
       for (const int microbatches : {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 23, 32}) {
         const Size size = {ranks, chunks, microbatches};
         const auto schedule = Generate(algorithm.name, ParamsOf(size));
@@ -93,7 +94,7 @@ TEST(Algorithms, MemoryIsReservedExactly) {
   }
 }
 
-TEST(Algorithms, RowsAsDrawn) {
+TEST(Algorithms, LanesAsInThePapers) {
   EXPECT_EQ(WriteCsv(Make("1f1b", {4, 0, 6})),
             "0F0,0F1,0F2,0F3,0B0,0F4,0B1,0F5,0B2,0B3,0B4,0B5\n"
             "1F0,1F1,1F2,1B0,1F3,1B1,1F4,1B2,1F5,1B3,1B4,1B5\n"

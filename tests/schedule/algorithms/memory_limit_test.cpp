@@ -1,4 +1,4 @@
-// Every schedule that takes a memory limit keeps it, whatever its stages cost, or says what it
+// Every schedule with a memory limit stays within it, whatever its stages cost, or says what it
 // would need.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::Draw;
 using testing::Figures;
 using testing::FiguresOf;
 
-// Random times, latency and activations for the stages of a schedule of these sizes.
+// Draws times, latency and activations for the stages of a schedule of these sizes.
 Costs RandomCosts(int stages, std::mt19937& random) {
   Costs costs;
   costs.comm = Draw(random, 0, 1) == 0 ? 0 : 0.1 * Draw(random, 1, 8);
@@ -81,7 +81,7 @@ TEST(MemoryLimit, IsKeptInFractionsOfAMicrobatch) {
   EXPECT_GT(limited, 0);
 }
 
-// Messages about a limit are in the unit that it was given in.
+// Messages about a limit use the unit in which it was given.
 TEST(MemoryLimit, RefusalsAreInTheUnitOfTheUser) {
   ScheduleParams params = testing::Sized(2, 4);
   constexpr double kGiB = 1024.0 * 1024 * 1024;

@@ -1,4 +1,4 @@
-// Slices of the sequence on a vee, against the same slices in a line of ranks.
+// Slices of the sequence on a vee, compared with the same slices on a linear placement.
 #include <gtest/gtest.h>
 
 #include <random>

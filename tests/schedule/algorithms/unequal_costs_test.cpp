@@ -1,4 +1,4 @@
-// Schedules by rule where F, I, W and latency are not those that the rule is made for.
+// Rule-based schedules with F, I, W and latency other than those that the rule assumes.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -52,7 +52,7 @@ TEST(UnequalCosts, ZbH2HasThePublishedBubble) {
   }
 }
 
-// The figures of the order that the algorithm makes for F = I = W, at the costs in `params`.
+// The figures of the order that the algorithm generates for F = I = W, with the costs in `params`.
 Figures WithOrderForEqualTimes(const Algorithm& algorithm, const ScheduleParams& params) {
   ScheduleParams equal = params;
   equal.forward = equal.backward_input = equal.backward_weight = 1;
@@ -81,7 +81,7 @@ void DrawStageCosts(const Algorithm& algorithm, ScheduleParams& params, std::mt1
   params.costs = costs;
 }
 
-// Of all that choose an order by the costs; the others have one order.
+// For all algorithms whose order depends on the costs.
 TEST(UnequalCosts, NoScheduleIsSlowerThanItsOrderForEqualTimes) {
   std::mt19937 random(23);
   for (const Algorithm& algorithm : Catalog()) {

@@ -15,7 +15,7 @@ using testing::PairWherePossible;
 using testing::Size;
 using testing::SplitBackwards;
 
-// A message as both of its ends name it: the receiving cell and the two ranks.
+// A message as both of its ends identify it: the RECV and the two ranks.
 struct End {
   int peer;
   bool sends;
@@ -34,7 +34,7 @@ End EndOf(const Placement& placement, const Part& part) {
   return {placement.rank_of(other), sends, receive};
 }
 
-// Walks the lanes as a transport without buffers does: a SEND and its RECV meet or both wait.
+// Runs the lanes as a transport without buffers does: a SEND and its RECV meet, or both wait.
 bool RunsByRendezvous(const Schedule& schedule) {
   std::vector<std::size_t> at(schedule.lanes.size());
   const auto skip_compute = [&](std::size_t rank) {
@@ -80,7 +80,7 @@ TEST(AddCommunication, EveryEdgeOnceAndNoTransportDeadlocks) {
         for (const Schedule& schedule : {plain, SplitBackwards(plain), PairWherePossible(plain)}) {
           const Schedule lowered = AddCommunication(schedule);
           const std::string where = fmt::format("{} p={} m={}", name, ranks, microbatches);
-          // The validator demands the SEND and the RECV of every edge, and no other.
+          // The validator requires the SEND and the RECV of every edge, and no others.
           EXPECT_EQ(FirstFault(lowered), "") << where;
           EXPECT_TRUE(RunsByRendezvous(lowered)) << where;
           EXPECT_EQ(ComputeOnly(lowered).lanes, schedule.lanes) << where;
@@ -110,7 +110,7 @@ TEST(AddCommunication, EdgesInsideARankAreFree) {
   for (const Lane& lane : AddCommunication(Make("interleaved", {1, 4, 3})).lanes) {
     for (const Action& action : lane) EXPECT_TRUE(IsCompute(action)) << ToText(action);
   }
-  // On the vee the last rank hands chunk 0 to chunk 1 itself.
+  // On the vee the last rank passes chunk 0 to chunk 1 itself.
   auto vee = ParseCsv("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n");
   ASSERT_TRUE(vee);
   EXPECT_EQ(WriteCsv(AddCommunication(*vee)),
@@ -118,7 +118,7 @@ TEST(AddCommunication, EdgesInsideARankAreFree) {
             "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0\n");
 }
 
-TEST(AddCommunication, OtherCellsStayWhereTheyAre) {
+TEST(AddCommunication, OtherActionsKeepTheirPlaces) {
   auto schedule = ParseCsv(
       "0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0REDUCE_GRAD,0STEP\n"
       "1UNSHARD,1F0,1B0,1RESHARD,1REDUCE_GRAD,1STEP\n");
@@ -141,7 +141,7 @@ TEST(AddCommunication, SequenceSlicesAndReplicasCount) {
   EXPECT_EQ(lowered.action_count(), 8U + 8U);
 }
 
-TEST(AddCommunication, ADeadlockIsOurCallersBugAndThrows) {
+TEST(AddCommunication, ADeadlockIsABugOfTheCallerAndThrows) {
   auto schedule = ParseCsv("0F0,0B0,0F1,0B1\n1F0,1F1,1B1,1B0\n");
   ASSERT_TRUE(schedule);
   EXPECT_THROW(AddCommunication(*schedule), InternalError);

@@ -1,4 +1,4 @@
-// Offload and recompute: nothing waits, memory falls as predicted, limits are kept.
+// Offload and recompute: no action is delayed, memory is as predicted, limits are met.
 #include <algorithm>
 
 #include "base/index.h"
@@ -28,7 +28,7 @@ Result<Schedule> Offloaded(const Schedule& schedule, const Costs& costs,
   return AddOffload(schedule, costs, SimulatedContext(costs).price, options);
 }
 
-// Starts of the actions that occupy the rank, in order.
+// Returns the starts of the actions that occupy the rank, in order.
 std::vector<double> Starts(const Lane& lane, const std::vector<Span>& spans) {
   std::vector<double> starts;
   for (std::size_t i = 0; i < lane.size(); ++i) {
@@ -75,8 +75,9 @@ TEST(Offload, NothingStartsLaterAndNoPeakIsHigher) {
   EXPECT_GT(moved, 1000U);
 }
 
-// The lowest peak of one rank that any choice of rows, and any places of their RELOADs in the order
-// of their readers, reach without making anything start later: by trying them all.
+// Finds the lowest peak of one rank that any choice of microbatches, with any places of their
+// RELOADs in the order of their readers, reaches without delaying any action, by trying all of
+// them.
 class LeastMemory {
  public:
   LeastMemory(const Schedule& schedule, const Costs& costs, std::size_t rank)
@@ -107,7 +108,7 @@ class LeastMemory {
   struct Row {
     Part part;
     std::size_t f, reader;  // positions
-    std::size_t back;       // that RELOAD stands before
+    std::size_t back;       // that RELOAD goes before
   };
 
   void Choose(std::size_t row, std::size_t lowest) {
@@ -156,7 +157,7 @@ class LeastMemory {
   std::vector<Row> rows_;  // in the order of their readers
 };
 
-// The pass chooses by a rule and does not try everything: rarely, it misses the least.
+// The pass chooses by a rule and does not try everything, so it may rarely miss the minimum.
 TEST(Offload, ReachesTheLeastMemoryThatTheLinkAllows) {
   std::mt19937 random(13);
   int searched = 0, missed = 0;
@@ -196,13 +197,13 @@ TEST(Offload, ALimitMovesNoMoreThanItNeeds) {
     EXPECT_LE(moves, fewer) << limit;
     fewer = moves;
   }
-  EXPECT_EQ(fewer, 0U) << "8 is what it needs anyway";
+  EXPECT_EQ(fewer, 0U) << "it needs 8 anyway";
   const auto refused = Offloaded(schedule, costs, {.memory_limit = 0.5});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInfeasible);
 }
 
-TEST(Offload, MovesTheInputsOfWhatIsRecomputed) {
+TEST(Offload, MovesTheInputsOfRecomputedMicrobatches) {
   const Schedule schedule = Make("1f1b", {4, 0, 12});
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   costs.offload = costs.reload = 1;
@@ -214,12 +215,12 @@ TEST(Offload, MovesTheInputsOfWhatIsRecomputed) {
   EXPECT_LT(PriceOf(*both, costs).peak_memory[0], PriceOf(recomputed, costs).peak_memory[0]);
 }
 
-TEST(Recompute, RowsThatWaitKeepTheirInputOnly) {
+TEST(Recompute, MicrobatchesThatWaitKeepOnlyTheirInput) {
   const Schedule schedule = Make("gpipe", {1, 0, 6});
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   costs.stages[0].input_activation = 0.125;
   const Schedule recomputed = *AddRecompute(schedule, costs, {});
-  // The last F is followed by its own B, so five are made again.
+  // The last F is followed by its own B, so five are recomputed.
   EXPECT_EQ(Count(recomputed, Op::kRecompute), 5U);
   EXPECT_EQ(PriceOf(schedule, costs).peak_memory[0], 6);
   EXPECT_EQ(PriceOf(recomputed, costs).peak_memory[0], 1 + 5 * 0.125);

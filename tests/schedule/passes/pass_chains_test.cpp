@@ -1,5 +1,5 @@
-// Random chains of passes with random arguments over the whole catalog: valid after each, and the
-// result runs.
+// Random chains of passes with random arguments over the whole catalog: the schedule is valid after
+// each pass, and the result runs.
 #include <gtest/gtest.h>
 
 #include "schedule/passes/pass_table.h"
@@ -61,16 +61,17 @@ struct Step {
   bool HasLimit() const { return pass.find('=') != std::string::npos; }
 };
 
-// What nothing but the order and the costs says: whatever passes ran before.
+// What depends only on the order and the costs, whatever passes ran before.
 void ExpectTimesKept(const Step& step) {
   Costs costs = step.costs;
-  // What sharding and STEPs cost, and what they wait for, is left out: a cell that takes no time
-  // makes nothing wait.
+  // Ignores the time of sharding and STEPs, and what they wait for: an action that takes no time
+  // delays nothing.
   for (StageCosts& stage : costs.stages) {
     if (step.Is("sharding") || step.Is("reduce-grad")) stage.unshard = stage.reduce = 0;
     if (step.Is("optimizer")) stage.step = stage.reduce = 0;
   }
-  // A STEP waits for the stage's replicas, and then what stands behind it in another batch waits.
+  // A STEP waits for the replicas of its stage, and then delays what comes after it in another
+  // batch.
   const bool waits = step.after.placement.replicas() > 1 || step.after.steps > 1;
   if (step.Is("communication") || step.Is("offload") || step.Is("sharding") ||
       step.Is("reduce-grad") || (step.Is("optimizer") && !waits)) {
@@ -86,7 +87,7 @@ void ExpectMemoryKept(const Step& step) {
     const double limit = std::stod(step.pass.substr(step.pass.find('=') + 1));
     for (const RankResult& rank : after.ranks) EXPECT_LE(rank.peak_memory, limit + 1e-9);
   }
-  // With transfers under way the peak depends on the clock, which RECOMPUTE moves.
+  // With transfers in flight the peak depends on the clock, which RECOMPUTE advances.
   if (!Has(step.before, {Op::kOffload, Op::kUnshard})) ExpectNoPeakHigher(before, after);
 }
 
@@ -102,7 +103,7 @@ void ExpectFormKept(const Step& step) {
   }
 }
 
-// Adds one pass; a limit that cannot be kept leaves the schedule as it is.
+// Adds one pass. A limit that cannot be met leaves the schedule unchanged.
 void Apply(const std::string& pass, Schedule& schedule, const Costs& costs) {
   auto changed =
       RunSchedulePasses(schedule, std::vector<std::string>{pass}, SimulatedContext(costs));

@@ -1,5 +1,5 @@
-// What every pass promises, over random schedules of the whole catalog: valid in, valid out, alone
-// and composed; nothing but its own cells changes.
+// The guarantees of every pass, over random schedules of the whole catalog: a valid schedule stays
+// valid, by one pass or several, and only the pass's own actions change.
 #include "schedule/passes/passes.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using testing::FirstFault;
 using testing::Make;
 using testing::Name;
 
-// The lanes without the ops of `ops`.
+// Returns the lanes without the ops in `ops`.
 std::vector<Lane> Without(const Schedule& schedule, std::initializer_list<Op> ops) {
   std::vector<Lane> lanes = schedule.lanes;
   for (Lane& lane : lanes) {
@@ -101,7 +101,7 @@ TEST(Passes, MisuseIsRefusedByName) {
 
 // ---- sharding
 
-TEST(Sharding, GathersAStageWhileItIsAmongTheNext) {
+TEST(Sharding, UnshardsAStageWhileItIsAmongTheNext) {
   const auto schedule = ParseCsv("0F0,0F1,1F0,1F1,2F0,2B0,2F1,2B1,1B0,1B1,0B0,0B1\n");
   EXPECT_EQ(WriteCsv(*AddSharding(*schedule, {.prefetch = 1})),
             "0UNSHARD,1UNSHARD,0F0,0F1,0RESHARD,2UNSHARD,1F0,1F1,2F0,2B0,2F1,2B1,2RESHARD,"
@@ -125,12 +125,12 @@ TEST(Sharding, WindowIsThePrefetchAndNothingMoves) {
             if (action.first.op == Op::kUnshard) most = std::max(most, ++gathered), ++times;
             if (action.first.op == Op::kReshard) --gathered;
           }
-          EXPECT_EQ(gathered, 0) << "what is gathered is freed";
+          EXPECT_EQ(gathered, 0) << "every unsharded stage is freed";
           const int stages = static_cast<int>(sharded.placement.stages_of(rank).size());
           if (reshard) {
             EXPECT_LE(most, std::min(stages, std::max(prefetch, 1) + 1));
           } else {
-            EXPECT_EQ(times, stages) << "kept: gathered once";
+            EXPECT_EQ(times, stages) << "kept: unsharded once";
           }
         }
       }
@@ -138,8 +138,8 @@ TEST(Sharding, WindowIsThePrefetchAndNothingMoves) {
   }
 }
 
-// The slow and obvious rule: the next prefetch + 1 different stages are gathered.
-TEST(Sharding, EachUseFindsTheNextStagesGathered) {
+// The slow and obvious rule: the next prefetch + 1 different stages are unsharded.
+TEST(Sharding, EachUseFindsTheNextStagesUnsharded) {
   std::mt19937 random(7);
   for (const Schedule& schedule : DrawCatalog(4, random)) {
     const int prefetch = Draw(random, 1, 3);
@@ -177,7 +177,7 @@ TEST(ReduceGrad, FollowsTheLastBackwardAndItsSend) {
             "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1I1,1SEND_B1,1W1,1REDUCE_GRAD\n");
 }
 
-TEST(ReduceGrad, ComesOnceForEachStageAndUpdateWhateverElseIsThere) {
+TEST(ReduceGrad, ComesOncePerStageAndUpdateWithAnyOtherActions) {
   std::mt19937 random(8);
   for (const Schedule& schedule : DrawCatalog(8, random)) {
     const Schedule reduced = AddReduceGrad(schedule);
@@ -215,7 +215,7 @@ TEST(SplitBackward, ByRankMakesZbH1Of1F1B) {
   }
 }
 
-TEST(MergeBackward, TakesBackWhatSplitDid) {
+TEST(MergeBackward, UndoesSplitBackward) {
   std::mt19937 random(8);
   for (const Schedule& schedule : DrawCatalog(8, random)) {
     const Schedule whole = MergeBackward(schedule);
@@ -230,7 +230,7 @@ TEST(MergeBackward, TakesBackWhatSplitDid) {
     EXPECT_EQ(MergeBackward(SplitBackward(whole, {.delay = 3})).lanes, whole.lanes);
     EXPECT_EQ(MergeBackward(SplitBackward(AddCommunication(whole)), {.all = false}).lanes,
               AddCommunication(whole).lanes)
-        << "messages between I and W do not part them";
+        << "messages between I and W do not separate them";
   }
 }
 
@@ -244,7 +244,7 @@ std::size_t Pairs(const Schedule& schedule) {
   return pairs;
 }
 
-// Every pair as its two actions, in the order of the text.
+// Replaces every pair by its two actions, in the order of the text.
 Schedule Unpaired(const Schedule& schedule) {
   Schedule single = schedule;
   for (Lane& lane : single.lanes) {
@@ -279,7 +279,7 @@ TEST(Overlap, KeepsTheOrderAndStaysValid) {
       Schedule paired = PairForwardBackward(schedule, costs, {.all = all});
       ASSERT_EQ(FirstFault(paired), "") << Name(schedule);
       for (std::size_t r = 0; r < paired.lanes.size(); ++r) {
-        // Each pair stands for two neighbours, in either order.
+        // Each pair replaces two adjacent actions, in either order.
         std::size_t at = 0;
         for (const Action& action : paired.lanes[r]) {
           ASSERT_TRUE(action.first == schedule.lanes[r][at].first ||
@@ -292,9 +292,9 @@ TEST(Overlap, KeepsTheOrderAndStaysValid) {
   }
 }
 
-TEST(Overlap, ReadyPairsMakeNothingLaterWhereTheyAreFree) {
-  // A pair that costs no more than its longer part, and whose inputs are there, ends no later than
-  // its second part did alone.
+TEST(Overlap, ReadyPairsThatCostNothingDelayNothing) {
+  // A pair that takes no longer than its longer part, and whose inputs are available, ends no later
+  // than its second part did alone.
   for (const int microbatches : {4, 9, 16}) {
     const Schedule schedule = Unpaired(Make("dualpipev", {4, 0, 8 + microbatches}));
     const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
@@ -321,7 +321,7 @@ TEST(Overlap, NeverPairsWhatDepends) {
 
 // ---- optimizer
 
-TEST(Optimizer, StepsWhenTheGradientsAreThere) {
+TEST(Optimizer, StepsOnceTheGradientsAreComplete) {
   const Schedule schedule = Make("interleaved", {2, 2, 2});
   EXPECT_EQ(ToText(AddOptimizer(schedule, {.post_validation = true})->lanes[0].back()), "0STEP");
   for (const bool post_validation : {false, true}) {

@@ -1,5 +1,5 @@
-// Searches against what is known to be reachable: zb-h1 against all delays of W, and v-auto against
-// the best of public peers at 16 ranks: the shortest of all uniform building blocks
+// Searches compared with what is known to be reachable: zb-h1 with all delays of W, and v-auto with
+// the best of public peers at 16 ranks. The latter are the shortest of all uniform building blocks
 // (Controllable Memory, section 3.1) within the limit, each with its warm-up and drain reordered as
 // sail-sg/zero-bubble does, priced by an independent script.
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ Schedule WithDelays(const Schedule& like, const std::vector<int>& delays) {
   return schedule;
 }
 
-// The shortest over all delays up to the rank, and up to the forwards behind the warm-up.
+// The shortest over all delays up to the rank, and up to the number of forwards after the warm-up.
 double ShortestOfAllDelays(const Schedule& like, const Costs& costs) {
   const std::size_t ranks = like.ranks();
   std::vector<int> delays(ranks), most(ranks);

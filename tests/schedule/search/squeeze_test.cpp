@@ -1,5 +1,5 @@
-// Squeezing in the order of the lanes, which is how searches price a schedule: equal to the
-// simulator's figures, whatever the costs.
+// Squeezing in the order of the lanes, by which searches price a schedule, agrees with the
+// simulator for any costs.
 #include "schedule/search/squeeze.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(Squeezer, InOrderTakesTheSimulatorsTime) {
   }
 }
 
-TEST(Squeezer, InOrderNoticesLanesThatWaitForEachOther) {
+TEST(Squeezer, InOrderReportsADeadlock) {
   Schedule schedule = testing::Make("zb-h1", {2, 0, 2});
   std::swap(schedule.lanes[0][0], schedule.lanes[0][2]);  // F0 after I0
   const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1, 0);

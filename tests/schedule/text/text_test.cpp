@@ -29,7 +29,7 @@ TEST(Text, EveryCellReadsBackAsItself) {
   EXPECT_EQ(ToText(MakeAction(Op::kSendForward, 3, 1)), "3SEND_F1");
 }
 
-TEST(Text, RefusesCellsThatAreNoActionAndNamesThem) {
+TEST(Text, RefusesInvalidCellsAndNamesThem) {
   for (const char* cell : {"",
                            "F",
                            "0",
@@ -56,15 +56,15 @@ TEST(Text, RefusesCellsThatAreNoActionAndNamesThem) {
   }
   const auto schedule = ParseCsv("0F0,0B0\n1F0,1G0\n");
   ASSERT_FALSE(schedule);
-  EXPECT_NE(schedule.error().message.find("row 2, column 2: '1G0'"), std::string::npos)
+  EXPECT_NE(schedule.error().message.find("line 2, column 2: '1G0'"), std::string::npos)
       << schedule.error().message;
   const auto noise = ParseCsv(std::string(10000, 'x'));
   ASSERT_FALSE(noise);
-  EXPECT_LT(noise.error().message.size(), 200U) << "a long cell is cut short";
+  EXPECT_LT(noise.error().message.size(), 200U) << "a long cell is truncated";
 }
 
 TEST(Text, ReadsWhatPythonWrites) {
-  // Carriage returns, quotes, blank cells, blank rows at the end, a byte order mark.
+  // Carriage returns, quotes, blank cells, blank lines at the end, a byte order mark.
   const auto schedule = ParseCsv(
       "\xEF\xBB\xBF"
       "0F0,,0F1, 0B0,0B1\r\n,\"1F0\",1B0,1F1,1B1,\r\n\r\n");
@@ -100,11 +100,11 @@ TEST(Text, OneStrayCellDoesNotMoveItsStage) {
   EXPECT_EQ(faults[0].position, 0);
 }
 
-TEST(Text, RefusesOptionsThatTheRowsCannotHave) {
+TEST(Text, RefusesOptionsThatDoNotFitTheLanes) {
   const std::string csv = "0F0,0B0\n1F0,1B0\n2F0,2B0\n";
   CsvOptions options;
   options.replicas = 2;
-  EXPECT_FALSE(ParseCsv(csv, options)) << "3 stages are no two chains";
+  EXPECT_FALSE(ParseCsv(csv, options)) << "3 stages do not form two chains";
   options = {};
   options.slices = 0;
   EXPECT_FALSE(ParseCsv(csv, options));
@@ -141,7 +141,7 @@ class ScheduleFile : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(ScheduleFile, CompanionCarriesWhatCellsCannot) {
+TEST_F(ScheduleFile, CompanionHasWhatACsvDoesNot) {
   auto schedule = ParseCsv("0F0,0B0,0F1,0B1\n", {.slices = 2});
   ASSERT_TRUE(schedule);
   ASSERT_TRUE(SaveSchedule(*schedule, Path("a.csv")));
@@ -152,7 +152,7 @@ TEST_F(ScheduleFile, CompanionCarriesWhatCellsCannot) {
   EXPECT_EQ(back->microbatches, 1);
   back = LoadSchedule(Path("a.csv"), {.slices = 1});
   ASSERT_TRUE(back);
-  EXPECT_EQ(back->slices, 1) << "an option wins over the file";
+  EXPECT_EQ(back->slices, 1) << "an option takes precedence over the file";
 
   schedule->slices = 1;
   schedule->microbatches = 2;

@@ -1,5 +1,5 @@
-// The validator's verdict on schedules with something wrong in them, against a slow checker's, over
-// the whole catalog with every kind of cell that passes add.
+// The validator's verdict on changed schedules, compared with that of a slow checker, over the
+// whole catalog with every kind of action that passes add.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ using testing::Mutate;
 using testing::Name;
 using testing::SlowlyValid;
 
-// The schedule after the passes, less those that refuse it.
+// Returns the schedule after the passes, except those that refuse it.
 Schedule WithPasses(Schedule schedule, const std::vector<std::string>& passes, const Costs& costs) {
   for (const std::string& pass : passes) {
     auto changed =
@@ -56,7 +56,7 @@ TEST(Mutation, ValidatorAgreesWithTheSlowChecker) {
   EXPECT_GT(verdicts[1], Cases(1000)) << "changes that keep a schedule valid are tested too";
 }
 
-// A change in one place of a valid schedule is one fault, or few: what is said must help.
+// One change of a valid schedule causes one fault, or few, and their text must help.
 TEST(Mutation, EveryFaultNamesItsPlaceAndReason) {
   std::mt19937 random(12);
   for (const Schedule& sound : DrawCatalog(6, random)) {

@@ -21,7 +21,7 @@ bool Valid(std::string_view csv, const CsvOptions& options = {}) {
   return Validate(Parse(csv, options)).empty();
 }
 
-// The first fault's reason, rank and position.
+// The reason, rank and position of the first fault.
 Fault First(std::string_view csv, const CsvOptions& options = {}) {
   const auto faults = Validate(Parse(csv, options));
   if (!faults.empty()) return faults.front();
@@ -53,7 +53,7 @@ TEST(Validate, NamesTheWholeCycleOfADeadlock) {
   EXPECT_EQ(fault.position, 1);
   EXPECT_EQ(fault.reason,
             "deadlock: rank 0 at 0B0 waits for 1B0, rank 1 at 1F1 waits for 0F1, "
-            "which stands further on in rank 0");
+            "which comes later in rank 0");
   const std::string text = Describe(Parse(csv), fault);
   EXPECT_NE(text.find("rank 0: 0F0 [0B0] 0F1 0B1"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 1: 1F0 [1F1] 1B1 1B0"), std::string::npos) << text;
@@ -65,10 +65,10 @@ TEST(Validate, ACycleMayPassThroughAllRanks) {
   EXPECT_EQ(fault.cycle.size(), 3U);
   EXPECT_EQ(fault.reason,
             "deadlock: rank 0 at 0B0 waits for 1B0, rank 1 at 1B0 waits for 2B0, "
-            "rank 2 at 2B0 waits for 3B0, which stands further on in rank 0");
+            "rank 2 at 2B0 waits for 3B0, which comes later in rank 0");
 }
 
-TEST(Validate, AWaitForWhatNeverRunsIsNoCycle) {
+TEST(Validate, AWaitForAMissingActionIsNoCycle) {
   const auto faults = Validate(Parse("0F0,0B0\n1F0,1B0\n2B0\n"));
   ASSERT_FALSE(faults.empty());
   for (const Fault& fault : faults) {
@@ -76,7 +76,7 @@ TEST(Validate, AWaitForWhatNeverRunsIsNoCycle) {
   }
 }
 
-TEST(Validate, ABackwardIsWholeOrInHalves) {
+TEST(Validate, ABackwardIsWholeOrSplit) {
   EXPECT_TRUE(Valid("0F0,0I0,0W0\n"));
   for (const char* csv : {"0F0,0B0,0W0\n", "0F0,0I0,0W0,0B0\n", "0F0,0I0,0B0\n", "0F0,0B0,0I0\n",
                           "0F0,0I0\n", "0F0,0W0\n"}) {
@@ -88,7 +88,8 @@ TEST(Validate, EverySendHasItsReceive) {
   EXPECT_TRUE(Valid("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"));
   EXPECT_FALSE(Valid("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n")) << "no RECV";
   EXPECT_FALSE(Valid("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n")) << "no SEND";
-  EXPECT_FALSE(Valid("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n")) << "unmade";
+  EXPECT_FALSE(Valid("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"))
+      << "not computed yet";
   EXPECT_FALSE(Valid("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1RECV_F0,1B0,1SEND_B0\n")) << "too late";
   EXPECT_FALSE(Valid("0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"));
   EXPECT_FALSE(Valid("0RECV_F0,0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"));
@@ -96,7 +97,7 @@ TEST(Validate, EverySendHasItsReceive) {
   EXPECT_FALSE(Valid("0F0,0SEND_F0,1F0,1B0,1SEND_B0,0B0\n")) << "inside a rank";
 }
 
-TEST(Validate, ShardsAreThereWhenTheyAreRead) {
+TEST(Validate, WeightsAreUnshardedWhenRead) {
   EXPECT_TRUE(Valid("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n"));
   EXPECT_FALSE(Valid("0F0,0UNSHARD,0B0,0RESHARD\n"));
   EXPECT_FALSE(Valid("0UNSHARD,0F0,0RESHARD,0B0\n"));
@@ -141,7 +142,7 @@ TEST(Validate, OptimizerStepsUnderEachWeightPolicy) {
   const CsvOptions double_buffered = {.steps = 3, .weights = WeightPolicy::kDoubleBuffered};
   EXPECT_TRUE(Valid("0F0,0F1,0B0,0STEP,0F2,0B1,0STEP,0B2,0STEP\n", double_buffered));
   EXPECT_FALSE(Valid("0F0,0F1,0F2,0B0,0STEP,0B1,0STEP,0B2,0STEP\n", double_buffered))
-      << "batch 2 reads W(1), which is not there";
+      << "batch 2 reads W(1), which does not exist";
 }
 
 TEST(Validate, SequenceSlicesComeInOrder) {
@@ -149,13 +150,13 @@ TEST(Validate, SequenceSlicesComeInOrder) {
   EXPECT_TRUE(Valid("0F0,0F1,0B1,0B0\n", two));
   EXPECT_TRUE(Valid("0F0,0F1,0I1,0I0,0W0,0W1\n", two));
   EXPECT_FALSE(Valid("0F1,0F0,0B1,0B0\n", two)) << "a slice attends to those before it";
-  EXPECT_FALSE(Valid("0F0,0F1,0B0,0B1\n", two)) << "gradients come back from the slices behind";
-  EXPECT_TRUE(Valid("0F1,0F0,0B0,0B1\n")) << "microbatches are free";
+  EXPECT_FALSE(Valid("0F0,0F1,0B0,0B1\n", two)) << "gradients come from later slices";
+  EXPECT_TRUE(Valid("0F1,0F0,0B0,0B1\n")) << "microbatches have no order";
 }
 
 TEST(Validate, PairsStartTogether) {
   EXPECT_TRUE(Valid("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"));
-  EXPECT_FALSE(Valid("(0F0;0B0)OVERLAP_F_B\n")) << "B reads what F makes";
+  EXPECT_FALSE(Valid("(0F0;0B0)OVERLAP_F_B\n")) << "B reads what F computes";
   EXPECT_FALSE(Valid("0F0,(1F0;0B1)OVERLAP_F_B,1B0,0B0\n"));
   EXPECT_FALSE(Valid("0F0,(0F1;0B0)OVERLAP_F_B,0B0,0B1\n")) << "0B0 runs twice";
 }
@@ -166,7 +167,7 @@ TEST(Validate, FaultsAreLimited) {
   EXPECT_EQ(Validate(schedule, {.max_faults = -1}).size(), 1U);
 }
 
-TEST(Validate, NumbersWithoutSenseAreFaults) {
+TEST(Validate, InvalidSizesAreFaults) {
   EXPECT_FALSE(Validate(Schedule{}).empty());
   for (const int number : {0, -1, 1 << 30}) {
     for (int field = 0; field < 3; ++field) {

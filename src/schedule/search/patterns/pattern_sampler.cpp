@@ -58,8 +58,9 @@ PatternSampler::Gait PatternSampler::DrawGait() {
   return gait;
 }
 
-// Down the ranks alike in either direction, and up them without a stop: then what a microbatch
-// holds for longer on one chunk of a rank it holds for shorter on the other, and ranks hold alike.
+// Sets the same pace down the ranks in either direction, and no pauses up. A microbatch that is
+// kept alive longer on one chunk of a rank is then kept alive for a shorter time on the other, and
+// all ranks need the same memory.
 void PatternSampler::KeepInStep(Gait& gait) {
   for (Paces& paces : gait.paces) {
     paces.forward[0] = paces.backward[1] = 1 + dice_.Below(5);
@@ -68,7 +69,7 @@ void PatternSampler::KeepInStep(Gait& gait) {
   gait.stumble = 0;
 }
 
-// The praised gait with one trait drawn anew.
+// Returns the praised gait with one trait drawn again.
 PatternSampler::Gait PatternSampler::LikePraised() {
   Gait gait = *praised_;
   const Gait fresh = DrawGait();
@@ -158,7 +159,7 @@ PeriodPattern PatternSampler::InTimes(const Gait& gait) const {
   return pattern;
 }
 
-// False where the slots that are left do not fit.
+// Returns false if the remaining slots do not fit.
 bool PatternSampler::InSlots(const Gait& gait, PeriodPattern& pattern) {
   const Placement& placement = problem_.placement;
   const int stages = placement.stages(), chunks = placement.chunks();

@@ -1,4 +1,4 @@
-// Draws period patterns at random, for a search to try: the same ones in every run.
+// Draws random period patterns for a search to try. Every run draws the same ones.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace penstock {
 
-// Raw bits of the standard generator: its distributions differ between libraries.
+// Uses the raw bits of the standard generator, since the distributions differ between libraries.
 class Dice {
  public:
-  // 0 to n-1.
+  // Returns 0 to n-1.
   int Below(int n) { return static_cast<int>(engine_() % static_cast<std::uint32_t>(n)); }
   double Between(double low, double high) {
     return low + (high - low) * (static_cast<double>(engine_()) * 0x1p-32);
@@ -22,25 +22,26 @@ class Dice {
   std::mt19937 engine_{1};
 };
 
-// A microbatch goes up and down its chain, with a pace of its own on each kind of chunk in each
-// direction, which may change at one rank, and pauses at the turns: either in the costs' own times,
-// or in slots of equal length that repeat without conflict. Where drawn patterns do not fit the
-// memory, later ones get longer periods.
+// A microbatch goes down and up its chain with one pace per kind of chunk and direction, which may
+// change at one rank, and pauses at the turns. Its times are either those of the costs, or slots of
+// equal length that repeat without conflict. If drawn patterns do not fit the memory, later ones
+// get longer periods.
 class PatternSampler {
  public:
   explicit PatternSampler(const Problem& problem);
 
-  // What is drawn may exceed the memory limit: tell the sampler by Accepted() or Rejected().
+  // Draws a pattern, which may exceed the memory limit. The caller reports that by Accepted() or
+  // Rejected().
   PeriodPattern Draw();
   void Accepted();
   void Rejected();
-  // The pattern drawn last led to the best schedule so far: later ones are often like it.
+  // Records that the last pattern led to the best schedule so far. Later ones are often similar.
   void Praise() { praised_ = drawn_; }
 
   Dice& dice() { return dice_; }
 
  private:
-  // Time of a step from rank to rank in durations of the action, on even and odd chunks.
+  // Time from rank to rank, in durations of the action, on even and odd chunks.
   struct Paces {
     double forward[2], backward[2];
   };
@@ -50,8 +51,8 @@ class PatternSampler {
     int change;
     double turn, turn_back, last;  // pauses, in periods
     double weight_lag;
-    bool joined;  // in slots: W right after I, which suits costs where the two differ
-    int stumble;  // in slots: one step in so many takes one or two slots more; 0 for none
+    bool joined;  // in slots: W directly after I, which suits costs for which the two differ
+    int stumble;  // in slots: one step in this many takes one or two more slots; 0 for none
     bool in_slots;
   };
 

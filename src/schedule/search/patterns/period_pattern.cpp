@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// Calls visit(Action) for the rank's actions of `rows` microbatches, in order of their starts.
+// Calls visit(Action) for the rank's actions of `rows` microbatch indices, in order of start.
 template <class Visit>
 void ForEachInOrder(const Problem& problem, const PeriodPattern& pattern, int rank, int rows,
                     Visit visit) {
@@ -16,7 +16,7 @@ void ForEachInOrder(const Problem& problem, const PeriodPattern& pattern, int ra
     Op op;
     int stage;
     double start;
-    int row = 0;
+    int n = 0;
   };
   std::vector<Stream> streams;
   for (const int stage : problem.placement.stages_of(rank)) {
@@ -35,17 +35,17 @@ void ForEachInOrder(const Problem& problem, const PeriodPattern& pattern, int ra
     Stream* next = nullptr;
     double start = kNever;
     for (Stream& stream : streams) {
-      const double candidate = stream.start + pattern.period * stream.row;
-      if (stream.row < rows && candidate < start) {
+      const double candidate = stream.start + pattern.period * stream.n;
+      if (stream.n < rows && candidate < start) {
         next = &stream;
         start = candidate;
       }
     }
-    visit(MakeAction(next->op, next->stage, next->row++));
+    visit(MakeAction(next->op, next->stage, next->n++));
   }
 }
 
-// Memory that a stage holds at a time when all microbatches run, by what has started until then.
+// The memory that a stage holds at a time in steady state, by what has started until then.
 double HeldAt(const Problem& problem, const PeriodPattern& pattern, int stage, double time) {
   const std::size_t s = stage;
   const StageCosts& cost = problem.costs.stages[s];
@@ -74,7 +74,7 @@ std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern) 
 bool FitsMemory(const Problem& problem, const PeriodPattern& pattern) {
   const double limit = problem.memory_limit * (1 + kRounding);
   for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
-    // Memory only grows with a forward.
+    // Memory only grows at a forward.
     for (const int forward : problem.placement.stages_of(rank)) {
       double held = 0;
       for (const int stage : problem.placement.stages_of(rank)) {

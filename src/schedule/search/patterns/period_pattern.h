@@ -1,6 +1,6 @@
-// A schedule that repeats: every microbatch does the same as the one before, one period later.
+// A schedule that repeats: every microbatch does the same as the previous one, one period later.
 //
-// The order of starts on each rank gives its lane; the times themselves are dropped.
+// The order of starts on each rank determines its lane. The times themselves are discarded.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 namespace penstock {
 
 struct PeriodPattern {
-  // Start of microbatch 0's F, I (or B) and W, by stage; after one another along the chain.
+  // Start of microbatch 0's F, I (or B) and W, by stage. They are consecutive along the chain.
   std::vector<double> forward, backward, weight;
   double period = 1;
 
@@ -20,7 +20,7 @@ struct PeriodPattern {
       : forward(Index(stages)), backward(Index(stages)), weight(Index(stages)) {}
 };
 
-// The lanes in the order of starts; where two coincide F goes first, then I.
+// Returns the lanes in order of starts. F comes before I, and I before W, at equal times.
 std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern);
 
 // Whether the lanes stay within the problem's memory limit, however many microbatches there are.

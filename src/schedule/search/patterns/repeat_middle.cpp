@@ -13,14 +13,15 @@ using Kind = std::pair<Op, int>;  // an op on a stage
 
 Kind KindOf(const Action& action) { return {action.first.op, action.first.stage}; }
 
-// The begins of all runs that have each of the lane's `kinds` so many times.
+// The starts of all runs that have each kind of the lane's actions `times` times. Sets `kinds` to
+// their number.
 std::vector<std::size_t> FullRuns(const Lane& lane, int times, std::size_t& kinds) {
   std::map<Kind, int> count;
   for (const Action& action : lane) count[KindOf(action)] = 0;
   kinds = count.size();
   const std::size_t length = kinds * Index(times);
   std::vector<std::size_t> begins;
-  std::size_t full = 0;  // kinds that the last `length` actions have `times` times
+  std::size_t full = 0;  // number of kinds that occur `times` times in the last `length` actions
   for (std::size_t k = 0; k < lane.size(); ++k) {
     if (k >= length && count[KindOf(lane[k - length])]-- == times) --full;
     if (++count[KindOf(lane[k])] == times) ++full;
@@ -29,8 +30,8 @@ std::vector<std::size_t> FullRuns(const Lane& lane, int times, std::size_t& kind
   return begins;
 }
 
-Action Later(Action action, int rows) {
-  action.first.microbatch += rows;
+Action Later(Action action, int microbatches) {
+  action.first.microbatch += microbatches;
   return action;
 }
 

@@ -1,5 +1,6 @@
-// Makes lanes of more or fewer microbatches, by repeating or leaving out what ranks do between fill
-// and drain: idle time lies in those, so what is good for some microbatches is for others.
+// Generates lanes for more or fewer microbatches by repeating or removing what ranks run between
+// fill and drain. Idle time is in fill and drain, so an order that is good for some number of
+// microbatches is good for others.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +10,11 @@
 
 namespace penstock {
 
-// On each rank, the run of actions nearest to `around` that has one of each kind (F, I, W of each
-// of its stages) is repeated `more` times, for one microbatch more each time; where `more` is below
-// 0, the run that has -more of each kind is left out. Empty where a rank has no such run. Memory
-// stays what it was; but the lanes may wait for each other. Requires: every kind goes in the order
-// of rows.
+// On each rank, finds the run of actions nearest to `around` with one of each kind (F, I, W of each
+// of its stages), and repeats it `more` times, for one more microbatch each time. If `more` is
+// negative, removes the run with -more of each kind. Returns no lanes if a rank has no such run.
+// Peak memory does not change, but the lanes may deadlock.
+// Requires: every kind is in order of microbatch indices.
 std::vector<Lane> RepeatMiddle(const std::vector<Lane>& lanes,
                                const std::vector<std::size_t>& around, int more);
 

@@ -1,5 +1,5 @@
-// A rank's slots of one period, which repeats for every microbatch: where an action fits so that
-// the same action of every microbatch finds its place free.
+// The slots of a rank in one period, which repeats for every microbatch. Finds slots for an action
+// such that they are free for every microbatch.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,12 @@ namespace penstock {
 
 class RepeatedSlots {
  public:
-  // `slots` of a period, of which `long_actions` pairs of neighbours must find room in the end.
+  // `slots` in a period, which must finally have room for `long_actions` pairs of adjacent slots.
   RepeatedSlots(int slots, int long_actions) : taken_(slots), long_actions_(long_actions) {}
 
-  // Takes the first slot from `earliest` on (of no particular period) for an action of one slot, or
-  // for one of the long ones, and returns it; -1 where there is none that leaves room for the rest.
+  // Takes the first slot from `earliest` on (in any period) for an action of one slot, or the first
+  // pair for one of the long actions, and returns it. Returns -1 if none leaves room for the
+  // remaining long actions.
   int Take(int earliest, bool is_long) {
     const int slots = static_cast<int>(taken_.size());
     for (int slot = earliest; slot < earliest + slots; ++slot) {
@@ -37,7 +38,7 @@ class RepeatedSlots {
     if (is_long) taken_[Index(slot + 1)] = taken ? 1 : 0;
   }
 
-  // How many long actions still fit: half of each run of free slots, the period being a circle.
+  // How many long actions still fit: half of each run of free slots, with the period as a circle.
   int RoomForLong() const {
     const int slots = static_cast<int>(taken_.size());
     int begin = 0;

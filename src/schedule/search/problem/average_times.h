@@ -1,4 +1,4 @@
-// Costs with all times alike, for orders made for F = I = W.
+// Costs with equal times, for orders that assume F = I = W.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// The same costs with every F, I and W at their average, and without latency.
+// Returns the costs with the average time for every F, I and W, and without latency.
 inline Costs AverageTimes(const Problem& problem) {
   Costs averages = problem.costs;
   double total = 0;
@@ -22,8 +22,8 @@ inline Costs AverageTimes(const Problem& problem) {
   return averages;
 }
 
-// Whether all stages take the same time, with F = I = W (where backwards are whole, B = 2F), and
-// transfers take none.
+// Whether all stages take the same time, with F = I = W (B = 2F without split), and transfers take
+// none.
 inline bool HasEqualTimes(const Problem& problem) {
   const double time = problem.costs.stages.front().forward;
   const auto equal = [time](double other, double part) {

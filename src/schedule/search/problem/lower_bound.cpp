@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Most time of forwards that fit the memory: the stages with most time for their memory first.
+// The most time of forwards that fit the memory, with the highest ratio of time to memory first.
 double ForwardTimeWithin(const Problem& problem, int rank) {
   std::vector<const StageCosts*> stages;
   for (const int stage : problem.placement.stages_of(rank)) {
@@ -21,7 +21,7 @@ double ForwardTimeWithin(const Problem& problem, int rank) {
     const double fit = stage->activation > 0 ? std::floor(left / stage->activation) : kNever;
     const double count = std::min<double>(problem.rows, fit);
     time += count * stage->forward;
-    if (count < problem.rows) {  // part of the next one, to stay below any mixture
+    if (count < problem.rows) {  // a fraction of the next one, to bound any mixture
       const double part = left / stage->activation - count;
       return time + (stages.size() > 1 ? part * stage->forward : 0);
     }
@@ -30,8 +30,8 @@ double ForwardTimeWithin(const Problem& problem, int rank) {
   return time;
 }
 
-// Memory times time that one microbatch takes on the rank at least: from each F, to the end of the
-// chain and back to its I (or B), and through its W.
+// The least memory times time of one microbatch on the rank: from each F to the end of the chain,
+// back to its I (or B), and through its W.
 double LeastStay(const Problem& problem, int rank) {
   const Placement& placement = problem.placement;
   double stay = 0;

@@ -1,5 +1,5 @@
-// The memory limit that the caller gives: in microbatches, or in the unit of the costs' activations
-// where those are given.
+// The memory limit of the caller: in microbatches, or in the unit of the costs' activations if
+// those are given.
 #pragma once
 
 #include <cmath>
@@ -8,11 +8,11 @@
 
 namespace penstock {
 
-// Refuses a limit below what one microbatch takes.
+// Refuses a limit below the memory of one microbatch.
 Status CheckMemoryLimit(const ScheduleParams& params, const Placement& placement);
 
-// Whole microbatches that fit the limit on every rank; at least one, which CheckMemoryLimit sees
-// to.
+// Returns how many whole microbatches fit the limit on every rank. At least one, which
+// CheckMemoryLimit guarantees.
 inline double MicrobatchesWithin(double limit, const Placement& placement, const Costs& costs) {
   return std::max(1.0, std::floor(limit * (1 + kRounding) / LeastMemory(placement, costs)));
 }

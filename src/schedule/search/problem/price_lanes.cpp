@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// Runs each lane as far as it goes, and again when the value arrives that its rank waits for.
+// Runs each lane as far as it goes, and again when the value that its rank waits for arrives.
 class LaneRun {
  public:
   LaneRun(const Problem& problem, const std::vector<Lane>& lanes)
@@ -45,8 +45,8 @@ class LaneRun {
     const double* waits_for = nullptr;  // the end of another rank's action
   };
 
-  double& EndOf(ValueKind kind, int stage, int row) {
-    return ends_[Index(kind)][Index(stage) * rows_ + Index(row)];
+  double& EndOf(ValueKind kind, int stage, int microbatch) {
+    return ends_[Index(kind)][Index(stage) * rows_ + Index(microbatch)];
   }
 
   void RunLane(int r) {
@@ -86,11 +86,11 @@ class LaneRun {
   const ChainShape shape_;
   const std::size_t rows_;
   std::vector<Rank> ranks_;
-  std::array<std::vector<double>, 2> ends_;  // by ValueKind, stage and row
+  std::array<std::vector<double>, 2> ends_;  // by ValueKind, stage and microbatch
   std::vector<int> runnable_;
 };
 
-// Returns the memory that the action allocates; negative where it frees memory.
+// Returns the memory that the action allocates; negative if it frees memory.
 double Change(const Costs& costs, const Action& action) {
   const StageCosts& stage = costs.stages[action.first.stage];
   switch (action.first.op) {

@@ -1,4 +1,4 @@
-// What lanes cost when every rank runs its own in order.
+// The time and memory of lanes, if every rank runs its own in order.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 namespace penstock {
 
 struct LanePrice {
-  double makespan = kNever;      // kNever where the lanes wait for each other
-  double longest_span = kNever;  // of the ranks: first start to last end
+  double makespan = kNever;      // kNever if the lanes deadlock
+  double longest_span = kNever;  // over ranks, from first start to last end
   double peak_memory = kNever;
 };
 

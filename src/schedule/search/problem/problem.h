@@ -1,4 +1,4 @@
-// What the searching algorithms have to schedule, and the queue of events that they run by.
+// The input of the search algorithms, and their event queue.
 #pragma once
 
 #include <algorithm>
@@ -12,28 +12,30 @@
 namespace penstock {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
-// Sums of the same times in another order differ by rounding; this part of the whole is nothing.
+// Sums of the same times in another order differ by rounding. Relative differences below this are
+// ignored.
 inline constexpr double kRounding = 1e-10;
 
-// F, I and W of every row and stage, within a memory limit. Placement and costs outlive it.
+// F, I and W of every stage and microbatch index, within a memory limit. Placement and costs must
+// outlive it.
 struct Problem {
   const Placement& placement;
   const Costs& costs;
-  int rows = 1;  // of one chain: microbatches times slices
+  int rows = 1;  // microbatch indices of one chain: microbatches times slices
   int slices = 1;
   bool split = true;  // backward as I and W, else as B
-  // Of each rank, in the unit of costs' activations. At least what one microbatch takes.
+  // Per rank, in the unit of costs' activations. At least the memory of one microbatch.
   double memory_limit = kNever;
 };
 
-// The costs that the parameters give for a placement.
+// Returns the costs that the parameters specify for a placement.
 inline Costs CostsOf(const ScheduleParams& params, const Placement& placement) {
   if (params.costs) return *params.costs;
   return Costs::Uniform(placement, params.slices, params.forward, params.backward_input,
                         params.backward_weight, params.comm);
 }
 
-// Memory that one microbatch takes on the rank where it takes most: the least limit there can be.
+// Returns the memory of one microbatch on the rank where it takes most: the lowest possible limit.
 inline double LeastMemory(const Placement& placement, const Costs& costs, int slices = 1) {
   double least = 0;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
@@ -46,8 +48,8 @@ inline double LeastMemory(const Placement& placement, const Costs& costs, int sl
   return least;
 }
 
-// The same times, with memory counted in microbatches: every chunk (and slice) holds its equal
-// share.
+// Returns the same times, with memory counted in microbatches: every chunk (and slice) takes an
+// equal share.
 inline Costs CountingMicrobatches(Costs costs, const Placement& placement, int slices = 1) {
   for (StageCosts& stage : costs.stages) {
     stage.activation = stage.activation_after_i = 1.0 / placement.chunks() / slices;
@@ -55,7 +57,7 @@ inline Costs CountingMicrobatches(Costs costs, const Placement& placement, int s
   return costs;
 }
 
-// When each rank looks at its lane next. A rank has one such time; an earlier one replaces it.
+// The time when each rank decides next. A rank has one such time; an earlier one replaces it.
 class EventQueue {
  public:
   void Reset(int ranks) {
@@ -65,7 +67,7 @@ class EventQueue {
 
   double time_of(int rank) const { return times_[rank]; }
 
-  // kNever takes the rank's event away.
+  // kNever removes the event of the rank.
   void Set(int rank, double time) {
     times_[rank] = time;
     if (time == kNever) return;
@@ -73,7 +75,7 @@ class EventQueue {
     std::push_heap(heap_.begin(), heap_.end());
   }
 
-  // The rank with the earliest event, lowest rank first; -1 where there is none.
+  // Removes the earliest event and returns its rank, the lowest of equals; -1 if there is none.
   int Pop() {
     while (!heap_.empty()) {
       std::pop_heap(heap_.begin(), heap_.end());
