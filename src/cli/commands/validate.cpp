@@ -1,4 +1,4 @@
-// penstock validate: proves a schedule's file sound, or names its first faults.
+// penstock validate: proves a schedule valid, or lists its first faults.
 #include "schedule/validate/validate.h"
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 class ValidateCommand : public Command {
  public:
   std::string Name() const override { return "validate"; }
-  std::string Summary() const override { return "Prove a schedule sound, or name its faults"; }
+  std::string Summary() const override { return "Prove a schedule valid, or list its faults"; }
   void Define(CLI::App& app) override {
     options_.DefineSource(app);
     options_.DefineShape(app);
@@ -54,9 +54,9 @@ class ValidateCommand : public Command {
  private:
   int MostFaults() const { return max_faults_.value_or(ValidateOptions{}.max_faults); }
 
-  // The one schedule that is given; a file is not validated yet.
+  // The given schedule. A file is not validated yet.
   Result<Schedule> LoadOne() {
-    PENSTOCK_TRY(std::optional<PrimusConfig> primus, ReadSources(options_));
+    PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options_));
     const std::size_t count = primus ? primus->schedules.size() : options_.candidates.size();
     if (count > 1) return InvalidArgument("{} schedules are given; validate takes one", count);
     if (primus) {

@@ -7,6 +7,7 @@
 #include "base/quote.h"
 #include "base/units.h"
 #include "cli/options/option_effects.h"
+#include "interop/primus/config.h"
 
 namespace penstock {
 namespace {
@@ -17,13 +18,13 @@ const std::vector<std::string_view> kKeys = {
     "split",       "cost",  "comm",  "overlap",          "memory_limit", "stage_costs",
     "layer_costs", "pass",  "price", "activation_bytes", "message_bytes"};
 
-// Fills options from a configuration, and notes which came from there.
+// Sets options from a configuration and records which of them it set.
 class Filler {
  public:
   Filler(const std::string& path, const YamlMap& config, ScheduleOptions& options)
       : path_(path), config_(config), options_(options) {}
 
-  // Sets `field` to the value that a getter read, unless the command line has given it.
+  // Sets `field` to the value that a getter read, unless the command line sets it.
   template <class T>
   Status Fill(const char* key, Result<std::optional<T>> read, std::optional<T>& field) {
     PENSTOCK_TRY(std::optional<T> value, std::move(read));
@@ -50,7 +51,7 @@ class Filler {
   ScheduleOptions& options_;
 };
 
-// Activations: a number, or a size with its unit ("1.5GiB"), which sets `in_bytes`.
+// An amount of activations: a number, or a size with its unit ("1.5GiB"), which sets `in_bytes`.
 Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_bytes) {
   PENSTOCK_TRY(const std::optional<std::string> text, map.Text(key));
   const Result<std::int64_t> bytes = ParseBytes(text.value_or(""));
@@ -70,7 +71,7 @@ Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_b
 
 struct ReadCosts {
   StageCosts costs;
-  bool in_bytes = false;  // its activations
+  bool in_bytes = false;  // whether its activations are in bytes
 };
 
 constexpr std::string_view kCostKeys[] = {"forward", "backward_input", "backward_weight",
@@ -103,8 +104,8 @@ Result<ReadCosts> ReadStage(const YamlMap& map) {
   return entry;
 }
 
-// Reads the maps of a list, one after the other, each with `more` keys besides its costs; `add`
-// takes each. Returns whether activations are in bytes: all of them, or none.
+// Reads the maps of a list, each with `more` keys besides its costs, and calls `add` for each.
+// Returns whether activations are in bytes; either all of them are, or none.
 Result<bool> ReadCostList(
     const YamlMap& config, const std::string& key, std::string_view more,
     const std::function<Status(const YamlMap& map, const StageCosts& costs)>& add) {
@@ -136,7 +137,7 @@ Status FillStageCosts(const YamlMap& config, Filler& filler, ScheduleOptions& op
                               stages.push_back(costs);
                               return {};
                             }));
-  if (options.cost) return {};  // of the command line, which wins
+  if (options.cost) return {};  // set on the command line, which takes precedence
   options.stage_costs = std::move(stages);
   options.costs_in_bytes = in_bytes;
   filler.Note("stage_costs");
@@ -153,7 +154,7 @@ Status FillLayerCosts(const YamlMap& config, Filler& filler, ScheduleOptions& op
     return {};
   };
   PENSTOCK_TRY(const bool in_bytes, ReadCostList(config, "layer_costs", "layers", add));
-  if (options.cost) return {};  // of the command line, which wins
+  if (options.cost) return {};  // set on the command line, which takes precedence
   options.layer_costs = std::move(groups);
   options.costs_in_bytes = in_bytes;
   filler.Note("layer_costs");
@@ -167,7 +168,7 @@ Result<std::optional<std::string>> ReadCost(const YamlMap& config) {
   return std::optional(fmt::format("{}", fmt::join(*words, ",")));
 }
 
-// A name or file; or a map of `schedule` or `csv` with options of its own.
+// A name or file; or a map of `schedule` or `csv` with its own options.
 Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
   if (node.IsScalar()) {
     const auto read = ReadCandidates({node.Scalar()});
@@ -197,7 +198,7 @@ Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
   return candidate;
 }
 
-// The schedules: the command line's, or those of the file.
+// The schedules: those of the command line, otherwise those of the file.
 Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
   std::vector<Candidate> candidates;
   const YAML::Node node = config.Node("schedule");
@@ -269,25 +270,39 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   return {};
 }
 
-Result<std::optional<PrimusConfig>> Load(const std::string& path, const YAML::Node& root,
-                                         ScheduleOptions& options) {
+Choice ChoiceOf(PrimusConfig primus) {
+  Choice choice;
+  choice.output_dir = std::move(primus.output_dir);
+  for (PrimusSchedule& read : primus.schedules) {
+    ChosenSchedule& chosen = choice.schedules.emplace_back();
+    chosen.label = std::move(read.name);
+    chosen.algorithm = read.algorithm;
+    chosen.params = std::move(read.params);
+    chosen.schedule = std::move(read.schedule);
+    chosen.costs = std::move(read.costs);
+  }
+  return choice;
+}
+
+Result<std::optional<Choice>> Load(const std::string& path, const YAML::Node& root,
+                                   ScheduleOptions& options) {
   PENSTOCK_TRY(const YamlMap config, YamlMap::Of(root, "the configuration",
                                                  root.IsMap() && root["schedulers"].IsDefined()
                                                      ? YamlMap::Null::kMissing
                                                      : YamlMap::Null::kRefused));
   if (!IsPrimusConfig(config)) {
     PENSTOCK_TRY_STATUS(Fill(path, config, options));
-    return std::optional<PrimusConfig>();
+    return std::optional<Choice>();
   }
   PENSTOCK_TRY_STATUS(RefuseOthers(options, {"--pass", "--price"},
                                    "in a configuration of Primus's simulator the schedulers say "
                                    "all"));
   PENSTOCK_TRY(PrimusConfig primus, ReadPrimusConfig(config));
-  return std::optional(std::move(primus));
+  return std::optional(ChoiceOf(std::move(primus)));
 }
 
-// The configuration among the words, which fills what `options` leaves open.
-Result<std::optional<PrimusConfig>> LoadConfig(ScheduleOptions& options) {
+// Loads the configuration among the arguments. It sets what the command line leaves open.
+Result<std::optional<Choice>> LoadConfig(ScheduleOptions& options) {
   const std::string& path = options.config;
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
   auto loaded = Load(path, root, options);
@@ -297,9 +312,9 @@ Result<std::optional<PrimusConfig>> LoadConfig(ScheduleOptions& options) {
 
 }  // namespace
 
-Result<std::optional<PrimusConfig>> ReadSources(ScheduleOptions& options) {
+Result<std::optional<Choice>> ReadSources(ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(options.ReadSources());
-  std::optional<PrimusConfig> primus;
+  std::optional<Choice> primus;
   if (!options.config.empty()) {
     PENSTOCK_TRY(primus, LoadConfig(options));
   }
@@ -311,7 +326,7 @@ Result<std::optional<PrimusConfig>> ReadSources(ScheduleOptions& options) {
 
 Result<Choice> ChooseSchedules(ScheduleOptions& options) {
   Choice choice;
-  PENSTOCK_TRY(std::optional<PrimusConfig> primus, ReadSources(options));
+  PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options));
   if (!primus) {
     PENSTOCK_TRY(choice.schedules, options.Build());
     return choice;
@@ -321,7 +336,7 @@ Result<Choice> ChooseSchedules(ScheduleOptions& options) {
     if (!options.passes.passes.empty()) chosen.algorithm = nullptr;
   }
   PENSTOCK_TRY_STATUS(RefuseUnreadPrices(options, primus->schedules));
-  return Choice{std::move(primus->schedules), std::move(primus->output_dir)};
+  return *std::move(primus);
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Writes dumps; primus_load.cpp reads them.
+// Writes dumps; load.cpp reads them.
 #include "interop/primus/dump.h"
 
 #include <algorithm>
@@ -78,14 +78,14 @@ OrderedJson ToJson(RankEvents&& events, const RankResult& result) {
 Status SavePrimusDump(const PrimusRun& run, const std::string& folder) {
   const Schedule& schedule = run.schedule;
   if (schedule.placement.replicas() != 1 || schedule.slices != 1 || schedule.steps != 1) {
-    return InvalidArgument(
-        "{}: Primus's dumps have no form for replicas, slices or several batches", folder);
+    return InvalidArgument("{}: Primus's dumps cannot represent replicas, slices or several steps",
+                           folder);
   }
   std::error_code error;
   fs::create_directories(folder, error);
   if (!fs::is_directory(folder, error)) {
-    return InvalidArgument("cannot make the folder {}: {}", folder,
-                           error ? error.message() : "a file of this name is there");
+    return InvalidArgument("cannot create the folder {}: {}", folder,
+                           error ? error.message() : "there is a file of this name");
   }
   const OrderedJson config = {{"pp_size", schedule.ranks()},
                               {"vpp_size", schedule.placement.chunks()},

@@ -89,10 +89,10 @@ Result<DumpCosts> CostsFromJson(const Json& json, int stages) {
   if (unit != json.end() && unit->is_string()) read.memory_unit = unit->get<std::string>();
   if (unit == json.end() || !unit->is_string() ||
       (read.memory_unit != "B" && !read.memory_unit.empty())) {
-    return InvalidArgument("memory_unit is neither \"B\" nor empty");
+    return InvalidArgument("memory_unit must be \"B\" or empty");
   }
   for (const Json& end : json.value("last_ends", Json::array())) {
-    if (!end.is_number()) return InvalidArgument("last_ends holds something that is not a number");
+    if (!end.is_number()) return InvalidArgument("last_ends has an entry that is not a number");
     read.last_ends.push_back(end.get<double>());
   }
   const auto list = json.find("stage_costs");

@@ -1,4 +1,4 @@
-// The file of a dump that holds its costs, for which Primus's form has no place.
+// The file of a dump with its costs, which Primus's format does not include.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,16 +16,16 @@ inline constexpr const char* kDumpCostsFile = "penstock.json";
 struct DumpCosts {
   Costs costs;
   std::string memory_unit;  // bytes ("B"), or activations (empty)
-  // When each rank's last action ends: says which run the file belongs to, since Primus may write
-  // its files over ours.
+  // The end of each rank's last action. It identifies the run, because Primus may overwrite the
+  // other files of the folder.
   std::vector<double> last_ends;
 };
 
 std::vector<double> LastEnds(const Schedule& schedule, const Timeline& timeline);
 
 nlohmann::ordered_json CostsToJson(const DumpCosts& costs);
-// Reads what CostsToJson wrote. Errors: kInvalidArgument, naming the key, for anything else and for
-// another number of stages.
+// Reads the output of CostsToJson. Errors: kInvalidArgument, naming the key, for unexpected
+// contents or another number of stages.
 Result<DumpCosts> CostsFromJson(const nlohmann::json& json, int stages);
 
 }  // namespace penstock

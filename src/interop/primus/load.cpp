@@ -33,7 +33,7 @@ struct RankDump {
   std::vector<double> memory;
 };
 
-// What all ranks have in common; 0 where config.json does not say.
+// Sizes that all ranks share; 0 if config.json does not have them.
 struct Shape {
   int ranks = 0, chunks = 0, microbatches = 0;
 };
@@ -42,7 +42,7 @@ std::string RankPath(const std::string& folder, int rank) {
   return (fs::path(folder) / fmt::format("pp_rank_{}.json", rank)).string();
 }
 
-// A rank's file takes some 100 bytes an action, and parsed ten times as much.
+// A rank's file takes about 100 bytes per action, and ten times as much once parsed.
 constexpr FileLimit kDumpFile = {std::size_t{256} << 20, "dump's file"};
 
 Result<Json> LoadJson(const std::string& path) {
@@ -101,7 +101,7 @@ Result<std::vector<double>> Numbers(const Json& iteration, const std::string& ke
   return values;
 }
 
-// Numbers from 0 up to `most`, as many as there are events; empty where the dump has none.
+// Numbers from 0 to `most` - 1, one per event; empty if the dump has none.
 Result<std::vector<int>> Indices(const Json& iteration, const std::string& key, std::size_t events,
                                  int most) {
   PENSTOCK_TRY(const std::vector<double> values, Numbers(iteration, key));
@@ -122,7 +122,7 @@ struct Place {
   int chunk, microbatch;
 };
 
-// Megatron's order: groups of as many microbatches as there are ranks, chunk by chunk in each.
+// Megatron's order: groups of as many microbatches as ranks, chunk by chunk within a group.
 std::vector<Place> MegatronOrder(const Shape& shape, bool backward) {
   std::vector<Place> order;
   const int chunks = std::max(shape.chunks, 1);
@@ -167,13 +167,13 @@ Status ReadKind(const Json& iteration, const Kind& kind, const Shape& shape,
   for (std::size_t i = 0; i < start.size(); ++i) {
     const Place place =
         order.empty() ? Place{chunks.empty() ? 0 : chunks[i], microbatches[i]} : order[i];
-    if (end[i] < start[i]) return InvalidArgument("{}_end goes before {}_start", name, name);
+    if (end[i] < start[i]) return InvalidArgument("{}_end is before {}_start", name, name);
     events.push_back({kind.op, place.chunk, place.microbatch, {start[i], end[i]}});
   }
   return {};
 }
 
-// The iteration's key: the one asked for, or the largest.
+// The key of the requested iteration, or the largest key.
 Result<std::string> IterationKey(const Json& dump, std::optional<int> wanted) {
   int last = -1;
   for (const auto& entry : dump.items()) {
@@ -232,7 +232,7 @@ Result<std::vector<RankDump>> ReadRanks(const std::string& folder, Shape& shape,
   return ranks;
 }
 
-// A backward whose weight part stands for itself is one for input.
+// A backward whose W is a separate event is an I.
 void SplitBackwards(const Shape& shape, std::vector<RankDump>& ranks) {
   for (RankDump& rank : ranks) {
     std::vector<bool> split(Index(shape.chunks) * Index(shape.microbatches));
@@ -278,7 +278,7 @@ PrimusDump MakeLanes(const std::vector<RankDump>& ranks, const Shape& shape, Pla
   return dump;
 }
 
-// Values that a consumer used before they were made.
+// Counts values that a consumer used before they were computed.
 int CountBroken(const PrimusDump& dump) {
   const Placement& placement = dump.schedule.placement;
   const auto rows = Index(dump.schedule.microbatches);
@@ -307,8 +307,8 @@ int CountBroken(const PrimusDump& dump) {
   return broken;
 }
 
-// Durations of one stage's actions of one kind; those of overlapped pairs count where there is no
-// other.
+// Durations of one stage's actions of one kind. Those of overlapped pairs count only if there are
+// no others.
 struct Samples {
   std::vector<double> alone, paired;
 
@@ -322,7 +322,7 @@ struct Samples {
   }
 };
 
-// Medians by stage. Where a stage runs full backwards only, their time stands under backward_input.
+// Medians per stage. If a stage runs only full backwards, backward_input has their time.
 Costs MedianCosts(const PrimusDump& dump) {
   const Schedule& schedule = dump.schedule;
   std::vector<std::array<Samples, kOpCount>> samples(Index(schedule.stages()));
@@ -349,7 +349,7 @@ Costs MedianCosts(const PrimusDump& dump) {
   return costs;
 }
 
-// What each F adds to its rank's memory, where the dump says it after every F, W and B.
+// The memory that each F adds to its rank, if the dump has the memory after every F, W and B.
 void ReadActivations(const std::vector<RankDump>& ranks, const Placement& placement, Costs& costs) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const RankDump& rank = ranks[r];
@@ -370,7 +370,7 @@ void ReadActivations(const std::vector<RankDump>& ranks, const Placement& placem
   }
 }
 
-// Replaces medians by the costs that one of our dumps says.
+// Replaces the medians with the costs in penstock.json.
 Status ReadOwnCosts(const std::string& folder, PrimusDump& dump) {
   const std::string path = (fs::path(folder) / kDumpCostsFile).string();
   std::error_code error;
@@ -378,7 +378,7 @@ Status ReadOwnCosts(const std::string& folder, PrimusDump& dump) {
   PENSTOCK_TRY(const Json json, LoadJson(path));
   auto read = CostsFromJson(json, dump.schedule.stages());
   if (!read) return InvalidArgument("{}: {}", path, read.error().message);
-  // Another iteration, or a run that Primus has written over ours, has costs of its own.
+  // Another iteration, or a run of Primus that overwrote ours, has different costs.
   if (read->last_ends != LastEnds(dump.schedule, dump.timeline)) return {};
   dump.costs = std::move(read->costs);
   dump.memory_unit = std::move(read->memory_unit);

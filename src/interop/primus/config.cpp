@@ -1,4 +1,4 @@
-#include "cli/options/primus_config.h"
+#include "interop/primus/config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,17 +10,17 @@
 namespace penstock {
 namespace {
 
-// Most forwards of one chunk on all ranks: the slots of a vee take some 100 bytes each.
+// Largest number of forwards of one chunk over all ranks: each slot of a vee takes about 100 bytes.
 constexpr std::int64_t kMostSlots = std::int64_t{1} << 24;
 
-// Times of one chunk, in Primus's words.
+// Times of one chunk, as Primus divides them.
 struct ChunkTimes {
   double forward = 0, backward_input = 0, backward_weight = 0;
-  double backward = 0;  // whole; need not be the sum, for each is rounded down
+  double backward = 0;  // may differ from the sum of its halves: each time is rounded down
   double activation = 0;
 };
 
-// The times of a configuration: of whole ranks, or of every chunk.
+// The times of a configuration, per rank or per chunk.
 struct Times {
   double forward = 0, backward_input = 0, backward_weight = 0;
   struct Chunk {
@@ -46,14 +46,14 @@ std::string LastComponent(const std::string& path) {
   return dot == std::string::npos ? path : path.substr(dot + 1);
 }
 
-// Primus's own names that are not already names or aliases of ours.
+// Maps Primus's names to the catalog's, except for those that the catalog has as aliases.
 std::string OurName(const std::string& name) {
   if (name == "ScheduleZeroBubbleHeuristic" || name == "zerobubble_heuristic") return "zb-auto";
   if (name == "ScheduleZBVGreedy" || name == "zbv_greedy") return "v-half";
   return name;
 }
 
-// A number that `check` (CheckTime, CheckMemory) takes.
+// Reads a number and validates it with `check` (CheckTime, CheckMemory).
 Result<std::optional<double>> Checked(const YamlMap& map, const std::string& key,
                                       Status (*check)(double)) {
   PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
@@ -106,8 +106,8 @@ Result<int> RequireCount(const YamlMap& map, const std::string& key) {
   return *value;
 }
 
-// What ScheduleZeroBubbleHeuristic plans with; it is priced by the configuration's times all the
-// same.
+// Reads the times that ScheduleZeroBubbleHeuristic plans with. The resulting schedule is still
+// priced with the configuration's times.
 Status ReadHeuristic(const YamlMap& map, ScheduleParams& params) {
   constexpr double kPrimusTime = 1000;
   constexpr double kPrimusComm = 1;
@@ -169,7 +169,7 @@ Result<Entry> ReadEntry(const YamlMap& map) {
 
   std::vector<std::string_view> known = {"name", "class", "pp_size", "vpp_size", "micro_batches"};
   const std::string_view algorithm = entry.algorithm->name;
-  // Primus prices neither of the flags, so that they change no figure.
+  // Primus's simulator ignores both flags, so they change no figure here either.
   if (algorithm == "zbv-formatted") {
     known.insert(known.end(), {"combined_forward_backward", "offload"});
   } else if (algorithm == "v-half" || algorithm == "v-min") {
@@ -254,18 +254,18 @@ Result<Costs> CostsAt(const Schedule& schedule, const Times& times) {
   return costs;
 }
 
-Result<ChosenSchedule> Choose(const YAML::Node& node, const Times& times) {
+Result<PrimusSchedule> ReadScheduler(const YAML::Node& node, const Times& times) {
   PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "a scheduler", YamlMap::Null::kMissing));
   PENSTOCK_TRY(const Entry entry, ReadEntry(map));
   PENSTOCK_TRY(Schedule schedule, Order(entry));
   PENSTOCK_TRY(Costs costs, CostsAt(schedule, times));
-  ChosenSchedule chosen;
-  chosen.label = entry.name;
+  PrimusSchedule chosen;
+  chosen.name = entry.name;
   chosen.params = entry.params;
   chosen.params.forward = times.forward;
   chosen.params.backward_input = times.backward_input;
   chosen.params.backward_weight = times.backward_weight;
-  // A closed form holds where no time was rounded and the order is the catalog's.
+  // Closed forms apply only if no time was rounded and the order is the catalog's.
   const int chunks = entry.params.chunks;
   const bool whole = std::fmod(times.forward, chunks) == 0 &&
                      std::fmod(times.backward_input, chunks) == 0 &&
@@ -296,7 +296,7 @@ Result<PrimusConfig> ReadPrimusConfig(const YamlMap& config) {
     return config.Refuse("schedulers", "a list of at least one is needed");
   }
   for (std::size_t i = 0; i < schedulers.size(); ++i) {
-    auto chosen = Choose(schedulers[i], times);
+    auto chosen = ReadScheduler(schedulers[i], times);
     if (!chosen) {
       const YAML::Node name = schedulers[i].IsMap() ? schedulers[i]["name"] : YAML::Node();
       return MakeError(
