@@ -103,6 +103,23 @@ class SimulateTest(program.CommandTest):
         self.assertEqual(sized[6].split()[-2:], ["480.0", "MiB"])
         self.assertEqual(sized[7].split()[-2:], ["480.0", "MiB"])
 
+    def test_overlapped_pairs_are_priced_by_max_and_sum_side_by_side(self):
+        for name in ("dualpipe", "dualpipev"):
+            words = ("simulate", name, "-p", 8, "-m", 32, "--cost", "1,1.5,0.5")
+            (longer,) = self.run_json(*words)
+            (added,) = self.run_json(*words, "--overlap", "sum")
+            both = longer["overlap_sum"]
+            self.assertEqual(both, {key: added[key] for key in both})
+            self.assertGreater(both["makespan"], longer["makespan"])
+            self.assertNotIn("overlap_sum", added)
+            lines = self.run_ok(*words).splitlines()
+            self.assertEqual(lines[3].split()[:3], ["--overlap", "sum", f"{added['makespan']:g}"])
+            (row,) = csv.DictReader(io.StringIO(self.run_ok(*words, "--format", "csv")))
+            self.assertEqual(float(row["overlap_sum_makespan"]), added["makespan"])
+            page = self.run_ok("schedules", name, "-p", 8, "-m", 32)
+            self.assertIn("  --overlap sum", page)
+        self.assertNotIn("overlap", self.run_ok("simulate", "1f1b", "zbv", "-p", 8, "-m", 32))
+
     def test_bytes_of_a_microbatch(self):
         for name, words, edges in (("1f1b", (), 3), ("interleaved", (), 7), ("zbv", (), 6),
                                    ("chimera", (), 3), ("hanayo", ("--waves", 2), 12),

@@ -31,8 +31,8 @@ std::string MessagesText(const Algorithm& algorithm) {
       text = "2v(p-1)m";
       break;
   }
-  if (algorithm.knobs.slices) text += "k, each a k-th as large";
-  if (algorithm.knobs.steps) text += " a batch";
+  if (algorithm.knobs.slices) text += "k, each 1/k as large";
+  if (algorithm.knobs.steps) text += " per batch";
   return text;
 }
 

@@ -1,4 +1,4 @@
-// A catalog row in words: what the listing and the documentation both say.
+// The text of a catalog entry, for the listing and for docs/schedules.md.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace penstock {
 
 // "2", or "1+ (default 2)".
 std::string ChunksText(const Knobs& knobs);
-// "any ranks, any microbatches" where the row says nothing.
+// "any ranks, any microbatches" if the entry has no constraint.
 std::string ConstraintText(const Algorithm& algorithm);
-// Messages of a batch both ways, in closed form: "2(p-1)m".
+// Closed form of the messages per batch in both directions: "2(p-1)m".
 std::string MessagesText(const Algorithm& algorithm);
-// The options beyond sizes and costs that it reads: "--group".
+// The options beyond sizes and costs that the algorithm reads: "--group".
 std::vector<std::string> OptionNames(const Knobs& knobs);
 
 }  // namespace penstock

@@ -18,28 +18,28 @@ constexpr int kPictureRanks = 4, kPictureRows = 8;  // of the pictures
 constexpr int kPictureWidth = 960;                  // pixels
 constexpr const char* kHeading = R"(# Schedules
 
-Every schedule that Penstock makes: what it looks like, when to use it, what it costs. This page and its
-pictures are written by the program; after a change of a schedule, write them again:
+Every schedule that Penstock generates: what it looks like, when to use it and what it costs. The program writes this page
+and its pictures; run it again after you change a schedule:
 
     penstock schedules --docs docs
 
-**Words.** p ranks, v chunks (stages that a rank holds), m microbatches, r a rank. F, I and W are the times of one
-rank's share of one microbatch: forward, backward for the input, backward for the weights; B = I + W is
-the backward as a whole. The *bubble* is the share of the makespan in which the busiest rank idles; the *span bubble*
-leaves out what a rank waits before its first and after its last action, which the next step fills where there is no
+**Terms.** p ranks, v chunks (stages per rank), m microbatches, r a rank. F, I and W are the times of one
+rank's share of one microbatch: forward, backward for the input, backward for the weights. B = I + W is
+the whole backward. The *bubble* is the share of the makespan in which the busiest rank is idle. The *span bubble*
+leaves out the time before a rank's first action and after its last one, which the next step fills where there is no
 flush. *Peak memory* is that of the worst rank, in activations of one rank's share of one microbatch. *Messages*
-are those of the whole batch, both ways.
+are those of the whole batch in both directions. More in the [glossary](glossary.md).
 
 **Placements.** *linear*: stage s on rank s. *looped*: stage s on rank s mod p. *vee*: two chunks, down the ranks and up
 again; a *zigzag* has more of them. *bidirectional*: two chains in opposite directions over two replicas of the weights.
 
 **Pictures** are at {} ranks with F = I = W; a block's number is its microbatch, and later chunks of a rank are lighter.
 **Figures** are at p = {}, m = {} with F = I = W and transfers that take no time, as the simulator finds them; a pair of
-a forward and a backward takes as long as the longer of the two. For your own:
+a forward and a backward takes the longer of the two times (`--overlap max`), or their sum (`--overlap sum`). For your own:
 `penstock simulate --schedule NAME,NAME --ranks P --microbatches M --cost F,I,W --comm T`.
 )";
 
-// Options that give one more row of figures, where the algorithm reads them.
+// Options that give one more row of figures, for an algorithm that reads them.
 struct Variant {
   std::string label;
   ScheduleOptions options;
@@ -116,25 +116,26 @@ std::string FigureTable(const std::string& first, bool left,
   return text;
 }
 
-bool HasPairs(const Schedule& schedule) {
-  return std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
-    return std::any_of(lane.begin(), lane.end(), [](const Action& a) { return a.is_pair(); });
-  });
+// The rows of a simulated schedule: one, or one per price of overlapped pairs.
+void AddRows(const Simulated& simulated, const std::string& label,
+             std::vector<std::vector<std::string>>& rows) {
+  const auto add = [&](const std::string& name, const SimulationResult& result) {
+    rows.push_back({name});
+    for (std::string& figure : Figures(result)) rows.back().push_back(std::move(figure));
+  };
+  if (!simulated.overlap_sum) {
+    add(label, simulated.result);
+    return;
+  }
+  add(label + " `--overlap max`", simulated.result);
+  add(label + " `--overlap sum`", *simulated.overlap_sum);
 }
 
 Result<std::string> FiguresOf(const Algorithm& algorithm) {
   std::vector<std::vector<std::string>> rows;
-  std::vector<Variant> variants = VariantsOf(algorithm.knobs);
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    const Variant variant = variants[i];
+  for (const Variant& variant : VariantsOf(algorithm.knobs)) {
     PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, variant.options, false));
-    if (i == 0 && HasPairs(simulated.chosen.schedule)) {
-      variants.push_back({"`--overlap sum`", variant.options});
-      variants.back().options.overlap = "sum";
-    }
-    std::vector<std::string> row = {variant.label};
-    for (std::string& figure : Figures(simulated.result)) row.push_back(std::move(figure));
-    rows.push_back(std::move(row));
+    AddRows(simulated, variant.label, rows);
   }
   return FigureTable(fmt::format("p = {}, m = {}", kRanks, kMicrobatches), true, rows);
 }
@@ -144,7 +145,7 @@ Result<std::string> Picture(const Algorithm& algorithm) {
   options.ranks = kPictureRanks;
   options.microbatches = kPictureRows;
   std::string label = std::string(algorithm.name);
-  // What sets it apart from 1f1b needs two slices, or two batches.
+  // Differs from 1f1b only with at least two slices or two steps.
   if (algorithm.knobs.slices) {
     options.slices = 2;
     options.microbatches = kPictureRows / 2;
@@ -197,9 +198,7 @@ Result<std::string> Overview() {
   std::vector<std::vector<std::string>> rows;
   for (const Algorithm& algorithm : Catalog()) {
     PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, FigureOptions(), false));
-    std::vector<std::string> row = {fmt::format("[{0}](#{0})", algorithm.name)};
-    for (std::string& figure : Figures(simulated.result)) row.push_back(std::move(figure));
-    rows.push_back(std::move(row));
+    AddRows(simulated, fmt::format("[{0}](#{0})", algorithm.name), rows);
   }
   return "\n" + FigureTable("schedule", true, rows);
 }

@@ -1,4 +1,4 @@
-// docs/schedules.md and its pictures, made from the catalog and the simulator.
+// Writes docs/schedules.md and its pictures from the catalog and the simulator.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace penstock {
 
-// Writes FOLDER/schedules.md and FOLDER/pictures/NAME.svg of every algorithm of the catalog. The
-// same program always writes the same bytes.
-// Errors: kInvalidArgument where the folder is missing.
+// Writes FOLDER/schedules.md, and FOLDER/pictures/NAME.svg for every algorithm of the catalog. The
+// output is deterministic.
+// Errors: kInvalidArgument if the folder does not exist.
 Status WriteScheduleDocs(const std::string& folder);
 
 }  // namespace penstock

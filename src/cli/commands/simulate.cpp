@@ -1,4 +1,4 @@
-// penstock simulate: what schedules cost, one or several side by side.
+// penstock simulate: prices one schedule or compares several.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -17,20 +17,28 @@
 namespace penstock {
 namespace {
 
-// The same figures unrounded, under the names of --json; a schedule that lacks one has null.
+// Moves the fields of a nested object to the top: {"a": {"b": 1}} becomes {"a_b": 1}.
+void Flatten(nlohmann::ordered_json& object, const std::string& key) {
+  const auto nested = object.find(key);
+  if (nested == object.end()) return;
+  const nlohmann::ordered_json fields = std::move(*nested);
+  object.erase(key);
+  for (const auto& [name, value] : fields.items()) object[key + "_" + name] = value;
+}
+
+// The figures of --json unrounded, under the same names; null where a schedule lacks one.
 Table FullFigures(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) {
   std::vector<nlohmann::ordered_json> objects;
   Table table;
   for (std::size_t i = 0; i < all.size(); ++i) {
     nlohmann::ordered_json object = ToJson(all[i], false);
-    const nlohmann::ordered_json form = std::move(object["closed_form"]);
-    object.erase("closed_form");
-    for (const auto& [key, value] : form.items()) object["closed_form_" + key] = value;
     object.erase("per_rank");
+    Flatten(object, "overlap_sum");
+    Flatten(object, "closed_form");
     if (!runs.empty()) {
-      nlohmann::ordered_json measured = ToJson(all[i], runs[i]);
-      measured.erase("per_rank");
-      for (const auto& [key, value] : measured.items()) object["measured_" + key] = value;
+      object["measured"] = ToJson(all[i], runs[i]);
+      object["measured"].erase("per_rank");
+      Flatten(object, "measured");
     }
     for (const auto& [key, value] : object.items()) {
       if (std::find(table.columns.begin(), table.columns.end(), key) == table.columns.end()) {

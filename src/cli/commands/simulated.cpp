@@ -26,13 +26,14 @@ Json TimeSteps(const Simulated& simulated) {
   return lanes;
 }
 
-// A figure as JSON or as text, which may not be known.
+// Null where the figure is unknown.
 template <class Number>
 Json ToJson(const std::optional<Number>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Messages that a microbatch sends, both ways, each counted with its share of a whole one's bytes.
+// Messages per microbatch in both directions, in units of a whole microbatch's tensor: a slice's
+// message counts as its share.
 double WholeMessages(const ChosenSchedule& chosen, double messages) {
   const ScheduleParams& params = chosen.params;
   return messages / (double{1} * params.microbatches * params.steps * params.slices);
@@ -43,12 +44,17 @@ std::string BytesText(const ChosenSchedule& chosen, double messages) {
   return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
 }
 
-// Of the comparison.
 const std::vector<std::string> kTableColumns = {
     "schedule", "ranks",       "chunks",      "microbatches", "actions",         "makespan",
     "bubble",   "span bubble", "peak memory", "messages",     "bytes/microbatch"};
 
 constexpr const char* kAboveLimit = " > limit";
+
+bool HasOverlappedPairs(const Schedule& schedule) {
+  return std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
+    return std::any_of(lane.begin(), lane.end(), [](const Action& each) { return each.is_pair(); });
+  });
+}
 
 std::vector<std::string> SimulatedRow(const Simulated& simulated) {
   const ChosenSchedule& chosen = simulated.chosen;
@@ -69,7 +75,22 @@ std::vector<std::string> SimulatedRow(const Simulated& simulated) {
   return row;
 }
 
-// Below SimulatedRow, in the same columns.
+// The two rows below SimulatedRow, in the same columns.
+std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
+                                       const SimulationResult& result) {
+  return {"  --overlap sum",
+          "",
+          "",
+          "",
+          "",
+          FormatNumber(result.makespan),
+          FormatPercent(result.bubble),
+          FormatPercent(result.span_bubble),
+          FormatAmount(result.peak_memory, chosen.memory_unit),
+          "",
+          ""};
+}
+
 std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const ClosedForm& form) {
   const std::string none = "-";
   return {"  closed form",
@@ -102,7 +123,14 @@ Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline) {
   Simulated simulated;
   simulated.chosen = std::move(chosen);
   const SimulateOptions how{.timeline = with_timeline ? &simulated.timeline : nullptr};
-  PENSTOCK_TRY(simulated.result, Simulate(simulated.chosen.schedule, simulated.chosen.costs, how));
+  const Schedule& schedule = simulated.chosen.schedule;
+  PENSTOCK_TRY(simulated.result, Simulate(schedule, simulated.chosen.costs, how));
+  if (simulated.chosen.costs.overlap.kind == OverlapRule::Kind::kMax &&
+      HasOverlappedPairs(schedule)) {
+    Costs costs = simulated.chosen.costs;
+    costs.overlap.kind = OverlapRule::Kind::kSum;
+    PENSTOCK_TRY(simulated.overlap_sum, Simulate(schedule, costs));
+  }
   return simulated;
 }
 
@@ -166,6 +194,12 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
                  {"microbatches", schedule.microbatches},
                  {"actions", result.actions}};
   object.update(FiguresJson(simulated));
+  if (simulated.overlap_sum) {
+    object["overlap_sum"] = {{"makespan", simulated.overlap_sum->makespan},
+                             {"bubble", simulated.overlap_sum->bubble},
+                             {"span_bubble", simulated.overlap_sum->span_bubble},
+                             {"peak_memory", simulated.overlap_sum->peak_memory}};
+  }
   object["closed_form"] = ClosedFormJson(simulated.chosen);
   if (simulated.chosen.memory_limit) {
     object["memory_limit"] = *simulated.chosen.memory_limit;
@@ -181,6 +215,9 @@ Table ComparisonTable(const std::vector<Simulated>& all) {
   table.columns = kTableColumns;
   for (const Simulated& simulated : all) {
     table.rows.push_back(SimulatedRow(simulated));
+    if (simulated.overlap_sum) {
+      table.rows.push_back(OverlapSumRow(simulated.chosen, *simulated.overlap_sum));
+    }
     const ClosedForm form = ClosedFormOf(simulated.chosen);
     if (form.messages || form.makespan || form.peak_memory) {
       table.rows.push_back(ClosedFormRow(simulated.chosen, form));
@@ -195,6 +232,14 @@ std::string UnitsText(const std::vector<Simulated>& all) {
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";
+  }
+  const bool overlaps = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
+    return simulated.overlap_sum.has_value();
+  });
+  if (overlaps) {
+    text +=
+        ".\nAn overlapped forward and backward take the longer of the two; with --overlap sum, F + "
+        "B";
   }
   return text + ".\n";
 }

@@ -1,7 +1,8 @@
-// What simulate, show and report share: the chosen schedules, run through the simulator.
+// Shared by the commands that price schedules: the chosen schedules with their simulated figures.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -15,40 +16,46 @@ namespace penstock {
 struct Simulated {
   ChosenSchedule chosen;
   SimulationResult result;
-  Timeline timeline;  // empty where it was not asked for
+  Timeline timeline;  // empty unless requested
+  // The same schedule with every overlapped pair at F + B. Set where the schedule has such pairs
+  // and `result` prices them at the longer of the two: real hardware lies between these bounds.
+  std::optional<SimulationResult> overlap_sum;
 
-  // Whether it was simulated: a listing of closed forms leaves out what is large.
+  // False where only closed forms are listed because the schedule is too large to simulate quickly.
   bool ran() const { return !result.ranks.empty(); }
 };
 
-// Whether a rank needs more than the memory limit; false without one.
+// Whether some rank's peak is above the memory limit. False without a limit.
 bool AboveLimit(const Simulated& simulated);
 
-// Chooses (simulate_config.h) and simulates every schedule, with its timeline.
+// Chooses the schedules (simulate_config.h) and simulates each of them with its timeline.
 Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options);
+// Simulates a schedule that is generated already.
 Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline);
 Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen, bool with_timeline);
 
-// What closed forms say of a schedule, in its units; nothing for a file or a changed schedule.
+// The schedule's closed forms in its own units. Empty for a file and for a schedule that a pass has
+// changed.
 ClosedForm ClosedFormOf(const ChosenSchedule& chosen);
 
-// Bytes that a microbatch moves between ranks where the whole run sends `messages`, both ways;
-// empty where nobody knows how large one is.
+// Bytes per microbatch that move between ranks in both directions, for a schedule that sends
+// `messages` in all. Empty where the size of a message is unknown.
 std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages);
 
-// The same figures simulated and in closed form, under the names of --json; null where there is
-// none.
+// The same figures, simulated and in closed form, under the keys of --json. A figure without a
+// closed form is null.
 nlohmann::ordered_json FiguresJson(const Simulated& simulated);
 nlohmann::ordered_json ClosedFormJson(const ChosenSchedule& chosen);
 
-// One object of `simulate --json`; `with_steps` adds time_steps: for each rank, every action with
+// One object of `simulate --json`. `with_steps` adds `time_steps`: every action of each rank with
 // its start and end.
 nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps);
 
-// One row a schedule, with its closed forms in a row below where there are any.
+// One row per schedule. Below it, a row of figures with overlapped pairs at F + B and a row of
+// closed forms, where there are any.
 Table ComparisonTable(const std::vector<Simulated>& all);
 
-// The line below a table of figures: what they are in.
+// The lines below a comparison that give its units.
 std::string UnitsText(const std::vector<Simulated>& all);
 
 // "4 ranks, 2 chunks, 8 microbatches"
