@@ -11,20 +11,20 @@ namespace penstock {
 namespace {
 
 constexpr int kPairMark = 255;  // page.js: PAIR
-// Beyond this many actions the page holds no picture for browsers without scripts.
+// With more actions, the page has no picture for browsers without scripts.
 constexpr std::size_t kMostInPicture = 4000;
 
 std::string ScriptString(const std::string& text) {
   std::string quoted =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  // Nothing inside may end the script element, or open one.
+  // No text may end the script element or open one.
   for (std::size_t at = 0; (at = quoted.find('<', at)) != std::string::npos;) {
     quoted.replace(at, 1, "\\u003c");
   }
   return quoted;
 }
 
-// What page.js reads. Written by hand, since a timeline has millions of figures.
+// The JSON that page.js reads. Formatted directly, because a timeline may have millions of figures.
 class PageData {
  public:
   explicit PageData(const ReportInput& input) : input_(input) {}
@@ -55,14 +55,14 @@ class PageData {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
 
-  // Runs of one schedule carry one number: only their actions can be compared.
+  // Runs of the same schedule have the same number: only their actions are comparable.
   std::size_t FirstRunOf(const Schedule& schedule) const {
     std::size_t run = 0;
     while (&ScheduleOf(input_, input_.runs[run]) != &schedule) ++run;
     return run;
   }
 
-  // For each op and chunk the colours of block and text; the chunk of each stage.
+  // For each op and chunk, the colors of block and text; then the chunk of each stage.
   void Colors(const Schedule& schedule) {
     const int chunks = std::max(1, MostChunks(schedule.placement));
     Add(R"(,"colors":[)");

@@ -17,7 +17,7 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // At least one value, and some width.
+  // Makes the range nonempty.
   void MakeSound() {
     if (!(low <= high)) low = high = 0;
     if (low == high) {
@@ -28,7 +28,7 @@ struct Range {
   double width() const { return high - low; }
 };
 
-// Where the plot's inside lies in the picture, in its own units.
+// The inner rectangle of the plot, in the picture's units.
 struct Frame {
   double left = 62, right = 700, top = 14, bottom = 250;
   Range x, y;
@@ -39,7 +39,7 @@ struct Frame {
 constexpr double kPlotWidth = 720;
 constexpr double kPlotHeight = 300;
 
-// Colours of the series, from the pictures' own.
+// Series have the colors of ops, so that all pictures share one palette.
 Color SeriesColor(std::size_t index) {
   static constexpr Op kOps[] = {Op::kForward, Op::kBackwardWeight, Op::kBackward, Op::kStep,
                                 Op::kRecompute};
@@ -66,10 +66,16 @@ std::string Ticks(const Frame& frame) {
 
 std::string Line(const Frame& frame, const Series& series, Color color) {
   std::string points;
+  std::string dot;
+  int count = 0;
   for (const auto& [x, y] : series.points) {
     if (!std::isfinite(x) || !std::isfinite(y)) continue;
     points += fmt::format("{:.1f},{:.1f} ", frame.X(x), frame.Y(y));
+    dot = fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="4.5" fill="{}"/>)", frame.X(x),
+                      frame.Y(y), Hex(color));
+    ++count;
   }
+  if (count == 1) return dot;
   return fmt::format(
       R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="1.8" stroke-linejoin="round"/>)",
       points, Hex(color));
@@ -136,6 +142,18 @@ std::string PlotSvg(const Plot& plot) {
   return text;
 }
 
+std::string RenderPlot(const Plot& plot) {
+  // What page.css says of a plot, for a picture that stands alone.
+  return fmt::format(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" )"
+      R"(font-family="system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif" )"
+      R"(font-size="12" fill="#5f6b7c">)"
+      "\n<style>.grid{{stroke:#18212f;stroke-opacity:.09}}.cross{{visibility:hidden}}</style>\n"
+      R"(<rect width="{0}" height="{1}" fill="#ffffff"/>)"
+      "\n{2}\n</svg>\n",
+      kPlotWidth, kPlotHeight, PlotSvg(plot));
+}
+
 std::string RunFigures(const ReportInput& input, const ReportRun& run) {
   std::string text =
       fmt::format("makespan {}, bubble {}", FormatAmount(run.result.makespan, input.time_unit),
@@ -176,7 +194,7 @@ std::vector<LegendEntry> LegendOf(const ReportInput& input) {
 
 Status CheckReport(const ReportInput& input) {
   if (input.schedule == nullptr || input.runs.empty()) {
-    return InvalidArgument("a report needs a schedule and one run of it at least");
+    return InvalidArgument("a report needs a schedule and at least one run");
   }
   for (const ReportRun& run : input.runs) {
     const Schedule& schedule = ScheduleOf(input, run);
@@ -185,8 +203,13 @@ Status CheckReport(const ReportInput& input) {
     if (run.timeline == nullptr) return InvalidArgument("run '{}' has no timeline", run.label);
     PENSTOCK_TRY_STATUS(RequireSpans(schedule, *run.timeline));
     if (run.result.ranks.size() != ranks || (!run.memory.empty() && run.memory.size() != ranks)) {
-      return InvalidArgument("run '{}' has figures of other ranks than the schedule's {}",
-                             run.label, ranks);
+      return InvalidArgument("run '{}' does not have the figures of all {} ranks", run.label,
+                             ranks);
+    }
+    if (input.by_rank && schedule.ranks() != input.schedule->ranks()) {
+      return InvalidArgument(
+          "run '{}' has {} ranks, the report's schedule {}: not comparable by rank", run.label,
+          ranks, input.schedule->ranks());
     }
   }
   return {};

@@ -1,4 +1,4 @@
-// Pieces of markup that the SVG and the page share.
+// Markup that the SVG and the page share.
 #pragma once
 
 #include <string>
@@ -14,24 +14,24 @@ namespace penstock {
 // The text with & < > " replaced by their entities.
 std::string EscapeMarkup(std::string_view text);
 
-// A plot as an <svg> element of class "plot". Its attribute data-scale holds the x of the left and
-// right edge, then their places in the picture.
+// A plot as an <svg> element of class "plot". Its attribute data-scale has the values of x at the
+// left and right edges, then the positions of these edges in the picture.
 std::string PlotSvg(const Plot& plot);
 
 // "makespan 117, bubble 17.9%, peak memory 8"
 std::string RunFigures(const ReportInput& input, const ReportRun& run);
 
-// What the run ran.
+// The schedule that the run executed.
 const Schedule& ScheduleOf(const ReportInput& input, const ReportRun& run);
 
-// An op that some run shows, with its colour for each chunk.
+// An op that some run shows, with its color for each chunk.
 struct LegendEntry {
   Op op;
   std::vector<Color> colors;
 };
 std::vector<LegendEntry> LegendOf(const ReportInput& input);
 
-// Refuses an input without a schedule or a run, and runs that do not fit the schedule.
+// Refuses an input without a schedule or run, and runs that do not match their schedule.
 Status CheckReport(const ReportInput& input);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@ const tip = document.getElementById('tip');
 const PAIR = 255;
 const LEFT = 62, RIGHT = 108, AXIS = 22;
 
-// Lanes arrive flat: op, stage, row, start, end; a pair is PAIR, then both parts, then the times.
+// Lanes are flat: op, stage, microbatch index, start, end. A pair is PAIR, both parts, then the times.
 function readLane(flat) {
   const blocks = [];
   for (let i = 0; i < flat.length;) {
@@ -58,11 +58,11 @@ function memoryText(value) {
   }
   return Math.round(value) + ' B';
 }
-function rowText(run, row) {
-  return run.slices > 1 ? Math.floor(row / run.slices) + '.' + (row % run.slices) : String(row);
+function microbatchText(run, index) {
+  return run.slices > 1 ? Math.floor(index / run.slices) + '.' + (index % run.slices) : String(index);
 }
 function partName(run, part) {
-  const microbatch = part[2] >= 0 ? ', microbatch ' + rowText(run, part[2]) : '';
+  const microbatch = part[2] >= 0 ? ', microbatch ' + microbatchText(run, part[2]) : '';
   return `<b>${data.names[part[0]]}</b> stage ${part[1]}${microbatch}`;
 }
 
@@ -143,7 +143,7 @@ function drawPart(pen, run, part, box, label) {
   pen.fillStyle = fill;
   pen.fillRect(box.x, box.y, box.w, box.h);
   if (!label || part[2] < 0 || box.h < 9) return;
-  const number = rowText(run, part[2]);
+  const number = microbatchText(run, part[2]);
   const size = Math.min(12, box.h - 2);
   if (number.length * size * 0.6 > box.w - 2) return;
   pen.fillStyle = text;

@@ -1,4 +1,4 @@
-// Style and script of the HTML report, embedded from page.css and page.js when building.
+// Style and script of the HTML report, embedded from page.css and page.js at build time.
 #pragma once
 
 namespace penstock {

@@ -67,10 +67,11 @@ int TerminalColor(Color color) {
 
 std::string_view OpName(Op op) {
   static constexpr std::array<std::string_view, kOpCount> kNames = {
-      "forward",         "backward for input", "backward for weights", "backward",
-      "send activation", "receive activation", "send gradient",        "receive gradient",
-      "gather weights",  "free weights",       "reduce gradients",     "offload",
-      "reload",          "recompute",          "optimizer step"};
+      "forward",       "backward for input", "backward for weights",
+      "backward",      "send activation",    "receive activation",
+      "send gradient", "receive gradient",   "all-gather weights",
+      "free weights",  "reduce gradients",   "offload",
+      "reload",        "recompute",          "optimizer step"};
   return op < Op::kNone ? kNames[Index(op)] : std::string_view("none");
 }
 
@@ -113,11 +114,14 @@ Status RequireSpans(const Schedule& schedule, const Timeline& timeline) {
   for (std::size_t r = 0; fits && r < schedule.lanes.size(); ++r) {
     fits = timeline.spans[r].size() == schedule.lanes[r].size();
   }
-  if (!fits) return InvalidArgument("the timeline is not this schedule's: one span an action");
+  if (!fits)
+    return InvalidArgument(
+        "the timeline does not match the schedule: it needs one span per action");
   for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
     for (const Span& span : timeline.spans[r]) {
       if (std::isfinite(span.end) && span.start >= 0 && span.end >= span.start) continue;
-      return InvalidArgument("rank {}: a span from {} to {} is no time", r, span.start, span.end);
+      return InvalidArgument("rank {}: the span from {} to {} is not finite and ordered", r,
+                             span.start, span.end);
     }
   }
   return {};

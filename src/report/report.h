@@ -1,9 +1,9 @@
 // The report: draws any schedule with any timelines, simulated or measured, as a self-contained
 // page, a picture, or a trace for Chrome and Perfetto.
 //
-// Ownership: a ReportInput borrows its schedule and timelines, which must live through the call.
-// Errors: kInvalidArgument where a timeline is not the schedule's, or the ending of a file is
-// unknown; kUnavailable where a file cannot be written. Files appear whole or not at all.
+// Ownership: a ReportInput borrows its schedule and timelines, which must outlive the call.
+// Errors: kInvalidArgument if a timeline does not match its schedule or a file has an unknown
+// ending; kUnavailable if a file cannot be written. Files are written atomically.
 #pragma once
 
 #include <string>
@@ -19,17 +19,17 @@
 
 namespace penstock {
 
-// One run of a schedule: what a timeline shows, under a name ("predicted", "measured").
+// One timeline of a schedule, with a name ("predicted", "measured").
 struct ReportRun {
   std::string label;
   const Timeline* timeline = nullptr;
   SimulationResult result;          // from Simulate, or from Summarize for a measured run
-  std::vector<MemoryCurve> memory;  // one a rank; empty where it is not known
-  // What ran, where it is not the report's schedule: several schedules side by side.
+  std::vector<MemoryCurve> memory;  // one per rank; empty where unknown
+  // Set where runs have different schedules. Otherwise the run is of the report's schedule.
   const Schedule* schedule = nullptr;
 };
 
-// A line over x: the loss over steps, say. Several series share one plot.
+// A line over x, such as the loss over steps. A series of one point is drawn as a dot.
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // x ascending
@@ -41,14 +41,14 @@ struct Plot {
   std::vector<Series> series;
 };
 
-// A figure that stands at the top of the page: "held-out loss", "1.82", "nats a byte".
+// A figure at the top of the page: "held-out loss", "1.82", "nats per byte".
 struct KeyFigure {
   std::string name;
   std::string value;
   std::string note;
 };
 
-// A passage of plain text: what the model wrote, or the configuration.
+// Plain text: what the model generated, or the configuration.
 struct Passage {
   std::string title;
   std::string text;
@@ -57,32 +57,38 @@ struct Passage {
 struct ReportInput {
   std::string title;
   std::string subtitle;
-  int width = 1200;         // of the picture, in pixels
+  int width = 1200;  // of the picture, in pixels
+  // RenderSvg: draws the runs' rows of each rank below each other, for comparison, instead of one
+  // run after the other. The runs must have the same number of ranks.
+  bool by_rank = false;
   std::string time_unit;    // "s", or empty for the unit of the costs
   std::string memory_unit;  // "B", or empty for activations of one rank's share of one microbatch
-  const Schedule* schedule = nullptr;  // what ran, but for runs that name their own
+  const Schedule* schedule = nullptr;  // of all runs that have none of their own
   std::vector<ReportRun> runs;         // predicted first, then measured; at least one
   std::vector<KeyFigure> figures;
   std::vector<Plot> plots;
-  std::vector<Table> tables;  // before those by rank, which the report makes itself
+  std::vector<Table> tables;  // shown before the tables per rank, which the report adds
   std::vector<Passage> passages;
 };
 
-// The whole page; nothing is loaded from outside it.
+// Returns a self-contained page.
 Result<std::string> RenderHtml(const ReportInput& input);
-// The runs' timelines under each other, as one picture.
+// Returns one picture of all timelines.
 Result<std::string> RenderSvg(const ReportInput& input);
-// Trace-event JSON: one process a run, one track a rank, memory as a counter. Times of unit "s" are
-// real; others show one unit of the costs as a millisecond.
+// Returns one plot as a picture.
+std::string RenderPlot(const Plot& plot);
+// Returns trace-event JSON: one process per run, one track per rank, memory as a counter. Times of
+// unit "s" are real; otherwise one unit of the costs is shown as a millisecond.
 Result<std::string> RenderChromeTrace(const ReportInput& input);
 
 Status WriteHtmlReport(const ReportInput& input, const std::string& path);
 Status WriteSvg(const ReportInput& input, const std::string& path);
 Status WriteChromeTrace(const ReportInput& input, const std::string& path);
-// By drawing the SVG in a headless Chromium; kUnavailable where none is installed.
+Status WritePlot(const Plot& plot, const std::string& path);
+// Draws the SVG in a headless Chromium. Errors: also kUnavailable where none is installed.
 Status WritePng(const ReportInput& input, const std::string& path);
 
-// By the ending: .html, .svg, .png or .trace.json.
+// Chooses the format by the ending of the path: .html, .svg, .png or .trace.json.
 Status WriteReport(const ReportInput& input, const std::string& path);
 
 }  // namespace penstock

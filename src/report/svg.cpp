@@ -10,20 +10,21 @@ namespace penstock {
 namespace {
 
 // In the picture's units, which are pixels at its own size.
-constexpr double kLeft = 84;
-constexpr double kRightMargin = 108;  // holds what is said of a rank
+constexpr double kLabels = 84;        // left of the rows: "rank 12"
+constexpr double kNamedLabels = 148;  // "rank 12  predicted"
+constexpr double kRightMargin = 108;  // right of the rows: idle share and peak memory
 constexpr double kMargin = 24;
 constexpr double kHeading = 34;  // title of a run
 constexpr double kAxis = 30;
 constexpr double kLegend = 30;
-constexpr double kSliver = 0.4;      // narrower blocks are drawn together
-constexpr double kDigitWidth = 6.7;  // of the labels' type
+constexpr double kSliver = 0.4;      // narrower blocks are drawn as one
+constexpr double kDigitWidth = 6.7;  // in the font of the labels
 constexpr const char* kInk = "#18212f";
 constexpr const char* kMuted = "#5f6b7c";
 constexpr const char* kIdleColor = "#edf0f4";
 constexpr const char* kMemory = "#7c5cd6";
 
-// More ranks get thinner rows.
+// Heights of a row: the more ranks, the thinner.
 struct Rows {
   double block, strip, gap;
 
@@ -45,6 +46,7 @@ class SvgWriter {
       }
     }
     if (!(end_ > 0)) end_ = 1;
+    left_ = input.by_rank ? kNamedLabels : kLabels;
     right_ = input.width - kRightMargin;
   }
 
@@ -54,7 +56,11 @@ class SvgWriter {
       Title(y);
       y += 44;
     }
-    for (const ReportRun& run : input_.runs) y = Run(run, y);
+    if (input_.by_rank) {
+      y = Ranks(y);
+    } else {
+      for (const ReportRun& run : input_.runs) y = Run(run, y);
+    }
     Legend(y + 8);
     const double height = std::ceil(y + kLegend + kMargin);
     return fmt::format(
@@ -74,7 +80,7 @@ class SvgWriter {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
 
-  double X(double time) const { return kLeft + time / end_ * (right_ - kLeft); }
+  double X(double time) const { return left_ + time / end_ * (right_ - left_); }
   bool HasStrip(const ReportRun& run) const {
     return !run.memory.empty() && rows_.strip > 0 && most_ > 0;
   }
@@ -90,36 +96,65 @@ class SvgWriter {
         kMargin, y + 36, kMuted, EscapeMarkup(input_.subtitle));
   }
 
-  // Draws the run from `y` down; where the next thing may begin.
-  double Run(const ReportRun& run, double y) {
-    schedule_ = &ScheduleOf(input_, run);
-    chunks_ = std::max(1, MostChunks(schedule_->placement));
-    rows_ = Rows::For(schedule_->ranks());
+  // The following functions draw from `y` down and return where the next element may begin.
+
+  double Heading(const ReportRun& run, double y) {
     Add(R"(<text x="{}" y="{}" font-size="13" fill="{}"><tspan font-weight="600">{}</tspan>)",
-        kLeft, y + 22, kInk, EscapeMarkup(run.label));
+        left_, y + 22, kInk, EscapeMarkup(run.label));
     Add(R"(<tspan dx="12" fill="{}">{}</tspan></text>)"
         "\n",
         kMuted, EscapeMarkup(RunFigures(input_, run)));
-    y += kHeading;
+    return y + kHeading;
+  }
+
+  void Select(const ReportRun& run) {
+    schedule_ = &ScheduleOf(input_, run);
+    chunks_ = std::max(1, MostChunks(schedule_->placement));
+    rows_ = Rows::For(schedule_->ranks());
+  }
+
+  double Run(const ReportRun& run, double y) {
+    Select(run);
+    y = Heading(run, y);
     const double bottom = y + Pitch(run) * schedule_->ranks();
-    for (int rank = 0; rank < schedule_->ranks(); ++rank) Row(run, rank, y + Pitch(run) * rank);
+    for (int rank = 0; rank < schedule_->ranks(); ++rank) {
+      Row(run, rank, fmt::format("rank {}", rank), y + Pitch(run) * rank);
+    }
     Axis(y, bottom);
     return bottom + kAxis;
   }
 
-  void Row(const ReportRun& run, int rank, double y) {
+  // Rank by rank, the rows of all runs directly below each other.
+  double Ranks(double y) {
+    constexpr double kBetweenRanks = 10;
+    for (const ReportRun& run : input_.runs) y = Heading(run, y) - kHeading / 3;
+    y += kHeading / 3;
+    const double top = y;
+    for (int rank = 0; rank < input_.schedule->ranks(); ++rank) {
+      for (const ReportRun& run : input_.runs) {
+        Select(run);
+        Row(run, rank, fmt::format("rank {}  {}", rank, EscapeMarkup(run.label)), y);
+        y += Pitch(run);
+      }
+      y += kBetweenRanks;
+    }
+    Axis(top, y);
+    return y + kAxis;
+  }
+
+  void Row(const ReportRun& run, int rank, const std::string& label, double y) {
     const std::size_t r = rank;
     const double middle = y + rows_.block / 2 + 4;
     const double size = std::min(12.0, rows_.block + 1);
     const double makespan = run.result.makespan;
     const double idle = makespan > 0 ? 1 - run.result.ranks[r].busy / makespan : 0;
-    Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}" text-anchor="end">rank {}</text>)",
-        kLeft - 10, middle, size, kInk, rank);
+    Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}" text-anchor="end">{}</text>)", left_ - 10,
+        middle, size, kInk, label);
     Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}">{} idle</text>)", right_ + 10, middle, size,
         kMuted, FormatPercent(idle));
     Add(R"(<rect x="{}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)"
         "\n",
-        kLeft, y, X(EndOf(*run.timeline)) - kLeft, rows_.block, kIdleColor);
+        left_, y, X(EndOf(*run.timeline)) - left_, rows_.block, kIdleColor);
     Lane(schedule_->lanes[r], run.timeline->spans[r], y);
     if (!HasStrip(run)) return;
     Strip(run.memory[r], EndOf(*run.timeline), y + rows_.block + 2);
@@ -155,7 +190,7 @@ class SvgWriter {
 
   void PartBox(const Part& part, double x, double y, double width, double height) {
     const Color color = BlockColor(part.op, ChunkOf(schedule_->placement, part.stage), chunks_);
-    // A hair of background keeps neighbours of one colour apart.
+    // A thin gap separates neighbors of the same color.
     const double drawn = width > 4 ? width - 0.8 : width;
     Add(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)", x, y, drawn,
         height, Hex(color));
@@ -166,11 +201,11 @@ class SvgWriter {
         x + drawn / 2, y + height / 2 + 4, height < 14 ? 10 : 11, Hex(TextColor(color)), label);
   }
 
-  // Memory over time below a row, on a scale that all rows share.
+  // Memory over time below a row. All rows share one scale.
   void Strip(const MemoryCurve& curve, double end, double y) {
     const double base = y + rows_.strip;
     Add(R"(<path fill="{0}" fill-opacity="0.28" stroke="{0}" stroke-opacity="0.8" d="M{1} {2:.1f})",
-        kMemory, kLeft, base);
+        kMemory, left_, base);
     for (const MemoryPoint& point : curve) {
       Add("H{:.2f}V{:.2f}", X(point.time), base - point.amount / most_ * (rows_.strip - 1));
     }
@@ -190,7 +225,7 @@ class SvgWriter {
     Add("\n");
   }
 
-  // The axis in one unit: seconds, or the thousandth that suits the whole run.
+  // All ticks are in one unit: s, ms or us, whichever suits the whole run.
   std::string TickText(double time) const {
     if (input_.time_unit != "s") return FormatNumber(time, 6);
     if (end_ >= 1) return FormatNumber(time) + " s";
@@ -198,7 +233,7 @@ class SvgWriter {
   }
 
   void Legend(double y) {
-    double x = kLeft;
+    double x = left_;
     const auto swatch = [&](const std::string& color) {
       Add(R"(<rect x="{}" y="{}" width="14" height="12" rx="2" fill="{}"/>)", x, y, color);
       x += 12;
@@ -222,10 +257,10 @@ class SvgWriter {
   }
 
   const ReportInput& input_;
-  const Schedule* schedule_;  // of the run being drawn, as are the next two
+  const Schedule* schedule_;  // of the run being drawn, like the next two
   int chunks_ = 1;
   Rows rows_ = Rows::For(1);
-  double right_ = 0;  // where rows end
+  double left_ = 0, right_ = 0;  // where rows begin and end
   double end_ = 0;
   double most_ = 0;
   std::string text_;

@@ -12,13 +12,13 @@
 namespace penstock {
 namespace {
 
-// Columns that a cell takes in a terminal: its code points.
+// Width of a cell in a terminal: its number of code points.
 std::size_t WidthOf(std::string_view text) {
   return Index(std::count_if(text.begin(), text.end(),
                              [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
-// A number, alone or before a percent sign or a unit.
+// A number, optionally followed by a percent sign or a unit.
 bool IsFigure(std::string_view text) {
   if (text.empty() || text == "-") return true;
   double value = 0;
@@ -123,7 +123,7 @@ std::string FormatPercent(double fraction) { return fmt::format("{:.1f}%", fract
 std::string FormatAmount(double value, const std::string& unit) {
   if (unit == "s") return value == 0 ? "0 s" : FormatSeconds(value);
   if (unit == "B") {
-    constexpr double kMostBytes = 9e18;  // what an integer holds
+    constexpr double kMostBytes = 9e18;  // limit of std::int64_t
     if (std::abs(value) > kMostBytes) return FormatNumber(value / 0x1p40, 1) + " TiB";
     return FormatBytes(std::llround(value));
   }

@@ -1,4 +1,4 @@
-// Tables: the same rows as text for a terminal, as CSV and as HTML.
+// Tables, formatted as text, as CSV or (html.cpp) as HTML.
 #pragma once
 
 #include <string>
@@ -11,30 +11,29 @@ namespace penstock {
 struct Table {
   std::string title;
   std::vector<std::string> columns;
-  std::vector<std::vector<std::string>> rows;  // each as long as `columns`
+  std::vector<std::vector<std::string>> rows;  // each of the size of `columns`
 };
 
-// Whether each column holds figures only (and blanks): those are set flush right.
+// Whether each column has only figures and blanks; such columns are right-aligned.
 std::vector<bool> FigureColumns(const Table& table);
 
-// Lines of aligned columns under the title and a rule, ended by '\n'.
+// The title, the column names, a rule and the rows as aligned lines. Ends with '\n'.
 std::string FormatTable(const Table& table);
-// Comma-separated, the columns' names first.
+// Comma-separated values with a header line.
 std::string FormatTableCsv(const Table& table);
 
-// A figure in at most `digits` digits behind the point, without trailing zeros: 117, 11.5, 0.1795.
+// At most `digits` digits after the decimal point, without trailing zeros: 117, 11.5, 0.1795.
 std::string FormatNumber(double value, int digits = 4);
 // 0.1795 as "17.9%".
 std::string FormatPercent(double fraction);
-// An amount of time or memory in the report's unit: "s" and "B" as base/units.h writes them, any
+// An amount of time or memory in the report's unit: "s" and "B" as base/units.h formats them, any
 // other unit as a plain number.
 std::string FormatAmount(double value, const std::string& unit);
 
-// One row a rank: busy, first start, last end, idle share and peak memory.
+// One row per rank: busy time, first start, last end, idle share and peak memory.
 Table RankTable(const SimulationResult& result, const std::string& time_unit,
                 const std::string& memory_unit);
-// One row a rank: predicted beside measured, and their ratio, for busy time, bubble and peak
-// memory.
+// One row per rank: predicted and measured busy time, bubble and peak memory, and their ratios.
 Table PredictedMeasuredTable(const SimulationResult& predicted, const SimulationResult& measured,
                              const std::string& time_unit, const std::string& memory_unit);
 

@@ -16,7 +16,7 @@ constexpr int kIdle = -1;
 constexpr int kLeastCells = 10;
 constexpr std::size_t kIdleColumn = 7;  // "  24.5%"
 
-// Which action fills most of each character cell of a lane; kIdle where none does.
+// The action that fills most of each character cell of a lane; kIdle if none does.
 std::vector<int> FillCells(const Lane& lane, const std::vector<Span>& spans, double scale,
                            int cells) {
   std::vector<int> owner(cells, kIdle);
@@ -36,7 +36,7 @@ std::vector<int> FillCells(const Lane& lane, const std::vector<Span>& spans, dou
   return owner;
 }
 
-// Cells a unit of time. The shortest action gets a whole number of cells where it gets any, so that
+// Cells per unit of time. The shortest action gets a whole number of cells if it gets any, so that
 // equal actions look equal.
 double ScaleFor(const Schedule& schedule, const Timeline& timeline, double end, int cells) {
   double shortest = end;
@@ -90,7 +90,7 @@ class LaneText {
     return color_ ? Colored(action, number, width) : Plain(action, number, width);
   }
 
-  // "F3=": the letter opens the block, so that blocks stay apart.
+  // "F3=": the letter at the start separates adjacent blocks.
   std::string Plain(const Action& action, const std::string& number, std::size_t width) const {
     std::string text(action.is_pair() ? "X" : OpText(action.first.op).substr(0, 1));
     if (text.size() + number.size() <= width) text += number;
@@ -106,7 +106,7 @@ class LaneText {
       return fmt::format("\x1b[38;5;{};48;5;{}m{}\x1b[0m", TerminalColor(first),
                          TerminalColor(ColorOf(action.second)), halves);
     }
-    // Too narrow for the whole number: its last digit still tells neighbours apart.
+    // Too narrow for the whole number: the last digit still distinguishes neighbors.
     std::string text = number.size() <= width ? number : number.substr(number.size() - 1);
     text.resize(width, ' ');
     return Escape(first) + text + "\x1b[0m";
@@ -167,7 +167,7 @@ Result<std::string> RenderTerminal(const Schedule& schedule, const Timeline& tim
   const std::size_t indent = std::string("rank ").size() + digits + 1;
   const int cells = std::max(kLeastCells, style.width - static_cast<int>(indent + kIdleColumn));
   const double end = EndOf(timeline);
-  if (!(end > 0)) return std::string("nothing takes time: there is nothing to draw\n");
+  if (!(end > 0)) return std::string("no action takes time: there is nothing to draw\n");
   const double scale = ScaleFor(schedule, timeline, end, cells);
   const int used = std::min(cells, static_cast<int>(std::ceil(end * scale - 1e-9)));
 

@@ -11,12 +11,12 @@ namespace penstock {
 
 struct TerminalStyle {
   int width = 100;     // columns of the whole line
-  bool color = false;  // 256-colour escapes; else letters tell the ops apart
+  bool color = false;  // 256-color escapes; otherwise letters distinguish the ops
 };
 
-// One line a rank under a time axis, then a legend. A character cell shows the action that fills
-// most of it; a block wide enough carries its microbatch. Errors: kInvalidArgument where the
-// timeline is not the schedule's.
+// Draws one line per rank below a time axis, then a legend. A character cell shows the action that
+// fills most of it; a block that is wide enough shows its microbatch. Errors: kInvalidArgument if
+// the timeline does not match the schedule.
 Result<std::string> RenderTerminal(const Schedule& schedule, const Timeline& timeline,
                                    const TerminalStyle& style);
 

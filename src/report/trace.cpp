@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// Microseconds, the trace's unit, in one unit of time.
+// Microseconds (the unit of traces) per unit of time.
 double MicrosecondsIn(const std::string& time_unit) { return time_unit == "s" ? 1e6 : 1e3; }
 
 std::string Quoted(const std::string& text) {

@@ -22,6 +22,10 @@ Status WriteSvg(const ReportInput& input, const std::string& path) {
   return WriteFileAtomically(path, text);
 }
 
+Status WritePlot(const Plot& plot, const std::string& path) {
+  return WriteFileAtomically(path, RenderPlot(plot));
+}
+
 Status WriteChromeTrace(const ReportInput& input, const std::string& path) {
   PENSTOCK_TRY(const std::string text, RenderChromeTrace(input));
   return WriteFileAtomically(path, text);

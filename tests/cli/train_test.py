@@ -8,8 +8,8 @@ import program
 
 ENGLISH = pathlib.Path(__file__).resolve().parents[2] / "examples" / "english.yaml"
 SMALL = ("dim=16", "heads=2", "sequence=32", "batch=1", "steps=4", "microbatches=4", "sample=20")
-FILES = ["config.yaml", "metrics.jsonl", "model.safetensors", "report.html", "schedule.csv",
-         "trace.json"]
+FILES = ["config.yaml", "loss.svg", "metrics.jsonl", "model.safetensors", "report.html",
+         "schedule.csv", "timeline.svg", "trace.json"]
 
 
 class TrainTest(program.CommandTest):

@@ -133,6 +133,43 @@ TEST(Svg, DrawsABoxAPartAndStaysSmallAtManyActions) {
   EXPECT_LT(RenderSvg(many.Input())->size(), std::size_t{3} << 20);
 }
 
+TEST(Svg, ByRankTheRowsOfAllRunsStandBelowEachOther) {
+  const Subject predicted(Named("zbv", 4, 8));
+  const Subject measured(Named("zbv", 4, 8));
+  ReportInput input = predicted.Input();
+  input.runs.push_back(measured.Input().runs.front());
+  input.runs.back().label = "measured";
+  const std::string apart = RenderSvg(input).value();
+  input.by_rank = true;
+  const std::string together = RenderSvg(input).value();
+  EXPECT_EQ(Count(together, "<rect"), Count(apart, "<rect"));
+  std::size_t at = 0;
+  for (const char* row : {"rank 0  predicted", "rank 0  measured", "rank 1  predicted",
+                          "rank 1  measured", "rank 3  measured"}) {
+    at = together.find(row, at);
+    ASSERT_NE(at, std::string::npos) << row;
+  }
+  const Subject other(Named("zbv", 2, 8));
+  input.runs.back() = other.Input().runs.front();
+  input.runs.back().schedule = &other.schedule;
+  EXPECT_EQ(RenderSvg(input).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Svg, APlotStandsAloneAndShowsALonePointAsADot) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::string picture = RenderPlot({"loss",
+                                          "step",
+                                          "nats per byte",
+                                          {{"training", {{0, 5}, {1, 3}, {2, 2}}},
+                                           {"held out", {{1, nan}, {2, 2.5}}},
+                                           {"a < b", {{0, 3}, {2, 3}}}}});
+  EXPECT_TRUE(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_EQ(Count(picture, "<polyline"), 2U);
+  EXPECT_EQ(Count(picture, "<circle"), 1U);
+  EXPECT_EQ(Count(picture, "nan"), 0U);
+  EXPECT_EQ(Count(picture, "a &lt; b"), 1U);
+}
+
 TEST(ChromeTrace, HasEventsCountersAndNames) {
   const Subject subject(AddCommunication(Named("1f1b", 3, 4)));
   ReportInput input = subject.Input();

@@ -49,6 +49,24 @@ double IdleShare(const RankResult& rank, double makespan) {
   return makespan > 0 ? 1 - rank.busy / makespan : 0;
 }
 
+// The training loss of every step, and the held-out loss after the last one beside its baseline.
+Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
+  Plot plot{"Loss", "step", "nats per byte", {}};
+  if (record.metrics.empty()) return plot;
+  Series training{"training", {}};
+  for (const StepMetric& metric : record.metrics) {
+    training.points.emplace_back(static_cast<double>(metric.step), metric.loss);
+  }
+  const double first = training.points.front().first;
+  const double last = training.points.back().first;
+  plot.series = {
+      std::move(training),
+      {fmt::format("held out {:.3f}", summary.held_out_loss), {{last, summary.held_out_loss}}},
+      {fmt::format("held out, bigram model {:.3f}", summary.baseline_loss),
+       {{first, summary.baseline_loss}, {last, summary.baseline_loss}}}};
+  return plot;
+}
+
 ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
   const Comparison& comparison = *record.comparison;
   const Schedule& schedule = *record.schedule;
@@ -66,24 +84,14 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
   report.runs.push_back(
       {"measured", &comparison.measured_timeline, comparison.measured, comparison.measured_memory});
   report.figures = {
-      {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats a byte"},
-      {"bigram baseline", fmt::format("{:.3f}", summary.baseline_loss), "nats a byte"},
-      {"tokens a second", fmt::format("{:.0f}", summary.tokens_per_second), "whole run"},
+      {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats per byte"},
+      {"bigram baseline", fmt::format("{:.3f}", summary.baseline_loss), "nats per byte"},
+      {"tokens per second", fmt::format("{:.0f}", summary.tokens_per_second), "whole run"},
       {"step", FormatAmount(summary.step_time, "s"),
        fmt::format("predicted {}", FormatAmount(summary.predicted_step_time, "s"))},
   };
-  Series loss{"training loss", {}};
-  for (const StepMetric& metric : record.metrics) {
-    loss.points.emplace_back(static_cast<double>(metric.step), metric.loss);
-  }
-  Series held_out{"bigram baseline", {}};
-  if (!record.metrics.empty()) {
-    held_out.points = {{static_cast<double>(record.metrics.front().step), summary.baseline_loss},
-                       {static_cast<double>(record.metrics.back().step), summary.baseline_loss}};
-  }
-  report.plots.push_back({"Loss", "step", "nats a byte", {std::move(loss), std::move(held_out)}});
-  report.passages = {{"A passage the model wrote", summary.passage},
-                     {"Configuration", ToYaml(record.config)}};
+  report.plots.push_back(LossPlot(record, summary));
+  report.passages = {{"Generated text", summary.passage}, {"Configuration", ToYaml(record.config)}};
   return report;
 }
 
@@ -182,9 +190,13 @@ Status WriteWeights(const RunRecord& record, Collectives& hosts, TrainSummary& s
 
 Status WriteReports(const RunRecord& record, TrainSummary& summary) {
   if (record.comparison == nullptr) return {};
-  const ReportInput report = MakeReport(record, summary);
+  ReportInput report = MakeReport(record, summary);
   PENSTOCK_TRY_STATUS(FailedRun(WriteChromeTrace(report, AddFile("trace.json", record, summary))));
-  return FailedRun(WriteHtmlReport(report, AddFile("report.html", record, summary)));
+  PENSTOCK_TRY_STATUS(FailedRun(WriteHtmlReport(report, AddFile("report.html", record, summary))));
+  PENSTOCK_TRY_STATUS(
+      FailedRun(WritePlot(report.plots.front(), AddFile("loss.svg", record, summary))));
+  report.by_rank = true;
+  return FailedRun(WriteSvg(report, AddFile("timeline.svg", record, summary)));
 }
 
 }  // namespace penstock

@@ -53,7 +53,8 @@ struct RunRecord {
 Status WriteStartFiles(const RunRecord& record, TrainSummary& summary);
 // The trained model: model.safetensors, after summary.steps steps. By all hosts.
 Status WriteWeights(const RunRecord& record, Collectives& hosts, TrainSummary& summary);
-// Where there is a comparison: trace.json and report.html.
+// Where there is a comparison: trace.json, report.html, loss.svg, and timeline.svg with the
+// predicted and the measured row of each rank below each other.
 Status WriteReports(const RunRecord& record, TrainSummary& summary);
 
 }  // namespace penstock

@@ -127,7 +127,8 @@ TEST_F(TrainRun, LeavesAllItsFilesAndFigures) {
   const auto summary = Run({"steps=12"});
   ASSERT_TRUE(summary) << summary.error().message;
   const std::set<std::string> expected = {"config.yaml",       "schedule.csv", "trace.json",
-                                          "model.safetensors", "report.html",  "metrics.jsonl"};
+                                          "model.safetensors", "report.html",  "metrics.jsonl",
+                                          "loss.svg",          "timeline.svg"};
   EXPECT_EQ(FilesOf("run"), expected);
   for (const std::string& file : summary->files) EXPECT_TRUE(std::filesystem::exists(file));
   EXPECT_EQ(summary->files.size(), expected.size());
