@@ -1,7 +1,7 @@
-// One subcommand of the program: its options and what it does.
+// One subcommand of the program: its options and its implementation.
 //
-// Adding one is a file with a Command and a factory, and one line in commands.cpp; one that needs
-// libtorch has its line in engine_commands.cpp and one in engine_table.h.
+// To add one, write a file with a Command and a factory, and add a line to commands.cpp. A command
+// that needs libtorch has a line in engine_commands.cpp and one in engine_table.h instead.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ enum ExitCode {
   kExitOk = 0,
   kExitFailed = 1,    // a run failed, or `validate` found a fault
   kExitUsage = 2,     // bad usage or input
-  kExitSignal = 128,  // and a signal's number: `train` was stopped by it
+  kExitSignal = 128,  // plus the number of the signal that stopped `train`
 };
 
 class Command {
@@ -24,13 +24,13 @@ class Command {
   virtual ~Command() = default;
   virtual std::string Name() const = 0;
   virtual std::string Summary() const = 0;  // one line
-  // Adds the options; what they bind to must live in the command.
+  // Adds the options, which must bind to members of the command.
   virtual void Define(CLI::App& app) = 0;
-  // The exit code; an Error is printed as one line and mapped to an exit code by its kind.
+  // Returns the exit code. An Error is printed as one line and mapped to an exit code by its kind.
   virtual Result<int> Run() = 0;
-  // What --help lists behind the options: whole lines.
+  // What --help lists after the options: whole lines.
   virtual std::string MoreHelp() const { return ""; }
-  // What --help says of the exit codes.
+  // The exit codes as --help prints them.
   virtual std::string ExitCodes() const {
     return "0 success; 1 the run failed; 2 bad usage or input";
   }

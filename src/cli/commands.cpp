@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// Each is defined in the file of its name.
+// Each is defined in the file with its name.
 std::unique_ptr<Command> MakeSchedulesCommand();
 std::unique_ptr<Command> MakeScheduleCommand();
 std::unique_ptr<Command> MakeValidateCommand();

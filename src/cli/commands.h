@@ -1,4 +1,4 @@
-// The table of a program's commands: penstock's (commands.cpp) or penstock-engine's
+// The commands of a program: of penstock (commands.cpp) or of penstock-engine
 // (engine_commands.cpp).
 #pragma once
 

@@ -17,14 +17,14 @@ class EngineCommand final : public Command {
   std::string Summary() const override { return entry_.summary; }
   void Define(CLI::App& app) override {
     app_ = &app;
-    // All that stands behind the name is the engine's to read, --help too.
+    // The engine parses everything after the name, including --help.
     app.set_help_flag();
     app.prefix_command();
   }
   Result<int> Run() override {
     std::error_code error;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error) return NotFound("where this program lies is unknown: {}", error.message());
+    if (error) return NotFound("cannot find the folder of this program: {}", error.message());
     const std::string program = (self.parent_path() / "penstock-engine").string();
     std::vector<std::string> arguments = {program, entry_.name};
     for (const std::string& rest : app_->remaining()) arguments.push_back(rest);
@@ -32,7 +32,7 @@ class EngineCommand final : public Command {
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     ::execv(program.c_str(), pointers.data());
-    return NotFound("{}, which 'penstock {}' needs, does not run: {}", program, entry_.name,
+    return NotFound("cannot start {}, which 'penstock {}' needs: {}", program, entry_.name,
                     std::strerror(errno));
   }
 

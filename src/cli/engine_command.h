@@ -1,4 +1,4 @@
-// A command that the program penstock-engine does.
+// A command that the program penstock-engine implements.
 #pragma once
 
 #include "cli/command.h"
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// Run() becomes penstock-engine, which lies beside this program, with the same arguments; it
-// returns only where there is none.
+// Run() replaces this process by penstock-engine, from the same folder and with the same arguments.
+// It returns only if there is no such program.
 std::unique_ptr<Command> MakeEngineCommand(const EngineEntry& entry);
 
 }  // namespace penstock

@@ -6,11 +6,11 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kLineWidth = 96;   // of a line
+constexpr std::size_t kLineWidth = 96;     // per line
 constexpr std::size_t kTextColumn = 30;  // where descriptions start
 constexpr std::size_t kCommandColumn = 14;
 
-// Breaks lines between words; each line after the first starts at column `indent`.
+// Breaks lines between words. Each line after the first starts at column `indent`.
 std::string Wrap(std::string_view text, std::size_t indent) {
   std::string wrapped;
   std::size_t column = indent;
@@ -31,7 +31,7 @@ std::string Wrap(std::string_view text, std::size_t indent) {
   return wrapped;
 }
 
-// A name and what it means, in two columns.
+// A name and its meaning, in two columns.
 std::string ColumnEntry(const std::string& name, std::string_view text, std::size_t column) {
   std::string entry = "  " + name;
   const bool fits = entry.size() + 2 <= column;
@@ -39,7 +39,7 @@ std::string ColumnEntry(const std::string& name, std::string_view text, std::siz
   return entry + Wrap(text, column) + '\n';
 }
 
-// What stands for an option's value. CLI11 appends its checks to the type: "INT:INT in [1 - 9]".
+// The placeholder of an option's value. CLI11 appends its checks to the type: "INT:INT in [1 - 9]".
 std::string ValueName(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";  // a flag
   const std::string type = option.get_type_name();
@@ -94,8 +94,8 @@ std::string HelpEntry(const std::string& name, std::string_view text) {
 
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
   std::string help = Wrap(
-      "Penstock trains models over pipeline stages by schedules that are plain data: it writes, "
-      "validates, simulates, draws and runs them.",
+      "Penstock trains models in pipeline stages. Schedules are plain data: it generates, "
+      "validates, simulates, draws and executes them.",
       0);
   help += "\n\nUsage: penstock COMMAND [ARGUMENT...]\n\nCommands:\n";
   for (const auto& command : commands) {

@@ -11,13 +11,13 @@
 
 namespace penstock {
 
-// The program's: its commands, one line each.
+// The program's commands, one line each.
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands);
 
-// One command's: its arguments and its options by group, as Define() left them in `app`.
+// A command's arguments and its options by group, as Define() added them to `app`.
 std::string HelpOfCommand(const Command& command, const CLI::App& app);
 
-// A name and what it means, in two columns of at most 96 together; ends with '\n'.
+// A name and its meaning in two columns, at most 96 characters wide. Ends with '\n'.
 std::string HelpEntry(const std::string& name, std::string_view text);
 
 }  // namespace penstock

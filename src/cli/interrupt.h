@@ -1,4 +1,4 @@
-// Ctrl-C: the first one asks the run to stop, a second one ends the process.
+// Ctrl-C: the first requests the run to stop, the second ends the process.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@ namespace penstock {
 
 inline std::atomic<bool> interrupted{false};
 
-// From here on; returns what the first Ctrl-C sets.
+// Installs the handler. Returns the flag that the first Ctrl-C sets.
 inline const std::atomic<bool>& CatchInterrupt() {
   std::signal(SIGINT, [](int) {
     interrupted = true;

@@ -1,4 +1,5 @@
-// The program: finds the command that the first word names, runs it, maps errors to exit codes.
+// The program: finds the command that the first argument names, runs it, and maps errors to exit
+// codes.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -18,7 +19,7 @@ namespace {
 
 using CommandList = std::vector<std::unique_ptr<Command>>;
 
-// Messages may quote paths and what libraries say, of any length and with any bytes.
+// Messages may quote paths and errors of libraries, of any length and with any bytes.
 void PrintError(const std::string& message) {
   constexpr std::size_t kLongest = 4000;
   const bool is_cut_off = message.size() > kLongest;
@@ -38,7 +39,7 @@ int Fail(const Error& error) {
   }
 }
 
-// An error of usage; `help` is the command whose help says more.
+// A usage error; `help` is the command whose --help describes the usage.
 int RefuseUsage(const std::string& message, const std::string& help) {
   PrintError(fmt::format("{} (see '{} --help')", message, help));
   return kExitUsage;
@@ -55,14 +56,14 @@ std::string UnknownOption(const std::string& word, const CLI::App& app) {
                      Suggestion(name, {names.begin(), names.end()}));
 }
 
-// What is wrong with the arguments. An unknown word comes first: what CLI11 misses may be what
-// was mistyped.
+// What is wrong with the arguments. An unknown argument comes first: it may be the misspelled form
+// of the one that CLI11 misses.
 std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
   const std::vector<std::string> unknown = app.remaining();
   for (const std::string& word : unknown) {
     if (word.size() > 1 && word.front() == '-') return UnknownOption(word, app);
   }
-  if (!unknown.empty()) return fmt::format("{} is an argument too many", Quote(unknown.front()));
+  if (!unknown.empty()) return fmt::format("unexpected argument {}", Quote(unknown.front()));
   std::string message = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
       message.ends_with(" missing")) {  // "--ranks: 1 required INT missing"
@@ -74,13 +75,13 @@ std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
 int RunCommand(Command& command, std::vector<std::string> words) {
   CLI::App app(command.Summary(), command.Name());
   command.Define(app);
-  // Last, in the group of the last options. A command without a help flag passes --help on.
+  // Added last, to the group of the last options. A command without a help flag forwards --help.
   if (app.get_help_ptr() != nullptr) app.set_help_flag("-h,--help", "Print this help");
   for (std::string& word : words) {
     const std::size_t name = std::min(word.find('='), word.size());
     word.replace(0, name, CurrentName(std::string_view(word).substr(0, name)));
   }
-  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  std::reverse(words.begin(), words.end());  // CLI11 expects this order
   try {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
@@ -93,7 +94,7 @@ int RunCommand(Command& command, std::vector<std::string> words) {
   return code ? *code : Fail(code.error());
 }
 
-// What the first word asks for that is no command.
+// The error for a first argument that is not a command.
 int RefuseWord(const std::string& word, const CommandList& commands) {
   std::vector<std::string> names = {"help", "version"};
   for (const auto& command : commands) names.push_back(command->Name());

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM of a training run: the first asks it to stop, a second one ends the process.
+// SIGINT and SIGTERM of a training run: the first requests a stop, the second ends the process.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace penstock {
 inline std::atomic<bool> stop_requested{false};
 inline std::atomic<int> stop_signal{0};  // the first one; 0: none came
 
-// From here on; returns what the first signal sets.
+// Installs the handlers. Returns the flag that the first signal sets.
 inline const std::atomic<bool>& CatchStopSignals() {
   const auto handler = [](int signal) {
     const int error = errno;
@@ -22,8 +22,8 @@ inline const std::atomic<bool>& CatchStopSignals() {
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
     constexpr std::string_view kNotice =
-        "\npenstock: stopping after the step at hand; a second signal stops at once\n";
-    // Nothing can be done where it fails.
+        "\npenstock: stopping after the current step; a second signal stops at once\n";
+    // If this fails, there is nobody to report it to.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kNotice.data(), kNotice.size());
     errno = error;
   };

@@ -22,12 +22,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Below it, waking a thread up is a part of the action that shows.
+// For shorter actions, the time to wake up a thread is not negligible.
 constexpr double kShortestAction = 1e-3;
-// Of emulated memory, where it is not in bytes: fine enough to count parts of activations.
+// Emulated bytes per activation if memory is not in bytes: fine enough for parts of activations.
 constexpr double kFineBytes = 1 << 30;
 constexpr const char* kDefaultUnit = "5ms";
-// Times are in nanoseconds and memory in bytes, which are integers of 64 bits.
+// Times in nanoseconds and memory in bytes must fit into 64-bit integers.
 constexpr double kLongestRun = 1e9;  // seconds
 constexpr double kMostBytes = 1e18;
 
@@ -37,7 +37,7 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// In seconds.
+// Returns the costs in seconds.
 Costs Scaled(Costs costs, double unit) {
   costs.comm *= unit;
   costs.offload *= unit;
@@ -52,7 +52,7 @@ Costs Scaled(Costs costs, double unit) {
   return costs;
 }
 
-// Units; 0 where no action takes time.
+// In units of cost; 0 if no action takes time.
 double ShortestAction(const Schedule& schedule, const Costs& costs) {
   double shortest = std::numeric_limits<double>::infinity();
   for (const Lane& lane : schedule.lanes) {
@@ -64,7 +64,7 @@ double ShortestAction(const Schedule& schedule, const Costs& costs) {
   return std::isfinite(shortest) ? shortest : 0;
 }
 
-// The figures of the trace, in units of cost.
+// The figures of the trace in units of cost.
 SimulationResult Measure(const Trace& trace, const Emulation& machine, double unit, double bytes) {
   const Schedule& schedule = trace.schedule();
   Timeline timeline = MeasuredTimeline(trace, 0);
@@ -109,7 +109,7 @@ Result<EmulatedRun> RunOne(const Simulated& simulated, double unit,
   run.trace = &trace;
   run.transport = &machine.transport();
   run.cancel = &cancel;
-  // An emulated action ends by itself: only one far longer than planned is stuck.
+  // Emulated actions end by themselves: only one that takes far longer than planned is stuck.
   const double longest = simulated.result.makespan * unit;
   run.watchdog += std::chrono::milliseconds(std::llround(std::min(longest, 1e6) * 1e3));
   const double cpu = CpuSeconds();
@@ -133,8 +133,7 @@ double Excess(double measured, double predicted) {
 
 void EmulatedRunOptions::Define(CLI::App& app) {
   app.option_defaults()->group("Run");
-  app.add_flag("--run", asked_,
-               "Also run each schedule by the real executor on emulated devices, and compare");
+  app.add_flag("--run", asked_, "Also execute each schedule on emulated devices, and compare");
   AddText(app, "--unit", unit_, "Real time of one unit of --cost in the run (5ms, 200us)")
       ->type_name("TIME")
       ->default_str(kDefaultUnit);
@@ -156,7 +155,8 @@ Result<double> EmulatedRunOptions::UnitSeconds() const {
     const auto count = ParseNumber(text.substr(0, text.size() - name.size()));
     if (!count) continue;
     if (*count > 0 && *count * seconds <= kLongestRun) return *count * seconds;
-    return InvalidArgument("--unit {}: more than 0 s and at most {} s", Quote(text), kLongestRun);
+    return InvalidArgument("--unit {}: give more than 0 s and at most {} s", Quote(text),
+                           kLongestRun);
   }
   return InvalidArgument("--unit {}: give a time with its unit (5ms, 200us, 1s)", Quote(text));
 }

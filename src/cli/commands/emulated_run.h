@@ -1,5 +1,5 @@
-// simulate --run: a simulated schedule, run by the real executor on emulated devices, and its
-// figures beside the predicted ones.
+// simulate --run: executes a simulated schedule on emulated devices and compares measured with
+// predicted figures.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,11 +16,11 @@ namespace penstock {
 
 struct EmulatedRun {
   SimulationResult measured;  // times in units of cost, memory and messages as predicted
-  double unit = 0;            // all below in seconds
+  double unit = 0;            // in seconds, like all below
   double makespan = 0;
-  double cpu = 0;       // of the process, meanwhile
-  double shortest = 0;  // action that takes time
-  double lateness = 0;  // the most that a thread woke up late
+  double cpu = 0;       // CPU time of the process during the run
+  double shortest = 0;  // shortest action, except those of no time
+  double lateness = 0;  // the latest wake-up of a thread
   std::string drift;    // which action and which rank took longer than planned
 };
 
@@ -29,11 +29,12 @@ class EmulatedRunOptions {
  public:
   void Define(CLI::App& app);
   bool asked() const { return asked_; }
-  // Refuses --unit without --run, and what UnitSeconds refuses.
+  // Refuses --unit without --run, and units that UnitSeconds refuses.
   Status Check() const;
 
-  // Runs one step of each, or all batches that a schedule holds, one schedule after the other.
-  // Ctrl-C ends it. Errors: kInvalidArgument for a bad unit; as RunRanks, naming the schedule.
+  // Runs one schedule after the other: one step, or all steps of a schedule that has several.
+  // Ctrl-C ends it. Errors: kInvalidArgument for a bad unit; otherwise as RunRanks, naming the
+  // schedule.
   Result<std::vector<EmulatedRun>> Run(const std::vector<Simulated>& all) const;
 
  private:
@@ -44,7 +45,7 @@ class EmulatedRunOptions {
 };
 
 nlohmann::ordered_json ToJson(const Simulated& simulated, const EmulatedRun& run);
-// Predicted beside measured, one row a schedule, and what has to be said of it in words.
+// Predicted and measured figures, one row per schedule, and the remarks printed below the table.
 Table EmulatedTable(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs);
 std::string EmulatedText(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs);
 

@@ -1,4 +1,4 @@
-// penstock report: writes the page, picture or trace of one or several schedules to a file.
+// penstock report: writes a page, picture or trace of one or several schedules to a file.
 #include "report/report.h"
 
 #include "cli/command.h"
@@ -17,13 +17,13 @@ std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
           {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
           {"peak memory", FormatAmount(result.peak_memory, unit),
            AboveLimit(simulated) ? "above the limit"
-           : unit.empty()        ? "activations of a rank's microbatch"
+           : unit.empty()        ? "activations of one rank and microbatch"
                                  : "of the worst rank"},
-          {"messages", fmt::format("{}", result.messages), "between ranks, both ways"},
+          {"messages", fmt::format("{}", result.messages), "between ranks, in both directions"},
           {"actions", fmt::format("{}", result.actions), "that compute"}};
 }
 
-// One schedule with its figures, or several under each other on one axis of time.
+// One schedule with its figures, or several below each other on the same time axis.
 ReportInput InputOf(const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
   ReportInput input;
@@ -53,7 +53,9 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
 class ReportCommand : public Command {
  public:
   std::string Name() const override { return "report"; }
-  std::string Summary() const override { return "Write a page, a picture or a trace of schedules"; }
+  std::string Summary() const override {
+    return "Write a page, picture or trace of schedules to a file";
+  }
   void Define(CLI::App& app) override {
     options_.DefineSource(app);
     options_.DefineShape(app);

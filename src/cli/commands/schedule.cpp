@@ -1,4 +1,4 @@
-// penstock schedule: writes the actions of a schedule, one row a rank.
+// penstock schedule: writes the actions of a schedule, one line per rank.
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -64,7 +64,7 @@ class ScheduleCommand : public Command {
     options_.DefineFormat(app);
     app.add_flag("--lower", lower_,
                  "Add the SEND and RECV actions between ranks (and REDUCE_GRAD with --torch)");
-    app.add_flag("--torch", torch_, "Refuse what torch.distributed.pipelining cannot read");
+    app.add_flag("--torch", torch_, "Refuse actions that torch.distributed.pipelining cannot read");
     AddText(app, "-o,--output", output_, "Write this CSV file instead of printing it")
         ->type_name("FILE");
   }
@@ -78,7 +78,8 @@ class ScheduleCommand : public Command {
     PENSTOCK_TRY(Schedule schedule, MakeSchedule());
     if (torch_) PENSTOCK_TRY_STATUS(RequireTorchOps(schedule));
     if (lower_) schedule = AddCommunication(schedule);
-    // torch's runtime scales gradients there alone; it adds the action itself to what it lowers.
+    // torch's runtime scales gradients only in REDUCE_GRAD. It adds this action when it lowers a
+    // schedule itself.
     if (lower_ && torch_) schedule = AddReduceGrad(schedule);
     if (!output_.empty()) PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output_));
 
@@ -101,7 +102,8 @@ class ScheduleCommand : public Command {
     options_.prices = false;
     PENSTOCK_TRY(Choice choice, ChooseSchedules(options_));
     if (choice.schedules.size() != 1) {
-      return InvalidArgument("{} schedules are given, but one is written", choice.schedules.size());
+      return InvalidArgument("{} schedules are given; schedule writes one",
+                             choice.schedules.size());
     }
     return std::move(choice.schedules.front().schedule);
   }

@@ -1,4 +1,4 @@
-// penstock schedules: the algorithms there are, what they take and what they cost.
+// penstock schedules: lists the algorithms with their constraints and costs.
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -36,12 +36,12 @@ Json ToJson(const Algorithm& algorithm) {
   return row;
 }
 
-// Above this many forwards of a schedule only its closed forms are given: the listing stays quick.
+// For schedules with more forwards, only the closed forms are listed, to stay fast.
 constexpr double kMostSimulated = 1 << 20;
 
-// One algorithm at the sizes asked for.
+// One algorithm at the requested sizes.
 struct AtSize {
-  std::string refused;  // why there is no schedule; else empty
+  std::string refused;  // the reason if there is no schedule of this size, else empty
   Simulated simulated;
 };
 
@@ -75,7 +75,7 @@ class SchedulesCommand : public Command {
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.DefineFormat(app);
-    app.add_flag("--passes", passes_, "List what --pass and --price take instead");
+    app.add_flag("--passes", passes_, "List the passes and prices of --pass and --price instead");
     AddText(app, "--docs", docs_, "Write FOLDER/schedules.md and its pictures instead")
         ->type_name("FOLDER");
     app.footer(
@@ -87,7 +87,7 @@ class SchedulesCommand : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
-    PENSTOCK_TRY_STATUS(options_.Params());  // says what is wrong with the options themselves
+    PENSTOCK_TRY_STATUS(options_.Params());  // first report errors in the options themselves
     PENSTOCK_TRY_STATUS(FindAlgorithms());
     PENSTOCK_TRY_STATUS(RefuseUnread());
     if (passes_) {
@@ -212,7 +212,7 @@ class SchedulesCommand : public Command {
 
   ScheduleOptions options_;
   std::vector<std::string> names_;
-  std::vector<Algorithm> algorithms_;  // what is listed
+  std::vector<Algorithm> algorithms_;  // to list
   bool passes_ = false;
   std::string docs_;
 };

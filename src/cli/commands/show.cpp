@@ -17,7 +17,7 @@ namespace {
 constexpr int kLeastWidth = 20;
 constexpr int kMostWidth = 10000;
 
-// Columns of the terminal; 100 where the output is none.
+// Columns of the terminal; 100 if the output is not a terminal.
 int TerminalWidth() {
   constexpr int kDefault = 100;
   winsize size{};
@@ -25,7 +25,7 @@ int TerminalWidth() {
   return kDefault;
 }
 
-// Whether colours would be understood: a terminal that is not dumb, and no wish against them
+// Whether to use colors by default: on a terminal that is not dumb, unless NO_COLOR is set
 // (no-color.org).
 bool TerminalHasColor() {
   const char* const refused = std::getenv("NO_COLOR");

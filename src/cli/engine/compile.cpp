@@ -1,4 +1,4 @@
-// penstock compile: writes a model's stage programs, for runs that start without capturing.
+// penstock compile: writes a model's stage programs, so that runs start without capturing.
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -17,9 +17,9 @@ class CompileCommand final : public Command {
   std::string Name() const override { return kCompileEntry.name; }
   std::string Summary() const override { return kCompileEntry.summary; }
   void Define(CLI::App& app) override {
-    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
-    app.add_option("OVERRIDE", overrides_, "key=value, as for 'penstock train'");
-    app.add_option("-o,--output", folder_, "Folder to write, one file per stage")
+    app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+    app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration");
+    app.add_option("-o,--output", folder_, "Folder to write to, one file per stage")
         ->required()
         ->type_name("FOLDER");
     app.add_flag("--json", json_, "Print one JSON array");

@@ -1,9 +1,9 @@
-// The table of penstock-engine.
+// The commands of penstock-engine.
 #include "cli/commands.h"
 
 namespace penstock {
 
-// Each is defined in the file of its name.
+// Each is defined in the file with its name.
 std::unique_ptr<Command> MakeTrainCommand();
 std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeEvalCommand();

@@ -1,4 +1,4 @@
-// penstock eval: the held-out loss of a trained model, beside the bigram baseline.
+// penstock eval: the held-out loss of a trained model and of the bigram baseline.
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -15,7 +15,7 @@ class EvalCommand final : public Command {
 
   void Define(CLI::App& app) override {
     app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
-    app.add_option("--data", data_, "A file or a folder of text (default: the run's)")
+    app.add_option("--data", data_, "A text file or a folder of text files (default: the run's)")
         ->type_name("PATH");
     app.add_flag("--json", json_, "Print one JSON object");
   }
@@ -30,7 +30,7 @@ class EvalCommand final : public Command {
       fmt::print("{}\n", object.dump(2));
     } else {
       fmt::print(
-          "held-out loss {:.4f} nats a byte over {} bytes, after {} steps; a bigram model of "
+          "held-out loss {:.4f} nats per byte over {} bytes, after {} steps; a bigram model of "
           "the same text {:.4f}\n",
           summary.held_out_loss, summary.bytes, summary.step, summary.baseline_loss);
     }

@@ -1,4 +1,4 @@
-// penstock generate: text that a trained model writes.
+// penstock generate: generates text with a trained model.
 #include <array>
 #include <nlohmann/json.hpp>
 

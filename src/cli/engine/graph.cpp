@@ -40,12 +40,12 @@ std::int64_t ParameterBytes(const StageGraphs& graphs) {
 struct Held {
   ValueId value;
   TensorType type;
-  std::string made_by;
+  std::string made_by;  // op, or where it comes from
 
   std::int64_t bytes() const { return BytesOf(type); }
 };
 
-// What `readers` need of earlier actions, the largest first.
+// The values of earlier actions that `readers` read, largest first.
 std::vector<Held> HeldFor(const StageGraphs& graphs, const std::vector<const Graph*>& readers) {
   std::map<ValueId, std::string> makers;
   for (const ValueId input : graphs.forward.inputs) makers[input] = "the stage's input";
@@ -71,7 +71,7 @@ std::vector<Held> HeldFor(const StageGraphs& graphs, const std::vector<const Gra
   return list;
 }
 
-// Held from F on: what I and W read, but for what I makes and what comes with the gradient.
+// Values held from F on: those that I and W read, except values that I computes and the gradients.
 std::vector<Held> HeldFromForward(const StageGraphs& graphs) {
   std::vector<Held> held = HeldFor(graphs, {&graphs.backward_input, &graphs.backward_weight});
   const auto is_later = [&](const Held& each) {
@@ -112,8 +112,8 @@ class GraphCommand : public Command {
   void Define(CLI::App& app) override {
     std::string passes;
     for (const Pass& pass : Passes()) passes += fmt::format(" {}", pass.name);
-    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
-    app.add_option("OVERRIDE", overrides_, "key=value, as in 'penstock train'");
+    app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+    app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration");
     app.add_option("--stage", stage_, "Index of the stage")->capture_default_str();
     app.add_option("--after", options_.stop_after, "Stop after this pass; in order:" + passes)
         ->type_name("PASS");
@@ -148,7 +148,7 @@ class GraphCommand : public Command {
       return InvalidArgument(
           "there is no graph '{}' here (joint, forward, backward, "
           "backward_input, backward_weight, overlapped; the later ones only after the pass "
-          "that makes them)",
+          "that creates them)",
           only_);
     }
     if (json_) {
@@ -163,7 +163,7 @@ class GraphCommand : public Command {
   }
 
  private:
-  // Without --graph: the pieces that actions run, or what there is before they are cut.
+  // Without --graph: the graphs that actions run, or their predecessors if a pass stops earlier.
   static bool IsShown(const StageGraphs& graphs, const Graph& graph) {
     if (graphs.forward.name.empty()) return true;
     if (graph.name == "joint") return false;

@@ -1,4 +1,4 @@
-// penstock train: trains a model over pipeline ranks and leaves the run's files in runs/NAME.
+// penstock train: trains a model over pipeline ranks and writes the run's files to runs/NAME.
 #include "train/train.h"
 
 #include <cmath>
@@ -40,8 +40,8 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
 void Print(const TrainSummary& summary) {
   const double below = summary.baseline_loss - summary.held_out_loss;
   Log(stdout,
-      "\nheld-out loss {:.3f} nats a byte; a bigram model of the same text {:.3f} ({:.3f} "
-      "{})\n\nA passage the model wrote:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
+      "\nheld-out loss {:.3f} nats per byte; a bigram model of the same text {:.3f} ({:.3f} "
+      "{})\n\nGenerated text:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
       "{:.1f} ms; {:.0f} tokens/s over {} steps\n{}\n\nfiles:\n",
       summary.held_out_loss, summary.baseline_loss, std::abs(below), below < 0 ? "above" : "below",
       summary.passage, summary.table, summary.step_time * 1e3, summary.predicted_step_time * 1e3,
@@ -49,7 +49,7 @@ void Print(const TrainSummary& summary) {
   for (const std::string& file : summary.files) Log(stdout, "  {}\n", file);
 }
 
-// One line, and the exit code of a process that a signal has ended.
+// Prints one line. Returns the exit code of a process that a signal ended.
 int ReportStop(const TrainSummary& summary) {
   const int signal = stop_signal;
   std::string what = fmt::format("after {} of {} steps: resume=auto continues from {}",
@@ -57,7 +57,7 @@ int ReportStop(const TrainSummary& summary) {
   if (summary.saved.empty()) {
     what = "before it ran a step: nothing was saved";
   } else if (summary.steps == summary.planned_steps) {
-    what = fmt::format("after its last step: the weights are in {}, the report was left out",
+    what = fmt::format("after its last step: the weights are in {}, no report was written",
                        summary.saved);
   }
   Log(stderr, "penstock: stopped by {} {}\n", signal == SIGTERM ? "SIGTERM" : "SIGINT", what);
@@ -96,38 +96,39 @@ class TrainCommand final : public Command {
   std::string Summary() const override { return kTrainEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("CONFIG", config_, "The training configuration, a YAML file")->required();
-    app.add_option("OVERRIDE", overrides_,
-                   "key=value: any key of the configuration (model.dim=64, steps=100)");
-    const auto add = [&](const std::string& name, const std::string& key) {
+    app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+    app.add_option("KEY=VALUE", overrides_,
+                   "Override any key of the configuration: model.dim=64 steps=100");
+    const auto add = [&](const std::string& name, const std::string& key, const char* value_name) {
       app.add_option_function<std::string>(
-          name, [this, key](const std::string& value) { Override(key, value); }, HelpOf(key));
+             name, [this, key](const std::string& value) { Override(key, value); }, HelpOf(key))
+          ->type_name(value_name);
     };
-    add("--data", "data.path");
-    add("-p,--ranks", "pipeline.ranks");
-    add("-v,--chunks", "pipeline.chunks");
-    add("-s,--schedule", "pipeline.schedule");
-    add("--csv", "pipeline.csv");
-    add("-m,--microbatches", "pipeline.microbatches");
-    add("--group", "pipeline.group");
-    add("--waves", "pipeline.waves");
-    add("--slices", "pipeline.slices");
-    add("--cost", "pipeline.cost");
-    add("--comm", "pipeline.comm");
-    add("--overlap", "pipeline.overlap");
-    add("--steps", "steps");
-    add("--seconds", "seconds");
-    add("--seed", "seed");
-    add("--name", "name");
-    add("--checkpoint-every", "checkpoint.every");
-    add("--resume", "resume");
-    add("--trace-steps", "trace_steps");
-    app.add_flag("--json", json_, "Only one JSON object on stdout; all else on stderr");
+    add("--data", "data.path", "PATH");
+    add("-p,--ranks", "pipeline.ranks", "N");
+    add("-v,--chunks", "pipeline.chunks", "N");
+    add("-s,--schedule", "pipeline.schedule", "NAME");
+    add("--csv", "pipeline.csv", "FILE");
+    add("-m,--microbatches", "pipeline.microbatches", "N");
+    add("--group", "pipeline.group", "N");
+    add("--waves", "pipeline.waves", "N");
+    add("--slices", "pipeline.slices", "N");
+    add("--cost", "pipeline.cost", "F,I,W");
+    add("--comm", "pipeline.comm", "TIME");
+    add("--overlap", "pipeline.overlap", "RULE");
+    add("--steps", "steps", "N");
+    add("--seconds", "seconds", "SECONDS");
+    add("--seed", "seed", "N");
+    add("--name", "name", "NAME");
+    add("--checkpoint-every", "checkpoint.every", "N");
+    add("--resume", "resume", "PATH");
+    add("--trace-steps", "trace_steps", "N,N");
+    app.add_flag("--json", json_, "Print one JSON object to stdout and all else to stderr");
     app.footer(
-        "Files go to runs/NAME, which one run at a time uses. Each line of metrics.jsonl has step, "
-        "loss, lr, grad_norm, clipped, skipped, bubble and seconds. SIGINT (Ctrl-C) and SIGTERM "
-        "stop the run after the step at hand, with a checkpoint that resume=auto continues from; a "
-        "second signal stops at once.");
+        "Files go to runs/NAME, which only one run at a time may use. Each line of metrics.jsonl "
+        "has step, loss, lr, grad_norm, clipped, skipped, bubble and seconds. SIGINT (Ctrl-C) and "
+        "SIGTERM stop the run after the current step, with a checkpoint that resume=auto resumes "
+        "from; a second signal stops at once.");
   }
 
   std::string MoreHelp() const override { return HelpOfKeys(); }
@@ -140,7 +141,7 @@ class TrainCommand final : public Command {
   Result<int> Run() override {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
     const std::atomic<bool>& stop = CatchStopSignals();
-    std::signal(SIGPIPE, SIG_IGN);  // the run goes on when nobody reads its progress any more
+    std::signal(SIGPIPE, SIG_IGN);  // training continues when the reader of its progress exits
     TrainOptions options;
     options.log = json_ ? stderr : stdout;
     options.stop = &stop;
@@ -165,7 +166,8 @@ class TrainCommand final : public Command {
     has_schedule_ = has_schedule_ || key == "pipeline.schedule";
   }
 
-  // Options win over key=value. One source of the schedule replaces the other, in the file.
+  // Options take precedence over KEY=VALUE. --schedule replaces a CSV of the file, and --csv a
+  // name.
   std::vector<std::string> AllOverrides() const {
     std::vector<std::string> all = overrides_;
     if (has_csv_ && !has_schedule_) all.emplace_back("pipeline.schedule=auto");

@@ -55,7 +55,7 @@ std::vector<std::string_view> Keys() {
 
 bool IsList(std::string_view key) { return key == "pass" || key == "price"; }
 
-// The key that `word` stands for.
+// The key that `word` denotes.
 Result<std::string> FindKey(std::string_view word) {
   std::string key(word);
   std::replace(key.begin(), key.end(), '-', '_');
@@ -65,11 +65,11 @@ Result<std::string> FindKey(std::string_view word) {
   }
   const std::vector<std::string_view> keys = Keys();
   if (std::find(keys.begin(), keys.end(), key) != keys.end()) return key;
-  return InvalidArgument("{} is no option of a schedule; {}", Quote(word),
+  return InvalidArgument("{} is not an option of a schedule; {}", Quote(word),
                          DidYouMean(key, keys, fmt::format("there are {}", fmt::join(keys, ", "))));
 }
 
-// Refuses a value that the option of this key does not take in any schedule.
+// Refuses a value that the option rejects for every schedule.
 Status Set(const std::string& key, const std::string& value, ScheduleOptions& options) {
   for (const IntKey& known : kInts) {
     if (key != known.key) continue;

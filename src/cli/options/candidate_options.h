@@ -1,5 +1,5 @@
-// Options of a single candidate, which win over those of the command: "interleaved:v=4:m=64", or a
-// map in a configuration.
+// Options of one candidate, which override those of the command: "interleaved:v=4:m=64", or a map
+// in a configuration.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@
 
 namespace penstock {
 
-// Keys as in a configuration ("microbatches") with their values as text; a key may repeat only
-// where the option takes a list (pass, price).
+// Keys as in a configuration ("microbatches") with their values as text. Only keys that take a list
+// (pass, price) may repeat.
 using CandidateOptions = std::vector<std::pair<std::string, std::string>>;
 
-// Reads "v=4:m=64:split". Keys are the options' words, with '-' or '_', or their short forms.
+// Reads "v=4:m=64:split". Keys are the long names of the options, with '-' or '_', or short forms.
 // Errors: kInvalidArgument, naming the key.
 Result<CandidateOptions> ParseCandidateOptions(std::string_view text);
 
-// Reads every key of a map but `schedule` and `csv`.
+// Reads every key of a map except `schedule` and `csv`.
 Result<CandidateOptions> ReadCandidateOptions(const YamlMap& map);
 
 struct ScheduleOptions;
 
-// Sets what the candidate says.
+// Sets the options that the candidate gives.
 Status ApplyCandidateOptions(const CandidateOptions& given, ScheduleOptions& options);
 
 }  // namespace penstock

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string_view> kEndings = {".csv", ".yaml", ".yml"};
 
-// In lower case; empty where there is none.
+// The ending in lower case; empty if there is none.
 std::string EndingOf(const std::string& word) {
   std::string ending = fs::path(word).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(),
@@ -28,7 +28,7 @@ bool Exists(const std::string& path) {
   return fs::exists(path, error);
 }
 
-// Words with commas, but for paths that have one, are several.
+// Splits at commas, except in paths that contain one.
 std::vector<std::string> SplitAtCommas(const std::vector<std::string>& words) {
   std::vector<std::string> parts;
   for (const std::string& word : words) {
@@ -47,8 +47,8 @@ bool IsPath(const std::string& word) {
   return !FindAlgorithm(word) && (!EndingOf(word).empty() || Exists(word));
 }
 
-// Takes the options off a word: "interleaved:v=4" is the name "interleaved". A path that exists has
-// none, whatever its characters.
+// Separates the options: "interleaved:v=4" has the name "interleaved". A path that exists has none,
+// whatever its characters.
 Result<CandidateOptions> TakeOptions(std::string& word) {
   const std::size_t colon = word.find(':');
   if (colon == std::string::npos || Exists(word)) return CandidateOptions();

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// The name that errors use: "--ranks" of "-p,--ranks".
+// The name in errors: "--ranks" for "-p,--ranks".
 std::string LongName(const std::string& names) { return names.substr(names.rfind(',') + 1); }
 
 [[noreturn]] void Refuse(const std::string& names, const std::string& why) {

@@ -1,5 +1,5 @@
-// Options with one value, read as base/numbers.h reads it. CLI11's own conversion takes an empty
-// text for a number and 010 for 8.
+// Options with one value, parsed by base/numbers.h. CLI11's own conversion accepts an empty text as
+// a number and reads 010 as 8.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@ struct IntRange {
   int most = std::numeric_limits<int>::max();
 };
 
-// Each adds an option that sets `value`, which must outlive the app, and refuses an empty text.
+// Each adds an option that sets `value`, which must outlive the app. They refuse an empty text.
 CLI::Option* AddInt(CLI::App& app, const std::string& names, std::optional<int>& value,
                     const std::string& help, IntRange range = {});
 CLI::Option* AddNumber(CLI::App& app, const std::string& names, std::optional<double>& value,

@@ -18,14 +18,14 @@ struct PriceKey {
   std::string_view name, meaning;
 };
 constexpr PriceKey kPrices[] = {
-    {"recompute", "time of a RECOMPUTE of one rank and microbatch (default F)"},
+    {"recompute", "time of RECOMPUTE for one rank and microbatch (default F)"},
     {"step", "time of a STEP of one rank"},
     {"unshard", "time of the all-gather of one rank's share of the model"},
     {"reduce", "time of the reduction of one rank's gradients"},
-    {"offload", "time to move one rank's activations of one microbatch away"},
-    {"reload", "time to move them back (default: as offload)"},
-    {"input", "memory that recomputed activations keep of one rank and microbatch"},
-    {"gathered", "memory of one rank's gathered weights"}};
+    {"offload", "time to offload the activations of one rank and microbatch"},
+    {"reload", "time to reload them (default: as offload)"},
+    {"input", "memory that stays held of recomputed activations, per rank and microbatch"},
+    {"gathered", "memory of one rank's all-gathered weights"}};
 
 std::vector<std::string_view> PriceKeys() {
   std::vector<std::string_view> keys;
@@ -59,7 +59,7 @@ Result<Price> ParsePrice(const std::string& text) {
 
 void PassOptions::Define(CLI::App& app) {
   app.option_defaults()->group("Passes");
-  // Without extra arguments: in 'show --pass overlap 1f1b' the last word is the schedule.
+  // Without extra arguments: in 'show --pass overlap 1f1b' the last argument is the schedule.
   app.add_option("--pass", passes,
                  "Transform the schedule by passes, in this order ('penstock schedules --passes' "
                  "lists them); commas separate several")
@@ -67,7 +67,7 @@ void PassOptions::Define(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("PASS");
   app.add_option("--price", prices,
-                 "Price of what passes add (the same list has the keys); commas separate several")
+                 "Costs of actions that passes add (listed there too); commas separate several")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("KEY=X");

@@ -1,4 +1,4 @@
-// The options that change a schedule after it is made, and price what they add.
+// The options that transform a generated schedule, and the prices of what they add.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -25,14 +25,14 @@ struct PassOptions {
   Result<PassOptions> WithLimits(
       const std::function<Result<double>(const std::string& pass, const std::string& text)>& limit)
       const;
-  // Sets what --price says in the schedule's costs, and runs the passes.
+  // Sets the prices in the schedule's costs, then runs the passes.
   Status Apply(Schedule& schedule, Costs& costs) const;
 
  private:
   Status SetPrices(const Placement& placement, int slices, Costs& costs) const;
 };
 
-// What --pass and --price take.
+// The passes and prices that --pass and --price accept.
 std::string PassesText();
 nlohmann::ordered_json PassesJson();
 
