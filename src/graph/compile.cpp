@@ -9,8 +9,8 @@
 namespace penstock {
 namespace {
 
-// Numbers the values that a microbatch holds between actions.
-class Places {
+// Assigns slots to the values that a microbatch keeps between actions.
+class Slots {
  public:
   int Of(ValueId value) {
     const auto found = std::find(values_.begin(), values_.end(), value);
@@ -28,8 +28,8 @@ bool Contains(const std::vector<ValueId>& values, ValueId value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// The first `leaving` outputs leave the stage; the rest is held.
-Piece MakePiece(const Graph& graph, Places& places, std::size_t leaving,
+// The first `leaving` outputs leave the stage; the microbatch keeps the rest.
+Piece MakePiece(const Graph& graph, Slots& places, std::size_t leaving,
                 const std::vector<ValueId>& read_later) {
   Piece piece{graph, {}, {}, {}};
   for (const ValueId input : graph.inputs) {
@@ -73,7 +73,7 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   const JointGraph& joint = graphs.joint;
   const auto input_gradients = joint.input_gradients();
   const std::vector<ValueId> read_by_backward = Union(input.inputs, weight.inputs);
-  Places places;
+  Slots places;
   StageProgram program;
   for (const ValueId stage_input : graphs.forward.inputs) {
     program.inputs.push_back({{}, false, places.Of(stage_input)});
@@ -92,7 +92,7 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
     const bool is_read = Contains(read_by_backward, gradient);
     program.outputs.push_back({{}, gradient != kNoValue, is_read ? places.Of(gradient) : -1});
   }
-  program.held = places.count();
+  program.slots = places.count();
   program.saved_bytes =
       BytesOf(joint.graph, Union(read_by_backward, joint.KeptOutputs()),
               Union(Union(graphs.live, joint.output_gradients), joint.KeptInputs()));
@@ -123,7 +123,7 @@ void DescribePieces(StageProgram& program) {
 
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options) {
   if (!options.stop_after.empty()) {
-    return InvalidArgument("a stage program needs every pass: none to stop after");
+    return InvalidArgument("a stage program needs every pass: stop_after must be empty");
   }
   PENSTOCK_TRY(JointGraph joint, CaptureStage(spec));
   PENSTOCK_TRY(const StageGraphs graphs, BuildStageGraphs(std::move(joint), options));

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// How many outputs of the piece leave the stage: they come first.
+// Returns how many outputs of the piece leave the stage. They come first.
 std::size_t Leaving(const Piece& piece) {
   return Index(std::count(piece.outputs.begin(), piece.outputs.end(), -1));
 }

@@ -1,4 +1,4 @@
-// Where exceptions of torch end: they become Errors of one line.
+// Converts torch's exceptions to Errors of one line.
 #pragma once
 
 #include <exception>
@@ -9,10 +9,10 @@
 
 namespace penstock {
 
-// The first line: torch's messages carry a stack behind it.
+// Returns the first line: torch's messages are followed by a stack trace.
 inline std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// An error during a run fails the run, whatever it says of the caller's arguments.
+// An error during a run is a failure of the run, whatever it says about the caller's arguments.
 inline Status FailedRun(Status status) {
   if (!status) status.error().code = ErrorCode::kUnavailable;
   return status;

@@ -8,13 +8,14 @@
 namespace penstock {
 namespace {
 
-// By job: the one of the highest number runs first among those that can run.
+// By job: among the jobs that can run, the one with the highest value runs first.
 using Urgency = std::vector<double>;
 
-// Runs the jobs on a core and a link.
+// Simulates the jobs on a core and a link.
 class TwoResources {
  public:
-  // With `by_number` the core takes the available job of the smallest number, and waits for it.
+  // With `by_number`, the core takes the available job with the smallest index, and waits until it
+  // can run.
   TwoResources(std::span<const Job> jobs, Urgency urgency, bool by_number)
       : jobs_(jobs), urgency_(std::move(urgency)), by_number_(by_number), states_(jobs.size()) {
     for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -42,8 +43,8 @@ class TwoResources {
 
  private:
   struct State {
-    std::size_t missing = 0;        // jobs before it that have not begun
-    std::vector<int> readers = {};  // jobs that come after it
+    std::size_t missing = 0;        // predecessors that have not started
+    std::vector<int> readers = {};  // successors
     double end = 0;
     bool waited = false;
   };
@@ -51,7 +52,7 @@ class TwoResources {
   const Job& job(int i) const { return jobs_[i]; }
   State& state(int i) { return states_[i]; }
 
-  // When all that the job needs is done.
+  // Returns the time at which all predecessors of the job are done.
   double Ready(int i) const {
     double ready = now_;
     for (const int before : job(i).after) {
@@ -60,7 +61,7 @@ class TwoResources {
     return ready;
   }
 
-  // Moves on to when the core has something to do, and says what.
+  // Advances to the time at which the core has something to do, and returns that job.
   std::vector<int>::iterator Choose() {
     const int first_of_core = FirstOfCore();
     const auto may_run = [&](int i) { return !by_number_ || job(i).on_link || i == first_of_core; };
@@ -77,7 +78,7 @@ class TwoResources {
     return best;
   }
 
-  // -1 where no job of the core is available.
+  // Returns -1 if no core job is available.
   int FirstOfCore() const {
     int first = -1;
     for (const int i : available_) {
@@ -86,7 +87,7 @@ class TwoResources {
     return first;
   }
 
-  // Of two jobs that can run now. What the link can begin costs the core nothing.
+  // Orders two jobs that can run now. Starting a link job costs the core nothing.
   bool Before(int a, int b) const {
     if (job(a).on_link != job(b).on_link) return job(a).on_link;
     const double urgency_a = urgency_[a];
@@ -107,7 +108,7 @@ class TwoResources {
     }
   }
 
-  // Waits for those of the jobs that are on the link, in the order of their ends.
+  // Waits for the link jobs among `jobs`, in the order in which they end.
   void WaitFor(std::vector<int> jobs) {
     std::erase_if(jobs, [&](int i) { return !job(i).on_link || state(i).waited; });
     std::sort(jobs.begin(), jobs.end(), [&](int a, int b) {
@@ -124,14 +125,14 @@ class TwoResources {
   Urgency urgency_;
   bool by_number_;
   std::vector<State> states_;   // by job
-  std::vector<int> available_;  // not begun, and all before them has
-  double now_ = 0;              // of the core
+  std::vector<int> available_;  // not started, with all predecessors started
+  double now_ = 0;              // the core's clock
   double link_free_ = 0;
   JobOrder order_;
 };
 
-// By job: seconds from its start to the end of all, were there cores and links enough, where a
-// second of the core counts `core`.
+// By job: seconds from its start to the end of the last job if there were enough cores and links.
+// One second of the core counts `core`.
 Urgency WaysToTheEnd(std::span<const Job> jobs, double core) {
   Urgency way(jobs.size());
   for (std::size_t i = jobs.size(); i-- > 0;) {
@@ -149,8 +150,7 @@ Urgency WaysToTheEnd(std::span<const Job> jobs, double core) {
 }  // namespace
 
 JobOrder ListSchedule(std::span<const Job> jobs) {
-  // In this order of preference where they are equally long. The third runs what leads to the link
-  // before all else.
+  // Ties go to the earlier entry. The third order runs everything that leads to the link first.
   constexpr double kLinkAboveAll = 1e-6;
   std::array orders = {TwoResources(jobs, Urgency(jobs.size()), /*by_number=*/true).Run(),
                        TwoResources(jobs, WaysToTheEnd(jobs, 1), false).Run(),

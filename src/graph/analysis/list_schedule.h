@@ -1,13 +1,14 @@
-// List scheduling on two resources: which job a core takes next, so that a link works under it.
+// List scheduling on two resources: orders the jobs of a core so that a link works in parallel with
+// it.
 //
 //   core   F1 B1 F2 B2        a job on the core runs from start to end
-//   link      f1 b1 f2        a job on the link is started by the core, runs by itself, and is
-//                             waited for by the core before the first job that needs it
+//   link      f1 b1 f2        the core starts a job on the link and waits for it before the
+//                             first job that needs it
 //
-// At every moment the core starts what the link can begin, then runs, among the jobs that could run
-// now, the one with the longest way to the end. (Graham, Bounds on Multiprocessing Timing
-// Anomalies, 1969; the way to the end is the upward rank of Topcuoglu et al., HEFT, 2002.) The same
-// jobs give the same order.
+// At every moment the core starts the jobs that the link can begin. Then, among the jobs that can
+// run, it runs the one with the longest path to the end. (Graham, Bounds on Multiprocessing Timing
+// Anomalies, 1969; the path length is the upward rank of Topcuoglu et al., HEFT, 2002.) The order
+// is deterministic.
 #pragma once
 
 #include <span>
@@ -18,12 +19,12 @@ namespace penstock {
 struct Job {
   bool on_link = false;
   double seconds = 0;
-  std::vector<int> after = {};        // jobs that must be done before, all of smaller number
-  std::vector<int> after_start = {};  // jobs that must have begun before, likewise
+  std::vector<int> after = {};        // jobs that must end first; their indices are smaller
+  std::vector<int> after_start = {};  // jobs that must start first; likewise
 };
 
 enum class JobStepKind : unsigned char { kRun, kStart, kWait };
-// What the core does. kStart and kWait are of link jobs and take no time of their own.
+// One step of the core. kStart and kWait refer to link jobs and take no time.
 struct JobStep {
   JobStepKind kind;
   int job;
@@ -33,11 +34,11 @@ struct JobStep {
 
 struct JobOrder {
   std::vector<JobStep> steps;
-  double seconds = 0;  // from the first job's start to the last one's end
+  double seconds = 0;  // from the start of the first job to the end of the last
 };
 
-// A start stands as early, a wait as late as the order of the jobs on the core allows. Never longer
-// than the jobs in the order of their numbers, started and waited for so.
+// Places each start as early and each wait as late as the order on the core allows. The result is
+// never longer than running the jobs in index order with the same rules.
 JobOrder ListSchedule(std::span<const Job> jobs);
 
 }  // namespace penstock

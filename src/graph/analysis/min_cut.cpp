@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace penstock {
-namespace {}  // namespace
 
 void MinCut::AddEdge(int from, int to, std::int64_t capacity) {
   edges_of_[from].push_back(edges_.size());

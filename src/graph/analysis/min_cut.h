@@ -1,4 +1,4 @@
-// The cheapest cut between a source and a sink.
+// The minimum cut between a source and a sink.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,25 @@
 
 namespace penstock {
 
-// Dinic's algorithm (Dinic 1970): levels by breadth, then blocking flows along them. Graphs of some
-// thousand edges take milliseconds.
+// Dinic's algorithm (Dinic 1970): breadth-first levels, then blocking flows along them. Graphs of a
+// few thousand edges take milliseconds.
 class MinCut {
  public:
-  static constexpr std::int64_t kNever = std::int64_t{1} << 60;  // of an edge that is never cut
+  static constexpr std::int64_t kNever = std::int64_t{1}
+                                         << 60;  // capacity of an edge that is never cut
 
-  // Vertices 0 to `vertices` - 1.
+  // The vertices are 0 to `vertices` - 1.
   explicit MinCut(int vertices) : edges_of_(vertices) {}
 
-  // Costs `capacity` where `from` is on the source's side and `to` on the sink's.
+  // The cut pays `capacity` if `from` is on the source's side and `to` on the sink's.
   void AddEdge(int from, int to, std::int64_t capacity);
-  // By vertex: whether it is on the source's side of a cheapest cut.
+  // Returns, by vertex, whether it is on the source's side of a minimum cut.
   std::vector<bool> SourceSide(int source, int sink);
 
  private:
   struct Edge {
     int to;
-    std::int64_t left;  // capacity that no flow takes
+    std::int64_t left;  // residual capacity
   };
 
   bool FindLevels(int source, int sink);
@@ -33,7 +34,7 @@ class MinCut {
   std::vector<Edge> edges_;  // each followed by its reverse
   std::vector<std::vector<std::size_t>> edges_of_;
   std::vector<int> level_;
-  std::vector<std::size_t> next_;  // by vertex: the first edge that may still take flow
+  std::vector<std::size_t> next_;  // by vertex: the first edge that can still carry flow
 };
 
 }  // namespace penstock

@@ -2,17 +2,17 @@
 
 #include <algorithm>
 
-#include "graph/analysis/hold.h"
+#include "graph/analysis/recompute_plan.h"
 #include "graph/ir/print.h"
 #include "graph/ops/collective.h"
 
 namespace penstock {
 namespace {
 
-// A matmul on one core of a server of 2023, in fp32 by AVX-512.
-constexpr double kFlopsASecond = 50e9;
-// A link of 100 Gbit/s and what starting a message on it takes.
-constexpr double kBytesASecond = 12.5e9;
+// FLOP/s of a matmul on one core of a server of 2023, in fp32 with AVX-512.
+constexpr double kFlopsPerSecond = 50e9;
+// A link of 100 Gbit/s, and the latency of a message on it.
+constexpr double kBytesPerSecond = 12.5e9;
 constexpr double kLatency = 20e-6;  // seconds
 
 std::string CallOf(const Graph& graph, const Node& node) {
@@ -37,9 +37,9 @@ std::string CallOf(const Graph& graph, const Node& node) {
 double EstimateSeconds(const Graph& graph, const Node& node) {
   if (IsCollective(node)) {
     const ValueId sent = std::get<ValueId>(node.arguments.front());
-    return kLatency + static_cast<double>(BytesOf(graph.value(sent).type)) / kBytesASecond;
+    return kLatency + static_cast<double>(BytesOf(graph.value(sent).type)) / kBytesPerSecond;
   }
-  return static_cast<double>(CostOfRunning(graph, node)) / kFlopsASecond;
+  return static_cast<double>(CostOfRunning(graph, node)) / kFlopsPerSecond;
 }
 
 double NodeCosts::Seconds(const Graph& graph, const Node& node) const {

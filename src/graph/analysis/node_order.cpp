@@ -18,8 +18,9 @@ void Sort(std::vector<int>& nodes) {
 NodeOrder OrderOf(const Graph& graph, std::span<const int> part) {
   NodeOrder order{std::vector<std::vector<int>>(graph.nodes.size()),
                   std::vector<std::vector<int>>(graph.nodes.size())};
-  std::vector<int> maker(graph.values.size(), -1);  // by root: who made or changed it last
-  std::map<int, int> last_random;                   // by part
+  std::vector<int> maker(graph.values.size(),
+                         -1);      // by root: the node that produced or mutated it last
+  std::map<int, int> last_random;  // by part
   std::map<std::pair<int, std::int64_t>, int> last_in_group;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -28,7 +29,7 @@ NodeOrder OrderOf(const Graph& graph, std::span<const int> part) {
     ForEachInput(node, [&](ValueId id) {
       if (made(id) >= 0) order.after[i].push_back(made(id));
     });
-    // Nothing reads what is changed (VerifyGraph), so changes wait for changes alone.
+    // Nothing reads a mutated value (VerifyGraph), so only mutations wait for mutations.
     const int changed = MutatedArgument(node.op.schema());
     if (changed >= 0) {
       made(std::get<ValueId>(node.arguments[changed])) = number;

@@ -1,4 +1,4 @@
-// Which nodes of a graph must stay behind which others.
+// The order constraints between the nodes of a graph.
 #pragma once
 
 #include <span>
@@ -8,17 +8,18 @@
 
 namespace penstock {
 
-// By node, nodes of smaller number: those that must be done before it, and those that must only
-// have begun.
+// By node: predecessors that must be done before it, and predecessors that must only have started.
+// All of them have smaller indices.
 struct NodeOrder {
   std::vector<std::vector<int>> after;
   std::vector<std::vector<int>> after_start;
 };
 
-// What keeps the graph's meaning in any order that obeys it: a value is made before it is read;
-// changes of a gradient keep their order, and random nodes theirs, so that sums and draws are the
-// same; collectives of a group begin in their order. `part` says by node which of several graphs
-// that were joined it is from: random nodes and collectives of different parts are not ordered.
+// Returns the constraints under which any order keeps the meaning of the graph. A value is produced
+// before it is read. Mutations of one gradient and random nodes keep their order, so that sums and
+// draws stay the same. Collectives of a group start in their order. `part` says, by node, which of
+// several joined graphs the node comes from: random nodes and collectives of different parts are
+// not ordered.
 NodeOrder OrderOf(const Graph& graph, std::span<const int> part);
 
 }  // namespace penstock

@@ -33,19 +33,19 @@ c10::DispatchKeySet Below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
 }
 
-// randn_like and its kind take no generator, but the ops that they are made of do.
+// randn_like and similar ops take no generator, but the ops they consist of do.
 bool IsSeenThrough(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded) && !TakesGenerator(op.schema()) &&
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-// Every op of a thread that captures comes here, below autograd and before its kernel.
+// Receives every op of a capturing thread, below autograd and before its kernel.
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   if (recording != nullptr && IsSeenThrough(op)) {
     op.redispatchBoxed(Below(keys), stack);
     return;
   }
-  // What the kernel itself calls is part of the op.
+  // Ops that the kernel itself calls are part of this op.
   const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);
   if (recording == nullptr) {
     RunKernel(op, Below(keys), stack);
@@ -72,7 +72,7 @@ class CaptureScope {
   QuietCollectives quiet_;
 };
 
-// A capture runs the stage's random ops: the process's generator is left as it was.
+// Capturing runs the stage's random ops; this restores the state of the process's generator.
 class GeneratorStateGuard {
  public:
   GeneratorStateGuard() : state_(generator_.get_state()) {}
@@ -85,7 +85,7 @@ class GeneratorStateGuard {
   at::Tensor state_;
 };
 
-// Runs the stage forward and back under capture.
+// Runs forward and backward of the stage under capture.
 class Tracer {
  public:
   Tracer(const StageSpec& spec, Recorder& recorder) : spec_(spec), recorder_(recorder) {}
@@ -118,7 +118,7 @@ class Tracer {
   }
 
  private:
-  // The parameter before that is the same tensor under another name.
+  // Returns the earlier parameter that is the same tensor under another name, or null.
   const Bound* TiedTo(const at::Tensor& tensor) const {
     for (const Bound& bound : parameters_) {
       if (bound.tensor.is_alias_of(tensor) && TypeOf(bound.tensor) == TypeOf(tensor) &&
@@ -159,7 +159,7 @@ class Tracer {
     for (at::Tensor& output : outputs) {
       if (!output.defined()) throw CaptureRefused("an output of the stage is undefined");
       output = output.contiguous();
-      // Who receives it may read it while the parameter changes.
+      // The receiver may read it while the parameter is updated.
       if (LiesInAParameter(output)) output = output.clone();
     }
     return outputs;
@@ -170,12 +170,12 @@ class Tracer {
                        [&](const Bound& bound) { return bound.tensor.is_alias_of(tensor); });
   }
 
-  // By output: what its backward starts from; undefined where it has none.
+  // By output: the gradient that its backward starts from; undefined if it has none.
   std::vector<at::Tensor> BindOutputGradients(const std::vector<at::Tensor>& outputs) {
     output_gradients_.assign(outputs.size(), kNoValue);
     std::vector<at::Tensor> starts;
     if (spec_.output_gradient) {
-      if (outputs[0].numel() != 1) throw CaptureRefused("the loss of the stage is not one number");
+      if (outputs[0].numel() != 1) throw CaptureRefused("the loss of the stage is not a scalar");
       const at::TensorOptions options = outputs[0].options().requires_grad(false);
       starts.push_back(
           at::scalar_tensor(*spec_.output_gradient, options).reshape(outputs[0].sizes()));
@@ -189,7 +189,7 @@ class Tracer {
     return starts;
   }
 
-  // In the order of the joint graph's outputs; undefined where there is none.
+  // In the order of the joint graph's outputs; undefined if there is none.
   std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& outputs,
                                     const std::vector<at::Tensor>& starts) {
     std::vector<at::Tensor> all(spec_.parameters.size() + spec_.input_gradients.size());
@@ -219,7 +219,7 @@ class Tracer {
     return all;
   }
 
-  // Who sent an input waits for its gradient: zeros where the outputs do not depend on it.
+  // The sender of an input waits for its gradient, so inputs that no output depends on get zeros.
   void FinishInputGradients(std::span<at::Tensor> gradients) {
     const bool any = std::any_of(gradients.begin(), gradients.end(),
                                  [](const at::Tensor& gradient) { return gradient.defined(); });
@@ -239,7 +239,7 @@ class Tracer {
 
   const StageSpec& spec_;
   Recorder& recorder_;
-  std::vector<Bound> parameters_;  // all of the spec's
+  std::vector<Bound> parameters_;  // all parameters of the spec
   std::vector<at::Tensor> inputs_;
   std::vector<ValueId> output_gradients_;
 };
@@ -248,8 +248,9 @@ Status CheckInputGradients(const StageSpec& spec) {
   for (const int input : spec.input_gradients) {
     const std::size_t index = input;
     if (index >= spec.inputs.size() || !spec.inputs[index].is_floating_point()) {
-      return InvalidArgument("capture: a gradient is asked for input {}, which is {}", input,
-                             index >= spec.inputs.size() ? "none" : "not floating point");
+      return InvalidArgument(
+          "capture: input_gradients names input {}, which {}", input,
+          index >= spec.inputs.size() ? "does not exist" : "is not floating point");
     }
   }
   return {};

@@ -1,13 +1,15 @@
-// Capture: a stage's forward and its autograd backward, run once, as one joint graph.
+// Capture: runs a stage's forward and its autograd backward once and records them as one joint
+// graph.
 //
-// A boxed fallback on a dispatcher key below Autograd sees every ATen op of the calling thread, so
-// composite ops arrive decomposed and the backward arrives as plain ops: no derivative formulas of
-// our own, no change to model code. Tensors are identified by their storage and their place in it.
-// An in-place op becomes its functional form, and its storage then means the new value.
-// Threads: captures the calling thread's ops; captures on several threads are independent.
-// Errors: kInvalidArgument for what a graph could not repeat exactly: random ops that take no
-// generator, values read out
-// of tensors (item()), shapes that depend on data, in-place changes of inputs and parameters.
+// A boxed fallback on a dispatch key below Autograd sees every ATen op of the calling thread.
+// Composite ops therefore arrive decomposed, and the backward arrives as plain ops: no derivative
+// formulas of our own and no changes to model code. A tensor is identified by its storage and its
+// position in it. An in-place op becomes its functional form, and its storage then stands for the
+// new value.
+// Threads: captures the ops of the calling thread; captures on several threads are independent.
+// Errors: kInvalidArgument for anything that a graph could not repeat exactly: random ops without a
+// generator argument, values read out of tensors (item()), shapes that depend on data, and in-place
+// changes of inputs or parameters.
 #pragma once
 
 #include <functional>
@@ -27,34 +29,34 @@ struct NamedTensor {
 };
 
 struct StageSpec {
-  // The stage's computation: its outputs from `inputs`. Runs once, under autograd.
+  // Computes the stage's outputs from `inputs`. Runs once, under autograd.
   std::function<std::vector<at::Tensor>(std::span<const at::Tensor> inputs)> forward;
-  // Leaves; gradients are taken for those that require them. The same tensor under two names (tied
-  // weights) has its whole gradient under the first.
+  // Leaf tensors. Gradients are computed for those that require them. If the same tensor appears
+  // under two names (tied weights), its whole gradient belongs to the first.
   std::vector<NamedTensor> parameters;
-  std::vector<at::Tensor> inputs;    // examples, of the shape and dtype of every later input
-  std::vector<int> input_gradients;  // which of the inputs' gradients are asked for
-  // For a loss, the first output: the constant gradient that backward starts from (1/microbatches,
-  // say). Backward reads the gradients of all other outputs as its last inputs.
+  std::vector<at::Tensor> inputs;    // examples with the shape and dtype of all later inputs
+  std::vector<int> input_gradients;  // the inputs whose gradients are computed
+  // For a loss, the first output: the constant gradient that backward starts from, such as
+  // 1/microbatches. Backward reads the gradients of all other outputs as its last inputs.
   std::optional<double> output_gradient;
-  // Inputs, and outputs from a first one on, that the caller holds anyway until this backward is
-  // done: it holds them for nothing, and what only copies them is made again there.
+  // Inputs, and outputs from this index on, that the caller keeps alive until this backward is
+  // done. Saving them is free, and nodes that only copy them run again in the backward.
   std::vector<int> kept_inputs;
   std::optional<std::size_t> kept_outputs_from;
 };
 
-// The joint graph: inputs are the spec's and the gradients of the outputs that have one; outputs
-// are the stage's outputs, the gradient of each parameter (kNoValue where there is none) and the
-// gradients of the inputs that are asked for (kNoValue only where there is none of any). Outputs
-// and gradients of inputs are contiguous, and no output lies in a parameter's memory.
+// The joint graph. Its inputs are the spec's inputs, then the gradients of the outputs that have
+// one. Its outputs are the stage's outputs, the gradient of each parameter (kNoValue if it has
+// none) and the requested gradients of inputs (kNoValue only if no input has one). Outputs and
+// gradients of inputs are contiguous, and no output aliases a parameter.
 struct JointGraph {
   Graph graph;
-  // By output: the graph input that is its gradient. kNoValue where there is none: the output
-  // depends on nothing that a gradient is asked for, or its gradient is constant.
+  // By output: the graph input that is its gradient. kNoValue if it has none, because the output
+  // depends on nothing that needs a gradient or because its gradient is constant.
   std::vector<ValueId> output_gradients;
-  std::vector<Bound> parameters;               // all of them, also what no node reads
+  std::vector<Bound> parameters;               // all of them, including those that no node reads
   std::vector<int> differentiated_inputs;      // the spec's input_gradients
-  std::vector<int> kept_inputs, kept_outputs;  // by number, as the spec says
+  std::vector<int> kept_inputs, kept_outputs;  // indices, from the spec
 
   std::span<const ValueId> outputs() const {
     return std::span(graph.outputs).first(output_gradients.size());
@@ -62,7 +64,7 @@ struct JointGraph {
   std::span<const ValueId> parameter_gradients() const {
     return std::span(graph.outputs).subspan(output_gradients.size(), parameters.size());
   }
-  // Roots of what the caller holds anyway.
+  // The roots of the values that the caller keeps alive anyway.
   std::vector<ValueId> KeptInputs() const;
   std::vector<ValueId> KeptOutputs() const;
   std::span<const ValueId> input_gradients() const {

@@ -1,4 +1,4 @@
-// Shapes of the ops that libtorch has no meta kernel for (its own are written in Python).
+// Meta kernels for ops whose own, in PyTorch, are written in Python.
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -23,8 +23,8 @@ at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor&, std:
   return Empty({rows, gradient.size(-1)}, gradient);
 }
 
-// Output as [batch, rows, heads, dim] in memory, log-sum-exp as [batch, rows, heads]: what the CPU
-// kernel makes.
+// The CPU kernel returns the output as [batch, rows, heads, dim] in memory and the log-sum-exp as
+// [batch, rows, heads].
 at::Tensor HeadsInside(const at::Tensor& like) {
   return Empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like).transpose(1, 2);
 }

@@ -22,8 +22,8 @@ template <class... Args>
   throw CaptureRefused(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Calls visit for the tensors of a result or an argument, lists flattened; once, with an undefined
-// tensor, for what is no tensor.
+// Calls visit for each tensor of a result or an argument, with lists flattened. Calls it once with
+// an undefined tensor if the value is not a tensor.
 template <class Visit>
 void ForEachTensor(const IValue& value, Visit&& visit) {
   if (value.isTensor()) {
@@ -39,7 +39,7 @@ void ForEachTensor(const IValue& value, Visit&& visit) {
   }
 }
 
-// A seeded op is exact to repeat when its dropout is off.
+// A seeded op can be repeated exactly if its dropout is off.
 bool DropoutIsOff(const c10::FunctionSchema& schema, const Stack& arguments) {
   const auto index = schema.argumentIndexWithName("dropout_p");
   if (!index) return false;
@@ -47,7 +47,7 @@ bool DropoutIsOff(const c10::FunctionSchema& schema, const Stack& arguments) {
   return p.isDouble() && p.toDouble() == 0.0;
 }
 
-// index() gives a shape that depends on data only where an index is a mask.
+// The result shape of index() depends on data only if an index is a mask.
 bool IndexesByNumbers(const c10::OperatorHandle& op, const Stack& arguments) {
   if (op.operator_name().name != "aten::index") return false;
   bool numbers = true;
@@ -63,21 +63,22 @@ void RefuseUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
   if (op.hasTag(at::Tag::nondeterministic_seeded) && !DropoutIsOff(schema, arguments) &&
       !TakesGenerator(schema)) {
     Refuse(
-        "the stage calls the random op {}, which takes no generator and so cannot be repeated: "
-        "write it with at::dropout or bernoulli",
+        "the stage calls the random op {}, which takes no generator and cannot be repeated: "
+        "use at::dropout or bernoulli instead",
         NameOf(op));
   }
   if (op.hasTag(at::Tag::data_dependent_output)) {
     Refuse(
-        "the stage reads a value out of a tensor ({}), which a graph could not repeat: keep it "
-        "a tensor",
+        "the stage reads a value out of a tensor ({}), which a graph cannot repeat: keep the value "
+        "in a tensor",
         NameOf(op));
   }
   if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments)) {
-    Refuse("the shape of {}'s result depends on data, which a graph could not repeat", NameOf(op));
+    Refuse("the shape of the result of {} depends on data, which a graph cannot repeat",
+           NameOf(op));
   }
   if (op.hasTag(at::Tag::maybe_aliasing_or_mutating)) {
-    Refuse("{} may change its arguments unseen (running statistics?): graphs cannot hold it",
+    Refuse("{} may mutate its arguments (running statistics?), which a graph cannot represent",
            NameOf(op));
   }
 }
@@ -90,10 +91,10 @@ bool WritesSeveral(const c10::FunctionSchema& schema) {
   return writes > 1;
 }
 
-// aten::add.Scalar for aten::add_.Scalar.
+// Returns the out-of-place form: aten::add.Scalar for aten::add_.Scalar.
 c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
   c10::OperatorName name = op.operator_name();
-  // The one pair whose overloads differ.
+  // The only pair whose overload names differ.
   if (name == c10::OperatorName("aten::bernoulli_", "float")) name.overload_name = "p";
   if (!name.name.empty() && name.name.back() == '_') {
     name.name.pop_back();
@@ -107,7 +108,7 @@ c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
       }
     }
   }
-  Refuse("{} changes a tensor in place and has no form that does not: write it without",
+  Refuse("{} mutates a tensor and has no out-of-place form: use an op that returns a new tensor",
          NameOf(op));
 }
 
@@ -137,14 +138,14 @@ bool Recorder::Knows(const at::Tensor& tensor) const {
 }
 
 ValueId Recorder::DefineInput(const at::Tensor& tensor) {
-  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share their memory");
+  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share memory");
   const ValueId id = Define(tensor, /*made_here=*/false);
   graph_.inputs.push_back(id);
   return id;
 }
 
 ValueId Recorder::DefineBound(const at::Tensor& tensor, Bound bound) {
-  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share their memory");
+  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share memory");
   bound.value = Define(tensor, /*made_here=*/false);
   graph_.bound.push_back(std::move(bound));
   return graph_.bound.back().value;
@@ -153,7 +154,7 @@ ValueId Recorder::DefineBound(const at::Tensor& tensor, Bound bound) {
 ValueId Recorder::Use(const at::Tensor& tensor) {
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_conj() ||
       tensor.is_neg()) {
-    Refuse("the stage uses a tensor that is not plain strided memory ({})", tensor.toString());
+    Refuse("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
   }
   if (!Knows(tensor)) {
     return DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
@@ -170,7 +171,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
   const auto root_item = static_cast<std::int64_t>(c10::elementSize(root.dtype));
   if (bytes < 0 || bytes % item != 0 ||
       bytes + ExtentOf(view.type) * item > ExtentOf(root) * root_item) {
-    Refuse("the stage sees memory outside of the tensor it came with (as_strided?)");
+    Refuse("the stage accesses memory outside the tensor that it was given (as_strided?)");
   }
   ViewKey key{memory.root, view.view_offset, view.type.dtype, view.type.sizes, view.type.strides};
   const auto found = views_.find(key);
@@ -182,7 +183,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
 
 Argument Recorder::ToArgument(const IValue& value) {
   if (value.isTensor() && value.toTensor().defined()) return Use(value.toTensor());
-  if (value.isGenerator()) return IValue();  // a run brings its own
+  if (value.isGenerator()) return IValue();  // a run passes its own
   if (value.isTensorList()) {
     std::vector<ValueId> ids;
     for (const at::Tensor& each : value.toTensorVector()) {
@@ -206,10 +207,11 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
                         stack->end());
   RefuseUnrepeatable(op, arguments);
   const bool writes = MutatedArgument(schema) >= 0;
-  // inplace_view ops (squeeze_) change where a tensor looks, not memory: nothing to record.
+  // inplace_view ops (squeeze_) change the shape of a tensor and no memory, so there is nothing to
+  // record.
   if (writes && !op.hasTag(at::Tag::inplace_view)) {
     if (WritesSeveral(schema) || MutatedArgument(schema) != 0) {
-      Refuse("{} writes into its arguments (out=?): graphs cannot hold it", NameOf(op));
+      Refuse("{} writes into its arguments (out=?), which a graph cannot represent", NameOf(op));
     }
     RecordInPlace(op, arguments);
   }
@@ -222,7 +224,7 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
 
 void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& arguments,
                              c10::ArrayRef<IValue> results) {
-  // What is unknown among the arguments is a constant, and results that lie in it are its views.
+  // Unknown arguments are constants, and results on their memory are views of them.
   for (const IValue& argument : arguments) {
     ForEachTensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.defined() && !Knows(tensor)) Use(tensor);
@@ -234,7 +236,7 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
       makes_memory = makes_memory || (tensor.defined() && !Knows(tensor));
     });
   }
-  if (!makes_memory) return;  // only views: uses of them find their way to the root
+  if (!makes_memory) return;  // only views; Use() resolves them to their root
   Node node{op, {}, {}, phase_};
   for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
   for (const IValue& result : results) {
@@ -249,13 +251,13 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
 void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& arguments) {
   const at::Tensor& changed = arguments.front().toTensor();
   if (!Knows(changed) || !memory_.at(changed.storage().unsafeGetStorageImpl()).made_here) {
-    Refuse("{} changes an input, a parameter or a buffer of the stage in place", NameOf(op));
+    Refuse("{} mutates an input, a parameter or a buffer of the stage", NameOf(op));
   }
   const c10::OperatorHandle functional = FunctionalForm(op);
   const at::Tensor result = CallForTensor(functional, arguments);
   if (result.scalar_type() != changed.scalar_type() || result.sizes() != changed.sizes()) {
-    Refuse("{} in place is not the same as {} here (dtype or shape): write it without", NameOf(op),
-           NameOf(functional));
+    Refuse("{} and {} differ here in dtype or shape: use an op that returns a new tensor",
+           NameOf(op), NameOf(functional));
   }
   std::vector<Argument> inputs;
   for (const IValue& argument : arguments) inputs.push_back(ToArgument(argument));
@@ -264,7 +266,7 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
   Rebind(changed, result, now);
 }
 
-// The memory of `changed` now means `now`, which `result` is.
+// Makes the memory of `changed` stand for `now`, the value of `result`.
 void Recorder::Rebind(const at::Tensor& changed, const at::Tensor& result, ValueId now) {
   Memory& memory = memory_.at(changed.storage().unsafeGetStorageImpl());
   if (changed.numel() == memory.tensor.numel() && changed.is_non_overlapping_and_dense() &&
@@ -274,14 +276,14 @@ void Recorder::Rebind(const at::Tensor& changed, const at::Tensor& result, Value
     memory.tensor = changed;
     return;
   }
-  // A part of the memory changed: the whole is the old one with the part written over.
-  if (memory.tensor.storage_offset() != 0) Refuse("an in-place change of a part of a view");
+  // Only a part of the memory changed: the new value is the old one with that part overwritten.
+  if (memory.tensor.storage_offset() != 0) Refuse("the stage mutates a part of a view");
   static const c10::OperatorHandle scatter =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::as_strided_scatter", "");
   const std::vector<IValue> place = {changed.sizes(), changed.strides(), changed.storage_offset()};
   const at::Tensor whole =
       CallForTensor(scatter, {memory.tensor, changed, place[0], place[1], place[2]});
-  if (TypeOf(whole) != TypeOf(memory.tensor)) Refuse("an in-place change of a part of a view");
+  if (TypeOf(whole) != TypeOf(memory.tensor)) Refuse("the stage mutates a part of a view");
   const ValueId root = graph_.AddValue({TypeOf(whole), kNoValue, 0});
   Append(scatter, {memory.root, now, place[0], place[1], place[2]}, root);
   memory.root = root;

@@ -1,9 +1,10 @@
-// Recorder: turns the ops of a thread into a Graph, one by one, while they run.
+// Recorder: turns the ops of a thread into a Graph, one by one, as they run.
 //
-// What a tensor is, is where it lies: its storage, and its place in it. Each storage has a root,
-// the value that its memory now means; any other tensor there is a view of the root. An in-place op
-// makes a new value, and the storage's root becomes that one: later reads through any view see it.
-// Ownership: keeps every storage alive, so that a storage's address stays its identity.
+// A tensor is identified by its storage and its position in it. Each storage has a root, the value
+// that its memory currently stands for; any other tensor on the storage is a view of the root. An
+// in-place op creates a new value and makes it the storage's root, so later reads through any view
+// see it.
+// Ownership: keeps every storage alive, so that the address of a storage identifies it.
 #pragma once
 
 #include <map>
@@ -17,13 +18,14 @@
 
 namespace penstock {
 
-// Thrown through the captured code to stop a capture; what() says what was refused.
+// Thrown through the captured code to stop a capture. what() says what was rejected.
 class CaptureRefused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// A random op that takes a generator draws from a run's own, so that replays draw the same numbers.
+// Returns whether a random op takes a generator. A run passes its own, so that replays draw the
+// same numbers.
 bool TakesGenerator(const c10::FunctionSchema& schema);
 
 class Recorder {
@@ -31,12 +33,13 @@ class Recorder {
   Graph& graph() { return graph_; }
   void set_phase(Phase phase) { phase_ = phase; }
 
-  // Names a tensor that is there before the first op.
+  // Registers a tensor that exists before the first op.
   ValueId DefineInput(const at::Tensor& tensor);
   ValueId DefineBound(const at::Tensor& tensor, Bound bound);
-  // The value that the tensor means now; a tensor never seen before is a constant.
+  // Returns the value that the tensor currently stands for. A tensor that was never seen before is
+  // a constant.
   ValueId Use(const at::Tensor& tensor);
-  // Runs the op on the stack below capture, and records it. Throws CaptureRefused.
+  // Runs the op on the stack below capture and records it. Throws CaptureRefused.
   void Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
  private:
@@ -44,8 +47,8 @@ class Recorder {
                              std::vector<std::int64_t>>;
   struct Memory {
     ValueId root;
-    at::Tensor tensor;  // the root's: keeps the storage alive
-    bool made_here;     // by a node, so that an in-place change is ours to follow
+    at::Tensor tensor;  // of the root; keeps the storage alive
+    bool made_here;     // produced by a node, so in-place changes can be tracked
   };
 
   ValueId Define(const at::Tensor& tensor, bool made_here);

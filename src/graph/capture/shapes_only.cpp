@@ -12,13 +12,13 @@ using c10::IValue;
 
 thread_local ShapesOnly* current = nullptr;
 
-// A tensor like `like` on another storage.
+// Returns a tensor like `like` on another storage.
 at::Tensor OnStorage(const at::Tensor& like, const c10::Storage& storage, c10::DispatchKey key) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
                                                       like.storage_offset());
-  // How promotion sees a number that came as a tensor.
+  // Type promotion treats a wrapped number like a scalar.
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) {
     tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
@@ -33,7 +33,7 @@ c10::Storage WithoutBytes(std::size_t size, c10::Device device) {
 }  // namespace
 
 ShapesOnly::ShapesOnly() : include_(c10::DispatchKey::Fake) {
-  TORCH_CHECK(current == nullptr, "this thread is in shapes-only mode already");
+  TORCH_CHECK(current == nullptr, "this thread already has a ShapesOnly");
   LinkMetaKernels();
   current = this;
 }
@@ -105,12 +105,12 @@ void ShapesOnly::Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                  argument.isTensorList();
     meta.push_back(ToMeta(argument));
   }
-  // An op that makes tensors from nothing would make them on the CPU.
+  // A factory op would otherwise create its tensors on the CPU.
   const auto device = schema.argumentIndexWithName("device");
   if (!has_tensor && device) meta[*device] = c10::Device(c10::kMeta);
   const int changed = MutatedArgument(schema);
   op.callBoxed(&meta);
-  // An op in place gives its argument back.
+  // An in-place op returns its argument.
   if (changed >= 0 && meta.size() == 1) {
     meta[0] = (*stack)[begin + Index(changed)];
   } else {

@@ -1,12 +1,13 @@
-// ShapesOnly: tensors without memory, so that a stage too large for this machine can be captured.
+// ShapesOnly: tensors without memory, for capturing stages that are too large for this machine.
 //
-// While one lives, every op of the thread runs by its meta kernel, which finds shapes and touches
-// no data, and what it makes are CPU tensors whose storage has a size and no bytes: the choices
-// that ops make by device are those of a real run, and so is the graph. (PyTorch's FakeTensorMode
-// does the same in Python.) Build the model, capture it and run the passes inside; what a value
-// means is unknown, so nothing that reads data works: item() is refused by torch, and a graph made
-// so cannot be run, nor are its ops fused. Ops without a meta kernel in libtorch have one in
-// meta_kernels.cpp, or are refused. Threads: one at a time on a thread; each thread has its own.
+// While a ShapesOnly exists, every op of the thread runs its meta kernel, which computes shapes and
+// touches no data. The results are CPU tensors whose storage has a size but no bytes: ops choose by
+// device as in a real run, so the graph is the same. (PyTorch's FakeTensorMode does the same in
+// Python.) Build the model, capture it and run the passes inside. Values are unknown, so nothing
+// that reads data works: torch rejects item(), and the resulting graph can neither be run nor have
+// its ops fused. Ops without a meta kernel in libtorch have one in meta_kernels.cpp or are
+// rejected.
+// Threads: at most one at a time per thread; each thread has its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,9 +26,9 @@ class ShapesOnly {
   ShapesOnly(const ShapesOnly&) = delete;
   ShapesOnly& operator=(const ShapesOnly&) = delete;
 
-  // The thread's, null where there is none.
+  // Returns the thread's instance, or null.
   static ShapesOnly* Current();
-  // Runs the op on the stack for its shapes.
+  // Runs the op on the stack for its shapes only.
   void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
  private:
@@ -37,14 +38,14 @@ class ShapesOnly {
   c10::IValue FromMeta(const c10::IValue& value);
 
   c10::impl::IncludeDispatchKeyGuard include_;
-  // Storages and their twins, both ways; both stay alive, so that addresses stay identities.
+  // Real and meta storages, in both directions. Both stay alive, so that addresses identify them.
   std::unordered_map<const c10::StorageImpl*, c10::Storage> meta_of_, real_of_;
 };
 
-// Registers meta_kernels.cpp's (a linker leaves out what nobody calls).
+// Forces the registrations of meta_kernels.cpp to be linked.
 void LinkMetaKernels();
 
-// Runs an op's kernel below capture: for its shapes alone where the thread has a ShapesOnly.
+// Runs the kernel of an op below capture, for its shapes only if the thread has a ShapesOnly.
 void RunKernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 }  // namespace penstock

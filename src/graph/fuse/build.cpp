@@ -1,4 +1,4 @@
-// KernelFor: a group's members as the steps of a kernel.
+// KernelFor: the members of a group as the steps of a kernel.
 #include <algorithm>
 #include <map>
 
@@ -21,14 +21,14 @@ class KernelBuilder {
   FusedKernel Build(const std::vector<std::size_t>& stored) {
     for (const std::size_t member : stored) Store(group_.members[member]);
     for (const FuseMember& member : group_.members) {
-      if (member.gathers) Gather(member);
+      if (member.accumulates) Accumulate(member);
     }
-    JoinLoops();
+    MergeLoops();
     return std::move(built_);
   }
 
  private:
-  using Mask = std::vector<bool>;  // by dim: run backwards
+  using Mask = std::vector<bool>;  // by dim: whether it is reversed
 
   Kernel& kernel() { return built_.kernel; }
 
@@ -37,7 +37,7 @@ class KernelBuilder {
     return static_cast<int>(kernel().steps.size()) - 1;
   }
 
-  // By loop, with mirrored dims run backwards.
+  // Returns the access by loop, with mirrored dims reversed.
   KernelAccess Ordered(const KernelAccess& access, const Mask& mirrored) const {
     KernelAccess ordered{access.offset, {}};
     for (const std::size_t dim : order_) {
@@ -61,7 +61,7 @@ class KernelBuilder {
     kernel().outputs.push_back(type);
   }
 
-  void Gather(const FuseMember& member) {
+  void Accumulate(const FuseMember& member) {
     const Mask as_is(group_.sizes.size(), false);
     const int value = Operand(member.accesses[1], as_is);
     Add({.kind = StepKind::kGather,
@@ -95,16 +95,16 @@ class KernelBuilder {
 
   int Operand(const FuseAccess& access, Mask mirrored) {
     if (access.root == kNoValue) return Number(access.number);
-    const int maker = MakerOf(group_, access.root);
-    if (maker < 0) return Load(access, mirrored);
-    const FuseMember& made = group_.members[maker];
+    const int producer = ProducerOf(group_, access.root);
+    if (producer < 0) return Load(access, mirrored);
+    const FuseMember& made = group_.members[producer];
     Mask against(mirrored.size(), false);
     Mirrored(group_, made.accesses[0].at, access.at, against);
     for (std::size_t i = 0; i < mirrored.size(); ++i) mirrored[i] = mirrored[i] != against[i];
     return Value(made, mirrored);
   }
 
-  // The step that computes what the member makes.
+  // Returns the step that computes the value of the member.
   int Value(const FuseMember& member, const Mask& mirrored) {
     const auto key = std::make_pair(member.node, mirrored);
     const auto found = values_.find(key);
@@ -129,13 +129,13 @@ class KernelBuilder {
     return values_[key] = value;
   }
 
-  // Neighbouring loops that every tensor runs through as through one become one.
-  void JoinLoops() {
+  // Merges neighboring loops that every tensor traverses like a single loop.
+  void MergeLoops() {
     for (std::size_t i = kernel().loops.size() - 1; i-- > 0;) {
       const auto outer = std::ssize(kernel().loops) - kernel().inner;
       const auto at = static_cast<std::ptrdiff_t>(i);
       if (has_rows_ && at + 1 == outer) continue;  // a row stays a row
-      if (!AsOne(i)) continue;
+      if (!CanMerge(i)) continue;
       for (KernelStep& step : kernel().steps) {
         if (!step.access.strides.empty())
           step.access.strides.erase(step.access.strides.begin() + at);
@@ -146,7 +146,7 @@ class KernelBuilder {
     }
   }
 
-  bool AsOne(std::size_t i) {
+  bool CanMerge(std::size_t i) {
     return std::all_of(kernel().steps.begin(), kernel().steps.end(), [&](const KernelStep& step) {
       const auto& strides = step.access.strides;
       return strides.empty() || strides[i] == strides[i + 1] * kernel().loops[i + 1];

@@ -8,10 +8,11 @@
 namespace penstock {
 namespace {
 
-// A kernel of more is longer than what it saves.
+// A larger kernel costs more than it saves.
 constexpr std::size_t kMostMembers = 48;
 
-// Splits a dim into an outer and an inner one of `inner` elements, which then has the next number.
+// Splits a dim into an outer and an inner one; the inner one has `inner` elements and the next
+// index.
 void Split(FuseGroup& group, std::size_t dim, std::int64_t inner) {
   const auto at = static_cast<std::ptrdiff_t>(dim);
   group.sizes[dim] /= inner;
@@ -39,7 +40,7 @@ const KernelAccess& At(const FuseGroup& group, Spot spot) {
   return group.members[spot.member].accesses[spot.access].at;
 }
 
-// Dims from the one that steps least; those that it does not step in at all apart.
+// Dims in ascending order of their strides, with those of stride 0 listed separately.
 struct Dims {
   std::vector<std::size_t> moving;
   std::vector<std::size_t> still;
@@ -57,19 +58,20 @@ Dims DimsOf(const FuseGroup& group, Spot spot) {
   return dims;
 }
 
-// Finds which dims of two groups are the same, splitting them where they must be.
+// Finds which dims of two groups correspond, splitting them if necessary.
 class Aligner {
  public:
   Aligner(FuseGroup& a, FuseGroup& b) : a_(a), b_(b) {}
 
-  // Lays the two accesses on each other. False where they run over memory in different steps.
+  // Maps the two accesses onto each other. Returns false if they run over memory in different
+  // steps.
   bool Align(Spot in_a, Spot in_b) {
     if (!Pair(in_a, in_b, /*moving=*/true)) return false;
     const Dims rest_a = DimsOf(a_, in_a), rest_b = DimsOf(b_, in_b);
     return rest_a.still.empty() || rest_b.still.empty() || Pair(in_a, in_b, /*moving=*/false);
   }
 
-  // By dim of b: the dim of a, or -1 for a new one.
+  // By dim of b: the dim of a, or -1 if it is new.
   const std::vector<int>& of_b() const { return of_b_; }
 
  private:
@@ -93,7 +95,7 @@ class Aligner {
     return moving ? dims.moving[i] : dims.still[i];
   }
 
-  // Makes the two dims of one size: splits the larger one, whose inner part then is paired.
+  // Gives both dims the same size by splitting the larger one; its inner part is then paired.
   bool PairOne(std::size_t da, std::size_t db) {
     const std::int64_t na = a_.sizes[da], nb = b_.sizes[db];
     if (na == nb) return true;
@@ -114,7 +116,7 @@ class Aligner {
   std::vector<int> of_b_;
 };
 
-// Adds b's members to a, on a's dims; dims that a lacks are new ones.
+// Adds the members of b to a, on the dims of a. Adds dims that a lacks.
 void Append(FuseGroup& a, const FuseGroup& b, std::vector<int> of_b) {
   for (std::size_t i = 0; i < of_b.size(); ++i) {
     if (of_b[i] >= 0) continue;
@@ -146,27 +148,29 @@ void Append(FuseGroup& a, const FuseGroup& b, std::vector<int> of_b) {
             [](const FuseMember& x, const FuseMember& y) { return x.node < y.node; });
 }
 
-// Whether what `member` needs within the group can be computed at another point: no sum.
+// Returns whether everything that `member` reads within the group is pointwise, so that it can be
+// computed at another point. Sums are not.
 bool IsPointwise(const FuseGroup& group, const FuseMember& member) {
   if (!member.reduced.empty()) return false;
   for (std::size_t i = 1; i < member.accesses.size(); ++i) {
-    const int maker = MakerOf(group, member.accesses[i].root);
-    if (maker >= 0 && !IsPointwise(group, group.members[maker])) {
+    const int producer = ProducerOf(group, member.accesses[i].root);
+    if (producer >= 0 && !IsPointwise(group, group.members[producer])) {
       return false;
     }
   }
   return true;
 }
 
-// Whether every read within the group is of the element that is made at that point, or its mirror.
+// Returns whether every read within the group is of the element produced at that point, or of its
+// mirror.
 bool ReadsFit(const FuseGroup& group) {
   std::vector<bool> mirrored;
   for (const FuseMember& member : group.members) {
     for (std::size_t i = 1; i < member.accesses.size(); ++i) {
       const FuseAccess& read = member.accesses[i];
-      const int maker = MakerOf(group, read.root);
-      if (maker < 0) continue;
-      const FuseMember& made = group.members[maker];
+      const int producer = ProducerOf(group, read.root);
+      if (producer < 0) continue;
+      const FuseMember& made = group.members[producer];
       mirrored.assign(group.sizes.size(), false);
       if (!Mirrored(group, made.accesses[0].at, read.at, mirrored)) return false;
       const bool any = std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end();
@@ -176,7 +180,8 @@ bool ReadsFit(const FuseGroup& group) {
   return true;
 }
 
-// Whether the innermost loop meets neighbours, or one element: what a processor's vectors load.
+// Returns whether the innermost loop has unit or zero stride everywhere, so that vectors can be
+// loaded.
 bool StepsByOne(const FuseGroup& group) {
   const std::size_t innermost = LoopOrder(group).back();
   for (const FuseMember& member : group.members) {
@@ -198,7 +203,7 @@ std::optional<FuseGroup> JoinAt(FuseGroup a, FuseGroup b, Spot in_a, Spot in_b) 
 
 }  // namespace
 
-int MakerOf(const FuseGroup& group, ValueId root) {
+int ProducerOf(const FuseGroup& group, ValueId root) {
   if (root == kNoValue) return -1;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     if (group.members[i].accesses[0].root == root) return static_cast<int>(i);
@@ -228,7 +233,7 @@ std::optional<std::vector<bool>> RowDims(const FuseGroup& group) {
     if (!member.reduced.empty() && !agree(member.reduced)) return std::nullopt;
   }
   for (const FuseMember& member : group.members) {
-    if (member.gathers) continue;
+    if (member.accumulates) continue;
     std::vector<bool> still;
     for (const std::int64_t stride : member.accesses[0].at.strides) still.push_back(stride == 0);
     const bool any = std::find(still.begin(), still.end(), true) != still.end();
@@ -242,7 +247,7 @@ std::vector<std::size_t> LoopOrder(const FuseGroup& group) {
   std::vector<std::int64_t> steps(group.sizes.size());
   for (const FuseMember& member : group.members) {
     for (const FuseAccess& access : member.accesses) {
-      if (MakerOf(group, access.root) >= 0) continue;  // maybe never in memory
+      if (ProducerOf(group, access.root) >= 0) continue;  // may never be in memory
       for (std::size_t i = 0; i < steps.size(); ++i) steps[i] += std::abs(access.at.strides[i]);
     }
   }
@@ -255,14 +260,16 @@ std::vector<std::size_t> LoopOrder(const FuseGroup& group) {
 }
 
 bool Fits(const FuseGroup& group) {
-  const auto gathering = std::count_if(group.members.begin(), group.members.end(),
-                                       [](const FuseMember& member) { return member.gathers; });
-  return gathering < 2 && group.members.size() <= kMostMembers && ReadsFit(group) &&
+  const auto accumulating =
+      std::count_if(group.members.begin(), group.members.end(),
+                    [](const FuseMember& member) { return member.accumulates; });
+  return accumulating < 2 && group.members.size() <= kMostMembers && ReadsFit(group) &&
          RowDims(group) && StepsByOne(group);
 }
 
 std::optional<FuseGroup> Join(const FuseGroup& a, const FuseGroup& b) {
-  // Any tensor that both touch says how their dims correspond; what is made in one tells most.
+  // Any tensor that both groups access tells how their dims correspond. A tensor that one of them
+  // produces is the best evidence.
   for (const bool made : {true, false}) {
     for (std::size_t i = 0; i < a.members.size(); ++i) {
       for (std::size_t j = 0; j < b.members.size(); ++j) {

@@ -1,10 +1,11 @@
-// FuseGroup: nodes that can run as one kernel, and the index space that they share.
+// FuseGroup: nodes that can run as one kernel, and their common index space.
 //
-// The space is a list of dims; every tensor that a node touches is an access: where in the memory
-// of a whole value the point lies, linear in the dims. Dims are split until the views and shapes of
-// all members are such linear functions. One node reads another within the group only where both
-// stand at the same element at every point (or at its mirror, see Mirrored): then no memory lies
-// between them. A member's value that is the same along the group's `row` dims belongs to a row.
+// The space is a list of dims. Every tensor of a node is an access: the position of a point in the
+// memory of a whole value, as a linear function of the dims. Dims are split until the views and
+// shapes of all members are such functions. Within the group, one node may read another only if
+// both access the same element at every point, or its mirror (see Mirrored); no memory is then
+// needed between them. A member's value that is constant along the `row` dims of the group belongs
+// to a row.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,7 @@
 
 namespace penstock {
 
-// A tensor of a node; strides by dim of the group.
+// A tensor that a node accesses; strides are by dim of the group.
 struct FuseAccess {
   ValueId root = kNoValue;  // kNoValue: a number
   KernelAccess at;
@@ -24,42 +25,42 @@ struct FuseAccess {
 };
 
 struct FuseMember {
-  int node = -1;                     // of the graph
-  std::string op;                    // of a kernel's steps; "copy" for none, "sum", "mean"
-  std::vector<FuseAccess> accesses;  // the output's, then the operands'
-  std::vector<bool> reduced;         // by dim: summed over; empty where it is no sum
-  bool gathers = false;              // adds its operand to its output, which is there before
-  int also = -1;                     // a node that it stands for, too: only this one reads it
-  std::int64_t count = 1;            // of elements in a sum
+  int node = -1;                     // index in the graph
+  std::string op;                    // a kernel op, or "copy", "sum" or "mean"
+  std::vector<FuseAccess> accesses;  // of the output, then of the operands
+  std::vector<bool> reduced;         // by dim: whether it is summed over; empty if not a sum
+  bool accumulates = false;          // adds its operand to its output, which already exists
+  int also = -1;                     // another node that it replaces; it must be the only reader
+  std::int64_t count = 1;            // number of summed elements
 };
 
 struct FuseGroup {
   std::vector<std::int64_t> sizes;  // by dim
-  std::vector<FuseMember> members;  // in the graph's order
+  std::vector<FuseMember> members;  // in the order of the graph
 };
 
-// The node as a group of its own; none where it has no place in a kernel. With `exact` only what
-// gives the bits of the op.
+// Returns the node as a group of its own, or nullopt if no kernel can run it. With `exact`, accepts
+// only ops whose results are bitwise equal.
 std::optional<FuseGroup> FuseGroupOf(const Graph& graph, int node, bool exact);
 
-// Both as one group; none where they do not fit. Not asked: whether the graph stays in an order
-// that can run.
+// Returns both as one group, or nullopt if they do not fit together. The caller must check that the
+// graph still has a valid order.
 std::optional<FuseGroup> Join(const FuseGroup& a, const FuseGroup& b);
 
-// By dim: whether it is one of a row; nothing where the members do not agree.
+// Returns, by dim, whether it belongs to a row, or nullopt if the members disagree.
 std::optional<std::vector<bool>> RowDims(const FuseGroup& group);
 
-// The dims as loops, outermost first: those of a row last, large steps outside.
+// Returns the dims as loops, outermost first: dims of a row last, large strides outside.
 std::vector<std::size_t> LoopOrder(const FuseGroup& group);
 
-// Whether the group can be one kernel.
+// Returns whether the group can be one kernel.
 bool Fits(const FuseGroup& group);
 
-// Whether `read` is `made` with some dims run backwards; marks them.
+// Returns whether `read` is `made` with some dims reversed, and marks those dims.
 bool Mirrored(const FuseGroup& group, const KernelAccess& made, const KernelAccess& read,
               std::vector<bool>& mirrored);
 
-// The group as a kernel that stores what `stored` members make, in their order.
+// The group as a kernel that stores the values of the `stored` members, in their order.
 struct FusedKernel {
   Kernel kernel;
   std::vector<ValueId> inputs;
@@ -67,7 +68,7 @@ struct FusedKernel {
 FusedKernel KernelFor(const Graph& graph, const FuseGroup& group,
                       const std::vector<std::size_t>& stored, bool exact);
 
-// The place of the member that makes `root`; -1 where none does.
-int MakerOf(const FuseGroup& group, ValueId root);
+// Returns the index of the member that produces `root`, or -1.
+int ProducerOf(const FuseGroup& group, ValueId root);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// FuseGroupOf: what a node is in a kernel.
+// FuseGroupOf: how a node runs in a kernel.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace penstock {
 namespace {
 
 struct FusedOpRule {
-  std::string_view name;  // with the overload, as printed
-  std::string_view op;    // of a kernel
+  std::string_view name;  // with its overload, as printed
+  std::string_view op;    // of the kernel
   int operands;
-  bool exact;  // gives the bits of the op's own kernel
+  bool exact;  // bitwise equal to the op's own kernel
 };
 
 constexpr std::array kMemberRules = {
@@ -38,37 +38,37 @@ constexpr std::array kMemberRules = {
     FusedOpRule{"aten::sum.dim_IntList", "sum", 1, false},
     FusedOpRule{"aten::mean.dim", "mean", 1, false},
     FusedOpRule{"aten::cat", "cat", 0, true},
-    FusedOpRule{"aten::add_.Tensor", "gather", 0, false},
+    FusedOpRule{"aten::add_.Tensor", "accumulate", 0, false},
 };
 
 bool IsReal(c10::ScalarType dtype) { return dtype == c10::kFloat || dtype == c10::kBFloat16; }
 
-class MemberMaker {
+class MemberBuilder {
  public:
-  MemberMaker(const Graph& graph, int node, bool exact)
+  MemberBuilder(const Graph& graph, int node, bool exact)
       : graph_(graph), node_(graph.nodes[node]), exact_(exact) {
     group_.members.resize(1);
     member().node = node;
   }
 
-  std::optional<FuseGroup> Make() {
+  std::optional<FuseGroup> Build() {
     const std::string name = c10::toString(node_.op.operator_name());
     const auto* const rule = std::find_if(kMemberRules.begin(), kMemberRules.end(),
                                           [&](const FusedOpRule& r) { return r.name == name; });
     if (rule == kMemberRules.end() || (exact_ && !rule->exact)) return std::nullopt;
     member().op = rule->op;
-    if (rule->op != "gather" && !MakesNumbers()) return std::nullopt;
-    if (!MakeMember(*rule) || !Fits(group_)) return std::nullopt;
+    if (rule->op != "accumulate" && !IsFusible()) return std::nullopt;
+    if (!BuildMember(*rule) || !Fits(group_)) return std::nullopt;
     return std::move(group_);
   }
 
  private:
-  bool MakesNumbers() const { return node_.outputs.size() == 1 && IsReal(Output().type.dtype); }
+  bool IsFusible() const { return node_.outputs.size() == 1 && IsReal(Output().type.dtype); }
 
-  bool MakeMember(const FusedOpRule& rule) {
+  bool BuildMember(const FusedOpRule& rule) {
     if (rule.op == "cat") return Cat();
     if (rule.op == "sum" || rule.op == "mean") return Sum();
-    if (rule.op == "gather") return Gather();
+    if (rule.op == "accumulate") return Accumulate();
     return Pointwise(rule);
   }
 
@@ -78,7 +78,8 @@ class MemberMaker {
     return std::get<ValueId>(node_.arguments[argument]);
   }
 
-  // Sets the sizes of the space and which logical dims they are: those of one element are none.
+  // Sets the sizes of the space and the logical dims they belong to. Dims of one element are
+  // dropped.
   bool SetSpace(const std::vector<std::int64_t>& sizes) {
     logical_ = sizes;
     for (const std::int64_t size : sizes) {
@@ -88,7 +89,7 @@ class MemberMaker {
     return !group_.sizes.empty();
   }
 
-  // Strides by logical dim, as strides of the space.
+  // `strides` are by logical dim; the access gets them by dim of the space.
   void AddAccess(ValueId root, std::int64_t offset, const std::vector<std::int64_t>& strides) {
     FuseAccess access{root, {offset, {}}, 0};
     for (std::size_t i = 0; i < logical_.size(); ++i) {
@@ -97,7 +98,7 @@ class MemberMaker {
     member().accesses.push_back(std::move(access));
   }
 
-  // The value's memory: what it is a view of, in elements of its own dtype.
+  // Returns whether the value and the memory it is a view of have the same fusible dtype.
   bool Readable(ValueId id) const {
     const TensorValue& value = graph_.value(id);
     return IsReal(value.type.dtype) && value.type.dtype == graph_.value(graph_.Root(id)).type.dtype;
@@ -107,7 +108,7 @@ class MemberMaker {
     if (AddNumber(id)) return true;
     const TensorValue& value = graph_.value(id);
     if (!Readable(id) || value.type.sizes.size() > logical_.size()) return false;
-    // Broadcast: dims are missing in front, or have one element.
+    // Broadcasting: leading dims are missing or dims have one element.
     std::vector<std::int64_t> strides(logical_.size(), 0);
     const std::size_t missing = logical_.size() - value.type.sizes.size();
     for (std::size_t i = 0; i < value.type.sizes.size(); ++i) {
@@ -117,7 +118,7 @@ class MemberMaker {
     return true;
   }
 
-  // A constant of no dims, such as ops make of a scalar argument.
+  // Adds a zero-dimensional constant, which ops create from a scalar argument.
   bool AddNumber(ValueId id) {
     const auto bound = std::find_if(graph_.bound.begin(), graph_.bound.end(),
                                     [&](const Bound& each) { return each.value == id; });
@@ -139,7 +140,7 @@ class MemberMaker {
     return true;
   }
 
-  // The constant arguments; chooses the kernel's op by them.
+  // Checks the constant arguments and chooses the kernel op by them.
   bool OpFits() {
     std::string& op = member().op;
     if (op == "add" || op == "sub") {
@@ -150,7 +151,7 @@ class MemberMaker {
     const at::Scalar exponent = Constant(node_, 1).toScalar();
     if (exponent.isComplex()) return false;
     op = exponent.toDouble() == 2.0 ? "square" : exponent.toDouble() == 3.0 ? "cube" : "";
-    // In 16 bits a cube is rounded twice.
+    // In 16 bits, a cube is rounded twice.
     return op == "square" || (op == "cube" && !(exact_ && Output().type.dtype != c10::kFloat));
   }
 
@@ -178,7 +179,7 @@ class MemberMaker {
     return AddOperand(operand) && SumsRows();
   }
 
-  // Rows must lie together in memory: what is summed steps by less than what is kept.
+  // Rows must be contiguous: summed dims have smaller strides than the dims that are kept.
   bool SumsRows() const {
     const FuseMember& sum = group_.members.front();
     std::int64_t most = 0, least = std::numeric_limits<std::int64_t>::max();
@@ -190,35 +191,36 @@ class MemberMaker {
     return most < least;
   }
 
-  // add_(gathered, sum over rows): each row is added as it comes.
-  bool Gather() {
-    const ValueId gathered = Tensor(0);
+  // add_(accumulator, sum over rows): adds each row as it is computed.
+  bool Accumulate() {
+    const ValueId accumulator = Tensor(0);
     const ValueId added = Tensor(1);
-    const TensorType& type = graph_.value(gathered).type;
+    const TensorType& type = graph_.value(accumulator).type;
     const ValueId sum = graph_.Root(added);
-    if (graph_.Root(gathered) != gathered || type.dtype != c10::kFloat || !IsContiguous(type) ||
-        !IsContiguous(graph_.value(added).type) ||
+    if (graph_.Root(accumulator) != accumulator || type.dtype != c10::kFloat ||
+        !IsContiguous(type) || !IsContiguous(graph_.value(added).type) ||
         Constant(node_, 2).toScalar().toDouble() != 1.0) {
       return false;
     }
-    int maker = -1, readers = 0;
+    int producer = -1, readers = 0;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (std::find(node.outputs.begin(), node.outputs.end(), sum) != node.outputs.end()) {
-        maker = static_cast<int>(i);
+        producer = static_cast<int>(i);
       }
       ForEachInput(node, [&](ValueId id) { readers += graph_.Root(id) == sum ? 1 : 0; });
     }
-    if (maker < 0 || readers != 1 || BytesOf(type) != BytesOf(graph_.value(sum).type)) return false;
+    if (producer < 0 || readers != 1 || BytesOf(type) != BytesOf(graph_.value(sum).type))
+      return false;
     for (const ValueId output : graph_.outputs) {
       if (output != kNoValue && graph_.Root(output) == sum) return false;
     }
-    member().also = maker;
-    return GatherAccesses(gathered, graph_.nodes[maker]);
+    member().also = producer;
+    return AccumulateAccesses(accumulator, graph_.nodes[producer]);
   }
 
-  // `sum` over all leading dims of something.
-  bool GatherAccesses(ValueId gathered, const Node& sum) {
+  // `sum` must sum over all leading dims of its operand.
+  bool AccumulateAccesses(ValueId accumulator, const Node& sum) {
     if (c10::toString(sum.op.operator_name()) != "aten::sum.dim_IntList") return false;
     const ValueId operand = std::get<ValueId>(sum.arguments[0]);
     const TensorType& type = graph_.value(operand).type;
@@ -236,12 +238,13 @@ class MemberMaker {
     for (std::size_t i = strides.size(); i-- > dims.size(); stride *= type.sizes[i]) {
       strides[i] = stride;
     }
-    member().gathers = true;
-    AddAccess(gathered, 0, strides);
+    member().accumulates = true;
+    AddAccess(accumulator, 0, strides);
     return stride > 1 && AddOperand(operand);
   }
 
-  // Two or more equal pieces of one memory at even distances: one access, with a dim for pieces.
+  // Accepts two or more pieces of one memory that have equal types and even distances. They become
+  // one access with a dim for the pieces.
   bool Cat() {
     const auto& pieces = std::get<std::vector<ValueId>>(node_.arguments[0]);
     const TensorType& output = Output().type;
@@ -290,7 +293,7 @@ class MemberMaker {
 }  // namespace
 
 std::optional<FuseGroup> FuseGroupOf(const Graph& graph, int node, bool exact) {
-  return MemberMaker(graph, node, exact).Make();
+  return MemberBuilder(graph, node, exact).Build();
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What several passes ask of a graph.
+// Helpers that several passes share.
 #pragma once
 
 #include <span>
@@ -25,23 +25,24 @@ class ValueSet {
   std::vector<bool> in_;
 };
 
-// The same values and bound values, and nothing else.
+// Returns a graph with the same values and bound values and nothing else.
 Graph EmptyLike(const Graph& graph, std::string name);
-// Results of the graph's nodes.
+// Returns the results of the graph's nodes.
 ValueSet MadeValues(const Graph& graph);
-// Roots that nodes and outputs read and that are neither made here nor bound, in order of their
-// numbers: what the graph's inputs must be.
+// Returns the roots that nodes and outputs read and that are neither produced here nor bound, in
+// ascending order. These must be the graph's inputs.
 std::vector<ValueId> FreeValues(const Graph& graph);
-// By value: how often nodes and outputs read the root or a view of it; 0 for views.
+// By value: how many nodes and outputs read the root or a view of it; 0 for views.
 std::vector<int> CountReaders(const Graph& graph);
-// The argument, which must be a constant.
+// Returns the argument. Requires: it is a constant.
 const c10::IValue& Constant(const Node& node, std::size_t argument);
-// A registered op; throws c10::Error where there is none.
+// Returns a registered op. Throws c10::Error if there is none.
 c10::OperatorHandle FindOp(const char* name, const char* overload);
-// By node: whether `values`, or (with `effects`) a change of a bound gradient, needs it.
+// By node: whether `values` depend on it or, with `effects`, whether a mutation of a bound gradient
+// does.
 std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> values, bool effects);
-// Whether the node's op makes outputs of the types that the graph says, by the op's own meta
-// kernel.
+// Returns whether the op's meta kernel produces the types that the graph states for the node's
+// outputs.
 bool MakesItsTypes(const Graph& graph, const Node& node);
 // Drops bound values that nothing reads.
 void PruneBound(Graph& graph);

@@ -1,9 +1,10 @@
 // The graph of a stage as plain data: tensors as numbered values, ATen calls as nodes.
 //
-// Single assignment: a value is an input, bound before any run (a parameter, say), the result of
-// one node, or a view of one of those. Views are no nodes: they say where in their root's memory
-// they lie, so passes never meet them and a run makes them for next to nothing. All the pieces that
-// a joint graph is cut into share its value numbers. Sizes are in elements, memory in bytes.
+// Single assignment: a value is an input, is bound before any run (a parameter, for example), is
+// the result of one node, or is a view of one of those. Views are not nodes. They state their
+// position in the memory of their root, so passes need not handle them and a run creates them at
+// almost no cost. All pieces of a joint graph share its value numbers. Sizes are in elements,
+// memory in bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,32 +29,32 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 TensorType TypeOf(const at::Tensor& tensor);
-// Elements times their size; what a dense tensor of this type takes.
+// Returns the number of elements times their size: the memory of a dense tensor of this type.
 std::int64_t BytesOf(const TensorType& type);
 bool IsContiguous(const TensorType& type);
 TensorType ContiguousType(c10::ScalarType dtype, std::vector<std::int64_t> sizes);
-// Elements from a strided tensor's first to past its last.
+// Returns the number of elements from the first to past the last one of a strided tensor.
 std::int64_t ExtentOf(const TensorType& type);
 
 struct TensorValue {
   TensorType type;
-  // A view: of which value (never a view itself), and how many elements of its own dtype after
-  // that value's first element it starts. kNoValue where it is no view.
+  // For a view: the value it is a view of (never itself a view), and its offset from that value's
+  // first element, in elements of its own dtype. kNoValue if it is not a view.
   ValueId view_of = kNoValue;
   std::int64_t view_offset = 0;
 };
 
-// One argument: a tensor value, a list of them (kNoValue is an absent one), or a constant.
+// One argument: a tensor value, a list of them (kNoValue if absent), or a constant.
 using Argument = std::variant<ValueId, std::vector<ValueId>, c10::IValue>;
 
 enum class Phase : std::uint8_t { kForward, kBackward };
 
-// A call of an ATen op with exactly its schema's arguments.
+// A call of an ATen op with exactly the arguments of its schema.
 struct Node {
   c10::OperatorHandle op;
   std::vector<Argument> arguments;
-  // One for each tensor that the op returns, lists flattened; kNoValue for what is undefined or no
-  // tensor.
+  // One for each tensor that the op returns, with lists flattened; kNoValue for results that are
+  // undefined or not tensors.
   std::vector<ValueId> outputs;
   Phase phase = Phase::kForward;
 };
@@ -61,28 +62,28 @@ struct Node {
 enum class BoundKind : std::uint8_t {
   kParameter,  // read
   kConstant,   // read; never changes
-  kGradient,   // the gathered gradient of parameter `index`: the only value that nodes may change
+  kGradient,  // the gradient accumulator of parameter `index`: the only value that nodes may mutate
 };
 
-// A value that is there before a run and is the same in every run.
+// A value that exists before a run and is the same in every run.
 struct Bound {
   ValueId value = kNoValue;
   BoundKind kind = BoundKind::kConstant;
-  int index = -1;     // of the parameter
-  std::string name;   // the parameter's
-  at::Tensor tensor;  // the memory itself; undefined where it comes later
+  int index = -1;     // index of the parameter
+  std::string name;   // name of the parameter
+  at::Tensor tensor;  // the memory itself; undefined if it is bound later
 };
 
 struct Graph {
   std::string name;
-  std::vector<TensorValue> values;  // by ValueId; may hold more than this piece uses
+  std::vector<TensorValue> values;  // by ValueId; may contain more than this piece uses
   std::vector<Bound> bound;
-  std::vector<Node> nodes;  // in an order that can run
+  std::vector<Node> nodes;  // in a valid execution order
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;  // may be views, inputs or bound values, or kNoValue
 
   const TensorValue& value(ValueId id) const { return values[id]; }
-  // The value whose memory `id` lies in: itself unless it is a view.
+  // Returns the value whose memory `id` uses: itself unless it is a view.
   ValueId Root(ValueId id) const {
     const ValueId of = value(id).view_of;
     return of == kNoValue ? id : of;
@@ -90,7 +91,7 @@ struct Graph {
   ValueId AddValue(TensorValue value);
 };
 
-// Calls visit(ValueId) for every tensor that the node reads, in order, absent ones left out.
+// Calls visit(ValueId) for every tensor that the node reads, in order, skipping absent ones.
 template <class Visit>
 void ForEachInput(const Node& node, Visit&& visit) {
   for (const Argument& argument : node.arguments) {
@@ -104,7 +105,7 @@ void ForEachInput(const Node& node, Visit&& visit) {
   }
 }
 
-// The same with a writable reference, to replace values.
+// The same with a mutable reference, for replacing values.
 template <class Visit>
 void ForEachInput(Node& node, Visit&& visit) {
   for (Argument& argument : node.arguments) {
@@ -118,10 +119,10 @@ void ForEachInput(Node& node, Visit&& visit) {
   }
 }
 
-// Whether the node draws random numbers: by the generator of a run's GraphBinding, never equal to
-// another node, never folded, never run again to save memory.
+// Returns whether the node draws random numbers, using the generator of a run's GraphBinding. Such
+// nodes are never merged, folded or recomputed.
 bool IsRandom(const Node& node);
-// Position of the argument that the op changes in place, -1 if it changes none.
+// Returns the index of the argument that the op mutates, or -1.
 int MutatedArgument(const c10::FunctionSchema& schema);
 
 }  // namespace penstock

@@ -15,7 +15,7 @@ namespace {
 
 using c10::IValue;
 
-constexpr double kMostElements = 1e15;  // strides of more could overflow
+constexpr double kMostElements = 1e15;  // strides beyond this could overflow
 
 c10::TypePtr WithoutOptional(const c10::TypePtr& type) {
   if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
@@ -27,11 +27,11 @@ IValue ParseNumber(std::string_view word, bool whole) {
   char* end = nullptr;
   IValue value = whole ? IValue(static_cast<std::int64_t>(std::strtoll(text.c_str(), &end, 10)))
                        : IValue(std::strtod(text.c_str(), &end));
-  if (*end != '\0') throw TextError(fmt::format("'{}' is no number", word));
+  if (*end != '\0') throw TextError(fmt::format("'{}' is not a number", word));
   return value;
 }
 
-// A constant of the type that the op's schema says.
+// Parses a constant of the type that the op's schema states.
 IValue ParseConstant(TextCursor& cursor, const c10::TypePtr& optional) {
   if (cursor.Accept("None")) return {};
   if (cursor.Accept("undefined")) return at::Tensor();
@@ -57,7 +57,7 @@ class Parser {
  public:
   explicit Parser(const std::map<ValueId, at::Tensor>& constants) : constants_(constants) {}
 
-  // One line; false for an empty one.
+  // Parses one line; an empty one has no effect.
   void Line(std::string_view line) {
     TextCursor cursor(line);
     if (cursor.AtEnd()) return;
@@ -74,14 +74,14 @@ class Parser {
     } else {
       Call(cursor);
     }
-    if (!cursor.AtEnd()) cursor.Fail("the line's end");
+    if (!cursor.AtEnd()) cursor.Fail("the end of the line");
   }
 
   Graph Take() && { return std::move(graph_); }
 
  private:
   TensorValue& At(ValueId id) {
-    if (id < 0) throw TextError("a value's number must not be negative");
+    if (id < 0) throw TextError("value numbers must not be negative");
     if (Index(id) >= graph_.values.size()) {
       graph_.values.resize(Index(id) + 1);
     }
@@ -119,7 +119,8 @@ class Parser {
     if (cursor.Accept("constant")) {
       const auto found = constants_.find(bound.value);
       if (found == constants_.end()) {
-        throw TextError(fmt::format("constant %{} has no tensor: give one", bound.value));
+        throw TextError(
+            fmt::format("constant %{} has no tensor: pass one in `constants`", bound.value));
       }
       bound.tensor = found->second;
     } else {
@@ -169,11 +170,11 @@ class Parser {
     const std::string base(name.substr(0, dot));
     const std::string overload(dot == std::string_view::npos ? "" : name.substr(dot + 1));
     const auto op = c10::Dispatcher::singleton().findSchema({base, overload});
-    if (!op) throw TextError(fmt::format("'{}' is no op", name));
+    if (!op) throw TextError(fmt::format("'{}' is not a registered op", name));
     return *op;
   }
 
-  // Which argument comes: the next one, or the one that is named.
+  // Returns the index of the argument that follows: the next positional one, or the named one.
   static std::size_t Place(TextCursor& cursor, const c10::FunctionSchema& schema,
                            std::size_t& next) {
     const std::string_view rest = cursor.rest();

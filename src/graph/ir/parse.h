@@ -1,4 +1,4 @@
-// Graphs from the text that PrintGraph writes: so that tests of passes are text.
+// Parses the text that PrintGraph writes, so that tests of passes can use text.
 #pragma once
 
 #include <map>
@@ -9,9 +9,10 @@
 
 namespace penstock {
 
-// PrintGraph(ParseGraph(text)) is `text`. What the text does not hold: the memory of constants,
-// which `constants` gives by value. Sizes and FLOPs in the text are not read.
-// Errors: kInvalidArgument, naming the line and what it lacks; a graph that VerifyGraph refuses.
+// PrintGraph(ParseGraph(text)) equals `text`. The text does not contain the memory of constants;
+// `constants` supplies it by value. Sizes in bytes and FLOPs in the text are ignored.
+// Errors: kInvalidArgument, with the line and what it lacks, or because VerifyGraph rejects the
+// graph.
 Result<Graph> ParseGraph(std::string_view text,
                          const std::map<ValueId, at::Tensor>& constants = {});
 

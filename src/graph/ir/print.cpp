@@ -44,8 +44,8 @@ bool IsDefault(const c10::Argument& argument, const c10::IValue& value) {
          PrintConstant(*argument.default_value()) == PrintConstant(value);
 }
 
-// Tensors in order as long as none was left out, the rest by name; constants by name where they
-// are not the op's default.
+// Prints tensors positionally until an argument is omitted, the rest by name. Prints constants by
+// name if they differ from the op's default.
 std::string PrintArguments(const Node& node) {
   const auto& expected = node.op.schema().arguments();
   std::vector<std::string> texts;
@@ -102,7 +102,7 @@ class Printer {
   }
 
  private:
-  // A view stands once, before its first reader.
+  // Prints a view once, before its first reader.
   void PrintView(ValueId id) {
     const TensorValue& value = graph_.value(id);
     if (value.view_of == kNoValue || !printed_.insert(id).second) return;
@@ -151,7 +151,7 @@ std::string PrintConstant(const c10::IValue& value) {
   if (value.isInt()) return fmt::format("{}", value.toInt());
   if (value.isDouble()) {
     std::string text = fmt::format("{}", value.toDouble());
-    // So that it reads as no whole number.
+    // Keeps it from being read as an integer.
     if (text.find_first_of(".en") == std::string::npos) text += ".0";
     return text;
   }

@@ -1,4 +1,4 @@
-// Reads one line of the text of a graph or a kernel from left to right.
+// Reads one line of the text form of a graph or a kernel from left to right.
 #pragma once
 
 #include <cctype>
@@ -17,7 +17,7 @@ class TextError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Every number up to the largest that a text names takes memory.
+// Values are stored by number, so a large number would allocate memory for all smaller ones.
 inline constexpr std::int64_t kMostValues = 1 << 20;
 
 class TextCursor {
@@ -35,7 +35,7 @@ class TextCursor {
     return std::string(Take(text_.size(), ""));
   }
 
-  // Steps over `token`, if it is next.
+  // Skips `token` if it is next.
   bool Accept(std::string_view token) {
     SkipSpace();
     if (text_.substr(0, token.size()) != token) return false;
@@ -45,7 +45,7 @@ class TextCursor {
   void Expect(std::string_view token) {
     if (!Accept(token)) Fail(fmt::format("'{}'", token));
   }
-  // Steps over all up to and with `token`.
+  // Skips everything up to and including `token`.
   void SkipPast(std::string_view token) {
     const std::size_t at = text_.find(token);
     if (at == std::string_view::npos) Fail(fmt::format("'{}'", token));
@@ -82,7 +82,7 @@ class TextCursor {
     SkipSpace();
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
-    if (error != std::errc()) Fail("a whole number");
+    if (error != std::errc()) Fail("an integer");
     text_.remove_prefix(Index(end - text_.data()));
     return value;
   }
@@ -101,14 +101,13 @@ class TextCursor {
     Expect("%");
     const std::int64_t number = Integer();
     if (number < 0 || number >= kMostValues) {
-      throw TextError(
-          fmt::format("%{}: values are numbered from 0 to {}", number, kMostValues - 1));
+      throw TextError(fmt::format("%{}: value numbers are 0 to {}", number, kMostValues - 1));
     }
     return static_cast<ValueId>(number);
   }
 
   [[noreturn]] void Fail(std::string_view expected) const {
-    throw TextError(fmt::format("{} must stand at '{}'", expected, text_.substr(0, 40)));
+    throw TextError(fmt::format("expected {} at '{}'", expected, text_.substr(0, 40)));
   }
 
  private:
@@ -128,7 +127,7 @@ class TextCursor {
   std::string_view text_;
 };
 
-// "f32[2,3]/[3,1]"; row-major without strides. Throws TextError.
+// Parses "f32[2,3]/[3,1]". Without strides, the type is row-major. Throws TextError.
 TensorType ParseType(TextCursor& cursor);
 
 }  // namespace penstock

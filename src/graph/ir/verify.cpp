@@ -19,7 +19,8 @@ bool TakesTensorList(const c10::TypePtr& type) {
          type->isSubtypeOf(*c10::ListType::ofOptionalTensors());
 }
 
-// Bytes from a tensor's first element to past its last; none where no memory has such a shape.
+// Returns the bytes from a tensor's first element to past its last, or nullopt if no memory can
+// have such a shape.
 std::optional<std::int64_t> Extent(const TensorType& type) {
   if (type.dtype == c10::ScalarType::Undefined || type.strides.size() != type.sizes.size()) {
     return {};
@@ -77,22 +78,22 @@ class Verifier {
   Status VerifyBound(const Bound& bound) {
     where_ = "a bound value";
     if (bound.kind == BoundKind::kConstant ? !bound.tensor.defined() : bound.index < 0) {
-      return Fault("%{} stands for nothing: no tensor, or no parameter's index", bound.value);
+      return Fault("%{} has neither a tensor nor a parameter index", bound.value);
     }
     return Define(bound.value,
                   bound.kind == BoundKind::kGradient ? State::kGradient : State::kDefined, "bound");
   }
 
   Status Define(ValueId id, State as, const char* what) {
-    if (!InRange(id)) return Fault("{} %{} is no value of the graph", what, id);
+    if (!InRange(id)) return Fault("{} %{} is not a value of the graph", what, id);
     if (graph_.value(id).view_of != kNoValue) return Fault("{} %{} is a view", what, id);
-    if (state(id) != State::kUndefined) return Fault("{} %{} is made twice", what, id);
-    if (!Extent(graph_.value(id).type)) return Fault("{} %{} has no shape", what, id);
+    if (state(id) != State::kUndefined) return Fault("{} %{} is produced twice", what, id);
+    if (!Extent(graph_.value(id).type)) return Fault("{} %{} has an invalid shape", what, id);
     state(id) = as;
     return {};
   }
 
-  // A view must lie within what its root's type says that there is.
+  // A view must lie within the extent of its root's type.
   Status VerifyPlace(ValueId id) {
     const TensorValue& view = graph_.value(id);
     const auto root = Extent(graph_.value(view.view_of).type);
@@ -103,25 +104,26 @@ class Verifier {
                                static_cast<std::int64_t>(c10::elementSize(view.type.dtype)),
                                &begin) ||
         begin > *root - *extent) {
-      return Fault("%{} lies outside of %{}, whose view it is", id, view.view_of);
+      return Fault("%{} is a view of %{} and lies outside of its memory", id, view.view_of);
     }
     return {};
   }
 
   Status Read(ValueId id, bool changed) {
-    if (!InRange(id)) return Fault("%{} is no value of the graph", id);
+    if (!InRange(id)) return Fault("%{} is not a value of the graph", id);
     const ValueId root = graph_.Root(id);
-    if (!InRange(root)) return Fault("%{} is a view of %{}, which is no value", id, root);
+    if (!InRange(root))
+      return Fault("%{} is a view of %{}, which is not a value of the graph", id, root);
     if (graph_.value(root).view_of != kNoValue) {
-      return Fault("%{} is a view of %{}, itself a view", id, root);
+      return Fault("%{} is a view of %{}, which is a view itself", id, root);
     }
-    if (state(root) == State::kUndefined) return Fault("%{} is read before it is made", id);
+    if (state(root) == State::kUndefined) return Fault("%{} is read before it is produced", id);
     if (root != id) PENSTOCK_TRY_STATUS(VerifyPlace(id));
     if (changed && state(root) != State::kGradient) {
-      return Fault("%{} is changed in place, and is no bound gradient", id);
+      return Fault("%{} is mutated, but is not a bound gradient", id);
     }
     if (!changed && state(root) == State::kGradient) {
-      return Fault("%{} is a gradient that is still gathered: it cannot be read", id);
+      return Fault("%{} is a gradient accumulator, which cannot be read", id);
     }
     return {};
   }
@@ -129,19 +131,19 @@ class Verifier {
   Status VerifyArguments(const Node& node) {
     const auto& expected = node.op.schema().arguments();
     if (node.arguments.size() != expected.size()) {
-      return Fault("{} arguments, the op takes {}", node.arguments.size(), expected.size());
+      return Fault("has {} arguments, but the op takes {}", node.arguments.size(), expected.size());
     }
     const int changed = MutatedArgument(node.op.schema());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const Argument& argument = node.arguments[i];
       if (const auto* id = std::get_if<ValueId>(&argument)) {
         if (!TakesTensor(expected[i].type())) {
-          return Fault("argument '{}' is no tensor", expected[i].name());
+          return Fault("argument '{}' is not a tensor", expected[i].name());
         }
         PENSTOCK_TRY_STATUS(Read(*id, static_cast<int>(i) == changed));
       } else if (const auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
         if (!TakesTensorList(expected[i].type())) {
-          return Fault("argument '{}' is no list of tensors", expected[i].name());
+          return Fault("argument '{}' is not a list of tensors", expected[i].name());
         }
         for (const ValueId id : *list) {
           if (id != kNoValue) PENSTOCK_TRY_STATUS(Read(id, /*changed=*/false));
@@ -156,7 +158,7 @@ class Verifier {
     bool lists = false;
     for (const c10::Argument& result : returns) lists = lists || TakesTensorList(result.type());
     if (!lists && node.outputs.size() != returns.size()) {
-      return Fault("{} outputs, the op returns {}", node.outputs.size(), returns.size());
+      return Fault("has {} outputs, but the op returns {}", node.outputs.size(), returns.size());
     }
     for (const ValueId output : node.outputs) {
       if (output != kNoValue) PENSTOCK_TRY_STATUS(Define(output, State::kDefined, "output"));

@@ -1,4 +1,4 @@
-// VerifyGraph: proves that a graph is well-formed; run after every pass.
+// VerifyGraph: checks that a graph is well-formed. Runs after every pass.
 #pragma once
 
 #include "base/result.h"
@@ -6,10 +6,10 @@
 
 namespace penstock {
 
-// Refuses (kInternal, naming the graph, the node and the value): a value read before it is made,
-// made twice, or out of range; a view of a view, or one that lies outside of its root's memory;
-// arguments or outputs that do not fit the op's schema; a node that changes anything but a bound
-// gradient in place.
+// Errors: kInternal, naming the graph, the node and the value, for a value that is read before it
+// is produced, produced twice or out of range; a view of a view, or one outside the memory of its
+// root; arguments or outputs that do not fit the op's schema; and a node that mutates anything but
+// a bound gradient.
 Status VerifyGraph(const Graph& graph);
 
 }  // namespace penstock

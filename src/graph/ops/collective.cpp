@@ -27,7 +27,7 @@ Collective& FindEnd(std::int64_t group) {
   const auto found = ends.find(static_cast<int>(group));
   if (found == ends.end()) {
     throw std::runtime_error(
-        fmt::format("a collective of group {}, which this rank's thread has no end of", group));
+        fmt::format("a collective uses group {}, which this rank's thread has not joined", group));
   }
   return *found->second;
 }
@@ -42,9 +42,9 @@ at::Tensor Start(const at::Tensor& x, std::int64_t group) {
   number = -1;
   if (quiet) return ticket;
   Collective& end = FindEnd(group);
-  if (!x.is_contiguous()) throw std::runtime_error("all_to_all starts from contiguous memory only");
+  if (!x.is_contiguous()) throw std::runtime_error("all_to_all: the tensor is not contiguous");
   if (x.dim() == 0 || x.size(0) % end.ranks() != 0) {
-    throw std::runtime_error(fmt::format("all_to_all: {} ranks cannot share {} rows equally",
+    throw std::runtime_error(fmt::format("all_to_all: {} ranks cannot split {} rows evenly",
                                          end.ranks(), x.dim() == 0 ? 0 : x.size(0)));
   }
   number = end.StartAllToAll({static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()});
@@ -110,7 +110,7 @@ TORCH_LIBRARY_IMPL(penstock, Autograd, library) { library.impl("all_to_all", Wit
 
 GroupEnd::GroupEnd(int group, std::unique_ptr<Collective> collective) : group_(group) {
   const bool is_new = ends.try_emplace(group, std::move(collective)).second;
-  PENSTOCK_CHECK(is_new, "this rank's thread has an end of group {} already", group);
+  PENSTOCK_CHECK(is_new, "this rank's thread has already joined group {}", group);
 }
 GroupEnd::~GroupEnd() { ends.erase(group_); }
 

@@ -1,15 +1,15 @@
-// Collectives in a graph: the ops, and what carries them.
+// Collectives in a graph: the ops, and the interface to what carries them.
 //
 //   penstock::all_to_all(Tensor x, int group) -> Tensor              differentiable
-//   penstock::all_to_all_start(Tensor x, int group) -> Tensor        begins it: a ticket
-//   penstock::all_to_all_wait(Tensor ticket, Tensor x, int group) -> Tensor   its result
+//   penstock::all_to_all_start(Tensor x, int group) -> Tensor        starts it, returns a ticket
+//   penstock::all_to_all_wait(Tensor ticket, Tensor x, int group) -> Tensor   returns its result
 //
-// x is cut along its first dimension into as many equal blocks as the group has ranks: block r goes
-// to rank r, and block s of the result came from rank s. Its gradient is all_to_all of the result's
-// gradient. A model calls all_to_all; the multiplex pass makes the other two of it. The wait
-// reads x, so that what is on its way stays in memory.
-// `group` is the group's number, the same on all of its ranks; a rank's thread reaches the group
-// through the GroupEnd that it made.
+// x is split along its first dimension into one equal block per rank of the group: block r goes to
+// rank r, and block s of the result comes from rank s. Its gradient is all_to_all of the gradient
+// of the result. A model calls all_to_all; the multiplex pass splits it into the other two. The
+// wait reads x so that the data stays in memory while it is in flight.
+// `group` is the number of the group, the same on all its ranks. A rank's thread reaches the group
+// through its GroupEnd.
 // Order: the ranks of a group start the same collectives in the same order.
 #pragma once
 
@@ -25,21 +25,22 @@
 
 namespace penstock {
 
-// One rank's end of a group of ranks that exchange data.
-// Threads: one at a time. Errors: throws std::runtime_error where a rank is lost or late.
+// One rank's endpoint in a group of ranks that exchange data.
+// Threads: one at a time. Errors: throws std::runtime_error if a rank is lost or late.
 class Collective {
  public:
   virtual ~Collective() = default;
   virtual int ranks() const = 0;
-  // Begins to send the ranks() equal blocks of `data`, which stays as it is until the wait for the
-  // ticket that this returns, at once.
+  // Starts sending the ranks() equal blocks of `data` and returns a ticket immediately. `data` must
+  // not change until the wait for that ticket.
   virtual std::int64_t StartAllToAll(std::span<const std::byte> data) = 0;
-  // Fills `result`, as large as what was sent, when all of it is there.
+  // Waits for all blocks and writes them to `result`, which is as large as the sent data.
   virtual void Wait(std::int64_t ticket, std::span<std::byte> result) = 0;
 };
 
-// While it lives, graphs and models that this thread runs reach the group through `collective`.
-// Made and destroyed by that thread. Throws InternalError where the thread has an end of the group.
+// While a GroupEnd exists, graphs and models that this thread runs reach the group through
+// `collective`. It is created and destroyed on that thread. Throws InternalError if the thread
+// already has an endpoint of the group.
 class GroupEnd {
  public:
   GroupEnd(int group, std::unique_ptr<Collective> collective);
@@ -51,8 +52,8 @@ class GroupEnd {
   int group_;
 };
 
-// While it lives, collectives of this thread make zeros and reach nobody: a stage is captured by
-// one rank alone.
+// While it exists, collectives of this thread return zeros and communicate with no one, because one
+// rank alone captures a stage.
 class QuietCollectives {
  public:
   QuietCollectives();
@@ -67,17 +68,18 @@ class QuietCollectives {
 // all_to_all(x, group), with autograd.
 at::Tensor AllToAll(const at::Tensor& x, int group);
 
-// The ops that begin and end what a node does in one.
+// The two ops that a collective node is split into.
 struct SplitCollective {
   c10::OperatorHandle start;  // the node's arguments -> ticket
   c10::OperatorHandle wait;   // ticket, the node's arguments -> the node's result
 };
 TensorType TicketType();
-// nullopt where the node is no collective, or only a part of one. A start takes contiguous tensors.
+// Returns nullopt if the node is not a whole collective. A start takes contiguous tensors only.
 std::optional<SplitCollective> SplitOf(const Node& node);
-// Requires: SplitOf(node), or a node with one of its ops.
+// Requires: the node is a collective, or one half of a split one.
 std::int64_t GroupOf(const Node& node);
-// Whether the node is a collective or a part of one: never folded, never run again to save memory.
+// Returns whether the node is a collective or one half of one. Such nodes are never folded and
+// never recomputed.
 bool IsCollective(const Node& node);
 
 }  // namespace penstock

@@ -13,15 +13,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One exchange: what each rank sent, and when it arrives.
+// One exchange: the data of each rank, and when it arrives.
 struct Round {
   std::vector<std::vector<std::byte>> sent;
   std::vector<Clock::time_point> arrives;
-  int started = 0;  // by how many ranks
+  int started = 0;  // number of ranks
   int taken = 0;    // likewise
 };
 
-// What the ranks of a group share.
+// The state that the ranks of a group share.
 struct Board {
   Board(int count, LinkSpeed of_links, std::chrono::milliseconds patience)
       : ranks(count), speed(of_links), timeout(patience) {}
@@ -42,7 +42,7 @@ class LocalEnd final : public Collective {
 
   std::int64_t StartAllToAll(std::span<const std::byte> data) override {
     const std::int64_t number = next_++;
-    // A copy: another rank may take its block after this one has gone on.
+    // A copy, because another rank may read its block after this rank has moved on.
     std::vector<std::byte> sent(data.begin(), data.end());
     const MutexLock lock(board_->mutex);
     Round& round = board_->rounds[number];
@@ -58,7 +58,8 @@ class LocalEnd final : public Collective {
     MutexLock lock(board_->mutex);
     const auto found = board_->rounds.find(number);
     if (found == board_->rounds.end()) {
-      throw std::runtime_error(fmt::format("all_to_all {} was never started, or is done", number));
+      throw std::runtime_error(
+          fmt::format("all_to_all {} was not started or is already complete", number));
     }
     Round& round = found->second;
     const Clock::time_point deadline = Clock::now() + board_->timeout;
@@ -68,7 +69,7 @@ class LocalEnd final : public Collective {
     }
     if (round.started < board_->ranks) {
       throw std::runtime_error(
-          fmt::format("all_to_all {}: rank {} waited {} ms in vain for the group's other ranks",
+          fmt::format("all_to_all {}: rank {} waited {} ms for the other ranks of the group",
                       number, rank_, board_->timeout.count()));
     }
     const auto arrived = *std::max_element(round.arrives.begin(), round.arrives.end());
@@ -76,8 +77,9 @@ class LocalEnd final : public Collective {
     std::this_thread::sleep_until(arrived);
     const std::size_t block = result.size() / round.sent.size();
     for (std::size_t from = 0; from < round.sent.size(); ++from) {
-      PENSTOCK_CHECK(round.sent[from].size() == result.size(), "ranks exchange {} and {} bytes",
-                     round.sent[from].size(), result.size());
+      PENSTOCK_CHECK(round.sent[from].size() == result.size(),
+                     "all_to_all: ranks sent {} and {} bytes", round.sent[from].size(),
+                     result.size());
       const std::byte* const begin = round.sent[from].data() + Index(rank_) * block;
       std::copy_n(begin, block, result.data() + from * block);
     }
@@ -86,7 +88,7 @@ class LocalEnd final : public Collective {
   }
 
  private:
-  // When what is sent now has arrived.
+  // Returns when a message that is sent now arrives.
   Clock::time_point Send(double bytes) {
     const auto seconds = [](double value) {
       return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));

@@ -1,8 +1,9 @@
-// A group whose ranks are threads of one process and exchange through memory, as over a slow link.
+// A group whose ranks are threads of one process. They exchange data through memory, with the
+// delays of a slow link.
 //
-// Every rank has a link of its own. What it sends takes the link for its bytes over the bandwidth,
-// one after another; a latency later it has arrived. Waiting for that takes no core, so that the
-// delay can stand for a network's.
+// Every rank has its own link. Sends occupy the link one after another, each for its bytes over the
+// bandwidth, and arrive one latency later. Waiting for an arrival uses no core, so the delay can
+// stand for that of a network.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,9 @@ struct LinkSpeed {
   double bytes_per_second = std::numeric_limits<double>::infinity();
 };
 
-// The ends of a group of `ranks` ranks (at least 1; one rank sends to itself). They may outlive
-// each other. A wait throws std::runtime_error after `timeout` without word from a rank.
+// Returns the endpoints of a group of `ranks` ranks (at least 1; a single rank sends to itself).
+// They may outlive each other. A wait throws std::runtime_error if a rank does not show up within
+// `timeout`.
 std::vector<std::unique_ptr<Collective>> MakeLocalGroup(
     int ranks, LinkSpeed speed, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 

@@ -1,15 +1,15 @@
-// Makes values again in a later piece that would cost too many bytes to hold until then.
+// Recomputes values in a later piece that would take too many bytes to save for it.
 //
 //   Recompute            before:  forward -> output, saved;  backward(saved)
-//                        after:   forward -> output, fewer;  backward(fewer) makes the others again
-//                        what only copies values that the stage's caller holds anyway, always
-//   RecomputeForWeight   the same for what backward_weight holds of backward_input and forward
+//                        after:   forward -> output, fewer;  backward(fewer) recomputes the others
+//                        always recomputes copies of values that the stage's caller keeps alive
+//   RecomputeForWeight   the same for what backward_weight reads of backward_input and forward
 //
-// Rule: the cheapest plan within the bytes that the options allow (hold.h). A value is made again
-// right before its first reader, so that it lives as short as can be, by the same nodes: the same
-// bits. Order: see the pass table.
+// Rule: the cheapest plan within the bytes that the options allow (recompute_plan.h). The same
+// nodes run again, so results are bitwise equal; each runs right before its first reader, so that
+// its value is alive for as short as possible. Order: see the pass table.
 #include "base/units.h"
-#include "graph/analysis/hold.h"
+#include "graph/analysis/recompute_plan.h"
 #include "graph/passes/passes.h"
 
 namespace penstock {
@@ -21,7 +21,7 @@ ValueSet BoundValues(const Graph& graph) {
   return bound;
 }
 
-// All that the pieces may read; PruneBound drops the rest.
+// Binds everything that the piece may read; PruneBound drops the rest.
 void BindAll(Graph& piece, const Graph& joint) {
   ValueSet known = BoundValues(piece);
   for (const Bound& bound : joint.bound) {
@@ -29,22 +29,23 @@ void BindAll(Graph& piece, const Graph& joint) {
   }
 }
 
-// The piece makes for itself what the plan runs again, and takes the rest as inputs.
-void RunAgain(const HoldProblem& problem, const HoldPlan& plan, const Graph& joint, Graph& piece) {
-  piece.nodes = WithMakers(problem, plan, piece.nodes);
+// Makes the piece recompute what the plan says and take the rest as inputs.
+void RecomputeIn(const RecomputeProblem& problem, const RecomputePlan& plan, const Graph& joint,
+                 Graph& piece) {
+  piece.nodes = WithProducers(problem, plan, piece.nodes);
   BindAll(piece, joint);
   piece.inputs = FreeValues(piece);
   PruneBound(piece);
 }
 
-Status CheckBudget(const HoldPlan& plan, std::int64_t budget, const char* what) {
+Status CheckBudget(const RecomputePlan& plan, std::int64_t budget, const char* what) {
   if (budget == 0 || plan.bytes <= budget) return {};
-  return InvalidArgument("{}: at least {} must be held, {} are allowed", what,
+  return InvalidArgument("{}: at least {} must be saved, but only {} are allowed", what,
                          FormatBytes(plan.bytes), FormatBytes(budget));
 }
 
-// Forward gives what the pieces of backward read of it.
-void SaveWhatIsRead(StageGraphs& graphs, const std::vector<const Graph*>& readers) {
+// Makes forward output what the pieces of backward read of it.
+void SaveForReaders(StageGraphs& graphs, const std::vector<const Graph*>& readers) {
   const ValueSet made = MadeValues(graphs.forward);
   ValueSet seen(graphs.forward, {});
   graphs.saved.clear();
@@ -65,24 +66,24 @@ bool IsCopy(const Node& node) {
   return name == "aten::cat" || name == "aten::clone";
 }
 
-// Runs again what only copies values that are held anyway: those that are there.
-HoldPlan CopyAgain(const HoldProblem& problem) {
-  ValueSet held = *problem.there;
-  HoldPlan plan;
-  for (const Node* node : problem.makers) {
-    bool again = IsCopy(*node);
+// Recomputes copies of values that are alive anyway.
+RecomputePlan RecomputeCopies(const RecomputeProblem& problem) {
+  ValueSet alive = *problem.alive;
+  RecomputePlan plan;
+  for (const Node* node : problem.producers) {
+    bool is_copy = IsCopy(*node);
     ForEachInput(*node,
-                 [&](ValueId id) { again = again && held.contains(problem.graph->Root(id)); });
-    plan.again.push_back(again);
+                 [&](ValueId id) { is_copy = is_copy && alive.contains(problem.graph->Root(id)); });
+    plan.recomputed.push_back(is_copy);
     for (const ValueId output : node->outputs) {
-      if (again) held.insert(output);
+      if (is_copy) alive.insert(output);
     }
   }
   return plan;
 }
 
-void AddMakers(HoldProblem& problem, const Graph& graph) {
-  for (const Node& node : graph.nodes) problem.makers.push_back(&node);
+void AddProducers(RecomputeProblem& problem, const Graph& graph) {
+  for (const Node& node : graph.nodes) problem.producers.push_back(&node);
 }
 
 }  // namespace
@@ -90,21 +91,21 @@ void AddMakers(HoldProblem& problem, const Graph& graph) {
 Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
   if (options.hold == kHoldAll && graphs.joint.kept_outputs.empty()) return {};
   Graph& backward = graphs.backward;
-  ValueSet there = BoundValues(graphs.joint.graph);
-  // They come when backward begins.
-  for (const ValueId gradient : graphs.joint.output_gradients) there.insert(gradient);
-  for (const ValueId value : graphs.joint.KeptInputs()) there.insert(value);
-  for (const ValueId value : graphs.joint.KeptOutputs()) there.insert(value);
-  HoldProblem problem;
+  ValueSet alive = BoundValues(graphs.joint.graph);
+  // They arrive when backward starts.
+  for (const ValueId gradient : graphs.joint.output_gradients) alive.insert(gradient);
+  for (const ValueId value : graphs.joint.KeptInputs()) alive.insert(value);
+  for (const ValueId value : graphs.joint.KeptOutputs()) alive.insert(value);
+  RecomputeProblem problem;
   problem.graph = &backward;
-  AddMakers(problem, graphs.forward);
+  AddProducers(problem, graphs.forward);
   problem.needed = backward.inputs;
-  problem.there = &there;
-  const HoldPlan plan =
-      options.hold == kHoldAll ? CopyAgain(problem) : PlanHold(problem, options.hold);
+  problem.alive = &alive;
+  const RecomputePlan plan =
+      options.hold == kHoldAll ? RecomputeCopies(problem) : PlanRecompute(problem, options.hold);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.hold, "recompute"));
-  RunAgain(problem, plan, graphs.joint.graph, backward);
-  SaveWhatIsRead(graphs, {&backward});
+  RecomputeIn(problem, plan, graphs.joint.graph, backward);
+  SaveForReaders(graphs, {&backward});
   return {};
 }
 
@@ -112,22 +113,22 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   if (options.hold_for_weight == kHoldAll) return {};
   Graph& input = graphs.backward_input;
   Graph& weight = graphs.backward_weight;
-  ValueSet may_hold = MadeValues(input);
+  ValueSet may_save = MadeValues(input);
   for (const Graph* piece : {&input, &weight}) {
-    for (const ValueId id : piece->inputs) may_hold.insert(id);
+    for (const ValueId id : piece->inputs) may_save.insert(id);
   }
-  // What F does not save yet is not held for W alone: it would be held from F on.
-  const ValueSet there = BoundValues(graphs.joint.graph);
-  HoldProblem problem;
+  // A value that F does not save yet is not saved for W alone: it would be alive from F on.
+  const ValueSet alive = BoundValues(graphs.joint.graph);
+  RecomputeProblem problem;
   problem.graph = &weight;
-  AddMakers(problem, graphs.forward);
-  AddMakers(problem, input);
+  AddProducers(problem, graphs.forward);
+  AddProducers(problem, input);
   problem.needed = weight.inputs;
-  problem.there = &there;
-  problem.may_hold = &may_hold;
-  const HoldPlan plan = PlanHold(problem, options.hold_for_weight);
+  problem.alive = &alive;
+  problem.may_save = &may_save;
+  const RecomputePlan plan = PlanRecompute(problem, options.hold_for_weight);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.hold_for_weight, "recompute for weight"));
-  RunAgain(problem, plan, graphs.joint.graph, weight);
+  RecomputeIn(problem, plan, graphs.joint.graph, weight);
 
   const ValueSet made = MadeValues(input);
   graphs.live.clear();
@@ -136,7 +137,7 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   }
   input.outputs.resize(graphs.joint.input_gradients().size());
   input.outputs.insert(input.outputs.end(), graphs.live.begin(), graphs.live.end());
-  SaveWhatIsRead(graphs, {&input, &weight});
+  SaveForReaders(graphs, {&input, &weight});
   return {};
 }
 

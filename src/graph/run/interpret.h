@@ -1,6 +1,6 @@
-// Running a graph: a reference that is slow and obvious, and a program that is fast.
+// Executors of a graph: a slow and obvious reference, and a fast program.
 //
-// Both run below autograd on the values they are given and repeat the captured ops exactly.
+// Both run below autograd on the given values and repeat the captured ops exactly.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -14,50 +14,51 @@
 
 namespace penstock {
 
-// The memory that a graph's bound parameters and gradients stand for, by parameter index. Constants
-// are in the graph. Parameters and gradients that the graph names must be there.
+// The memory of a graph's bound parameters and gradients, by parameter index. Constants are in the
+// graph. Must contain all parameters and gradients that the graph names.
 struct GraphBinding {
   std::vector<at::Tensor> parameters = {};
   std::vector<at::Tensor> gradients;
-  // What random ops draw from; undefined: the process's own. Who runs the graph seeds it before a
-  // run, so that a microbatch's numbers do not depend on the schedule.
+  // The generator that random ops draw from; if undefined, the process's own. The caller seeds it
+  // before a run, so that the numbers of a microbatch do not depend on the schedule.
   at::Generator generator = {};
 };
 
-// A constant argument as a run passes it: the binding's generator where the op takes one.
+// Returns a constant argument as a run passes it: the binding's generator if the op takes one.
 c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
                         const GraphBinding& binding);
 
-// Runs the graph node by node and checks that every result has the type that was captured. The
-// reference that passes and GraphProgram are tested against. Throws InternalError where a type
-// differs.
+// Runs the graph node by node and checks that every result has the captured type. Serves as the
+// reference in tests of passes and GraphProgram. Throws InternalError if a type differs.
 std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs);
 
-// Runs the graph as RunReference does and says how long the call of each node took, in seconds.
+// Runs the graph like RunReference and returns how long the call of each node took, in seconds.
 std::vector<double> TimeReference(const Graph& graph, const GraphBinding& binding,
                                   std::span<const at::Tensor> inputs);
 
 struct ProgramCode;
 
-// A graph as a flat list of calls on numbered slots: made once, run often. A run looks nothing up
-// and allocates nothing of its own; a value is released at its last use, and what does not leave
-// the run lies in the thread's arena (arena.h). Views cost no dispatch.
-// Ownership: keeps what it is bound to. Threads: one at a time.
+// A graph as a flat list of calls on numbered slots: built once, run often. A run does no lookups
+// and allocates nothing itself. A value is freed after its last use, and values that do not leave
+// the run are in the thread's arena (arena.h). Views cost no dispatch.
+// Ownership: keeps what it is bound to alive. Threads: one at a time.
 class GraphProgram {
  public:
-  // Requires: VerifyGraph(graph) holds and the binding has what the graph names.
+  // Requires: VerifyGraph(graph) succeeds and the binding contains what the graph names.
   GraphProgram(const Graph& graph, const GraphBinding& binding);
   ~GraphProgram();
   GraphProgram(GraphProgram&&) noexcept;
   GraphProgram& operator=(GraphProgram&&) noexcept;
 
-  // Takes the inputs (they are empty after) and leaves the outputs; undefined for kNoValue.
-  // Inputs have the captured type; an op's exception leaves the program ready for the next run.
+  // Consumes the inputs (they are empty afterwards) and fills the outputs; they are undefined for
+  // kNoValue. Inputs must have the captured types. After an op throws, the program is ready for the
+  // next run.
   void Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs);
 
-  int instructions() const;  // calls and views of a run
-  // Most bytes at once of what a run makes (memory_plan.h), and of the thread's arena that it uses.
+  int instructions() const;  // calls and views per run
+  // Peak bytes of the values that a run produces (memory_plan.h), and of the thread's arena that it
+  // uses.
   std::int64_t peak_bytes() const;
   std::int64_t arena_bytes() const;
 

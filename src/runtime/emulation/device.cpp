@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// By default the kernel may end a thread's sleeps 50 us late, to wake it with others.
+// By default, the kernel may end a thread's sleeps 50 us late to batch wake-ups.
 void AskForExactSleeps() {
   thread_local const bool asked = prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL) == 0;
   static_cast<void>(asked);
@@ -56,11 +56,11 @@ double EmulatedDevice::Peak() const {
   std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
     return a.time != b.time ? a.time < b.time : a.amount < 0 && b.amount >= 0;
   });
-  double held = 0;
+  double total = 0;
   double peak = 0;
   for (const Change& change : changes) {
-    held += change.amount;
-    peak = std::max(peak, held);
+    total += change.amount;
+    peak = std::max(peak, total);
   }
   return peak;
 }

@@ -1,7 +1,5 @@
-// EmulatedDevice: one rank's device, its clock, its links and its memory. Private to the emulation.
-//
-// Units: nanoseconds of the steady clock; memory in units of cost memory.
-// Threads: all from the rank's thread, but Stop, and what is read after the run.
+// EmulatedDevice: the device of one rank, with its clock, links and memory. Private to the
+// emulation.
 #pragma once
 
 #include <atomic>
@@ -19,33 +17,33 @@ class EmulatedDevice {
   };
   enum Link { kOffloads, kReloads, kCollectives };
 
-  // Times from here on; the first call alone says so.
+  // Sets the origin of the clock. Only the first call has an effect.
   void StartAt(std::int64_t origin);
 
-  // The next action may not start before. Accumulates until Run.
+  // Delays the start of the next action to `time` at the earliest. Accumulates until Run.
   void NotBefore(std::int64_t time);
   // Sleeps until the next action may start. False after Stop.
   [[nodiscard]] bool AwaitStart();
   std::int64_t NextStart() const;
-  // When the device is through with what it has been given.
+  // The end of the last action so far.
   std::int64_t clock() const { return clock_; }
-  // Runs for `duration` and sleeps until its end, which is returned. Returns early after Stop.
+  // Runs for `duration`, sleeps until the end, and returns it. Returns early after Stop.
   std::int64_t Run(std::int64_t duration);
 
-  // Starts a transfer when the link is free, not before `earliest`.
+  // Starts a transfer when the link is free, at `earliest` or later.
   Interval Carry(Link link, std::int64_t earliest, std::int64_t duration);
 
-  // Memory taken (given back where below 0) at a time, which need not be in order.
-  void Hold(std::int64_t time, double amount) { changes_.push_back({time, amount}); }
-  // The most held at one time. What is given back at one instant goes before what is taken.
+  // Allocates memory (frees it if negative) at a time. Calls need not be in order of time.
+  void Allocate(std::int64_t time, double amount) { changes_.push_back({time, amount}); }
+  // The peak. At equal times, memory is freed before it is allocated.
   double Peak() const;
 
-  // When each Run was due, in order.
+  // The due interval of each Run, in order.
   const std::vector<Interval>& runs() const { return runs_; }
 
   // Ends every sleep, now and later. Any thread.
   void Stop();
-  // The most that Run returned late.
+  // The maximum lateness at which a Run returned.
   std::int64_t worst_lateness() const { return worst_lateness_; }
 
  private:
@@ -68,7 +66,7 @@ class EmulatedDevice {
   std::atomic<bool> stop_{false};  // set while mutex_ is locked, so that no sleep misses it
 };
 
-// Of the steady clock.
+// The time of the steady clock.
 std::int64_t NowNanoseconds();
 
 }  // namespace penstock

@@ -15,18 +15,18 @@ EmulatedStage::EmulatedStage(const Shared& shared, EmulatedDevice& device, int s
       stage_(stage),
       previous_(prices_.schedule().placement.previous(stage)),
       next_(prices_.schedule().placement.next(stage)),
-      rows_(prices_.schedule().rows()),
-      payloads_(std::make_unique<EmulatedPayload[]>(2 * rows_)),
-      moved_(rows_) {
-  for (std::size_t i = 0; i < 2 * rows_; ++i) {
-    payloads_[i].kind = i < rows_ ? ValueKind::kActivation : ValueKind::kGradient;
+      microbatches_(prices_.schedule().rows()),
+      payloads_(std::make_unique<EmulatedPayload[]>(2 * microbatches_)),
+      moved_(microbatches_) {
+  for (std::size_t i = 0; i < 2 * microbatches_; ++i) {
+    payloads_[i].kind = i < microbatches_ ? ValueKind::kActivation : ValueKind::kGradient;
     payloads_[i].stage = stage;
-    payloads_[i].row = static_cast<int>(i % rows_);
+    payloads_[i].microbatch = static_cast<int>(i % microbatches_);
   }
 }
 
 void EmulatedStage::BeginStep(std::int64_t step) {
-  // All devices start at one time, whenever their threads do.
+  // All devices start at the same time, whenever their threads do.
   std::int64_t none = 0;
   origin_.compare_exchange_strong(none, NowNanoseconds());
   device_.StartAt(origin_.load());
@@ -36,19 +36,21 @@ void EmulatedStage::BeginStep(std::int64_t step) {
   updates_ = 0;
 }
 
-void EmulatedStage::Forward(int row, Message input, Outlet& output) {
-  RunAlone({Op::kForward, row, std::move(input), output});
+void EmulatedStage::Forward(int microbatch, Message input, Outlet& output) {
+  RunAlone({Op::kForward, microbatch, std::move(input), output});
 }
 
-void EmulatedStage::Backward(int row, Message output_gradient, Outlet& input_gradient) {
-  RunAlone({Op::kBackward, row, std::move(output_gradient), input_gradient});
+void EmulatedStage::Backward(int microbatch, Message output_gradient, Outlet& input_gradient) {
+  RunAlone({Op::kBackward, microbatch, std::move(output_gradient), input_gradient});
 }
 
-void EmulatedStage::BackwardInput(int row, Message output_gradient, Outlet& input_gradient) {
-  RunAlone({Op::kBackwardInput, row, std::move(output_gradient), input_gradient});
+void EmulatedStage::BackwardInput(int microbatch, Message output_gradient, Outlet& input_gradient) {
+  RunAlone({Op::kBackwardInput, microbatch, std::move(output_gradient), input_gradient});
 }
 
-void EmulatedStage::BackwardWeight(int row) { Compute(PartOf(Op::kBackwardWeight, row)); }
+void EmulatedStage::BackwardWeight(int microbatch) {
+  Compute(PartOf(Op::kBackwardWeight, microbatch));
+}
 
 void EmulatedStage::RunAlone(const StageCall& call) {
   Expect(call);
@@ -56,7 +58,7 @@ void EmulatedStage::RunAlone(const StageCall& call) {
   Send(part, Compute(part), call.output);
 }
 
-// Both start together, take the time of the pair, and send what they make at its end.
+// Both parts start together, take the time of the pair, and send their outputs at its end.
 std::int64_t EmulatedStage::Overlap(StageCall first, Stage& other, StageCall second) {
   auto& second_stage = dynamic_cast<EmulatedStage&>(other);
   Expect(first);
@@ -68,11 +70,11 @@ std::int64_t EmulatedStage::Overlap(StageCall first, Stage& other, StageCall sec
   const std::int64_t both = ActivationBytes();
   const std::int64_t end = device_.Run(prices_.Duration({first_part, second_part}));
   End(first_part, end);
-  const std::int64_t held = &other == this ? both : ActivationBytes();
+  const std::int64_t between = &other == this ? both : ActivationBytes();
   second_stage.End(second_part, end);
   Send(first_part, end, first.output);
   second_stage.Send(second_part, end, second.output);
-  return held;
+  return between;
 }
 
 void EmulatedStage::Step() {
@@ -80,7 +82,7 @@ void EmulatedStage::Step() {
   Compute(PartOf(Op::kStep, -1));
 }
 
-bool EmulatedStage::Await(Op op, int row) {
+bool EmulatedStage::Await(Op op, int microbatch) {
   if (!OccupiesRank(op)) return true;
   if (op == Op::kStep) {
     std::int64_t ready = reduced_;
@@ -88,13 +90,13 @@ bool EmulatedStage::Await(Op op, int row) {
     device_.NotBefore(ready);
   } else {
     device_.NotBefore(unsharded_);
-    if (MakesInputGradient(op) || op == Op::kRecompute) device_.NotBefore(moved_[row]);
+    if (MakesInputGradient(op) || op == Op::kRecompute) device_.NotBefore(moved_[microbatch]);
   }
   return device_.AwaitStart();
 }
 
-void EmulatedStage::DoSideWork(Op op, int row) {
-  const Part part = PartOf(op, row);
+void EmulatedStage::DoSideWork(Op op, int microbatch) {
+  const Part part = PartOf(op, microbatch);
   if (op == Op::kRecompute) {
     Compute(part);
   } else if (op == Op::kOffload || op == Op::kReload) {
@@ -104,9 +106,11 @@ void EmulatedStage::DoSideWork(Op op, int row) {
   }
 }
 
-std::int64_t EmulatedStage::ActivationBytes() const { return prices_.Bytes(held_); }
+std::int64_t EmulatedStage::ActivationBytes() const { return prices_.Bytes(activations_); }
 
-Part EmulatedStage::PartOf(Op op, int row) const { return MakeAction(op, stage_, row).first; }
+Part EmulatedStage::PartOf(Op op, int microbatch) const {
+  return MakeAction(op, stage_, microbatch).first;
+}
 
 std::int64_t EmulatedStage::Compute(const Part& part) {
   Begin(part);
@@ -117,19 +121,19 @@ std::int64_t EmulatedStage::Compute(const Part& part) {
 
 void EmulatedStage::Begin(const Part& part) {
   const std::int64_t start = device_.NextStart();
-  if (part.op == Op::kForward) Hold(start, prices_.Kept(part));
-  if (part.op == Op::kRecompute) Hold(start, prices_.Remade(part));
+  if (part.op == Op::kForward) Allocate(start, prices_.Saved(part));
+  if (part.op == Op::kRecompute) Allocate(start, prices_.Recomputed(part));
 }
 
 void EmulatedStage::End(const Part& part, std::int64_t end) {
-  Hold(end, -prices_.Freed(part));
+  Allocate(end, -prices_.Freed(part));
   if (EndsMicrobatch(part.op)) gate_.Complete(stage_, prices_.UpdateOf(part.microbatch), end);
 }
 
-void EmulatedStage::Hold(std::int64_t time, double amount) {
+void EmulatedStage::Allocate(std::int64_t time, double amount) {
   if (amount == 0) return;
-  held_ += amount;
-  device_.Hold(time, amount);
+  activations_ += amount;
+  device_.Allocate(time, amount);
 }
 
 void EmulatedStage::Move(const Part& part) {
@@ -137,28 +141,28 @@ void EmulatedStage::Move(const Part& part) {
   const std::int64_t duration = prices_.TransferTime(part);
   if (part.op == Op::kOffload) {
     moved = device_.Carry(EmulatedDevice::kOffloads, device_.clock(), duration).end;
-    Hold(moved, -prices_.Kept(part));
+    Allocate(moved, -prices_.Saved(part));
     return;
   }
-  // What is on its way out comes back when it is there.
+  // An offload transfer must complete before its reload can start.
   const std::int64_t earliest = std::max(device_.clock(), moved);
   const auto [start, end] = device_.Carry(EmulatedDevice::kReloads, earliest, duration);
   moved = end;
-  Hold(start, prices_.Kept(part));
+  Allocate(start, prices_.Saved(part));
 }
 
-// Gathered weights are no activations: only the device counts them.
+// Gathered weights are not activations; only the device accounts for them.
 void EmulatedStage::Collect(const Part& part) {
   const double gathered = prices_.Gathered(stage_);
   if (part.op == Op::kReshard) {
-    device_.Hold(std::max(device_.clock(), unsharded_), -gathered);
+    device_.Allocate(std::max(device_.clock(), unsharded_), -gathered);
     return;
   }
   const auto [start, end] =
       device_.Carry(EmulatedDevice::kCollectives, device_.clock(), prices_.TransferTime(part));
   if (part.op == Op::kUnshard) {
     unsharded_ = end;
-    device_.Hold(start, gathered);
+    device_.Allocate(start, gathered);
     return;
   }
   reduced_ = end;
@@ -169,20 +173,22 @@ void EmulatedStage::Expect(const StageCall& call) const {
   const bool forward = call.op == Op::kForward;
   const ValueKind kind = forward ? ValueKind::kActivation : ValueKind::kGradient;
   const int stage = forward ? previous_ : MakesInputGradient(call.op) ? next_ : -1;
-  PENSTOCK_CHECK(call.input.empty() == (stage < 0), "a message is missing or not expected");
+  PENSTOCK_CHECK(call.input.empty() == (stage < 0), "a message is missing or unexpected");
   if (stage < 0) return;
   const auto& got = *static_cast<const EmulatedPayload*>(call.input.data());
-  PENSTOCK_CHECK(got.kind == kind && got.stage == stage && got.row == call.row && got.step == step_,
-                 "a wrong message arrived: stage {}, row {}, step {}", got.stage, got.row,
-                 got.step);
+  PENSTOCK_CHECK(
+      got.kind == kind && got.stage == stage && got.microbatch == call.row && got.step == step_,
+      "a wrong message arrived: stage {}, microbatch {}, step {}", got.stage, got.microbatch,
+      got.step);
 }
 
 void EmulatedStage::Send(const Part& part, std::int64_t ready, Outlet& outlet) {
   const bool forward = part.op == Op::kForward;
   if (!forward && !MakesInputGradient(part.op)) return;
   if ((forward ? next_ : previous_) < 0) return;
-  EmulatedPayload& payload = payloads_[(forward ? 0 : rows_) + Index(part.microbatch)];
-  PENSTOCK_CHECK(!payload.in_flight.exchange(true), "the last step's message was not taken");
+  EmulatedPayload& payload = payloads_[(forward ? 0 : microbatches_) + Index(part.microbatch)];
+  PENSTOCK_CHECK(!payload.in_flight.exchange(true),
+                 "the message of the previous step was not received");
   payload.step = step_;
   payload.ready = ready;
   outlet.Send(Message(&payload, sizeof(payload), &payload, EmulatedPayload::Release));

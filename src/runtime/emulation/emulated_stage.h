@@ -1,4 +1,5 @@
-// EmulatedStage: a stage that takes its costs' time on its rank's device. Private to the emulation.
+// EmulatedStage: a stage that occupies its rank's device for the time that its costs say. Private
+// to the emulation.
 #pragma once
 
 #include <atomic>
@@ -14,17 +15,18 @@
 
 namespace penstock {
 
-// What an emulated message carries: who made it, when it can be used, and whether it is on its way.
+// The payload of an emulated message: its producer, when it can be used, and whether it is in
+// flight.
 struct EmulatedPayload {
   ValueKind kind;
   int stage;
-  int row;
+  int microbatch;
   std::int64_t step = -1;
   std::int64_t ready = 0;
   std::atomic<bool> in_flight{false};
 
   static void Release(void* owner) { static_cast<EmulatedPayload*>(owner)->in_flight.store(false); }
-  // Null where the message is none of ours.
+  // Returns null if the message is not from an EmulatedStage.
   static EmulatedPayload* Of(const Message& message) {
     return message.release() == Release ? static_cast<EmulatedPayload*>(message.data()) : nullptr;
   }
@@ -32,43 +34,43 @@ struct EmulatedPayload {
 
 class EmulatedStage final : public Stage {
  public:
-  // What the stages of a run share. All must outlive them.
+  // The state that the stages of a run share. All of it must outlive them.
   struct Shared {
     const PriceList* prices;
     GradientGate* gate;
-    std::atomic<std::int64_t>* origin;  // when the run began; 0 before
+    std::atomic<std::int64_t>* origin;  // the start of the run; 0 before it
   };
 
-  // `device` is its rank's, and must outlive it.
+  // `device` belongs to the stage's rank and must outlive the stage.
   EmulatedStage(const Shared& shared, EmulatedDevice& device, int stage);
 
   void BeginStep(std::int64_t step) override;
-  void Forward(int row, Message input, Outlet& output) override;
-  void Backward(int row, Message output_gradient, Outlet& input_gradient) override;
-  void BackwardInput(int row, Message output_gradient, Outlet& input_gradient) override;
-  void BackwardWeight(int row) override;
+  void Forward(int microbatch, Message input, Outlet& output) override;
+  void Backward(int microbatch, Message output_gradient, Outlet& input_gradient) override;
+  void BackwardInput(int microbatch, Message output_gradient, Outlet& input_gradient) override;
+  void BackwardWeight(int microbatch) override;
   std::int64_t Overlap(StageCall first, Stage& other, StageCall second) override;
   void Step() override;
   bool DoesSideWork(Op) const override { return true; }
-  void DoSideWork(Op op, int row) override;
+  void DoSideWork(Op op, int microbatch) override;
   bool Keeps(WeightPolicy) const override { return true; }
-  [[nodiscard]] bool Await(Op op, int row) override;
+  [[nodiscard]] bool Await(Op op, int microbatch) override;
   std::int64_t ActivationBytes() const override;
 
  private:
-  Part PartOf(Op op, int row) const;
-  // Runs the part on the device, and returns its end.
+  Part PartOf(Op op, int microbatch) const;
+  // Runs the part on the device and returns its end.
   std::int64_t Compute(const Part& part);
   void RunAlone(const StageCall& call);
   void Begin(const Part& part);
   void End(const Part& part, std::int64_t end);
-  void Hold(std::int64_t time, double amount);
+  void Allocate(std::int64_t time, double amount);
   void Move(const Part& part);
   void Collect(const Part& part);
 
-  // Throws where the call's input is not what it should be.
+  // Throws if the call has the wrong input.
   void Expect(const StageCall& call) const;
-  // Sends what the part makes, if anything.
+  // Sends the output of the part, if it has one.
   void Send(const Part& part, std::int64_t ready, Outlet& outlet);
 
   const PriceList& prices_;
@@ -78,16 +80,16 @@ class EmulatedStage final : public Stage {
   const int stage_;
   const int previous_;
   const int next_;
-  const std::size_t rows_;
-  std::unique_ptr<EmulatedPayload[]> payloads_;  // activations by row, then gradients
+  const std::size_t microbatches_;
+  std::unique_ptr<EmulatedPayload[]> payloads_;  // activations by microbatch, then gradients
   std::int64_t step_ = -1;
   std::int64_t round_ = -1;
-  int reductions_ = 0;  // of this round, as the next
-  int updates_ = 0;
-  std::int64_t unsharded_ = 0;       // when its last UNSHARD ends
-  std::int64_t reduced_ = 0;         // and its last REDUCE_GRAD
-  std::vector<std::int64_t> moved_;  // by row: when its OFFLOAD ends, then its RELOAD
-  double held_ = 0;
+  int reductions_ = 0;               // reductions so far in this round
+  int updates_ = 0;                  // updates so far in this round
+  std::int64_t unsharded_ = 0;       // end of its last UNSHARD
+  std::int64_t reduced_ = 0;         // end of its last REDUCE_GRAD
+  std::vector<std::int64_t> moved_;  // by microbatch: end of its OFFLOAD, later of its RELOAD
+  double activations_ = 0;
 };
 
 }  // namespace penstock

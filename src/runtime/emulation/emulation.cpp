@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-// The threads transport, on which a message between ranks takes its time.
+// The threads transport with a latency for messages between ranks.
 class EmulatedTransport final : public Transport {
  public:
   EmulatedTransport(const PriceList& prices, std::vector<EmulatedDevice>& devices,
@@ -82,7 +82,7 @@ class Emulation::Machine {
   GradientGate gate;
   std::atomic<std::int64_t> origin{0};
   std::vector<std::unique_ptr<EmulatedStage>> stages;
-  EmulatedTransport transport;  // last: it may still hold messages of the stages
+  EmulatedTransport transport;  // last: it may still own messages of the stages
 };
 
 Emulation::Emulation(const Schedule& schedule, const Costs& costs, const EmulationOptions& options)

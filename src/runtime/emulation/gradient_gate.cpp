@@ -13,7 +13,8 @@ GradientGate::GradientGate(const PriceList& prices)
   gradients_.resize(Index(prices.groups()) * Index(prices.updates()));
   for (int stage = 0; stage < prices.schedule().stages(); ++stage) {
     for (int update = 0; update < prices.updates(); ++update) {
-      Of(stage, update).needed += prices.rows_an_update() + (prices.Reduces(stage) ? 1 : 0);
+      Of(stage, update).needed +=
+          prices.microbatches_per_update() + (prices.Reduces(stage) ? 1 : 0);
     }
   }
 }

@@ -1,8 +1,8 @@
-// GradientGate: what a STEP waits for where it needs the gradients of other ranks' stages. Private
-// to the emulation.
+// GradientGate: blocks a STEP until the gradients of other ranks' stages that it needs are
+// complete. Private to the emulation.
 //
-// A round's gradients of a group are complete before any rank of the group is through with its
-// STEP, so no rank is ever two rounds ahead of another: two times a group and update are enough.
+// The gradients of a round are complete in a group before any rank of the group ends its STEP, so
+// no rank is ever two rounds ahead of another. Two times per group and update are therefore enough.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ class GradientGate {
   // `prices` must outlive it.
   explicit GradientGate(const PriceList& prices);
 
-  // One of the stage's weight gradients, or its reduction, of an update of a round is there at
-  // `time`.
+  // Records that one of the stage's weight gradients, or its reduction, for an update of the
+  // current round is complete at `time`.
   void Complete(int stage, int update, std::int64_t time);
-  // Waits until all that the stage's STEP needs is on its way; `ready` is raised to when it is
-  // there. False after Stop. Any thread.
+  // Waits until everything that the stage's STEP needs has been recorded, and raises `ready` to the
+  // time at which it is complete. Returns false after Stop. Any thread.
   [[nodiscard]] bool Wait(int stage, std::int64_t round, int update, std::int64_t& ready);
   // Ends every wait, now and later.
   void Stop();
 
  private:
   struct Gradients {
-    std::int64_t needed = 0;  // a round
+    std::int64_t needed = 0;  // per round
     std::int64_t made = 0;    // over all rounds
     std::int64_t ready[2] = {};
   };

@@ -12,22 +12,22 @@ PriceList::PriceList(const Schedule& schedule, const Costs& costs, const Emulati
   PENSTOCK_CHECK(costs.stages.size() == Index(schedule.stages()), "costs of {} stages",
                  costs.stages.size());
   reduces_.resize(schedule.stages());
-  const std::size_t rows = schedule.rows();
+  const std::size_t microbatches = schedule.rows();
   for (const Lane& lane : schedule.lanes) {
     for (const Action& action : lane) {
       const Part& part = action.first;
-      steps_are_cells_ = steps_are_cells_ || part.op == Op::kStep;
+      has_step_actions_ = has_step_actions_ || part.op == Op::kStep;
       if (part.op == Op::kReduceGrad) reduces_[part.stage] = 1;
       if (part.op != Op::kRecompute) continue;
-      recomputed_.resize(Index(schedule.stages()) * rows);
-      recomputed_[part.stage * rows + Index(part.microbatch)] = 1;
+      recomputed_.resize(Index(schedule.stages()) * microbatches);
+      recomputed_[part.stage * microbatches + Index(part.microbatch)] = 1;
     }
   }
-  rows_an_update_ = std::max(1, schedule.weights == WeightPolicy::kStashed
-                                    ? schedule.slices
-                                    : schedule.rows() / std::max(1, schedule.steps));
-  updates_ = schedule.rows() / rows_an_update_;
-  if (!steps_are_cells_) return;
+  microbatches_per_update_ = std::max(1, schedule.weights == WeightPolicy::kStashed
+                                             ? schedule.slices
+                                             : schedule.rows() / std::max(1, schedule.steps));
+  updates_ = schedule.rows() / microbatches_per_update_;
+  if (!has_step_actions_) return;
   if (costs.steps_wait_for_all) {
     groups_ = 1;
   } else if (schedule.placement.replicas() > 1) {
@@ -40,25 +40,25 @@ std::int64_t PriceList::Nanoseconds(double units) const {
 }
 
 std::int64_t PriceList::Duration(const Action& action) const {
-  if (action.first.op == Op::kStep && !steps_are_cells_) return 0;
+  if (action.first.op == Op::kStep && !has_step_actions_) return 0;
   return Nanoseconds(costs_.Duration(action));
 }
 
 std::int64_t PriceList::TransferTime(const Part& part) const {
   const bool moves = part.op == Op::kOffload || part.op == Op::kReload;
-  return Nanoseconds(costs_.TransferTime(part, moves ? Kept(part) : 0));
+  return Nanoseconds(costs_.TransferTime(part, moves ? Saved(part) : 0));
 }
 
-bool PriceList::Recomputed(const Part& part) const {
+bool PriceList::IsRecomputed(const Part& part) const {
   if (recomputed_.empty()) return false;
   return recomputed_[part.stage * Index(schedule_->rows()) + Index(part.microbatch)] != 0;
 }
 
-double PriceList::Kept(const Part& part) const {
-  return Recomputed(part) ? costs_.Of(part).input_activation : costs_.Of(part).activation;
+double PriceList::Saved(const Part& part) const {
+  return IsRecomputed(part) ? costs_.Of(part).input_activation : costs_.Of(part).activation;
 }
 
-double PriceList::Remade(const Part& part) const {
+double PriceList::Recomputed(const Part& part) const {
   return costs_.Of(part).activation - costs_.Of(part).input_activation;
 }
 

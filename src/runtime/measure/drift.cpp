@@ -20,9 +20,9 @@ class DriftFinder {
   Drift Finish() {
     double worst = 0;
     for (std::size_t rank = 0; rank < drift_.ranks.size(); ++rank) {
-      const double behind = drift_.ranks[rank].took - drift_.ranks[rank].planned;
-      if (behind <= worst) continue;
-      worst = behind;
+      const double delay = drift_.ranks[rank].took - drift_.ranks[rank].planned;
+      if (delay <= worst) continue;
+      worst = delay;
       drift_.straggler = static_cast<int>(rank);
     }
     return std::move(drift_);
@@ -35,7 +35,7 @@ class DriftFinder {
     const Lane& lane = trace_.schedule().lanes[rank];
     for (std::size_t i = 0; i < program.size(); ++i) {
       const int position = program[i].position;
-      // Both entries of a pair say when it started and ended.
+      // Both entries of a pair have its start and end.
       if (position < 0 || program[i].ends_pair || !OccupiesRank(program[i].part.op)) continue;
       Add({rank, StepOf(program[i].part, round), lane[position], 0,
            static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs});
@@ -44,8 +44,8 @@ class DriftFinder {
 
   std::int64_t StepOf(const Part& part, std::int64_t round) const {
     const Schedule& schedule = trace_.schedule();
-    const int rows_a_step = std::max(1, schedule.rows() / schedule.steps);
-    const int within = HasMicrobatch(part.op) ? part.microbatch / rows_a_step : 0;
+    const int microbatches_per_step = std::max(1, schedule.rows() / schedule.steps);
+    const int within = HasMicrobatch(part.op) ? part.microbatch / microbatches_per_step : 0;
     return round * schedule.steps + within;
   }
 
@@ -54,9 +54,9 @@ class DriftFinder {
     RankDrift& rank = drift_.ranks[action.rank];
     rank.planned += action.planned;
     rank.took += action.took;
-    const double behind = action.took - action.planned;
-    if (behind <= worst_) return;
-    worst_ = behind;
+    const double delay = action.took - action.planned;
+    if (delay <= worst_) return;
+    worst_ = delay;
     drift_.slowest = action;
   }
 

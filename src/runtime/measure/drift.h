@@ -1,7 +1,8 @@
-// Drift: where a run departs from its plan, by name: the action that took longer than planned, and
-// the rank that fell behind.
+// Drift: where a run departs from its plan. Names the action that exceeded its planned time by the
+// most, and the rank that fell the furthest behind.
 //
-// Units: seconds. Only what occupies a rank counts, not waits: who waits is not who is late.
+// Units: seconds. Only actions that occupy a rank count, because a rank that waits is not the one
+// that is late.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +17,30 @@ namespace penstock {
 
 struct SlowAction {
   int rank = 0;
-  std::int64_t step = 0;  // of the trace, from 0: a round may hold several
+  std::int64_t step = 0;  // of the trace, from 0; a round may contain several
   Action action;
   double planned = 0;
   double took = 0;
 };
 
 struct RankDrift {
-  double planned = 0;  // over all rounds looked at
+  double planned = 0;  // over all examined rounds
   double took = 0;
 };
 
 struct Drift {
-  std::optional<SlowAction> slowest;  // furthest above its plan; none where every action kept to it
+  std::optional<SlowAction> slowest;  // exceeds its plan by the most; none if no action does
   std::vector<RankDrift> ranks;
-  int straggler = -1;  // the rank furthest above its plan; -1 where every rank kept to it
+  int straggler = -1;  // the rank that exceeds its plan by the most; -1 if none does
 };
 
-// Compares the kept rounds from `skip` on with `planned`, one entry a stage, in seconds.
+// Compares the recorded rounds from `skip` on with `planned`, which has one entry per stage, in
+// seconds.
 Drift FindDrift(const Trace& trace, const Costs& planned, int skip = 0);
 
-// "furthest from the plan: 1B5 on rank 1 took 12.3 ms in step 17, 8.1 ms planned; straggling rank:
-// 1, busy ...". One line without its end; `first_step` is the number of the trace's first.
+// Formats the result: "furthest from the plan: 1B5 on rank 1 took 12.3 ms in step 17, 8.1
+// ms; straggling rank: 1, busy ...". One line without a newline. `first_step` is the number of the
+// trace's first step.
 std::string DriftText(const Drift& drift, std::int64_t first_step = 0);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What a trace says of its steps: the timeline and the figures of each rank.
+// Derives the timeline and the figures of each rank from a trace.
 #include "runtime/measure/measure.h"
 
 #include <algorithm>
@@ -28,17 +28,17 @@ RankMeasure MeasureRank(const Trace& trace, int rank, std::int64_t round, std::i
   const auto seconds = [origin](std::int64_t ns) {
     return static_cast<double>(ns - origin) * kSecondsPerNs;
   };
-  std::vector<std::int64_t> held(trace.schedule().stages());
-  std::int64_t held_in_all = 0;
+  std::vector<std::int64_t> activations(trace.schedule().stages());
+  std::int64_t total = 0;
   RankMeasure measure;
   measure.first_start = std::numeric_limits<double>::max();
   for (std::size_t i = 0; i < program.size(); ++i) {
     const double start = seconds(stamps[i].start_ns);
     const double end = seconds(stamps[i].end_ns);
-    std::int64_t& of_stage = held[program[i].part.stage];
-    held_in_all += stamps[i].activation_bytes - of_stage;
+    std::int64_t& of_stage = activations[program[i].part.stage];
+    total += stamps[i].activation_bytes - of_stage;
     of_stage = stamps[i].activation_bytes;
-    measure.peak_activation_bytes = std::max(measure.peak_activation_bytes, held_in_all);
+    measure.peak_activation_bytes = std::max(measure.peak_activation_bytes, total);
     if (program[i].ends_pair) continue;
     if (i > 0) measure.wait += start - seconds(stamps[i - 1].end_ns);
     if (program[i].position < 0) measure.optimizer += end - start;
@@ -135,7 +135,7 @@ RunMeasure MeasureRun(const Trace& trace, int skip) {
           std::max(run.ranks[rank].peak_activation_bytes, round.ranks[rank].peak_activation_bytes);
     }
   }
-  // No step begins behind the last one, so its step time is only an estimate.
+  // No step starts after the last one, so its step time is only an estimate.
   if (rounds.size() > 1) rounds.pop_back();
   run.step_time = MedianOf(rounds, &RunMeasure::step_time);
   return run;

@@ -1,4 +1,4 @@
-// Helpers that the readers of a trace share; not for others.
+// Helpers shared by the readers of a trace. Private to runtime/measure.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace penstock {
 
 inline constexpr double kSecondsPerNs = 1e-9;
 
-// 0 where there is none. Reorders the values.
+// Returns 0 for no values. Reorders the values.
 inline double Median(std::vector<double>& values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -19,7 +19,7 @@ inline double Median(std::vector<double>& values) {
   return *middle;
 }
 
-// The first kept round from `skip` on; a run that is shorter is measured by its last round.
+// Returns the first recorded round from `skip` on. A shorter run is measured by its last round.
 inline std::int64_t FirstMeasuredRound(const Trace& trace, int skip) {
   return std::max(trace.first_round(), std::min<std::int64_t>(skip, trace.last_round() - 1));
 }

@@ -1,4 +1,5 @@
-// What a trace says of the stages: costs that the simulator can predict the run from.
+// Derives the costs of the stages from a trace, so that the simulator can predict the run from
+// them.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -10,13 +11,13 @@
 namespace penstock {
 namespace {
 
-// What was seen of one stage, or one slice of it: times in seconds, sizes in bytes.
+// Samples of one stage, or of one slice of it: times in seconds, sizes in bytes.
 struct StageSamples {
   std::array<std::vector<double>, kOpCount> time;          // by op, of parts that ran alone
-  std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of those that did not
+  std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of parts that ran in a pair
   std::vector<double> activation;                          // of an F
-  std::vector<double> input_activation;                    // of an F whose row is recomputed
-  std::vector<double> remade;                              // by RECOMPUTE
+  std::vector<double> input_activation;                    // of an F whose microbatch is recomputed
+  std::vector<double> recomputed;                          // by RECOMPUTE
   std::vector<double> freed_by_i;
   std::vector<double> freed_by_rest;  // W or B
 };
@@ -32,7 +33,7 @@ class CostCollector {
         recomputed_(Index(trace.schedule().stages()) * Index(trace.schedule().rows())) {
     for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
       for (const ProgramEntry& entry : trace.program(rank)) {
-        if (entry.part.op == Op::kRecompute) recomputed_[RowOf(entry.part)] = true;
+        if (entry.part.op == Op::kRecompute) recomputed_[IndexOf(entry.part)] = true;
       }
     }
   }
@@ -69,20 +70,20 @@ class CostCollector {
     double seconds;
   };
 
-  std::size_t RowOf(const Part& part) const {
+  std::size_t IndexOf(const Part& part) const {
     return part.stage * Index(trace_.schedule().rows()) + Index(part.microbatch);
   }
-  bool IsRecomputed(const Part& part) const { return recomputed_[RowOf(part)]; }
+  bool IsRecomputed(const Part& part) const { return recomputed_[IndexOf(part)]; }
 
   void AddStages(int rank, std::int64_t round) {
     const Program& program = trace_.program(rank);
     const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
-    std::vector<std::int64_t> held(samples_.size() / slices_);
+    std::vector<std::int64_t> allocated_by(samples_.size() / slices_);
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Part& part = program[i].part;
-      const std::int64_t asked_for = stamps[i].activation_bytes + stamps[i].away_bytes;
-      const auto change = static_cast<double>(asked_for - held[part.stage]);
-      held[part.stage] = asked_for;
+      const std::int64_t allocated = stamps[i].activation_bytes + stamps[i].away_bytes;
+      const auto change = static_cast<double>(allocated - allocated_by[part.stage]);
+      allocated_by[part.stage] = allocated;
       if (!OccupiesRank(part.op)) continue;
       StageSamples& stage = samples_[part.stage * slices_ + Index(part.microbatch) % slices_];
       const double seconds =
@@ -97,7 +98,7 @@ class CostCollector {
       if (part.op == Op::kForward) {
         (IsRecomputed(part) ? stage.input_activation : stage.activation).push_back(change);
       }
-      if (part.op == Op::kRecompute) stage.remade.push_back(change);
+      if (part.op == Op::kRecompute) stage.recomputed.push_back(change);
       if (part.op == Op::kBackwardInput) stage.freed_by_i.push_back(-change);
       if (part.op == Op::kBackward || part.op == Op::kBackwardWeight) {
         stage.freed_by_rest.push_back(-change);
@@ -108,14 +109,15 @@ class CostCollector {
     }
   }
 
-  // When the message from another rank that the part waits for was made; 0 where there is none.
+  // Returns when the message from another rank that the part waits for was produced; 0 if there is
+  // none.
   std::int64_t Sent(const Part& part, int rank) const {
     const int slot = messages_.InSlot(part);
     if (slot < 0 || messages_.from_rank(slot) == rank) return 0;
     return sent_ns_[slot];
   }
 
-  // A transfer shows where its receiver was idle before the message was made.
+  // A transfer is visible only if its receiver was idle before the message was produced.
   void AddTransfers(int rank, std::int64_t round) {
     const Program& program = trace_.program(rank);
     const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
@@ -148,8 +150,9 @@ class CostCollector {
     costs.recompute = time(Op::kRecompute);
     costs.step = time(Op::kStep);
     costs.input_activation = Median(samples.input_activation);
-    costs.activation = samples.activation.empty() ? costs.input_activation + Median(samples.remade)
-                                                  : Median(samples.activation);
+    costs.activation = samples.activation.empty()
+                           ? costs.input_activation + Median(samples.recomputed)
+                           : Median(samples.activation);
     const double freed_by_i = Median(samples.freed_by_i);
     costs.activation_after_i = costs.activation - freed_by_i;
     if (slices_ == 1) return costs;
@@ -159,7 +162,7 @@ class CostCollector {
     return costs;
   }
 
-  // For who asks by stage alone.
+  // For readers that ask by stage only.
   static StageCosts MeanOf(std::span<const StageCosts> slices) {
     StageCosts mean = slices.front();
     const auto count = static_cast<double>(slices.size());
@@ -178,8 +181,8 @@ class CostCollector {
   MessageMap messages_;
   std::size_t slices_;
   std::vector<StageSamples> samples_;  // by stage, then by slice
-  std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that made the message
-  std::vector<bool> recomputed_;       // by stage and row
+  std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that produced the message
+  std::vector<bool> recomputed_;       // by stage and microbatch index
   std::vector<double> transfers_;      // seconds
   std::vector<Pair> pairs_;
 };

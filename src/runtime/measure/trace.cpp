@@ -8,7 +8,7 @@
 namespace penstock {
 
 Result<Trace> Trace::Make(const Schedule& schedule, int kept_steps, std::span<const int> ranks) {
-  if (kept_steps < 1) return InvalidArgument("a trace keeps at least 1 step, not {}", kept_steps);
+  if (kept_steps < 1) return InvalidArgument("a trace records at least 1 step, not {}", kept_steps);
   Trace trace;
   trace.schedule_ = &schedule;
   trace.kept_steps_ = kept_steps;
@@ -22,19 +22,19 @@ Result<Trace> Trace::Make(const Schedule& schedule, int kept_steps, std::span<co
   return trace;
 }
 
-std::size_t Trace::Row(const Rank& rank, std::int64_t round) const {
+std::size_t Trace::Offset(const Rank& rank, std::int64_t round) const {
   return Index(round % kept_steps_) * rank.program.size();
 }
 
 Stamp* Trace::Begin(int rank, std::int64_t round) {
   Rank& own = ranks_[rank];
   own.begun = round + 1;
-  return own.stamps.data() + Row(own, round);
+  return own.stamps.data() + Offset(own, round);
 }
 
 std::span<const Stamp> Trace::RankStep(int rank, std::int64_t round) const {
   const Rank& own = ranks_[rank];
-  return {own.stamps.data() + Row(own, round), own.program.size()};
+  return {own.stamps.data() + Offset(own, round), own.program.size()};
 }
 
 void Trace::Set(int rank, std::int64_t round, std::span<const Stamp> stamps) {

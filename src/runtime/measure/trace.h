@@ -1,9 +1,10 @@
-// Trace: when every action of a run started and ended, and the activations held behind it.
+// Trace: when every action of a run started and ended, and the activations that were alive after
+// it.
 //
-// Units: nanoseconds of the steady clock inside, seconds in what is read out; bytes.
-// A wait is not part of an action: an action starts when its input has arrived.
-// Threads: each rank's thread writes its own rows, through its executor. The functions that read
-// are for after the run; RankStep may also be called from the rank's own thread (in on_step).
+// Units: nanoseconds of the steady clock inside; seconds and bytes in derived figures.
+// Waiting is not part of an action: an action starts when its input has arrived.
+// Threads: each rank's thread writes its own stamps, through its executor. The readers are for
+// after the run, but a rank's own thread may also call RankStep (in on_step).
 #pragma once
 
 #include <cstdint>
@@ -18,35 +19,37 @@
 
 namespace penstock {
 
-// One entry of a rank's Program, in one step. Both entries of a pair start and end with the pair.
+// The stamp of one entry of a rank's Program in one step. Both entries of a pair start and end with
+// the pair.
 struct Stamp {
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
-  // Held in memory by the entry's stage, after it; for a pair's first, as long as the second holds
-  // its own.
+  // Activations of the entry's stage in memory after it. For the first part of a pair, the value
+  // while the activations of the second part are still alive.
   std::int64_t activation_bytes = 0;
-  std::int64_t away_bytes = 0;  // beside those, in the slower pool
+  std::int64_t away_bytes = 0;  // additional activations, in the slower pool
 };
 
 class Trace {
  public:
-  // Keeps the last `kept_steps` steps of these ranks (of all where none is given); all memory is
-  // taken here. `schedule` must outlive the trace.
+  // Records the last `kept_steps` steps of these ranks (of all ranks if none are given) and
+  // allocates all memory here. `schedule` must outlive the trace.
   static Result<Trace> Make(const Schedule& schedule, int kept_steps = 32,
                             std::span<const int> ranks = {});
 
   const Schedule& schedule() const { return *schedule_; }
   const Program& program(int rank) const { return ranks_[rank].program; }
 
-  // Rounds (steps of this run, from 0) that are recorded whole on every rank that the trace is of
-  // and still kept: [first_round, last_round).
+  // The rounds (steps of this run, from 0) that are completely recorded on every rank of the trace
+  // and not yet overwritten: [first_round, last_round).
   std::int64_t first_round() const;
   std::int64_t last_round() const;
 
-  // Stamps of one rank in one round, one for each entry of program(rank).
+  // Returns the stamps of one rank in one round, one for each entry of program(rank).
   std::span<const Stamp> RankStep(int rank, std::int64_t round) const;
 
-  // For the executor: where the rank's stamps of a round go, and that they are all there.
+  // For the executor: Begin returns where the rank's stamps of a round go, and End marks them
+  // complete.
   Stamp* Begin(int rank, std::int64_t round);
   void End(int rank, std::int64_t round) { ranks_[rank].ended = round + 1; }
 
@@ -58,30 +61,31 @@ class Trace {
  private:
   struct Rank {
     Program program;
-    bool kept = false;
-    std::vector<Stamp> stamps;  // kept_steps rows
+    bool kept = false;          // whether the trace includes this rank
+    std::vector<Stamp> stamps;  // of kept_steps_ rounds
     std::int64_t begun = 0;     // rounds
     std::int64_t ended = 0;
   };
 
-  std::size_t Row(const Rank& rank, std::int64_t round) const;
+  std::size_t Offset(const Rank& rank, std::int64_t round) const;
 
   const Schedule* schedule_ = nullptr;
   int kept_steps_ = 1;
   std::vector<Rank> ranks_;
 };
 
-// First start of a compute action of the round on any rank, in nanoseconds of the steady clock.
+// Returns the first start of a compute action of the round on any rank, in nanoseconds of the
+// steady clock.
 std::int64_t RoundOrigin(const Trace& trace, std::int64_t round);
 
-// Spans of one round's lanes, in seconds from the first start of a compute action on any rank. A
-// pair spans both parts; SEND and RECV cells have no length.
+// Returns the spans of one round's lanes, in seconds from the first start of a compute action on
+// any rank. A pair spans both parts; SEND and RECV have no duration.
 Timeline MeasuredTimeline(const Trace& trace, std::int64_t round);
 
 struct RankMeasure {
   double busy = 0;       // seconds in the lane's actions that occupy the rank
   double wait = 0;       // seconds waiting for messages between its first and its last action
-  double optimizer = 0;  // seconds in STEP where the lane has none
+  double optimizer = 0;  // seconds in STEPs that are not in the lane
   double bubble = 0;     // 1 - busy / makespan
   double first_start = 0;
   double last_end = 0;
@@ -90,22 +94,25 @@ struct RankMeasure {
 
 // Seconds; the same definitions as the simulator's.
 struct RunMeasure {
-  double makespan = 0;   // first start of a compute action to last end of what occupies a rank
-  double step_time = 0;  // from one step's first start to the next one's; makespan if only one step
-  double bubble = 0;     // 1 - busiest rank's busy / makespan
+  double makespan = 0;  // from the first start of a compute action to the last end of an action
+                        // that occupies a rank
+  double step_time =
+      0;  // from one step's first start to that of the next; the makespan if there is only one
+  double bubble = 0;  // 1 - busiest rank's busy / makespan
   std::vector<RankMeasure> ranks;
 };
 
-// One round; `step_time` needs the round behind it, else it is the makespan and the optimizer.
+// Measures one round. `step_time` needs the next round; without it, it is the makespan plus the
+// optimizer.
 RunMeasure MeasureRound(const Trace& trace, std::int64_t round);
-// Medians over the kept rounds from `skip` on (a first step is often slow); the peak is the
-// largest.
+// Returns medians over the recorded rounds from `skip` on, because a first step is often slow. The
+// peak is the maximum.
 RunMeasure MeasureRun(const Trace& trace, int skip = 0);
 
-// Median times (seconds) and activations (bytes) of every stage over the kept rounds from `skip`
-// on, for the simulator. Where a stage ran B only, all its time is under backward_input. Where
-// there are pairs, `overlap` is the share that one takes of its two parts' time when they run
-// alone; a part that never does counts as half of its pairs. `comm` is the median time from a
+// Returns median times (seconds) and activations (bytes) of every stage over the recorded rounds
+// from `skip` on, for the simulator. If a stage only ran B, all of its time is in backward_input.
+// If there are pairs, `overlap` is the time of a pair relative to that of its two parts alone; a
+// part that never runs alone counts as half of its pairs. `comm` is the median time from a
 // producer's end to the start of a consumer on another rank that was waiting for it.
 Costs MeasuredCosts(const Trace& trace, int skip = 0);
 

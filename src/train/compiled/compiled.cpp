@@ -125,7 +125,7 @@ Status CheckPlaces(const StageProgram& program) {
     places.insert(places.end(), piece->outputs.begin(), piece->outputs.end());
   }
   for (const int place : places) {
-    if (place < -1 || place >= program.held) return InvalidArgument("place {} is none", place);
+    if (place < -1 || place >= program.slots) return InvalidArgument("place {} is none", place);
   }
   const std::size_t gradients =
       std::count_if(program.inputs.begin(), program.inputs.end(),
@@ -157,7 +157,7 @@ Result<StageProgram> Read(const Safetensors& content) {
   if (root.contains("overlapped")) {
     PENSTOCK_TRY(program.overlapped, reader.ToPiece(root.at("overlapped"), numbers, kOverlapped));
   }
-  program.held = root.at("held").get<int>();
+  program.slots = root.at("held").get<int>();
   program.inputs = ToPorts(root.at("inputs"));
   program.outputs = ToPorts(root.at("outputs"));
   program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
@@ -218,7 +218,7 @@ Status SaveStageProgram(const std::string& path, const StageProgram& program,
   json root = {{"forward", writer.ToJson(program.forward)},
                {"backward_input", writer.ToJson(program.backward_input)},
                {"backward_weight", writer.ToJson(program.backward_weight)},
-               {"held", program.held},
+               {"held", program.slots},
                {"inputs", ToJson(program.inputs)},
                {"outputs", ToJson(program.outputs)},
                {"saved_bytes", program.saved_bytes},

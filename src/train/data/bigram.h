@@ -1,7 +1,7 @@
 // The baseline that a trained model is compared with: a bigram model of bytes.
 //
-// p(b | a) = (n(a, b) + k p(b)) / (n(a) + k), with p(b) from single bytes, add-one smoothed: counts
-// of the training text backed off to single bytes, a fixed weight k for the latter.
+// p(b | a) = (n(a, b) + k p(b)) / (n(a) + k): counts of the training text, backed off with a fixed
+// weight k to p(b), the add-one smoothed distribution of single bytes.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class Bigram {
   double Nats(std::uint8_t previous, std::uint8_t next) const {
     return nats_[Index(previous) * 256 + next];
   }
-  // Mean over the bytes behind the first; the same bytes that a model predicts in held-out windows
-  // (see EvaluateText) when `text` is cut to them. 0 for fewer than two bytes.
+  // Returns the mean over all bytes after the first. If `text` is what EvaluatedPart returns, these
+  // are the bytes that a model predicts in EvaluateText. Returns 0 for fewer than two bytes.
   double MeanNats(std::span<const std::uint8_t> text) const;
 
  private:

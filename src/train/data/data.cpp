@@ -18,7 +18,7 @@ constexpr std::size_t kSectionLeast = 64;
 constexpr std::size_t kSectionMost = 4096;
 constexpr std::size_t kSectionsOfText = 100;
 
-// Equal for documents that differ in spaces, case and punctuation alone.
+// Returns a hash that is equal for documents that differ only in spaces, case and punctuation.
 std::uint64_t IdentityOf(std::string_view document) {
   std::uint64_t hash = 14695981039346656037ULL;
   bool letters = false;
@@ -32,7 +32,7 @@ std::uint64_t IdentityOf(std::string_view document) {
     letters = true;
     add(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
   }
-  if (!letters) std::for_each(document.begin(), document.end(), add);  // a drawing
+  if (!letters) std::for_each(document.begin(), document.end(), add);  // an ASCII drawing, for example
   return SeedOf(hash, 0);
 }
 
@@ -52,15 +52,16 @@ void AddDocument(std::string_view text, std::vector<std::string_view>& documents
   if (text = Trimmed(text); !text.empty()) documents.push_back(text);
 }
 
-// Where the line with only '%' on it begins that is next at or after `from`; npos if none.
+// Returns the start of the next line at or after `from` that consists of '%'; npos if there is
+// none.
 std::size_t NextSeparator(std::string_view text, std::size_t from) {
   while ((from = text.find('%', from)) != std::string_view::npos) {
     const bool begins = from == 0 || text[from - 1] == '\n';
-    const std::size_t behind = from + 1;
-    if (begins && (behind == text.size() || text[behind] == '\n' || text[behind] == '\r')) {
+    const std::size_t after = from + 1;
+    if (begins && (after == text.size() || text[after] == '\n' || text[after] == '\r')) {
       return from;
     }
-    from = behind;
+    from = after;
   }
   return from;
 }
@@ -83,7 +84,7 @@ Result<std::vector<std::string>> FilesBelow(const std::string& path) {
   }
   fs::recursive_directory_iterator entry(path, error);
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    // A link is the same text once more: it would leak what is held out.
+    // A link would read the same text twice, and leak held-out text into training.
     if (!entry->is_symlink(error) && entry->is_regular_file(error)) {
       files.push_back(entry->path().string());
     }
@@ -99,8 +100,8 @@ struct Document {
   bool held_out = false;
 };
 
-// Marks documents in the order of their identities, a random one that any run agrees on, until they
-// hold `share` of the bytes. One document at least stays on each side.
+// Marks documents as held out until they contain `share` of the bytes. Goes in the order of their
+// hashes, which is random but the same in every run. Leaves at least one document on each side.
 void HoldOut(std::vector<Document>& documents, double share) {
   std::vector<Document*> order;
   std::size_t bytes = 0;
@@ -173,7 +174,7 @@ Result<Corpus> LoadCorpus(const std::string& path, double held_out) {
         files.size());
   }
   if (documents.size() < 2) {
-    return InvalidArgument("{} holds too little text to hold a part of it out: {} bytes", path,
+    return InvalidArgument("{} contains too little text to hold out a part of it: {} bytes", path,
                            documents.front().text.size());
   }
   HoldOut(documents, held_out);
@@ -190,8 +191,8 @@ Status CheckLength(const Corpus& corpus, std::int64_t sequence) {
   const auto needed = Index(sequence) + 1;
   if (corpus.train.size() >= needed && corpus.held_out.size() >= needed) return {};
   return InvalidArgument(
-      "the text is too short: {} bytes to train on and {} held out, where one sample needs {}; "
-      "give more text, a larger data.held_out or a smaller model.sequence",
+      "the text is too short: {} bytes to train on and {} held out, but one sample needs {}; "
+      "use more text, a larger data.held_out or a smaller model.sequence",
       corpus.train.size(), corpus.held_out.size(), needed);
 }
 

@@ -1,8 +1,8 @@
-// Text to train on: read, split, and cut into batches. No torch here.
+// The training text: reading, splitting and sampling. No torch here.
 //
-// A token is a byte. The text is cut into documents (fortunes, or sections of any other file); each
-// document goes whole to the training or to the held-out part, and documents that are
-// equal but for spaces, case and punctuation are one, so that nothing held out has been trained on.
+// A token is a byte. The text is split into documents: fortunes, or sections of any other file.
+// Each document belongs entirely to the training or the held-out part. Documents that differ only
+// in spaces, case and punctuation count as one, so that nothing held out is trained on.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-// Follows each document. Text has no byte 0: files that hold one are binary and are skipped.
+// Follows each document. Text has no zero byte: files that contain one are binary and are skipped.
 inline constexpr std::uint8_t kEndOfDocument = 0;
 
 // Bytes of documents, each followed by kEndOfDocument.
@@ -23,32 +23,34 @@ struct Corpus {
   std::vector<std::uint8_t> train;
   std::vector<std::uint8_t> held_out;
   int files = 0;
-  int documents = 0;  // after equal ones were merged
+  int documents = 0;  // after duplicates were removed
 };
 
-// `path` is a file or a folder (read whole, in the order of names; links and binary files are
-// skipped). `held_out` is the share of bytes held out, at least one document.
-// Errors: kNotFound where there is no such path; kInvalidArgument where it holds no text, or too
+// Loads `path`, a file or a folder. A folder is read recursively in order of names; links and
+// binary files are skipped. `held_out` is the share of bytes to hold out, at least one document.
+// Errors: kNotFound if the path does not exist; kInvalidArgument if it contains no text, or too
 // little to split.
 Result<Corpus> LoadCorpus(const std::string& path, double held_out);
 
-// One text's documents: between lines of "%" alone, if there are any; else sections of about a
-// hundredth of the text (64 to 4096 bytes), ended at a blank line, a line's end or a blank.
+// Splits one text into documents: between lines that consist of "%", if there are any; otherwise
+// into sections of about a hundredth of the text (64 to 4096 bytes) that end at an empty line, a
+// line end or a space.
 std::vector<std::string_view> SplitDocuments(std::string_view text);
 
-// Refuses a corpus whose parts are not longer than one sample of `sequence` tokens and the target
-// behind it.
+// Rejects a corpus in which a part is too short for one sample of `sequence` tokens and the target
+// of the last one.
 Status CheckLength(const Corpus& corpus, std::int64_t sequence);
 
-// Which samples a step trains on: a function of seed, step and the sample's number in its batch
-// alone, whatever ranks, chunks and microbatches there are. Threads: any, it never changes.
+// Chooses the samples of a step. The choice depends only on the seed, the step and the index of the
+// sample in its batch, not on ranks, chunks or microbatches. Immutable, so any thread may use it.
 class Sampler {
  public:
   // `text` must outlive the sampler and be longer than `sequence`.
   Sampler(std::span<const std::uint8_t> text, std::int64_t sequence, std::uint64_t seed)
       : text_(text), sequence_(sequence), seed_(seed) {}
 
-  // sequence + 1 bytes: a sample's tokens are all but the last, its targets all but the first.
+  // Returns sequence + 1 bytes: the tokens of a sample are all but the last, its targets all but
+  // the first.
   std::span<const std::uint8_t> Sample(std::int64_t step, std::int64_t sample) const;
 
  private:

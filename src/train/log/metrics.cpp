@@ -70,8 +70,8 @@ Status CheckSkipped(const std::vector<StepMetric>& metrics) {
                       [](const auto& step) { return step.skipped; });
     if (2 * Index(skipped) <= count) return {};
     return MakeError(ErrorCode::kUnavailable,
-                     "{} of the {}{} steps were skipped, because their gradients were not finite: "
-                     "give a smaller optimizer.lr",
+                     "{} of the {}{} steps were skipped because their gradients were not finite: "
+                     "use a smaller optimizer.lr",
                      skipped, which, count);
   };
   PENSTOCK_TRY_STATUS(check(metrics.size(), ""));
@@ -107,7 +107,7 @@ Status MetricsFile::Append(const StepMetric& metric) {
   const std::string reason = written < 0 ? std::strerror(errno) : "the disk is full";
   const bool whole = written <= 0 || ftruncate(descriptor_, size_) == 0;
   return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}{}", path_, reason,
-                   whole ? "" : " (its last line is not whole)");
+                   whole ? "" : " (its last line is incomplete)");
 }
 
 }  // namespace penstock

@@ -10,13 +10,13 @@
 namespace penstock {
 namespace {
 
-constexpr double kTerminalSeconds = 0.2;  // between two lines
+constexpr double kTerminalSeconds = 0.2;  // between two updates
 constexpr double kPlainSeconds = 5;
-constexpr double kMemory = 0.9;  // of the running means that are shown
+constexpr double kDecay = 0.9;  // of the running means
 
 double Mix(double before, double now) {
-  if (!std::isfinite(before)) return now;  // as of a step that was skipped
-  return kMemory * before + (1 - kMemory) * now;
+  if (!std::isfinite(before)) return now;  // a skipped step has no finite loss
+  return kDecay * before + (1 - kDecay) * now;
 }
 
 }  // namespace
@@ -38,10 +38,10 @@ void Progress::Report(std::int64_t done, std::int64_t steps, const Figures& last
   const bool due = now - last_report_ >= (terminal_ ? kTerminalSeconds : kPlainSeconds);
   if (!due && done != steps) return;
   last_report_ = now;
-  const double seconds_a_step = now / static_cast<double>(done - earlier_.steps);
-  const double left = seconds_a_step * static_cast<double>(steps - done);
+  const double seconds_per_step = now / static_cast<double>(done - earlier_.steps);
+  const double left = seconds_per_step * static_cast<double>(steps - done);
   Log(out_, "{}step {}/{}  loss {:.3f}  {:.0f} tokens/s  bubble {:.1f}%  {} left{}",
-      terminal_ ? "\r" : "", done, steps, smooth_.loss, tokens_per_step_ / seconds_a_step,
+      terminal_ ? "\r" : "", done, steps, smooth_.loss, tokens_per_step_ / seconds_per_step,
       100 * smooth_.bubble, left >= 1 ? FormatSeconds(left) : "0 s", terminal_ ? "\033[K" : "\n");
   std::fflush(out_);
   open_ = terminal_;

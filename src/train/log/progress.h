@@ -1,4 +1,4 @@
-// One line of progress: step, loss, tokens a second, bubble, time left.
+// One line of progress: step, loss, tokens per second, bubble, time left.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,12 @@
 
 namespace penstock {
 
-// On a terminal the line is written over itself a few times a second; elsewhere it is a line now
-// and then. Threads: one at a time.
+// On a terminal, the line is overwritten a few times per second; elsewhere, a new line is printed
+// every few seconds.
+// Threads: one at a time.
 class Progress {
  public:
-  // What was done before this process began: steps, and seconds of training.
+  // What earlier processes did: steps, and seconds of training.
   struct Earlier {
     std::int64_t steps = 0;
     double seconds = 0;
@@ -24,13 +25,13 @@ class Progress {
 
   Progress(std::FILE* out, std::int64_t tokens_per_step, const Earlier& earlier);
 
-  // `done` of `steps` steps are done, the last with these figures; running means of them are shown.
-  // The line may be left out.
+  // Reports that `done` of `steps` steps are done; `last` belongs to the last one. Shows running
+  // means. May print nothing.
   void Report(std::int64_t done, std::int64_t steps, const Figures& last);
   // Ends the line on a terminal.
   void Finish();
 
-  double elapsed() const;  // seconds of training: the earlier ones and those since construction
+  double elapsed() const;  // seconds of training, including the earlier ones
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -43,7 +44,7 @@ class Progress {
   double last_report_ = -1e9;  // seconds
   bool first_ = true;
   Figures smooth_;
-  bool open_ = false;  // a line without an end stands on the terminal
+  bool open_ = false;  // the line on the terminal has no newline yet
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Lines that say how far the start of a long run is; a short one stays silent.
+// Progress lines while a long run starts. A short start prints nothing.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,11 @@ namespace penstock {
 
 class StartProgress {
  public:
-  // `out` may be null: then nothing is printed.
+  // `out` may be null; nothing is printed then.
   explicit StartProgress(std::FILE* out) : out_(out) {}
 
-  // Prints "PHASE: DONE of ALL" where some seconds have passed since the last line, or since the
-  // object was made; with `all_parts` above 1 also which part of the next one comes.
+  // Prints "PHASE: DONE of ALL" if some seconds have passed since the last line, or since
+  // construction. If `all_parts` is above 1, also prints which part comes next.
   void Report(std::string_view phase, int done, int all, std::string_view part_name = {},
               int part = 0, int all_parts = 1);
 

@@ -10,17 +10,17 @@ std::vector<MemoryCurve> MeasuredMemory(const Trace& trace, const Timeline& time
   for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
     const Program& program = trace.program(rank);
     const std::span<const Stamp> stamps = trace.RankStep(rank, round);
-    std::vector<std::int64_t> held(trace.schedule().stages());
-    std::int64_t in_all = 0;
+    std::vector<std::int64_t> activations(trace.schedule().stages());
+    std::int64_t total = 0;
     MemoryCurve curve;
     for (std::size_t i = 0; i < program.size(); ++i) {
-      std::int64_t& of_stage = held[program[i].part.stage];
+      std::int64_t& of_stage = activations[program[i].part.stage];
       const std::int64_t change = stamps[i].activation_bytes - of_stage;
       if (change == 0 || program[i].position < 0) continue;
       of_stage += change;
-      in_all += change;
+      total += change;
       const Span& span = timeline.spans[rank][program[i].position];
-      curve.push_back({change > 0 ? span.start : span.end, static_cast<double>(in_all)});
+      curve.push_back({change > 0 ? span.start : span.end, static_cast<double>(total)});
     }
     curves.push_back(std::move(curve));
   }

@@ -1,4 +1,4 @@
-// One step of a run as a picture of time: what a trace kept of it.
+// One step of a run as a timeline, from a trace.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace penstock {
 
-// The units of a run's times and memory, as the report names them.
+// The units of a run's times and memory, as named by the report.
 constexpr std::string_view kSeconds = "s";
 constexpr std::string_view kBytes = "B";
 
-// What each rank held over a round, in bytes: what an F adds from its start on, as the simulator
-// counts it. `timeline` is the round's.
+// Returns the memory of each rank over a round, in bytes. An F allocates at its start, as in the
+// simulator. `timeline` is that of the round.
 std::vector<MemoryCurve> MeasuredMemory(const Trace& trace, const Timeline& timeline,
                                         std::int64_t round);
 
-// Writes the round as a Chrome trace. May be called while the ranks are in later rounds, as long as
-// the trace keeps this one. Errors: kUnavailable where the file cannot be written.
+// Writes the round as a Chrome trace. May be called while the ranks run later rounds, as long as
+// the trace still has this one. Errors: kUnavailable if the file cannot be written.
 Status WriteStepTrace(const Trace& trace, std::int64_t round, const std::string& title,
                       const std::string& path);
 

@@ -108,7 +108,7 @@ Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options)
   options.steps = schedule.steps;
   options.weights = schedule.weights;
   PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
-  options.recomputed = RecomputedRows(schedule, stage);
+  options.recomputed = RecomputedMicrobatches(schedule, stage);
   // An update behind each microbatch takes the gradient of that one's own loss.
   if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
   return {};

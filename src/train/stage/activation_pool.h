@@ -1,9 +1,10 @@
 // The slower memory that OFFLOAD moves activations to: a file.
 //
-// A pool serves one rank. Two threads move bytes beside its compute, one out and one back, each in
-// the order it was asked to, as the two links of the simulator do (simulate/side_work.h). The file
-// has no name, so nothing is left of it however the process ends; a parcel keeps its place in it,
-// so that after the first step nothing grows. Threads: the rank's, for every method.
+// A pool serves one rank. Two threads move data in parallel with its compute, one out and one back,
+// each in the order of the requests, like the two links of the simulator (simulate/side_work.h).
+// The file has no name, so it disappears however the process ends. A transfer keeps its place in
+// the file, so nothing grows after the first step.
+// Threads: the rank's thread calls every method.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +26,8 @@ namespace penstock {
 
 class ActivationPool {
  public:
-  // What one microbatch of one stage has given away. Belongs to the stage, which keeps it until it
-  // is empty again: behind Await or Drop.
+  // The offload transfer of one microbatch of one stage. Belongs to the stage, which keeps it until
+  // it is empty again, that is, until Await or Drop returns.
   class Parcel {
    public:
     bool empty() const { return contents_.empty(); }

@@ -12,8 +12,8 @@ std::size_t CountLeaving(std::span<const int> outputs) {
   return Index(std::count(outputs.begin(), outputs.end(), -1));
 }
 
-// The parameters of both, one behind the other; the forward's generator, as the backward draws
-// nothing.
+// Appends the parameters of the backward to those of the forward. Keeps the generator of the
+// forward, because the backward draws no random numbers.
 GraphBinding Both(GraphBinding binding, const GraphBinding& more) {
   const auto append = [](std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
     to.insert(to.end(), from.begin(), from.end());
@@ -23,8 +23,8 @@ GraphBinding Both(GraphBinding binding, const GraphBinding& more) {
   return binding;
 }
 
-// By estimated costs where the stage was not compiled with others: they are the same on all ranks
-// of a group, which so come to the same order.
+// Uses estimated costs unless the stage was compiled with others: they are the same on all ranks of
+// a group, which therefore arrive at the same order.
 Piece PieceOf(const BoundProgram& forward, const BoundProgram& backward, std::size_t parameters) {
   const Piece& compiled = forward.program.overlapped;
   if (&forward == &backward && !compiled.graph.name.empty()) return compiled;
@@ -49,19 +49,19 @@ BoundPair::BoundPair(const BoundProgram& forward, const GraphBinding& forward_bi
       outputs_(piece_.outputs.size()),
       leaving_(CountLeaving(piece_.outputs)) {}
 
-BoundPair::Leaving BoundPair::Run(std::span<at::Tensor> forward_held,
-                                  std::span<at::Tensor> backward_held) {
+BoundPair::Leaving BoundPair::Run(std::span<at::Tensor> forward_slots,
+                                  std::span<at::Tensor> backward_slots) {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    const std::span<at::Tensor> held = i < forward_inputs_ ? forward_held : backward_held;
-    at::Tensor& value = held[piece_.inputs[i]];
+    const std::span<at::Tensor> slots = i < forward_inputs_ ? forward_slots : backward_slots;
+    at::Tensor& value = slots[piece_.inputs[i]];
     inputs_[i] = piece_.last[i] ? std::move(value) : value;
   }
   program_.Run(inputs_, outputs_);
   std::size_t left = 0;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    const int place = piece_.outputs[i];
-    PENSTOCK_CHECK(place < 0 || i < forward_outputs_, "a backward leaves nothing held");
-    (place < 0 ? leaving_[left++] : forward_held[place]) = std::move(outputs_[i]);
+    const int slot = piece_.outputs[i];
+    PENSTOCK_CHECK(slot < 0 || i < forward_outputs_, "a backward writes no slot");
+    (slot < 0 ? leaving_[left++] : forward_slots[slot]) = std::move(outputs_[i]);
   }
   const std::span<at::Tensor> all = leaving_;
   return {all.first(leaving_forward_), all.subspan(leaving_forward_)};

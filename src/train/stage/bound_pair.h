@@ -1,5 +1,5 @@
-// An overlapped pair of a rank's stages as one program: the forward of a microbatch on one, the
-// backward of another on the other (or on the same). Private to train/.
+// An overlapped pair of a rank's stages as one program: the forward of one microbatch on a stage,
+// and the backward of another microbatch on another stage or the same one. Private to train/.
 #pragma once
 
 #include <span>
@@ -11,24 +11,26 @@ namespace penstock {
 
 class BoundPair {
  public:
-  // What leaves the two stages, to be taken before the next run.
+  // The tensors that leave the two stages, to be moved out before the next run.
   struct Leaving {
     std::span<at::Tensor> outputs;
     std::span<at::Tensor> input_gradients;
   };
 
-  // Whether a pair is worth making. In turn is as good where nothing is exchanged, and the only way
-  // where the backward draws random numbers, whose seeds I and W set.
+  // Returns whether a pair is worth compiling. Running the parts in turn is equally good if there
+  // are no collectives, and it is required if the backward draws random numbers, because I and W
+  // set their seeds.
   static bool Hides(const StageProgram& forward, const StageProgram& backward) {
     return (forward.exchanges || backward.exchanges) && !backward.backward_random;
   }
 
-  // Requires Hides. The bindings are the stages'; of one stage, the same twice.
+  // Requires Hides. The bindings are those of the stages; for a single stage, pass the same one
+  // twice.
   BoundPair(const BoundProgram& forward, const GraphBinding& forward_binding,
             const BoundProgram& backward, const GraphBinding& backward_binding);
 
-  // On what the two microbatches hold.
-  Leaving Run(std::span<at::Tensor> forward_held, std::span<at::Tensor> backward_held);
+  // Runs on the slots of the two microbatches.
+  Leaving Run(std::span<at::Tensor> forward_slots, std::span<at::Tensor> backward_slots);
 
  private:
   Piece piece_;

@@ -1,5 +1,5 @@
-// A stage's compiled pieces, bound to its parameters and gradients and ready to run. Private to
-// train/.
+// The compiled pieces of a stage, bound to its parameters and gradients and ready to run. Private
+// to train/.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace penstock {
 
-// A piece bound to its program, with room for what goes in and out.
+// A piece and its program, with room for inputs and outputs.
 struct BoundPiece {
   Piece piece;
   GraphProgram program;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> leaving;  // of the outputs: what leaves the stage
+  std::vector<at::Tensor> leaving;  // the outputs that leave the stage
 
   BoundPiece(Piece from, const GraphBinding& binding)
       : piece(std::move(from)),
@@ -28,32 +28,33 @@ struct BoundPiece {
         outputs(piece.outputs.size()),
         leaving(Index(std::count(piece.outputs.begin(), piece.outputs.end(), -1))) {}
 
-  // Runs on what the row holds; returns what leaves the stage, to be taken before the next run.
-  std::span<at::Tensor> Run(std::span<at::Tensor> held) {
+  // Runs on the slots of a microbatch. Returns the outputs that leave the stage, to be moved out
+  // before the next run.
+  std::span<at::Tensor> Run(std::span<at::Tensor> slots) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      at::Tensor& value = held[piece.inputs[i]];
+      at::Tensor& value = slots[piece.inputs[i]];
       inputs[i] = piece.last[i] ? std::move(value) : value;
     }
     program.Run(inputs, outputs);
     std::size_t left = 0;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const int place = piece.outputs[i];
-      (place < 0 ? leaving[left++] : held[place]) = std::move(outputs[i]);
+      const int slot = piece.outputs[i];
+      (slot < 0 ? leaving[left++] : slots[slot]) = std::move(outputs[i]);
     }
     return leaving;
   }
 };
 
-// One shape of input and its pieces.
+// The pieces for one shape of input.
 struct BoundProgram {
   StageProgram program;
   BoundPiece forward;
   BoundPiece backward_input;
   BoundPiece backward_weight;
   std::vector<TensorType> input_types;     // by input of the stage
-  std::vector<TensorType> gradient_types;  // by gradient that comes for an output
+  std::vector<TensorType> gradient_types;  // by gradient of an output
   std::int64_t input_bytes = 0;            // of the stage's inputs
-  std::vector<int> gradient_places;        // where it is held; -1: nowhere
+  std::vector<int> gradient_places;        // where it is slots; -1: nowhere
 
   BoundProgram(StageProgram from, const GraphBinding& binding)
       : program(std::move(from)),

@@ -8,8 +8,8 @@ namespace penstock {
 
 double SquaredNorm(const at::Tensor& tensor) {
   PENSTOCK_CHECK(tensor.is_cpu() && tensor.is_non_overlapping_and_dense(),
-                 "a gradient that is not one piece of memory");
-  // So many sums side by side: the compiler makes vectors of them.
+                 "a gradient is not dense memory on the CPU");
+  // Independent sums, so that the compiler can vectorize the loop.
   constexpr std::size_t kSums = 16;
   std::array<double, kSums> sums{};
   const float* const data = tensor.const_data_ptr<float>();

@@ -4,14 +4,14 @@
 
 namespace penstock {
 
-std::vector<bool> RecomputedRows(const Schedule& schedule, int stage) {
-  std::vector<bool> rows(schedule.rows());
+std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage) {
+  std::vector<bool> microbatches(schedule.rows());
   bool any = false;
   for (const Action& action : schedule.lanes[schedule.placement.rank_of(stage)]) {
     if (action.first.op != Op::kRecompute || action.first.stage != stage) continue;
-    rows[action.first.microbatch] = any = true;
+    microbatches[action.first.microbatch] = any = true;
   }
-  return any ? rows : std::vector<bool>();
+  return any ? microbatches : std::vector<bool>();
 }
 
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,

@@ -1,4 +1,4 @@
-// What a schedule's OFFLOAD and RECOMPUTE cells ask of the stages that it trains.
+// What the OFFLOAD and RECOMPUTE actions of a schedule require of the stages that it trains.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,12 @@
 
 namespace penstock {
 
-// By row: whether the stage makes its activations again; empty where it does so for none.
-std::vector<bool> RecomputedRows(const Schedule& schedule, int stage);
+// Returns, by microbatch index, whether the stage recomputes its activations; empty if it
+// recomputes none.
+std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage);
 
-// One a rank, with its file in `folder`; null for a rank without an OFFLOAD. Errors as
-// ActivationPool::Make.
+// Creates one pool per rank, with its file in `folder`; null for ranks without an OFFLOAD. Errors:
+// as ActivationPool::Make.
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
                                                                const std::string& folder,
                                                                const HostedRanks& ranks);

@@ -18,53 +18,53 @@ std::int64_t BytesOf(std::span<const at::Tensor> tensors) {
 
 }  // namespace
 
-SliceState::SliceState(int slices, int rows, std::size_t kept) : slices_(slices), kept_(kept) {
-  rows_.resize(kept == 0 ? 0 : Index(rows));
-  for (Row& row : rows_) {
-    row.own.resize(kept);
-    row.gradients.resize(kept);
+SliceState::SliceState(int slices, int microbatches, std::size_t tensors) : slices_(slices), tensors_(tensors) {
+  slots_.resize(tensors == 0 ? 0 : Index(microbatches));
+  for (Slot& microbatch : slots_) {
+    microbatch.own.resize(tensors);
+    microbatch.gradients.resize(tensors);
   }
 }
 
-void SliceState::Give(int row, std::span<at::Tensor> to) const {
-  const std::size_t first = Index(row - SliceOf(row));
-  for (std::size_t i = 0; i < Earlier(row); ++i) {
-    to[i] = rows_[first + i / kept_].own[i % kept_];
-    PENSTOCK_CHECK(to[i].defined(), "F of row {} before F of row {}", row, first + i / kept_);
+void SliceState::Give(int microbatch, std::span<at::Tensor> to) const {
+  const std::size_t first = Index(microbatch - SliceOf(microbatch));
+  for (std::size_t i = 0; i < Earlier(microbatch); ++i) {
+    to[i] = slots_[first + i / tensors_].own[i % tensors_];
+    PENSTOCK_CHECK(to[i].defined(), "F of microbatch {} before F of microbatch {}", microbatch, first + i / tensors_);
   }
 }
 
-void SliceState::Keep(int row, std::span<at::Tensor> own) {
-  if (kept_ == 0) return;
-  std::vector<at::Tensor>& kept = rows_[row].own;
-  for (std::size_t i = 0; i < kept_; ++i) {
-    if (!IsLast(row)) kept[i] = std::move(own[i]);
-    own[i].reset();  // nothing reads those of a last slice
+void SliceState::Keep(int microbatch, std::span<at::Tensor> own) {
+  if (tensors_ == 0) return;
+  std::vector<at::Tensor>& stored = slots_[microbatch].own;
+  for (std::size_t i = 0; i < tensors_; ++i) {
+    if (!IsLast(microbatch)) stored[i] = std::move(own[i]);
+    own[i].reset();  // nothing reads those of the last slice
   }
 }
 
-std::int64_t SliceState::TakeGradients(int row, std::span<at::Tensor> to) {
-  if (kept_ == 0) return 0;
-  Row& own = rows_[row];
+std::int64_t SliceState::TakeGradients(int microbatch, std::span<at::Tensor> to) {
+  if (tensors_ == 0) return 0;
+  Slot& own = slots_[microbatch];
   for (at::Tensor& tensor : own.own) tensor.reset();
-  if (IsLast(row)) return 0;
-  PENSTOCK_CHECK(own.gradients.front().defined(), "backward of row {} before that of row {}", row,
-                 row + 1);
+  if (IsLast(microbatch)) return 0;
+  PENSTOCK_CHECK(own.gradients.front().defined(), "backward of microbatch {} before that of microbatch {}", microbatch,
+                 microbatch + 1);
   const std::int64_t bytes = BytesOf(own.gradients);
   std::move(own.gradients.begin(), own.gradients.end(), to.begin());
   return -bytes;
 }
 
-std::int64_t SliceState::AddGradients(int row, std::span<at::Tensor> made) {
-  const c10::InferenceMode guard;  // as what programs make
+std::int64_t SliceState::AddGradients(int microbatch, std::span<at::Tensor> made) {
+  const c10::InferenceMode guard;  // programs create tensors in inference mode, too
   std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < Earlier(row); ++i) {
-    at::Tensor& gathered = OfSlice(row, i / kept_).gradients[i % kept_];
-    if (gathered.defined()) {
-      gathered.add_(made[i]);
+  for (std::size_t i = 0; i < Earlier(microbatch); ++i) {
+    at::Tensor& accumulator = OfSlice(microbatch, i / tensors_).gradients[i % tensors_];
+    if (accumulator.defined()) {
+      accumulator.add_(made[i]);
     } else {
-      gathered = std::move(made[i]);
-      bytes += static_cast<std::int64_t>(gathered.nbytes());
+      accumulator = std::move(made[i]);
+      bytes += static_cast<std::int64_t>(accumulator.nbytes());
     }
     made[i].reset();
   }
@@ -72,9 +72,9 @@ std::int64_t SliceState::AddGradients(int row, std::span<at::Tensor> made) {
 }
 
 void SliceState::Clear() {
-  for (Row& row : rows_) {
-    for (at::Tensor& tensor : row.own) tensor.reset();
-    for (at::Tensor& tensor : row.gradients) tensor.reset();
+  for (Slot& microbatch : slots_) {
+    for (at::Tensor& tensor : microbatch.own) tensor.reset();
+    for (at::Tensor& tensor : microbatch.gradients) tensor.reset();
   }
 }
 

@@ -1,5 +1,5 @@
-// What a stage holds of microbatches whose sequences run in slices: keys and values, and their
-// gradients from later slices. They never leave the stage. Private to train/.
+// The state of microbatches whose sequences run in slices: keys and values, and their gradients
+// from later slices. It never leaves the stage. Private to train/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,42 +14,43 @@ namespace penstock {
 
 class SliceState {
  public:
-  // `kept`: keys and values of one row, of all the stage's layers. Without slices it is 0, and all
-  // calls do nothing.
-  SliceState(int slices, int rows, std::size_t kept);
+  // `tensors` is the number of keys and values of one slice, over all layers of the stage. Without
+  // slices it is 0, and all calls have no effect.
+  SliceState(int slices, int microbatches, std::size_t tensors);
 
-  int SliceOf(int row) const { return row % slices_; }
-  bool IsLast(int row) const { return SliceOf(row) == slices_ - 1; }
-  std::size_t kept() const { return kept_; }
-  // How many keys and values of earlier slices the row reads.
-  std::size_t Earlier(int row) const { return kept_ * Index(SliceOf(row)); }
-  // How many of its own have gradients from later slices.
-  std::size_t Gradients(int row) const { return IsLast(row) ? 0 : kept_; }
+  int SliceOf(int microbatch) const { return microbatch % slices_; }
+  bool IsLast(int microbatch) const { return SliceOf(microbatch) == slices_ - 1; }
+  std::size_t tensors() const { return tensors_; }
+  // Returns how many keys and values of earlier slices this slice reads.
+  std::size_t Earlier(int microbatch) const { return tensors_ * Index(SliceOf(microbatch)); }
+  // Returns how many of its own keys and values get gradients from later slices.
+  std::size_t Gradients(int microbatch) const { return IsLast(microbatch) ? 0 : tensors_; }
 
-  // F: gives those of earlier slices, first slice first; then keeps the row's own.
-  void Give(int row, std::span<at::Tensor> to) const;
-  void Keep(int row, std::span<at::Tensor> own);
+  // F: Give returns the keys and values of earlier slices, first slice first. Keep then stores
+  // those of this slice.
+  void Give(int microbatch, std::span<at::Tensor> to) const;
+  void Keep(int microbatch, std::span<at::Tensor> own);
 
-  // I or B: hands over the gradients of the row's own and lets its keys and values go; then adds
-  // the gradients that it made for earlier slices. Both return by how many bytes more is held.
-  // Later slices come first.
-  std::int64_t TakeGradients(int row, std::span<at::Tensor> to);
-  std::int64_t AddGradients(int row, std::span<at::Tensor> made);
+  // I or B: TakeGradients returns the gradients of this slice's keys and values and frees the
+  // latter. AddGradients then accumulates the gradients that this slice computed for earlier
+  // slices. Both return the change in allocated bytes. Later slices run first.
+  std::int64_t TakeGradients(int microbatch, std::span<at::Tensor> to);
+  std::int64_t AddGradients(int microbatch, std::span<at::Tensor> made);
 
-  // Lets all of it go.
+  // Frees everything.
   void Clear();
 
  private:
-  struct Row {
+  struct Slot {
     std::vector<at::Tensor> own;
     std::vector<at::Tensor> gradients;
   };
-  // The row of slice `slice` of the row's microbatch.
-  Row& OfSlice(int row, std::size_t slice) { return rows_[Index(row - SliceOf(row)) + slice]; }
+  // Returns the entry of slice `slice` of the same microbatch.
+  Slot& OfSlice(int microbatch, std::size_t slice) { return slots_[Index(microbatch - SliceOf(microbatch)) + slice]; }
 
   int slices_;
-  std::size_t kept_;
-  std::vector<Row> rows_;
+  std::size_t tensors_;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace penstock

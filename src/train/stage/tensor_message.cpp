@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr unsigned kFew = 4;  // tensors that need no memory of their own
+constexpr unsigned kFew = 4;  // this many tensors need no allocation
 
 struct SeveralTensors {
   c10::SmallVector<at::Tensor, kFew> tensors;
@@ -33,21 +33,21 @@ MessagePart PartOf(const at::Tensor& tensor) {
 
 std::size_t SizeOf(const TensorType& type) { return Index(BytesOf(type)); }
 
-std::runtime_error Misfit(const std::string& what, std::span<const TensorType> types) {
-  std::string due;
+std::runtime_error Mismatch(const std::string& what, std::span<const TensorType> types) {
+  std::string expected;
   std::size_t end = 0;
   for (const TensorType& type : types) {
-    due += due.empty() ? PrintType(type) : ", " + PrintType(type);
+    expected += expected.empty() ? PrintType(type) : ", " + PrintType(type);
     end = Message::Align(end) + SizeOf(type);
   }
   return std::runtime_error(
-      fmt::format("a message of {} came where {} ({} bytes) is due", what, due, end));
+      fmt::format("received a message of {}, but expected {} ({} bytes)", what, expected, end));
 }
 
 void FromBytes(Message message, std::span<const TensorType> types, std::span<at::Tensor> to) {
   std::size_t end = 0;
   for (const TensorType& type : types) end = Message::Align(end) + SizeOf(type);
-  if (message.bytes() != end) throw Misfit(fmt::format("{} bytes", message.bytes()), types);
+  if (message.bytes() != end) throw Mismatch(fmt::format("{} bytes", message.bytes()), types);
   auto* const data = static_cast<std::byte*>(message.data());
   const auto keep = std::make_shared<Message>(std::move(message));
   end = 0;
@@ -85,7 +85,7 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
     return FromBytes(std::move(message), types, to);
   }
   if (message.parts().size() != types.size()) {
-    throw Misfit(fmt::format("{} tensors", message.parts().size()), types);
+    throw Mismatch(fmt::format("{} tensors", message.parts().size()), types);
   }
   const std::unique_ptr<SeveralTensors> several(static_cast<SeveralTensors*>(message.TakeOwner()));
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);

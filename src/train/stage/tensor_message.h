@@ -1,4 +1,4 @@
-// The tensors that one stage sends another, as a message. Private to train/.
+// Converts the tensors that one stage sends to another to a message and back. Private to train/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,13 +11,13 @@
 
 namespace penstock {
 
-// Hands the tensors themselves over; they are undefined after. Allocates nothing for one tensor.
-// Requires: they are contiguous.
+// Moves the tensors into a message; they are undefined afterwards. Does not allocate for a single
+// tensor. Requires: they are contiguous.
 Message ToMessage(std::span<at::Tensor> tensors);
 
-// The tensors that a message carries: the sender's own, of any shape, where it came by reference;
-// else its bytes, as Message::Pack lays them out for tensors of these types. `to` has as many
-// places as there are types. Throws where the message does not hold what is due.
+// Unpacks a message. If it came by reference, returns the sender's own tensors, of any shape;
+// otherwise its bytes, laid out by Message::Pack for tensors of these types. `to` has one entry per
+// type. Throws std::runtime_error if the message does not match the types.
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to);
 
 // Tensors with their types, in bytes of one message, for a receiver that does not know them.

@@ -69,7 +69,7 @@ class CompiledStage final : public TorchStage {
     for (int slice = 0; slice < options.slices(); ++slice) {
       loss_shares_.push_back(static_cast<float>(ShareOfSlice(options, slice)));
     }
-    for (Row& row : rows_) row.held.resize(Expected().held);
+    for (Row& row : rows_) row.held.resize(Expected().slots);
   }
 
   // A run that failed may have left parcels on their way: the pool's threads must be done with
@@ -312,7 +312,7 @@ class CompiledStage final : public TorchStage {
     TakeInputs(number, std::move(input));
     row.bound = &ProgramFor(number);
     const StageProgram& program = row.bound->program;
-    row.held.resize(program.held);
+    row.held.resize(program.slots);
     for (std::size_t i = 0; i < given_.size(); ++i) {
       at::Tensor& held = At(row, program.inputs[i].place);
       held = given_[i];

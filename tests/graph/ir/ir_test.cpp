@@ -73,7 +73,7 @@ TEST_F(Broken, SoundToBeginWith) { EXPECT_TRUE(VerifyGraph(graph_)); }
 
 TEST_F(Broken, ReadBeforeMade) {
   std::swap(graph_.nodes[0], graph_.nodes[1]);
-  ExpectFault("read before it is made");
+  ExpectFault("read before it is produced");
 }
 
 TEST_F(Broken, MadeTwice) {
@@ -83,7 +83,7 @@ TEST_F(Broken, MadeTwice) {
 
 TEST_F(Broken, MissingArgument) {
   graph_.nodes[0].arguments.pop_back();
-  ExpectFault("arguments, the op takes 2");
+  ExpectFault("arguments, but the op takes 2");
 }
 
 TEST_F(Broken, TensorWhereANumberGoes) {
@@ -93,7 +93,7 @@ TEST_F(Broken, TensorWhereANumberGoes) {
 
 TEST_F(Broken, OutputOutOfRange) {
   graph_.outputs = {1000};
-  ExpectFault("is no value of the graph");
+  ExpectFault("is not a value of the graph");
 }
 
 TEST_F(Broken, LostOutputs) {
@@ -105,7 +105,7 @@ TEST_F(Broken, ViewOfAView) {
   const ValueId view = std::get<ValueId>(graph_.nodes[0].arguments[1]);
   const ValueId deeper = graph_.AddValue({graph_.value(view).type, view, 0});
   graph_.nodes[0].arguments[1] = deeper;
-  ExpectFault("itself a view");
+  ExpectFault("which is a view itself");
 }
 
 TEST_F(Broken, ChangesAParameter) {
@@ -117,7 +117,7 @@ TEST_F(Broken, ChangesAParameter) {
 TEST_F(Broken, ReadsAGradientHalfDone) {
   graph_ = graphs_.backward_weight;
   for (const Bound& bound : graph_.bound) graph_.outputs.push_back(bound.value);
-  ExpectFault("still gathered");
+  ExpectFault("is a gradient accumulator");
 }
 
 }  // namespace

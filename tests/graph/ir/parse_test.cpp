@@ -84,16 +84,16 @@ TEST(ParseGraph, NamesTheLineThatIsWrong) {
     EXPECT_NE(text.find(part), std::string::npos) << line << ": " << text;
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
   };
-  fails("  %1: f32[4,2] = aten::nosuch(%0)", "line 2: 'aten::nosuch' is no op");
-  fails("  %1: f32[4,2 = aten::relu(%0)", "line 2: ']' must stand at");
+  fails("  %1: f32[4,2] = aten::nosuch(%0)", "line 2: 'aten::nosuch' is not a registered op");
+  fails("  %1: f32[4,2 = aten::relu(%0)", "line 2: expected ']' at");
   fails("  %1: q7[4,2] = aten::relu(%0)", "a dtype");
   fails("  %1: f32[4,2]/[1] = aten::relu(%0)", "a stride for each size");
   fails("  %1: f32[4,2] = aten::mul.Scalar(%0, others=2)", "no argument 'others'");
-  fails("  %1: f32[4,2] = aten::mul.Scalar(%0, other=2x)", "'2x' is no number");
+  fails("  %1: f32[4,2] = aten::mul.Scalar(%0, other=2x)", "'2x' is not a number");
   fails("  %1: f32[4,2] = aten::relu(%0, %0)", "')' must stand");
-  fails("  %1: f32[4,2] = aten::relu(%7)", "%7 is no value of the graph");
+  fails("  %1: f32[4,2] = aten::relu(%7)", "%7 is not a value of the graph");
   fails("  bound %1: f32[4,2] = constant", "has no tensor");
-  fails("  %1: f32[4,2] = aten::relu(%0) and more", "the line's end");
+  fails("  %1: f32[4,2] = aten::relu(%0) and more", "expected the end of the line");
   fails("  %4294967297: f32[4,2] = aten::relu(%0)", "values are numbered from 0");
   fails("  %1: f32[4,-2] = aten::relu(%0)", "sizes of at least 0");
   fails("  %1: f32[4000000000,4000000000] = aten::relu(%0)", "sizes that a memory can have");
@@ -117,7 +117,8 @@ TEST(ParseGraph, RefusesViewsOutsideOfTheirRoot) {
         "f32[1] = view %0 + 8", "f32[0] = view %0 + 9", "f32[2,2]/[4,4] = view %0",
         "f32[8]/[-1] = view %0 + 7", "f32[2]/[9223372036854775807] = view %0",
         "i64[2] = view %0 + 9223372036854775807"}) {
-    EXPECT_NE(read(outside).find("%1 lies outside of %0"), std::string::npos)
+    EXPECT_NE(read(outside).find("%1 is a view of %0 and lies outside of its memory"),
+              std::string::npos)
         << outside << ": " << read(outside);
   }
 }

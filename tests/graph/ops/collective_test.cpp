@@ -122,16 +122,22 @@ TEST(AllToAll, SaysWhatIsWrong) {
   contains(message([] { AllToAll(at::zeros({2, 2}), 77); }), "group 77");
   auto ends = MakeLocalGroup(2, {}, std::chrono::milliseconds(20));
   const GroupEnd end(kGroup, std::move(ends[0]));
-  contains(message([] { AllToAll(at::zeros({3, 2}), kGroup); }), "2 ranks cannot share 3 rows");
-  contains(message([] { AllToAll(at::zeros({2, 2}), kGroup); }), "waited 20 ms in vain");
+  contains(message([] {
+             AllToAll(at::zeros({3, 2}), kGroup);
+           }),
+           "2 ranks cannot split 3 rows evenly");
+  contains(message([] {
+             AllToAll(at::zeros({2, 2}), kGroup);
+           }),
+           "waited 20 ms for the other ranks");
   contains(message([&] { const GroupEnd again(kGroup, std::move(ends[1])); }),
-           "has an end of group 40 already");
+           "has already joined group 40");
   contains(message([] {
              torch::jit::Stack stack = {at::zeros({1}, at::kLong) + 5, at::zeros({2, 2}),
                                         std::int64_t{kGroup}};
              SplitOf(NodeOf("penstock::all_to_all(%0, group=40)"))->wait.callBoxed(stack);
            }),
-           "never started");
+           "was not started");
 }
 
 TEST(AllToAll, IsCapturedByOneRankAlone) {

@@ -330,7 +330,7 @@ TEST_P(EveryStageOverlapped, PutsEveryInputInItsPlace) {
   ASSERT_EQ(piece.inputs.size(), piece.graph.inputs.size());
   ASSERT_EQ(piece.last.size(), piece.graph.inputs.size());
   ASSERT_EQ(piece.outputs.size(), piece.graph.outputs.size());
-  for (std::size_t i = 0; i < piece.inputs.size(); ++i) EXPECT_LT(piece.inputs[i], program->held);
+  for (std::size_t i = 0; i < piece.inputs.size(); ++i) EXPECT_LT(piece.inputs[i], program->slots);
   // What comes behind forward's is what the two halves of backward read and do not make.
   const std::size_t own = program->forward.inputs.size();
   std::set<int> places(piece.inputs.begin() + static_cast<std::ptrdiff_t>(own), piece.inputs.end());

@@ -1,5 +1,5 @@
-// Holding less and making it again: the same bits, the bytes that were asked for, at the least
-// cost.
+// Saving less and recomputing it: bitwise equal, within the bytes that were asked for, at the
+// lowest
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/randn.h>
@@ -7,7 +7,7 @@
 
 #include <random>
 
-#include "graph/analysis/hold.h"
+#include "graph/analysis/recompute_plan.h"
 #include "graph/ir/parse.h"
 #include "graph/ir/print.h"
 #include "graph/passes/passes.h"
@@ -71,7 +71,8 @@ TEST(Recompute, RefusesLessThanCanBe) {
   options.hold = 1;
   const auto graphs = Build(MiddleStage(), options);
   ASSERT_FALSE(graphs);
-  EXPECT_NE(graphs.error().message.find("must be held, 1 B are allowed"), std::string::npos)
+  EXPECT_NE(graphs.error().message.find("must be saved, but only 1 B are allowed"),
+            std::string::npos)
       << graphs.error().message;
 }
 
@@ -124,23 +125,24 @@ Price PriceOf(const Graph& graph, const std::vector<ValueId>& needed, unsigned a
   return price;
 }
 
-TEST(PlanHold, NoPlanBeatsItInBytesAndCost) {
+TEST(PlanRecompute, NoPlanBeatsItInBytesAndCost) {
   std::mt19937 random(5);
   constexpr int kNodes = 9;
   for (int round = 0; round < 60; ++round) {
     const Graph graph = RandomGraph(random, kNodes);
     const ValueSet nothing(graph, {});
-    HoldProblem problem;
+    RecomputeProblem problem;
     problem.graph = &graph;
-    for (const Node& node : graph.nodes) problem.makers.push_back(&node);
+    for (const Node& node : graph.nodes) problem.producers.push_back(&node);
     for (ValueId id = 0; id <= kNodes; ++id) {
       if (random() % 2 == 0) problem.needed.push_back(id);
     }
-    problem.there = &nothing;
+    problem.alive = &nothing;
     const auto budget = static_cast<std::int64_t>(random() % 8) * 64 * 64 * 4;
-    const HoldPlan plan = PlanHold(problem, budget);
+    const RecomputePlan plan = PlanRecompute(problem, budget);
     unsigned again = 0;
-    for (std::size_t i = 0; i < plan.again.size(); ++i) again |= plan.again[i] ? 1U << i : 0U;
+    for (std::size_t i = 0; i < plan.recomputed.size(); ++i)
+      again |= plan.recomputed[i] ? 1U << i : 0U;
     const Price own = PriceOf(graph, problem.needed, again);
     ASSERT_EQ(own.bytes, plan.bytes);
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
