@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kLineWidth = 96;     // per line
+constexpr std::size_t kLineWidth = 96;   // per line
 constexpr std::size_t kTextColumn = 30;  // where descriptions start
 constexpr std::size_t kCommandColumn = 14;
 

@@ -1,9 +1,9 @@
 // Message: bytes with an owner, moved from rank to rank.
 //
 // A transport between threads hands over the owner itself and copies no byte. A transport between
-// processes sends the bytes and releases the owner; the receiver gets what Packed returns. So a
-// message says all it has to say in its bytes, and who receives messages reads both forms: its
-// sender's own (release() tells) and the packed one. Threads: one thread at a time.
+// processes sends the bytes and releases the owner; the receiver gets what Packed returns. All
+// information of a message is therefore in its bytes, and receivers must accept two forms: the
+// sender's own (release() identifies it) and the packed one. Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// Bytes that lie together: a tensor's, say.
+// Contiguous bytes, for example those of a tensor.
 struct MessagePart {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -25,10 +25,11 @@ class Message {
   using Release = void (*)(void* owner);
 
   Message() = default;
-  // One part. `data` stays readable for `bytes` until release(owner) is called, once.
+  // A message of one part. `data` must stay readable for `bytes` until release(owner) is called,
+  // exactly once.
   Message(void* data, std::size_t bytes, void* owner, Release release)
       : part_{data, bytes}, owner_(owner), release_(release) {}
-  // Several parts, or none; also `parts` itself stays until then.
+  // A message of several parts, or none. `parts` itself must stay valid until then, too.
   Message(std::span<const MessagePart> parts, void* owner, Release release)
       : parts_(parts), owner_(owner), release_(release) {}
   Message(Message&& other) noexcept { Swap(other); }
@@ -41,18 +42,19 @@ class Message {
     if (release_ != nullptr) release_(owner_);
   }
 
-  // Of a message of one part.
+  // Requires: the message has one part.
   void* data() const { return part_.data; }
   std::span<const MessagePart> parts() const {
     return part_.data == nullptr ? parts_ : std::span(&part_, 1);
   }
-  // What Pack writes.
+  // The number of bytes that Pack writes.
   std::size_t bytes() const {
     std::size_t end = 0;
     for (const MessagePart& part : parts()) end = Align(end) + part.bytes;
     return end;
   }
-  // The parts one behind another, each at the next multiple of kAlign: what goes between processes.
+  // Writes the parts one after another, each at the next multiple of kAlign. This is the format
+  // between processes.
   void Pack(std::byte* to) const {
     std::size_t end = 0;
     for (const MessagePart& part : parts()) {
@@ -64,10 +66,10 @@ class Message {
   static constexpr std::size_t Align(std::size_t at) { return (at + kAlign - 1) / kAlign * kAlign; }
 
   bool empty() const { return release_ == nullptr; }
-  // Identifies what the owner is: a stage that made the message with its own `release` may take the
-  // owner back instead of copying the bytes.
+  // Identifies the type of the owner: a stage that created the message with its own `release` may
+  // take the owner back instead of copying the bytes.
   Release release() const { return release_; }
-  // Gives the owner up to the caller, without releasing it; the message is empty after.
+  // Transfers the owner to the caller without releasing it. The message is empty afterwards.
   void* TakeOwner() {
     release_ = nullptr;
     return std::exchange(owner_, nullptr);

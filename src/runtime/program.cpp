@@ -86,8 +86,8 @@ void ForEachSharedPair(const Schedule& schedule, Add add) {
 MessageMap::MessageMap(const Schedule& schedule)
     : schedule_(&schedule),
       stages_(schedule.stages()),
-      rows_(schedule.rows()),
-      first_gradient_(2 * stages_ * rows_),
+      microbatches_(schedule.rows()),
+      first_gradient_(2 * stages_ * microbatches_),
       first_shared_(first_gradient_ + stages_ * (schedule.placement.replicas() - 1)),
       first_norm_(first_shared_) {
   ForEachSharedPair(schedule, [&](int parameter, int from, int to) {
@@ -118,7 +118,7 @@ int MessageMap::Receiver(const Value& value) const {
 int MessageMap::Slot(const Value& value) const {
   if (Receiver(value) < 0) return -1;
   const int kind = value.kind == ValueKind::kActivation ? 0 : 1;
-  return (kind * stages_ + value.stage) * rows_ + value.microbatch;
+  return (kind * stages_ + value.stage) * microbatches_ + value.microbatch;
 }
 
 int MessageMap::InSlot(const Part& part) const {
@@ -135,12 +135,13 @@ int MessageMap::OutSlot(const Part& part) const {
 }
 
 Value MessageMap::ValueOf(int slot) const {
-  const int row = slot % rows_;
-  const int edge = slot / rows_;
-  return {edge < stages_ ? ValueKind::kActivation : ValueKind::kGradient, edge % stages_, row};
+  const int microbatch = slot % microbatches_;
+  const int edge = slot / microbatches_;
+  return {edge < stages_ ? ValueKind::kActivation : ValueKind::kGradient, edge % stages_,
+          microbatch};
 }
 
-// A stage has one slot for each other chain, in their order.
+// A stage has one slot for each other chain, in the order of the chains.
 int MessageMap::GradientSlot(int stage, int to_chain) const {
   const int chain = stage / schedule_->placement.chain_length();
   if (to_chain == chain) return -1;

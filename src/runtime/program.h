@@ -1,10 +1,10 @@
-// Program: what one rank executes in a step, in order, read off its lane.
+// Program: the actions that one rank executes in a step, in order, derived from its lane.
 //
-// An overlapped pair becomes two entries, one behind the other, that run as one. SEND and RECV
-// cells become nothing: which messages cross ranks follows from the dependencies (schedule/deps.h)
-// and the placement, so a compute-only schedule and its lowered form are the same program. Where
-// the schedule has no STEP cell at all, each of the rank's stages gets one at the end. A schedule
-// of several batches is one program over all of them.
+// An overlapped pair becomes two consecutive entries that run as one. SEND and RECV actions are
+// dropped: the dependencies (schedule/deps.h) and the placement determine which messages cross
+// ranks, so a compute-only schedule and its lowered form are the same program. If the schedule has
+// no STEP at all, each of the rank's stages gets one at the end. A schedule of several batches is
+// one program over all of them.
 #pragma once
 
 #include <string>
@@ -18,33 +18,34 @@ namespace penstock {
 
 struct ProgramEntry {
   Part part;
-  int position = -1;  // of its action in the rank's lane; -1 for a STEP that the lane does not hold
-  bool ends_pair = false;  // the entry before is the first part of the same pair
+  int position = -1;  // of its action in the rank's lane; -1 for a STEP that is not in the lane
+  bool ends_pair = false;  // the previous entry is the first part of the same pair
 };
 using Program = std::vector<ProgramEntry>;
 
-// Errors: kInvalidArgument, naming the rank and the action, for a stage of another rank or a row
-// that does not exist. Whether the order can be met is Validate's to say; whether a stage has what
-// an op asks for, Executor::Bind's.
+// Errors: kInvalidArgument, naming the rank and the action, for a stage of another rank or a
+// microbatch that does not exist. Validate checks whether the order is feasible; Executor::Bind
+// checks whether a stage supports an op.
 Result<Program> MakeProgram(const Schedule& schedule, int rank);
 
-// Numbers every message of a step: the values that travel between stages, then what goes with an
-// update (update_exchange.h). The same on every rank.
+// Numbers every message of a step: the values that travel between stages, then those of an update
+// (update_exchange.h). The numbers are the same on every rank.
 class MessageMap {
  public:
-  // Keeps `schedule`, which must outlive the map.
+  // `schedule` must outlive the map.
   explicit MessageMap(const Schedule& schedule);
 
   int slots() const { return first_norm_ + 2 * ranks(); }
   int ranks() const { return schedule_->ranks(); }
-  // Slot of a value that one stage makes for another; -1 where no other stage waits for it (the
-  // output of a chain's last stage, the input gradient of its first).
+  // Returns the slot of a value that one stage produces for another, or -1 if no other stage reads
+  // it (the output of a chain's last stage, the input gradient of its first).
   int Slot(const Value& value) const;
-  // Slot of the message that a compute part waits for, and of the one that it sends; -1 for none.
+  // Return the slot of the message that a compute part waits for, and of the one that it sends; -1
+  // for none.
   int InSlot(const Part& part) const;
   int OutSlot(const Part& part) const;
 
-  // Slot of a stage's gradients on their way to its replica in another chain; -1 for its own.
+  // Returns the slot of a stage's gradients for its replica in another chain; -1 for its own chain.
   int GradientSlot(int stage, int to_chain) const;
   // Slot of the gradient of a parameter that stages share (Schedule::shared), from one of them to
   // another of the same chain.
@@ -56,7 +57,7 @@ class MessageMap {
 
   Value ValueOf(int slot) const;  // requires the slot of a value
   int from_rank(int slot) const;
-  int to_rank(int slot) const;  // -1 where nobody receives
+  int to_rank(int slot) const;  // -1 if no rank receives it
   // "activation of stage 0, microbatch 3, from rank 1"
   std::string Describe(int slot) const;
 
@@ -71,7 +72,7 @@ class MessageMap {
 
   const Schedule* schedule_;
   int stages_;
-  int rows_;
+  int microbatches_;
   int first_gradient_;
   int first_shared_;
   int first_norm_;

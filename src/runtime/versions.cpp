@@ -10,10 +10,10 @@ namespace {
 VersionRule RuleOf(const Schedule& schedule, int stage) {
   const Placement& placement = schedule.placement;
   VersionRule rule;
-  rule.rows_an_update = schedule.rows() / schedule.steps;
+  rule.microbatches_per_update = schedule.rows() / schedule.steps;
   if (schedule.weights == WeightPolicy::kDoubleBuffered) rule.lag = 1;
   if (schedule.weights == WeightPolicy::kStashed) {
-    rule.rows_an_update = schedule.slices;
+    rule.microbatches_per_update = schedule.slices;
     rule.lag = placement.chain_length() - 1 - placement.model_stage(stage);
   }
   return rule;
@@ -29,7 +29,7 @@ Result<VersionRule> VersionsOf(const Schedule& schedule, int stage) {
   for (const Action& action : schedule.lanes[rank]) {
     ForEachPart(action, [&](const Part& part) {
       if (part.stage != stage || part.op == Op::kStep) return;
-      // As in the middle of a run, where no row reads the first version for want of older ones.
+      // As in the middle of a run, where older versions exist for every microbatch.
       if (IsCompute(part.op)) {
         rule.older =
             std::max(rule.older, steps - static_cast<int>(rule.VersionOf(part.microbatch)));
@@ -39,19 +39,20 @@ Result<VersionRule> VersionsOf(const Schedule& schedule, int stage) {
     Status early;
     ForEachPart(action, [&](const Part& part) {
       if (part.stage != stage || !EndsMicrobatch(part.op)) return;
-      if (part.microbatch / rule.rows_an_update == steps) return;
+      if (part.microbatch / rule.microbatches_per_update == steps) return;
       early = InvalidArgument(
-          "rank {}: {} stands {} STEP {} of its stage: the runtime gathers gradients of one update "
+          "rank {}: {} is {} STEP {} of its stage: the runtime accumulates gradients of one update "
           "at a time",
-          rank, ToText(part), part.microbatch / rule.rows_an_update > steps ? "before" : "behind",
-          std::min(steps, part.microbatch / rule.rows_an_update));
+          rank, ToText(part),
+          part.microbatch / rule.microbatches_per_update > steps ? "before" : "after",
+          std::min(steps, part.microbatch / rule.microbatches_per_update));
     });
     PENSTOCK_TRY_STATUS(early);
   }
-  if (steps * rule.rows_an_update != schedule.rows()) {
+  if (steps * rule.microbatches_per_update != schedule.rows()) {
     return InvalidArgument(
-        "rank {}: stage {} has {} STEPs, but {} are due where a schedule does not flush", rank,
-        stage, steps, schedule.rows() / rule.rows_an_update);
+        "rank {}: stage {} has {} STEPs, but needs {} because the schedule does not flush", rank,
+        stage, steps, schedule.rows() / rule.microbatches_per_update);
   }
   return rule;
 }

@@ -1,4 +1,5 @@
-// Which version of its weights each row of a stage reads, and how many a stage keeps for it.
+// Weight versions: which version of its weights each microbatch of a stage reads, and how many
+// versions a stage keeps for that.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +11,22 @@ namespace penstock {
 
 // Version v is the weights after v updates, from the first step of the run on.
 struct VersionRule {
-  int rows_an_update = 1;  // an update follows behind so many rows of the stage's chain
-  int lag = 0;             // updates that a row's version is behind its own
-  int older = 0;           // versions that are kept beside the newest
+  int microbatches_per_update =
+      1;          // an update follows after this many microbatch indices of the chain
+  int lag = 0;    // number of updates by which the version of a microbatch is older than the newest
+  int older = 0;  // versions that are kept in addition to the newest
 
-  // Rows and versions count on over the steps of a run. Requires row >= 0.
-  std::int64_t VersionOf(std::int64_t row) const { return row / rows_an_update - lag; }
+  // Microbatch indices and versions continue over the steps of a run. Requires microbatch >= 0.
+  std::int64_t VersionOf(std::int64_t microbatch) const {
+    return microbatch / microbatches_per_update - lag;
+  }
 };
 
-// With a flush every row reads the newest; a stashed stage reads what is as many updates old as
-// there are stages behind it; double-buffered ones read what is one batch old (schedule.h).
-// Errors: kInvalidArgument where the runtime cannot hold to it: a STEP is missing, or a weight
-// gradient is made before the STEP of the update before, into the same sum.
+// With a flush, every microbatch reads the newest version. A stashed stage reads a version that is
+// as many updates old as there are stages after it, and double-buffered stages read the version of
+// one batch earlier (schedule.h).
+// Errors: kInvalidArgument if the runtime cannot do this: a STEP is missing, or a weight gradient
+// is computed before the STEP of the previous update and would be added to the same sum.
 Result<VersionRule> VersionsOf(const Schedule& schedule, int stage);
 
 }  // namespace penstock

@@ -26,8 +26,7 @@ inline std::vector<StageEdges> EdgesOf(const Schedule& schedule) {
       return other == rank ? -1 : other;
     };
     const Neighbors neighbors = Neighbors::Of(shape, stage);
-    edges.push_back(
-        {rank, other_rank(neighbors.next), other_rank(neighbors.previous), neighbors});
+    edges.push_back({rank, other_rank(neighbors.next), other_rank(neighbors.previous), neighbors});
   }
   return edges;
 }

@@ -69,7 +69,8 @@ std::uint8_t NextByte(const at::Tensor& logits, double temperature, at::Generato
         "checkpoint, or train again with a smaller optimizer.lr");
   }
   const at::Tensor scaled = logits / temperature;
-  // Toward temperature 0 the most likely byte is left; past the range of fp32 it is at once.
+  // As the temperature approaches 0, only the most likely byte remains. Beyond the range of fp32,
+  // take it directly.
   const at::Tensor next = temperature > 0 && IsFinite(scaled)
                               ? at::multinomial(at::softmax(scaled, 0), 1, false, generator)
                               : logits.argmax(0);

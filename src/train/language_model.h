@@ -1,5 +1,5 @@
-// A whole language model on one thread, as its stage modules one behind the other: for evaluation,
-// for writing text and for checkpoints. However it is cut, it is the same model.
+// A whole language model on one thread, as a sequence of stage modules: for evaluation, text
+// generation and checkpoints. Any partition into stages is the same model.
 #pragma once
 
 #include <atomic>
@@ -42,12 +42,12 @@ struct LanguageModel {
   std::vector<std::pair<std::string, at::Tensor>> AllCopies() const;
 };
 
-// Bytes as tokens [samples, length] int64; `bytes` holds them one sample behind the other.
+// Converts bytes to tokens [samples, length] int64; `bytes` contains one sample after another.
 at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples);
 
-// Mean nats a byte over the text's whole windows of `config.sequence` targets, each read with
-// nothing before its window. The same for any number of threads. Requires: CheckLength (data.h).
-// Returns soon once `stop` is set; the result then means nothing.
+// Returns the mean nats per byte over the text's complete windows of `config.sequence` targets,
+// each evaluated without the text before it. Does not depend on the number of threads. Requires:
+// CheckLength (data.h). Returns soon after `stop` is set; the result is then meaningless.
 double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
                     const std::atomic<bool>* stop = nullptr);
 // The same on all hosts of the model, each with any number of threads.
@@ -57,16 +57,16 @@ std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);
 
 struct WriteOptions {
-  std::string prompt;        // empty: the beginning of a document
-  int bytes = 300;           // of what is written, without the prompt
+  std::string prompt;        // empty: the start of a document
+  int bytes = 300;           // to generate, without the prompt
   double temperature = 0.8;  // 0: always the most likely byte
   std::uint64_t seed = 1;
-  const std::atomic<bool>* stop = nullptr;  // once it is set, the text ends
+  const std::atomic<bool>* stop = nullptr;  // ends the text once it is set
 };
 
-// Text that the model writes behind the prompt, a byte at a time; the ends of documents show as
-// lines of "%". Bytes that are no valid UTF-8, and control characters, become '?'. Throws
-// std::runtime_error where the model's output is not finite.
+// Generates text after the prompt, byte by byte. Ends of documents appear as lines of "%". Bytes
+// that are not valid UTF-8, and control characters, become '?'. Throws std::runtime_error if the
+// model's output is not finite.
 std::string WriteText(const LanguageModel& model, const WriteOptions& options);
 // The same on all hosts of the model, which decides when to stop: `options.stop` is not used.
 std::string WriteText(SpreadModel& model, const WriteOptions& options);

@@ -31,7 +31,7 @@ struct TrainSummary {
   std::int64_t planned_steps = 0;  // of the run in all
   std::string saved;               // the file to continue from; empty where no step was run
 
-  double held_out_loss = 0;  // nats a byte
+  double held_out_loss = 0;  // nats per byte
   double baseline_loss = 0;  // of the bigram on the same bytes
   double tokens_per_second = 0;
   double step_time = 0;            // seconds

@@ -1,4 +1,5 @@
-// torch's own CSV files, saved by dump_torch_csv.py, load here, and the validator agrees with torch.
+// torch's own CSV files, saved by dump_torch_csv.py, load here, and the validator agrees with
+// torch.
 #include <gtest/gtest.h>
 
 #include <algorithm>

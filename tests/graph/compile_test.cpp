@@ -1,4 +1,4 @@
-// A compiled stage gives what autograd gives, however it is cut and run.
+// A compiled stage computes what autograd computes, however it is split and run.
 #include "graph/compile.h"
 
 #include <ATen/ops/allclose.h>

@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 42;  // of random ops
 
-// One thread: sums in one order, so that results can be compared bit by bit.
+// One thread, so that sums have one order and results can be compared bitwise.
 class OneThread : public ::testing::Environment {
  public:
   void SetUp() override { at::set_num_threads(1); }
@@ -139,7 +139,7 @@ StageSpec WholeModel() {
 
 namespace {
 
-// The inputs whose gradients are asked for as leaves.
+// The inputs whose gradients are computed, as leaves.
 std::vector<at::Tensor> WithGradients(const StageSpec& spec, std::vector<at::Tensor> inputs) {
   for (const int input : spec.input_gradients) {
     at::Tensor& tensor = inputs.at(Index(input));
@@ -193,7 +193,7 @@ Answer RunAutograd(const StageSpec& spec, const Data& data) {
 
 namespace {
 
-// Runs pieces one after another on the values that they hold in common.
+// Runs pieces one after another on their common values.
 class Pieces {
  public:
   Pieces(const StageGraphs& graphs, GraphBinding binding, bool reference)
@@ -201,7 +201,7 @@ class Pieces {
 
   void Hold(ValueId id, at::Tensor tensor) { held_.at(Index(id)) = std::move(tensor); }
 
-  // The first `leaving` outputs; the others are held.
+  // Returns the first `leaving` outputs and stores the others.
   std::vector<at::Tensor> Run(const Graph& graph, std::size_t leaving) {
     std::vector<at::Tensor> inputs;
     for (const ValueId id : graph.inputs) inputs.push_back(held_.at(Index(id)));
@@ -212,7 +212,8 @@ class Pieces {
       GraphProgram program(graph, binding_);
       std::vector<at::Tensor> again = inputs;
       program.Run(inputs, outputs);
-      // A second run says that the first left nothing behind; gradients must be gathered once.
+      // A second run checks that the first left no state behind; gradients must be accumulated
+      // once.
       bool pure = true;
       for (const Bound& bound : graph.bound) pure = pure && bound.kind != BoundKind::kGradient;
       if (!pure) return Held(graph, std::move(outputs), leaving);
@@ -242,7 +243,7 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
   GraphBinding binding;
   for (const NamedTensor& parameter : spec.parameters) {
     binding.parameters.push_back(parameter.tensor.detach());
-    // 16-bit gradients are added up in fp32.
+    // 16-bit gradients are accumulated in fp32.
     const c10::ScalarType dtype = parameter.tensor.scalar_type();
     binding.gradients.push_back(
         at::zeros_like(parameter.tensor, c10::isReducedFloatingType(dtype) ? at::kFloat : dtype)

@@ -1,4 +1,4 @@
-// Small stages to compile: a transformer block in plain ATen calls, and what autograd makes of it.
+// Small stages to compile: a transformer block in plain ATen calls, and its results under autograd.
 #pragma once
 
 #include <vector>
@@ -24,22 +24,22 @@ StageSpec WholeModel();
 
 struct Answer {
   std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> gradients;  // of every parameter; undefined where there is none
+  std::vector<at::Tensor> gradients;  // of every parameter; undefined if it has none
   std::vector<at::Tensor> input_gradients;
 };
 
 // New inputs of the spec's shapes, and gradients of the outputs.
 struct Data {
   std::vector<at::Tensor> inputs;
-  // By output: undefined where it has none. None at all where the spec fixes it.
+  // By output: undefined if it has none. Empty if the spec fixes the gradient.
   std::vector<at::Tensor> output_gradients;
 };
 Data RandomData(const StageSpec& spec, int seed);
 
-// Plain autograd, one run.
+// One run of plain autograd.
 Answer RunAutograd(const StageSpec& spec, const Data& data);
 
-// How the pieces of a compiled stage are run in turn.
+// How to run the pieces of a compiled stage.
 struct Runner {
   bool split = true;      // backward_input then backward_weight; else backward as one graph
   bool reference = true;  // the reference interpreter; else GraphProgram
@@ -49,7 +49,7 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
 
 Result<StageGraphs> Build(const StageSpec& spec, const CompileOptions& options = {});
 
-// Fails the test unless they are the same to the last bit.
+// Fails the test unless they are bitwise equal.
 void ExpectSame(const Answer& expected, const Answer& actual);
 
 }  // namespace penstock::testing

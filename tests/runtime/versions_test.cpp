@@ -25,7 +25,7 @@ TEST(VersionsTest, PipeDreamKeepsOneForEachStageBehind) {
     for (int stage = 0; stage < ranks; ++stage) {
       const VersionRule rule = VersionsOf(schedule, stage).value();
       EXPECT_EQ(rule.older + 1, ranks - stage);
-      EXPECT_EQ(rule.rows_an_update, 1);
+      EXPECT_EQ(rule.microbatches_per_update, 1);
     }
   }
 }

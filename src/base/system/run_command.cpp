@@ -16,9 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPoll{2};  // a compiler runs for hundreds of them
+constexpr std::chrono::milliseconds kPoll{2};  // a compiler runs for hundreds of milliseconds
 
-// In a process group of its own, so that it can be killed with what it starts.
+// Starts the command in a process group of its own, so that it can be killed with its children.
 Result<pid_t> Start(std::vector<std::string>& command, const std::string& output_path) {
   std::vector<char*> arguments;
   for (std::string& word : command) arguments.push_back(word.data());
@@ -44,7 +44,7 @@ Result<pid_t> Start(std::vector<std::string>& command, const std::string& output
 
 int StatusOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
 
-// The exit status; none where the child still runs at the deadline.
+// Returns the exit status, or nullopt if the child still runs at the deadline.
 std::optional<int> WaitUntil(pid_t child, Clock::time_point deadline) {
   int status = 0;
   while (true) {

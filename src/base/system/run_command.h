@@ -1,4 +1,4 @@
-// Runs another program for a limited time.
+// Runs another program with a time limit.
 #pragma once
 
 #include <chrono>

@@ -64,7 +64,7 @@ class KernelBuilder {
   void Accumulate(const FuseMember& member) {
     const Mask as_is(group_.sizes.size(), false);
     const int value = Operand(member.accesses[1], as_is);
-    Add({.kind = StepKind::kGather,
+    Add({.kind = StepKind::kAccumulate,
          .arguments = {value},
          .tensor = static_cast<int>(kernel().outputs.size()),
          .access = Ordered(member.accesses[0].at, as_is)});

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-// No contraction: a kernel rounds where the ops that it stands for do.
+// No contraction: a kernel must round where the ops that it replaces do.
 constexpr std::array kFlags = {"-O3",
                                "-ffp-contract=off",
                                "-fno-math-errno",
@@ -46,7 +46,7 @@ Result<OwnedFolder> CacheFolder() {
   return OwnedFolder::Open((folder / "penstock").string());
 }
 
-// Once per process: every stage would say the same.
+// Printed once per process, because every stage would report the same.
 void SayNotKept(const std::string& reason) {
   static std::atomic<bool> said = false;
   if (said.exchange(true)) return;
@@ -76,7 +76,7 @@ std::string CompilerName() {
   return named == nullptr ? "c++" : named;
 }
 
-// "g++ (Debian ...) 12.2.0". Its output goes through a file in `scratch`.
+// Returns, for example, "g++ (Debian ...) 12.2.0". The output goes through a file in `scratch`.
 Result<std::string> CompilerVersion(const std::string& compiler, const OwnedFolder& scratch,
                                     std::chrono::milliseconds limit) {
   const std::string output = scratch.path() + "/version";
@@ -90,15 +90,15 @@ Result<std::string> CompilerVersion(const std::string& compiler, const OwnedFold
   return FirstLine(*text);
 }
 
-// A library file is the shared object, then the digest of its bytes.
+// A library file is the shared object followed by the digest of its bytes.
 constexpr std::size_t kDigestSize = 32;
-bool IsWhole(std::string_view file) {
+bool IsComplete(std::string_view file) {
   if (file.size() < kDigestSize) return false;
   const std::string_view object = file.substr(0, file.size() - kDigestSize);
   return Digest(object) == file.substr(object.size());
 }
 
-// The content of the library's file.
+// Returns the content of the library file.
 Result<std::string> Compile(std::string_view source, const std::string& compiler,
                             const OwnedFolder& scratch, std::chrono::milliseconds limit) {
   const std::string source_path = scratch.path() + "/kernels.cpp";
@@ -118,7 +118,7 @@ Result<std::string> Compile(std::string_view source, const std::string& compiler
   return content;
 }
 
-// Errors: kUnavailable where the library cannot be loaded or lacks a function.
+// Errors: kUnavailable if the library cannot be loaded or lacks a function.
 Result<std::vector<void*>> FunctionsOf(const CompiledLibrary& library,
                                        std::span<const std::string> names) {
   void* const handle = dlopen(library.path().c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -146,7 +146,7 @@ Result<CompiledLibrary> CompileToLibrary(std::string_view source, const Compiler
   key += March();
   const std::string name = Digest(key) + ".so";
   Result<OwnedFolder> cache = CacheFolder();
-  if (cache && !options.again && IsWhole(cache->Read(name).value_or(""))) {
+  if (cache && !options.again && IsComplete(cache->Read(name).value_or(""))) {
     return CompiledLibrary{*std::move(cache), name, false};
   }
   PENSTOCK_TRY(const std::string content, Compile(source, compiler, scratch, options.limit));

@@ -1,7 +1,7 @@
 // The machine's C++ compiler as a function from source to a shared library in a cache folder.
 //
-// A library is loaded only from a folder, and from a file, that nobody but this user can have
-// written (owned_folder.h). Where the cache folder is not so, or cannot be written, the library is
+// A library is loaded only if nobody but this user can have written its folder and its file
+// (owned_folder.h). If the cache folder does not qualify or cannot be written, the library is
 // compiled into a temporary folder, and one line on standard error says why.
 #pragma once
 
@@ -17,23 +17,23 @@
 namespace penstock {
 
 struct CompilerOptions {
-  // A run of the compiler that takes longer is killed: a stage takes seconds.
+  // A run of the compiler that takes longer is killed. A stage takes seconds.
   std::chrono::milliseconds limit = std::chrono::minutes(2);
-  bool again = false;  // replaces what is in the cache folder
+  bool again = false;  // replaces the file in the cache folder
 };
 
-// A library's file, in a folder that stays open with this object.
+// The file of a library, in a folder that stays open as long as this object.
 struct CompiledLibrary {
   OwnedFolder folder;
   std::string name;
   bool compiled = false;  // by this call
 
-  std::string path() const { return folder.PathOf(name); }         // as this process opens it
-  std::string file() const { return folder.path() + "/" + name; }  // as a user finds it
+  std::string path() const { return folder.PathOf(name); }         // for opening it in this process
+  std::string file() const { return folder.path() + "/" + name; }  // for messages
 };
 
-// The library of the source: from the cache folder, else compiled. Errors: kUnavailable where there
-// is no compiler or it fails, kDeadlineExceeded where it does not end in time.
+// Returns the library of the source from the cache folder, or compiles it. Errors: kUnavailable if
+// there is no compiler or it fails; kDeadlineExceeded if it times out.
 Result<CompiledLibrary> CompileToLibrary(std::string_view source,
                                          const CompilerOptions& options = {});
 
@@ -41,8 +41,8 @@ struct CompiledFunctions {
   std::vector<void*> addresses;  // by name; valid as long as the process lives
   bool compiled = false;         // by this call
 };
-// The source's functions of these names. A library in the cache folder that cannot be loaded or
-// lacks one is compiled again. Errors: as CompileToLibrary.
+// Returns the functions with these names. A library in the cache folder that cannot be loaded or
+// lacks a function is compiled again. Errors: as CompileToLibrary.
 Result<CompiledFunctions> CompileFunctions(std::string_view source,
                                            std::span<const std::string> names,
                                            CompilerOptions options = {});

@@ -9,10 +9,10 @@
 namespace penstock {
 namespace {
 
-constexpr unsigned kFew = 16;  // tensors of a kernel that need no memory for their addresses
+constexpr unsigned kFew = 16;  // this many tensors need no allocation for their addresses
 
-// For who calls the op by the dispatcher; GraphProgram runs the kernel itself.
-std::vector<at::Tensor> Run(at::Tensor* gathered, at::TensorList inputs, std::string_view text) {
+// For callers that use the dispatcher; GraphProgram runs the kernel itself.
+std::vector<at::Tensor> Run(at::Tensor* accumulator, at::TensorList inputs, std::string_view text) {
   const LoadedKernel* kernel = FindKernel(text);
   if (kernel == nullptr) {
     const std::string copy(text);
@@ -29,7 +29,7 @@ std::vector<at::Tensor> Run(at::Tensor* gathered, at::TensorList inputs, std::st
     outputs.emplace_back(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
     to.push_back(outputs.back().mutable_data_ptr());
   }
-  if (gathered != nullptr) to.push_back(gathered->mutable_data_ptr());
+  if (accumulator != nullptr) to.push_back(accumulator->mutable_data_ptr());
   RunKernelFunction(*kernel, from.data(), to.data());
   return outputs;
 }
@@ -38,9 +38,9 @@ std::vector<at::Tensor> RunFused(at::TensorList inputs, std::string_view text) {
   return Run(nullptr, inputs, text);
 }
 
-std::vector<at::Tensor> RunFusedGather(at::Tensor& gathered, at::TensorList inputs,
-                                       std::string_view text) {
-  return Run(&gathered, inputs, text);
+std::vector<at::Tensor> RunFusedAccumulate(at::Tensor& accumulator, at::TensorList inputs,
+                                           std::string_view text) {
+  return Run(&accumulator, inputs, text);
 }
 
 TORCH_LIBRARY_FRAGMENT(penstock, library) {
@@ -49,7 +49,7 @@ TORCH_LIBRARY_FRAGMENT(penstock, library) {
 }
 TORCH_LIBRARY_IMPL(penstock, CPU, library) {
   library.impl("fused", RunFused);
-  library.impl("fused_gather", RunFusedGather);
+  library.impl("fused_gather", RunFusedAccumulate);
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ c10::OperatorHandle FusedOp() {
   return c10::Dispatcher::singleton().findSchemaOrThrow("penstock::fused", "");
 }
 
-c10::OperatorHandle FusedGatherOp() {
+c10::OperatorHandle FusedAccumulateOp() {
   return c10::Dispatcher::singleton().findSchemaOrThrow("penstock::fused_gather", "");
 }
 

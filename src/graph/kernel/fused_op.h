@@ -3,9 +3,9 @@
 //   penstock::fused(Tensor[] inputs, str kernel) -> Tensor[]
 //   penstock::fused_gather(Tensor(a!) gathered, Tensor[] inputs, str kernel) -> Tensor[]
 //
-// The second one also adds to a gathered gradient, as its kernel's last output.
-// `kernel` is a kernel's text (kernel/kernel.h); inputs are whole values of the dtypes that it
-// loads, never views, for its accesses say where in them it reads. GraphProgram calls the kernel
+// The second op also adds to a gradient accumulator, the last output of its kernel.
+// `kernel` is the text of a kernel (kernel/kernel.h). Inputs are whole values of the dtypes that it
+// loads, never views, because its accesses contain their offsets. GraphProgram calls the kernel
 // without the dispatcher.
 #pragma once
 
@@ -20,10 +20,10 @@
 namespace penstock {
 
 c10::OperatorHandle FusedOp();
-c10::OperatorHandle FusedGatherOp();
-// The kernel's text where the node calls one of these, else null.
+c10::OperatorHandle FusedAccumulateOp();
+// Returns the text of the kernel if the node calls one of these ops, else null.
 const std::string* FusedKernelText(const Node& node);
-// Makes ready all kernels that the graphs call, in one run of the compiler (see LoadKernels).
+// Loads all kernels that the graphs call, with one run of the compiler (see LoadKernels).
 Status LoadKernelsOf(std::initializer_list<const Graph*> graphs);
 
 }  // namespace penstock

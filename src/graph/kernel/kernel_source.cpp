@@ -1,8 +1,8 @@
-// Kernels as C++ that a compiler vectorises: plain loops, one expression a step.
+// Kernels as C++ that compilers vectorize: plain loops, one expression per step.
 //
-// A row's inner loop is run once for each level of sums: sums that need no other sum, then what
-// needs those, and so on. Each run computes again what it needs of the earlier ones, from memory
-// that is in the first cache by then: cheaper than keeping rows.
+// The inner loop of a row runs once for each level of sums: sums that need no other sum first, then
+// those that need them, and so on. Each level recomputes what it needs of the earlier ones from
+// memory that is in the L1 cache by then, which is cheaper than storing rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,10 +89,10 @@ const char* CType(c10::ScalarType dtype) {
 }
 
 bool IsWrite(const KernelStep& step) {
-  return step.kind == StepKind::kStore || step.kind == StepKind::kGather;
+  return step.kind == StepKind::kStore || step.kind == StepKind::kAccumulate;
 }
 
-// Whether the step's stride along the outermost loop is read at run time. Only where that loop
+// Returns whether the step's stride along the outermost loop is read at run time. Only if that loop
 // encloses rows: the loops of a row, which g++ vectorizes, have constant strides.
 bool HasOuterStride(const Kernel& kernel, const KernelStep& step) {
   const bool encloses_rows = std::ssize(kernel.loops) > kernel.inner;
@@ -163,7 +163,7 @@ class Writer {
                                      kernel_.loops[loop]);
   }
 
-  // The inner loops' run for a level: its sums and stores, and what they need.
+  // Writes the inner loops of a level: its sums and stores, and what they need.
   void Inner(int level, std::size_t outer) {
     std::vector<bool> needed(row_.size());
     std::string sums;
@@ -228,7 +228,7 @@ class Writer {
         text_ += fmt::format("out{}[{}] = {}(t{});\n", step.tensor, IndexText(i),
                              half ? "ToBf16" : "", step.arguments[0]);
         break;
-      case StepKind::kGather:
+      case StepKind::kAccumulate:
         text_ += fmt::format("out{}[{}] += t{};\n", step.tensor, IndexText(i), step.arguments[0]);
         break;
       case StepKind::kPointwise:
@@ -239,7 +239,7 @@ class Writer {
 
   const Kernel& kernel_;
   std::vector<bool> row_;
-  std::vector<int> levels_;  // by step: how many sums, one after another, it waits for
+  std::vector<int> levels_;  // by step: number of nested sums that it depends on
   int last_ = 0;
   std::string text_;
 };
@@ -277,7 +277,7 @@ bool CanSplit(const Kernel& kernel) {
   const bool one_row = std::ssize(kernel.loops) == kernel.inner;
   return std::none_of(kernel.steps.begin(), kernel.steps.end(), [&](const KernelStep& step) {
     return (step.kind == StepKind::kSum && one_row) ||
-           (step.kind == StepKind::kGather && step.access.strides.front() == 0);
+           (step.kind == StepKind::kAccumulate && step.access.strides.front() == 0);
   });
 }
 

@@ -24,7 +24,7 @@ std::string StepText(const KernelStep& step, std::size_t number) {
     case StepKind::kSum:
       return fmt::format("%{} sum %{}", number, step.arguments[0]);
     case StepKind::kStore:
-    case StepKind::kGather:
+    case StepKind::kAccumulate:
       return fmt::format("{} %{} {} out{} {}", step.kind == StepKind::kStore ? "store" : "gather",
                          step.arguments[0], dtype, step.tensor, AccessText(step.access));
     case StepKind::kPointwise:
@@ -46,7 +46,7 @@ class KernelParser {
       } else if (cursor_.Accept("store ")) {
         Written(StepKind::kStore);
       } else if (cursor_.Accept("gather ")) {
-        Written(StepKind::kGather);
+        Written(StepKind::kAccumulate);
       } else {
         Made();
       }
@@ -107,7 +107,7 @@ class KernelParser {
     const ValueId value = cursor_.Value();
     const auto known = static_cast<ValueId>(kernel_.steps.size());
     if (value < 0 || value >= known || kernel_.steps[value].kind == StepKind::kStore ||
-        kernel_.steps[value].kind == StepKind::kGather) {
+        kernel_.steps[value].kind == StepKind::kAccumulate) {
       cursor_.Fail("an earlier value before");
     }
     step.arguments.push_back(value);
@@ -120,9 +120,10 @@ class KernelParser {
     cursor_.Expect(prefix);
     step.tensor = static_cast<int>(cursor_.Integer());
     const std::ptrdiff_t outputs = std::ssize(kernel_.outputs);
-    const bool there = step.kind == StepKind::kLoad     ? step.tensor >= 0
-                       : step.kind == StepKind::kGather ? step.tensor == outputs
-                                                        : step.tensor >= 0 && step.tensor < outputs;
+    const bool there = step.kind == StepKind::kLoad ? step.tensor >= 0
+                       : step.kind == StepKind::kAccumulate
+                           ? step.tensor == outputs
+                           : step.tensor >= 0 && step.tensor < outputs;
     if (!there) cursor_.Fail("a tensor that there is before");
     Access(step);
   }

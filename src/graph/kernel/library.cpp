@@ -19,20 +19,20 @@ struct Loaded {
   std::optional<Error> gave_up;  // the compiler did not end in time
 };
 Loaded& TheLoaded() {
-  static auto* const loaded = new Loaded;  // never destroyed: programs hold its functions
+  static auto* const loaded = new Loaded;  // never destroyed: programs use its functions
   return *loaded;
 }
 
 std::string NameOf(std::size_t number) { return fmt::format("penstock_kernel_{}", number); }
 
-// What kernels have in common that differ in their outer strides alone.
+// Returns the source that kernels share if they differ only in their outer strides.
 std::string SharedSource(const Kernel& kernel) { return SourceOf(kernel, "kernel"); }
 
-// Kernels in order, so that equal sets have equal sources.
+// Sorted, so that equal sets have equal sources.
 using Uncompiled = std::map<std::string, const Kernel*>;  // by SharedSource
 
 Status CompileInto(Loaded& loaded, const Uncompiled& kernels) {
-  // A compiler that did not end once is not waited for again, stage by stage.
+  // After one timeout, do not wait for the compiler again in every stage.
   if (loaded.gave_up) return tl::unexpected(*loaded.gave_up);
   std::string source(KernelPrelude());
   std::vector<std::string> names;
@@ -53,7 +53,7 @@ Status CompileInto(Loaded& loaded, const Uncompiled& kernels) {
   return {};
 }
 
-// Fewer elements are not worth waking threads for (as in ATen).
+// Fewer elements are not worth waking threads (as in ATen).
 constexpr std::int64_t kGrain = 32768;
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Kernels as machine code: compiled once, kept on disk, loaded into the process.
+// Kernels as machine code: compiled once, kept on disk and loaded into the process.
 //
-// All kernels of a call go through one run of the compiler into one shared library, which stays in
-// the cache folder under a name made of its source, the compiler's version, the flags and the
-// processor. A file that is not whole (it ends in a checksum) or lacks a kernel is compiled again,
-// and one that another user could have written is never loaded (compiler.h). Several processes may
-// work on one folder. The compiler is $PENSTOCK_CXX, else c++; the folder $XDG_CACHE_HOME/penstock,
-// else ~/.cache/penstock. Threads: any.
+// All kernels of a call are compiled together into one shared library. It stays in the cache folder
+// under a name derived from its source, the compiler's version, the flags and the processor. A file
+// that is incomplete (it ends in a checksum) or lacks a kernel is compiled again, and a file that
+// another user could have written is never loaded (compiler.h). Several processes may use one
+// folder. The compiler is $PENSTOCK_CXX, else c++; the folder is $XDG_CACHE_HOME/penstock, else
+// ~/.cache/penstock. Threads: any.
 #pragma once
 
 #include <span>
@@ -28,15 +28,15 @@ struct LoadedKernel {
   KernelFunction function = nullptr;
 };
 
-// Loads those of the kernels (in text form) that this process lacks. Errors: kInvalidArgument for
-// a text that is none; kUnavailable where there is no compiler, it fails or does not end in time
-// (later calls then fail at once).
+// Loads the kernels (in text form) that this process has not loaded yet. Errors: kInvalidArgument
+// for an invalid text; kUnavailable if there is no compiler, or if it fails or times out (later
+// calls then fail immediately).
 Status LoadKernels(std::span<const std::string> texts);
-// Null where it is not loaded. Lives as long as the process.
+// Returns null if the kernel is not loaded. The result lives as long as the process.
 const LoadedKernel* FindKernel(std::string_view text);
 
-// Runs the kernel: outputs are made of the types that it says. Large ones use the process's
-// intra-op threads. `inputs` point at each tensor's first element.
+// Runs the kernel. Outputs must have the types that it states. Large kernels use the process's
+// intra-op threads. `inputs` point at the first element of each tensor.
 void RunKernelFunction(const LoadedKernel& kernel, const void* const* inputs, void* const* outputs);
 
 }  // namespace penstock

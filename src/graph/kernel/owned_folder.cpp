@@ -26,7 +26,7 @@ tl::unexpected<Error> Unusable(fmt::format_string<Args...> format, Args&&... arg
   return MakeError(ErrorCode::kUnavailable, format, std::forward<Args>(args)...);
 }
 
-// mkdir -p, with a mode that the umask cannot widen.
+// Creates the folder and its parents with a mode that the umask cannot widen.
 Status MakeFolders(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return {};
@@ -37,7 +37,8 @@ Status MakeFolders(const fs::path& path) {
   return Unusable("cannot create the folder {}: {}", path.string(), std::strerror(errno));
 }
 
-// Also closes it to readers: what is written later is then out of reach whatever the umask.
+// Checks the folder and removes read access for others, which protects later files whatever the
+// umask.
 Status CheckFolder(int descriptor, const std::string& path) {
   struct stat status = {};
   if (fstat(descriptor, &status) != 0) {
@@ -54,7 +55,7 @@ Status CheckFolder(int descriptor, const std::string& path) {
         path, path);
   }
   if ((status.st_mode & 07777) != kOnlyUser && fchmod(descriptor, kOnlyUser) != 0) {
-    return Unusable("cannot close the folder {} to others: {}", path, std::strerror(errno));
+    return Unusable("cannot restrict the folder {} to its owner: {}", path, std::strerror(errno));
   }
   return {};
 }
@@ -63,7 +64,7 @@ int OpenFolder(const std::string& path) {
   return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-// What an open descriptor refers to, as a path.
+// Returns the path of an open descriptor.
 std::string PathOfDescriptor(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
 
 bool IsOwned(int file) {
@@ -122,7 +123,7 @@ std::string OwnedFolder::PathOf(const std::string& name) const {
 }
 
 std::optional<std::string> OwnedFolder::Read(const std::string& name) const {
-  // A FIFO would block, a link may lead out of the folder.
+  // A FIFO would block, and a link may point outside of the folder.
   const int file =
       openat(descriptor_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return std::nullopt;
@@ -135,15 +136,15 @@ std::optional<std::string> OwnedFolder::Read(const std::string& name) const {
 }
 
 Status OwnedFolder::Write(const std::string& name, std::string_view content) const {
-  const std::string beside = fmt::format("{}.{}", name, getpid());
-  const int file = openat(descriptor_, beside.c_str(),
+  const std::string temporary = fmt::format("{}.{}", name, getpid());
+  const int file = openat(descriptor_, temporary.c_str(),
                           O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
   bool written = file >= 0 && WriteAll(file, content);
-  written = written && renameat(descriptor_, beside.c_str(), descriptor_, name.c_str()) == 0;
+  written = written && renameat(descriptor_, temporary.c_str(), descriptor_, name.c_str()) == 0;
   const int reason = errno;
   if (file >= 0) close(file);
   if (written) return {};
-  unlinkat(descriptor_, beside.c_str(), 0);
+  unlinkat(descriptor_, temporary.c_str(), 0);
   return Unusable("cannot write {}/{}: {}", path_, name, std::strerror(reason));
 }
 

@@ -1,9 +1,9 @@
 // OwnedFolder: a folder whose files nobody but this user can have written.
 //
-// Code that is loaded from a file runs with all rights of the process, so who can write the file
-// owns the process. A folder is accepted where this user owns it and nobody else may write it, and
-// a file in it where the same holds for the file. The folder stays open: paths lead to what was
-// checked even where somebody puts another folder in its place. Threads: any.
+// Code that is loaded from a file runs with all rights of the process, so whoever can write the
+// file controls the process. A folder is accepted only if this user owns it and nobody else may
+// write it; the same holds for each file in it. The folder stays open: paths lead to the folder
+// that was checked even if somebody replaces it. Threads: any.
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@ namespace penstock {
 
 class OwnedFolder {
  public:
-  // Creates the folder and those above it with mode 0700 where they are missing. Errors:
-  // kUnavailable, also where somebody else owns the folder or may write it.
+  // Creates the folder and its missing parents with mode 0700. Errors: kUnavailable, also if
+  // somebody else owns the folder or may write it.
   static Result<OwnedFolder> Open(const std::string& path);
-  // A new one in $TMPDIR, else /tmp, which is removed with its files when the object goes.
+  // Creates a folder in $TMPDIR, else /tmp. The destructor removes it with its files.
   static Result<OwnedFolder> MakeTemporary();
 
   ~OwnedFolder();
@@ -26,12 +26,12 @@ class OwnedFolder {
   OwnedFolder& operator=(OwnedFolder&&) = delete;
 
   const std::string& path() const { return path_; }
-  // The file's path, valid in this process while the folder lives.
+  // Returns the path of the file, valid in this process while the folder object lives.
   std::string PathOf(const std::string& name) const;
-  // The content of a regular file that this user owns and nobody else may write; none where there
-  // is no such file.
+  // Returns the content of a regular file that this user owns and nobody else may write, or nullopt
+  // if there is no such file.
   std::optional<std::string> Read(const std::string& name) const;
-  // The file has the old content or the new, never a part. Errors: kUnavailable.
+  // Writes the file atomically. Errors: kUnavailable.
   Status Write(const std::string& name, std::string_view content) const;
 
  private:

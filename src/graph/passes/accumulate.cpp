@@ -1,12 +1,12 @@
-// Adds parameter gradients into the gathered ones, inside the graph.
+// Accumulates parameter gradients inside the graph.
 //
-// AccumulateGradients: backward's parameter gradients stop being outputs; right after each is made,
-// add_(gathered, gradient) adds it, in fp32 also where the parameter has 16 bits. Order: before the
-// split, which then treats the additions like any other node.
+// AccumulateGradients: the parameter gradients stop being outputs of backward. Right after each is
+// computed, add_(accumulator, gradient) adds it, in fp32 even if the parameter has 16 bits. Order:
+// before the split, which then treats the additions like any other node.
 //
-// AccumulateInMatmul: where the gradient is a matmul's result (or its transpose) and nothing else
-// reads it, the matmul itself adds: addmm_(gathered, a, b). Saves a pass over the weights; sums
-// round differently (about 1e-7 in fp32), so it runs only where `exact` is off.
+// AccumulateInMatmul: if the gradient is the result of a matmul (or its transpose) and nothing else
+// reads it, the matmul itself accumulates: addmm_(accumulator, a, b). This saves a pass over the
+// weights. Sums round differently (about 1e-7 in fp32), so it runs only if `exact` is off.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-// Whether `view` is the transpose of the whole of its 2-D root.
+// Returns whether `view` is the transpose of its whole 2-D root.
 bool IsTranspose(const Graph& graph, ValueId view) {
   const TensorValue& value = graph.value(view);
   if (value.view_of == kNoValue || value.view_offset != 0) return false;
@@ -29,13 +29,13 @@ bool IsTranspose(const Graph& graph, ValueId view) {
          type.strides[0] == root.strides[1] && type.strides[1] == root.strides[0];
 }
 
-// The gathered gradient as the matmul writes it: itself, or its transpose.
-ValueId AsWritten(Graph& graph, ValueId gathered, bool transposed) {
-  if (!transposed) return gathered;
-  TensorType type = graph.value(gathered).type;
+// Returns the accumulator as the matmul writes it: itself or its transpose.
+ValueId AsWritten(Graph& graph, ValueId accumulator, bool transposed) {
+  if (!transposed) return accumulator;
+  TensorType type = graph.value(accumulator).type;
   std::swap(type.sizes[0], type.sizes[1]);
   std::swap(type.strides[0], type.strides[1]);
-  return graph.AddValue({std::move(type), gathered, 0});
+  return graph.AddValue({std::move(type), accumulator, 0});
 }
 
 }  // namespace
@@ -51,12 +51,13 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
     const auto index = static_cast<int>(i - first);
     const Bound& parameter = graphs.joint.parameters[index];
     TensorType type = backward.value(parameter.value).type;
-    // Small numbers that are added to a sum of 16 bits are lost.
+    // A 16-bit sum would lose small addends.
     if (c10::isReducedFloatingType(type.dtype)) type.dtype = c10::kFloat;
-    const ValueId gathered = backward.AddValue({type, kNoValue, 0});
-    backward.bound.push_back({gathered, BoundKind::kGradient, index, parameter.name, at::Tensor()});
+    const ValueId accumulator = backward.AddValue({type, kNoValue, 0});
+    backward.bound.push_back(
+        {accumulator, BoundKind::kGradient, index, parameter.name, at::Tensor()});
     after[backward.Root(gradient)].push_back(
-        {add, {gathered, gradient, c10::IValue(std::int64_t{1})}, {kNoValue}, Phase::kBackward});
+        {add, {accumulator, gradient, c10::IValue(std::int64_t{1})}, {kNoValue}, Phase::kBackward});
   }
   backward.outputs.resize(first);
 
@@ -91,16 +92,16 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
     Node& node = backward.nodes[i];
     if (node.op == mm) matmuls[node.outputs.front()] = i;
     if (!(node.op == add)) continue;
-    const ValueId gathered = std::get<ValueId>(node.arguments[0]);
+    const ValueId accumulator = std::get<ValueId>(node.arguments[0]);
     const ValueId gradient = std::get<ValueId>(node.arguments[1]);
     const ValueId root = backward.Root(gradient);
     const auto found = matmuls.find(root);
     const bool transposed = IsTranspose(backward, gradient);
     if (found == matmuls.end() || readers[root] != 1 || (gradient != root && !transposed) ||
-        backward.value(gathered).type.dtype != backward.value(root).type.dtype) {
+        backward.value(accumulator).type.dtype != backward.value(root).type.dtype) {
       continue;
     }
-    const ValueId written = AsWritten(backward, gathered, transposed);
+    const ValueId written = AsWritten(backward, accumulator, transposed);
     const std::vector<Argument>& factors = backward.nodes[found->second].arguments;
     const c10::IValue one(std::int64_t{1});
     node = {addmm, {written, factors[0], factors[1], one, one}, {kNoValue}, Phase::kBackward};

@@ -1,19 +1,20 @@
-// Attention over short sequences by plain matmuls, which are faster there than the fused kernel.
+// Computes attention over short sequences by plain matmuls, which are faster there than the fused
+// kernel.
 //
 //   before:  o, sums = flash(q, k, v);   dq, dk, dv = flash_backward(do, q, k, v, o, sums)
 //   after:   p = softmax(mask + scale q k'),  o = p v
 //            dv = p' do,  ds = softmax_backward(do v', p),  dq = scale ds k,  dk = scale ds' q
 //
-// Causal queries in fp32 are taken in blocks, each with the keys up to its last one, so that half
-// of the scores above the diagonal, or more, are never made.
+// Causal queries in fp32 are processed in blocks, each with the keys up to its last query, so that
+// at least half of the scores above the diagonal are never computed.
 //
-// The fused kernel makes the scores again in its backward and converts each block of 16-bit
-// numbers; here the probabilities are saved, [batch heads, length, length], in its place. Measured
-// on one core with AVX-512, forward and backward together: bf16 2 to 4 times as fast to length 512,
-// fp32 1.25 times at length 256 and 1.5 at 512; beyond, the probabilities fall out of the cache,
-// and below 32 there are too many calls. Rounds otherwise (about 1e-7 of the result in fp32), so it
-// runs only where `exact` is off. Order: on the joint graph, where forward and backward are still
-// one, before what is saved is chosen.
+// The fused kernel recomputes the scores in its backward and converts each block of 16-bit numbers.
+// Here the probabilities [batch heads, length, length] are saved instead. Measured on one core with
+// AVX-512, forward and backward together: in bf16, 2 to 4 times as fast up to length 512; in fp32,
+// 1.25 times at length 256 and 1.5 times at 512. Beyond that, the probabilities no longer fit in
+// the cache, and below 32 there are too many calls. Results round differently (about 1e-7 in fp32),
+// so it runs only if `exact` is off. Order: on the joint graph, where forward and backward are
+// still together, before the choice of saved values.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -32,11 +33,11 @@ using c10::IValue;
 
 constexpr std::int64_t kShortest = 32;
 constexpr std::int64_t kLongest = 512;
-// Queries of a block: smaller ones skip more of the scores in slower matmuls. In bf16 no blocks
-// were faster than one.
+// Queries per block: smaller blocks skip more scores but have slower matmuls. In bf16, blocks were
+// not faster.
 constexpr std::int64_t kBlock = 128;
 
-// [batch, heads, length, dim] of a query, and how it is attended.
+// The shape [batch, heads, length, dim] of a query, and the attention's options.
 struct Shape {
   std::int64_t batch, heads, length, dim;
   c10::ScalarType dtype;
@@ -75,7 +76,7 @@ class Rewriter {
     return std::get<ValueId>(node.arguments[argument]);
   }
 
-  // None where the rewrite does not pay, or does not hold.
+  // Returns nullopt if the rewrite does not pay off or does not apply.
   std::optional<Shape> ShapeOf(const Node& node, std::size_t query, std::size_t dropout) const {
     const TensorType& q = graph_.value(In(node, query)).type;
     const TensorType& k = graph_.value(In(node, query + 1)).type;
@@ -92,7 +93,7 @@ class Rewriter {
                 scale.isNone() ? 1 / std::sqrt(static_cast<double>(q.sizes[3])) : scale.toDouble()};
     if (shape.dtype != c10::kBFloat16 && shape.dtype != c10::kFloat) return std::nullopt;
     if (shape.length < kShortest || shape.length > kLongest) return std::nullopt;
-    // One block of fp32 beyond this is slower than the fused kernel.
+    // A single fp32 block beyond this is slower than the fused kernel.
     if (shape.dtype == c10::kFloat && !shape.blocked() && shape.length > 2 * kBlock) {
       return std::nullopt;
     }
@@ -107,7 +108,7 @@ class Rewriter {
   ValueId Add(std::vector<std::int64_t> sizes, c10::ScalarType dtype) {
     return graph_.AddValue({ContiguousType(dtype, std::move(sizes)), kNoValue, 0});
   }
-  // A view of what `id` is (a view of).
+  // Returns a view of the root of `id`.
   ValueId View(ValueId id, TensorType type) {
     const std::int64_t offset =
         graph_.value(id).view_of == kNoValue ? 0 : graph_.value(id).view_offset;
@@ -133,8 +134,8 @@ class Rewriter {
     return Emit(FindOp("aten::bmm", ""), std::move(arguments), std::move(sizes), like);
   }
 
-  // [batch, heads, length, dim] as [batch heads, length, dim]; a copy where strides do not allow
-  // it.
+  // Returns [batch, heads, length, dim] as [batch heads, length, dim]; a copy if the strides
+  // require it.
   ValueId Rows(ValueId id, const Shape& shape, const Node& like) {
     TensorType type = graph_.value(id).type;
     if (shape.batch > 1 && type.strides[0] != shape.heads * type.strides[1]) {
@@ -145,7 +146,7 @@ class Rewriter {
                      {shape.rows(), shape.length, shape.dim},
                      {type.strides[1], type.strides[2], type.strides[3]}});
   }
-  // Of the numbers begin to end of dimension 1 or 2 of [batch heads, .., ..].
+  // Returns the elements begin to end of dimension 1 or 2 of [batch heads, .., ..].
   ValueId Slice(ValueId id, std::size_t dim, std::int64_t begin, std::int64_t end) {
     TensorType type = graph_.value(id).type;
     if (begin == 0 && end == type.sizes[dim]) return id;
@@ -161,7 +162,7 @@ class Rewriter {
   ValueId Keys(ValueId id, const Shape& shape, std::int64_t block) {
     return Slice(id, 1, 0, shape.causal ? shape.keys(block) : shape.length);
   }
-  // scale a b, added to `sum` where there is one.
+  // Returns scale a b, added to `sum` if there is one.
   ValueId Sum(ValueId sum, ValueId a, ValueId b, const Shape& shape, double scale,
               const Node& like) {
     const std::vector<std::int64_t> sizes = {shape.rows(), graph_.value(a).type.sizes[1],
@@ -179,8 +180,7 @@ class Rewriter {
     return View(id, std::move(type));
   }
 
-  // What was made block by block, [batch heads, block, dim] each, takes the place of `old`: in the
-  // old one's layout.
+  // Replaces `old` by blocks of [batch heads, block, dim] each, in the layout of `old`.
   void Replace(ValueId old, std::vector<ValueId> made, const Shape& shape, const Node& like) {
     if (old == kNoValue) return;
     std::vector<std::int64_t> sizes = {shape.rows(), shape.length, shape.dim};
@@ -201,7 +201,8 @@ class Rewriter {
       replaced_[old] = inside ? Contiguous(made[0], like) : made[0];
     }
   }
-  // Whether Replace can make the layout: dense, with the heads outside or inside the length.
+  // Returns whether Replace can produce the layout: dense, with the heads outside or inside the
+  // length.
   bool HasKnownLayout(ValueId id, const Shape& shape) const {
     if (id == kNoValue) return true;
     const TensorType& type = graph_.value(id).type;
@@ -211,8 +212,8 @@ class Rewriter {
             (shape.batch == 1 || type.strides[0] == shape.length * inside));
   }
 
-  // 0 below the diagonal and on it, else minus infinity, for every row of a block's scores; or
-  // zeros.
+  // Returns 0 on and below the diagonal and minus infinity above it, for every row of a block's
+  // scores; or all zeros.
   ValueId Mask(const Shape& shape, std::int64_t block) {
     const auto key = std::make_tuple(shape.length, shape.dtype, shape.causal);
     auto found = masks_.find(key);
@@ -227,7 +228,7 @@ class Rewriter {
     const ValueId queries = Queries(whole, shape, block);
     return shape.causal ? Slice(queries, 2, 0, shape.keys(block)) : queries;
   }
-  // What a matmul that adds nothing is given to add to.
+  // The addend of a baddbmm that adds nothing.
   ValueId Nothing(const Shape& shape, const std::vector<std::int64_t>& sizes) {
     if (nothing_ == kNoValue) nothing_ = Bind(at::zeros({}, shape.dtype), "nothing");
     return View(nothing_, {shape.dtype, sizes, {0, 0, 0}});
@@ -297,7 +298,8 @@ class Rewriter {
     return true;
   }
 
-  // scale weights' x for a block of keys, summed over the blocks of queries that see it.
+  // Returns scale weights' x for a block of keys, summed over the blocks of queries that attend to
+  // it.
   ValueId OfKeys(const std::vector<ValueId>& weights, ValueId x, const Shape& shape,
                  std::int64_t block, double scale, const Node& like) {
     ValueId sum = kNoValue;
@@ -308,7 +310,8 @@ class Rewriter {
     return sum;
   }
 
-  // Readers of what was replaced, and of its views, read the new memory, which is laid out alike.
+  // Makes readers of replaced values and of their views read the new memory, which has the same
+  // layout.
   void ReadReplacements() {
     std::map<ValueId, ValueId> now;
     for (const auto& [old, made] : replaced_) {
@@ -328,9 +331,9 @@ class Rewriter {
   }
 
   Graph& graph_;
-  c10::ScalarType dtype_ = c10::kFloat;  // of the attention that is rewritten
-  std::map<ValueId, ValueId> replaced_;  // by result of the fused kernels: the memory in its place
-  // By log-sum-exp: what backward reads in its place, by block.
+  c10::ScalarType dtype_ = c10::kFloat;  // of the rewritten attention
+  std::map<ValueId, ValueId> replaced_;  // by result of the fused kernels: its replacement
+  // By log-sum-exp: what backward reads instead, by block.
   std::map<ValueId, std::vector<ValueId>> probabilities_;
   std::map<std::tuple<std::int64_t, c10::ScalarType, bool>, ValueId> masks_;
   ValueId nothing_ = kNoValue;

@@ -1,11 +1,12 @@
-// The backward of a mean cross-entropy in one op, which holds the logits' gradient once.
+// Computes the backward of a mean cross-entropy in one op, with only one copy of the logits'
+// gradient.
 //
 //   before:  a = nll_loss_backward(g, log_p, target);  d = _log_softmax_backward_data(a, log_p)
 //   after:   d = penstock::cross_entropy_backward(g, log_p, target)
 //
-// `a` is all zero but for one number a row, and as large as the logits. The number of a row's
-// target is rounded twice where the kernel may round it once, so it runs only where `exact` is off.
-// Order: on the joint graph, where both ops still stand behind each other.
+// `a` is as large as the logits and has one nonzero number per row. The original rounds the number
+// of a row's target twice, but the new op may round it once, so the pass runs only if `exact` is
+// off. Order: on the joint graph, while the two ops are still adjacent.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <torch/library.h>
@@ -25,12 +26,12 @@ using c10::IValue;
 constexpr std::int64_t kMean = 1;  // at::Reduction
 
 // log_p [rows, classes], target [rows] int64; gradient and count (of targets that are not ignored)
-// are single numbers. Returns [rows, classes].
+// are scalars. Returns [rows, classes].
 at::Tensor CrossEntropyBackward(const at::Tensor& gradient, const at::Tensor& log_p,
                                 const at::Tensor& target, const at::Tensor& count,
                                 std::int64_t ignored) {
   TORCH_CHECK(log_p.is_contiguous() && target.is_contiguous(),
-              "penstock::cross_entropy_backward: dense log probabilities and targets are expected");
+              "penstock::cross_entropy_backward: log probabilities and targets must be contiguous");
   const float scale = gradient.item<float>() / count.item<float>();
   at::Tensor result = at::exp(log_p);
   const std::int64_t classes = result.size(1);
@@ -41,7 +42,8 @@ at::Tensor CrossEntropyBackward(const at::Tensor& gradient, const at::Tensor& lo
     const float by = used ? scale : 0;  // an ignored row has no gradient
     for (std::int64_t i = 0; i < classes; ++i) row[i] *= by;
     if (used) {
-      TORCH_CHECK(of_row >= 0 && of_row < classes, "target ", of_row, " is no class of ", classes);
+      TORCH_CHECK(of_row >= 0 && of_row < classes, "target ", of_row,
+                  " is out of range: the number of classes is ", classes);
       row[of_row] -= scale;
     }
     row += classes;
@@ -103,7 +105,7 @@ Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options) {
     }
     nodes.push_back(std::move(node));
   }
-  // What nothing reads any more goes with remove_dead.
+  // remove_dead drops the unread nodes.
   graph.nodes = std::move(nodes);
   return {};
 }

@@ -1,7 +1,7 @@
-// Computes once, now, what depends on constants alone: position tables, masks, zeros.
+// Computes values that depend only on constants at compile time: position tables, masks, zeros.
 //
-// Order: first, so that nothing later sees or saves such values. Costs their memory once a stage,
-// whatever the number of microbatches.
+// Order: first, so that later passes neither see nor save such values. Costs their memory once per
+// stage, whatever the number of microbatches.
 #include <c10/core/InferenceMode.h>
 
 #include "graph/ir/graph_tools.h"

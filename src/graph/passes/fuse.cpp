@@ -1,12 +1,13 @@
-// Runs chains of pointwise ops and row sums as one kernel each, which g++ makes for this machine.
+// Fuses chains of pointwise ops and row sums into kernels, which the C++ compiler compiles for this
+// machine.
 //
 //   before:  %5 = pow(%1, 2), %6 = sum(%5, [-1]), ..., %9 = mul(%1, %8), %10 = mul(%9, %2)
 //   after:   %8, %10 = penstock::fused([%1, %2], kernel="...")
 //
-// What no other node reads never reaches memory. With `exact` only what gives the bits of the ops
-// that it replaces: no sums, no transcendental functions. Where kernels cannot be made (no
-// compiler, say) the graphs stay as they are, and one line says so. Order: last, on the graphs that
-// run, so that no pass meets a kernel.
+// Values that no other node reads never reach memory. With `exact`, only kernels with bitwise equal
+// results are used: no sums, no transcendental functions. If kernels cannot be compiled (there may
+// be no compiler), the graphs do not change, and one line says so. Order: after all passes that
+// change the graphs, so that they need not handle kernels.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -36,7 +37,7 @@ class Fuser {
     }
   }
 
-  // The graph with kernels.
+  // Returns the graph with kernels.
   Graph Run() {
     JoinAlongReads();
     JoinReadersOfOne();
@@ -51,7 +52,7 @@ class Fuser {
  private:
   std::size_t NodeCount() const { return graph_.nodes.size(); }
 
-  // Who must run after whom: readers after makers; changes of one gradient, and random numbers, in
+  // The order constraints: readers after producers; mutations of one gradient, and random nodes, in
   // their order.
   void FindEdges() {
     std::vector<int> maker(graph_.values.size(), -1);
@@ -92,7 +93,7 @@ class Fuser {
   int GroupOfNode(int node) const { return group_of_[node]; }
   FuseGroup& group(int number) { return groups_[number]; }
 
-  // Calls visit(node) for all nodes that the group stands for.
+  // Calls visit(node) for all nodes that the group replaces.
   template <class Visit>
   void ForEachNode(int number, Visit&& visit) {
     for (const FuseMember& member : group(number).members) {
@@ -100,7 +101,7 @@ class Fuser {
       if (member.also >= 0) visit(member.also);
     }
   }
-  // Says of its nodes that they are the group's; the group that a node had before is no more.
+  // Assigns its nodes to the group. Groups that they belonged to before are dropped.
   void Claim(int number) {
     ForEachNode(number, [&](int node) {
       int& now = group_of_[node];
@@ -109,7 +110,7 @@ class Fuser {
     });
   }
 
-  // Each node joins the groups that it reads.
+  // Joins each node with the groups that it reads.
   void JoinAlongReads() {
     for (std::size_t i = 0; i < NodeCount(); ++i) {
       if (group_of_[i] < 0) continue;
@@ -120,7 +121,7 @@ class Fuser {
     }
   }
 
-  // Roots that the node reads as a member of its group.
+  // Returns the roots that the node reads as a member of its group.
   std::vector<ValueId> ReadBy(int node) {
     std::vector<ValueId> roots;
     for (const FuseMember& member : group(GroupOfNode(node)).members) {
@@ -132,18 +133,18 @@ class Fuser {
     return roots;
   }
 
-  // A copy of a part of a value, as the gradient of each slice's keys is, shares no arithmetic with
-  // the value's other readers, and mostly no memory: a kernel of them all would only differ from
-  // slice to slice.
+  // A copy of a part of a value, such as the gradient of each slice's keys, shares no arithmetic
+  // and little memory with the value's other readers. A kernel of all of them would merely differ
+  // from slice to slice.
   bool IsCopy(int number) {
     const std::vector<FuseMember>& members = group(number).members;
     return members.size() == 1 && members.front().op == "copy" && members.front().also < 0;
   }
 
-  // Groups that read one value, and not each other.
+  // Joins groups that read the same value and not each other.
   void JoinReadersOfOne() {
     for (std::size_t value = 0; value < readers_.size(); ++value) {
-      if (graph_.values[value].type.sizes.empty()) continue;  // numbers
+      if (graph_.values[value].type.sizes.empty()) continue;  // scalars
       int last = -1;
       for (const int node : readers_[value]) {
         if (GroupOfNode(node) < 0 || IsCopy(GroupOfNode(node))) continue;
@@ -161,7 +162,7 @@ class Fuser {
     Claim(a);
   }
 
-  // Whether no node must run both after some member and before another.
+  // Returns whether no node must run both after one member and before another.
   bool CanRun(int a, int b) {
     std::vector<bool> seen(NodeCount());
     std::vector<int> open;
@@ -184,7 +185,7 @@ class Fuser {
     while (!open.empty()) {
       const int node = open.back();
       open.pop_back();
-      // All of a kernel's nodes run together.
+      // All nodes of a kernel run together.
       if (const int number = GroupOfNode(node); number >= 0) {
         ForEachNode(number, visit);
       }
@@ -196,20 +197,20 @@ class Fuser {
     return true;
   }
 
-  // A group of one node stays that node.
+  // A group of one node remains that node.
   bool IsKernel(int number) const {
     if (number < 0) return false;
     const std::vector<FuseMember>& members = groups_[number].members;
     return members.size() > 1 || members.front().also >= 0;
   }
 
-  // What runs as one: the node that stands for it, the last one.
+  // The unit of a node: the last node of its kernel stands for it.
   int UnitOf(int node) const {
     const int number = GroupOfNode(node);
     return IsKernel(number) ? groups_[number].members.back().node : node;
   }
 
-  // Units in an order that can run, as near the old one as it goes.
+  // Returns the units in a valid order, as close to the old one as possible.
   std::vector<int> Order() const {
     std::vector<int> waits(NodeCount());
     std::vector<std::vector<int>> next(NodeCount());
@@ -241,12 +242,12 @@ class Fuser {
     return order;
   }
 
-  // Members that a node outside or an output reads.
+  // Returns the members that an outside node or an output reads.
   std::vector<std::size_t> Stored(int number) const {
     const std::vector<FuseMember>& members = groups_[number].members;
     std::vector<std::size_t> stored;
     for (std::size_t i = 0; i < members.size(); ++i) {
-      if (members[i].gathers) continue;
+      if (members[i].accumulates) continue;
       const ValueId value = members[i].accesses[0].root;
       const auto& readers = readers_[value];
       const bool read = std::any_of(readers.begin(), readers.end(),
@@ -274,15 +275,16 @@ class Fuser {
   void WriteKernel(int number, Phase phase, Graph& fused) {
     const std::vector<FuseMember>& members = group(number).members;
     const std::vector<std::size_t> stored = Stored(number);
-    const auto gathers = std::find_if(members.begin(), members.end(),
-                                      [](const FuseMember& member) { return member.gathers; });
-    if (stored.empty() && gathers == members.end()) return;  // nothing reads it
+    const auto accumulates =
+        std::find_if(members.begin(), members.end(),
+                     [](const FuseMember& member) { return member.accumulates; });
+    if (stored.empty() && accumulates == members.end()) return;  // nothing reads it
     FusedKernel built = KernelFor(graph_, group(number), stored, exact_);
     for (std::size_t i = 0; i < built.inputs.size(); ++i) StartAtLeastRead(i, built, fused);
     Node kernel{FusedOp(), {}, {}, phase};
-    if (gathers != members.end()) {
-      kernel.op = FusedGatherOp();
-      kernel.arguments.emplace_back(gathers->accesses[0].root);
+    if (accumulates != members.end()) {
+      kernel.op = FusedAccumulateOp();
+      kernel.arguments.emplace_back(accumulates->accesses[0].root);
     }
     kernel.arguments.emplace_back(std::move(built.inputs));
     kernel.arguments.emplace_back(c10::IValue(TextOf(built.kernel)));
@@ -290,9 +292,9 @@ class Fuser {
     fused.nodes.push_back(std::move(kernel));
   }
 
-  // Has the kernel count from the first element that it reads of the input, by a view from there
-  // on: kernels that differ in where they read alone are then one. The stages of a sequence's
-  // slices do.
+  // Makes the kernel's offsets relative to the first element of the input that it reads, by passing
+  // a view. Kernels that differ only in where they read, such as those of a sequence's slices, then
+  // become one.
   static void StartAtLeastRead(std::size_t input, FusedKernel& built, Graph& fused) {
     const auto reads = [&](const KernelStep& step) {
       return step.kind == StepKind::kLoad && step.tensor == static_cast<int>(input);
@@ -326,7 +328,7 @@ class Fuser {
   std::vector<int> maker_;                 // by value
 };
 
-// Said once a process: every stage would say the same.
+// Printed once per process, because every stage would report the same.
 void SayWhyNot(const Error& error) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true)) fmt::print(stderr, "penstock: ops are not fused: {}\n", error.message);
@@ -337,7 +339,8 @@ void SayWhyNot(const Error& error) {
 Status Fuse(StageGraphs& graphs, const CompileOptions& options) {
   if (!options.fuse || ShapesOnly::Current() != nullptr) return {};
   Graph forward, input, weight;
-  // The graphs share the numbers of their values: what one adds takes none of another's.
+  // The graphs share their value numbers: numbers that one of them adds must be free in all of
+  // them.
   std::size_t numbers = 0;
   for (const Graph* graph : {&graphs.forward, &graphs.backward_input, &graphs.backward_weight}) {
     numbers = std::max(numbers, graph->values.size());

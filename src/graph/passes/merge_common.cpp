@@ -1,8 +1,8 @@
-// Computes equal expressions once.
+// Common subexpression elimination.
 //
-// Rule: two nodes of one phase with the same op and the same arguments are one. Not across phases:
-// backward reading a forward's value instead of its own would have to save it. Order: before the
-// partition, so that saved values are counted after.
+// Rule: two nodes of one phase with the same op and the same arguments become one. Nodes of
+// different phases stay separate, because a backward that read a forward's value would have to save
+// it. Order: before the partition, which then counts fewer saved values.
 #include <map>
 #include <string>
 
@@ -13,7 +13,8 @@
 namespace penstock {
 namespace {
 
-// Equal for nodes that compute the same; never equal where an argument has no exact text.
+// Returns a key that is equal for nodes that compute the same. It is unique if an argument has no
+// exact text.
 std::string KeyOf(const Node& node) {
   std::string key =
       fmt::format("{}{}", static_cast<int>(node.phase), c10::toString(node.op.operator_name()));
@@ -33,7 +34,7 @@ std::string KeyOf(const Node& node) {
   return key;
 }
 
-// Reads of views of `old` become reads of the same views of `same`.
+// Replaces reads of views of `old` by reads of the same views of `same`.
 void MoveViews(Graph& graph, ValueId old, ValueId same, std::vector<ValueId>& now) {
   const auto equal = [&](const TensorValue& a, const TensorValue& b) {
     return a.view_offset == b.view_offset && a.type == b.type;
@@ -52,13 +53,13 @@ void MoveViews(Graph& graph, ValueId old, ValueId same, std::vector<ValueId>& no
 
 Status MergeCommon(StageGraphs& graphs, const CompileOptions&) {
   Graph& graph = graphs.joint.graph;
-  std::map<std::string, std::size_t> seen;  // key: position among the kept nodes
+  std::map<std::string, std::size_t> seen;  // by key: index among the kept nodes
   std::vector<ValueId> now(graph.values.size());
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<ValueId>(i);
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     ForEachInput(node, [&](ValueId& id) { id = now[id]; });
-    // Random nodes stay apart by their place.
+    // Random nodes are never equal.
     const std::string key = IsRandom(node) ? fmt::format("{}", kept.size()) : KeyOf(node);
     const auto [place, is_new] = seen.emplace(key, kept.size());
     if (is_new) {

@@ -1,13 +1,12 @@
-// Joins the forward of one microbatch and the backward of another.
+// Merges the forward of one microbatch and the backward of another.
 //
-//   before:  forward(inputs) -> output, saved;  backward(held) -> input gradient
-//   after:   overlapped(inputs, held) -> output, saved, input gradient
+//   before:  forward(inputs) -> output, saved;  backward(saved) -> input gradient
+//   after:   overlapped(inputs, saved) -> output, saved, input gradient
 //
-// Rule: every collective becomes a start, which stands as early as what it sends is there, and a
-// wait, which stands right before what reads its result; the list scheduler orders the rest, so
-// that the other microbatch computes in between (DeepSeek-V3 Technical Report, 2024, section 3.2.1,
-// does so by hand). What must keep its order does: see OrderOf. Order: last, as it joins the graphs
-// that run.
+// Rule: every collective becomes a start, as early as its input is available, and a wait, right
+// before its result is read. The list scheduler orders the rest, so that the other microbatch
+// computes in between (DeepSeek-V3 Technical Report, 2024, section 3.2.1, does so by hand). OrderOf
+// keeps the required order. Order: last, because it merges the final graphs.
 #include "graph/passes/multiplex.h"
 
 #include <algorithm>
@@ -21,7 +20,7 @@
 namespace penstock {
 namespace {
 
-// Puts a second graph's values and nodes behind those of a first.
+// Appends the values and nodes of a second graph to those of a first.
 class Joining {
  public:
   Joining(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same)
@@ -76,7 +75,7 @@ class Joining {
   std::vector<ValueId> now_;  // by value of second
 };
 
-// Whether the node can be cut in two: a start takes contiguous memory.
+// Returns whether the node can be split in two: a start takes contiguous memory.
 bool RunsOnLink(const Graph& graph, const Node& node) {
   return SplitOf(node).has_value() &&
          IsContiguous(graph.value(std::get<ValueId>(node.arguments.front())).type);
@@ -92,7 +91,7 @@ std::vector<Job> JobsOf(const Graph& graph, const NodeOrder& order, const NodeCo
   return jobs;
 }
 
-// The graph's nodes in the order of the steps, collectives cut in two.
+// Returns the graph's nodes in the order of the steps, with collectives split in two.
 std::vector<Node> NodesOf(Graph& graph, const std::vector<JobStep>& steps) {
   std::vector<ValueId> ticket(graph.nodes.size(), kNoValue);
   std::vector<Node> nodes;
@@ -130,9 +129,9 @@ Graph WithParametersFrom(Graph graph, int first) {
 }
 
 Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving) {
-  // Both were cut out of one backward and share its numbers: what W takes is what I reads or leaves
-  // too, or a value that I has no use for (and, read back from text, no entry). What a later pass
-  // added to one of them has a number there alone.
+  // Both are parts of one backward and share its numbers. An input of W is an input or output of I,
+  // or a value that I does not use (and for which text has no entry). A value that a later pass
+  // added to one of them has a number only there.
   Graph first = input;
   const ValueSet read(input, input.inputs);
   const ValueSet made = MadeValues(input);
@@ -160,7 +159,7 @@ Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second
                                          const NodeCosts& costs) {
   if (DrawsRandomNumbers(first) && DrawsRandomNumbers(second)) {
     return InvalidArgument(
-        "multiplex: {} and {} both draw random numbers and a run has one generator: run them in "
+        "multiplex: {} and {} both draw random numbers, but a run has one generator: run them in "
         "turn",
         first.name, second.name);
   }

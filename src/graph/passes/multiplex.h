@@ -1,4 +1,5 @@
-// Two graphs as one, ordered so that the collectives of each run under the compute of the other.
+// Merges two graphs into one, ordered so that the collectives of each overlap with the compute of
+// the other.
 #pragma once
 
 #include <map>
@@ -13,39 +14,42 @@ struct Piece;
 struct StageGraphs;
 struct StageProgram;
 
-// `second` behind `first`: inputs and outputs of both, those of `first` in front. Parameters and
-// gradients are the same values for both; all other values of `second` get new numbers, but for
-// those in `same`, which are this value of `first`: made there, or an input of both.
+// Returns `first` followed by `second`: inputs and outputs of both, those of `first` first.
+// Parameters and gradients are the same values for both. All other values of `second` get new
+// numbers, except those in `same`, which maps them to a value of `first` (one that it produces, or
+// an input of both).
 Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same);
 
-// The graph with its parameters and gradients numbered from `first` on: for a graph of another
-// stage, bound to the parameters of both stages, one behind the other.
+// Returns the graph with its parameters and gradients numbered from `first` on, for a graph of
+// another stage that is bound to the parameters of both stages.
 Graph WithParametersFrom(Graph graph, int first);
 
-// backward_input and backward_weight in one: inputs as both have them -> the first `leaving`
-// outputs of backward_input, which are the input's gradients.
+// Returns backward_input and backward_weight as one graph. Inputs are those of both; outputs are
+// the first `leaving` outputs of backward_input, the gradients of the inputs.
 Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving);
 Graph WholeBackward(const StageGraphs& graphs);
 
 struct MultiplexedGraph {
   Graph graph;
-  // What the costs say that it takes, and that the two take in turn with collectives that block.
+  // Its duration according to the costs, and that of running both graphs in turn with blocking
+  // collectives.
   double seconds = 0;
   double seconds_in_turn = 0;
 };
 
-// Both graphs joined, every collective cut into its start and its wait, the nodes in the order of
-// ListSchedule. Running it gives bitwise what running the two in turn gives. Refuses graphs that
-// both draw random numbers: a run has one generator.
+// Joins both graphs, splits every collective into its start and its wait, and orders the nodes by
+// ListSchedule. Results are bitwise equal to running the two in turn. Rejects graphs that both draw
+// random numbers, because a run has one generator.
 Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second,
                                          const NodeCosts& costs);
 
-// The same of pieces: the forward of one stage and the whole backward of another one of the rank,
-// whose parameters are numbered behind the first one's, `parameters` in all; or of one stage, with
-// `parameters` 0.
+// The same for pieces: the forward of one stage and the whole backward of another stage of the
+// rank, whose parameters are numbered after the first one's `parameters`; or of a single stage,
+// with `parameters` 0.
 Result<Piece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
                             int parameters, const NodeCosts& costs);
-// The joined graph with the places of the forward's microbatch, then those of the backward's.
+// Returns the joined graph with the slots of the forward's microbatch, then those of the
+// backward's.
 Piece PlaceOverlapped(Graph overlapped, const StageProgram& forward, const StageProgram& backward);
 
 }  // namespace penstock

@@ -1,13 +1,13 @@
-// Cuts the joint graph where its backward begins.
+// Splits the joint graph where its backward begins.
 //
 //   before:  joint(stage inputs, output gradients) -> outputs, gradients
 //   after:   forward(stage inputs)                           -> outputs, saved
 //            backward(saved, stage inputs, output gradients) -> input gradients, parameter
 //            gradients
 //
-// Rule: what backward reads and forward made is saved. A view is never saved: its root is, whose
-// memory it would hold anyway, and backward makes the view again for nothing. Parameters and
-// constants are no saved values: they are there.
+// Rule: values that forward produces and backward reads are saved. For a view, its root is saved,
+// because it would keep that memory alive anyway, and backward recreates the view for free.
+// Parameters and constants need not be saved.
 #include <vector>
 
 #include "graph/ir/graph_tools.h"

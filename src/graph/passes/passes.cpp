@@ -12,29 +12,36 @@ namespace {
 
 constexpr std::array kPasses = {
     Pass{"fold_constants", FoldConstants, false,
-         "first: what depends on constants alone is computed once, and never saved"},
-    Pass{"simplify", Simplify, false, "before equal calls are merged: it makes more calls equal"},
+         "first: values that depend only on constants are computed once and never saved"},
+    Pass{"simplify", Simplify, false,
+         "before equal calls are merged, because it makes more calls equal"},
     Pass{"cross_entropy", CrossEntropy, false,
-         "before dead nodes go: it leaves the loss's own backward unread; only where not bitwise "
-         "exact"},
-    Pass{"attention_by_matmul", AttentionByMatmul, false,
-         "on the joint graph, as it changes what is saved; only where not bitwise exact"},
-    Pass{"merge_common", MergeCommon, false, "before the cut, which counts what is saved"},
-    Pass{"remove_dead", RemoveDead, false, "before the cut: what nothing reads saves nothing"},
-    Pass{"partition", Partition, true, "cuts the joint graph into forward and backward"},
-    Pass{"recompute", Recompute, false,
-         "right after the cut, which says what is saved; the passes behind it see one backward"},
+         "before dead nodes are removed, because it leaves the loss's own backward unread; only if "
+         "results need not be bitwise exact"},
+    Pass{
+        "attention_by_matmul", AttentionByMatmul, false,
+        "on the joint graph, because it changes what is saved; only if results need not be bitwise "
+        "exact"},
+    Pass{"merge_common", MergeCommon, false,
+         "before the partition, which determines what is saved"},
+    Pass{"remove_dead", RemoveDead, false,
+         "before the partition, so that nothing is saved for unused nodes"},
+    Pass{"partition", Partition, true, "splits the joint graph into forward and backward"},
+    Pass{
+        "recompute", Recompute, false,
+        "right after the partition, which determines what is saved; later passes see one backward"},
     Pass{"accumulate_gradients", AccumulateGradients, true,
          "before the split, which then places the additions"},
     Pass{"accumulate_in_matmul", AccumulateInMatmul, false,
-         "after the additions stand alone; only where results need not be bitwise exact"},
+         "after the additions exist as nodes; only if results need not be bitwise exact"},
     Pass{"matmul_by_onednn", MatmulByOneDnn, false,
-         "after weight gradients have left the plain matmuls; only where not bitwise exact"},
-    Pass{"split_di_dw", SplitInputWeight, true, "splits whatever backward has become"},
+         "after weight gradients have left the plain matmuls; only if results need not be bitwise "
+         "exact"},
+    Pass{"split_di_dw", SplitInputWeight, true, "splits the final backward"},
     Pass{"recompute_for_weight", RecomputeForWeight, false,
-         "after the split, which says what W holds"},
-    Pass{"fuse", Fuse, false, "on the graphs that run: no pass that changes them meets a kernel"},
-    Pass{"multiplex", Multiplex, false, "last: it joins the graphs that run"},
+         "after the split, which determines what W reads"},
+    Pass{"fuse", Fuse, false, "on the final graphs, so that no other pass has to handle kernels"},
+    Pass{"multiplex", Multiplex, false, "last: it merges the final graphs"},
 };
 
 Status Check(std::string_view name, const char* what) {
@@ -73,7 +80,7 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
     const bool disabled = std::find(options.disabled.begin(), options.disabled.end(), pass.name) !=
                           options.disabled.end();
     if (disabled && pass.must_run) {
-      return InvalidArgument("pass {} cannot be left out: it cuts the graphs", pass.name);
+      return InvalidArgument("pass {} cannot be disabled: it splits the graphs", pass.name);
     }
     if (!disabled) PENSTOCK_TRY_STATUS(pass.run(graphs, options));
     for (const Graph* graph : AllGraphs(graphs)) {

@@ -1,4 +1,4 @@
-// The pass table: from the joint graph to the graphs of the actions, step by step.
+// The pass table: turns the joint graph into the graphs of the actions.
 #pragma once
 
 #include <span>
@@ -11,19 +11,19 @@ namespace penstock {
 struct Pass {
   std::string_view name;
   Status (*run)(StageGraphs& graphs, const CompileOptions& options);
-  bool must_run;         // cutting passes: the graphs after make no sense without
-  std::string_view why;  // why it sits where it sits
+  bool must_run;         // splitting passes: later passes depend on them
+  std::string_view why;  // the reason for its position
 };
 
-// The graphs that there are so far.
+// Returns the graphs that exist so far.
 std::vector<Graph*> AllGraphs(StageGraphs& graphs);
-// In running order.
+// Returns the passes in execution order.
 std::span<const Pass> Passes();
-// Runs the table: leaves out what is disabled, verifies every graph after every pass. Refuses
+// Runs the table without the disabled passes, and verifies every graph after every pass. Rejects
 // unknown names.
 Status RunPasses(StageGraphs& graphs, const CompileOptions& options);
 
-// Each in its own file under passes/.
+// Each pass is in its own file in passes/.
 Status FoldConstants(StageGraphs& graphs, const CompileOptions& options);
 Status Simplify(StageGraphs& graphs, const CompileOptions& options);
 Status MergeCommon(StageGraphs& graphs, const CompileOptions& options);

@@ -1,6 +1,6 @@
-// Drops nodes whose results nothing reads, in every graph there is, and bound values with them.
+// Removes nodes whose results nothing reads, and unread bound values, from every graph.
 //
-// Order: after every pass that may leave some behind; always safe.
+// Order: after every pass that may leave dead nodes; always safe.
 #include "graph/ir/graph_tools.h"
 #include "graph/passes/passes.h"
 

@@ -1,13 +1,13 @@
-// Says the same with fewer or cheaper calls, to the same bits.
+// Rewrites calls into fewer or cheaper ones with bitwise equal results.
 //
 //   add.Scalar(x, 1e-5)             -> add.Tensor(x, bound 1e-5): what it calls; saves a wrapping
 //   pow(x, 1)                       -> x
 //   mean(x, dim)                    -> div(sum(x, dim), count): what it calls
-//   add(add(x, pad(a)), pad(b))     -> add(x, cat(a, b)) where a and b fill the whole: the backward
-//                                      of a split; the pads are slice_backward (a zero's sign
-//                                      apart)
+//   add(add(x, pad(a)), pad(b))     -> add(x, cat(a, b)) if a and b fill the whole: the backward
+//                                      of a split; the pads are slice_backward (except for the
+//                                      sign of a zero)
 //
-// Order: before merge_common, which then sees equal calls as equal.
+// Order: before merge_common, which then finds equal calls.
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/empty_strided.h>
 
@@ -56,7 +56,7 @@ class Simplifier {
   }
 
  private:
-  // A number as the tensor that scalar overloads make of it; one for each value.
+  // Returns a number as the tensor that scalar overloads create from it; one per value.
   ValueId BindNumber(const at::Scalar& number) {
     const std::string key = PrintConstant(IValue(number));
     const auto found = numbers_.find(key);
@@ -80,7 +80,7 @@ class Simplifier {
     return false;
   }
 
-  // As the CPU kernel does it; it takes 16-bit floats another way.
+  // This is what the CPU kernel does, but not for 16-bit floats.
   bool MeanBySum(const Node& node) {
     if (!Is(node, "aten::mean", "dim") || !Constant(node, 3).isNone()) return false;
     const TensorType& input = graph_.value(std::get<ValueId>(node.arguments[0])).type;
@@ -107,7 +107,8 @@ class Simplifier {
     return true;
   }
 
-  // What `id` is read as now. A view of something replaced is the same view of what replaced it.
+  // Returns the value that reads of `id` use now. A view of a replaced value becomes the same view
+  // of its replacement.
   ValueId Now(ValueId id) {
     const auto found = replaced_.find(graph_.Root(id));
     if (found == replaced_.end()) return id;
@@ -122,7 +123,7 @@ class Simplifier {
     ForEachInput(node, [&](ValueId& id) { id = Now(id); });
   }
 
-  // The node that makes `id`, if that is no view and only one reader reads it.
+  // Returns the node that produces `id` if `id` is not a view and has a single reader.
   const Node* OnlyReadHere(ValueId id) const {
     const auto found = maker_.find(id);
     if (found == maker_.end() || reads_[id] != 1) return nullptr;
@@ -173,8 +174,8 @@ class Simplifier {
 
   Graph& graph_;
   std::vector<Node> kept_;
-  std::map<ValueId, std::size_t> maker_;  // by value: position in the graph as it was
-  std::vector<int> reads_;                // by root, in the graph as it was
+  std::map<ValueId, std::size_t> maker_;  // by value: index in the original graph
+  std::vector<int> reads_;                // by root, in the original graph
   std::map<ValueId, ValueId> replaced_;
   std::map<std::string, ValueId> numbers_;
 };

@@ -1,12 +1,12 @@
 // Splits backward so that the input gradients leave early and weight gradients can wait.
 //
-//   before:  backward(held)         -> input gradients; adds to parameter gradients
-//   after:   backward_input(held)   -> input gradients, live
-//            backward_weight(held, live) ; adds to parameter gradients
+//   before:  backward(saved)         -> input gradients; adds to parameter gradients
+//   after:   backward_input(saved)   -> input gradients, live
+//            backward_weight(saved, live) ; adds to parameter gradients
 //
-// Rule: a node goes to backward_input iff an input gradient needs it. `live` is what
-// backward_weight reads of what backward_input made. Without an input gradient all of it is
-// backward_weight. Order: after gradients are accumulated, so that the additions are split, too.
+// Rule: a node belongs to backward_input if and only if an input gradient needs it. `live` is what
+// backward_weight reads of backward_input's results. Without an input gradient, everything belongs
+// to backward_weight. Order: after gradients are accumulated, so that the additions are split, too.
 #include "graph/ir/graph_tools.h"
 #include "graph/passes/passes.h"
 

@@ -1,4 +1,4 @@
-// What the graph passes read and change: the graphs of one stage, and the options they follow.
+// What the graph passes read and change: the graphs of one stage, and the options.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,46 @@ namespace penstock {
 
 class NodeCosts;  // node_costs.h
 
-// The graphs of a stage while it is cut up. Passes read and change this.
+// The graphs of a stage during compilation. Passes read and change this.
 struct StageGraphs {
   JointGraph joint;
-  // forward: the stage's inputs -> its outputs, then `saved`.
+  // Inputs: the stage's inputs. Outputs: the stage's outputs, then `saved`.
   Graph forward;
-  // backward: saved values, stage inputs and the outputs' gradients, as it needs them -> input
-  // gradients; parameter gradients are added into the bound gradients.
+  // Inputs: the saved values, stage inputs and gradients of outputs that it needs. Outputs: the
+  // gradients of the inputs. Parameter gradients are added into the bound gradients.
   Graph backward;
-  // The two halves of backward: `backward_input` -> input gradients, then `live`;
-  // `backward_weight` has no outputs. Run in this order they are the plain B, too.
+  // The two halves of backward. `backward_input` outputs the gradients of the inputs, then `live`;
+  // `backward_weight` has no outputs. B runs both in this order.
   Graph backward_input;
   Graph backward_weight;
-  // Forward of one microbatch and backward of another: inputs and outputs of forward, then those of
-  // WholeBackward (multiplex.h). Only where the options ask for it.
+  // The forward of one microbatch and the backward of another: inputs and outputs of forward, then
+  // those of WholeBackward (multiplex.h). Empty unless the options ask for it.
   Graph overlapped;
-  std::vector<ValueId> saved;  // made by forward, read by backward; never a view
-  std::vector<ValueId> live;   // made by backward_input, read by backward_weight; never a view
+  std::vector<ValueId> saved;  // from forward to backward; never a view
+  std::vector<ValueId> live;   // from backward_input to backward_weight; never a view
 };
 
 inline constexpr std::int64_t kHoldAll = std::numeric_limits<std::int64_t>::max();
 
 struct CompileOptions {
-  // Bitwise equal to autograd. False adds weight gradients up inside the matmul (addmm_).
+  // Results are bitwise equal to autograd. False accumulates weight gradients inside the matmul
+  // (addmm_).
   bool exact = true;
-  // Runs chains of ops as kernels that the machine's compiler makes; with `exact` only what keeps
-  // the bits, else within 1e-6 of the results in fp32. Plain ops where no compiler is present.
+  // Runs chains of ops as kernels compiled by the machine's compiler. With `exact`, only if results
+  // stay bitwise equal; otherwise within 1e-6 of the results in fp32. Uses the plain ops if there
+  // is no compiler.
   bool fuse = false;
-  // Bytes that a microbatch may hold from the end of F to its backward, and from the end of I to W:
-  // what is not held is made again. kHoldAll, or 0 for as little as can be.
+  // Bytes that a microbatch may keep alive from the end of F to its backward, and from the end of I
+  // to W. The rest is recomputed. kHoldAll for no limit, 0 for as few as possible.
   std::int64_t hold = kHoldAll;
   std::int64_t hold_for_weight = kHoldAll;
-  // Makes `overlapped`, ordered by these costs; null: by estimates. They must outlive the passes.
+  // Builds `overlapped`, ordered by these costs, which must outlive the passes. Null: by estimated
+  // costs.
   bool overlapped = false;
   const NodeCosts* costs = nullptr;
   KernelChoice kernels = ChooseKernels(ThisProcessor());
-  std::vector<std::string> disabled;  // passes left out, by name; refuses those that must run
-  std::string stop_after;             // runs no pass after this one; empty: all
+  std::vector<std::string> disabled;  // names of passes to skip; passes that must run are rejected
+  std::string stop_after;             // the last pass to run; empty: all
 };
 
 }  // namespace penstock

@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::size_t kBlockAlignment = 64;
 constexpr std::size_t kMostBlocks = 64;
-constexpr std::uint8_t kPriority = 10;  // over the default allocator's
+constexpr std::uint8_t kPriority = 10;  // above that of the default allocator
 
 thread_local Arena* of_thread = nullptr;  // null until the thread has run a program
 
-// In front of the allocator that was there.
+// Wraps the allocator that was registered before.
 class PlannedAllocator final : public c10::Allocator {
  public:
   explicit PlannedAllocator(c10::Allocator* behind) : behind_(behind) {}

@@ -1,11 +1,11 @@
-// The memory that runs of a thread share for what does not outlive a run, behind libtorch's own
-// allocator.
+// The memory that the runs of a thread share for values that do not outlive a run, behind
+// libtorch's own allocator.
 //
-// Kernels allocate their results themselves. Before each call the program says which blocks of its
-// memory plan the call's results are to lie in; an allocation of such a size gets the block, any
-// other goes where it always went. So a plan is kept without a form of every op that writes into
-// given memory. A scratch allocation of a result's size may take its block: the result is then
-// allocated as ever, and both are right.
+// Kernels allocate their results themselves. Before each call, the program announces the blocks of
+// its memory plan for the results of the call. An allocation of such a size gets the block; any
+// other goes to the regular allocator. This enforces a plan without an out= form of every op. A
+// scratch allocation of the size of a result may take the block of that result, which is then
+// allocated regularly; both are correct.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct PlannedBlock {
 
 class Arena {
  public:
-  // The calling thread's. Registers itself with libtorch at the first call of the process.
+  // Returns the calling thread's arena. The first call in the process registers it with libtorch.
   static Arena& OfThread();
 
   Arena() = default;
@@ -30,17 +30,18 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Grows to `bytes`. Requires: no block of it is in use.
+  // Grows to `bytes`. Requires: no block is in use.
   void Reserve(std::int64_t bytes);
-  // The blocks for the allocations that come next, until the next call. The span must stay.
+  // Sets the blocks for the next allocations, until the next call. The span must stay valid.
   void Expect(std::span<const PlannedBlock> blocks) {
     blocks_ = blocks;
     taken_ = 0;
   }
-  // The block for an allocation, null where none is expected. At most 64 blocks a call are.
+  // Returns the block for an allocation, or null if none is expected. Supports at most 64 blocks
+  // per call.
   void* Take(std::size_t bytes);
 
-  // Allocations of this thread that got a block, ever.
+  // The number of allocations of this thread that got a block.
   std::int64_t hits() const { return hits_; }
 
  private:

@@ -1,4 +1,4 @@
-// Lower: from a graph to the flat list that GraphProgram runs.
+// Lower: converts a graph to the flat list that GraphProgram runs.
 #include <algorithm>
 #include <map>
 
@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-// Lowers a graph: gives values slots, finds last uses, writes the flat arrays.
+// Lowers a graph: assigns slots, finds last uses, writes the flat arrays.
 class Lowering {
  public:
   Lowering(const Graph& graph, const GraphBinding& binding, ProgramCode& code)
@@ -57,11 +57,12 @@ class Lowering {
                                : bound.kind == BoundKind::kGradient ? binding.gradients.at(index)
                                                                     : bound.tensor;
     PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(bound.value).type,
-                   "%{} of graph {} is bound to another type", bound.value, graph_.name);
+                   "%{} of graph {} is bound to a tensor of another type", bound.value,
+                   graph_.name);
     code_.slots[NewSlot(bound.value)] = tensor;
   }
 
-  // Views of what is bound never change: they are made now.
+  // Views of bound values never change, so they are created once.
   void BindViews() {
     const auto bind = [&](ValueId id) {
       const ValueId root = graph_.Root(id);
@@ -79,7 +80,7 @@ class Lowering {
     return slot;
   }
 
-  // The slot that holds `id` for the next instruction.
+  // Returns the slot that contains `id` for the next instruction.
   std::int32_t SlotFor(ValueId id) {
     if (slot_of(id) >= 0) return slot_of(id);
     const TensorValue& value = graph_.value(id);
@@ -103,7 +104,7 @@ class Lowering {
   }
 
   void LowerNode(const Node& node) {
-    // Views first: an instruction's operands are ready when it begins.
+    // Views first: the operands of an instruction must be ready when it starts.
     ForEachInput(node, [&](ValueId id) { SlotFor(id); });
     Instruction instruction;
     instruction.op = static_cast<std::int32_t>(code_.ops.size());
@@ -157,7 +158,7 @@ class Lowering {
     }
   }
 
-  // A view leaves as a tensor of its own: the one in the slot is used again by the next run.
+  // A view leaves as a new tensor, because the next run reuses the one in the slot.
   void LowerOutput(ValueId id) {
     ProgramCode::Output output;
     if (id != kNoValue) {
@@ -169,7 +170,7 @@ class Lowering {
     code_.output_slots.push_back(std::move(output));
   }
 
-  // Moves or releases every slot where it is read for the last time.
+  // Moves or releases every slot at its last use.
   void MarkLastUses() {
     std::map<std::int32_t, std::vector<std::int32_t>> dying;  // by instruction
     for (const auto& [slot, last] : last_use_) {
@@ -190,7 +191,7 @@ class Lowering {
       }
       instruction.view_releases.end = static_cast<std::int32_t>(code_.releases.size());
     }
-    // Outputs: the last one of a slot takes it.
+    // Outputs: the last one of a slot moves it.
     for (std::size_t i = code_.output_slots.size(); i-- > 0;) {
       ProgramCode::Output& output = code_.output_slots[i];
       const bool again = std::any_of(
@@ -200,7 +201,8 @@ class Lowering {
     }
   }
 
-  // Whether the instruction reads the slot in one place, which then takes the value with it.
+  // Returns whether the instruction reads the slot exactly once, so that the operand can move the
+  // value.
   bool MoveOnce(const Instruction& instruction, std::int32_t slot) {
     Operand* found = nullptr;
     for (std::int32_t i = instruction.operands.begin; i < instruction.operands.end; ++i) {
@@ -218,9 +220,10 @@ class Lowering {
   const GraphBinding& binding_;
   ProgramCode& code_;
   const MemoryPlan plan_;
-  std::vector<std::int32_t> slot_of_;                  // by value
-  std::map<std::int32_t, std::int32_t> last_use_;      // by slot: instruction, or their number
-  std::map<std::int32_t, std::int32_t> view_of_slot_;  // by slot: its place in code.views
+  std::vector<std::int32_t> slot_of_;  // by value
+  std::map<std::int32_t, std::int32_t>
+      last_use_;  // by slot: index of the instruction, or their count
+  std::map<std::int32_t, std::int32_t> view_of_slot_;  // by slot: index in code.views
 };
 
 }  // namespace

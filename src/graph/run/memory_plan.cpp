@@ -8,20 +8,21 @@
 namespace penstock {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;  // of every block: a cache line, as libtorch's allocator
+constexpr std::int64_t kAlignment = 64;  // of every block: a cache line, as in libtorch's allocator
 
 struct Life {
   ValueId value;
   std::int64_t bytes;
-  int begin;  // the node that makes it
+  int begin;  // the node that produces it
   int end;    // its last reader
   bool leaves;
-  // For its place: a call's results of one size may swap places, so all live as long as any.
+  // For placement: results of one call with equal sizes may swap blocks, so all of them live as
+  // long as the longest.
   int held_to;
   bool in_arena;
 };
 
-// The results of one node, from `first` on.
+// Handles the results of one node, from `first` on.
 void ShareLives(std::vector<Life>& lives, std::size_t first) {
   for (std::size_t i = first; i < lives.size(); ++i) {
     for (std::size_t j = first; j < lives.size(); ++j) {
@@ -74,7 +75,7 @@ struct Placed {
   Life life;
 };
 
-// The lowest offset where `life` meets none of `placed`, which are in order of offset.
+// Returns the lowest offset at which `life` overlaps none of `placed`, which are sorted by offset.
 std::int64_t FindPlace(const std::vector<Placed>& placed, const Life& life, std::int64_t bytes) {
   std::int64_t offset = 0;
   for (const Placed& other : placed) {

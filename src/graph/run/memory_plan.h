@@ -1,4 +1,5 @@
-// Where the values of a run lie: planned once, so that a run allocates nothing for them.
+// Memory planning: the offsets of a run's values are computed once, so that a run allocates nothing
+// for them.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +10,21 @@
 namespace penstock {
 
 struct MemoryPlan {
-  // By value: where it begins in the arena; -1 for what is not in it (inputs, bound values, views,
-  // and what leaves the run).
+  // By value: its offset in the arena; -1 for values outside of it (inputs, bound values, views,
+  // and values that leave the run).
   std::vector<std::int64_t> offsets;
   std::int64_t arena_bytes = 0;
-  // Most bytes at once of values that the run makes, those that leave it included: what a run in
-  // this order cannot do without.
+  // Peak bytes of the values that the run produces, including those that leave it: the minimum for
+  // a run in this order.
   std::int64_t peak_bytes = 0;
 };
 
-// A value lives from its node to its last reader. The largest find their place first, each at the
-// lowest offset that is free all its life (greedy by size: Pisarchyk and Lee, Efficient Memory
-// Management for Deep Neural Net Inference, 2020, section 5.2).
+// A value is alive from its node to its last reader. Larger values are placed first, each at the
+// lowest offset that is free for its whole lifetime (greedy by size: Pisarchyk and Lee, Efficient
+// Memory Management for Deep Neural Net Inference, 2020, section 5.2).
 MemoryPlan PlanMemory(const Graph& graph);
 
-// Bytes of memory from a tensor's first element to its last, as an allocation of it takes.
+// Returns the bytes from a tensor's first element to past its last, as an allocation takes them.
 std::int64_t StorageBytes(const TensorType& type);
 
 }  // namespace penstock

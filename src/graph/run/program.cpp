@@ -1,4 +1,4 @@
-// The loop over a program's instructions.
+// The interpreter loop of a program.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/InferenceMode.h>
 
@@ -16,7 +16,7 @@ IValue TakeOperand(const Operand& operand, std::vector<IValue>& slots) {
   return operand.kind == OperandKind::kMove ? std::move(slot) : slot;
 }
 
-// The thread's arena, large enough; expects nothing any more behind a run.
+// Makes the thread's arena large enough. Clears its expected blocks after a run.
 struct ArenaUse {
   Arena& arena = Arena::OfThread();
 
@@ -85,15 +85,15 @@ void ProgramCode::Call(const Instruction& instruction, Arena& arena) {
   stack.clear();
 }
 
-// The operands are what is gathered, if anything, one list of tensors and the kernel's text.
+// The operands are the accumulator (if any), one list of tensors and the text of the kernel.
 void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
   const LoadedKernel& kernel = *kernels[instruction.kernel];
   kernel_inputs.clear();
   kernel_outputs.clear();
   const std::size_t begin = instruction.operands.begin;
-  const std::size_t gathers = operands[begin].kind == OperandKind::kList ? 0 : 1;
+  const std::size_t accumulates = operands[begin].kind == OperandKind::kList ? 0 : 1;
   const std::span read = std::span(operands).subspan(
-      begin + gathers + 1, Index(instruction.operands.end) - begin - gathers - 2);
+      begin + accumulates + 1, Index(instruction.operands.end) - begin - accumulates - 2);
   for (const Operand& operand : read) {
     kernel_inputs.push_back(slots[operand.index].toTensor().const_data_ptr());
   }
@@ -109,9 +109,9 @@ void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
       stack.emplace_back(std::move(made));
     }
   }
-  if (gathers != 0) {
-    const std::size_t gathered = operands[begin].index;
-    kernel_outputs.push_back(slots[gathered].toTensor().mutable_data_ptr());
+  if (accumulates != 0) {
+    const std::size_t accumulator = operands[begin].index;
+    kernel_outputs.push_back(slots[accumulator].toTensor().mutable_data_ptr());
   }
   RunKernelFunction(kernel, kernel_inputs.data(), kernel_outputs.data());
   stack.clear();

@@ -13,8 +13,8 @@
 namespace penstock {
 
 enum class OperandKind : std::uint8_t {
-  kCopy,      // slot `index`, which is read again
-  kMove,      // slot `index`, for the last time
+  kCopy,      // slot `index`, which a later operand reads
+  kMove,      // slot `index`, at its last use
   kConstant,  // constants[index]
   kList,      // the next `index` operands, as a list of tensors
   kOptionalList,
@@ -39,11 +39,11 @@ struct Instruction {
   CodeRange blocks;    // of the arena, for results
   CodeRange releases;  // slots emptied after
   CodeRange view_releases;
-  bool lists = false;        // some result is a list of tensors
-  std::int32_t kernel = -1;  // kernels[kernel] in place of ops[op]: called straight
+  bool lists = false;        // whether a result is a list of tensors
+  std::int32_t kernel = -1;  // kernels[kernel] in place of ops[op]; called directly
 };
 
-// A view that a run points at its root's memory: its tensor is made once.
+// A view whose tensor is created once; each run points it at the memory of its root.
 struct CodeView {
   at::Tensor tensor;
   std::int32_t slot;
@@ -78,7 +78,7 @@ struct ProgramCode {
   torch::jit::Stack stack;
   std::vector<const void*> kernel_inputs;
   std::vector<void*> kernel_outputs;
-  c10::Storage nothing;  // what a view points at between runs
+  c10::Storage nothing;  // the storage of views between runs
 
   void Call(const Instruction& instruction, Arena& arena);
   void CallKernel(const Instruction& instruction, Arena& arena);
@@ -90,7 +90,8 @@ struct ProgramCode {
   void Clear();
 };
 
-// Fills `code` from the graph: gives values slots, makes views of bound values, finds last uses.
+// Fills `code` from the graph: assigns slots to values, creates views of bound values and finds
+// last uses.
 void Lower(const Graph& graph, const GraphBinding& binding, ProgramCode& code);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// RunReference: one node after another, everything kept, everything checked.
+// RunReference: runs one node after another, keeps every value and checks every type.
 #include <c10/core/InferenceMode.h>
 
 #include <chrono>
@@ -49,7 +49,7 @@ class Reference {
     return graph_.Root(id) == id ? root : MakeView(root, graph_.value(id));
   }
 
-  // Returns the seconds that the call took.
+  // Returns the duration of the call in seconds.
   double Run(const Node& node) {
     torch::jit::Stack stack;
     for (std::size_t i = 0; i < node.arguments.size(); ++i) {

@@ -10,8 +10,8 @@
 // at once and the check follows (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section
 // 4), so its STEP follows its own last W or B and REDUCE_GRAD. Replicas sum their gradients before
 // any of them steps, and so do stages that share a parameter; they are handled as without
-// post-validation, so that none waits in the middle of a lane. In both cases the STEP also follows the adjacent actions that do not occupy the rank,
-// so that it delays no message.
+// post-validation, so that none waits in the middle of a lane. In both cases the STEP also follows
+// the adjacent actions that do not occupy the rank, so that it delays no message.
 #include <limits>
 
 #include "base/index.h"

@@ -52,8 +52,8 @@ Costs WithEqualTimes(Costs costs) {
 
 Order BetterOrder(const Problem& problem, const LaneMaker& make) {
   const Costs equal_times = WithEqualTimes(problem.costs);
-  Order best = PricedOrder(problem, make({problem.placement, equal_times, problem.rows, problem.slices,
-                                     problem.split, problem.memory_limit}));
+  Order best = PricedOrder(problem, make({problem.placement, equal_times, problem.rows,
+                                          problem.slices, problem.split, problem.memory_limit}));
   KeepBetter(best, PricedOrder(problem, make(problem)));
   return best;
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";
 
-// The whole text as a number of at least 0, in the form that SetInfo writes.
+// Parses the whole text as a number of at least 0, in the form that SetInfo writes.
 template <class T>
 bool ParseNumber(std::string_view text, T& number) {
   const char* const end = text.data() + text.size();
@@ -42,11 +42,11 @@ Status ReadInfo(const Safetensors& file, CheckpointInfo& info) {
   return {};
 }
 
-// Weights are in fp32; so is all that the optimizer keeps.
+// Weights and optimizer state are in fp32.
 Status TakeTensors(Safetensors& stored, Checkpoint& content) {
   for (auto& [name, tensor] : stored.tensors) {
     if (tensor.scalar_type() != at::kFloat) {
-      return InvalidArgument("tensor '{}': F32 is expected", name);
+      return InvalidArgument("tensor '{}' is not F32", name);
     }
     auto& to = name.starts_with(kOptimizer) ? content.optimizer : content.weights;
     to.emplace(name, std::move(tensor));
@@ -60,7 +60,7 @@ std::string Sizes(const at::Tensor& tensor) {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-// Whether `from` has all that `to` needs.
+// Checks that `from` has everything that `to` needs.
 Status CheckState(const Checkpoint& checkpoint, const Tensors& from, const NamedState& to) {
   for (const auto& [name, tensor] : to) {
     const auto found = from.find(name);
@@ -140,7 +140,7 @@ Status SetOptimizer(const Checkpoint& checkpoint, AdamW& optimizer) {
   const NamedState state = OptimizerState(optimizer);
   PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.optimizer, state));
   CopyState(checkpoint.optimizer, state);
-  optimizer.GoOnBehind(checkpoint.info.step);
+  optimizer.ResumeAfter(checkpoint.info.step);
   return {};
 }
 

@@ -1,9 +1,9 @@
-// Checkpoints in the safetensors format: parameters and what the optimizer keeps of them by the
-// parameters' names in the whole model, so that a model slice in any way reads what another slice
-// wrote; the step and the configuration as metadata.
+// Checkpoints in the safetensors format: parameters and optimizer state under the parameters' names
+// in the whole model, so that a checkpoint is independent of the partition into stages. The step
+// and the configuration are metadata.
 //
-// A checkpoint of the end of a run (model.safetensors) holds the parameters only; one of a run
-// under way holds "optimizer.KIND.PARAMETER" besides, and a run can go on from it.
+// The checkpoint at the end of a run (model.safetensors) contains only the parameters. A checkpoint
+// during a run also contains "optimizer.KIND.PARAMETER", and a run can resume from it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace penstock {
 
 class AdamW;
 
-// Names and what they stand for; the tensors share memory with their owners.
+// Tensors by name; they share memory with their owners.
 using NamedState = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct CheckpointInfo {
@@ -33,30 +33,30 @@ struct CheckpointInfo {
 };
 
 struct Checkpoint {
-  std::string path;  // of its file
+  std::string path;  // of the file
   CheckpointInfo info;
   std::map<std::string, at::Tensor> weights;    // by parameter
-  std::map<std::string, at::Tensor> optimizer;  // by name, "optimizer." and all; may be empty
+  std::map<std::string, at::Tensor> optimizer;  // by name, including "optimizer."; may be empty
 };
 
 // What a run in progress saves of one optimizer, except for the parameters `without`. Empty before
 // its state is made.
 NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without = {});
 
-// Adds the information that ReadCheckpoint asks for.
+// Adds the metadata that ReadCheckpoint requires.
 void SetInfo(const CheckpointInfo& info, Safetensors& content);
 
-// The parameters alone. The file appears whole or not at all.
+// Saves only the parameters. The file appears completely or not at all.
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
 // The same of a model whose stages are on several hosts, by all of them: see WriteTogether.
 Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
 
-// `path` is the file, or a folder: a run's, whose model.safetensors or newest checkpoint is taken,
-// whichever was written last, or one that holds checkpoints.
-// Errors: kNotFound for a missing file; kInvalidArgument where it is no checkpoint of ours, or
-// damaged: what its checksum does not fit, or only a part.
+// Reads a checkpoint. `path` is a file or a folder: for a run's folder, uses its model.safetensors
+// or its newest checkpoint, whichever was written last; for a folder of checkpoints, the newest.
+// Errors: kNotFound for a missing file; kInvalidArgument if it is not a checkpoint of Penstock, or
+// is damaged or truncated.
 Result<Checkpoint> ReadCheckpoint(const std::string& path);
 
 // Sets every parameter of the model. Errors: kInvalidArgument, naming the file, where a parameter
@@ -64,8 +64,8 @@ Result<Checkpoint> ReadCheckpoint(const std::string& path);
 // model are on other hosts, what is left over may be theirs.
 Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model);
 
-// The optimizer goes on behind the checkpoint's step. Requires: its state is made, for parameters
-// of the checkpoint's model. Errors: kInvalidArgument where the state of one is missing.
+// Restores the optimizer to the checkpoint's step. Requires: its state is created, for parameters
+// of the checkpoint's model. Errors: kInvalidArgument if state is missing.
 Status SetOptimizer(const Checkpoint& checkpoint, AdamW& optimizer);
 
 }  // namespace penstock

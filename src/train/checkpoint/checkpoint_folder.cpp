@@ -11,22 +11,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kBefore = "step-";
-constexpr std::string_view kBehind = ".safetensors";
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kUnfinished = ".tmp";  // of WriteFileDurably
 
 std::optional<std::int64_t> StepOf(std::string_view name) {
-  if (!name.starts_with(kBefore) || !name.ends_with(kBehind)) return std::nullopt;
-  if (name.size() < kBefore.size() + kBehind.size()) return std::nullopt;
-  const char* const begin = name.data() + kBefore.size();
-  const char* const end = name.data() + name.size() - kBehind.size();
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  if (name.size() < kPrefix.size() + kSuffix.size()) return std::nullopt;
+  const char* const begin = name.data() + kPrefix.size();
+  const char* const end = name.data() + name.size() - kSuffix.size();
   std::int64_t step = 0;
   const auto [stop, error] = std::from_chars(begin, end, step);
   if (error != std::errc() || stop != end || step < 0) return std::nullopt;
   return step;
 }
 
-// Empty where there is no folder.
+// Returns nothing if there is no folder.
 Result<std::vector<std::string>> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -51,7 +51,7 @@ void Remove(const std::string& path) {
 std::string CheckpointFolder(const std::string& run) { return run + "/checkpoints"; }
 
 std::string CheckpointPath(const std::string& folder, std::int64_t step) {
-  return fmt::format("{}/{}{}{}", folder, kBefore, step, kBehind);
+  return fmt::format("{}/{}{}{}", folder, kPrefix, step, kSuffix);
 }
 
 Result<std::vector<StoredCheckpoint>> ListCheckpoints(const std::string& folder) {
@@ -75,7 +75,7 @@ void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int ke
     Remove(stored.path);
   }
   for (const std::string& name : names) {
-    if (name.starts_with(kBefore) && name.ends_with(kUnfinished)) {
+    if (name.starts_with(kPrefix) && name.ends_with(kUnfinished)) {
       Remove(fmt::format("{}/{}", folder, name));
     }
   }

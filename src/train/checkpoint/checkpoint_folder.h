@@ -1,4 +1,5 @@
-// A run's checkpoints: RUN/checkpoints/step-N.safetensors, N optimizer steps done. No torch here.
+// The checkpoints of a run: RUN/checkpoints/step-N.safetensors, after N optimizer steps. No torch
+// here.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +19,24 @@ struct StoredCheckpoint {
 std::string CheckpointFolder(const std::string& run);
 std::string CheckpointPath(const std::string& folder, std::int64_t step);
 
-// The checkpoints of a folder, most steps first. Empty where there is no folder.
-// Errors: kInvalidArgument where the folder is there but cannot be listed.
+// Returns the checkpoints of a folder, in descending order of steps. Empty if there is no folder.
+// Errors: kInvalidArgument if the folder exists but cannot be listed.
 Result<std::vector<StoredCheckpoint>> ListCheckpoints(const std::string& folder);
 
-// Keeps the checkpoint of `newest` and the `keep` - 1 before it (all for 0), and all of more steps.
-// Removes the others, and the unfinished files that a killed process left.
-// Requires: the newest is whole, and nobody else writes to the folder.
+// Keeps the checkpoint of `newest`, the `keep` - 1 before it (all if 0), and those of later steps.
+// Removes the others, and unfinished files of killed processes.
+// Requires: the newest is complete, and nobody else writes to the folder.
 void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int keep);
 
-// Moves the run's checkpoints of more than `step` steps to RUN/superseded-K, with the first K that
-// is free, and a copy of metrics.jsonl with them: a folder that can be resumed like a run's.
-// Nothing removes it. Returns that folder; empty where there was nothing to move. Errors:
-// kUnavailable where a file cannot be moved, and as ListCheckpoints.
+// Moves the run's checkpoints of more than `step` steps to RUN/superseded-K, with the first free K,
+// together with a copy of metrics.jsonl. A run can resume from that folder as from a run's own.
+// Nothing removes it. Returns the folder, or an empty text if there was nothing to move. Errors:
+// kUnavailable if a file cannot be moved, and as ListCheckpoints.
 Result<std::string> SetAsideCheckpoints(const std::string& run, std::int64_t step);
 
-// The one file that `path` stands for, see ReadCheckpoint. A file's path is its own.
-// Errors: kNotFound where a folder holds none.
+// Returns the file that `path` refers to, see ReadCheckpoint. The path of a file is returned as it
+// is.
+// Errors: kNotFound if a folder has no checkpoint.
 Result<std::string> CheckpointFileOf(const std::string& path);
 
 }  // namespace penstock

@@ -21,10 +21,10 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::size_t kAlignment = 8;  // of the tensors' bytes, by spaces behind the header
+constexpr std::size_t kAlignment = 8;  // of the tensors' bytes, by spaces after the header
 constexpr const char* kChecksum = "checksum";
 constexpr std::string_view kNoChecksum = "crc32:00000000";
-// How it stands in the header. Quotes inside of a text are escaped: no text can look like it.
+// Its text in the header. Quotes within strings are escaped, so no other text can equal it.
 constexpr std::string_view kChecksumText = R"("checksum":"crc32:)";
 constexpr std::size_t kDigits = 8;
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
@@ -44,17 +44,17 @@ Result<const char*> NameOf(c10::ScalarType type) {
   for (const Dtype& known : kDtypes) {
     if (known.type == type) return known.name;
   }
-  return InvalidArgument("safetensors files hold no {}", c10::toString(type));
+  return InvalidArgument("safetensors files cannot contain {}", c10::toString(type));
 }
 
 Result<c10::ScalarType> TypeNamed(const std::string& name) {
   for (const Dtype& known : kDtypes) {
     if (name == known.name) return known.type;
   }
-  return InvalidArgument("dtype {} is not known", name);
+  return InvalidArgument("unknown dtype {}", name);
 }
 
-// Throws json::exception on another form.
+// Throws json::exception if the entry is malformed.
 Result<at::Tensor> ReadTensor(const json& entry, std::string_view data) {
   PENSTOCK_TRY(const c10::ScalarType type, TypeNamed(entry.at("dtype").get<std::string>()));
   const auto shape = entry.at("shape").get<std::vector<std::int64_t>>();
@@ -63,14 +63,14 @@ Result<at::Tensor> ReadTensor(const json& entry, std::string_view data) {
   if (begin > end || end > data.size()) return InvalidArgument("its bytes are not in the file");
   std::size_t bytes = c10::elementSize(type);
   for (const std::int64_t size : shape) {
-    // More than the file holds is refused before it can overflow.
+    // Rejects more than the file contains before it can overflow.
     if (size < 0 || (size > 0 && bytes > data.size() / Index(size))) {
       return InvalidArgument("its shape does not fit the file");
     }
     bytes *= Index(size);
   }
   if (bytes != end - begin) {
-    return InvalidArgument("it has {} bytes where its shape has {}", end - begin, bytes);
+    return InvalidArgument("it has {} bytes, but its shape needs {}", end - begin, bytes);
   }
   at::Tensor tensor = at::empty(shape, type);
   if (bytes > 0) std::memcpy(tensor.mutable_data_ptr(), data.data() + begin, bytes);
@@ -85,12 +85,12 @@ std::uint32_t Crc32(std::uint32_t before, std::string_view bytes) {
 
 std::string Digits(std::uint32_t checksum) { return fmt::format("{:08x}", checksum); }
 
-// Whether there is a checksum; fails where it is another than the file's.
+// Returns whether there is a checksum. Fails if it is wrong.
 Result<bool> VerifyChecksum(std::string_view header, std::string_view data) {
   const std::size_t found = header.find(kChecksumText);
   if (found == std::string_view::npos) return false;
   const std::size_t digits = found + kChecksumText.size();
-  if (header.size() < digits + kDigits) return InvalidArgument("its checksum is cut off");
+  if (header.size() < digits + kDigits) return InvalidArgument("its checksum is truncated");
   std::uint32_t checksum = Crc32(0, header.substr(0, digits));
   checksum = Crc32(checksum, std::string(kDigits, '0'));
   checksum = Crc32(Crc32(checksum, header.substr(digits + kDigits)), data);
@@ -99,10 +99,10 @@ Result<bool> VerifyChecksum(std::string_view header, std::string_view data) {
                          header.substr(digits, kDigits));
 }
 
-// The parser keeps the last of equal keys; which one another reader keeps is unknown. Throws
-// json::exception where it is no JSON.
+// Finds repeated keys: the parser keeps the last of them, and other readers may not. Throws
+// json::exception for invalid JSON.
 Status ParseHeader(std::string_view header, json& root) {
-  std::vector<std::set<std::string>> open;  // keys of the objects that are not closed yet
+  std::vector<std::set<std::string>> open;  // keys of the open objects
   std::string repeated;
   root = json::parse(header, [&](int, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start) open.emplace_back();
@@ -114,14 +114,14 @@ Status ParseHeader(std::string_view header, json& root) {
     return true;
   });
   if (repeated.empty()) return {};
-  return InvalidArgument("the name '{}' is in its header twice", repeated);
+  return InvalidArgument("the name '{}' appears twice in its header", repeated);
 }
 
 Result<Safetensors> Parse(std::string_view file) {
   std::uint64_t length = 0;
   if (file.size() >= kLengthBytes) std::memcpy(&length, file.data(), kLengthBytes);
   if (file.size() < kLengthBytes || length > file.size() - kLengthBytes) {
-    return InvalidArgument("it is not one, or only a part of one");
+    return InvalidArgument("it is truncated or of another format");
   }
   const std::string_view header = file.substr(kLengthBytes, length);
   const std::string_view data = file.substr(kLengthBytes + length);

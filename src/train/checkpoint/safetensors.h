@@ -1,8 +1,8 @@
-// Files in the safetensors format: named tensors, and text beside them.
+// Files in the safetensors format: named tensors and text metadata.
 //
-// Layout: 8 bytes, little-endian, length of the header; the header, JSON; the tensors' bytes. Of
-// our own: the metadata's "checksum", "crc32:" and 8 hexadecimal digits, of header and bytes with
-// zeros for the digits. Other readers see it as text.
+// Layout: the length of the header (8 bytes, little-endian), the header (JSON), and the tensors'
+// bytes. We add the metadata entry "checksum": "crc32:" and 8 hexadecimal digits, computed over the
+// header and the bytes with zeros in place of the digits. Other readers see it as text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ namespace penstock {
 struct Safetensors {
   std::map<std::string, std::string> metadata;  // without the checksum
   std::map<std::string, at::Tensor> tensors;    // on the CPU, contiguous
-  bool verified = false;                        // read: it had a checksum
+  bool verified = false;                        // after reading: whether it had a checksum
 };
 
 // A tensor of a file that is still to be written.
@@ -62,8 +62,8 @@ std::uint32_t ChecksumOf(std::string_view bytes);
 // Tensors may be strided; they are written contiguous.
 Status WriteSafetensors(const std::string& path, const Safetensors& content);
 
-// The tensors own their memory. Errors: kNotFound for a missing file; kInvalidArgument for what is
-// no such file, only a part of one, or not what its checksum says.
+// The tensors own their memory. Errors: kNotFound for a missing file; kInvalidArgument if it is not
+// such a file, is truncated, or does not match its checksum.
 Result<Safetensors> ReadSafetensors(const std::string& path);
 
 }  // namespace penstock

@@ -32,7 +32,8 @@ std::uint64_t IdentityOf(std::string_view document) {
     letters = true;
     add(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
   }
-  if (!letters) std::for_each(document.begin(), document.end(), add);  // an ASCII drawing, for example
+  if (!letters)
+    std::for_each(document.begin(), document.end(), add);  // an ASCII drawing, for example
   return SeedOf(hash, 0);
 }
 

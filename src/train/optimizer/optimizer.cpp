@@ -53,7 +53,7 @@ void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {
 void AdamW::Update(const std::vector<NamedParameter>& parameters) {
   MakeState(parameters);
   const OptimizerConfig& config = rate_->config;
-  const double lr = rate_->At(step_++ / updates_a_step_);
+  const double lr = rate_->At(step_++ / updates_per_step_);
   for (Group& group : groups_) {
     if (group.values.empty()) continue;
     for (at::Tensor& step : group.steps) *step.mutable_data_ptr<float>() += 1;
@@ -64,19 +64,19 @@ void AdamW::Update(const std::vector<NamedParameter>& parameters) {
   }
 }
 
-void AdamW::NoteSquaredNorm(double squared) {
+void AdamW::RecordSquaredNorm(double squared) {
   squared_norms_ += squared;
-  ++noted_norms_;
+  ++recorded_norms_;
 }
 
 double AdamW::TakeMeanSquaredNorm() {
-  const double mean = noted_norms_ > 0 ? squared_norms_ / noted_norms_ : 0;
+  const double mean = recorded_norms_ > 0 ? squared_norms_ / recorded_norms_ : 0;
   squared_norms_ = 0;
-  noted_norms_ = 0;
+  recorded_norms_ = 0;
   return mean;
 }
 
-void AdamW::GoOnBehind(std::int64_t step) { step_ = step * updates_a_step_; }
+void AdamW::ResumeAfter(std::int64_t step) { step_ = step * updates_per_step_; }
 
 std::vector<AdamState> AdamW::States() const {
   std::vector<AdamState> states;

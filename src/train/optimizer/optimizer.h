@@ -1,4 +1,4 @@
-// AdamW, one instance a stage, and the learning rate over a run.
+// AdamW, one instance per stage, and the learning rate over a run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// Linear warm-up to the peak, then a cosine down to its end at the last step.
+// Linear warmup to the peak, then a cosine decay to the final rate at the last step.
 struct LearningRate {
   OptimizerConfig config;
   std::int64_t steps = 1;  // of the run
@@ -25,44 +25,45 @@ struct LearningRate {
 // parameter, where one is not finite.
 double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters);
 
-// What is kept of one parameter; the tensors are the optimizer's own.
+// The optimizer state of one parameter. The tensors are the optimizer's own.
 struct AdamState {
   std::string parameter;
   at::Tensor first_moment;
   at::Tensor second_moment;
-  at::Tensor steps;  // one number
+  at::Tensor steps;  // a scalar
 };
 
-// AdamW (Loshchilov and Hutter 2019, algorithm 2) by ATen's fused kernel. Decays matrices only.
-// Updates behind the first allocate nothing.
-// Ownership: keeps the rate, which may be changed between updates of no thread.
+// AdamW (Loshchilov and Hutter 2019, algorithm 2), using ATen's fused kernel. Decays only matrices.
+// Updates after the first allocate nothing.
+// Ownership: shares the rate, which may be changed only while no thread runs an update.
 class AdamW {
  public:
-  // The rate is that of a step, which makes `updates_a_step` updates.
-  explicit AdamW(std::shared_ptr<const LearningRate> rate, int updates_a_step = 1)
-      : rate_(std::move(rate)), updates_a_step_(updates_a_step) {}
+  // The rate applies to a step, which consists of `updates_per_step` updates.
+  explicit AdamW(std::shared_ptr<const LearningRate> rate, int updates_per_step = 1)
+      : rate_(std::move(rate)), updates_per_step_(updates_per_step) {}
 
-  // One step from the gradients, which stay as they are. The same parameters at every call.
+  // Updates the parameters from the gradients, which do not change. Requires the same parameters in
+  // every call.
   void Update(const std::vector<NamedParameter>& parameters);
 
-  // Makes the state, all zero, where there is none yet; the first update does the same.
+  // Creates the state, all zero, if there is none yet. The first update does the same.
   void MakeState(const std::vector<NamedParameter>& parameters);
-  // Empty before the state is made.
+  // Returns nothing before the state is created.
   std::vector<AdamState> States() const;
-  // The step is skipped: the learning rate follows the run's steps all the same, so that it reaches
-  // its end; moments and their count of updates stay.
+  // Skips an update. The learning rate still follows the steps of the run, so that it reaches its
+  // end; the moments and their update counts do not change.
   void Skip() { ++step_; }
 
-  // Notes the norm of an update's gradients, and returns the mean square of those since the last
-  // call: the only one where a step makes one update. 0 where none was noted.
-  void NoteSquaredNorm(double squared);
+  // Records the squared norm of an update's gradients. Take returns the mean of those recorded
+  // since its last call (a single one if a step makes one update), or 0 if there are none.
+  void RecordSquaredNorm(double squared);
   double TakeMeanSquaredNorm();
 
-  // Continues after the run's first `step` steps. Requires: States() are as they were then.
-  void GoOnBehind(std::int64_t step);
+  // Continues after the first `step` steps of the run. Requires: States() are those of that time.
+  void ResumeAfter(std::int64_t step);
 
-  // Keeps parameters and state as they are (three times the parameters' memory), and puts what was
-  // kept last back, to the last bit.
+  // Save copies parameters and state (three times the memory of the parameters). Restore brings the
+  // last copy back, bit for bit.
   void Save(const std::vector<NamedParameter>& parameters);
   void Restore();
 
@@ -73,17 +74,17 @@ class AdamW {
     std::vector<at::Tensor> values, gradients, first_moments, second_moments, steps;
   };
 
-  // What an update changes, beside step_.
+  // The tensors that an update changes.
   std::vector<at::Tensor> Changed() const;
 
   std::shared_ptr<const LearningRate> rate_;
-  int updates_a_step_;
-  std::int64_t step_ = 0;     // updates so far, made or skipped
-  double squared_norms_ = 0;  // sum of those noted, and how many
-  int noted_norms_ = 0;
+  int updates_per_step_;
+  std::int64_t step_ = 0;     // updates so far, including skipped ones
+  double squared_norms_ = 0;  // sum of the recorded norms
+  int recorded_norms_ = 0;
   std::vector<at::Tensor> saved_;
   std::int64_t saved_step_ = 0;
-  std::vector<Group> groups_;  // empty before the state is made
+  std::vector<Group> groups_;  // empty before the state is created
 };
 
 }  // namespace penstock

@@ -273,7 +273,7 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
 }
 
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
-                                const HostedRanks& ranks) {
+                                    const HostedRanks& ranks) {
   if (config.memory_limit == "none") return "memory: not checked";
   PENSTOCK_TRY(const AvailableMemory allowed, Allowed(config.memory_limit));
   try {

@@ -12,11 +12,11 @@ namespace penstock {
 
 // Bytes, as doubles: a configuration can ask for more than an integer holds.
 struct MemoryNeed {
-  double weights = 0;  // and further versions and copies of them
+  double weights = 0;  // including versions and copies
   double gradients = 0;
   double optimizer = 0;
-  double checkpoint = 0;   // the copy that a checkpoint is written or read from
-  double activations = 0;  // each rank's peak, and what its largest action takes besides
+  double checkpoint = 0;   // the copy for writing or reading a checkpoint
+  double activations = 0;  // each rank's peak, and the workspace of its largest action
   double batches = 0;
 
   double total() const {
@@ -35,6 +35,6 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
 // else returns a line about its need for the log. Requires: as EstimateMemory. Errors:
 // kInvalidArgument, saying what is needed, what there is and what to change.
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
-                                const HostedRanks& ranks);
+                                    const HostedRanks& ranks);
 
 }  // namespace penstock

@@ -257,8 +257,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
       shared_programs.Add(range, options.programs);
     }
     options.pool = pools[placement.rank_of(stage)];
-    const int updates_a_step = options.microbatches / options.versions.rows_an_update;
-    const auto optimizer = std::make_shared<AdamW>(pipeline.rate, updates_a_step);
+    const int updates_per_step = options.microbatches / options.versions.microbatches_per_update;
+    const auto optimizer = std::make_shared<AdamW>(pipeline.rate, updates_per_step);
     options.optimizer = {
         [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
         [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
@@ -267,7 +267,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     auto made = TorchStage::Make(module, examples, source, options,
                                  [optimizer, check](std::vector<NamedParameter>& parameters) {
                                    if (check) {
-                                     optimizer->NoteSquaredNorm(FiniteSquaredNorm(parameters));
+                                     optimizer->RecordSquaredNorm(FiniteSquaredNorm(parameters));
                                    }
                                    optimizer->Update(parameters);
                                  });

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The checkpoints of a folder, most steps first.
+// Returns the checkpoints of a folder, in descending order of steps.
 Result<std::vector<std::string>> FilesOf(const std::string& folder) {
   PENSTOCK_TRY(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
   std::vector<std::string> files;
@@ -19,7 +19,7 @@ Result<std::vector<std::string>> FilesOf(const std::string& folder) {
   return files;
 }
 
-// The files to try, best first; `path` itself where it is no folder.
+// Returns the files to try, best first; only `path` if it is not a folder.
 Result<std::vector<std::string>> Candidates(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
@@ -28,28 +28,28 @@ Result<std::vector<std::string>> Candidates(const std::string& path) {
   return files;
 }
 
-Result<Checkpoint> ReadNewestWhole(const std::vector<std::string>& files, std::FILE* log) {
+Result<Checkpoint> ReadNewestComplete(const std::vector<std::string>& files, std::FILE* log) {
   Result<Checkpoint> first = ReadCheckpoint(files.front());
   if (first || files.size() == 1) return first;
   std::string reason = first.error().message;
   for (auto file = files.begin() + 1; file != files.end(); ++file) {
-    Log(log, "resume: {}; taking the one before, {}\n", reason, *file);
+    Log(log, "resume: {}; trying the previous one, {}\n", reason, *file);
     Result<Checkpoint> next = ReadCheckpoint(*file);
     if (next) return next;
     reason = next.error().message;
   }
-  return InvalidArgument("none of {} checkpoints is whole: {}", files.size(),
+  return InvalidArgument("none of {} checkpoints is complete: {}", files.size(),
                          first.error().message);
 }
 
 Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* log) {
   if (from.optimizer.empty()) {
-    return InvalidArgument("{} holds no optimizer state: resume from one of a run's checkpoints",
+    return InvalidArgument("{} has no optimizer state: resume from one of a run's checkpoints",
                            from.path);
   }
   if (from.info.step > config.steps) {
-    return InvalidArgument("{} has {} steps behind it, more than the {} of 'steps'", from.path,
-                           from.info.step, config.steps);
+    return InvalidArgument("{} is after step {}, but 'steps' is only {}: set a larger 'steps'",
+                           from.path, from.info.step, config.steps);
   }
   std::string changed;
   for (const KeyDifference& each : DifferentKeys(from.info.config, config)) {
@@ -65,7 +65,7 @@ Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* l
   return {};
 }
 
-// Of the run whose folder the checkpoint lies in, if it lies in one.
+// Returns the metrics of the run whose folder contains the checkpoint.
 std::string MetricsBeside(const std::string& checkpoint) {
   return (fs::absolute(checkpoint).parent_path().parent_path() / "metrics.jsonl").string();
 }
@@ -83,7 +83,7 @@ Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log) {
   if (config.resume.empty()) {
     if (config.checkpoint.every == 0 || files.empty()) return start;
     return InvalidArgument(
-        "{} holds checkpoints of an earlier run: go on from them with resume=auto, or give another "
+        "{} has checkpoints of an earlier run: resume from them with resume=auto, choose another "
         "name, or remove them",
         own);
   }
@@ -94,12 +94,12 @@ Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log) {
     }
   } else {
     PENSTOCK_TRY(files, Candidates(config.resume));
-    if (files.empty()) return NotFound("{} holds no checkpoint to resume from", config.resume);
+    if (files.empty()) return NotFound("{} has no checkpoint to resume from", config.resume);
   }
-  PENSTOCK_TRY(start.checkpoint, ReadNewestWhole(files, log));
+  PENSTOCK_TRY(start.checkpoint, ReadNewestComplete(files, log));
   PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
   start.metrics = ReadMetrics(MetricsBeside(start.checkpoint->path), start.step());
-  Log(log, "resume: {}, {} steps behind it\n", start.checkpoint->path, start.step());
+  Log(log, "resume: {}, after step {}\n", start.checkpoint->path, start.step());
   return start;
 }
 

@@ -5,14 +5,14 @@ namespace penstock {
 Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
   for (const std::int64_t step : config.trace_steps) {
     if (step < config.steps) continue;
-    return InvalidArgument("trace_steps: the run has no step {}: its steps are 0 to {}", step,
+    return InvalidArgument("trace_steps: the run has no step {}; its steps are 0 to {}", step,
                            config.steps - 1);
   }
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.post_validation && !UpdateRuleOf(optimizer).needs_norm()) {
     return InvalidArgument(
-        "optimizer.post_validation validates nothing: give optimizer.clip or "
-        "optimizer.nonfinite=skip with it");
+        "optimizer.post_validation has no effect without optimizer.clip or "
+        "optimizer.nonfinite=skip: set one of them");
   }
   std::vector<std::string> lines;
   if (optimizer.warmup > config.steps) {

@@ -1,4 +1,4 @@
-// What a configuration asks of a run and cannot get, though each value by itself is fine.
+// Checks of combinations of configuration values that are valid individually.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether the path still leads to what the descriptor is open on.
+// Returns whether the path still leads to the open file.
 bool LeadsTo(const std::string& path, int descriptor) {
   struct stat named {};
   struct stat opened {};
@@ -32,7 +32,8 @@ std::string ThisProcess() {
   return fmt::format("process {} on {}", getpid(), host.data());
 }
 
-// What the holder of the lock has written into its file. Empty where it has just locked it.
+// Returns what the holder of the lock has written into its file; empty if it has only just locked
+// it.
 std::string HolderOf(int lock) {
   std::array<char, 300> text{};
   const ssize_t length = pread(lock, text.data(), text.size(), 0);
@@ -54,7 +55,7 @@ Result<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& path, std:
 
 RunFolder::~RunFolder() {
   if (lock_ >= 0) {
-    // While it is locked: whoever opens it next finds another file there, or none.
+    // Remove it while it is locked, so that the next one to open it finds another file or none.
     if (LeadsTo(lock_path(), lock_)) unlink(lock_path().c_str());
     close(lock_);
   }
@@ -69,7 +70,7 @@ Status RunFolder::Create() {
     created_.push_back(at.string());
   }
   fs::create_directories(path_, error);
-  if (error) return InvalidArgument("cannot make the folder {}: {}", path_, error.message());
+  if (error) return InvalidArgument("cannot create the folder {}: {}", path_, error.message());
   folder_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_ >= 0) return {};
   return InvalidArgument("cannot open the folder {}: {}", path_, std::strerror(errno));
@@ -85,16 +86,17 @@ Status RunFolder::Lock(std::FILE* log) {
       const int error = errno;
       const std::string holder = HolderOf(lock);
       if (HasNoLocks(error)) {
-        Log(log, "{}: its file system has no locks ({}): see that no other run uses it\n", path_,
-            std::strerror(error));
+        Log(log, "{}: its file system has no locks ({}): make sure that no other run uses it\n",
+            path_, std::strerror(error));
         lock_ = lock;
         return {};
       }
       close(lock);
       return InvalidArgument(
-          "{} is in use by another run, {}: give this one another name (name=...), or wait for the "
-          "end of that one",
-          path_, holder.empty() ? "of which no more is known yet" : holder);
+          "{} is in use by another run, {}: choose another name (name=...), or wait for that run "
+          "to "
+          "end",
+          path_, holder.empty() ? "whose process is not known yet" : holder);
     }
     if (LeadsTo(lock_path(), lock)) {
       lock_ = lock;
@@ -113,8 +115,8 @@ Status RunFolder::Lock(std::FILE* log) {
 
 Status RunFolder::Check() const {
   if (LeadsTo(path_, folder_)) return {};
-  return MakeError(ErrorCode::kUnavailable, "the run's folder {} was deleted or moved meanwhile",
-                   path_);
+  return MakeError(ErrorCode::kUnavailable,
+                   "the run's folder {} was deleted or moved during the run", path_);
 }
 
 }  // namespace penstock

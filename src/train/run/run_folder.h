@@ -1,4 +1,4 @@
-// RunFolder: a run's folder, which one run at a time has to itself. No torch here.
+// RunFolder: the folder of a run, which only one run may use at a time. No torch here.
 #pragma once
 
 #include <cstdio>
@@ -10,21 +10,21 @@
 
 namespace penstock {
 
-// Holds a lock on the file `.lock` in the folder. The kernel releases it when the process ends in
-// any way. Readers of a run's files need no lock.
+// Holds a lock on the file `.lock` in the folder. The kernel releases it however the process ends.
+// Readers of a run's files need no lock.
 class RunFolder {
  public:
-  // Creates the folder where there is none and locks it. Notes on `log` that the file system has no
-  // locks, where it has none. Errors: kInvalidArgument where the folder cannot be created or
-  // written to, and where another run holds it, in this process or another: names that process.
+  // Creates the folder if necessary and locks it. Logs if the file system has no locks. Errors:
+  // kInvalidArgument if the folder cannot be created or written, or if another run holds it, in
+  // this process or another; names that process.
   static Result<std::unique_ptr<RunFolder>> Open(const std::string& path, std::FILE* log);
-  // Releases the folder, and removes it if Open has created it and it is empty.
+  // Releases the folder, and removes it if Open created it and it is empty.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // Whether the folder is still where Open found it: files written now would else go nowhere, or to
-  // another run. Any thread. Errors: kUnavailable.
+  // Checks that the folder is still where Open found it. Otherwise, files that are written now
+  // would be lost or go to another run. Any thread. Errors: kUnavailable.
   Status Check() const;
 
  private:

@@ -28,70 +28,72 @@ class ActivationPool {
  public:
   // The offload transfer of one microbatch of one stage. Belongs to the stage, which keeps it until
   // it is empty again, that is, until Await or Drop returns.
-  class Parcel {
+  class Transfer {
    public:
     bool empty() const { return contents_.empty(); }
 
    private:
     friend class ActivationPool;
-    enum class State : std::uint8_t { kLeaving, kAway, kBack };
+    enum class State : std::uint8_t { kOffloading, kOffloaded, kInMemory };
     struct Content {
-      std::size_t place;  // in what it was taken from
-      at::Tensor tensor;  // undefined while it is away
+      std::size_t slot;   // where it came from
+      at::Tensor tensor;  // undefined while it is only in the file
       std::vector<std::int64_t> sizes, strides;
       c10::ScalarType dtype;
       std::int64_t offset;  // in the file
       std::int64_t bytes;
     };
 
-    State state_ = State::kBack;
-    bool reloads_ = false;  // a reload was asked for
-    bool moves_ = false;    // one of the threads works on it
+    State state_ = State::kInMemory;
+    bool reload_requested_ = false;  // a reload was requested
+    bool in_flight_ = false;         // a thread is working on it
     std::vector<Content> contents_;
-    std::int64_t offset_ = 0, room_ = 0;  // of the file; 0 bytes until the first use
-    std::atomic<std::int64_t>* away_ = nullptr;
+    std::int64_t offset_ = 0, room_ = 0;  // in the file; 0 bytes until the first use
+    std::atomic<std::int64_t>* offloaded_bytes_ = nullptr;
   };
 
-  // `folder` holds the file. Errors: kUnavailable where none can be made there.
+  // Creates the file in `folder`. Errors: kUnavailable if that fails.
   static Result<std::unique_ptr<ActivationPool>> Make(const std::string& folder);
-  // Ends what was begun.
+  // Waits for the transfers in flight.
   ~ActivationPool();
   ActivationPool(const ActivationPool&) = delete;
   ActivationPool& operator=(const ActivationPool&) = delete;
 
-  // Begins to move all dense tensors of `held` away, which are undefined there from now on. Their
-  // bytes are added to `bytes_away` as they come to lie in the file alone. Requires: the parcel is
-  // empty.
-  void Offload(std::span<at::Tensor> held, std::atomic<std::int64_t>& bytes_away, Parcel& parcel);
-  // Begins to bring them back, behind their leaving; they count as away until that has begun.
-  void Reload(Parcel& parcel);
-  // Waits until they are back, and puts them where they were taken from. Throws std::runtime_error
-  // where the file could not be written or read.
-  void Await(std::span<at::Tensor> held, Parcel& parcel);
-  // Waits until nothing of the parcel is on its way, whether or not it gets there, and forgets it.
-  void Drop(Parcel& parcel);
+  // Starts to move all dense tensors of `slots` to the file; they are undefined in `slots` from now
+  // on. Adds their bytes to `offloaded_bytes` once they are only in the file. Requires: the
+  // transfer is empty.
+  void Offload(std::span<at::Tensor> slots, std::atomic<std::int64_t>& offloaded_bytes,
+               Transfer& transfer);
+  // Starts to move them back, after they have been offloaded. They count as offloaded until that
+  // starts.
+  void Reload(Transfer& transfer);
+  // Waits until they are back and moves them to the slots that they came from. Throws
+  // std::runtime_error if the file could not be written or read.
+  void Await(std::span<at::Tensor> slots, Transfer& transfer);
+  // Waits until nothing of the transfer is in flight, whether or not it succeeds, and discards it.
+  void Drop(Transfer& transfer);
 
  private:
   explicit ActivationPool(int file) : file_(file) {}
 
   void Start();
   // The two threads.
-  void MoveOut();
-  void MoveBack();
-  // The next parcel to move; null at the end.
-  Parcel* Next(std::deque<Parcel*>& queue, Parcel::State ready);
-  void Write(Parcel& parcel);
-  void Read(Parcel& parcel);
-  void Done(Parcel& parcel, Parcel::State state, const std::string& error);
+  void RunOffloads();
+  void RunReloads();
+  // Returns the next transfer to run, or null at the end.
+  Transfer* Next(std::deque<Transfer*>& queue, Transfer::State ready);
+  void Write(Transfer& transfer);
+  void Read(Transfer& transfer);
+  void Done(Transfer& transfer, Transfer::State state, const std::string& error);
 
   const int file_;
   std::int64_t size_ = 0;  // of the file
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Parcel*> leaving_, coming_;
+  std::deque<Transfer*> offloads_, reloads_;
   std::string error_;  // the first one
   bool ending_ = false;
-  std::thread out_, back_;
+  std::thread offload_thread_, reload_thread_;
 };
 
 }  // namespace penstock

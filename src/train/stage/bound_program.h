@@ -54,7 +54,7 @@ struct BoundProgram {
   std::vector<TensorType> input_types;     // by input of the stage
   std::vector<TensorType> gradient_types;  // by gradient of an output
   std::int64_t input_bytes = 0;            // of the stage's inputs
-  std::vector<int> gradient_places;        // where it is slots; -1: nowhere
+  std::vector<int> gradient_places;        // slots of those gradients; -1: not read
 
   BoundProgram(StageProgram from, const GraphBinding& binding)
       : program(std::move(from)),

@@ -18,11 +18,12 @@ std::int64_t BytesOf(std::span<const at::Tensor> tensors) {
 
 }  // namespace
 
-SliceState::SliceState(int slices, int microbatches, std::size_t tensors) : slices_(slices), tensors_(tensors) {
+SliceState::SliceState(int slices, int microbatches, std::size_t tensors)
+    : slices_(slices), tensors_(tensors) {
   slots_.resize(tensors == 0 ? 0 : Index(microbatches));
-  for (Slot& microbatch : slots_) {
-    microbatch.own.resize(tensors);
-    microbatch.gradients.resize(tensors);
+  for (Slot& slot : slots_) {
+    slot.own.resize(tensors);
+    slot.gradients.resize(tensors);
   }
 }
 
@@ -30,7 +31,8 @@ void SliceState::Give(int microbatch, std::span<at::Tensor> to) const {
   const std::size_t first = Index(microbatch - SliceOf(microbatch));
   for (std::size_t i = 0; i < Earlier(microbatch); ++i) {
     to[i] = slots_[first + i / tensors_].own[i % tensors_];
-    PENSTOCK_CHECK(to[i].defined(), "F of microbatch {} before F of microbatch {}", microbatch, first + i / tensors_);
+    PENSTOCK_CHECK(to[i].defined(), "F of microbatch {} before F of microbatch {}", microbatch,
+                   first + i / tensors_);
   }
 }
 
@@ -48,33 +50,34 @@ std::int64_t SliceState::TakeGradients(int microbatch, std::span<at::Tensor> to)
   Slot& own = slots_[microbatch];
   for (at::Tensor& tensor : own.own) tensor.reset();
   if (IsLast(microbatch)) return 0;
-  PENSTOCK_CHECK(own.gradients.front().defined(), "backward of microbatch {} before that of microbatch {}", microbatch,
+  PENSTOCK_CHECK(own.gradients.front().defined(),
+                 "backward of microbatch {} before that of microbatch {}", microbatch,
                  microbatch + 1);
   const std::int64_t bytes = BytesOf(own.gradients);
   std::move(own.gradients.begin(), own.gradients.end(), to.begin());
   return -bytes;
 }
 
-std::int64_t SliceState::AddGradients(int microbatch, std::span<at::Tensor> made) {
+std::int64_t SliceState::AddGradients(int microbatch, std::span<at::Tensor> computed) {
   const c10::InferenceMode guard;  // programs create tensors in inference mode, too
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < Earlier(microbatch); ++i) {
     at::Tensor& accumulator = OfSlice(microbatch, i / tensors_).gradients[i % tensors_];
     if (accumulator.defined()) {
-      accumulator.add_(made[i]);
+      accumulator.add_(computed[i]);
     } else {
-      accumulator = std::move(made[i]);
+      accumulator = std::move(computed[i]);
       bytes += static_cast<std::int64_t>(accumulator.nbytes());
     }
-    made[i].reset();
+    computed[i].reset();
   }
   return bytes;
 }
 
 void SliceState::Clear() {
-  for (Slot& microbatch : slots_) {
-    for (at::Tensor& tensor : microbatch.own) tensor.reset();
-    for (at::Tensor& tensor : microbatch.gradients) tensor.reset();
+  for (Slot& slot : slots_) {
+    for (at::Tensor& tensor : slot.own) tensor.reset();
+    for (at::Tensor& tensor : slot.gradients) tensor.reset();
   }
 }
 

@@ -35,7 +35,7 @@ class SliceState {
   // latter. AddGradients then accumulates the gradients that this slice computed for earlier
   // slices. Both return the change in allocated bytes. Later slices run first.
   std::int64_t TakeGradients(int microbatch, std::span<at::Tensor> to);
-  std::int64_t AddGradients(int microbatch, std::span<at::Tensor> made);
+  std::int64_t AddGradients(int microbatch, std::span<at::Tensor> computed);
 
   // Frees everything.
   void Clear();
@@ -46,7 +46,9 @@ class SliceState {
     std::vector<at::Tensor> gradients;
   };
   // Returns the entry of slice `slice` of the same microbatch.
-  Slot& OfSlice(int microbatch, std::size_t slice) { return slots_[Index(microbatch - SliceOf(microbatch)) + slice]; }
+  Slot& OfSlice(int microbatch, std::size_t slice) {
+    return slots_[Index(microbatch - SliceOf(microbatch)) + slice];
+  }
 
   int slices_;
   std::size_t tensors_;

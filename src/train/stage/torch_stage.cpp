@@ -72,9 +72,9 @@ class CompiledStage final : public TorchStage {
     for (Row& row : rows_) row.held.resize(Expected().slots);
   }
 
-  // A run that failed may have left parcels on their way: the pool's threads must be done with
+  // A failed run may have left transfers in flight: the pool's threads must be done with
   // them.
-  ~CompiledStage() override { DropParcels(); }
+  ~CompiledStage() override { DropTransfers(); }
   CompiledStage(const CompiledStage&) = delete;
   CompiledStage& operator=(const CompiledStage&) = delete;
 
@@ -85,7 +85,7 @@ class CompiledStage final : public TorchStage {
     }
     std::fill(losses_.begin(), losses_.end(), 0.0F);
     step_ = step;
-    updates_before_ = step * options_.microbatches / options_.versions.rows_an_update;
+    updates_before_ = step * options_.microbatches / options_.versions.microbatches_per_update;
     if (first_update_ < 0) {
       first_update_ = updates_before_;
       weights_.StartAt(first_update_);
@@ -167,7 +167,7 @@ class CompiledStage final : public TorchStage {
   }
   void AddParameter(int parameter) override { weights_.AddParameter(parameter); }
   void DropRows() override {
-    DropParcels();
+    DropTransfers();
     for (Row& row : rows_) {
       row.state = RowState::kEmpty;
       for (at::Tensor& value : row.held) value.reset();
@@ -186,9 +186,9 @@ class CompiledStage final : public TorchStage {
   void DoSideWork(Op op, int number) override {
     Row& row = Enter(number, "side work", RowState::kForwardDone, RowState::kForwardDone);
     if (op == Op::kOffload) {
-      options_.pool->Offload(row.held, away_bytes_, row.parcel);
+      options_.pool->Offload(row.held, away_bytes_, row.transfer);
     } else if (op == Op::kReload) {
-      options_.pool->Reload(row.parcel);
+      options_.pool->Reload(row.transfer);
     } else {
       Recompute(row, number);
     }
@@ -196,7 +196,7 @@ class CompiledStage final : public TorchStage {
   bool Await(Op op, int row) override {
     if (options_.pool && (MakesInputGradient(op) || op == Op::kRecompute)) {
       Row& of = rows_[row];
-      options_.pool->Await(of.held, of.parcel);
+      options_.pool->Await(of.held, of.transfer);
     }
     return true;
   }
@@ -223,7 +223,7 @@ class CompiledStage final : public TorchStage {
   std::vector<at::Tensor> ExampleOutputs() const override {
     std::vector<at::Tensor> examples;
     const std::span<const StagePort> outputs = Expected().outputs;
-    for (const StagePort& port : outputs.first(outputs.size() - slices_.kept())) {
+    for (const StagePort& port : outputs.first(outputs.size() - slices_.tensors())) {
       if (options_.last) break;
       // Numbers that any stage takes: it runs on them once.
       const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
@@ -236,9 +236,9 @@ class CompiledStage final : public TorchStage {
   // What a microbatch holds.
   struct Row {
     RowState state = RowState::kEmpty;
-    BoundProgram* bound = nullptr;  // of its shape
-    std::vector<at::Tensor> held;   // by the program's places
-    ActivationPool::Parcel parcel;  // what of it is in the pool
+    BoundProgram* bound = nullptr;      // of its shape
+    std::vector<at::Tensor> held;       // by the program's places
+    ActivationPool::Transfer transfer;  // what is in the pool
   };
 
   // The step and the microbatch of it that a row is.
@@ -249,7 +249,7 @@ class CompiledStage final : public TorchStage {
   // Of the last step whose update is made, by row; of the only one before any.
   std::span<const float> OwnLosses() const {
     const std::int64_t rows =
-        (weights_.updates() - updates_before_) * options_.versions.rows_an_update;
+        (weights_.updates() - updates_before_) * options_.versions.microbatches_per_update;
     const std::size_t step =
         std::clamp<std::int64_t>(rows / options_.microbatches, 1, options_.steps) - 1;
     const std::size_t count = options_.microbatches;
@@ -273,9 +273,9 @@ class CompiledStage final : public TorchStage {
     binding_.generator.set_current_seed(SeedOfRun(options_.seed, StepOf(row), InStep(row), op));
   }
 
-  void DropParcels() {
+  void DropTransfers() {
     if (!options_.pool) return;
-    for (Row& row : rows_) options_.pool->Drop(row.parcel);
+    for (Row& row : rows_) options_.pool->Drop(row.transfer);
   }
   bool IsRecomputed(int row) const {
     return !options_.recomputed.empty() && options_.recomputed[row];
@@ -327,7 +327,7 @@ class CompiledStage final : public TorchStage {
     if (IsRecomputed(number)) HoldInputsAlone(row);
     activation_bytes_ +=
         IsRecomputed(number) ? row.bound->input_bytes : row.bound->program.saved_bytes;
-    const std::size_t leaving = results.size() - slices_.kept();
+    const std::size_t leaving = results.size() - slices_.tensors();
     if (options_.last) {
       losses_[number] =
           loss_shares_[slices_.SliceOf(number)] * *results.front().const_data_ptr<float>();

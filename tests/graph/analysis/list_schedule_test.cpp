@@ -1,4 +1,4 @@
-// Orders of jobs: what they must obey, and how good they are.
+// Orders of jobs: their constraints, and how good they are.
 #include "graph/analysis/list_schedule.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::vector<Job> RandomJobs(std::mt19937& random, int count) {
   return jobs;
 }
 
-// A run of the steps: when each job began and ended, and when each step did.
+// A run of the steps: when each job started and ended, and when each step did.
 struct Replay {
   std::vector<double> begin, end, step_begin;
   double seconds = 0;
@@ -102,7 +102,7 @@ TEST_P(ListScheduleTest, StartsEarlyAndWaitsLate) {
     const std::vector<Job> jobs = RandomJobs(random, 1 + static_cast<int>(random() % 30));
     const std::vector<JobStep> steps = ListSchedule(jobs).steps;
     const Replay replay(jobs, steps);
-    double last_run = -1;  // when the last core job began
+    double last_run = -1;  // when the last core job started
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const Job& job = jobs[steps[s].job];
       if (steps[s].kind == JobStepKind::kRun) last_run = replay.step_begin[s];
@@ -128,7 +128,7 @@ TEST_P(ListScheduleTest, StartsEarlyAndWaitsLate) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ListScheduleTest, ::testing::Range(0, 5));
 
-// The shortest of all orders of the core and the starts, by trying them.
+// Returns the shortest duration of all orders of the core and the starts, by exhaustive search.
 double Shortest(const std::vector<Job>& jobs) {
   std::vector<int> order(jobs.size());
   std::iota(order.begin(), order.end(), 0);
@@ -176,7 +176,8 @@ TEST(ListSchedule, IsCloseToTheShortestOfSmallProblems) {
   EXPECT_LE(taken, 1.05 * shortest);
 }
 
-// Two chains of compute 1 -> link 1 -> compute 1: the link of each runs under the other's compute.
+// Two chains of compute 1 -> link 1 -> compute 1: the link of each overlaps with the compute of the
+// other.
 TEST(ListSchedule, RunsEachLinkUnderTheOther) {
   const std::vector<Job> jobs = {{false, 1}, {true, 1, {0}}, {false, 1, {1}},
                                  {false, 1}, {true, 1, {3}}, {false, 1, {4}}};

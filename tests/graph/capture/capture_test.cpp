@@ -1,4 +1,4 @@
-// What capture takes, what it makes of in-place ops and views, and what it refuses.
+// What capture accepts, how it handles in-place ops and views, and what it rejects.
 #include "graph/capture/capture.h"
 
 #include <ATen/TensorOperators.h>
@@ -134,7 +134,7 @@ TEST_P(Refused, WithOneClearLine) {
   EXPECT_EQ(joint.error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(joint.error().message.rfind("capture: ", 0), 0U) << joint.error().message;
   EXPECT_EQ(joint.error().message.find('\n'), std::string::npos) << joint.error().message;
-  // A refusal leaves nothing behind: the next capture on this thread works.
+  // A rejected capture leaves no state: the next capture on this thread works.
   EXPECT_TRUE(CaptureStage(Spec(Scaled)));
 }
 
@@ -185,7 +185,8 @@ TEST(Capture, GivesTiedWeightsOneGradient) {
   ExpectSame(expected, RunGraphs(spec, *graphs, data, {true, false}));
 }
 
-// Inputs: two with a gradient, ids and a mask without. Outputs: made, passed on, and a parameter.
+// Inputs: two with a gradient, ids and a mask without. Outputs: computed, passed through, and a
+// parameter.
 StageSpec SeveralTensors() {
   StageSpec spec;
   const at::Tensor weight = at::randn({6, 6}).requires_grad_(true);
@@ -220,7 +221,7 @@ TEST(Capture, TakesSeveralTensors) {
       for (const bool reference : {true, false}) {
         const Answer actual = RunGraphs(spec, *graphs, data, {split, reference});
         ExpectSame(expected, actual);
-        EXPECT_TRUE(actual.outputs[2].is_alias_of(data.inputs[2])) << "passed on by a copy";
+        EXPECT_TRUE(actual.outputs[2].is_alias_of(data.inputs[2])) << "passed through by a copy";
         EXPECT_FALSE(actual.outputs[5].is_alias_of(spec.parameters[0].tensor));
       }
     }
@@ -236,7 +237,7 @@ TEST(Capture, NumbersThePortsOfAStage) {
     EXPECT_EQ(program.inputs[i].place, static_cast<int>(i));
   }
   EXPECT_EQ(program.inputs[1].type.dtype, at::kLong);
-  EXPECT_GE(program.outputs[2].place, 0);  // y's gradient takes it in
+  EXPECT_GE(program.outputs[2].place, 0);  // part of y's gradient
   EXPECT_EQ(program.outputs[3].place, -1);
   EXPECT_EQ(program.outputs[0].type, (TensorType{at::kFloat, {6, 4}, {4, 1}}));
 }
@@ -252,7 +253,7 @@ TEST(Capture, GivesZerosForAnInputThatNothingReads) {
   ExpectSame(RunAutograd(spec, data), actual);
   EXPECT_TRUE(at::equal(actual.input_gradients[1], at::zeros({3})));
   for (const ValueId held : graphs->backward_input.inputs) {
-    EXPECT_NE(held, graphs->forward.inputs[1]) << "held for nothing";
+    EXPECT_NE(held, graphs->forward.inputs[1]) << "kept alive for nothing";
   }
 }
 

@@ -1,4 +1,4 @@
-// A stage captured without memory is the stage.
+// A stage that was captured without memory has the same graphs.
 #include "graph/capture/shapes_only.h"
 
 #include <ATen/ops/empty.h>

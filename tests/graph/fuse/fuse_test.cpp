@@ -1,5 +1,5 @@
-// Kernels give what the ops that they stand for give: to the bit where asked, else closely; and
-// where they cannot be made, the ops run.
+// Kernels compute what the ops that they replace compute: bitwise if required, else closely. Where
+// kernels cannot be compiled, the ops run.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -35,7 +35,7 @@ int Count(const Graph& graph, std::string_view op) {
   return count;
 }
 
-// Of the largest number of `expected`.
+// Relative to the largest number of `expected`.
 double Distance(In expected, In actual) {
   if (!expected.defined() || !actual.defined())
     return expected.defined() == actual.defined() ? 0 : 1;
@@ -55,7 +55,8 @@ void ExpectNear(const Answer& expected, const Answer& actual, double bound) {
   }
 }
 
-// What the stage's graphs give with and without kernels; returns the former graphs.
+// Compares the results of the stage's graphs with and without kernels; returns the graphs with
+// kernels.
 StageGraphs Checked(const StageSpec& spec, bool exact, double bound = 1e-6) {
   CompileOptions options;
   options.exact = exact;
@@ -169,7 +170,7 @@ class RandomGraph {
   void AddNode() {
     const int a = Pick(full_);
     const char* op = std::array{"add", "sub", "mul"}[Draw(3)];
-    if (Draw(8) == 0) {  // by way of memory in another order
+    if (Draw(8) == 0) {  // through memory in another order
       const int turned = Add("f32[6,4,8]/[8,48,1]", fmt::format("aten::{}.Tensor(%5, %2)", op));
       full_.push_back(Add("f32[6,4,8]", fmt::format("aten::{}.Tensor(%{}, %{})", op, a, turned)));
       return;
@@ -190,7 +191,7 @@ class RandomGraph {
       call = fmt::format("aten::mul.Tensor(%{}, %{})", a, Pick(rows_));
     } else if (choice == 3) {
       call = fmt::format("aten::silu(%{})", a);
-    } else if (choice == 4) {  // another place of the same memory
+    } else if (choice == 4) {  // another part of the same memory
       const int place = Add("f32[4,8]", fmt::format("view %{} + 32", a == 4 ? 1 : a));
       call = fmt::format("aten::mul.Tensor(%{}, %{})", a, place);
     }
@@ -228,7 +229,7 @@ TEST(Fuse, RandomGraphsRunAlike) {
 TEST(Fuse, LeavesTheOpsWhereThereIsNoCompiler) {
   KernelCache cache;
   cache.Set("PENSTOCK_CXX", "/no/such/compiler");
-  // A number that no other test's kernels have.
+  // A number that no other test's kernels contain.
   const StageSpec spec = Spec(at::kFloat, [](In x, In w) { return (x * w + 0.123) * w; });
   EXPECT_EQ(Kernels(Checked(spec, true).forward), 0);
 }

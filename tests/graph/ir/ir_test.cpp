@@ -1,4 +1,4 @@
-// The verifier refuses broken graphs; text says what a graph is.
+// The verifier rejects broken graphs; the text form describes a graph.
 #include "graph/ir/ir.h"
 
 #include <ATen/ops/randn.h>
@@ -11,7 +11,7 @@
 namespace penstock::testing {
 namespace {
 
-// x W^T + 1.5: with everything that a text can hold.
+// x W^T + 1.5, with everything that the text form can contain.
 StageGraphs Linear() {
   StageSpec spec;
   const at::Tensor weight = at::randn({3, 2}).requires_grad_(true);

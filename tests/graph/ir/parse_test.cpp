@@ -1,4 +1,4 @@
-// The text of a graph is the graph: it reads back, and runs to the same bits.
+// The text form of a graph is lossless: it parses back and runs with bitwise equal results.
 #include "graph/ir/parse.h"
 
 #include <ATen/ops/equal.h>
@@ -24,7 +24,7 @@ std::map<ValueId, at::Tensor> ConstantsOf(const Graph& graph) {
   return constants;
 }
 
-// Of every stage, all graphs after every pass.
+// For every stage, all graphs after every pass.
 TEST(ParseGraph, ReadsBackWhatIsPrinted) {
   int graphs_read = 0;
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
@@ -127,7 +127,8 @@ std::int64_t ItemSize(const TensorType& type) {
   return static_cast<std::int64_t>(c10::elementSize(type.dtype));
 }
 
-// Digits and signs changed at random: refused, or a graph whose views lie in their roots.
+// With random changes of digits and signs, the text is either rejected or a graph whose views are
+// within their roots.
 TEST(ParseGraph, TakesNoDamagedTextThatReadsOutside) {
   std::mt19937 random(3);
   const auto draw = [&](std::size_t count) { return random() % count; };

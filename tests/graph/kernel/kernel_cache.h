@@ -13,7 +13,7 @@
 
 namespace penstock::testing {
 
-// While it lives, XDG_CACHE_HOME is a new folder.
+// While it exists, XDG_CACHE_HOME is a new folder.
 class KernelCache {
  public:
   KernelCache()
@@ -30,7 +30,7 @@ class KernelCache {
   KernelCache(const KernelCache&) = delete;
   KernelCache& operator=(const KernelCache&) = delete;
 
-  // An environment variable, until this object goes.
+  // Sets an environment variable until this object is destroyed.
   void Set(const char* name, const char* value) {
     const char* const now = std::getenv(name);
     before_.emplace(name, now == nullptr ? "" : now);

@@ -1,5 +1,5 @@
-// The kernel cache loads nothing that another user could have written, repairs what is broken, and
-// waits for no compiler for ever.
+// The kernel cache loads nothing that another user could have written, replaces broken files, and
+// does not wait for a compiler forever.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 constexpr const char* kSource = "extern \"C\" int Answer() { return 42; }\n";
 const std::vector<std::string> kNames = {"Answer"};
 
-// The answer of the compiled source; -1 where it cannot be had.
+// Returns the answer of the compiled source, or -1 if there is none.
 int Answer(const Result<CompiledFunctions>& functions) {
   if (!functions) return -1;
   return reinterpret_cast<int (*)()>(functions->addresses.at(0))();
 }
 
-// A library whose constructor leaves the file `mark` behind, in place of the cached one of kSource.
+// Replaces the cached library of kSource by one whose constructor creates the file `mark`.
 fs::path PlantLibrary(const fs::path& mark) {
   const std::string crafted = fmt::format(
       "extern \"C\" int creat(const char*, unsigned);\n"
@@ -144,7 +144,7 @@ TEST(KernelCompiler, SaysInOneLineWhatFails) {
   EXPECT_NE(said(kSource).find("cannot run the C++ compiler /no/such/compiler"), std::string::npos);
 }
 
-// A compiler that answers --version and then hangs, as does the process that it starts.
+// A compiler that answers --version and then hangs, together with a child process.
 TEST(KernelCompiler, KillsACompilerThatNeverEndsWithAllThatItStarted) {
   KernelCache cache;
   const fs::path compiler = cache.scratch() / "hanging";
@@ -152,7 +152,7 @@ TEST(KernelCompiler, KillsACompilerThatNeverEndsWithAllThatItStarted) {
                              "sleep 1000 &\nwait\n";
   fs::permissions(compiler, fs::perms::owner_all);
   cache.Set("PENSTOCK_CXX", compiler.c_str());
-  // Both processes inherit one end: the other sees the end of file when both are gone.
+  // Both processes inherit one end; the other end sees the end of file when both have exited.
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const auto file =
@@ -164,7 +164,7 @@ TEST(KernelCompiler, KillsACompilerThatNeverEndsWithAllThatItStarted) {
             std::string::npos)
       << file.error().message;
   pollfd end = {ends[0], POLLIN, 0};
-  EXPECT_EQ(poll(&end, 1, 60'000), 1) << "a process of the compiler lives on";
+  EXPECT_EQ(poll(&end, 1, 60'000), 1) << "a process of the compiler is still running";
   close(ends[0]);
 }
 

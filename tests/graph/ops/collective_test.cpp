@@ -1,4 +1,4 @@
-// Collectives: what they exchange, their gradient, what capture sees of them, and what goes wrong.
+// Collectives: the exchanged data, their gradient, what capture records, and errors.
 #include "graph/ops/collective.h"
 
 #include <ATen/TensorOperators.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kGroup = 40;
 
-// Runs `rank(r)` on a thread each, with an end of one group.
+// Runs `rank(r)` on one thread per rank, each joined to one group.
 void OnRanks(int ranks, const std::function<void(int rank)>& run, LinkSpeed speed = {}) {
   auto ends = MakeLocalGroup(ranks, speed);
   std::vector<std::thread> threads;
@@ -61,15 +61,15 @@ TEST(AllToAll, ExchangesBlocks) {
   }
 }
 
-// A sum over the ranks of weight * all_to_all(x): each rank's gradient is what the others' weights
-// send back.
+// A sum over the ranks of weight * all_to_all(x): the gradient of each rank is what the weights of
+// the others send back.
 TEST(AllToAll, HasTheGradientOfTheExchange) {
   constexpr int kRanks = 2;
   std::vector<at::Tensor> weights;
   for (int rank = 0; rank < kRanks; ++rank) weights.push_back(at::randn({4, 3}));
   OnRanks(kRanks, [&](int rank) {
     const at::Tensor x = at::randn({3, 4}).requires_grad_(true);
-    // A transposed view: what is sent is made contiguous, and the gradient finds its way back.
+    // A transposed view: sends a contiguous copy, and the gradient has the layout of the view.
     const at::Tensor loss = (AllToAll(x.t(), kGroup) * weights[rank]).sum();
     const at::Tensor gradient = torch::autograd::grad({loss}, {x}).front();
     std::vector<at::Tensor> expected;
@@ -147,7 +147,7 @@ TEST(AllToAll, IsCapturedByOneRankAlone) {
   spec.inputs = {at::zeros({4, 4})};
   spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return std::vector{AllToAll(inputs[0].mm(weight), 1234).tanh()};  // a group of nobody
+    return std::vector{AllToAll(inputs[0].mm(weight), 1234).tanh()};  // a group that nobody joined
   };
   const auto count = [](const Graph& graph) {
     return std::count_if(graph.nodes.begin(), graph.nodes.end(), IsCollective);
@@ -177,7 +177,7 @@ TEST(AllToAll, NeverRunsAgainToSaveMemory) {
   ASSERT_TRUE(graphs) << graphs.error().message;
   int collectives = 0;
   for (const Node& node : graphs->backward.nodes) collectives += IsCollective(node) ? 1 : 0;
-  EXPECT_EQ(collectives, 1);  // the gradient's own
+  EXPECT_EQ(collectives, 1);  // that of the gradient
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Experts by grouped matmuls: captured with their routing, split into I and W, counted.
+// Experts by grouped matmuls: captured with their routing, split into I and W, and counted.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/arange.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kTokens = 24, kExperts = 3, kWidth = 16, kInner = 32;
 
-// One feed-forward an expert; a token goes to the expert of its largest score.
+// One feed-forward per expert; a token goes to the expert with its highest score.
 StageSpec Experts(c10::ScalarType dtype) {
   const auto parameter = [&](std::vector<std::int64_t> sizes) {
     return (at::randn(sizes) * 0.2).to(dtype).requires_grad_(true);

@@ -1,4 +1,4 @@
-// Attention by matmuls gives what the fused kernel gives, for every layout that it comes in.
+// Attention by matmuls computes what the fused kernel computes, for every memory layout.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/randn.h>
@@ -14,7 +14,7 @@ namespace {
 struct Case {
   const char* name;
   std::int64_t batch, heads, length, dim;
-  bool heads_inside;  // of the length in memory, as projections make them
+  bool heads_inside;  // of the length in memory, as after projections
   bool causal;
   std::optional<double> scale;
   c10::ScalarType dtype;

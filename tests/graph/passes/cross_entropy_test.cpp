@@ -1,4 +1,4 @@
-// The loss's backward in one op: the same gradient, which is held once.
+// The backward of the loss in one op: the same gradient, with only one copy of it.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cross_entropy_loss.h>

@@ -1,4 +1,4 @@
-// A multiplexed graph gives the bits of its two graphs run in turn, and keeps what must keep order.
+// A multiplexed graph is bitwise equal to its two graphs run in turn, and keeps the required order.
 #include "graph/passes/multiplex.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -27,8 +27,8 @@ namespace {
 
 constexpr int kGroups[] = {50, 51};
 
-// Turns data around in blocks of four bytes, as it is when it is waited for: what a start sends
-// must stay in memory until then.
+// Reverses data in blocks of four bytes at the wait: the data of a start must stay in memory until
+// then.
 class Reversing final : public Collective {
  public:
   int ranks() const override { return 1; }
@@ -47,8 +47,8 @@ class Reversing final : public Collective {
   std::vector<std::span<const std::byte>> pending_;
 };
 
-// The text of a random graph of 4x4 matrices: two inputs, a parameter, two gradients that it may
-// add to, and collectives in two groups.
+// Returns the text of a random graph of 4x4 matrices: two inputs, a parameter, two gradients that
+// it may add to, and collectives in two groups.
 class GraphWriter {
  public:
   GraphWriter(std::mt19937& random, bool adds, bool draws)
@@ -82,7 +82,7 @@ class GraphWriter {
       values_.push_back(next_++);
       return;
     }
-    // Pointwise ops take no views, whose strides would be the result's.
+    // Pointwise ops take no views, because their results would have the strides of the views.
     std::string call;
     if (kind <= 3) {
       call = fmt::format("penstock::all_to_all(%{}, group={})", Any(), kGroups[Draw(2)]);
@@ -128,7 +128,7 @@ void ExpectSameBits(const Outcome& expected, const Outcome& actual) {
   same(expected.gradients, actual.gradients);
 }
 
-// Runs graphs in turn from the same parameters, gradients of zero and one seed.
+// Runs graphs in turn from the same parameters, zero gradients and one seed.
 class Runs {
  public:
   explicit Runs(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {}
@@ -172,9 +172,8 @@ std::vector<at::Tensor> Both(std::vector<at::Tensor> first, const std::vector<at
   return first;
 }
 
-// Names of the ops that change gradient or generator or begin a collective, with what they change:
-// what must be the same sequence in turn and multiplexed, taken gradient by gradient and part by
-// part.
+// Returns the names of the ops that mutate a gradient, use the generator or start a collective. For
+// each gradient and each part, the sequence must be the same in turn and multiplexed.
 std::map<std::string, std::vector<std::string>> Effects(const Graph& graph) {
   std::map<std::string, std::vector<std::string>> effects;
   for (const Node& node : graph.nodes) {
@@ -200,7 +199,7 @@ class RandomGraphs : public ::testing::TestWithParam<int> {
   std::vector<std::unique_ptr<GroupEnd>> ends_;
 };
 
-// Costs at random: every order that the scheduler may choose must be right.
+// Random costs: every order that the scheduler may choose must be correct.
 NodeCosts RandomCosts(std::mt19937& random, const std::vector<const Graph*>& graphs) {
   NodeCosts costs;
   for (const Graph* graph : graphs) {
@@ -247,7 +246,7 @@ struct Case {
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
-// Two matmuls with an exchange before and behind the second, as experts on other ranks are.
+// Two matmuls with an exchange before and after the second, like experts on other ranks.
 StageSpec Experts() {
   StageSpec spec;
   const auto weight = [](std::int64_t rows, std::int64_t columns) {
@@ -268,7 +267,8 @@ StageSpec Experts() {
 
 class EveryStageOverlapped : public ::testing::TestWithParam<Case> {};
 
-// What a microbatch holds when its forward is done, in the order of the backward's inputs.
+// Returns the saved values of a microbatch after its forward, in the order of the backward's
+// inputs.
 std::vector<at::Tensor> HeldForBackward(const StageGraphs& graphs, const Graph& backward,
                                         const Data& data, const Runs& runs) {
   std::map<ValueId, at::Tensor> held;
@@ -331,7 +331,7 @@ TEST_P(EveryStageOverlapped, PutsEveryInputInItsPlace) {
   ASSERT_EQ(piece.last.size(), piece.graph.inputs.size());
   ASSERT_EQ(piece.outputs.size(), piece.graph.outputs.size());
   for (std::size_t i = 0; i < piece.inputs.size(); ++i) EXPECT_LT(piece.inputs[i], program->slots);
-  // What comes behind forward's is what the two halves of backward read and do not make.
+  // The inputs after those of forward are what the two halves of backward read and do not produce.
   const std::size_t own = program->forward.inputs.size();
   std::set<int> places(piece.inputs.begin() + static_cast<std::ptrdiff_t>(own), piece.inputs.end());
   std::set<int> expected(program->backward_input.inputs.begin(),
@@ -341,7 +341,7 @@ TEST_P(EveryStageOverlapped, PutsEveryInputInItsPlace) {
   EXPECT_EQ(places, expected);
 }
 
-// Of two stages, what their programs say is enough.
+// For two stages, their programs alone are sufficient.
 TEST_P(EveryStageOverlapped, OverlapsWithAnotherStagesBackward) {
   const GroupEnd end(kGroups[0], std::make_unique<Reversing>());
   const StageSpec spec = GetParam().make();
@@ -374,7 +374,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, EveryStageOverlapped,
                                            Case{"experts", Experts}),
                          [](const auto& info) { return info.param.name; });
 
-// The text of the nodes, one a line.
+// Returns the text of the nodes, one per line.
 std::string Ops(const Graph& graph) {
   std::string ops;
   for (const Node& node : graph.nodes) ops += node.op.operator_name().name + "\n";

@@ -1,4 +1,4 @@
-// What each pass is for: it leaves fewer or cheaper nodes, and the same answer.
+// What each pass achieves: fewer or cheaper nodes, and the same results.
 #include "graph/passes/passes.h"
 
 #include <ATen/TensorOperators.h>
@@ -32,7 +32,7 @@ int Count(const Graph& graph, std::string_view op) {
   return count;
 }
 
-// The stage's graphs, after checking that they give what autograd gives.
+// Returns the graphs of the stage, after checking them against autograd.
 StageGraphs Checked(const StageSpec& spec, const std::vector<std::string>& disabled = {}) {
   CompileOptions options;
   options.disabled = disabled;

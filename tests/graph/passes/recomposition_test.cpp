@@ -1,6 +1,6 @@
-// Every pass by recomposition: after each, the graphs that a stage is cut into by then, run one
-// after another by the reference interpreter, give what the captured joint graph gives. Every model
-// of the table, fp32 and bf16; to the last bit where results are to be exact.
+// Checks every pass by recomposition: after each pass, the reference interpreter runs the current
+// graphs of the stage one after another and compares them with the captured joint graph. Covers
+// every model of the table, in fp32 and bf16; bitwise where results must be exact.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -67,7 +67,7 @@ StageSpec SpecOf(std::string_view model, int index, c10::ScalarType dtype) {
   return spec;
 }
 
-// What no model does: constants that are computed, and the same computed twice.
+// What no model contains: computed constants, and the same expression twice.
 StageSpec Wasteful(c10::ScalarType dtype) {
   StageSpec spec;
   const at::Tensor weight = at::randn({kTokens, kWidth}).to(dtype).requires_grad_(true);
@@ -81,7 +81,7 @@ StageSpec Wasteful(c10::ScalarType dtype) {
   return spec;
 }
 
-// The graphs of a stage by whatever passes have run, as one function.
+// The graphs of a stage after the passes that have run, as one function.
 class Recomposed {
  public:
   Recomposed(const StageSpec& spec, const StageGraphs& graphs, const Data& data)
@@ -121,7 +121,7 @@ class Recomposed {
       answer.input_gradients = Run(graphs_.backward_input, inputs);
       Run(graphs_.backward_weight, 0);
     } else {
-      // Parameter gradients leave, until a pass adds them up inside.
+      // Parameter gradients are outputs until a pass accumulates them.
       answer.gradients = Run(graphs_.backward, graphs_.backward.outputs.size());
       answer.input_gradients = Take(answer.gradients, inputs);
     }
@@ -129,7 +129,7 @@ class Recomposed {
   }
 
  private:
-  // The forward of a microbatch with the backward of another, which is its like.
+  // The forward of one microbatch with the backward of an equal one.
   Answer Overlapped() {
     std::vector<ValueId> ids = graphs_.forward.inputs;
     const std::vector<ValueId> more = WholeBackward(graphs_).inputs;
@@ -152,7 +152,7 @@ class Recomposed {
     return taken;
   }
 
-  // The first `leaving` outputs; the others are held.
+  // Returns the first `leaving` outputs and stores the others.
   std::vector<at::Tensor> Run(const Graph& graph, std::size_t leaving) {
     std::vector<at::Tensor> inputs;
     for (const ValueId id : graph.inputs) inputs.push_back(held_.at(id));
@@ -177,7 +177,7 @@ class Recomposed {
   std::map<ValueId, at::Tensor> held_;
 };
 
-// Largest difference, in parts of the largest number.
+// Returns the largest difference, relative to the largest number.
 double Distance(const at::Tensor& expected, const at::Tensor& actual) {
   if (expected.numel() == 0) return expected.sizes() == actual.sizes() ? 0 : HUGE_VAL;
   const at::Tensor wide = expected.to(at::kDouble);
@@ -210,7 +210,7 @@ constexpr Way kWays[] = {{"exact", true, kHoldAll},
                          {"exact_holding_least", true, 0},
                          {"inexact_holding_least", false, 0}};
 
-// Names of the passes that changed something.
+// Names of the passes that changed a graph.
 void RunPassByPass(const StageSpec& spec, const Way& way, std::set<std::string_view>& changed) {
   CompileOptions options;
   options.exact = way.exact;
@@ -262,7 +262,8 @@ TEST(Recomposition, EveryPassKeepsWhatTheStageGives) {
     SCOPED_TRACE(fmt::format("wasteful {}", toString(dtype)));
     RunPassByPass(Wasteful(dtype), changed);
   }
-  // None went untested; matmuls as large as matmul_by_onednn takes have a test of their own.
+  // No pass went untested. Matmuls that are large enough for matmul_by_onednn have a test of their
+  // own.
   for (const Pass& pass : Passes()) {
     if (pass.name == "matmul_by_onednn") continue;
     EXPECT_TRUE(changed.contains(pass.name)) << pass.name;

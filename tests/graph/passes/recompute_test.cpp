@@ -1,5 +1,5 @@
-// Saving less and recomputing it: bitwise equal, within the bytes that were asked for, at the
-// lowest
+// Saving less and recomputing it: bitwise equal, within the requested bytes, and at the lowest
+// cost.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/randn.h>
@@ -93,7 +93,7 @@ TEST(Recompute, DrawsNoNumberTwice) {
   for (const Node& node : graphs.backward.nodes) EXPECT_FALSE(IsRandom(node));
 }
 
-// A chain of elementwise ops and matmuls in which later ones read earlier ones at random.
+// A chain of elementwise ops and matmuls in which nodes read random earlier ones.
 Graph RandomGraph(std::mt19937& random, int nodes) {
   std::string text = fmt::format("graph g(%0: f32[64,64]) -> (%{})\n", nodes);
   for (int i = 1; i <= nodes; ++i) {
@@ -109,7 +109,7 @@ struct Price {
   bool fits = true;
 };
 
-// What it takes to have `needed` when exactly the nodes of `again` run again.
+// Returns the price of computing `needed` when exactly the nodes of `again` run again.
 Price PriceOf(const Graph& graph, const std::vector<ValueId>& needed, unsigned again) {
   Price price;
   ValueSet wanted(graph, needed);

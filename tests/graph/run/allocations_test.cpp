@@ -1,4 +1,4 @@
-// A run of a program allocates what its results are and nothing else.
+// A run of a program allocates its results and nothing else.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/silu.h>

@@ -1,4 +1,4 @@
-// The memory plan: no two values that live at once share bytes, and a run takes what is planned.
+// The memory plan: no two values that are alive at once share bytes, and runs use the plan.
 #include "graph/run/memory_plan.h"
 
 #include <ATen/TensorOperators.h>
@@ -30,7 +30,7 @@ std::vector<Graph> GraphsOf(const CompileOptions& options) {
   return all;
 }
 
-// By node: the roots that are alive while it runs, made by the run.
+// By node: the roots produced by the run that are alive while it runs.
 std::vector<std::vector<ValueId>> Alive(const Graph& graph) {
   std::map<ValueId, std::pair<std::size_t, std::size_t>> life;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -101,7 +101,7 @@ TEST(MemoryPlan, UsesBytesAgain) {
   EXPECT_EQ(plan.peak_bytes, 2 * 256);
 }
 
-// Ops that take no scratch memory of their own: every allocation of a run is a value of it.
+// Ops without scratch memory: every allocation of a run is one of its values.
 TEST(MemoryPlan, ARunTakesItsBlocks) {
   const Graph graph = ParseGraph(R"(graph run(%0: f32[32,32], %1: f32[32,32]) -> (%6)
   %2: f32[32,32] = aten::mm(%0, %1)
@@ -124,7 +124,7 @@ TEST(MemoryPlan, ARunTakesItsBlocks) {
   run();
   const std::int64_t before = Arena::OfThread().hits();
   run();
-  EXPECT_EQ(Arena::OfThread().hits() - before, 4);  // all but what leaves
+  EXPECT_EQ(Arena::OfThread().hits() - before, 4);  // all except the outputs
   EXPECT_TRUE(at::equal(outputs[0], (a.mm(b) * a.mm(b).tanh()).t().mm(b).relu()));
 }
 

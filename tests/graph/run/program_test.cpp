@@ -1,4 +1,4 @@
-// The program releases what it used, keeps what it is bound to, and survives an op's exception.
+// The program frees what it used, keeps its bound values, and survives an op's exception.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>

@@ -98,7 +98,8 @@ TEST(MemoryNeed, RefusesWhatDoesNotFit) {
     TrainConfig config = Config();
     change(config);
     const Prepared run = Prepare(config);
-    const auto checked = CheckMemoryNeed(run.config, run.schedule, HostedRanks(run.schedule.ranks()));
+    const auto checked =
+        CheckMemoryNeed(run.config, run.schedule, HostedRanks(run.schedule.ranks()));
     if (checked) return std::string("fits: ") + *checked;
     EXPECT_EQ(checked.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(checked.error().message.find('\n'), std::string::npos);

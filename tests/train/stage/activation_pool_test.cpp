@@ -1,4 +1,4 @@
-// The pool gives back what it was given, whatever the order, and counts what is held meanwhile.
+// The pool returns what was offloaded, whatever the order, and counts the offloaded bytes.
 #include "train/stage/activation_pool.h"
 
 #include <ATen/ops/equal.h>
@@ -10,15 +10,15 @@
 namespace penstock {
 namespace {
 
-struct Row {
-  std::vector<at::Tensor> held, copies;
-  ActivationPool::Parcel parcel;
+struct Saved {
+  std::vector<at::Tensor> slots, copies;
+  ActivationPool::Transfer transfer;
 
-  explicit Row(std::int64_t seed) {
+  explicit Saved(std::int64_t seed) {
     at::Tensor turned = at::randn({5, 7 + seed}).t().contiguous().t();
-    held = {at::randn({3, 4}), at::Tensor(), std::move(turned),
-            at::randn({2, 2}).to(at::kBFloat16)};
-    for (const at::Tensor& tensor : held) {
+    slots = {at::randn({3, 4}), at::Tensor(), std::move(turned),
+             at::randn({2, 2}).to(at::kBFloat16)};
+    for (const at::Tensor& tensor : slots) {
       copies.push_back(tensor.defined() ? tensor.clone() : tensor);
     }
   }
@@ -29,12 +29,12 @@ struct Row {
     }
     return bytes;
   }
-  void ExpectWhole() const {
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      ASSERT_EQ(held[i].defined(), copies[i].defined());
-      if (!held[i].defined()) continue;
-      EXPECT_TRUE(at::equal(held[i], copies[i]));
-      EXPECT_EQ(held[i].strides(), copies[i].strides());
+  void ExpectUnchanged() const {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      ASSERT_EQ(slots[i].defined(), copies[i].defined());
+      if (!slots[i].defined()) continue;
+      EXPECT_TRUE(at::equal(slots[i], copies[i]));
+      EXPECT_EQ(slots[i].strides(), copies[i].strides());
     }
   }
 };
@@ -43,60 +43,60 @@ std::unique_ptr<ActivationPool> MakePool() {
   return ActivationPool::Make(std::filesystem::temp_directory_path()).value();
 }
 
-TEST(ActivationPool, BringsBackWhatItTook) {
-  std::atomic<std::int64_t> away = 0;
-  std::vector<std::unique_ptr<Row>> rows;
+TEST(ActivationPool, ReloadsWhatItOffloaded) {
+  std::atomic<std::int64_t> offloaded = 0;
+  std::vector<std::unique_ptr<Saved>> all;
   const auto pool = MakePool();
-  for (int i = 0; i < 20; ++i) rows.push_back(std::make_unique<Row>(i));
+  for (int i = 0; i < 20; ++i) all.push_back(std::make_unique<Saved>(i));
   for (int step = 0; step < 3; ++step) {
-    for (const auto& row : rows) pool->Offload(row->held, away, row->parcel);
-    for (const auto& row : rows) EXPECT_FALSE(row->held[0].defined());
-    for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-      pool->Reload((*row)->parcel);
-      pool->Await((*row)->held, (*row)->parcel);
-      (*row)->ExpectWhole();
+    for (const auto& one : all) pool->Offload(one->slots, offloaded, one->transfer);
+    for (const auto& one : all) EXPECT_FALSE(one->slots[0].defined());
+    for (auto one = all.rbegin(); one != all.rend(); ++one) {
+      pool->Reload((*one)->transfer);
+      pool->Await((*one)->slots, (*one)->transfer);
+      (*one)->ExpectUnchanged();
     }
-    EXPECT_EQ(away, 0);
+    EXPECT_EQ(offloaded, 0);
   }
 }
 
-TEST(ActivationPool, CountsWhatIsAway) {
-  std::atomic<std::int64_t> away = 0;
-  Row first(0), second(1);
+TEST(ActivationPool, CountsOffloadedBytes) {
+  std::atomic<std::int64_t> offloaded = 0;
+  Saved first(0), second(1);
   const auto pool = MakePool();
-  pool->Offload(first.held, away, first.parcel);
-  pool->Offload(second.held, away, second.parcel);
-  pool->Reload(second.parcel);  // behind its leaving, which is behind the first one's
-  pool->Await(second.held, second.parcel);
-  EXPECT_EQ(away, first.bytes());
-  pool->Reload(first.parcel);
-  pool->Await(first.held, first.parcel);
-  EXPECT_EQ(away, 0);
+  pool->Offload(first.slots, offloaded, first.transfer);
+  pool->Offload(second.slots, offloaded, second.transfer);
+  pool->Reload(second.transfer);  // runs after its own offload, which runs after the first one
+  pool->Await(second.slots, second.transfer);
+  EXPECT_EQ(offloaded, first.bytes());
+  pool->Reload(first.transfer);
+  pool->Await(first.slots, first.transfer);
+  EXPECT_EQ(offloaded, 0);
 }
 
-TEST(ActivationPool, DropsWhatIsAwayOrOnItsWay) {
-  std::atomic<std::int64_t> away = 0;
-  Row left(0), returning(1);
+TEST(ActivationPool, DropsOffloadedAndInFlightTransfers) {
+  std::atomic<std::int64_t> offloaded = 0;
+  Saved left(0), returning(1);
   const auto pool = MakePool();
-  pool->Offload(left.held, away, left.parcel);
-  pool->Offload(returning.held, away, returning.parcel);
-  pool->Reload(returning.parcel);
-  pool->Drop(left.parcel);
-  pool->Drop(returning.parcel);
-  EXPECT_EQ(away, 0);
-  EXPECT_TRUE(left.parcel.empty());
-  EXPECT_TRUE(returning.parcel.empty());
+  pool->Offload(left.slots, offloaded, left.transfer);
+  pool->Offload(returning.slots, offloaded, returning.transfer);
+  pool->Reload(returning.transfer);
+  pool->Drop(left.transfer);
+  pool->Drop(returning.transfer);
+  EXPECT_EQ(offloaded, 0);
+  EXPECT_TRUE(left.transfer.empty());
+  EXPECT_TRUE(returning.transfer.empty());
 }
 
-TEST(ActivationPool, EndsWithParcelsAway) {
-  std::atomic<std::int64_t> away = 0;
-  Row row(0);
+TEST(ActivationPool, EndsWithTransfersInFlight) {
+  std::atomic<std::int64_t> offloaded = 0;
+  Saved one(0);
   const auto pool = MakePool();
-  pool->Offload(row.held, away, row.parcel);
-  pool->Reload(row.parcel);
+  pool->Offload(one.slots, offloaded, one.transfer);
+  pool->Reload(one.transfer);
 }
 
-TEST(ActivationPool, NamesAFolderThatIsNone) {
+TEST(ActivationPool, NamesAMissingFolder) {
   const auto pool = ActivationPool::Make("/no/such/folder");
   ASSERT_FALSE(pool);
   EXPECT_NE(pool.error().message.find("/no/such/folder"), std::string::npos);
