@@ -21,7 +21,7 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/emulation/emulation.h)
 
 set(PENSTOCK_ENGINE_HEADERS
-  base/fields.h
+  base/text/fields.h
   model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h
   model/sequence_context.h
   train/config.h train/train.h)

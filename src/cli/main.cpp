@@ -6,10 +6,10 @@
 #include <new>
 #include <vector>
 
-#include "base/former_names.h"
-#include "base/nearest.h"
-#include "base/quote.h"
 #include "base/system/allocator.h"
+#include "base/text/former_names.h"
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
 #include "cli/commands.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kDeviation = 0.02;  // of the initial weights
+constexpr double kGpt2Deviation = 0.02;  // of the initial weights
 
 struct Gpt2Options : ModelOptions {
   std::int64_t heads = 4;
@@ -58,9 +58,9 @@ struct Gpt2Options : ModelOptions {
   std::int64_t HiddenOf(std::int64_t dim) const { return hidden > 0 ? hidden : 4 * dim; }
 };
 
-class Block : public torch::nn::Module {
+class Gpt2Block : public torch::nn::Module {
  public:
-  Block(std::int64_t dim, const Gpt2Options& options)
+  Gpt2Block(std::int64_t dim, const Gpt2Options& options)
       : heads_(options.heads), dropout_(options.dropout) {
     const auto norm = [&](const char* name) {
       return register_module(name, std::make_shared<LayerNorm>(dim, options.norm_epsilon));
@@ -122,8 +122,8 @@ class Gpt2Stage : public StageModule {
     }
     const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
     for (std::int64_t i = range.begin; i < range.end; ++i) {
-      blocks_.push_back(
-          layers->register_module(std::to_string(i), std::make_shared<Block>(config.dim, options)));
+      blocks_.push_back(layers->register_module(std::to_string(i),
+                                                std::make_shared<Gpt2Block>(config.dim, options)));
     }
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
@@ -154,18 +154,18 @@ class Gpt2Stage : public StageModule {
   double dropout_;
   bool is_first_;
   std::shared_ptr<Embedding> embedding_, positions_;
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<Gpt2Block>> blocks_;
   std::shared_ptr<LayerNorm> norm_;
   std::shared_ptr<Projection> head_;  // null where tied
 };
 
-Status Check(const ModelConfig& config) {
+Status CheckGpt2(const ModelConfig& config) {
   const auto options = OptionsOf<Gpt2Options>(config);
   if (config.dim % options.heads == 0) return {};
   return InvalidArgument("model.heads {} does not divide model.dim {}", options.heads, config.dim);
 }
 
-std::shared_ptr<StageModule> Build(const ModelConfig& config, const LayerRange& range) {
+std::shared_ptr<StageModule> BuildGpt2(const ModelConfig& config, const LayerRange& range) {
   return std::make_shared<Gpt2Stage>(config, OptionsOf<Gpt2Options>(config), range);
 }
 
@@ -177,15 +177,16 @@ std::vector<SharedDeclaration> Shared(const ModelConfig& config) {
 }
 
 // The last word of the name says what it is: norm weights are vectors.
-void Initialize(const ModelConfig& config, std::string_view name, torch::Tensor& value,
-                const at::Generator& generator) {
+void InitializeGpt2(const ModelConfig& config, std::string_view name, torch::Tensor& value,
+                    const at::Generator& generator) {
   if (value.dim() == 1) {
     value.fill_(name.ends_with(".bias") ? 0 : 1);
     return;
   }
   const bool adds_to_residual = name.ends_with("wo.weight") || name.ends_with("w2.weight");
-  value.normal_(0, adds_to_residual ? ResidualDeviation(kDeviation, config.layers) : kDeviation,
-                generator);
+  value.normal_(
+      0, adds_to_residual ? ResidualDeviation(kGpt2Deviation, config.layers) : kGpt2Deviation,
+      generator);
 }
 
 }  // namespace
@@ -195,9 +196,9 @@ ModelEntry Gpt2() {
   model.name = "gpt2";
   model.summary = "learned positions, LayerNorm, GELU, biases, a tied head";
   model.options = MakeOptions<Gpt2Options>;
-  model.check = Check;
-  model.build = Build;
-  model.initialize = Initialize;
+  model.check = CheckGpt2;
+  model.build = BuildGpt2;
+  model.initialize = InitializeGpt2;
   model.shared = Shared;
   model.layers_alike = true;
   return model;

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kDeviation = 0.02;  // of the initial weights
+constexpr double kLlamaDeviation = 0.02;  // of the initial weights
 
 struct LlamaOptions : ModelOptions {
   std::int64_t heads = 4;
@@ -68,9 +68,9 @@ struct LlamaOptions : ModelOptions {
   std::int64_t KvHeads() const { return kv_heads > 0 ? kv_heads : heads; }
 };
 
-class Block : public torch::nn::Module {
+class LlamaBlock : public torch::nn::Module {
  public:
-  Block(std::int64_t dim, const LlamaOptions& options)
+  LlamaBlock(std::int64_t dim, const LlamaOptions& options)
       : dropout_(options.dropout),
         attention_norm_(Norm("attention_norm", dim, options)),
         attention_(*this, {dim, options.heads, options.KvHeads()}),
@@ -113,8 +113,8 @@ class LlamaStage : public StageModule {
     }
     const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
     for (std::int64_t i = range.begin; i < range.end; ++i) {
-      blocks_.push_back(
-          layers->register_module(std::to_string(i), std::make_shared<Block>(config.dim, options)));
+      blocks_.push_back(layers->register_module(std::to_string(i),
+                                                std::make_shared<LlamaBlock>(config.dim, options)));
     }
     if (range.head) {
       norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
@@ -136,12 +136,12 @@ class LlamaStage : public StageModule {
  private:
   RotaryTable rotary_;
   std::shared_ptr<Embedding> embedding_;
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<LlamaBlock>> blocks_;
   std::shared_ptr<RmsNorm> norm_;
   std::shared_ptr<Projection> head_;
 };
 
-Status Check(const ModelConfig& config) {
+Status CheckLlama(const ModelConfig& config) {
   const auto options = OptionsOf<LlamaOptions>(config);
   if (config.dim % options.heads != 0 || config.dim / options.heads % 2 != 0) {
     return InvalidArgument("model.dim {} over {} heads: each head needs an even, whole share",
@@ -154,20 +154,21 @@ Status Check(const ModelConfig& config) {
   return {};
 }
 
-std::shared_ptr<StageModule> Build(const ModelConfig& config, const LayerRange& range) {
+std::shared_ptr<StageModule> BuildLlama(const ModelConfig& config, const LayerRange& range) {
   return std::make_shared<LlamaStage>(config, OptionsOf<LlamaOptions>(config), range);
 }
 
 // Norm weights are the only vectors.
-void Initialize(const ModelConfig& config, std::string_view name, torch::Tensor& value,
-                const at::Generator& generator) {
+void InitializeLlama(const ModelConfig& config, std::string_view name, torch::Tensor& value,
+                     const at::Generator& generator) {
   if (value.dim() == 1) {
     value.fill_(1);
     return;
   }
   const bool adds_to_residual = name.ends_with("wo.weight") || name.ends_with("w2.weight");
-  value.normal_(0, adds_to_residual ? ResidualDeviation(kDeviation, config.layers) : kDeviation,
-                generator);
+  value.normal_(
+      0, adds_to_residual ? ResidualDeviation(kLlamaDeviation, config.layers) : kLlamaDeviation,
+      generator);
 }
 
 }  // namespace
@@ -177,9 +178,9 @@ ModelEntry Llama() {
   model.name = "llama";
   model.summary = "rotary positions, RMSNorm, SwiGLU, grouped key and value heads";
   model.options = MakeOptions<LlamaOptions>;
-  model.check = Check;
-  model.build = Build;
-  model.initialize = Initialize;
+  model.check = CheckLlama;
+  model.build = BuildLlama;
+  model.initialize = InitializeLlama;
   model.layers_alike = true;
   return model;
 }

@@ -7,8 +7,8 @@
 #include <deque>
 #include <numeric>
 
-#include "base/nearest.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
 #include "model/init.h"
 #include "model/model_entry.h"
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fields.h"
 #include "base/result.h"
+#include "base/text/fields.h"
 
 namespace penstock {
 

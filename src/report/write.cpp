@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/files.h"
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "report/png.h"
 #include "report/report.h"
 

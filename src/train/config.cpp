@@ -7,18 +7,16 @@
 #include <map>
 
 #include "base/files.h"
-#include "base/former_names.h"
-#include "base/quote.h"
+#include "base/text/former_names.h"
+#include "base/text/quote.h"
+#include "base/text/yaml_map.h"
 #include "base/units.h"
-#include "base/yaml_map.h"
 #include "graph/compile.h"
 #include "train/config_fields.h"
 #include "train/key_hint.h"
 
 namespace penstock {
 namespace {
-
-std::string_view LastWord(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 // A key with its value, as the file or an override gives it.
 struct Entry {
@@ -116,9 +114,9 @@ std::string ModelsWith(std::string_view key, std::string_view model) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-class Reader {
+class ConfigReader {
  public:
-  explicit Reader(TrainConfig& config) : config_(config), fields_(FieldsOf(config)) {}
+  explicit ConfigReader(TrainConfig& config) : config_(config), fields_(FieldsOf(config)) {}
 
   Status Read(std::string_view text, std::string_view where) {
     auto root = ParseYaml(std::string(text));
@@ -251,7 +249,7 @@ Status CheckConfig(const TrainConfig& config) {
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides) {
   TrainConfig config;
-  Reader reader(config);
+  ConfigReader reader(config);
   PENSTOCK_TRY_STATUS(reader.Read(text, where));
   for (const std::string& each : overrides) PENSTOCK_TRY_STATUS(reader.Override(each));
   PENSTOCK_TRY_STATUS(reader.Apply());

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fields.h"
 #include "base/result.h"
+#include "base/text/fields.h"
 #include "model/model_config.h"
 #include "runtime/update/update.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/fields.h"
+#include "base/text/fields.h"
 #include "train/config.h"
 
 namespace penstock {

@@ -7,12 +7,10 @@
 #include <cctype>
 #include <iterator>
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 namespace penstock {
 namespace {
-
-std::string_view LastWord(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 // With its dot; empty at the top level.
 std::string_view SectionOf(std::string_view key) { return key.substr(0, key.rfind('.') + 1); }
@@ -66,6 +64,8 @@ std::string_view MeantKey(std::string_view unknown, const std::vector<Field>& fi
 }
 
 }  // namespace
+
+std::string_view LastWord(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 std::string KeyHint(std::string_view unknown, const std::vector<Field>& fields) {
   std::vector<std::string_view> keys;

@@ -5,9 +5,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fields.h"
+#include "base/text/fields.h"
 
 namespace penstock {
+
+// Returns "lr" of "optimizer.lr".
+std::string_view LastWord(std::string_view key);
 
 // Returns "did you mean 'KEY'?" for what other frameworks call by this name (Field::known_as), for
 // the key of this last word in another section, or for the most similar key of the same section;

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "base/index.h"
-#include "base/parameter_name.h"
+#include "base/text/parameter_name.h"
 #include "schedule/text/cost_text.h"
 
 namespace penstock {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "train/config.h"
-#include "train/language_model.h"
+#include "train/evaluation/language_model.h"
 
 namespace penstock {
 

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "base/index.h"
-#include "base/numbers.h"
-#include "base/quote.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/interrupt.h"
 #include "cli/options/option_values.h"

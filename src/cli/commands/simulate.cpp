@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <set>
 
-#include "base/quote.h"
+#include "base/text/quote.h"
 #include "cli/command.h"
 #include "cli/commands/emulated_run.h"
 #include "cli/commands/simulated.h"

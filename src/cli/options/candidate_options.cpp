@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <set>
 
-#include "base/former_names.h"
-#include "base/nearest.h"
-#include "base/numbers.h"
-#include "base/quote.h"
+#include "base/text/former_names.h"
+#include "base/text/nearest.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 #include "cli/options/schedule_options.h"
 
 namespace penstock {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/yaml_map.h"
+#include "base/text/yaml_map.h"
 
 namespace penstock {
 

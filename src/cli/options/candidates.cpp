@@ -4,8 +4,8 @@
 #include <cctype>
 #include <filesystem>
 
-#include "base/nearest.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
 #include "schedule/catalog.h"
 
 namespace penstock {

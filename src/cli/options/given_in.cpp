@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/parameter_name.h"
+#include "base/text/parameter_name.h"
 
 namespace penstock {
 namespace {

@@ -1,6 +1,6 @@
 // The names under which users gave what an error is about. Errors of the command line name options
 // ("--memory-limit"); errors of the libraries below it name parameters ("memory_limit 3: ..."; see
-// base/parameter_name.h). The user reads the option, or the key if a configuration gave it.
+// base/text/parameter_name.h). The user reads the option, or the key if a configuration gave it.
 #pragma once
 
 #include <map>

@@ -4,7 +4,7 @@
 #include <functional>
 #include <initializer_list>
 
-#include "base/quote.h"
+#include "base/text/quote.h"
 #include "interop/primus/dump.h"
 
 namespace penstock {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/numbers.h"
+#include "base/text/numbers.h"
 
 namespace penstock {
 namespace {

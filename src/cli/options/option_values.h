@@ -1,5 +1,5 @@
-// Options with one value, parsed by base/numbers.h. CLI11's own conversion accepts an empty text as
-// a number and reads 010 as 8.
+// Options with one value, parsed by base/text/numbers.h. CLI11's own conversion accepts an empty
+// text as a number and reads 010 as 8.
 #pragma once
 
 #include <CLI/CLI.hpp>

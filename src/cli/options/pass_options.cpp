@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "base/nearest.h"
-#include "base/numbers.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 #include "cli/help.h"
 #include "simulate/pass_context.h"
 

@@ -4,9 +4,9 @@
 #include <tuple>
 
 #include "base/index.h"
-#include "base/nearest.h"
-#include "base/numbers.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "base/quote.h"
+#include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/options/option_effects.h"
 #include "interop/primus/config.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "base/nearest.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
 #include "graph/ir/verify.h"
 
 namespace penstock {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/quote.h"
+#include "base/text/quote.h"
 #include "schedule/algorithms/primus_vee.h"
 #include "schedule/validate/validate.h"
 

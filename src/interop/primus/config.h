@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/yaml_map.h"
+#include "base/text/yaml_map.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"

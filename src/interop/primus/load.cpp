@@ -9,7 +9,7 @@
 
 #include "base/files.h"
 #include "base/index.h"
-#include "base/quote.h"
+#include "base/text/quote.h"
 #include "interop/primus/dump.h"
 #include "interop/primus/dump_costs.h"
 

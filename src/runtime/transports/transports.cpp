@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "base/nearest.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
 #include "runtime/transports/bytes.h"
 #include "runtime/transports/threads.h"
 

@@ -6,8 +6,8 @@
 #include <deque>
 
 #include "base/index.h"
-#include "base/nearest.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
 #include "schedule/algorithms/algorithms.h"
 
 namespace penstock {

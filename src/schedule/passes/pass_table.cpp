@@ -1,8 +1,8 @@
 #include "schedule/passes/pass_table.h"
 
-#include "base/nearest.h"
-#include "base/numbers.h"
-#include "base/quote.h"
+#include "base/text/nearest.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 #include "schedule/validate/validate.h"
 
 namespace penstock {

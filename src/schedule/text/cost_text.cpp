@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/numbers.h"
-#include "base/quote.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 
 namespace penstock {
 

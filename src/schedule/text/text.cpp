@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/index.h"
-#include "base/quote.h"
+#include "base/text/quote.h"
 
 namespace penstock {
 namespace {

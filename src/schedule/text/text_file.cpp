@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "base/quote.h"
-#include "base/yaml_map.h"
+#include "base/text/quote.h"
+#include "base/text/yaml_map.h"
 #include "schedule/text/text.h"
 
 namespace penstock {

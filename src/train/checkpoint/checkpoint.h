@@ -17,7 +17,7 @@
 #include "runtime/hosts/collectives.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/config.h"
-#include "train/language_model.h"
+#include "train/evaluation/language_model.h"
 
 namespace penstock {
 

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-std::string_view BytesOf(const at::Tensor& tensor) {
+std::string_view RawBytes(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
@@ -78,7 +78,7 @@ Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host, cons
     if (shards.hosts[i] != host) continue;
     const at::Tensor& tensor = own.tensors.at(shards.layout.entries()[i].name);
     tensors.push_back(tensor.to(at::kCPU).contiguous());
-    parts.push_back({shards.layout.offset(i), BytesOf(tensors.back())});
+    parts.push_back({shards.layout.offset(i), RawBytes(tensors.back())});
     checksums.push_back(ChecksumOf(parts.back().bytes));
   }
   PENSTOCK_TRY_STATUS(WriteParts(file, parts));

@@ -47,9 +47,9 @@ class Writer {
   std::map<std::string, std::vector<ValueId>> numbers;
 };
 
-class Reader {
+class CompiledReader {
  public:
-  explicit Reader(const Safetensors& content) : content_(content) {}
+  explicit CompiledReader(const Safetensors& content) : content_(content) {}
 
   // Types of constants stand in the text, their memory in the file.
   Result<Piece> ToPiece(const json& entry, const json& all_numbers,
@@ -149,7 +149,7 @@ Status CheckPlaces(const StageProgram& program) {
 Result<StageProgram> Read(const Safetensors& content) {
   const json root = json::parse(content.metadata.at("program"));
   const json& numbers = root.at("numbers");
-  Reader reader(content);
+  CompiledReader reader(content);
   StageProgram program;
   PENSTOCK_TRY(program.forward, reader.ToPiece(root.at("forward"), numbers));
   PENSTOCK_TRY(program.backward_input, reader.ToPiece(root.at("backward_input"), numbers));

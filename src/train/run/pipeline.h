@@ -12,7 +12,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/config.h"
 #include "train/data/data.h"
-#include "train/language_model.h"
+#include "train/evaluation/language_model.h"
 #include "train/optimizer/optimizer.h"
 #include "train/stage/torch_stage.h"
 

@@ -10,7 +10,7 @@
 #include "runtime/measure/trace.h"
 #include "simulate/memory.h"
 #include "simulate/simulate.h"
-#include "train/language_model.h"
+#include "train/evaluation/language_model.h"
 #include "train/log/metrics.h"
 #include "train/train.h"
 

@@ -17,6 +17,7 @@
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
 #include "train/data/data.h"
+#include "train/evaluation/spread_model.h"
 #include "train/guard.h"
 #include "train/run/memory_need.h"
 #include "train/run/pipeline.h"
@@ -27,7 +28,6 @@
 #include "train/run/step_log.h"
 #include "train/run/step_runner.h"
 #include "train/setup.h"
-#include "train/spread_model.h"
 #include "train/train.h"
 
 namespace penstock {

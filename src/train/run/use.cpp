@@ -6,8 +6,8 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/bigram.h"
 #include "train/data/data.h"
+#include "train/evaluation/language_model.h"
 #include "train/guard.h"
-#include "train/language_model.h"
 #include "train/setup.h"
 #include "train/train.h"
 

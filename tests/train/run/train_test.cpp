@@ -13,7 +13,7 @@
 #include "base/files.h"
 #include "tests/train/temp_folder.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/language_model.h"
+#include "train/evaluation/language_model.h"
 #include "train/log/metrics.h"
 #include "train/run/run_folder.h"
 

@@ -1,4 +1,4 @@
-#include "base/yaml_map.h"
+#include "base/text/yaml_map.h"
 
 #include <gtest/gtest.h>
 

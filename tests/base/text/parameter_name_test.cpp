@@ -1,4 +1,4 @@
-#include "base/parameter_name.h"
+#include "base/text/parameter_name.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "base/yaml_map.h"
+#include "base/text/yaml_map.h"
 
 #include <algorithm>
 #include <set>
 
-#include "base/former_names.h"
-#include "base/nearest.h"
-#include "base/numbers.h"
-#include "base/quote.h"
+#include "base/text/former_names.h"
+#include "base/text/nearest.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 
 namespace penstock {
 namespace {

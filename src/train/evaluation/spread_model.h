@@ -20,7 +20,7 @@
 
 #include "base/byte_stream.h"
 #include "runtime/hosts/host_group.h"
-#include "train/language_model.h"
+#include "train/evaluation/language_model.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "train/language_model.h"
+#include "train/evaluation/language_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -12,7 +12,7 @@
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "train/data/data.h"
-#include "train/spread_model.h"
+#include "train/evaluation/spread_model.h"
 
 namespace penstock {
 namespace {

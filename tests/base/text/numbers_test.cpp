@@ -1,4 +1,4 @@
-#include "base/numbers.h"
+#include "base/text/numbers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/fields.h"
+#include "base/text/fields.h"
 
 #include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <optional>
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 namespace penstock {
 namespace {

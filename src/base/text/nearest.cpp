@@ -1,4 +1,4 @@
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 #include <algorithm>
 #include <cctype>
@@ -17,7 +17,7 @@ bool IsSeparator(char c) { return c == '-' || c == '_' || c == '.'; }
 
 // Returns the words of a name in lower case, each preceded by one '-', so that "-limit" is found in
 // "-memory-limit".
-std::string Words(std::string_view name) {
+std::string SpacedWords(std::string_view name) {
   std::string words = "-";
   for (const char c : name) {
     if (!IsSeparator(c)) {
@@ -80,10 +80,10 @@ std::size_t Difference(const std::string& name, const std::string& candidate) {
 std::string_view Nearest(std::string_view name, const std::vector<std::string_view>& candidates) {
   std::string_view nearest;
   if (name.size() > kLongestName) return nearest;
-  const std::string words = Words(name);
+  const std::string words = SpacedWords(name);
   std::size_t least = kNotSimilar;
   for (const std::string_view candidate : candidates) {
-    const std::size_t difference = Difference(words, Words(candidate));
+    const std::size_t difference = Difference(words, SpacedWords(candidate));
     if (difference >= least) continue;
     least = difference;
     nearest = candidate;

@@ -1,9 +1,9 @@
-#include "base/numbers.h"
+#include "base/text/numbers.h"
 
 #include <charconv>
 #include <cmath>
 
-#include "base/quote.h"
+#include "base/text/quote.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "train/spread_model.h"
+#include "train/evaluation/spread_model.h"
 
 #include <ATen/core/grad_mode.h>
 
