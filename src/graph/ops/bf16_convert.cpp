@@ -17,7 +17,7 @@ inline float Widen(std::uint16_t bits) {
 }
 
 // Without branches, so that loops of it become vector code.
-inline std::uint16_t RoundToBf16(float value) {
+inline std::uint16_t RoundOne(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
   constexpr std::uint32_t kNan = 0x7FC0;
@@ -32,7 +32,7 @@ PENSTOCK_FOR_AVX2 void WidenBf16(const std::uint16_t* from, float* to, std::int6
 
 PENSTOCK_FOR_AVX2 void RoundToBf16(const float* from, float scale, std::uint16_t* to,
                                    std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = RoundToBf16(scale * from[i]);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = RoundOne(scale * from[i]);
 }
 
 PENSTOCK_FOR_AVX2 void AddAndRoundToBf16(const float* from, float scale, const std::uint16_t* added,
@@ -40,12 +40,12 @@ PENSTOCK_FOR_AVX2 void AddAndRoundToBf16(const float* from, float scale, const s
                                          std::int64_t count) {
   if (stride == 1) {
     for (std::int64_t i = 0; i < count; ++i) {
-      to[i] = RoundToBf16(scale * from[i] + added_scale * Widen(added[i]));
+      to[i] = RoundOne(scale * from[i] + added_scale * Widen(added[i]));
     }
     return;
   }
   for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = RoundToBf16(scale * from[i] + added_scale * Widen(added[i * stride]));
+    to[i] = RoundOne(scale * from[i] + added_scale * Widen(added[i * stride]));
   }
 }
 
