@@ -53,7 +53,7 @@ schedule:
         self.same(("b.yaml", *SHAPE), ("interleaved", *SHAPE, "-v", 4))
 
     def test_refusals_name_the_candidate(self):
-        for word, why in (("interleaved:", "no option"), ("interleaved:v", "no value"), ("interleaved:v=", "no value"),
+        for word, why in (("interleaved:", "not an option"), ("interleaved:v", "no value"), ("interleaved:v=", "no value"),
                           ("interleaved:v=x", "'x'"), ("interleaved:v=04", "'04'"), ("interleaved:v=2:v=4", "twice"),
                           ("interleaved:chunk=4", "did you mean 'chunks'?"), ("interleaved:v=0", "at least 1"),
                           ("1f1b:group=2", "group"), ("1f1b:v=2", "chunks"), ("1f1b:replicas=2", "no effect"),

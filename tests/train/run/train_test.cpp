@@ -117,7 +117,7 @@ TEST_F(TrainRun, TrainsEveryModel) {
     EXPECT_EQ(evaluated->held_out_loss, summary->held_out_loss);
     GenerateOptions options;
     options.bytes = 20;
-    const auto text = Generate(run, options);
+    const auto text = GenerateText(run, options);
     ASSERT_TRUE(text) << text.error().message;
     EXPECT_FALSE(text->empty());
   }
