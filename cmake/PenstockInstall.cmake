@@ -24,7 +24,7 @@ set(PENSTOCK_ENGINE_HEADERS
   base/text/fields.h
   model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h
   model/sequence_context.h
-  train/config.h train/train.h)
+  runtime/hosts/host_group.h train/config.h train/train.h)
 
 include(CMakePackageConfigHelpers)
 

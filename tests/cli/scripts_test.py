@@ -51,7 +51,9 @@ class ScriptsTest(program.CommandTest):
             result = self.script(name)
             self.assertEqual(result.returncode, 1)
             self.assertRegex(result.stderr, "sudo apt-get update && sudo apt-get install -y .*g\\+\\+")
-            self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+            announced, error = result.stderr.splitlines()
+            self.assertIn("about", announced)
+            self.assertIn("error: packages are missing", error)
 
 
 if __name__ == "__main__":

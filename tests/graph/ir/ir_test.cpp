@@ -78,7 +78,7 @@ TEST_F(Broken, ReadBeforeMade) {
 
 TEST_F(Broken, MadeTwice) {
   graph_.nodes.push_back(graph_.nodes.back());
-  ExpectFault("made twice");
+  ExpectFault("is produced twice");
 }
 
 TEST_F(Broken, MissingArgument) {
@@ -88,7 +88,7 @@ TEST_F(Broken, MissingArgument) {
 
 TEST_F(Broken, TensorWhereANumberGoes) {
   graph_.nodes[1].arguments[1] = graph_.inputs[0];  // add.Scalar's `other`
-  ExpectFault("is no tensor");
+  ExpectFault("is not a tensor");
 }
 
 TEST_F(Broken, OutputOutOfRange) {
@@ -111,7 +111,7 @@ TEST_F(Broken, ViewOfAView) {
 TEST_F(Broken, ChangesAParameter) {
   graph_ = graphs_.backward_weight;
   for (Bound& bound : graph_.bound) bound.kind = BoundKind::kParameter;
-  ExpectFault("changed in place");
+  ExpectFault("is mutated, but is not a bound gradient");
 }
 
 TEST_F(Broken, ReadsAGradientHalfDone) {

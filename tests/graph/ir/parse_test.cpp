@@ -90,11 +90,11 @@ TEST(ParseGraph, NamesTheLineThatIsWrong) {
   fails("  %1: f32[4,2]/[1] = aten::relu(%0)", "a stride for each size");
   fails("  %1: f32[4,2] = aten::mul.Scalar(%0, others=2)", "no argument 'others'");
   fails("  %1: f32[4,2] = aten::mul.Scalar(%0, other=2x)", "'2x' is not a number");
-  fails("  %1: f32[4,2] = aten::relu(%0, %0)", "')' must stand");
+  fails("  %1: f32[4,2] = aten::relu(%0, %0)", "expected ')' at '%0)'");
   fails("  %1: f32[4,2] = aten::relu(%7)", "%7 is not a value of the graph");
   fails("  bound %1: f32[4,2] = constant", "has no tensor");
   fails("  %1: f32[4,2] = aten::relu(%0) and more", "expected the end of the line");
-  fails("  %4294967297: f32[4,2] = aten::relu(%0)", "values are numbered from 0");
+  fails("  %4294967297: f32[4,2] = aten::relu(%0)", "value numbers are 0 to 1048575");
   fails("  %1: f32[4,-2] = aten::relu(%0)", "sizes of at least 0");
   fails("  %1: f32[4000000000,4000000000] = aten::relu(%0)", "sizes that a memory can have");
 }
