@@ -4,10 +4,10 @@
 #include <penstock/report/report.h>
 #include <penstock/report/terminal.h>
 #include <penstock/runtime/emulation/emulation.h>
-#include <penstock/runtime/run.h>
+#include <penstock/runtime/executor/run.h>
 #include <penstock/schedule/passes/passes.h>
-#include <penstock/schedule/text.h>
-#include <penstock/schedule/validate.h>
+#include <penstock/schedule/text/text.h>
+#include <penstock/schedule/validate/validate.h>
 #include <penstock/simulate/simulate.h>
 
 #include <memory>

@@ -181,7 +181,7 @@ class SimulateTest(program.CommandTest):
         self.assertIn("--memory-limit 3GB", message)
         self.assertIn("must be at least 4GB", message)
         by_size = ("simulate", "-s", "hanayo", "-p", 4, "--activation-bytes", "2GiB")
-        self.assertIn("takes 2GiB", self.refuse(*by_size, "--memory-limit", "1.5GiB"))
+        self.assertIn("must be at least 2GiB", self.refuse(*by_size, "--memory-limit", "1.5GiB"))
         (row,) = self.run_json(*by_size, "--memory-limit", "100GiB")
         self.assertLessEqual(row["peak_memory"], 100 * 2**30)
 
