@@ -24,17 +24,17 @@ struct HostGroup::End {
   Channel::OnAbort on_abort;  // empty once it was called
 };
 
-void HostGroup::Abort(Error reason) {
+void HostGroup::Abort(const Error& reason) {
   const FrameTag tag{kAbort, static_cast<std::int32_t>(reason.code), 0};
   const std::string text = reason.message;
   if (aborted()) return;
-  AbortHere(std::move(reason));
+  AbortHere(reason);
   for (int host = 0; host < hosts(); ++host) {
     if (host != host_) SendFrame(host, kGroupChannel, tag, CopyToMessage(text));
   }
 }
 
-void HostGroup::AbortHere(Error reason) {
+void HostGroup::AbortHere(const Error& reason) {
   std::vector<std::shared_ptr<End>> ends;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -84,8 +84,11 @@ void HostGroup::Deliver(int from, std::int64_t channel, const FrameTag& tag, Mes
   }
   if (!end) return;  // this host has closed its end
   const std::lock_guard<std::mutex> lock(end->frames);
-  if (end->state == End::State::kMade) end->early.push_back({from, tag, std::move(message)});
-  if (end->state == End::State::kOpen) Handle(*end, {from, tag, std::move(message)});
+  if (end->state == End::State::kMade) {
+    end->early.push_back({from, tag, std::move(message)});
+  } else if (end->state == End::State::kOpen) {
+    Handle(*end, {from, tag, std::move(message)});
+  }
 }
 
 // Requires end.frames.

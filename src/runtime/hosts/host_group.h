@@ -45,7 +45,7 @@ class HostGroup {
   int hosts() const { return static_cast<int>(left_.size()); }
 
   // Ends the run on all hosts. The first reason on a host wins, later ones are dropped.
-  void Abort(Error reason);
+  void Abort(const Error& reason);
   bool aborted() const { return aborted_.load(std::memory_order_seq_cst); }
   // Requires aborted().
   Error reason() const;
@@ -78,7 +78,7 @@ class HostGroup {
   };
   struct End;  // of a channel, on this host
 
-  void AbortHere(Error reason);
+  void AbortHere(const Error& reason);
   static void NotifyOfAbort(End& end, const Error& reason);
   void Handle(End& end, Frame frame);
 
