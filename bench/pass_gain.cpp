@@ -120,7 +120,7 @@ Result<Variant> MakeVariant(const Subject& subject, std::string name, const Comp
   PENSTOCK_TRY(StageProgram program, CompileStage(subject.Spec(), how));
   const StageExamples& examples = subject.examples;
   Variant variant{std::move(name), nullptr, {examples.inputs[0].detach(), examples.targets}, {}};
-  variant.held.resize(program.held);
+  variant.held.resize(program.slots);
   variant.bound = std::make_unique<BoundProgram>(std::move(program), subject.binding);
   return variant;
 }

@@ -19,8 +19,7 @@ struct Piece {
   Graph graph;
   std::vector<int> inputs;  // by graph input: its slot
   std::vector<bool> last;   // by graph input: whether no later action reads it
-  std::vector<int>
-      outputs;  // by graph output: its slot; -1 if it leaves the stage (these come first)
+  std::vector<int> outputs;  // by graph output: its slot; -1, first, for those that leave the stage
 };
 
 // One of the stage's inputs or outputs.

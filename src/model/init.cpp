@@ -10,7 +10,8 @@
 
 namespace penstock {
 
-// FNV-1a over the name, started at the seed; mixed by splitmix64 so that near seeds are unlike.
+// FNV-1a over the name, starting from the seed, then mixed by splitmix64 so that similar seeds
+// differ.
 at::Generator GeneratorOf(std::uint64_t seed, std::string_view parameter) {
   std::uint64_t hash = 14695981039346656037ULL ^ (seed * 0x9E3779B97F4A7C15ULL);
   for (const char c : parameter) {

@@ -1,7 +1,7 @@
 // Layers that the models share, as plain modules of simple differentiable operators.
 //
-// Shapes: B samples, S tokens, D = dim, H heads of E = D/H numbers, G key and value heads.
-// No in-place update and no branch on data: what runs once can be captured and replayed.
+// Shapes: B samples, S tokens, D = dim, H heads of size E = D/H, G key and value heads.
+// There are no in-place updates and no branches on data, so a forward can be captured and replayed.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-// x W^T without a bias: [.., in] to [.., out].
+// x W^T without a bias: maps [.., in] to [.., out].
 class Projection : public torch::nn::Module {
  public:
   Projection(std::int64_t in, std::int64_t out);
@@ -22,7 +22,7 @@ class Projection : public torch::nn::Module {
   torch::Tensor weight_;  // [out, in]
 };
 
-// x W^T + b: [.., in] to [.., out].
+// x W^T + b: maps [.., in] to [.., out].
 class Affine : public torch::nn::Module {
  public:
   Affine(std::int64_t in, std::int64_t out);
@@ -33,7 +33,7 @@ class Affine : public torch::nn::Module {
   torch::Tensor bias_;    // [out]
 };
 
-// Token ids [B, S] to [B, S, D].
+// Maps token ids [B, S] to [B, S, D].
 class Embedding : public torch::nn::Module {
  public:
   Embedding(std::int64_t vocabulary, std::int64_t dim);
@@ -66,18 +66,19 @@ class LayerNorm : public torch::nn::Module {
   double epsilon_;
 };
 
-// Cosines and sines of the rotary position embedding (Su et al. 2021, section 3.4), both [S, E];
-// the pairs that turn together are (i, i + E/2).
+// Cosines and sines of the rotary position embedding (Su et al. 2021, section 3.4), both [S, E].
+// The rotated pairs are (i, i + E/2).
 struct RotaryTable {
   torch::Tensor cos;
-  torch::Tensor sin;  // its first half negated, so that turning is x * cos + swap(x) * sin
+  torch::Tensor sin;  // its first half is negated, so that a rotation is x * cos + swap(x) * sin
 
   static RotaryTable Make(std::int64_t sequence, std::int64_t head_dim, double theta);
-  // [B, H, S', E] whose first token stands at `start`: start + S' up to the table's length.
+  // Rotates [B, H, S', E] whose first token is at position `start`. Requires: start + S' does not
+  // exceed the length of the table.
   torch::Tensor Turn(const torch::Tensor& input, std::int64_t start = 0) const;
 };
 
-// Each token of `query` [B, H, S, E] attends to itself and to all tokens before it; `known` are the
+// Each token of `query` [B, H, S, E] attends to itself and to all previous tokens. `known` are the
 // keys and values [B, H, P + S, E] that the context returned.
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
                               SequenceContext& context);
@@ -86,12 +87,12 @@ struct AttentionSizes {
   std::int64_t dim, heads, kv_heads;
 };
 
-// Causal attention with rotary positions; query heads share key and value heads evenly.
-// Its parameters (wq, wk, wv, wo) are members of the caller's block.
+// Causal attention with rotary positions. Query heads share key and value heads evenly. Its
+// parameters (wq, wk, wv, wo) are members of the caller's block.
 class Attention {
  public:
   Attention(torch::nn::Module& block, const AttentionSizes& sizes);
-  // [B, S, D]; attends to the tokens of the context's earlier slices, too.
+  // Maps [B, S, D] to [B, S, D]. Also attends to the tokens of the context's earlier slices.
   torch::Tensor operator()(const torch::Tensor& input, const RotaryTable& rotary,
                            SequenceContext& context);
 

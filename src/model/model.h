@@ -1,8 +1,8 @@
 // Models as plain torch::nn code, built one pipeline stage at a time.
 //
-// Model code knows nothing of pipelines: a stage is a module over a range of layers. A parameter's
-// initial value depends on the seed and on its name in the whole model alone, so however a model is
-// cut, it is the same model.
+// Model code is independent of pipelines: a stage is a module over a range of layers. The initial
+// value of a parameter depends only on the seed and on its name in the whole model, so every
+// partition into stages is the same model.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,37 +18,37 @@ namespace penstock {
 
 class SequenceContext;
 
-// A stage of a model. forward: token ids [batch, sequence] int64 where the stage has the embedding,
-// else hidden states [batch, sequence, dim]; returns hidden states, or logits [batch, sequence,
-// vocabulary] where it has the head. A shorter sequence than the model's is taken too. Parameters
-// are named as in the whole model ("layers.3.wq.weight").
+// A stage of a model. forward: takes token ids [batch, sequence] int64 if the stage has the
+// embedding, else hidden states [batch, sequence, dim]; returns logits [batch, sequence,
+// vocabulary] if it has the head, else hidden states. Sequences may be shorter than the model's.
+// Parameters have their names in the whole model ("layers.3.wq.weight").
 class StageModule : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(torch::Tensor input) = 0;
-  // All that goes from stage to stage: for a model whose stages hand over more than one tensor
-  // (position ids, a mask). A first stage gets token ids alone, a last stage's first output are the
-  // logits. Gradients flow back for what requires them.
+  // All tensors that are sent from stage to stage, for models whose stages send more than one
+  // (position ids, a mask). A first stage gets only token ids, and the first output of a last stage
+  // is the logits. Gradients flow back for tensors that require them.
   virtual std::vector<torch::Tensor> ForwardAll(std::span<const torch::Tensor> inputs) {
     return {forward(inputs[0])};
   }
-  // forward of a later part of the sequences: `input` holds what follows the context's earlier
-  // slices. For models whose tokens meet in causal attention alone; throws for others.
+  // forward for one slice of the sequences: `input` is what follows the context's earlier slices.
+  // For models in which tokens interact only in causal attention; throws for others.
   virtual torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context);
-  // What training minimizes: the mean loss per token, a number in fp32, of a last stage's outputs
-  // (ForwardAll) against the next tokens [batch, sequence]. The cross entropy of the logits unless
-  // a model overrides it. In evaluation mode it is the loss that is reported, in nats per token.
+  // Returns what training minimizes: the mean loss per token, an fp32 scalar, of a last stage's
+  // outputs (ForwardAll) against the next tokens [batch, sequence]. The cross entropy of the logits
+  // unless a model overrides it. In evaluation mode, it is the reported loss, in nats per token.
   virtual torch::Tensor Loss(std::span<const torch::Tensor> outputs, const torch::Tensor& targets);
 };
 
-// In evaluation mode: who trains it says so. Refuses what CheckModel refuses, and a range that the
-// model does not have.
+// Builds a stage in evaluation mode; training code switches the mode. Rejects what CheckModel
+// rejects, and a range that the model does not have.
 Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config, const LayerRange& range);
 
-// Whether two stages of the model compute the same but for their weights: one's graphs are then the
-// other's.
+// Returns whether two stages of the model differ only in their weights, so that they can use the
+// same graphs.
 bool AreAlike(const ModelConfig& config, const LayerRange& one, const LayerRange& other);
 
-// Another stage with the same weights in `dtype`; tables stay as they are.
+// Returns another stage with the same weights in `dtype`; buffers do not change.
 Result<std::shared_ptr<StageModule>> CastStage(StageModule& stage, const ModelConfig& config,
                                                const LayerRange& range, at::ScalarType dtype);
 

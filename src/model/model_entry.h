@@ -1,4 +1,4 @@
-// A model as Penstock knows it: one row of the table in models.def, or one that a program adds.
+// The entry of a model: one line of the table in models.def, or one that a program adds.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -13,33 +13,33 @@
 
 namespace penstock {
 
-// Declares that all stages whose range fits hold a copy of a parameter, by its one name.
+// Declares that all stages whose range fits have a copy of a parameter under the same name.
 struct SharedDeclaration {
   std::string name;
   bool (*held_by)(const LayerRange& range);
-  std::string_view instead;  // what configures the model without it; may be empty
+  std::string_view instead;  // the setting that avoids it; may be empty
 };
 
 struct ModelEntry {
   std::string_view name;
   std::string_view summary;  // one line
 
-  // The model's own fields, at their defaults. Empty: it has none.
+  // Returns the model's own fields at their defaults. Empty: it has none.
   std::function<std::unique_ptr<ModelOptions>()> options;
-  // Refuses sizes and options that do not fit together; single values are checked before it, by
-  // their declarations. Empty: all fit. Errors name the key ("model.heads").
+  // Rejects sizes and options that do not fit together; the declarations of single values have been
+  // checked before. Empty: all combinations fit. Errors name the key ("model.heads").
   std::function<Status(const ModelConfig& config)> check;
-  // Makes a stage. Its parameters need no values: `initialize` sets them.
+  // Builds a stage. Its parameters need no values, because `initialize` sets them.
   std::function<std::shared_ptr<StageModule>(const ModelConfig& config, const LayerRange& range)>
       build;
-  // Sets the initial value of one parameter. The generator is the parameter's own, seeded by the
-  // configuration's seed and the parameter's name.
+  // Sets the initial value of one parameter. The generator is seeded by the configuration's seed
+  // and the parameter's name.
   std::function<void(const ModelConfig& config, std::string_view parameter, torch::Tensor& value,
                      const at::Generator& generator)>
       initialize;
-  // The parameters that several stages hold. Empty: none.
+  // Returns the parameters that several stages share. Empty: none.
   std::function<std::vector<SharedDeclaration>(const ModelConfig& config)> shared;
-  // Whether all layers compute the same but for their weights, wherever they are in the model.
+  // Whether all layers differ only in their weights, wherever they are in the model.
   bool layers_alike = false;
 };
 

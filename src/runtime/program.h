@@ -47,10 +47,10 @@ class MessageMap {
 
   // Returns the slot of a stage's gradients for its replica in another chain; -1 for its own chain.
   int GradientSlot(int stage, int to_chain) const;
-  // Slot of the gradient of a parameter that stages share (Schedule::shared), from one of them to
-  // another of the same chain.
+  // Returns the slot of the gradient of a parameter that stages share (Schedule::shared), from one
+  // of them to another of the same chain.
   int SharedSlot(int parameter, int from_stage, int to_stage) const;
-  // Slots between a rank and root(): of its norms, and of the verdict on them.
+  // Slots between a rank and root(): for its norms, and for the verdict on them.
   int NormSlot(int rank) const { return first_norm_ + rank; }
   int VerdictSlot(int rank) const { return first_norm_ + ranks() + rank; }
   int root() const { return schedule_->placement.rank_of(stages_ - 1); }

@@ -9,13 +9,13 @@ namespace penstock {
 void Stage::Run(StageCall call) {
   switch (call.op) {
     case Op::kForward:
-      return Forward(call.row, std::move(call.input), call.output);
+      return Forward(call.microbatch, std::move(call.input), call.output);
     case Op::kBackward:
-      return Backward(call.row, std::move(call.input), call.output);
+      return Backward(call.microbatch, std::move(call.input), call.output);
     case Op::kBackwardInput:
-      return BackwardInput(call.row, std::move(call.input), call.output);
+      return BackwardInput(call.microbatch, std::move(call.input), call.output);
     case Op::kBackwardWeight:
-      return BackwardWeight(call.row);
+      return BackwardWeight(call.microbatch);
     default:
       return Step();
   }
@@ -23,11 +23,11 @@ void Stage::Run(StageCall call) {
 
 std::int64_t Stage::Overlap(StageCall first, Stage& other, StageCall second) {
   Run(std::move(first));
-  const std::int64_t held = ActivationBytes();
+  const std::int64_t between = ActivationBytes();
   other.Run(std::move(second));
-  return held;
+  return between;
 }
 
-void Stage::DropRows() { PENSTOCK_CHECK(false, "the stage cannot forget its forwards"); }
+void Stage::DropForwards() { PENSTOCK_CHECK(false, "the stage cannot discard its forwards"); }
 
 }  // namespace penstock

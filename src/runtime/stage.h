@@ -1,7 +1,9 @@
-// Stage: what an executor needs of one pipeline stage. No tensor type here: the executor is core.
+// Stage: the executor's interface to one pipeline stage. It uses no tensor type, because the
+// executor is core.
 //
-// The executor calls the stage's methods from its rank's one thread, in the order of the schedule.
-// `row` numbers the microbatch (or slice) as Schedule::rows() says. A stage throws to fail the run.
+// The executor calls the methods from the single thread of the stage's rank, in the order of the
+// schedule. `microbatch` is a microbatch index (of a slice, if there are slices), from 0 to
+// Schedule::rows() - 1. A stage throws to fail the run.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,7 @@
 
 namespace penstock {
 
-// Where a stage leaves an output. Sending never waits: the output may leave before the call
+// Sends the output of a stage. Never waits: the output may be sent before the stage's method
 // returns.
 class Outlet {
  public:
@@ -25,10 +27,10 @@ class Outlet {
   ~Outlet() = default;
 };
 
-// One part of an overlapped pair, with what a call of that part alone would be given.
+// One part of an overlapped pair, with the arguments of a call of that part alone.
 struct StageCall {
   Op op;
-  int row;
+  int microbatch;
   Message input;
   Outlet& output;
 };
@@ -37,82 +39,88 @@ class Stage {
  public:
   virtual ~Stage() = default;
 
-  // A new step (batch) begins: row numbers start over. Called before the step's first action.
+  // Starts a new step (batch), whose microbatch indices start at 0. Called before the first action
+  // of the step.
   virtual void BeginStep(std::int64_t step) = 0;
 
-  // `input` is the previous stage's output, empty at a chain's first stage, which reads its own
-  // data. Sends the output, except at a chain's last stage, which keeps its loss.
-  virtual void Forward(int row, Message input, Outlet& output) = 0;
+  // `input` is the output of the previous stage. It is empty at the first stage of a chain, which
+  // reads its own data. Sends the output, except at the last stage of a chain, which keeps its
+  // loss.
+  virtual void Forward(int microbatch, Message input, Outlet& output) = 0;
 
-  // `output_gradient` is the next stage's input gradient, empty at a chain's last stage. Sends the
-  // input gradient, as early as it is there, except at a chain's first stage.
-  virtual void Backward(int row, Message output_gradient, Outlet& input_gradient) = 0;
-  virtual void BackwardInput(int row, Message output_gradient, Outlet& input_gradient) = 0;
-  virtual void BackwardWeight(int row) = 0;
+  // `output_gradient` is the input gradient of the next stage. It is empty at the last stage of a
+  // chain. Sends the input gradient as soon as it is computed, except at the first stage of a
+  // chain.
+  virtual void Backward(int microbatch, Message output_gradient, Outlet& input_gradient) = 0;
+  virtual void BackwardInput(int microbatch, Message output_gradient, Outlet& input_gradient) = 0;
+  virtual void BackwardWeight(int microbatch) = 0;
 
-  // OVERLAP_F_B: `first` on this stage and `second` on `other`, which is this stage or another one
-  // of the rank. One is a forward, the other a backward, and neither needs what the other makes, so
-  // they may be mixed at will; each output leaves as early as it is there. By default they run in
-  // turn. Returns ActivationBytes() as it is with the first part done and the second not begun.
+  // OVERLAP_F_B: runs `first` on this stage and `second` on `other`, which is this stage or another
+  // one of the rank. One is a forward and the other a backward, and neither depends on the other,
+  // so their work may be interleaved freely. Each output is sent as soon as it is computed. By
+  // default they run in turn. Returns ActivationBytes() between the first and the second part.
   virtual std::int64_t Overlap(StageCall first, Stage& other, StageCall second);
 
-  // The optimizer's update from the gradients gathered since the last, which are cleared.
+  // Updates the parameters from the gradients accumulated since the last update, and clears the
+  // gradients.
   virtual void Step() = 0;
 
-  // The ops that passes add: UNSHARD, RESHARD, REDUCE_GRAD (row -1), OFFLOAD, RELOAD, RECOMPUTE.
-  // DoSideWork is called for those alone that DoesSideWork names; what it starts may go on beside
-  // compute.
+  // Runs the ops that passes add: UNSHARD, RESHARD, REDUCE_GRAD (microbatch -1), OFFLOAD, RELOAD,
+  // RECOMPUTE. DoSideWork is called only for ops for which DoesSideWork returns true. What it
+  // starts may continue in parallel with compute.
   virtual bool DoesSideWork(Op) const { return false; }
   virtual void DoSideWork(Op op, int) {
     PENSTOCK_CHECK(false, "the stage does not run op {}", static_cast<int>(op));
   }
-  // Whether the stage keeps the versions of its weights that the policy asks for.
+  // Returns whether the stage keeps the weight versions that the policy requires.
   virtual bool Keeps(WeightPolicy policy) const { return policy == WeightPolicy::kFlush; }
 
-  // Waits for what an action needs beside its message: a RELOAD or an UNSHARD that the stage itself
-  // has started, the gradients of other stages before STEP. Called before each action, behind its
-  // message, so that the wait is no part of the action. False where the run was aborted meanwhile.
+  // Waits for what an action needs besides its message: a RELOAD or an UNSHARD that the stage has
+  // started, or the gradients of other stages before STEP. Called before each action, after its
+  // message has arrived, so that the wait is not part of the action. Returns false if the run was
+  // aborted.
   [[nodiscard]] virtual bool Await(Op, int) { return true; }
 
-  // Updates that stages make together (update_exchange.h). A stage without weights needs none of
-  // it.
+  // Updates that involve several stages (update_exchange.h). A stage without weights need not
+  // implement these.
 
-  // The gradients gathered since the last update, for the stage's replica in another chain; called
-  // once for each.
+  // Returns the gradients accumulated since the last update, for the stage's replica in another
+  // chain. Called once per replica.
   virtual Message ShareGradients() { return {}; }
-  // What the replica in `chain` shared. When all have come, AddGradients() sets the stage's own to
-  // the sum over all chains, added in their order.
+  // Takes the gradients of the replica in `chain`. After all have arrived, AddGradients() sets the
+  // stage's own to the sum over all chains, in the order of the chains.
   virtual void TakeGradients(int /*chain*/, Message) {}
   virtual void AddGradients() {}
-  // Parameters that several stages hold a copy of: `parameter` counts as in Schedule::shared,
-  // `holder` the stages there. ShareParameter returns the gradient accumulated since the last
-  // update, for another holder; called once for each. When those of all others have come,
-  // AddParameter sets the stage's own to the sum over all holders, added in their order.
+  // Updates parameters that several stages hold a copy of. `parameter` is an index in
+  // Schedule::shared, and `holder` an index of a stage in its entry. ShareParameter returns the
+  // gradient accumulated since the last update, for another holder; it is called once per holder.
+  // After those of all others have arrived, AddParameter sets the stage's own to the sum over all
+  // holders, in their order.
   virtual Message ShareParameter(int /*parameter*/) { return {}; }
   virtual void TakeParameter(int /*parameter*/, int /*holder*/, Message) {}
   virtual void AddParameter(int /*parameter*/) {}
-  // Squared norm of each parameter's gradient, in the order of the model. A shared parameter
-  // counts at its first holder: it is 0 at the others. Stays until the next call.
+  // Returns the squared norm of each parameter's gradient, in the order of the model. A shared
+  // parameter counts at its first holder and is 0 at the others. Valid until the next call.
   virtual std::span<const double> SquaredNorms() { return {}; }
-  // The name of a parameter by its place in SquaredNorms(), for error messages.
+  // Returns the name of a parameter by its index in SquaredNorms(), for error messages.
   virtual std::string ParameterName(std::size_t /*index*/) const { return "a parameter"; }
   virtual void ScaleGradients(double /*factor*/) {}
-  // The next Step only clears the gradients.
+  // Makes the next Step clear the gradients without an update.
   virtual void DropGradients() {}
-  // A Step that can be taken back: KeepStep() makes it final and clears the gradients, UndoStep()
-  // leaves everything as it was before, to the last bit, gradients included.
+  // Makes a tentative step. CommitStep() makes it final and clears the gradients. RollBackStep()
+  // restores the state before it bit for bit, including the gradients.
   virtual void TryStep() { Step(); }
-  virtual void KeepStep() {}
-  virtual void UndoStep() {}
-  // Forgets all rows since BeginStep; only forwards have run.
-  virtual void DropRows();
+  virtual void CommitStep() {}
+  virtual void RollBackStep() {}
+  // Discards all microbatches since BeginStep, of which only forwards have run.
+  virtual void DropForwards();
 
-  // Bytes of activations held now, between F and the end of B or W, wherever they lie.
+  // Returns the bytes of activations alive between F and the end of B or W, in either memory.
   virtual std::int64_t ActivationBytes() const = 0;
-  // Of those, the bytes that lie in the slower pool, where OFFLOAD has moved them.
+  // Returns how many of those bytes are in the slower pool, after OFFLOAD.
   virtual std::int64_t AwayBytes() const { return 0; }
 
-  // Calls the method that the op names.
+  // Calls the method for the op.
   void Run(StageCall call);
 };
 

@@ -1,15 +1,14 @@
 // Transport: carries activations and gradients between ranks.
 //
 // A step has a fixed set of messages, each with a slot number that every rank knows before the run
-// (MessageMap). In round k (the k-th step of this run, from 0) each slot carries one message: its
-// sender calls Send(slot, k, ...) once and its receiver Receive(slot, k, ...) once. Within a round
-// any order of sends and receives will do: no order of messages can deadlock.
+// (MessageMap). In round k (the k-th step of this run, from 0), each slot carries one message: its
+// sender calls Send(slot, k, ...) once and its receiver calls Receive(slot, k, ...) once. Sends and
+// receives of a round may come in any order, so no order of messages can deadlock.
 //
-// Ownership: a Message moves in and out; it is never copied.
-// Threads:   a rank's sends and receives come from that rank's one thread; Abort, aborted and
-// reason
-//            from any.
-// Errors:    after Abort every pending and later Receive returns false and Send drops its message.
+// Ownership: a Message is moved in and out, never copied.
+// Threads: the sends and receives of a rank come from its single thread. Any thread may call Abort,
+// aborted and reason.
+// Errors: after Abort, every pending and later Receive returns false, and Send drops its message.
 #pragma once
 
 #include <atomic>
@@ -28,23 +27,23 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
   virtual ~Transport() = default;
 
-  // Hands the message over. Never waits for a receiver of this round. It does wait for the receiver
-  // of the slot's previous round, which a synchronous schedule makes impossible: see threads.h.
+  // Hands the message over. Never waits for a receiver of this round. May wait for the receiver of
+  // the slot's previous round, which cannot happen with a synchronous schedule (see threads.h).
   virtual void Send(int slot, std::int64_t round, Message message) = 0;
 
   // Waits for the round's message in the slot, without using a core for more than a few
-  // microseconds. False after Abort; `message` is then untouched.
+  // microseconds. Returns false after Abort; `message` is then unchanged.
   [[nodiscard]] virtual bool Receive(int slot, std::int64_t round, Message& message) = 0;
 
-  // Ends the run: wakes every waiter on every rank. The first reason wins, later ones are dropped.
+  // Ends the run: wakes every waiter on every rank. The first reason wins.
   void Abort(Error reason);
   bool aborted() const { return aborted_.load(std::memory_order_seq_cst); }
   // Requires aborted().
   Error reason() const;
 
  protected:
-  // Wakes every waiter that this process holds (and tells other processes, where there are any).
-  // aborted() is true before it is called. Called once.
+  // Wakes every waiter in this process, and notifies other processes if there are any. Called once,
+  // after aborted() has become true.
   virtual void WakeAll() = 0;
 
  private:

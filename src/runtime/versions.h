@@ -11,9 +11,8 @@ namespace penstock {
 
 // Version v is the weights after v updates, from the first step of the run on.
 struct VersionRule {
-  int microbatches_per_update =
-      1;          // an update follows after this many microbatch indices of the chain
-  int lag = 0;    // number of updates by which the version of a microbatch is older than the newest
+  int microbatches_per_update = 1;  // microbatch indices of the chain between two updates
+  int lag = 0;    // updates by which the version of a microbatch is older than the newest
   int older = 0;  // versions that are kept in addition to the newest
 
   // Microbatch indices and versions continue over the steps of a run. Requires microbatch >= 0.

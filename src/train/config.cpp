@@ -231,7 +231,7 @@ Status CheckConfig(const TrainConfig& config) {
   for (const auto& [key, held] :
        {std::pair("recompute.hold", config.recompute.hold),
         std::pair("recompute.hold_for_weight", config.recompute.hold_for_weight)}) {
-    if (const auto bytes = HeldBytes(held); !bytes) {
+    if (const auto bytes = ParseSavedBytes(held); !bytes) {
       return InvalidArgument("{}: {}", key, bytes.error().message);
     }
   }
@@ -272,7 +272,7 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
   return rule;
 }
 
-Result<std::int64_t> HeldBytes(std::string_view text) {
+Result<std::int64_t> ParseSavedBytes(std::string_view text) {
   if (text == "all") return kHoldAll;
   if (text == "least") return 0;
   const auto bytes = ParseBytes(text);

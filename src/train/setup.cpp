@@ -25,14 +25,14 @@ int AutomaticRanks(int stages, int cores) {
   return kRanksLeast;
 }
 
-// Stages go over the ranks in chunks where they divide; a named schedule has its own default.
+// Stages are divided into chunks if the ranks divide them; a named schedule has its own default.
 int AutomaticChunks(const PipelineConfig& pipeline) {
   if (pipeline.schedule != "auto" && pipeline.schedule != "interleaved") return 0;
   return pipeline.stages % pipeline.ranks == 0 ? pipeline.stages / pipeline.ranks : 1;
 }
 
-// Microbatches that a schedule without a flush runs on over: the run's memory grows with them, its
-// share of bubbles falls.
+// The maximum number of microbatches of a schedule without a flush: more of them take more memory
+// but make the share of bubbles smaller.
 constexpr int kStreamedMicrobatches = 1024;
 
 Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores, std::int64_t steps) {
@@ -54,15 +54,15 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
   PENSTOCK_TRY_STATUS(RefuseForCsv(pipeline));
   PENSTOCK_TRY(Schedule schedule, LoadSchedule(pipeline.csv));
   if (pipeline.ranks != 0 && pipeline.ranks != schedule.ranks()) {
-    return InvalidArgument("{} has {} ranks, not the {} asked for", pipeline.csv, schedule.ranks(),
+    return InvalidArgument("{} has {} ranks, not {} as configured", pipeline.csv, schedule.ranks(),
                            pipeline.ranks);
   }
   if (pipeline.chunks != 0 && pipeline.chunks != schedule.placement.chunks()) {
-    return InvalidArgument("{} has {} chunks a rank, not the {} asked for", pipeline.csv,
+    return InvalidArgument("{} has {} chunks per rank, not {} as configured", pipeline.csv,
                            schedule.placement.chunks(), pipeline.chunks);
   }
   if (pipeline.slices != 1 && pipeline.slices != schedule.slices) {
-    return InvalidArgument("{} has {} slices, not the {} asked for", pipeline.csv, schedule.slices,
+    return InvalidArgument("{} has {} slices, not {} as configured", pipeline.csv, schedule.slices,
                            pipeline.slices);
   }
   const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
@@ -75,19 +75,20 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
                          pipeline.csv, where, fault.action, fault.reason);
 }
 
-// What does not go with stale weights: no step waits for the norm of all gradients.
+// Rejects options that cannot be combined with stale weights, where no step waits for the norm of
+// all gradients.
 Status CheckStale(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
   if (UpdateRuleOf(config.optimizer).needs_norm()) refused = "optimizer.clip and nonfinite=skip";
   if (!config.trace_steps.empty()) refused = "trace_steps";
   if (!config.pipeline.csv.empty() && config.seconds > 0) refused = "seconds with a CSV";
   if (refused != nullptr) {
-    return InvalidArgument("schedule '{}' does not flush: {} are not for it", schedule.algorithm,
-                           refused);
+    return InvalidArgument("schedule '{}' does not flush, so it cannot be used with {}",
+                           schedule.algorithm, refused);
   }
   for (const std::int64_t steps : {config.steps, config.checkpoint.every}) {
     if (config.pipeline.csv.empty() || steps % schedule.steps == 0) continue;
-    return InvalidArgument("steps, checkpoint.every: {} do not divide into the {} that {} holds",
+    return InvalidArgument("steps, checkpoint.every: {} is not a multiple of the {} steps of {}",
                            steps, schedule.steps, config.pipeline.csv);
   }
   return {};
@@ -99,7 +100,7 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   if (schedule.steps > 1 && flush) refused = "several steps with a flush: one of them is enough";
   if (schedule.slices > 1 && !flush) refused = "slices along the sequence without a flush";
   if (refused != nullptr) {
-    return InvalidArgument("schedule '{}' has {}, which training does not do yet: simulate it",
+    return InvalidArgument("schedule '{}' has {}, which training does not support: simulate it",
                            schedule.algorithm, refused);
   }
   return flush ? Status() : CheckStale(schedule, config);
@@ -117,13 +118,13 @@ Status CheckSlices(const TrainConfig& config) {
   if (slices == 1) return {};
   if (lengths.empty() && config.model.sequence % slices != 0) {
     return InvalidArgument(
-        "model.sequence {} does not divide into {} slices of one length: give "
+        "model.sequence {} does not divide into {} equal slices: set "
         "pipeline.slice_lengths",
         config.model.sequence, slices);
   }
   if (config.compiled.empty()) return {};
   return InvalidArgument(
-      "compiled stages are of whole sequences, not of {} slices: leave out "
+      "compiled stages are for whole sequences, not for {} slices: remove "
       "'compiled'",
       slices);
 }
@@ -164,7 +165,7 @@ Status SetShared(const TrainConfig& config, Schedule& schedule) {
     if (schedule.weights != WeightPolicy::kFlush) {
       return InvalidArgument(
           "stages {} share {}, and schedule '{}' does not flush, so that they update it at "
-          "different times: give a schedule that flushes{}{}",
+          "different times: use a schedule that flushes{}{}",
           fmt::join(parameter.stages, ", "), parameter.name, schedule.algorithm,
           parameter.instead.empty() ? "" : ", or ", parameter.instead);
     }

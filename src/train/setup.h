@@ -24,11 +24,12 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
 // ChooseSchedule has filled in the configuration.
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps);
 
-// Notes in the schedule which stages share parameters of the configured model. Refuses schedules
-// whose stages step at times of their own. ChooseSchedule does it.
+// Records in the schedule which stages share parameters of the configured model. Rejects schedules
+// whose stages step at different times. ChooseSchedule calls it.
 Status SetShared(const TrainConfig& config, Schedule& schedule);
 
-// Tokens of each slice of a sequence: as configured, else all alike. Requires: ChooseSchedule.
+// Returns the tokens of each slice of a sequence: as configured, else equal. Requires:
+// ChooseSchedule.
 std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
 
 // Returns whether checkpoints of such a run require a drained pipeline: without a flush, or if a

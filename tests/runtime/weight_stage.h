@@ -119,12 +119,12 @@ class WeightStage final : public Stage {
     saved_ = {weight_, momentum_};
     Update();
   }
-  void KeepStep() override { Clear(); }
-  void UndoStep() override {
+  void CommitStep() override { Clear(); }
+  void RollBackStep() override {
     std::tie(weight_, momentum_) = saved_;
     ++undone_;
   }
-  void DropRows() override {
+  void DropForwards() override {
     for (Row& row : rows_) row.held = false;
     held_ = 0;
   }

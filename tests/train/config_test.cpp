@@ -61,9 +61,9 @@ TEST(Config, PrintsWhatReadsBackToTheSame) {
 }
 
 TEST(Config, HoldsBytesWithAUnit) {
-  EXPECT_EQ(*HeldBytes("1.5MiB"), 3 << 19);
-  EXPECT_EQ(*HeldBytes("least"), 0);
-  EXPECT_GT(*HeldBytes("all"), std::int64_t{1} << 60);
+  EXPECT_EQ(*ParseSavedBytes("1.5MiB"), 3 << 19);
+  EXPECT_EQ(*ParseSavedBytes("least"), 0);
+  EXPECT_GT(*ParseSavedBytes("all"), std::int64_t{1} << 60);
   EXPECT_NE(
       ErrorOf("recompute: {hold: some}").find("recompute.hold: 'some' is none of: all, least"),
       std::string::npos);

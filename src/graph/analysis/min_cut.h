@@ -11,8 +11,8 @@ namespace penstock {
 // few thousand edges take milliseconds.
 class MinCut {
  public:
-  static constexpr std::int64_t kNever = std::int64_t{1}
-                                         << 60;  // capacity of an edge that is never cut
+  // The capacity of an edge that is never cut.
+  static constexpr std::int64_t kNever = std::int64_t{1} << 60;
 
   // The vertices are 0 to `vertices` - 1.
   explicit MinCut(int vertices) : edges_of_(vertices) {}

@@ -18,14 +18,14 @@ void Sort(std::vector<int>& nodes) {
 NodeOrder OrderOf(const Graph& graph, std::span<const int> part) {
   NodeOrder order{std::vector<std::vector<int>>(graph.nodes.size()),
                   std::vector<std::vector<int>>(graph.nodes.size())};
-  std::vector<int> maker(graph.values.size(),
-                         -1);      // by root: the node that produced or mutated it last
+  // By root: the node that produced or mutated it last.
+  std::vector<int> producer(graph.values.size(), -1);
   std::map<int, int> last_random;  // by part
   std::map<std::pair<int, std::int64_t>, int> last_in_group;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const auto number = static_cast<int>(i);
-    const auto made = [&](ValueId id) -> int& { return maker[graph.Root(id)]; };
+    const auto made = [&](ValueId id) -> int& { return producer[graph.Root(id)]; };
     ForEachInput(node, [&](ValueId id) {
       if (made(id) >= 0) order.after[i].push_back(made(id));
     });

@@ -13,8 +13,8 @@ namespace {
 
 // On one core, a matmul does about 50 FLOPs in the time of reading one byte from memory, and about
 // ten thousand in the time of one call.
-constexpr std::int64_t kFlopsAByte = 10;
-constexpr std::int64_t kFlopsACall = 20'000;
+constexpr std::int64_t kFlopsPerByte = 10;
+constexpr std::int64_t kFlopsPerCall = 20'000;
 // The highest price per byte, in FLOPs: more than any op costs.
 constexpr std::int64_t kHighestPrice = std::int64_t{1} << 20;
 
@@ -95,7 +95,7 @@ std::int64_t CostOfRunning(const Graph& graph, const Node& node) {
   for (const ValueId output : node.outputs) {
     if (output != kNoValue) bytes += BytesOf(graph.value(output).type);
   }
-  return FlopsOf(graph, node) + kFlopsAByte * bytes + kFlopsACall;
+  return FlopsOf(graph, node) + kFlopsPerByte * bytes + kFlopsPerCall;
 }
 
 RecomputePlan PlanRecompute(const RecomputeProblem& problem, std::int64_t budget) {
@@ -126,8 +126,8 @@ std::vector<Node> WithProducers(const RecomputeProblem& problem, const Recompute
       if (output != kNoValue) recomputed[output] = i;
     }
   }
-  std::map<ValueId, std::size_t>
-      own;  // by root: its node, which a recomputed producer may need earlier
+  // By root: its node, which a recomputed producer may need earlier.
+  std::map<ValueId, std::size_t> own;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     for (const ValueId output : nodes[i].outputs) {
       if (output != kNoValue) own[output] = i;

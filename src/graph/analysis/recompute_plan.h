@@ -15,8 +15,8 @@ struct RecomputeProblem {
   const Graph* graph = nullptr;        // gives the types of the values
   std::vector<const Node*> producers;  // the nodes that ran before, in execution order
   std::vector<ValueId> needed;         // roots that the later piece reads
-  const ValueSet* alive =
-      nullptr;  // values that are alive anyway (bound values): saving them is free
+  // Values that are alive anyway (bound values), so that saving them is free.
+  const ValueSet* alive = nullptr;
   // The values that may be saved; null allows all of them.
   const ValueSet* may_save = nullptr;
 };

@@ -216,18 +216,18 @@ class Parser {
 
 TensorType ParseType(TextCursor& cursor) {
   const c10::ScalarType dtype = DtypeOf(cursor.Word());
-  if (dtype == c10::ScalarType::Undefined) cursor.Fail("a dtype before");
+  if (dtype == c10::ScalarType::Undefined) cursor.FailBefore("a dtype");
   std::vector<std::int64_t> sizes = cursor.Integers();
   double elements = 1;
   for (const std::int64_t size : sizes) {
-    if (size < 0) cursor.Fail("sizes of at least 0 before");
+    if (size < 0) cursor.FailBefore("sizes of at least 0");
     elements *= static_cast<double>(std::max<std::int64_t>(size, 1));
   }
-  if (elements > kMostElements) cursor.Fail("sizes that a memory can have before");
+  if (elements > kMostElements) cursor.FailBefore("sizes that fit in memory");
   TensorType type = ContiguousType(dtype, std::move(sizes));
   if (!cursor.Accept("/")) return type;
   type.strides = cursor.Integers();
-  if (type.strides.size() != type.sizes.size()) cursor.Fail("a stride for each size before");
+  if (type.strides.size() != type.sizes.size()) cursor.FailBefore("a stride for each size");
   return type;
 }
 

@@ -106,8 +106,12 @@ class TextCursor {
     return static_cast<ValueId>(number);
   }
 
+  // For something that is missing at, or wrong before, the rest of the text.
   [[noreturn]] void Fail(std::string_view expected) const {
     throw TextError(fmt::format("expected {} at '{}'", expected, text_.substr(0, 40)));
+  }
+  [[noreturn]] void FailBefore(std::string_view expected) const {
+    throw TextError(fmt::format("expected {} before '{}'", expected, text_.substr(0, 40)));
   }
 
  private:

@@ -62,7 +62,7 @@ class KernelParser {
     while (!cursor_.AtEnd() && !cursor_.rest().starts_with(';')) {
       if (!inner && cursor_.Accept("|")) inner = true;
       const std::int64_t size = cursor_.Integer();
-      if (size < 1) cursor_.Fail("a size of 1 or more before");
+      if (size < 1) cursor_.FailBefore("a size of 1 or more");
       kernel_.loops.push_back(size);
       kernel_.inner += inner ? 1 : 0;
     }
@@ -78,7 +78,7 @@ class KernelParser {
 
   void Made() {
     if (cursor_.Value() != static_cast<ValueId>(kernel_.steps.size())) {
-      cursor_.Fail("the number of the next step before");
+      cursor_.FailBefore("the number of the next step");
     }
     KernelStep step;
     const std::string_view name = cursor_.Word();
@@ -94,7 +94,7 @@ class KernelParser {
     } else {
       step.op = name;
       const std::string_view expression = ExpressionOf(name);
-      if (expression.empty()) cursor_.Fail(fmt::format("an op for '{}' before", name));
+      if (expression.empty()) cursor_.FailBefore(fmt::format("an op for '{}'", name));
       for (char number = '0'; expression.find(std::string{'%', number}) != std::string_view::npos;
            ++number) {
         Value(step);
@@ -108,7 +108,7 @@ class KernelParser {
     const auto known = static_cast<ValueId>(kernel_.steps.size());
     if (value < 0 || value >= known || kernel_.steps[value].kind == StepKind::kStore ||
         kernel_.steps[value].kind == StepKind::kAccumulate) {
-      cursor_.Fail("an earlier value before");
+      cursor_.FailBefore("an earlier value");
     }
     step.arguments.push_back(value);
   }
@@ -116,7 +116,7 @@ class KernelParser {
   void Tensor(KernelStep& step, std::string_view prefix) {
     step.dtype = DtypeOf(cursor_.Word());
     const bool known = step.dtype == c10::kFloat || step.dtype == c10::kBFloat16;
-    if (!known) cursor_.Fail("f32 or bf16 before");
+    if (!known) cursor_.FailBefore("f32 or bf16");
     cursor_.Expect(prefix);
     step.tensor = static_cast<int>(cursor_.Integer());
     const std::ptrdiff_t outputs = std::ssize(kernel_.outputs);
@@ -124,7 +124,7 @@ class KernelParser {
                        : step.kind == StepKind::kAccumulate
                            ? step.tensor == outputs
                            : step.tensor >= 0 && step.tensor < outputs;
-    if (!there) cursor_.Fail("a tensor that there is before");
+    if (!there) cursor_.FailBefore("an existing tensor");
     Access(step);
   }
 
@@ -132,7 +132,7 @@ class KernelParser {
     step.access.offset = cursor_.Integer();
     step.access.strides = cursor_.Integers();
     if (step.access.strides.size() != kernel_.loops.size()) {
-      cursor_.Fail("a stride for every loop before");
+      cursor_.FailBefore("a stride for every loop");
     }
   }
 

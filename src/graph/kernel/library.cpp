@@ -16,7 +16,7 @@ struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::unique_ptr<LoadedKernel>, std::less<>> kernels;  // by text
   std::map<std::string, KernelFunction> functions;                            // by SharedSource
-  std::optional<Error> gave_up;  // the compiler did not end in time
+  std::optional<Error> gave_up;  // set after the compiler timed out
 };
 Loaded& TheLoaded() {
   static auto* const loaded = new Loaded;  // never destroyed: programs use its functions

@@ -71,12 +71,13 @@ RecomputePlan RecomputeCopies(const RecomputeProblem& problem) {
   ValueSet alive = *problem.alive;
   RecomputePlan plan;
   for (const Node* node : problem.producers) {
-    bool is_copy = IsCopy(*node);
-    ForEachInput(*node,
-                 [&](ValueId id) { is_copy = is_copy && alive.contains(problem.graph->Root(id)); });
-    plan.recomputed.push_back(is_copy);
+    bool recompute = IsCopy(*node);
+    ForEachInput(*node, [&](ValueId id) {
+      recompute = recompute && alive.contains(problem.graph->Root(id));
+    });
+    plan.recomputed.push_back(recompute);
     for (const ValueId output : node->outputs) {
-      if (is_copy) alive.insert(output);
+      if (recompute) alive.insert(output);
     }
   }
   return plan;

@@ -54,7 +54,7 @@ void EmulatedStage::BackwardWeight(int microbatch) {
 
 void EmulatedStage::RunAlone(const StageCall& call) {
   Expect(call);
-  const Part part = PartOf(call.op, call.row);
+  const Part part = PartOf(call.op, call.microbatch);
   Send(part, Compute(part), call.output);
 }
 
@@ -63,8 +63,8 @@ std::int64_t EmulatedStage::Overlap(StageCall first, Stage& other, StageCall sec
   auto& second_stage = dynamic_cast<EmulatedStage&>(other);
   Expect(first);
   second_stage.Expect(second);
-  const Part first_part = PartOf(first.op, first.row);
-  const Part second_part = second_stage.PartOf(second.op, second.row);
+  const Part first_part = PartOf(first.op, first.microbatch);
+  const Part second_part = second_stage.PartOf(second.op, second.microbatch);
   Begin(first_part);
   second_stage.Begin(second_part);
   const std::int64_t both = ActivationBytes();
@@ -176,10 +176,10 @@ void EmulatedStage::Expect(const StageCall& call) const {
   PENSTOCK_CHECK(call.input.empty() == (stage < 0), "a message is missing or unexpected");
   if (stage < 0) return;
   const auto& got = *static_cast<const EmulatedPayload*>(call.input.data());
-  PENSTOCK_CHECK(
-      got.kind == kind && got.stage == stage && got.microbatch == call.row && got.step == step_,
-      "a wrong message arrived: stage {}, microbatch {}, step {}", got.stage, got.microbatch,
-      got.step);
+  PENSTOCK_CHECK(got.kind == kind && got.stage == stage && got.microbatch == call.microbatch &&
+                     got.step == step_,
+                 "a wrong message arrived: stage {}, microbatch {}, step {}", got.stage,
+                 got.microbatch, got.step);
 }
 
 void EmulatedStage::Send(const Part& part, std::int64_t ready, Outlet& outlet) {

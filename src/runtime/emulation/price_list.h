@@ -57,8 +57,8 @@ class PriceList {
   const EmulationOptions options_;
   std::vector<char> recomputed_;  // by (stage, microbatch index); empty if none is
   std::vector<char> reduces_;     // by stage: whether it has a REDUCE_GRAD
-  bool has_step_actions_ =
-      false;  // if false, the program's own STEPs cost nothing, as in the simulator
+  // If false, the program's own STEPs cost nothing, as in the simulator.
+  bool has_step_actions_ = false;
   int microbatches_per_update_ = 1;
   int updates_ = 1;
   int groups_ = 0;  // 0: no STEP waits for another stage

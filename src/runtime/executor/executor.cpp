@@ -15,12 +15,12 @@ std::int64_t Now() {
 }
 
 template <Op op>
-void SideWork(Stage& stage, int row, Message, Outlet&) {
-  stage.DoSideWork(op, row);
+void SideWork(Stage& stage, int microbatch, Message, Outlet&) {
+  stage.DoSideWork(op, microbatch);
 }
 
-// `bytes`: of the stage's activations, wherever they lie.
-void SetHeld(Stamp& stamp, const Stage& stage, std::int64_t bytes) {
+// `bytes` are the stage's activations in both memories.
+void SetActivations(Stamp& stamp, const Stage& stage, std::int64_t bytes) {
   stamp.away_bytes = stage.AwayBytes();
   stamp.activation_bytes = bytes - stamp.away_bytes;
 }
@@ -37,7 +37,7 @@ std::size_t Executor::IndexOf(std::uint64_t progress) {
 
 void Executor::SlotOutlet::Send(Message message) {
   if (slot_ < 0) {
-    // The end of a chain may hand out its gradient all the same: nobody wants it.
+    // The end of a chain may still send its gradient, which has no receiver.
     PENSTOCK_CHECK(!expected_, "an action sent two messages");
     return;
   }
@@ -53,19 +53,20 @@ Executor::Executor(const Binding& binding, Program program)
 Executor::Call Executor::CallOf(Op op) const {
   switch (op) {
     case Op::kForward:
-      return [](Stage& stage, int row, Message input, Outlet& output) {
-        stage.Forward(row, std::move(input), output);
+      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
+        stage.Forward(microbatch, std::move(input), output);
       };
     case Op::kBackward:
-      return [](Stage& stage, int row, Message input, Outlet& output) {
-        stage.Backward(row, std::move(input), output);
+      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
+        stage.Backward(microbatch, std::move(input), output);
       };
     case Op::kBackwardInput:
-      return [](Stage& stage, int row, Message input, Outlet& output) {
-        stage.BackwardInput(row, std::move(input), output);
+      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
+        stage.BackwardInput(microbatch, std::move(input), output);
       };
     case Op::kBackwardWeight:
-      return [](Stage& stage, int row, Message, Outlet&) { stage.BackwardWeight(row); };
+      return
+          [](Stage& stage, int microbatch, Message, Outlet&) { stage.BackwardWeight(microbatch); };
     case Op::kStep:
       if (binding_.update.steps_early()) {
         return [](Stage& stage, int, Message, Outlet&) { stage.TryStep(); };
@@ -107,7 +108,7 @@ Status Executor::BindStages() {
     }
     if (!binding_.stages[index]->Keeps(schedule.weights)) {
       return InvalidArgument(
-          "rank {}: stage {} keeps one version of its weights; the schedule needs several",
+          "rank {}: stage {} keeps one version of its weights, but the schedule needs several",
           binding_.rank, stage);
     }
     stages_.push_back(binding_.stages[index]);
@@ -145,7 +146,7 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
       return false;
     }
     stage_waits_.store(true, std::memory_order_relaxed);
-    if (!part.stage->Await(part.op, part.row)) return false;
+    if (!part.stage->Await(part.op, part.microbatch)) return false;
     stage_waits_.store(false, std::memory_order_relaxed);
     outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0));
   }
@@ -154,21 +155,21 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
 
 void Executor::RunOne(const BoundPart& part, Message input, Stamp& stamp) {
   stamp.start_ns = Now();
-  part.call(*part.stage, part.row, std::move(input), outlets_[0]);
+  part.call(*part.stage, part.microbatch, std::move(input), outlets_[0]);
   stamp.end_ns = Now();
-  SetHeld(stamp, *part.stage, part.stage->ActivationBytes());
+  SetActivations(stamp, *part.stage, part.stage->ActivationBytes());
 }
 
 void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps) {
   const BoundPart& first = parts[0];
   const BoundPart& second = parts[1];
   const std::int64_t start = Now();
-  const std::int64_t held_between =
-      first.stage->Overlap({first.op, first.row, std::move(inputs[0]), outlets_[0]}, *second.stage,
-                           {second.op, second.row, std::move(inputs[1]), outlets_[1]});
+  const std::int64_t bytes_between = first.stage->Overlap(
+      {first.op, first.microbatch, std::move(inputs[0]), outlets_[0]}, *second.stage,
+      {second.op, second.microbatch, std::move(inputs[1]), outlets_[1]});
   const std::int64_t end = Now();
-  SetHeld(stamps[0], *first.stage, held_between);
-  SetHeld(stamps[1], *second.stage, second.stage->ActivationBytes());
+  SetActivations(stamps[0], *first.stage, bytes_between);
+  SetActivations(stamps[1], *second.stage, second.stage->ActivationBytes());
   for (Stamp* stamp : {&stamps[0], &stamps[1]}) {
     stamp->start_ns = start;
     stamp->end_ns = end;
@@ -235,12 +236,12 @@ std::string Executor::Doing() const {
   if (index >= program_.size()) {
     return exchanged < 0
                ? "is between two steps"
-               : fmt::format("waits behind its step for the {}", messages_.Describe(exchanged));
+               : fmt::format("waits after its step for the {}", messages_.Describe(exchanged));
   }
   const std::string action = TextOf(program_[index]);
   if ((now & 1) != 0) return fmt::format("runs {}", action);
   if (stage_waits_.load(std::memory_order_relaxed)) {
-    return fmt::format("waits at {} for what its stage has under way", action);
+    return fmt::format("waits at {} for transfers of its own stage", action);
   }
   const int slot = exchanged < 0 ? messages_.InSlot(program_[index].part) : exchanged;
   if (slot < 0) return fmt::format("is about to run {}", action);

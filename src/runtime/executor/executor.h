@@ -1,8 +1,8 @@
-// Executor: runs one rank's program. Bind, then run.
+// Executor: runs one rank's program. Bind first, then run.
 //
-// Binding turns the rank's lane into a flat list of calls, each with its stage, its row and the
-// slots of its messages. The loop over it only calls: it looks nothing up, allocates nothing, and
-// knows no schedule algorithm.
+// Binding turns the rank's lane into a flat list of calls, each with its stage, its microbatch and
+// the slots of its messages. The loop over the list only calls: it does no lookups, allocates
+// nothing, and does not know schedule algorithms.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace penstock {
 
-// What an executor binds. All of it must outlive the executor.
+// The inputs of an executor. All of it must outlive the executor.
 struct Binding {
   const Schedule* schedule = nullptr;  // valid, compute-only or lowered
   int rank = 0;
@@ -32,37 +32,38 @@ struct Binding {
   Transport* transport = nullptr;
   Trace* trace = nullptr;  // of the same schedule
   UpdateRule update = {};
-  // Of a schedule of several steps: called when the rank's stages have made all updates of one,
-  // with the step's number. Empty: nobody asks.
+  // For a schedule of several steps: called with the number of each step after the rank's stages
+  // have made all updates of it. May be empty.
   std::function<void(std::int64_t step)> on_step = {};
-  // What became of a step's update, called on the rank of the last stage. Empty: nobody asks.
+  // The verdict on each step's update, called on the rank of the last stage. May be empty.
   std::function<void(std::int64_t step, const Verdict& verdict)> on_verdict = {};
 };
 
 class Executor {
  public:
-  // Errors: kInvalidArgument as MakeProgram, and where a stage of the rank is missing or has not
-  // what an op or the weight policy asks for.
+  // Errors: kInvalidArgument as MakeProgram, and if a stage of the rank is missing or does not
+  // support an op or the weight policy.
   static Result<std::unique_ptr<Executor>> Bind(const Binding& binding);
 
-  // Runs the program once. `round` counts from 0 in this run; `step` is what stages are told, the
-  // first one's number where the schedule holds several.
-  // False if the transport was aborted, before or meanwhile. Throws what a stage throws.
+  // Runs the program once. `round` counts from 0 in this run; `step` is the step number for the
+  // stages (the first one if the schedule has several steps). Returns false if the transport was
+  // aborted, before or during the call. Throws what a stage throws.
   // Threads: always the same one.
   [[nodiscard]] bool RunStep(std::int64_t round, std::int64_t step);
-  // Behind the last step: waits for the verdict on it where steps are made early. As RunStep.
+  // Called after the last step: waits for the verdict on it if steps are made early. As RunStep.
   [[nodiscard]] bool Finish(std::int64_t rounds, std::int64_t step);
 
-  // Grows with every action that starts to wait, to run or has ended. Any thread.
+  // Increases whenever an action starts to wait, starts to run or ends. Any thread.
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
-  // What the rank does now, as one phrase: "waits at 1B2 for ...", "runs 1B2". Any thread.
+  // Describes what the rank is doing, in one phrase: "waits at 1B2 for ...", "runs 1B2". Any
+  // thread.
   std::string Doing() const;
   bool computing() const { return (progress() & 1) != 0; }
-  // The action at hand, "1B2"; empty between steps.
+  // Returns the current action, for example "1B2"; empty between steps.
   std::string CurrentAction() const;
 
  private:
-  // What a stage sends its output through.
+  // The outlet of a stage for one slot.
   class SlotOutlet final : public Outlet {
    public:
     explicit SlotOutlet(Transport& transport) : transport_(transport) {}
@@ -76,20 +77,20 @@ class Executor {
 
    private:
     Transport& transport_;
-    int slot_ = -1;  // where the message goes; -1 once it is gone, or where nobody wants it
+    int slot_ = -1;  // where to send the message; -1 after it is sent, or if it has no receiver
     bool expected_ = false;
     std::int64_t round_ = 0;
   };
 
-  using Call = void (*)(Stage& stage, int row, Message input, Outlet& output);
+  using Call = void (*)(Stage& stage, int microbatch, Message input, Outlet& output);
   struct BoundPart {
     Call call;
     Stage* stage;
     Op op;
-    int row;
+    int microbatch;
     int in_slot;   // -1 for none
     int out_slot;  // -1 for none
-    // Whether the message is sent again where early forwards are run again.
+    // Whether the message is sent again when early forwards run again.
     bool in_again = false, out_again = false;
   };
   struct BoundAction {
@@ -97,8 +98,8 @@ class Executor {
     std::size_t parts;  // 2 for a pair
   };
 
-  // What progress() says: 2 * index of the entry at hand + (1 while it runs), and the round above.
-  // A pair waits at each of its entries and runs at its second.
+  // The value of progress(): 2 * index of the current entry + (1 while it runs), with the round in
+  // the upper bits. A pair waits at each of its entries and runs at its second.
   static constexpr int kIndexBits = 40;
   static std::uint64_t Progress(std::int64_t round, std::size_t index, bool computing);
   static std::size_t IndexOf(std::uint64_t progress);
@@ -108,7 +109,7 @@ class Executor {
     std::size_t action;
     UpdatePoint point;
   };
-  // A step of several is made before an action.
+  // The end of one of several steps, before an action.
   struct BoundStep {
     std::size_t action;
     int step;
@@ -121,14 +122,16 @@ class Executor {
   Status BindUpdates();
   void BindSteps();
   Status BindCheckPoint();
-  std::size_t ActionAt(std::size_t entry) const;  // the first that begins there or behind
+  std::size_t ActionAt(std::size_t entry) const;  // the first action at or after the entry
   [[nodiscard]] bool RunActions(std::size_t begin, std::size_t end, std::int64_t round);
   [[nodiscard]] bool AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_t step);
   [[nodiscard]] bool Agree(std::int64_t round, std::int64_t step, Verdict& verdict);
-  // The verdict on the step before; takes it back where need be. `amended` tells.
+  // Applies the verdict on the previous step, and rolls that step back if necessary; `amended` says
+  // whether it did.
   [[nodiscard]] bool SettleLastStep(std::int64_t round, std::int64_t step, bool& amended);
   [[nodiscard]] bool RunEarlyForwards(std::int64_t round, std::int64_t step);
-  // Waits for what the action needs and opens its outlets. False if the transport was aborted.
+  // Waits for the inputs of the action and opens its outlets. Returns false if the transport was
+  // aborted.
   [[nodiscard]] bool Enter(const BoundAction& action, std::int64_t round,
                            std::array<Message, 2>& inputs);
   void RunOne(const BoundPart& part, Message input, Stamp& stamp);
@@ -141,15 +144,15 @@ class Executor {
   std::vector<Stage*> stages_;    // of this rank
   std::vector<BoundPart> parts_;  // by entry of the program
   std::vector<BoundAction> actions_;
-  std::array<SlotOutlet, 2> outlets_;  // by part of the action at hand
-  Stamp* stamps_ = nullptr;            // of the step at hand
+  std::array<SlotOutlet, 2> outlets_;  // by part of the current action
+  Stamp* stamps_ = nullptr;            // of the current step
 
-  std::unique_ptr<UpdateExchange> exchange_;  // null where nothing is exchanged
+  std::unique_ptr<UpdateExchange> exchange_;  // null if nothing is exchanged
   std::vector<BoundPoint> points_;
-  std::vector<BoundStep> steps_;   // empty where the schedule holds one step
+  std::vector<BoundStep> steps_;   // empty if the schedule has one step
   std::size_t early_actions_ = 0;  // forwards that run before the last step's verdict
-  std::vector<int> early_unread_;  // slots that others' early forwards send, read later here
-  std::int64_t times_again_ = 0;   // that early forwards were run again
+  std::vector<int> early_unread_;  // slots that other ranks' early forwards send, read later here
+  std::int64_t times_again_ = 0;  // how often early forwards were run again
   alignas(64) std::atomic<std::uint64_t> progress_{0};
   std::atomic<bool> stage_waits_{false};  // in Stage::Await
 };

@@ -1,5 +1,5 @@
-// The executor's part in updates that stages make together: exchanges between its actions, and
-// steps that are made early and settled in the next round.
+// The executor's part in updates that involve several stages: exchanges between its actions, and
+// early steps that the next round commits or rolls back.
 #include <algorithm>
 
 #include "base/index.h"
@@ -25,27 +25,27 @@ Status Executor::BindUpdates() {
   return binding_.update.steps_early() ? BindCheckPoint() : Status();
 }
 
-// A schedule of several steps exchanges nothing, so that points_ is empty then.
+// A schedule of several steps exchanges nothing, so points_ is empty.
 void Executor::BindSteps() {
   const Schedule& schedule = *binding_.schedule;
   if (schedule.steps == 1) return;
-  const int updates_a_step = schedule.weights == WeightPolicy::kStashed
-                                 ? schedule.rows() / schedule.steps / schedule.slices
-                                 : 1;
+  const int updates_per_step = schedule.weights == WeightPolicy::kStashed
+                                   ? schedule.rows() / schedule.steps / schedule.slices
+                                   : 1;
   std::vector<int> updates(schedule.stages());
   for (std::size_t i = 0; i < program_.size(); ++i) {
     if (program_[i].part.op != Op::kStep) continue;
     ++updates[program_[i].part.stage];
-    int least = schedule.steps * updates_a_step;
+    int least = schedule.steps * updates_per_step;
     for (const int stage : schedule.placement.stages_of(binding_.rank)) {
       least = std::min(least, updates[stage]);
     }
     const auto made = static_cast<int>(steps_.size());
-    if (least / updates_a_step > made) steps_.push_back({ActionAt(i + 1), made});
+    if (least / updates_per_step > made) steps_.push_back({ActionAt(i + 1), made});
   }
 }
 
-// Marks the messages of early forwards: they are sent once more where these are run again.
+// Marks the messages of early forwards, which are sent again if these run again.
 Status Executor::BindCheckPoint() {
   const Schedule& schedule = *binding_.schedule;
   PENSTOCK_TRY(const std::vector<std::size_t> ends, FindCheckPoints(schedule));
@@ -85,8 +85,8 @@ bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_
     case UpdatePoint::Kind::kMeasure:
       exchange_->Measure(point.stage);
       return true;
-    case UpdatePoint::Kind::kTell:
-      exchange_->TellNorms(round);
+    case UpdatePoint::Kind::kSend:
+      exchange_->SendNorms(round);
       return true;
     case UpdatePoint::Kind::kAgree:
       break;
@@ -112,10 +112,10 @@ bool Executor::SettleLastStep(std::int64_t round, std::int64_t step, bool& amend
   amended = !verdict.unchanged();
   for (Stage* stage : stages_) {
     if (!amended) {
-      stage->KeepStep();
+      stage->CommitStep();
       continue;
     }
-    stage->UndoStep();
+    stage->RollBackStep();
     if (verdict.apply) {
       stage->ScaleGradients(verdict.scale);
     } else {
@@ -131,12 +131,12 @@ bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
   bool amended = false;
   if (!SettleLastStep(round - 1, step - 1, amended)) return false;
   if (!amended) return true;
-  // They read weights that never were.
+  // The early forwards read weights that have been rolled back.
   for (const int slot : early_unread_) {
     Message message;
     if (!binding_.transport->Receive(slot, round + times_again_, message)) return false;
   }
-  for (Stage* stage : stages_) stage->DropRows();
+  for (Stage* stage : stages_) stage->DropForwards();
   ++times_again_;
   return RunActions(0, early_actions_, round);
 }

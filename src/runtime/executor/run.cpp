@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often the cancellation flag and the ranks' progress are looked at.
+// How often to check the cancellation flag and the progress of the ranks.
 constexpr std::chrono::milliseconds kPoll{50};
 
 void PinThread(int cpu) {
@@ -43,7 +43,7 @@ class Run {
       Transport& transport)
       : options_(options),
         transport_(transport),
-        steps_a_round_(schedule.steps),
+        steps_per_round_(schedule.steps),
         control_(options.group, options.stop, transport),
         ranks_(ranks.here().size()) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i].number = ranks.here()[i];
@@ -104,7 +104,7 @@ class Run {
     }
   }
 
-  // The one place where a stage's exception ends.
+  // Catches all exceptions of a stage.
   void RankMain(Rank& rank) noexcept {
     try {
       RunSteps(rank);
@@ -113,7 +113,7 @@ class Run {
     } catch (const std::exception& error) {
       Fail(rank, ErrorCode::kUnavailable, ExceptionLine(error));
     } catch (...) {
-      Fail(rank, ErrorCode::kUnavailable, "an exception that is no std::exception");
+      Fail(rank, ErrorCode::kUnavailable, "an exception that is not a std::exception");
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     rank.running = false;
@@ -128,10 +128,10 @@ class Run {
     if (options_.on_thread_start) options_.on_thread_start(rank.number);
     std::int64_t round = 0;
     for (; round < options_.steps && control_.gate().Begin(round); ++round) {
-      const std::int64_t step = options_.first_step + round * steps_a_round_;
+      const std::int64_t step = options_.first_step + round * steps_per_round_;
       rank.phase = Phase::kActions;
       if (!rank.executor->RunStep(round, step)) return;
-      if (steps_a_round_ == 1) AfterStep(rank, step);
+      if (steps_per_round_ == 1) AfterStep(rank, step);
     }
     static_cast<void>(rank.executor->Finish(round, options_.first_step + round - 1));
   }
@@ -158,7 +158,7 @@ class Run {
     transport_.Abort({code, fmt::format("rank {}: {}: {}", rank.number, where, what)});
   }
 
-  // Waits until no thread runs; meanwhile looks after cancellation and progress.
+  // Waits until no thread runs, and meanwhile checks for cancellation and progress.
   void Watch() {
     const auto poll = std::clamp(options_.watchdog / 4, std::chrono::milliseconds(1), kPoll);
     Clock::time_point last_progress = Clock::now();
@@ -176,7 +176,7 @@ class Run {
         reported_standstill = false;
       }
       const auto standing = Clock::now() - last_progress;
-      // In time for the others' reports, whichever host ends the run.
+      // Early enough for the reports of the other hosts, whichever host ends the run.
       if (standing >= options_.watchdog / 2 && !std::exchange(reported_standstill, true)) {
         control_.ReportStandstill(OwnStandstill());
       }
@@ -217,7 +217,7 @@ class Run {
     return own;
   }
 
-  // Who is at fault comes first: the ranks that compute, then those that wait.
+  // Lists the ranks that compute first, because they are at fault, then those that wait.
   std::string StandstillText() const {
     const Standstill all = control_.All(OwnStandstill());
     return fmt::format("no rank made progress for {} s{}{}",
@@ -227,7 +227,7 @@ class Run {
 
   const RunOptions& options_;
   Transport& transport_;
-  int steps_a_round_;
+  int steps_per_round_;
   RunControl control_;
   std::vector<Rank> ranks_;  // of this host
   std::mutex mutex_;
@@ -236,17 +236,18 @@ class Run {
 
 Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
                     const RunOptions& options) {
-  if (options.steps < 0) return InvalidArgument("steps: {}; at least 0 are run", options.steps);
+  if (options.steps < 0)
+    return InvalidArgument("steps is {}, but must be at least 0", options.steps);
   if (options.watchdog <= std::chrono::milliseconds(0)) {
-    return InvalidArgument("watchdog: {} ms; a run needs a limit", options.watchdog.count());
+    return InvalidArgument("watchdog is {} ms, but must be above 0", options.watchdog.count());
   }
   if (static_cast<int>(stages.size()) != schedule.stages()) {
-    return InvalidArgument("{} stages were given, the schedule has {}", stages.size(),
+    return InvalidArgument("{} stages were passed, but the schedule has {}", stages.size(),
                            schedule.stages());
   }
   if (options.ranks != nullptr && options.ranks->ranks() != schedule.ranks()) {
-    return InvalidArgument("the hosts have {} ranks, the schedule has {}", options.ranks->ranks(),
-                           schedule.ranks());
+    return InvalidArgument("the hosts have {} ranks, but the schedule has {}",
+                           options.ranks->ranks(), schedule.ranks());
   }
   const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
   if (!faults.empty()) {

@@ -1,4 +1,4 @@
-// Brings together what each host's trace has of its ranks.
+// Collects the traces of all hosts.
 #pragma once
 
 #include <span>
@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-// All hosts call it after the same rounds. The leader's trace then is of all ranks; the others'
-// stay as they are. Errors: the reason of an abort of the group.
+// All hosts call it after the same rounds. The leader's trace then covers all ranks; the others'
+// traces do not change. Errors: the reason of an abort of the group.
 Status GatherTrace(Collectives& hosts, const HostedRanks& ranks, Trace& trace);
 
 // One round of one rank as bytes.

@@ -43,8 +43,8 @@ bool BytesTransport::Receive(int slot, std::int64_t round, Message& message) {
   return true;
 }
 
-// Neither of the first two waits: the slot is empty when its next message comes, and full until it
-// is acknowledged.
+// The first two calls never wait: the slot is empty when its next message arrives, and full until
+// that is acknowledged.
 void BytesTransport::OnFrame(int from, const FrameTag& tag, Message message) {
   const auto is = [&](const std::vector<int>& hosts) {
     return tag.index >= 0 && tag.index < std::ssize(hosts) && hosts[tag.index] == from;

@@ -1,9 +1,10 @@
-// BytesTransport: a message between hosts goes as bytes through the host group, whatever connects
-// the hosts. Between ranks of one host it is handed over as on ThreadTransport, or as bytes too.
+// BytesTransport: sends messages between hosts as bytes through the host group, whatever connects
+// the hosts. Between ranks of one host, a message is handed over as on ThreadTransport, or sent as
+// bytes too.
 //
-// A slot holds one message: the receiver acknowledges each, and the sender of round k waits for the
-// acknowledgment of round k-1. In a synchronous schedule that has arrived before: the message that
-// lets the sender begin round k was sent after it (threads.h).
+// A slot holds one message. The receiver acknowledges each message, and the sender of round k waits
+// for the acknowledgment of round k-1. In a synchronous schedule, the acknowledgment has always
+// arrived: it was sent before the message that lets the sender start round k (threads.h).
 #pragma once
 
 #include <atomic>
@@ -20,11 +21,11 @@ namespace penstock {
 
 class BytesTransport final : public Transport {
  public:
-  // What is handed over inside of one host.
+  // What ranks of one host hand over.
   enum class Inside { kOwners, kBytes };
 
-  // One on each host of the group, all for the same messages. Keeps `group`, which may be null
-  // where one host runs all ranks.
+  // Create one on each host of the group, all for the same messages. `group` must outlive the
+  // transport; it may be null if one host runs all ranks.
   BytesTransport(const MessageMap& messages, const HostedRanks& ranks, HostGroup* group,
                  Inside inside);
   ~BytesTransport() override;
@@ -39,9 +40,9 @@ class BytesTransport final : public Transport {
   void OnFrame(int from, const FrameTag& tag, Message message);
 
   const Inside inside_;
-  // By slot: the other host that the slot's sender or receiver is on; -1 where both are here.
+  // By slot: the other host that the slot's sender or receiver is on; -1 if both are on this host.
   std::vector<int> sender_, receiver_;
-  // Messages that have arrived; at the sender, which of its own are not acknowledged yet.
+  // Received messages and, on the sender's side, its own messages that are not yet acknowledged.
   ThreadTransport slots_;
   std::atomic<bool> from_other_host_{false};  // the abort came from another host
   std::unique_ptr<Channel> channel_;          // null for one host

@@ -12,13 +12,13 @@
 namespace penstock {
 namespace {
 
-// A pause is 10 to 140 cycles, by the core: some 5 to 10 microseconds in all, about what it costs
-// to put a thread to sleep and wake it.
+// A pause takes 10 to 140 cycles, depending on the core: 5 to 10 microseconds in total, about the
+// cost of putting a thread to sleep and waking it.
 constexpr int kSpin = 200;
 
-// Where ranks share cores: how often a waiter lets the others run before it goes to sleep. At 8
-// ranks on 2 cores an action takes 1.0 us with it and 1.5 us without, since neither side calls the
-// kernel's futex; more changes nothing.
+// If ranks share cores: how often a waiter yields before it goes to sleep. With 8 ranks on 2 cores,
+// an action takes 1.0 us with yielding and 1.5 us without, because neither side calls the kernel's
+// futex. More yields change nothing.
 constexpr int kYields = 4;
 
 void Pause() {
@@ -79,9 +79,9 @@ bool ThreadTransport::Receive(int slot, std::int64_t round, Message& message) {
   return true;
 }
 
-// The waiter says which slot it waits for, then looks at the slot again; who changes a slot looks
-// afterwards who waits for it. All four are sequentially consistent, so one of them sees the other.
-// The bell is read before the last look, so no ring in between is lost.
+// The waiter announces the slot that it waits for and then checks the slot again; whoever changes a
+// slot checks afterwards who waits for it. All four accesses are sequentially consistent, so one
+// side sees the other. The bell is read before the last check, so no ring in between is lost.
 bool ThreadTransport::WaitFor(int rank, int slot, std::uint32_t state) {
   const std::atomic<std::uint32_t>& current = slots_[slot].state;
   for (int i = 0; i < spin_; ++i) {

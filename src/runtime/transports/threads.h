@@ -1,15 +1,16 @@
-// ThreadTransport: ranks are threads of one process, and a message is handed over by reference.
+// ThreadTransport: ranks are threads of one process, and messages are handed over by reference.
 //
-// A slot holds one message and a state that counts up: 2k is "empty, round k may send", 2k+1 is
-// "full, round k may receive". The sender of round k waits for 2k, so a slot is never overwritten.
+// A slot holds one message and a state that counts up: 2k means "empty, round k may send", and 2k+1
+// means "full, round k may receive". The sender of round k waits for 2k, so a slot is never
+// overwritten.
 //
-// In a synchronous schedule that wait never happens. The sender of activation (s, n) has finished
-// its round k-1, so it holds the gradient (s+1, n) of round k-1, which stage s+1 made after it took
-// the activation. The sender of gradient (s, n) has received the activation (s-1, n) of round k,
-// whose rank had by then finished round k-1, in which it took the gradient.
-// Where a sender does get a round ahead (a schedule of forwards only), waiting cannot deadlock: the
-// ranks in the lowest round never wait to send, because every other rank has taken all that the
-// round before carried.
+// In a synchronous schedule, that wait never happens. The sender of activation (s, n) has finished
+// its round k-1, so it has received the gradient (s+1, n) of round k-1, which stage s+1 computed
+// after it received the activation. The sender of gradient (s, n) has received the activation (s-1,
+// n) of round k, whose rank had by then finished round k-1, in which it received the gradient.
+// If a sender does get a round ahead (in a schedule of forwards only), waiting cannot deadlock: the
+// ranks in the lowest round never wait to send, because every other rank has received all messages
+// of the previous round.
 #pragma once
 
 #include <memory>
@@ -23,9 +24,9 @@ namespace penstock {
 class ThreadTransport final : public Transport {
  public:
   struct Options {
-    // Polls before a waiter goes to sleep, some tens of nanoseconds each. Default: about ten
-    // microseconds where every rank can have a core; none where ranks share cores, which let each
-    // other run a few times instead.
+    // The number of polls before a waiter goes to sleep, some tens of nanoseconds each. Default:
+    // about ten microseconds if every rank can have a core; none if ranks share cores, in which
+    // case a waiter yields a few times instead.
     std::optional<int> spin;
   };
 
@@ -38,7 +39,7 @@ class ThreadTransport final : public Transport {
 
  private:
   struct Slot;
-  struct Waiter;  // one a rank
+  struct Waiter;  // one per rank
 
   void WakeAll() override;
   bool WaitFor(int rank, int slot, std::uint32_t state);

@@ -1,4 +1,4 @@
-// The transports there are, by name. To add one: a file in this folder, a line in transports.cpp,
+// The available transports, by name. To add one: a file in this folder, a line in transports.cpp,
 // and a line in tests/runtime/transports/transports_test.cpp.
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace penstock {
 
-// What a transport of one run is made for.
+// The parameters of a transport for one run.
 struct TransportParams {
   const MessageMap& messages;
   const HostedRanks& ranks;
-  HostGroup* group = nullptr;  // null where one host runs all ranks; outlives the transport
+  HostGroup* group = nullptr;  // must outlive the transport; null if one host runs all ranks
 };
 
 struct TransportKind {
@@ -30,13 +30,13 @@ struct TransportKind {
 
 std::span<const TransportKind> TransportKinds();
 
-// Fresh, for one run; on every host of the group the same kind, in the same order as channels are
-// opened. Errors: kInvalidArgument for an unknown name, and where the ranks are on several hosts
-// and the transport does not connect them.
+// Creates a transport for one run. All hosts of the group must use the same kind, in the order in
+// which channels are opened. Errors: kInvalidArgument for an unknown name, and if the ranks are on
+// several hosts and the transport does not connect them.
 Result<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
                                                  const TransportParams& params);
 
-// The one that is fastest for these ranks.
+// Returns the fastest transport for these ranks.
 std::string_view DefaultTransport(const HostedRanks& ranks);
 
 }  // namespace penstock

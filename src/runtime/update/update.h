@@ -1,5 +1,5 @@
-// What stands between a batch's gradients and the optimizer: how large they may be, all together,
-// and whether a stage waits to know it.
+// The update rule: clipping by the norm of all gradients, gradients that are not finite, and
+// whether stages wait for the norm.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 namespace penstock {
 
 struct UpdateRule {
-  // Largest norm of all gradients together: larger ones are scaled down to it. 0: any.
+  // The maximum norm of all gradients together; gradients with a larger norm are scaled down to it.
+  // 0: no limit.
   double clip = 0;
-  // A batch with a gradient that is not finite leaves the weights as they are; else it fails the
-  // run.
+  // If a gradient is not finite, skips the update of the batch; otherwise fails the run.
   bool skip_nonfinite = false;
-  // A stage steps as soon as it has its gradients, and the verdict comes in the next step, before
-  // its backward begins; a step that should have been another is taken back and made again, with
-  // the forwards behind it (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 4).
+  // Stages step as soon as they have their gradients. The verdict arrives in the next step, before
+  // its backward starts. A step that the verdict changes is rolled back and made again, together
+  // with the forwards after it (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 4).
   bool post_validation = false;
 
   bool needs_norm() const { return clip > 0 || skip_nonfinite; }
@@ -23,19 +23,19 @@ struct UpdateRule {
   friend bool operator==(const UpdateRule&, const UpdateRule&) = default;
 };
 
-// What becomes of one update, the same on every rank.
+// The decision on one update, the same on every rank.
 struct Verdict {
-  double norm = 0;    // of all gradients, before they are scaled
-  double scale = 1;   // what they are multiplied by
-  bool apply = true;  // false: the weights stay as they are
+  double norm = 0;    // of all gradients, before scaling
+  double scale = 1;   // the factor for all gradients
+  bool apply = true;  // false: the weights do not change
 
   bool unchanged() const { return apply && scale == 1; }
 };
 
-// Throws std::runtime_error: a gradient that is not finite fails the run.
+// Throws std::runtime_error because a gradient is not finite.
 [[noreturn]] void FailOnNonFinite(const std::string& parameter);
 
-// Throws std::runtime_error where a norm that is not finite fails the run.
+// Throws std::runtime_error if the norm is not finite and the rule does not skip such updates.
 Verdict Judge(const UpdateRule& rule, double squared_norm);
 
 }  // namespace penstock

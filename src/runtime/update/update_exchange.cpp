@@ -7,7 +7,8 @@
 namespace penstock {
 namespace {
 
-// Bytes that the exchange keeps: it writes them again only when all who got them have read them.
+// A message of memory that the exchange owns. It is overwritten only after all receivers have read
+// it.
 Message Lend(std::span<double> numbers) {
   return Message(numbers.data(), numbers.size_bytes(), numbers.data(), [](void*) {});
 }
@@ -45,8 +46,8 @@ struct SharedWith {
 
 void FailOnNonFinite(const std::string& parameter) {
   throw std::runtime_error(
-      fmt::format("the gradient of {} is not finite: give a smaller optimizer.lr, or "
-                  "optimizer.nonfinite=skip to leave such steps out",
+      fmt::format("the gradient of {} is not finite: use a smaller optimizer.lr, or "
+                  "optimizer.nonfinite=skip to skip such steps",
                   parameter));
 }
 
@@ -56,8 +57,8 @@ Verdict Judge(const UpdateRule& rule, double squared_norm) {
   if (!std::isfinite(verdict.norm)) {
     if (!rule.skip_nonfinite) {
       throw std::runtime_error(
-          fmt::format("the norm of the gradients is {}: give a smaller optimizer.lr, or "
-                      "optimizer.nonfinite=skip to leave such steps out",
+          fmt::format("the norm of the gradients is {}: use a smaller optimizer.lr, or "
+                      "optimizer.nonfinite=skip to skip such steps",
                       verdict.norm));
     }
     verdict.apply = false;
@@ -127,14 +128,14 @@ void UpdateExchange::Measure(int stage) {
   for (std::size_t i = 0; i < norms.size() && !rule_.skip_nonfinite; ++i) {
     if (!std::isfinite(norms[i])) FailOnNonFinite(measured.ParameterName(i));
   }
-  told_.push_back(static_cast<double>(stage));
-  told_.push_back(static_cast<double>(norms.size()));
-  told_.insert(told_.end(), norms.begin(), norms.end());
+  own_norms_.push_back(static_cast<double>(stage));
+  own_norms_.push_back(static_cast<double>(norms.size()));
+  own_norms_.insert(own_norms_.end(), norms.begin(), norms.end());
 }
 
-void UpdateExchange::TellNorms(std::int64_t round) {
+void UpdateExchange::SendNorms(std::int64_t round) {
   if (place_.rank == messages_.root()) return;
-  place_.transport->Send(messages_.NormSlot(place_.rank), round, Lend(told_));
+  place_.transport->Send(messages_.NormSlot(place_.rank), round, Lend(own_norms_));
 }
 
 bool UpdateExchange::Agree(std::int64_t round, Verdict& verdict) {
@@ -150,14 +151,14 @@ bool UpdateExchange::Agree(std::int64_t round, Verdict& verdict) {
     if (!Receive(messages_.VerdictSlot(place_.rank), round, message)) return false;
     verdict = Judge(rule_, Numbers(message).front());
   }
-  told_.clear();
+  own_norms_.clear();
   return true;
 }
 
 bool UpdateExchange::GatherNorms(std::int64_t round, double& squared_norm) {
   for (int rank = 0; rank < place_.schedule->ranks(); ++rank) {
     if (rank == place_.rank) {
-      TakeNorms(told_);
+      TakeNorms(own_norms_);
       continue;
     }
     Message message;
@@ -171,13 +172,14 @@ bool UpdateExchange::GatherNorms(std::int64_t round, double& squared_norm) {
   return true;
 }
 
-void UpdateExchange::TakeNorms(std::span<const double> told) {
-  while (!told.empty()) {
-    const std::size_t stage = told[0];
-    const std::size_t count = told[1];
-    PENSTOCK_CHECK(stage < norms_.size() && count <= told.size() - 2, "norms of stage {}", stage);
-    norms_[stage].assign(told.begin() + 2, told.begin() + 2 + static_cast<std::ptrdiff_t>(count));
-    told = told.subspan(2 + count);
+void UpdateExchange::TakeNorms(std::span<const double> packed) {
+  while (!packed.empty()) {
+    const std::size_t stage = packed[0];
+    const std::size_t count = packed[1];
+    PENSTOCK_CHECK(stage < norms_.size() && count <= packed.size() - 2, "norms of stage {}", stage);
+    norms_[stage].assign(packed.begin() + 2,
+                         packed.begin() + 2 + static_cast<std::ptrdiff_t>(count));
+    packed = packed.subspan(2 + count);
   }
 }
 

@@ -19,7 +19,7 @@ class PointFinder {
         rank_(rank),
         program_(program),
         rule_(rule),
-        whole_(schedule.stages()),
+        complete_(schedule.stages()),
         shares_(schedule.placement.chain_length()) {
     for (const std::vector<int>& holders : schedule.shared) {
       for (const int stage : holders) shares_[stage] = true;
@@ -40,7 +40,7 @@ class PointFinder {
         }
       }
       if (gradients.Note(part) > 0) {
-        whole_[part.stage] = true;
+        complete_[part.stage] = true;
         if (replicas()) {
           points_.push_back({EndOfAction(i), Kind::kShare, part.stage});
         } else if (Shares(part.stage)) {
@@ -48,7 +48,7 @@ class PointFinder {
         }
       }
     }
-    if (rule_.steps_early()) points_.push_back({program_.size(), Kind::kTell, -1});
+    if (rule_.steps_early()) points_.push_back({program_.size(), Kind::kSend, -1});
     return std::move(points_);
   }
 
@@ -63,19 +63,19 @@ class PointFinder {
 
   bool Shares(int stage) const { return shares_[schedule_.placement.model_stage(stage)]; }
 
-  // Where steps wait for the norm, it takes all gradients of the rank.
+  // If steps wait for the norm, it needs all gradients of the rank.
   Status BeforeFirstStep(std::size_t entry) {
     if (!rule_.needs_norm() || rule_.steps_early()) return {};
     for (const int stage : stages_) {
-      if (whole_[stage]) continue;
+      if (complete_[stage]) continue;
       return InvalidArgument(
-          "rank {}, action {} ({}): the norm of all gradients is not known before those of stage "
-          "{}: let optimizer.post_validation be true, or clip no gradients",
+          "rank {}, action {} ({}): precedes gradients of stage {}, which the norm of all "
+          "gradients needs: set optimizer.post_validation=true, or do not clip gradients",
           rank_, program_[entry].position, ToText(program_[entry].part), stage);
     }
     for (const int stage : stages_) Add(entry, stage);
     for (const int stage : stages_) Finish(entry, stage);
-    points_.push_back({entry, Kind::kTell, -1});
+    points_.push_back({entry, Kind::kSend, -1});
     points_.push_back({entry, Kind::kAgree, -1});
     return {};
   }
@@ -116,8 +116,8 @@ class PointFinder {
   int rank_;
   const Program& program_;
   const UpdateRule& rule_;
-  std::vector<bool> whole_;   // by stage: its gradients
-  std::vector<bool> shares_;  // by stage of the model: it holds a shared parameter
+  std::vector<bool> complete_;  // by stage: whether its gradients are complete
+  std::vector<bool> shares_;    // by stage of the model: whether it holds a shared parameter
   bool shared_added_ = false;
   std::vector<UpdatePoint> points_;
 };
@@ -131,8 +131,8 @@ Result<std::vector<UpdatePoint>> FindUpdatePoints(const Schedule& schedule, int 
   }
   if (schedule.weights != WeightPolicy::kFlush || schedule.steps != 1) {
     return InvalidArgument(
-        "schedule '{}' does not flush: its stages do not exchange gradients or their norm (leave "
-        "optimizer.clip at 0 and optimizer.nonfinite at fail, and share no parameter)",
+        "schedule '{}' does not flush, so its stages cannot exchange gradients or their norm: set "
+        "optimizer.clip=0 and optimizer.nonfinite=fail, and use a model without shared parameters",
         schedule.algorithm);
   }
   return PointFinder(schedule, rank, program, rule).Run();
@@ -142,9 +142,11 @@ Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule) {
   const ChainShape shape = ChainShape::Of(schedule);
   std::vector<Program> programs;
   std::vector<std::size_t> ends;
-  const std::size_t rows = schedule.rows();
-  std::vector<bool> early(Index(schedule.stages()) * rows);
-  const auto key = [rows](int stage, int row) { return Index(stage) * rows + Index(row); };
+  const std::size_t microbatches = schedule.rows();
+  std::vector<bool> early(Index(schedule.stages()) * microbatches);
+  const auto key = [microbatches](int stage, int microbatch) {
+    return Index(stage) * microbatches + Index(microbatch);
+  };
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     PENSTOCK_TRY(Program program, MakeProgram(schedule, rank));
     auto other = std::find_if(program.begin(), program.end(), [](const ProgramEntry& entry) {
@@ -157,7 +159,7 @@ Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule) {
     }
     programs.push_back(std::move(program));
   }
-  // Shortens until nothing waits for what comes later.
+  // Shortens the lists until nothing in them waits for anything later.
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t rank = 0; rank < programs.size(); ++rank) {

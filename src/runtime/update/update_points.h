@@ -1,5 +1,5 @@
-// Where in a rank's program gradients and norms are exchanged: between its entries, so that what is
-// waited for is no part of an action.
+// The points of a rank's program at which gradients and norms are exchanged. They are between its
+// entries, so that waiting is not part of an action.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +13,36 @@ namespace penstock {
 
 struct UpdatePoint {
   enum class Kind {
-    kShare,            // the stage's gradients are whole: they go to its replicas
-    kAdd,              // the replicas' gradients are waited for and added
-    kShareParameters,  // the stage's shared parameters' gradients go to their other holders
-    kAddParameters,    // theirs are waited for and added
-    kMeasure,          // the stage's norms are noted
-    kTell,             // the rank's norms are sent
-    kAgree,            // the verdict is waited for
+    kShare,            // the stage's gradients are complete: send them to its replicas
+    kAdd,              // wait for the replicas' gradients and add them
+    kShareParameters,  // send the gradients of the stage's shared parameters to the other holders
+    kAddParameters,    // wait for the other holders' gradients and add them
+    kMeasure,          // record the norms of the stage
+    kSend,             // send the norms of the rank
+    kAgree,            // wait for the verdict
   };
-  std::size_t before;  // this entry of the program; its size: at the end
+  std::size_t before;  // index of an entry of the program, or its size
   Kind kind;
-  int stage;  // -1 where the point is the rank's
+  int stage;  // -1 if the point belongs to the rank
 
   friend bool operator==(const UpdatePoint&, const UpdatePoint&) = default;
 };
 
-// In the order of the program; empty where nothing is exchanged.
+// Returns the points in the order of the program; none if nothing is exchanged.
 //   replicas:            share after a stage's last weight gradient, add before its STEP
-//   shared parameters:   the same; with replicas they are shared when these are added
-//   norm:                measure, tell and agree before the rank's first STEP
-//   norm, steps early:   measure before each STEP, tell behind the last; the verdict comes in the
-//                        next round (see CheckPoint)
-// Errors: kInvalidArgument where several weight versions are kept, or where a STEP that waits for
-// other stages comes before gradients of its own rank.
+//   shared parameters:   the same; with replicas, they are shared when the replicas are added
+//   norm:                measure, send and agree before the rank's first STEP
+//   norm, steps early:   measure before each STEP, send after the last; the verdict comes in the
+//                        next round (see FindCheckPoints)
+// Errors: kInvalidArgument if several weight versions are kept, or if a STEP that waits for other
+// stages precedes gradients of its own rank.
 Result<std::vector<UpdatePoint>> FindUpdatePoints(const Schedule& schedule, int rank,
                                                   const Program& program, const UpdateRule& rule);
 
-// Forwards at the beginning of each rank's program that run before the last step's verdict: those
-// before its first other entry, as far as they need only one another. If the verdict asks for it
-// they are run again, so no rank's may wait for anything behind another rank's verdict.
+// Returns, by rank, the number of forwards at the start of its program that run before the verdict
+// on the last step: those before its first other entry, as far as they depend only on each other.
+// They run again if the verdict requires it, so none of them may wait for anything after another
+// rank's verdict.
 Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule);
 
 }  // namespace penstock

@@ -129,7 +129,7 @@ Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model) {
   PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.weights, parameters));
   const bool has_all = std::ranges::find(model.stages, nullptr) == model.stages.end();
   if (has_all && checkpoint.weights.size() != parameters.size()) {
-    return InvalidArgument("{} holds {} parameters, the model has {}", checkpoint.path,
+    return InvalidArgument("{} has {} parameters, but the model has {}", checkpoint.path,
                            checkpoint.weights.size(), parameters.size());
   }
   CopyState(checkpoint.weights, model.AllCopies());

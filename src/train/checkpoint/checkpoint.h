@@ -39,8 +39,8 @@ struct Checkpoint {
   std::map<std::string, at::Tensor> optimizer;  // by name, including "optimizer."; may be empty
 };
 
-// What a run in progress saves of one optimizer, except for the parameters `without`. Empty before
-// its state is made.
+// Returns the state of one optimizer for a checkpoint, except for the parameters `without`. Empty
+// before that state is created.
 NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without = {});
 
 // Adds the metadata that ReadCheckpoint requires.
@@ -59,9 +59,9 @@ Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const Chec
 // is damaged or truncated.
 Result<Checkpoint> ReadCheckpoint(const std::string& path);
 
-// Sets every parameter of the model. Errors: kInvalidArgument, naming the file, where a parameter
-// is missing, left over, or of another shape; the model is then unchanged. Where stages of the
-// model are on other hosts, what is left over may be theirs.
+// Sets every parameter of the model. Errors: kInvalidArgument, naming the file, if a parameter is
+// missing, unknown or of another shape; the model is then unchanged. If stages of the model are on
+// other hosts, unknown parameters are ignored, because they may be theirs.
 Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model);
 
 // Restores the optimizer to the checkpoint's step. Requires: its state is created, for parameters

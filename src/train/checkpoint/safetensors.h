@@ -25,7 +25,7 @@ struct Safetensors {
   bool verified = false;                        // after reading: whether it had a checksum
 };
 
-// A tensor of a file that is still to be written.
+// A tensor of a file that has not been written yet.
 struct TensorEntry {
   std::string name;
   c10::ScalarType dtype;
@@ -33,18 +33,18 @@ struct TensorEntry {
   std::size_t bytes = 0;
 };
 
-// Where everything in a file is, known before any tensor's bytes are.
+// The layout of a file, known before the bytes of any tensor.
 class SafetensorsLayout {
  public:
-  // Entries in the order of their names. Errors: kInvalidArgument for a dtype that such files do
-  // not hold.
+  // Requires: entries are in the order of their names. Errors: kInvalidArgument for a dtype that
+  // such files cannot contain.
   static Result<SafetensorsLayout> Make(const std::map<std::string, std::string>& metadata,
                                         std::vector<TensorEntry> entries);
 
   const std::vector<TensorEntry>& entries() const { return entries_; }
   std::size_t offset(std::size_t entry) const { return head_bytes() + begins_[entry]; }
   std::size_t file_bytes() const { return head_bytes() + begins_.back(); }
-  // What comes before the tensors. Its checksum is made from each entry's own.
+  // Returns the bytes before the tensors. Its checksum is computed from that of each entry.
   std::string Head(std::span<const std::uint32_t> checksums) const;
 
  private:
@@ -52,14 +52,14 @@ class SafetensorsLayout {
 
   std::string header_;  // with zeros for the checksum
   std::vector<TensorEntry> entries_;
-  std::vector<std::size_t> begins_;  // by entry, behind the head; then their end
+  std::vector<std::size_t> begins_;  // by entry, relative to the end of the head; then their end
 };
 
-// Of an entry's bytes, as Head takes it.
+// Returns the checksum of an entry's bytes, as Head takes it.
 std::uint32_t ChecksumOf(std::string_view bytes);
 
-// The file appears whole or not at all, with its checksum, and outlasts a crash of the machine.
-// Tensors may be strided; they are written contiguous.
+// The file appears completely or not at all, with its checksum, and survives a crash of the
+// machine. Tensors may be strided; they are written contiguously.
 Status WriteSafetensors(const std::string& path, const Safetensors& content);
 
 // The tensors own their memory. Errors: kNotFound for a missing file; kInvalidArgument if it is not

@@ -15,8 +15,8 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
-  PENSTOCK_TRY(with_config.hold, HeldBytes(config.recompute.hold));
-  PENSTOCK_TRY(with_config.hold_for_weight, HeldBytes(config.recompute.hold_for_weight));
+  PENSTOCK_TRY(with_config.hold, ParseSavedBytes(config.recompute.hold));
+  PENSTOCK_TRY(with_config.hold_for_weight, ParseSavedBytes(config.recompute.hold_for_weight));
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.stages();
@@ -29,7 +29,7 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
   if (stage < 0 || stage >= stages) {
-    return InvalidArgument("stage {}: the configuration makes stages 0 to {}", stage, stages - 1);
+    return InvalidArgument("stage {}: the configuration has stages 0 to {}", stage, stages - 1);
   }
   const std::size_t index = stage;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, ranges[index]));
@@ -60,7 +60,7 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
     PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options));
     CompiledStageFile& file = files.emplace_back(
         CompiledStageFile{CompiledFile(folder, stage), MakeStageProgram(graphs)});
-    if (!file.program.exchanges) file.program.overlapped = {};  // a run would have no use for it
+    if (!file.program.exchanges) file.program.overlapped = {};  // a run would not use it
     PENSTOCK_TRY_STATUS(SaveStageProgram(file.path, file.program, KeyOfStage(chosen, stage)));
   }
   return files;

@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// What the passes that `options` leaves in make of the stage. Refuses a stage that the
-// configuration does not make.
+// Returns the graphs of the stage after the passes that `options` enables. Rejects a stage that the
+// configuration does not have.
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options);
 
@@ -15,7 +15,7 @@ struct CompiledStageFile {
   std::string path;
   StageProgram program;
 };
-// Compiles every stage of the configuration into `folder`, which is made where it is not there.
+// Compiles every stage of the configuration into `folder`, which is created if necessary.
 Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
                                                      const std::string& folder);
 

@@ -20,14 +20,14 @@ constexpr const char* kFormat = "penstock stage program 2";
 
 constexpr const char* kOverlapped = "overlapped";  // prefix of its constants
 
-// A constant's memory from its first element to its last, whatever its strides.
+// Returns a constant's memory from its first to its last element, whatever its strides.
 at::Tensor Flat(const at::Tensor& tensor) {
   return tensor.as_strided({ExtentOf(TypeOf(tensor))}, {1}, tensor.storage_offset());
 }
 
 class Writer {
  public:
-  // Constants go by their value's number behind `prefix`: `overlapped` has numbers of its own.
+  // Constants are stored by value number after `prefix`, because `overlapped` has its own numbers.
   json ToJson(const Piece& piece, const std::string& prefix = "") {
     for (const Bound& bound : piece.graph.bound) {
       if (bound.kind != BoundKind::kConstant) continue;
@@ -43,7 +43,7 @@ class Writer {
   }
 
   Safetensors content;
-  // By prefix: constants that count as numbers where dtypes are promoted.
+  // By prefix: constants that count as numbers in type promotion.
   std::map<std::string, std::vector<ValueId>> numbers;
 };
 
@@ -51,7 +51,7 @@ class CompiledReader {
  public:
   explicit CompiledReader(const Safetensors& content) : content_(content) {}
 
-  // Types of constants stand in the text, their memory in the file.
+  // The types of constants are in the text, their memory is in the file.
   Result<Piece> ToPiece(const json& entry, const json& all_numbers,
                         const std::string& prefix = "") {
     const auto text = entry.at("graph").get<std::string>();
@@ -102,7 +102,7 @@ std::vector<StagePort> ToPorts(const json& list) {
   return ports;
 }
 
-// What leaves a piece: as many outputs as there are ports, each a tensor.
+// Checks the outputs of a piece: as many as there are ports, each a tensor.
 Status CheckLeaving(const Piece& piece, std::size_t ports) {
   const auto& outputs = piece.graph.outputs;
   const std::size_t leaving = std::count(piece.outputs.begin(), piece.outputs.end(), -1);
@@ -167,7 +167,8 @@ Result<StageProgram> Read(const Safetensors& content) {
   return program;
 }
 
-// A file names its kernels; their code is this machine's, and made again where it is lost.
+// A file names its kernels. Their code belongs to this machine and is compiled again if it is
+// missing.
 Status MakeKernels(const StageProgram& program, const std::string& path) {
   const Status made = LoadKernelsOf({&program.forward.graph, &program.backward_input.graph,
                                      &program.backward_weight.graph, &program.overlapped.graph});
@@ -176,14 +177,14 @@ Status MakeKernels(const StageProgram& program, const std::string& path) {
     return InvalidArgument("{} is damaged: {}", path, made.error().message);
   }
   return MakeError(ErrorCode::kUnavailable,
-                   "the fused kernels of {} are not in this machine's cache and cannot be made "
-                   "again: {}: repair that, or compile with fuse=false",
+                   "the fused kernels of {} are not in this machine's cache and cannot be compiled "
+                   "again: {}: fix that, or compile with fuse=false",
                    path, made.error().message);
 }
 
 Status CheckKey(const Safetensors& content, const ProgramKey& key) {
   if (!content.metadata.contains("format") || content.metadata.at("format") != kFormat) {
-    return InvalidArgument("it holds no compiled stage");
+    return InvalidArgument("it is not a compiled stage");
   }
   for (const auto& [name, value] : key) {
     const auto found = content.metadata.find(name);

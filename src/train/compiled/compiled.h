@@ -1,8 +1,8 @@
-// Stage programs on disk: `penstock compile` writes them, a run with `compiled: DIR` starts from
-// them and captures nothing.
+// Stage programs on disk: `penstock compile` writes them, and a run with `compiled: DIR` loads them
+// instead of capturing.
 //
-// One safetensors file a stage: the graphs as text (graph/ir/parse.h), the places of what a
-// microbatch holds, the constants as tensors, and what the program was made for.
+// One safetensors file per stage: the graphs as text (graph/ir/parse.h), the slots of a microbatch,
+// the constants as tensors, and what the program was compiled for.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@
 
 namespace penstock {
 
-// What a stage's program depends on, by name: the configuration's keys and the versions. `config`
-// is as ChooseSchedule left it.
+// Returns what a stage's program depends on, by name: the keys of the configuration and the
+// versions. Requires: ChooseSchedule has filled in `config`.
 using ProgramKey = std::vector<std::pair<std::string, std::string>>;
 ProgramKey KeyOfStage(const TrainConfig& config, int stage);
 
@@ -27,9 +27,9 @@ std::string CompiledFile(const std::string& folder, int stage);
 Status SaveStageProgram(const std::string& path, const StageProgram& program,
                         const ProgramKey& key);
 
-// Errors: kNotFound for a missing file; kInvalidArgument where it is none of ours, or was made for
-// something else: names the first key that differs; kUnavailable where its fused kernels are not
-// there and cannot be made.
+// Errors: kNotFound for a missing file; kInvalidArgument if it is not a compiled stage, or was
+// compiled for another configuration (names the first key that differs); kUnavailable if its fused
+// kernels are missing and cannot be compiled.
 Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey& key);
 
 }  // namespace penstock

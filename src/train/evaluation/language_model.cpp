@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens: enough for the matrix kernels
 
-// Length of the valid UTF-8 character at the front; 0 if there is none.
+// Returns the length of the valid UTF-8 character at the front, or 0.
 std::size_t Utf8Length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -77,8 +77,8 @@ std::uint8_t NextByte(const at::Tensor& logits, double temperature, at::Generato
   return static_cast<std::uint8_t>(next.item<std::int64_t>());
 }
 
-// Summed over the windows; `bytes` holds them and the last one's last target.
-// Counts where the last stage is.
+// Returns the sum over the windows on the host with the last stage, else 0; `bytes` contains them
+// and the last target.
 double WindowLoss(SpreadModel& model, std::int64_t number, std::span<const std::uint8_t> bytes,
                   std::int64_t windows) {
   const at::NoGradGuard no_grad;

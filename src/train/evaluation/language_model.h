@@ -22,23 +22,23 @@ struct LanguageModel {
   ModelConfig config;
   std::vector<std::shared_ptr<StageModule>> stages;  // null for those of other hosts
 
-  // With `counts` layers per stage; about the same number where it is empty. Builds the stages that
-  // are `here`; all where it is empty.
+  // Partitions it into `counts` layers per stage, or about equal numbers if it is empty. Builds the
+  // stages in `here`, or all if it is empty.
   static Result<LanguageModel> Build(const ModelConfig& config, int stages = 1,
                                      std::span<const std::int64_t> counts = {},
                                      const std::function<bool(int stage)>& here = {});
 
-  // Tokens [batch, length] to what the last stage returns, without gradients: the logits [batch,
-  // length, vocabulary] come first.
+  // Maps tokens [batch, length] to what the last stage returns, without gradients. The logits
+  // [batch, length, vocabulary] come first.
   std::vector<at::Tensor> Outputs(const at::Tensor& tokens) const;
   at::Tensor Logits(const at::Tensor& tokens) const { return Outputs(tokens).front(); }
-  // The model's own loss against the next tokens, in nats per token.
+  // Returns the model's own loss against the next tokens, in nats per token.
   at::Tensor Loss(const at::Tensor& tokens, const at::Tensor& targets) const;
 
-  // By their names in the whole model, in its order; of a parameter that several stages hold, the
-  // first copy. They share the modules' memory.
+  // Returns the parameters by name, in the order of the model; for a parameter that several stages
+  // share, the first copy. They share the modules' memory.
   std::vector<std::pair<std::string, at::Tensor>> Parameters() const;
-  // The same with every copy.
+  // The same, with every copy.
   std::vector<std::pair<std::string, at::Tensor>> AllCopies() const;
 };
 
@@ -52,7 +52,7 @@ double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> te
                     const std::atomic<bool>* stop = nullptr);
 // The same on all hosts of the model, each with any number of threads.
 double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int threads);
-// The part of the text that EvaluateText reads: give the baseline the same.
+// Returns the part of the text that EvaluateText evaluates, for the baseline.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);
 

@@ -21,8 +21,8 @@ struct LearningRate {
   double At(std::int64_t step) const;
 };
 
-// The squared norm of all gradients that count in it. Throws std::runtime_error, naming a
-// parameter, where one is not finite.
+// Returns the squared norm of all gradients that count in it. Throws std::runtime_error, naming the
+// parameter, if one is not finite.
 double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters);
 
 // The optimizer state of one parameter. The tensors are the optimizer's own.

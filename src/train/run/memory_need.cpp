@@ -18,11 +18,11 @@
 namespace penstock {
 namespace {
 
-constexpr double kMasterBytes = 4;  // of a parameter, a gradient or a moment: fp32
+constexpr double kMasterBytes = 4;  // per parameter, gradient or moment: fp32
 constexpr double kMomentBytes = 2 * kMasterBytes;
 constexpr double kTokenBytes = 8;
 
-// Stages of one kind differ in the number of their layers alone.
+// Stages of one kind differ only in their number of layers.
 enum class Kind : int { kFirst, kMiddle, kLast, kOnly };
 
 Kind KindOf(const LayerRange& range) {
@@ -32,11 +32,11 @@ Kind KindOf(const LayerRange& range) {
 
 struct StageNeed {
   double parameters = 0;
-  double shared = 0;     // of these, that other stages hold, too
-  double saved = 0;      // bytes that a microbatch holds from F to B
+  double shared = 0;     // of these, those that other stages share
+  double saved = 0;      // bytes that a microbatch keeps alive from F to B
   double live = 0;       // likewise, from I to W
-  double input = 0;      // of what a row that is recomputed keeps
-  double workspace = 0;  // bytes that its largest action takes beside these
+  double input = 0;      // bytes that a recomputed microbatch keeps
+  double workspace = 0;  // additional bytes of its largest action
 
   StageNeed operator+(const StageNeed& more) const {
     return {parameters + more.parameters, shared + more.shared,
@@ -49,10 +49,11 @@ struct StageNeed {
   }
 };
 
-// Of the kind's stage in its small model.
+// The stage of this kind in its small model.
 int IndexOf(Kind kind) { return kind == Kind::kOnly ? 0 : static_cast<int>(kind); }
 
-// A small model of one stage, or of three, whose stage of this kind has so many layers.
+// Returns a small model of one or three stages, whose stage of this kind has the given number of
+// layers.
 TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layers) {
   TrainConfig small = config;
   small.pipeline = {};
@@ -104,7 +105,8 @@ Result<StageNeed> Capture(const TrainConfig& config, Kind kind, std::int64_t lay
   return need;
 }
 
-// Stages of one kind and number of layers are alike, and each layer but the first adds the same.
+// Stages of one kind and number of layers are alike, and each layer after the first adds the same
+// amount.
 class StageNeeds {
  public:
   using Measure = Result<StageNeed> (*)(const TrainConfig& config, Kind kind, std::int64_t layers);
@@ -118,7 +120,7 @@ class StageNeeds {
     if (layers < 2) return one;
     PENSTOCK_TRY(const StageNeed two, Measured(kind, 2));
     StageNeed all = one + (two + one * -1) * (layers - 1);
-    all.workspace = two.workspace;  // of one action, which frees as it goes
+    all.workspace = two.workspace;  // of one action, which frees memory as it runs
     return all;
   }
 
@@ -152,7 +154,7 @@ Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Sc
   return needs;
 }
 
-// By the simulator: the order of each lane says what is in flight.
+// Computed by the simulator, because the order of each lane determines what is in flight.
 Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedule,
                                const HostedRanks& ranks, const std::vector<StageNeed>& needs) {
   Costs costs;
@@ -175,7 +177,7 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
   return sum;
 }
 
-// Weights and all that goes with them.
+// Weights, gradients and optimizer state.
 Status AddParameters(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
                      const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double working = config.precision == "bf16" ? 2 : 0;
@@ -189,9 +191,9 @@ Status AddParameters(const TrainConfig& config, const Schedule& schedule, const 
     PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule, stage));
     const double version = working > 0 ? working : kMasterBytes;
     total.weights += count * (kMasterBytes + working + versions.older * version);
-    // Replicas hand theirs over in a copy.
+    // Replicas send theirs as a copy.
     total.gradients += count * kMasterBytes * (replicas > 1 ? 2 : 1);
-    // Other stages read a copy, as replicas do.
+    // Other stages read a copy, like replicas.
     total.gradients += needs[model_stage].shared * kMasterBytes;
     total.optimizer += count * kMomentBytes;
     if (takes_back) total.optimizer += count * (kMasterBytes + kMomentBytes);
@@ -200,7 +202,7 @@ Status AddParameters(const TrainConfig& config, const Schedule& schedule, const 
   return {};
 }
 
-// FormatBytes for more than an integer holds.
+// FormatBytes for values beyond the range of an integer.
 std::string BytesText(double bytes) {
   constexpr double kEib = 1024.0 * 1024 * 1024 * 1024 * 1024 * 1024;
   if (bytes >= kEib) return fmt::format("{:.3g} EiB", bytes / kEib);
@@ -214,17 +216,18 @@ Result<AvailableMemory> Allowed(const std::string& limit) {
   return AvailableMemory{bytes, "memory_limit"};
 }
 
-// The cheapest change that helps.
+// Suggests the cheapest change that helps.
 std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
   const double of_weights = need.weights + need.gradients + need.optimizer + need.checkpoint;
   if (of_weights > need.activations + need.batches) {
-    return "give a smaller model.dim, model.layers or model.vocabulary";
+    return "use a smaller model.dim, model.layers or model.vocabulary";
   }
-  if (config.recompute.hold != "all") return "give a smaller batch or model.sequence";
-  return "give a smaller batch or model.sequence, or recompute.hold=least";
+  if (config.recompute.hold != "all") return "use a smaller batch or model.sequence";
+  return "use a smaller batch or model.sequence, or recompute.hold=least";
 }
 
-// Before any activation is counted: weights, tokens, and one microbatch's hidden states.
+// A lower bound before any activation is counted: weights, tokens, and the hidden states of one
+// microbatch.
 Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule,
                              const HostedRanks& ranks) {
   MemoryNeed need;
@@ -242,8 +245,8 @@ Status Compare(const TrainConfig& config, const MemoryNeed& need, const Availabl
                std::string_view about) {
   if (need.total() <= static_cast<double>(allowed.bytes)) return {};
   return InvalidArgument(
-      "the run needs {} {} of memory ({}), and {} has {}: {}, or memory_limit=none to try it all "
-      "the same",
+      "the run needs {} {} of memory ({}), and {} has {}: {}, or memory_limit=none to try "
+      "anyway",
       about, BytesText(need.total()), need.Text(), allowed.of,
       BytesText(static_cast<double>(allowed.bytes)), Remedy(config, need));
 }
@@ -277,7 +280,7 @@ Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& s
   if (config.memory_limit == "none") return "memory: not checked";
   PENSTOCK_TRY(const AvailableMemory allowed, Allowed(config.memory_limit));
   try {
-    // What cannot be held at all is not captured either: sizes would overflow.
+    // Do not capture what cannot fit at all, because sizes would overflow.
     PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule, ranks));
     PENSTOCK_TRY_STATUS(Compare(config, least, allowed, "at least"));
     PENSTOCK_TRY(const MemoryNeed need, EstimateMemory(config, schedule, ranks));
@@ -285,9 +288,9 @@ Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& s
     return fmt::format("memory: about {} needed ({}), {} has {}", BytesText(need.total()),
                        need.Text(), allowed.of, BytesText(static_cast<double>(allowed.bytes)));
   } catch (const c10::Error&) {
-    // A tensor whose bytes 63 bits cannot count.
+    // A tensor has more bytes than 63 bits can count.
     return InvalidArgument(
-        "the run needs more than 8 EiB of memory, and {} has {}: give a smaller model.dim, "
+        "the run needs more than 8 EiB of memory, and {} has {}: use a smaller model.dim, "
         "model.hidden, model.vocabulary, model.sequence or batch",
         allowed.of, BytesText(static_cast<double>(allowed.bytes)));
   }

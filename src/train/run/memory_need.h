@@ -1,4 +1,4 @@
-// The memory that a run needs on one host, known before anything of it is allocated.
+// Estimates the memory that a run needs on one host before anything is allocated.
 #pragma once
 
 #include <string>
@@ -26,8 +26,9 @@ struct MemoryNeed {
   std::string Text() const;
 };
 
-// From shapes alone: allocates nothing of the model and captures at most two layers of each kind of
-// stage, whatever the model's size. Requires: ChooseSchedule has filled in the configuration.
+// Estimates from shapes alone: allocates nothing of the model and captures at most two layers of
+// each kind of stage, whatever the model's size. Requires: ChooseSchedule has filled in the
+// configuration.
 Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,
                                   const HostedRanks& ranks);
 

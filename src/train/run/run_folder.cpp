@@ -93,9 +93,8 @@ Status RunFolder::Lock(std::FILE* log) {
       }
       close(lock);
       return InvalidArgument(
-          "{} is in use by another run, {}: choose another name (name=...), or wait for that run "
-          "to "
-          "end",
+          "{} is in use by another run, {}: choose another name (name=...), or wait until "
+          "that run ends",
           path_, holder.empty() ? "whose process is not known yet" : holder);
     }
     if (LeadsTo(lock_path(), lock)) {

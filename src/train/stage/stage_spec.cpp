@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-// Dropout and its like are on while this lives.
+// Enables dropout and similar ops while it exists.
 class TrainingMode {
  public:
   explicit TrainingMode(StageModule& module) : module_(module) { module_.train(); }
@@ -37,7 +37,7 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
     return InvalidArgument("a stage needs example inputs");
   }
   if (options.microbatches % options.slices() != 0) {
-    return InvalidArgument("{} rows do not make whole microbatches of {} slices",
+    return InvalidArgument("{} microbatch indices do not make whole microbatches of {} slices",
                            options.microbatches, options.slices());
   }
   if (options.slices() > 1 && examples.inputs.size() != 1) {
@@ -49,10 +49,11 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
   }
   if (options.slices() > 1 && (options.pool != nullptr || !options.recomputed.empty())) {
     return InvalidArgument(
-        "OFFLOAD and RECOMPUTE do not go with slices: later slices read what an earlier one holds");
+        "OFFLOAD and RECOMPUTE cannot be used with slices: later slices read the state of earlier "
+        "ones");
   }
   if (options.first && examples.inputs.size() != 1) {
-    return InvalidArgument("a first stage reads tokens alone, not {} inputs",
+    return InvalidArgument("a first stage takes only tokens, not {} inputs",
                            examples.inputs.size());
   }
   if (options.last && !examples.targets.defined()) {
@@ -61,12 +62,12 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
   return {};
 }
 
-// Also refuses a stage that sends no gradient back, though it was asked for one: nothing would be
-// trained before it.
+// Also rejects a stage that sends no gradient back although one is required: the stages before it
+// would not be trained.
 Status CheckProgram(const StageProgram& program, const StageExamples& examples, bool last) {
   const std::size_t count = examples.inputs.size() + (last ? 1 : 0);
   if (program.inputs.size() != count) {
-    return InvalidArgument("a program of {} inputs for a stage of {}", program.inputs.size(),
+    return InvalidArgument("a program with {} inputs for a stage with {}", program.inputs.size(),
                            count);
   }
   const auto wants = [](const at::Tensor& input) { return input.requires_grad(); };
@@ -79,7 +80,7 @@ Status CheckProgram(const StageProgram& program, const StageExamples& examples, 
   return {};
 }
 
-// A batch source fills its tensors again: what leaves a first stage has memory of its own.
+// A batch source refills its tensors, so outputs of a first stage need memory of their own.
 std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
                                       std::span<const at::Tensor> inputs) {
   for (at::Tensor& output : outputs) {
@@ -90,8 +91,8 @@ std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
   return outputs;
 }
 
-// What the module makes of its slice, then the slice's keys and values. Nothing reads those of a
-// last slice but its own backward.
+// Returns the module's outputs for its slice, then the keys and values of the slice. For the last
+// slice, only its own backward reads these.
 std::vector<at::Tensor> RunSlice(StageModule& module, std::span<const at::Tensor> inputs, int slice,
                                  int slices) {
   SequenceContext context(slice, inputs.subspan(1));
@@ -110,8 +111,8 @@ at::Tensor WithTokens(const at::Tensor& example, std::int64_t tokens) {
   return of_slice.requires_grad_(example.requires_grad());
 }
 
-// Examples of a later slice: behind its input, keys and values of those before, as many as the
-// first slice's program gives.
+// Returns the examples of a later slice: after its input, the keys and values of the earlier
+// slices, as many as the first slice's program returns.
 StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& program,
                               std::span<const std::int64_t> lengths, int slice) {
   const std::size_t index = slice;
@@ -202,7 +203,8 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
   how.fuse = options.fuse;
   how.hold = options.hold;
   how.hold_for_weight = options.hold_for_weight;
-  // It holds the probabilities of a first slice, which are many times its keys and values.
+  // It saves the probabilities of a first slice, which are many times larger than its keys and
+  // values.
   if (options.slices() > 1) how.disabled = {"attention_by_matmul"};
   ++compiled_slices;
   return CompileStage(MakeStageSpec(module, examples, options, slice), how);

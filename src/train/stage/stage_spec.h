@@ -1,4 +1,4 @@
-// From a stage's module to its programs. Private to train/.
+// Compiles a stage's module to its programs. Private to train/.
 #pragma once
 
 #include <functional>
@@ -9,22 +9,22 @@
 
 namespace penstock {
 
-// The module's parameters by name; tied weights once, under the first of their names.
+// Returns the module's parameters by name; tied weights once, under the first of their names.
 std::vector<NamedTensor> ParametersOf(const StageModule& module);
 
-// How many times the mean slice's tokens this one has: what its loss weighs among the rows'.
+// Returns the tokens of this slice relative to the mean slice: the weight of its loss.
 double ShareOfSlice(const TorchStageOptions& options, int slice);
 
-// The program of one slice for these examples, as MakeStageSpec takes them.
+// Compiles one slice for these examples, as MakeStageSpec takes them.
 Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
                                   int slice);
 
-// Programs that CompileSlice has made in this process.
+// Returns the number of programs that CompileSlice has compiled in this process.
 int CompiledSlices();
 
-// The programs of all slices, in order; the options' own where they have them. Calls `on_slice`
-// before each slice but the first. Refuses options and examples that do not fit.
+// Returns the programs of all slices in order, or those in the options. Calls `on_slice` before
+// each slice but the first. Rejects options and examples that do not fit together.
 Result<std::vector<StageProgram>> CompileSlices(
     const std::shared_ptr<StageModule>& module, const StageExamples& examples,
     const TorchStageOptions& options, const std::function<void(int slice)>& on_slice = {});

@@ -17,15 +17,15 @@
 namespace penstock {
 namespace {
 
-// A tensor on the same memory, but by a storage of its own: where that points to can be changed,
-// and views of it follow.
+// Returns a tensor on the same memory with a storage of its own. The storage can be pointed
+// elsewhere, and views of it follow.
 at::Tensor Window(const at::Tensor& tensor) {
   return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
                        tensor.options().requires_grad(false));
 }
 
-// A message of `from` as it is now. Its memory is `kept`, for the next call to write again when all
-// that read it have dropped it.
+// Returns a message with a copy of `from`. The copy is `kept`; the next call overwrites it if all
+// readers have dropped it.
 Message MessageOfCopy(const at::Tensor& from, at::Tensor& kept) {
   if (!kept.defined() || kept.use_count() > 1) {
     kept = at::empty_like(from, from.options(), at::MemoryFormat::Contiguous);
@@ -82,7 +82,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
 void StageWeights::Use(std::int64_t version) {
   const auto kept = static_cast<std::int64_t>(older_.size());
   PENSTOCK_CHECK(version >= updates_ - kept && version <= updates_,
-                 "version {} of the weights is asked for behind {} updates", version, updates_);
+                 "version {} of the weights is not available after {} updates", version, updates_);
   const int place = version == updates_ ? -1 : static_cast<int>(version % kept);
   if (place == in_use_) return;
   in_use_ = place;
@@ -134,9 +134,9 @@ void StageWeights::TryStep(const TorchStage::Update& update) {
   Update(update);
 }
 
-void StageWeights::KeepStep() { Clear(); }
+void StageWeights::CommitStep() { Clear(); }
 
-void StageWeights::UndoStep() {
+void StageWeights::RollBackStep() {
   const at::NoGradGuard no_gradients;
   optimizer_.restore();
   --updates_;
@@ -166,14 +166,14 @@ Message StageWeights::ShareParameter(int parameter) {
 void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
   Shared& shared = *shared_[parameter];
   if (gradient.bytes() != gradients_[shared.index].nbytes()) {
-    throw std::runtime_error(fmt::format("{} bytes came as the gradient of {}, not {}",
+    throw std::runtime_error(fmt::format("received {} bytes as the gradient of {}, not {}",
                                          gradient.bytes(), parameters_[shared.index].name,
                                          gradients_[shared.index].nbytes()));
   }
   shared.incoming[holder] = std::move(gradient);
 }
 
-// In the order of the holders in every stage, so that all have the same sum.
+// Adds in the order of the holders in every stage, so that all have the same sum.
 void StageWeights::AddParameter(int parameter) {
   const at::NoGradGuard no_gradients;
   Shared& shared = *shared_[parameter];
@@ -192,7 +192,7 @@ void StageWeights::AddParameter(int parameter) {
 
 void StageWeights::Take(int chain, Message gradients) {
   if (gradients.bytes() != flat_.nbytes()) {
-    throw std::runtime_error(fmt::format("{} bytes of gradients came from a replica, not {}",
+    throw std::runtime_error(fmt::format("received {} bytes of gradients from a replica, not {}",
                                          gradients.bytes(), flat_.nbytes()));
   }
   incoming_[chain] = std::move(gradients);

@@ -1,5 +1,5 @@
-// A stage's weights: its parameters, their gradients, and the versions of the weights that rows in
-// flight still read. Private to train/. Threads: its stage's one.
+// A stage's weights: its parameters, their gradients, and the weight versions that microbatches in
+// flight still read. Private to train/. Threads: its stage's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,36 +19,36 @@ namespace penstock {
 
 class StageWeights {
  public:
-  // `working` are what is computed with, `masters` what is trained: the same, or casts of them.
-  // `tail` floats go with gradients that are shared.
+  // The stage computes with `working` and trains `masters`, which are the same tensors or casts of
+  // each other. `tail` is the number of floats that are sent along with shared gradients.
   StageWeights(std::span<const NamedTensor> working, std::span<const NamedTensor> masters,
                const TorchStageOptions& options, std::size_t tail);
 
-  // What graphs are bound to: the weights of the version in use, and their gradients.
+  // The tensors that graphs are bound to: the weights of the version in use, and the gradients.
   const std::vector<at::Tensor>& values() const { return values_; }
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
   std::vector<NamedParameter>& parameters() { return parameters_; }
   const std::string& name(std::size_t parameter) const { return parameters_[parameter].name; }
 
-  // Updates of the run so far: the newest version.
+  // The number of updates of the run so far, which is the newest version.
   std::int64_t updates() const { return updates_; }
   void StartAt(std::int64_t updates) { updates_ = updates; }
-  // Requires that the version is kept.
+  // Switches to a version. Requires: the version is kept.
   void Use(std::int64_t version);
-  // Memory of all versions that are kept, in bytes.
+  // Returns the bytes of all versions.
   std::int64_t VersionBytes() const;
   int versions() const { return 1 + static_cast<int>(older_.size()); }
 
   // As in Stage.
   void Step(const TorchStage::Update& update);
   void TryStep(const TorchStage::Update& update);
-  void KeepStep();
-  void UndoStep();
+  void CommitStep();
+  void RollBackStep();
   void ScaleGradients(double factor);
   void DropGradients() { dropped_ = true; }
   std::span<const double> SquaredNorms();  // by parameter, as parameters()
 
-  // The same for parameters that other stages hold, by number in TorchStageOptions::shared.
+  // The same for parameters that other stages share, by index in TorchStageOptions::shared.
   Message ShareParameter(int parameter);
   void TakeParameter(int parameter, int holder, Message gradient);
   void AddParameter(int parameter);
@@ -56,13 +56,13 @@ class StageWeights {
   Message Share(std::span<const float> tail);
   void Take(int chain, Message gradients);
   void Add();
-  // What came with the gradients of another chain; valid behind Add().
+  // The tail of another chain's gradients; valid after Add().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
 
  private:
-  // A parameter that other stages hold.
+  // A parameter that other stages share.
   struct Shared {
-    std::size_t index = 0;  // of parameters_
+    std::size_t index = 0;  // in parameters_
     int holder = 0;
     at::Tensor outgoing;            // what other holders read
     std::vector<Message> incoming;  // by holder
@@ -75,10 +75,10 @@ class StageWeights {
   bool cast_;
   OptimizerHooks optimizer_;
   int chain_;
-  std::vector<at::Tensor> values_;              // bound: memory of a version
-  std::vector<at::Tensor> newest_;              // what the working tensors are
+  std::vector<at::Tensor> values_;              // bound to graphs: the memory of one version
+  std::vector<at::Tensor> newest_;              // the working tensors
   std::vector<std::vector<at::Tensor>> older_;  // version v is at v % size
-  int in_use_ = -1;                             // of older_; -1: the newest
+  int in_use_ = -1;                             // index in older_; -1: the newest
   std::int64_t updates_ = 0;
   at::Tensor flat_;             // all gradients, then the tail: one call clears or adds them
   std::int64_t flat_size_ = 0;  // without the tail
@@ -87,7 +87,7 @@ class StageWeights {
   std::vector<std::optional<Shared>> shared_;  // as in TorchStageOptions
   bool dropped_ = false;
   std::vector<double> norms_;
-  at::Tensor outgoing_;            // what replicas read; written again when all have read it
+  at::Tensor outgoing_;            // read by replicas; reused after all have read it
   std::vector<Message> incoming_;  // by chain
   std::vector<std::vector<float>> tails_;  // by chain
 };

@@ -26,13 +26,13 @@
 namespace penstock {
 namespace {
 
-// What a row holds; each action asks for the state that it needs.
+// The state of a microbatch; each action requires a certain state.
 enum class RowState : std::uint8_t { kEmpty, kForwardDone, kInputDone };
 
 const char* NameOf(RowState state) {
   switch (state) {
     case RowState::kEmpty:
-      return "holds nothing";
+      return "is not in flight";
     case RowState::kForwardDone:
       return "is between F and its backward";
     case RowState::kInputDone:
@@ -49,8 +49,8 @@ constexpr std::size_t kMostShapes = 64;
 
 class CompiledStage final : public TorchStage {
  public:
-  // `programs`: one a slice. `working` are what is computed with, `masters` what is trained: the
-  // same, or casts of them.
+  // `programs` has one entry per slice. The stage computes with `working` and trains `masters`,
+  // which are the same tensors or casts of each other.
   CompiledStage(std::vector<StageProgram> programs, std::span<const NamedTensor> working,
                 std::span<const NamedTensor> masters, BatchSource source,
                 const TorchStageOptions& options, Update update, Recompile recompile)
@@ -128,18 +128,18 @@ class CompiledStage final : public TorchStage {
     StageCall& backward = forward_first ? second : first;
     CompiledStage* const to = forward_first ? this : theirs;
     CompiledStage* const from = forward_first ? theirs : this;
-    // Of one stage with several versions of its weights, one is in use at a time.
+    // A stage with several weight versions has only one in use at a time.
     const bool two_versions = theirs == this && options_.versions.older > 0;
     if (theirs == nullptr || options_.slices() > 1 || backward.op != Op::kBackward ||
         two_versions || !BoundPair::Hides(to->Expected(), from->Expected())) {
       return Stage::Overlap(std::move(first), other, std::move(second));
     }
-    Row& begun = to->BeginForward(forward.row, std::move(forward.input));
-    Row& ended = from->BeginBackward(backward.row, std::move(backward.input));
+    Row& begun = to->BeginForward(forward.microbatch, std::move(forward.input));
+    Row& ended = from->BeginBackward(backward.microbatch, std::move(backward.input));
     const BoundPair::Leaving leaving =
         to->PairOf(*begun.bound, *from, *ended.bound).Run(begun.held, ended.held);
     const auto end = [&](bool the_forward) {
-      if (the_forward) to->EndForward(forward.row, leaving.outputs, forward.output);
+      if (the_forward) to->EndForward(forward.microbatch, leaving.outputs, forward.output);
       if (!the_forward) from->EndBackward(ended, leaving.input_gradients, backward.output);
     };
     end(forward_first);
@@ -150,8 +150,8 @@ class CompiledStage final : public TorchStage {
 
   void Step() override { weights_.Step(update_); }
   void TryStep() override { weights_.TryStep(update_); }
-  void KeepStep() override { weights_.KeepStep(); }
-  void UndoStep() override { weights_.UndoStep(); }
+  void CommitStep() override { weights_.CommitStep(); }
+  void RollBackStep() override { weights_.RollBackStep(); }
   void ScaleGradients(double factor) override { weights_.ScaleGradients(factor); }
   void DropGradients() override { weights_.DropGradients(); }
   std::span<const double> SquaredNorms() override { return weights_.SquaredNorms(); }
@@ -166,7 +166,7 @@ class CompiledStage final : public TorchStage {
     weights_.TakeParameter(parameter, holder, std::move(gradient));
   }
   void AddParameter(int parameter) override { weights_.AddParameter(parameter); }
-  void DropRows() override {
+  void DropForwards() override {
     DropTransfers();
     for (Row& row : rows_) {
       row.state = RowState::kEmpty;
@@ -177,7 +177,7 @@ class CompiledStage final : public TorchStage {
   }
   bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
 
-  // OFFLOAD and RELOAD move what a microbatch holds between its actions; RECOMPUTE makes it again
+  // OFFLOAD and RELOAD move what a microbatch keeps between its actions. RECOMPUTE recomputes it
   // from the inputs that F has kept, with the random numbers of F.
   bool DoesSideWork(Op op) const override {
     if (op == Op::kOffload || op == Op::kReload) return options_.pool != nullptr;
@@ -209,7 +209,7 @@ class CompiledStage final : public TorchStage {
   std::int64_t WeightVersionBytes() const override { return weights_.VersionBytes(); }
   double StepLoss() const override {
     if (!options_.last) return 0;
-    // In the order of rows, whatever the schedule's, so that it is the same for every schedule.
+    // Adds in the order of microbatch indices, so that the sum is the same for every schedule.
     double sum = 0;
     for (int chain = 0; chain < options_.replicas; ++chain) {
       for (const float loss : chain == options_.chain ? OwnLosses() : weights_.Tail(chain)) {
@@ -225,7 +225,7 @@ class CompiledStage final : public TorchStage {
     const std::span<const StagePort> outputs = Expected().outputs;
     for (const StagePort& port : outputs.first(outputs.size() - slices_.tensors())) {
       if (options_.last) break;
-      // Numbers that any stage takes: it runs on them once.
+      // Values that any stage accepts, because it runs on them once.
       const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
       examples.push_back(example.requires_grad_(port.has_gradient));
     }
@@ -233,20 +233,20 @@ class CompiledStage final : public TorchStage {
   }
 
  private:
-  // What a microbatch holds.
+  // The state of a microbatch.
   struct Row {
     RowState state = RowState::kEmpty;
-    BoundProgram* bound = nullptr;      // of its shape
-    std::vector<at::Tensor> held;       // by the program's places
+    BoundProgram* bound = nullptr;      // for its shape
+    std::vector<at::Tensor> held;       // by slot of the program
     ActivationPool::Transfer transfer;  // what is in the pool
   };
 
-  // The step and the microbatch of it that a row is.
+  // The step of a microbatch index, and its index within that step.
   std::int64_t StepOf(int row) const { return step_ + row / options_.microbatches; }
   int InStep(int row) const {
     return options_.chain * options_.microbatches + row % options_.microbatches;
   }
-  // Of the last step whose update is made, by row; of the only one before any.
+  // For the last completed step, by microbatch index; for the first step if none is complete.
   std::span<const float> OwnLosses() const {
     const std::int64_t rows =
         (weights_.updates() - updates_before_) * options_.versions.microbatches_per_update;
@@ -260,12 +260,12 @@ class CompiledStage final : public TorchStage {
     const std::int64_t run_row = step_ * options_.microbatches + row;
     weights_.Use(std::max(first_update_, options_.versions.VersionOf(run_row)));
   }
-  // Outputs behind the first are keys and values.
+  // Outputs after the first are keys and values.
   static std::size_t KeptBy(std::span<const StageProgram> programs) {
     return programs.size() == 1 ? 0 : programs.front().outputs.size() - 1;
   }
   static at::Tensor& At(Row& row, int place) { return row.held[place]; }
-  // Of the shape that the stage was made for.
+  // The program for the shape that the stage was created for.
   const StageProgram& Expected() const { return programs_.front()->program; }
 
   void SeedRandom(const StageProgram& program, int row, Op op) {
@@ -280,7 +280,7 @@ class CompiledStage final : public TorchStage {
   bool IsRecomputed(int row) const {
     return !options_.recomputed.empty() && options_.recomputed[row];
   }
-  // An F that is run again leaves nothing behind but what it read.
+  // An F that will run again keeps only its inputs.
   void HoldInputsAlone(Row& row) {
     for (at::Tensor& value : row.held) value.reset();
     for (std::size_t i = 0; i < given_.size(); ++i) {
@@ -294,7 +294,7 @@ class CompiledStage final : public TorchStage {
     for (at::Tensor& result : row.bound->forward.Run(row.held)) result.reset();
     activation_bytes_ += program.saved_bytes - row.bound->input_bytes;
   }
-  // The microbatch, which must be in state `from`; it is in state `to` from now on.
+  // Returns the microbatch, which must be in state `from`, and moves it to state `to`.
   Row& Enter(int number, const char* action, RowState from, RowState to) {
     PENSTOCK_CHECK(number >= 0 && Index(number) < rows_.size(),
                    "{} of microbatch {}: a step has {}", action, number, rows_.size());
@@ -306,7 +306,7 @@ class CompiledStage final : public TorchStage {
     return row;
   }
 
-  // Puts what the forward reads into the row, which knows its program from now on.
+  // Collects the inputs of the forward, which determine its program.
   Row& BeginForward(int number, Message input) {
     Row& row = Enter(number, "F", RowState::kEmpty, RowState::kForwardDone);
     TakeInputs(number, std::move(input));
@@ -344,14 +344,14 @@ class CompiledStage final : public TorchStage {
     return row;
   }
 
-  // Of a whole one, weights and all.
+  // For B, which includes the weight gradients.
   void EndBackward(Row& row, std::span<at::Tensor> input_gradients, Outlet& output) {
     row.state = RowState::kEmpty;
     activation_bytes_ -= row.bound->program.saved_bytes;
     if (!options_.first) output.Send(ToMessage(input_gradients));
   }
 
-  // Made where two programs meet for the first time.
+  // Created when two programs meet for the first time.
   BoundPair& PairOf(const BoundProgram& forward, const CompiledStage& other,
                     const BoundProgram& backward) {
     std::unique_ptr<BoundPair>& pair = pairs_[{&forward, &backward}];
@@ -361,8 +361,8 @@ class CompiledStage final : public TorchStage {
     return *pair;
   }
 
-  // Into given_: what the stage before sent, or the batch's tokens; what earlier slices left; then
-  // the targets.
+  // Fills given_: the message of the previous stage or the batch's tokens, the state of earlier
+  // slices, and then the targets.
   void TakeInputs(int row, Message input) {
     const BoundProgram& expected = *programs_[slices_.SliceOf(row)];
     given_.resize(expected.input_types.size());
@@ -382,7 +382,7 @@ class CompiledStage final : public TorchStage {
     }
   }
 
-  // What the stage behind sent, and what later slices gathered, to where they are held.
+  // Moves the gradients from the next stage and from later slices to their slots.
   void TakeOutputGradients(int number, Message output_gradients) {
     Row& row = rows_[number];
     const std::span<const TensorType> types = row.bound->gradient_types;
@@ -400,7 +400,7 @@ class CompiledStage final : public TorchStage {
     }
   }
 
-  // The first of given_ that is not of the type that the program was made for.
+  // Returns the first tensor of given_ that does not have the type of the program's input.
   std::optional<std::size_t> Misfit(const BoundProgram& bound) const {
     if (given_.size() != bound.input_types.size()) return 0;
     for (std::size_t i = 0; i < given_.size(); ++i) {
@@ -413,7 +413,7 @@ class CompiledStage final : public TorchStage {
     return {};
   }
 
-  // Compiled now where given_ has shapes that none had before.
+  // Compiles a program now if given_ has new shapes.
   BoundProgram& ProgramFor(int row) {
     for (const auto& bound : programs_) {
       if (!Misfit(*bound)) return *bound;
@@ -421,16 +421,16 @@ class CompiledStage final : public TorchStage {
     const BoundProgram& expected = *programs_[slices_.SliceOf(row)];
     const std::size_t input = *Misfit(expected);
     const auto fail = [&](const std::string& reason) {
-      throw std::runtime_error(fmt::format("step {} microbatch {}: an input of {}, made for {}: {}",
+      throw std::runtime_error(fmt::format("step {} microbatch {}: input {} instead of {}: {}",
                                            step_, row, PrintType(TypeOf(given_[input])),
                                            PrintType(expected.input_types[input]), reason));
     };
-    if (options_.slices() > 1) fail("slices are of one shape");
+    if (options_.slices() > 1) fail("slices have a fixed shape");
     StageExamples examples;
     for (std::size_t i = 0; i < given_.size(); ++i) {
       const StagePort& port = Expected().inputs[i];
       if (given_[i].scalar_type() != port.type.dtype) fail("another dtype");
-      // A tensor of a run carries no gradient; its copy can.
+      // Tensors of a run have no gradient, but a copy can.
       examples.inputs.push_back(given_[i].clone().requires_grad_(port.has_gradient));
     }
     if (options_.last) {
@@ -450,18 +450,18 @@ class CompiledStage final : public TorchStage {
   Recompile recompile_;
   std::vector<Row> rows_;
   SliceState slices_;
-  std::vector<float> losses_;       // by row; last stages only
-  std::vector<float> loss_shares_;  // by slice: what its loss weighs among the rows'
+  std::vector<float> losses_;       // by microbatch index; last stages only
+  std::vector<float> loss_shares_;  // by slice: the weight of its loss
   StageWeights weights_;
   GraphBinding binding_;
-  // One a shape, the expected one first; or one a slice.
+  // One per shape, the expected one first; or one per slice.
   std::vector<std::unique_ptr<BoundProgram>> programs_;
-  // Of one of these and a backward of a stage of the rank.
+  // Pairs of one of these and a backward of a stage of the rank.
   std::map<std::pair<const BoundProgram*, const BoundProgram*>, std::unique_ptr<BoundPair>> pairs_;
-  std::vector<at::Tensor> given_;            // to an F, by input of the stage; empty between
-  std::vector<at::Tensor> gradients_given_;  // to a backward; empty between
+  std::vector<at::Tensor> given_;            // inputs of the current F; empty otherwise
+  std::vector<at::Tensor> gradients_given_;  // gradients of the current backward; empty otherwise
   std::int64_t step_ = 0;
-  std::int64_t updates_before_ = 0;  // the step
+  std::int64_t updates_before_ = 0;  // the current step
   std::int64_t first_update_ = -1;   // of the run; -1 before it
   std::int64_t activation_bytes_ = 0;
   std::atomic<std::int64_t> away_bytes_ = 0;

@@ -250,7 +250,7 @@ TEST(KernelText, ReadsBackAndNamesWhatIsWrong) {
   fails("loops | 4; %0 twice %0", "an op for 'twice'");
   fails("loops | 4; %0 neg %0", "an earlier value");
   fails("loops | 4; %0 load f32 in0 0 [4,1]", "a stride for every loop");
-  fails("loops | 4; %0 number 1; store %0 f32 out0 0 [1]", "a tensor that there is");
+  fails("loops | 4; %0 number 1; store %0 f32 out0 0 [1]", "an existing tensor");
 }
 
 }  // namespace

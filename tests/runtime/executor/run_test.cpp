@@ -245,7 +245,7 @@ TEST(RunTest, TheWatchdogNamesAStageThatWaits) {
   EXPECT_EQ(status.error().message,
             "no rank made progress for 0.3 s"
             "; rank 0 waits at 0B0 for the input gradient of stage 1, microbatch 0, from rank 1"
-            "; rank 1 waits at 1B0 for what its stage has under way");
+            "; rank 1 waits at 1B0 for transfers of its own stage");
   EXPECT_EQ(live_payloads.load(), 0);
 }
 

@@ -253,8 +253,8 @@ TEST(UpdateTest, AGradientThatIsNoNumberIsSkippedOrEndsTheRun) {
     const Outcome failed = Train(schedule, {.clip = 1, .post_validation = early}, inject);
     ASSERT_FALSE(failed.status);
     EXPECT_EQ(failed.status.error().message,
-              "rank 2: 2STEP: the gradient of weight 2 is not finite: give a smaller optimizer.lr, "
-              "or optimizer.nonfinite=skip to leave such steps out");
+              "rank 2: 2STEP: the gradient of weight 2 is not finite: use a smaller optimizer.lr, "
+              "or optimizer.nonfinite=skip to skip such steps");
   }
 }
 

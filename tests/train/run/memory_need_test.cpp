@@ -110,7 +110,7 @@ TEST(MemoryNeed, RefusesWhatDoesNotFit) {
   };
   expect(refused([](TrainConfig&) {}), "fits: memory: about");
   expect(refused([](TrainConfig& config) { config.model.layers = 1'000'000'000; }),
-         "give a smaller model.dim, model.layers");
+         "use a smaller model.dim, model.layers");
   expect(refused([](TrainConfig& config) { config.model.dim = 1'000'000'000; }), "model.dim");
   expect(refused([](TrainConfig& config) { config.model.options["hidden"] = "1000000000"; }),
          "model.dim");

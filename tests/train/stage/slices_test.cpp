@@ -110,8 +110,8 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
     options.microbatches = schedule.rows();
     options.slice_lengths = SliceLengths(made.config);
     options.exact = made.config.exact;
-    options.hold = HeldBytes(made.config.recompute.hold).value();
-    options.hold_for_weight = HeldBytes(made.config.recompute.hold_for_weight).value();
+    options.hold = ParseSavedBytes(made.config.recompute.hold).value();
+    options.hold_for_weight = ParseSavedBytes(made.config.recompute.hold_for_weight).value();
     const auto keep = [&](std::vector<NamedParameter>& parameters) {
       const std::lock_guard lock(mutex);
       for (const NamedParameter& each : parameters) {
@@ -228,8 +228,7 @@ TEST(SliceConfig, IsChecked) {
   config.pipeline.slices = 4;
   const auto reason = [&] { return ChooseSchedule(config, 2).error().message; };
   EXPECT_EQ(reason(),
-            "model.sequence 30 does not divide into 4 slices of one length: give "
-            "pipeline.slice_lengths");
+            "model.sequence 30 does not divide into 4 equal slices: set pipeline.slice_lengths");
   config.pipeline.slice_lengths = {10, 5, 7, 9};
   EXPECT_EQ(reason(), "pipeline.slice_lengths: 4 lengths of 31 tokens in all, for 4 slices of 30");
   config.pipeline.slice_lengths = {10, 5, 7, 8};
@@ -241,7 +240,7 @@ TEST(SliceConfig, IsChecked) {
   EXPECT_NE(CompileStages(config, testing::TempDir()).error().message.find("of 3 slices"),
             std::string::npos);
   config.compiled = "stages";
-  EXPECT_NE(reason().find("not of 3 slices"), std::string::npos) << reason();
+  EXPECT_NE(reason().find("not for 3 slices"), std::string::npos) << reason();
 }
 
 }  // namespace
