@@ -151,6 +151,9 @@ class GraphCommand : public Command {
           "that creates them)",
           only_);
     }
+    for (const Graph* graph : chosen) {
+      PENSTOCK_TRY([[maybe_unused]] const std::int64_t flops, FlopsOf(*graph));
+    }
     if (json_) {
       PrintJson(graphs, chosen);
       return kExitOk;
@@ -173,7 +176,7 @@ class GraphCommand : public Command {
   void PrintSummary(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
     for (const Graph* graph : chosen) {
       fmt::print("{}: {} nodes, {}, {} in, {} out, {} at most\n", graph->name, graph->nodes.size(),
-                 FormatFlops(FlopsOf(*graph)), FormatBytes(Bytes(*graph, graph->inputs)),
+                 FormatFlops(FlopsOf(*graph).value()), FormatBytes(Bytes(*graph, graph->inputs)),
                  FormatBytes(Bytes(*graph, graph->outputs)),
                  FormatBytes(PlanMemory(*graph).peak_bytes));
     }
@@ -198,7 +201,7 @@ class GraphCommand : public Command {
     for (const Graph* graph : chosen) {
       object["graphs"].push_back({{"name", graph->name},
                                   {"nodes", graph->nodes.size()},
-                                  {"flops", FlopsOf(*graph)},
+                                  {"flops", FlopsOf(*graph).value()},
                                   {"input_bytes", Bytes(*graph, graph->inputs)},
                                   {"output_bytes", Bytes(*graph, graph->outputs)},
                                   {"text", dot_ ? PrintDot(*graph) : PrintGraph(*graph)}});

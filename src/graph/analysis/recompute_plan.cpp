@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "base/result.h"
 #include "graph/analysis/min_cut.h"
 #include "graph/ir/flops.h"
 #include "graph/ops/collective.h"
@@ -95,7 +96,10 @@ std::int64_t CostOfRunning(const Graph& graph, const Node& node) {
   for (const ValueId output : node.outputs) {
     if (output != kNoValue) bytes += BytesOf(graph.value(output).type);
   }
-  return FlopsOf(graph, node) + kFlopsPerByte * bytes + kFlopsPerCall;
+  const auto flops = FlopsOf(graph, node);
+  // Callers have computed the graph's FLOPs before, which fails on the same ops.
+  PENSTOCK_CHECK(flops, "{}", flops.error().message);
+  return *flops + kFlopsPerByte * bytes + kFlopsPerCall;
 }
 
 RecomputePlan PlanRecompute(const RecomputeProblem& problem, std::int64_t budget) {

@@ -1,7 +1,11 @@
 #include "graph/ir/flops.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
+
+#include "graph/ir/ops_without_flops.h"
 
 namespace penstock {
 namespace {
@@ -63,16 +67,23 @@ constexpr std::array kFlopRules = {
 
 }  // namespace
 
-std::int64_t FlopsOf(const Graph& graph, const Node& node) {
+Result<std::int64_t> FlopsOf(const Graph& graph, const Node& node) {
   for (const Rule& rule : kFlopRules) {
     if (node.op.operator_name().name == rule.name) return rule.flops(graph, node);
   }
-  return 0;
+  if (HasNoFlops(node)) return 0;
+  const auto number = &node - graph.nodes.data();
+  return InvalidArgument(
+      "graph {}, node {}: the FLOPs of {} are not known; add a rule to src/graph/ir/flops.cpp",
+      graph.name, number, c10::toString(node.op.operator_name()));
 }
 
-std::int64_t FlopsOf(const Graph& graph) {
+Result<std::int64_t> FlopsOf(const Graph& graph) {
   std::int64_t flops = 0;
-  for (const Node& node : graph.nodes) flops += FlopsOf(graph, node);
+  for (const Node& node : graph.nodes) {
+    PENSTOCK_TRY(const std::int64_t of_node, FlopsOf(graph, node));
+    flops += of_node;
+  }
   return flops;
 }
 

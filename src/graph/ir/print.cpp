@@ -132,7 +132,7 @@ class Printer {
   }
 
   std::string PrintCost(const Node& node, std::int64_t bytes) const {
-    const std::int64_t flops = FlopsOf(graph_, node);
+    const std::int64_t flops = FlopsOf(graph_, node).value_or(0);
     return flops == 0 ? FormatBytes(bytes)
                       : fmt::format("{} {}", FormatBytes(bytes), FormatFlops(flops));
   }

@@ -5,6 +5,7 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
+#include "graph/ir/flops.h"
 #include "graph/ir/verify.h"
 
 namespace penstock {
@@ -55,6 +56,15 @@ Status Check(std::string_view name, const char* what) {
       DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
+// Passes that plan by FLOPs need the FLOPs of every op.
+Status CheckFlops(const StageGraphs& graphs, const CompileOptions& options) {
+  const bool plans =
+      options.hold != kHoldAll || options.hold_for_weight != kHoldAll || options.overlapped;
+  if (!plans) return {};
+  PENSTOCK_TRY([[maybe_unused]] const std::int64_t flops, FlopsOf(graphs.joint.graph));
+  return {};
+}
+
 }  // namespace
 
 std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
@@ -76,6 +86,7 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
     PENSTOCK_TRY_STATUS(Check(options.stop_after, "the pass to stop after"));
   }
   PENSTOCK_TRY_STATUS(VerifyGraph(graphs.joint.graph));
+  PENSTOCK_TRY_STATUS(CheckFlops(graphs, options));
   for (const Pass& pass : kPasses) {
     const bool disabled = std::find(options.disabled.begin(), options.disabled.end(), pass.name) !=
                           options.disabled.end();

@@ -29,8 +29,8 @@ batch: 1
   }
   EXPECT_EQ(bytes, kLayers * (kMatrices + 2 * kDim) * 4);
   constexpr std::int64_t kAttention = 2 * 2 * kTokens * kTokens * kDim;
-  EXPECT_EQ(FlopsOf(graphs->forward), kLayers * (2 * kTokens * kMatrices + kAttention));
-  EXPECT_EQ(FlopsOf(graphs->backward_weight), kLayers * 2 * kTokens * kMatrices);
+  EXPECT_EQ(FlopsOf(graphs->forward).value(), kLayers * (2 * kTokens * kMatrices + kAttention));
+  EXPECT_EQ(FlopsOf(graphs->backward_weight).value(), kLayers * 2 * kTokens * kMatrices);
   EXPECT_GT(MakeStageProgram(*graphs).saved_bytes, std::int64_t{10} << 30);
 }
 
