@@ -60,6 +60,21 @@ class TrainTest(program.CommandTest):
             losses.append(self.run_json("eval", f"runs/{precision}", "--data", "text"))
         self.assertAlmostEqual(losses[0]["held_out_loss"], losses[1]["held_out_loss"], delta=0.02)
 
+    def test_graph_times_every_pass(self):
+        graph = ("graph", ENGLISH, *SMALL, "--timing", "--disable", "fold_constants")
+        passes = self.run_json(*graph)["passes"]
+        names = [one["name"] for one in passes]
+        self.assertEqual(names[0], "simplify")  # in running order, without what is left out
+        self.assertIn("partition", names)
+        for one in passes:
+            self.assertGreaterEqual(one["seconds"], 0)
+            self.assertGreater(one["nodes"], 0)
+        self.assertGreater(sum(one["seconds"] for one in passes), 0)
+        lines = self.run_ok(*graph).splitlines()
+        self.assertEqual(lines[0].split(), ["pass", "ms", "nodes"])
+        self.assertEqual([line.split()[0] for line in lines[1:]], [*names, "all"])
+        self.assertNotIn("passes", self.run_json(*graph[:-3]))
+
     def test_traces_of_the_steps_that_are_asked_for(self):
         result = self.start(*self.train("--name", "a", "--json", "--ranks", "2", "--trace-steps", "1,3"))
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -10,6 +10,7 @@
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
 #include "graph/ir/print.h"
+#include "graph/passes/observe.h"
 #include "graph/passes/passes.h"
 #include "graph/run/memory_plan.h"
 #include "train/compiled/compile_stages.h"
@@ -105,6 +106,13 @@ void Print(const std::vector<Held>& held, std::string_view when) {
   }
 }
 
+// One pass, and how many nodes there are after it.
+struct PassTime {
+  std::string pass;
+  double seconds = 0;
+  std::size_t nodes = 0;
+};
+
 class GraphCommand : public Command {
  public:
   std::string Name() const override { return kGraphEntry.name; }
@@ -130,6 +138,7 @@ class GraphCommand : public Command {
                  "matmuls run in oneDNN, sums and exponentials in fused kernels");
     app.add_flag("--shapes-only", shapes_only_,
                  "Capture without allocating the stage: for models larger than this machine");
+    app.add_flag("--timing", timing_, "Print how long each pass took, in place of the graphs");
     app.add_flag("--dot", dot_, "Print Graphviz");
     app.add_flag("--json", json_, "Print figures and text as JSON");
   }
@@ -139,7 +148,8 @@ class GraphCommand : public Command {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
     std::optional<ShapesOnly> shapes;
     if (shapes_only_) shapes.emplace();
-    PENSTOCK_TRY(StageGraphs graphs, GraphsOfStage(config, stage_, options_));
+    std::vector<PassTime> times;
+    PENSTOCK_TRY(StageGraphs graphs, TimedGraphs(config, times));
     std::vector<const Graph*> chosen;
     for (const Graph* graph : AllGraphs(graphs)) {
       if (only_.empty() ? IsShown(graphs, *graph) : graph->name == only_) chosen.push_back(graph);
@@ -155,7 +165,11 @@ class GraphCommand : public Command {
       PENSTOCK_TRY([[maybe_unused]] const std::int64_t flops, FlopsOf(*graph));
     }
     if (json_) {
-      PrintJson(graphs, chosen);
+      PrintJson(graphs, chosen, times);
+      return kExitOk;
+    }
+    if (timing_) {
+      PrintTimes(times);
       return kExitOk;
     }
     for (const Graph* graph : chosen) {
@@ -166,6 +180,18 @@ class GraphCommand : public Command {
   }
 
  private:
+  Result<StageGraphs> TimedGraphs(const TrainConfig& config, std::vector<PassTime>& times) const {
+    const ObservePasses observe([&](std::string_view pass, double seconds, StageGraphs& graphs) {
+      if (pass.empty()) return;  // before the first
+      std::size_t nodes = 0;
+      for (const Graph* graph : AllGraphs(graphs)) {
+        if (IsShown(graphs, *graph)) nodes += graph->nodes.size();
+      }
+      times.push_back({std::string(pass), seconds, nodes});
+    });
+    return GraphsOfStage(config, stage_, options_);
+  }
+
   // Without --graph: the graphs that actions run, or their predecessors if a pass stops earlier.
   static bool IsShown(const StageGraphs& graphs, const Graph& graph) {
     if (graphs.forward.name.empty()) return true;
@@ -186,7 +212,18 @@ class GraphCommand : public Command {
     Print(HeldFor(graphs, {&graphs.backward_weight}), "between I and W");
   }
 
-  void PrintJson(const StageGraphs& graphs, const std::vector<const Graph*>& chosen) const {
+  static void PrintTimes(const std::vector<PassTime>& times) {
+    double sum = 0;
+    fmt::print("{:<22} {:>10} {:>8}\n", "pass", "ms", "nodes");
+    for (const PassTime& time : times) {
+      fmt::print("{:<22} {:>10.3f} {:>8}\n", time.pass, 1e3 * time.seconds, time.nodes);
+      sum += time.seconds;
+    }
+    fmt::print("{:<22} {:>10.3f}\n", "all", 1e3 * sum);
+  }
+
+  void PrintJson(const StageGraphs& graphs, const std::vector<const Graph*>& chosen,
+                 const std::vector<PassTime>& times) const {
     Json object;
     object["stage"] = stage_;
     object["parameter_bytes"] = ParameterBytes(graphs);
@@ -196,6 +233,12 @@ class GraphCommand : public Command {
       object["live_bytes"] = program.live_bytes;
       object["saved"] = ToJson(HeldFromForward(graphs));
       object["live"] = ToJson(HeldFor(graphs, {&graphs.backward_weight}));
+    }
+    if (timing_) {
+      for (const PassTime& time : times) {
+        object["passes"].push_back(
+            {{"name", time.pass}, {"seconds", time.seconds}, {"nodes", time.nodes}});
+      }
     }
     object["graphs"] = Json::array();
     for (const Graph* graph : chosen) {
@@ -216,6 +259,7 @@ class GraphCommand : public Command {
   CompileOptions options_;
   bool inexact_ = false;
   bool shapes_only_ = false;
+  bool timing_ = false;
   bool dot_ = false;
   bool json_ = false;
 };

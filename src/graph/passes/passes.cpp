@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "graph/ir/flops.h"
 #include "graph/ir/verify.h"
+#include "graph/passes/observe.h"
 
 namespace penstock {
 namespace {
@@ -65,6 +67,16 @@ Status CheckFlops(const StageGraphs& graphs, const CompileOptions& options) {
   return {};
 }
 
+Status RunPass(const Pass& pass, StageGraphs& graphs, const CompileOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  PENSTOCK_TRY_STATUS(pass.run(graphs, options));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  if (const PassObserver* observer = ObservePasses::Current()) {
+    (*observer)(pass.name, took.count(), graphs);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
@@ -87,13 +99,14 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
   }
   PENSTOCK_TRY_STATUS(VerifyGraph(graphs.joint.graph));
   PENSTOCK_TRY_STATUS(CheckFlops(graphs, options));
+  if (const PassObserver* observer = ObservePasses::Current()) (*observer)("", 0, graphs);
   for (const Pass& pass : kPasses) {
     const bool disabled = std::find(options.disabled.begin(), options.disabled.end(), pass.name) !=
                           options.disabled.end();
     if (disabled && pass.must_run) {
       return InvalidArgument("pass {} cannot be disabled: it splits the graphs", pass.name);
     }
-    if (!disabled) PENSTOCK_TRY_STATUS(pass.run(graphs, options));
+    if (!disabled) PENSTOCK_TRY_STATUS(RunPass(pass, graphs, options));
     for (const Graph* graph : AllGraphs(graphs)) {
       if (const Status status = VerifyGraph(*graph); !status) {
         return MakeError(status.error().code, "after pass {}: {}", pass.name,
