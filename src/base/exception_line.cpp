@@ -6,6 +6,7 @@
 #include <new>
 #include <string_view>
 
+#include "base/text/first_line.h"
 #include "base/units.h"
 
 namespace penstock {
@@ -29,7 +30,7 @@ std::string ExceptionLine(const std::exception& error) {
     std::from_chars(number.data(), number.data() + number.size(), bytes);
     return fmt::format("out of memory: cannot allocate {} more; {}", FormatBytes(bytes), kRemedy);
   }
-  return std::string(text.substr(0, text.find('\n')));
+  return FirstLine(text);
 }
 
 }  // namespace penstock

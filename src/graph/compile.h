@@ -17,8 +17,8 @@ namespace penstock {
 // One graph, with the slots of its inputs and outputs among the values of a microbatch.
 struct Piece {
   Graph graph;
-  std::vector<int> inputs;  // by graph input: its slot
-  std::vector<bool> last;   // by graph input: whether no later action reads it
+  std::vector<int> inputs;   // by graph input: its slot
+  std::vector<bool> last;    // by graph input: whether no later action reads it
   std::vector<int> outputs;  // by graph output: its slot; -1, first, for those that leave the stage
 };
 

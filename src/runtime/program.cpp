@@ -31,9 +31,9 @@ Status CheckPart(const Schedule& schedule, int rank, const ProgramEntry& entry) 
     return InvalidArgument("rank {}, action {} ({}): stage {} is not on this rank", rank,
                            entry.position, ToText(part), part.stage);
   }
-  if (HasMicrobatch(part.op) && (part.microbatch < 0 || part.microbatch >= schedule.rows())) {
+  if (HasMicrobatch(part.op) && (part.microbatch < 0 || part.microbatch >= schedule.indices())) {
     return InvalidArgument("rank {}, action {} ({}): microbatches are 0 to {}", rank,
-                           entry.position, ToText(part), schedule.rows() - 1);
+                           entry.position, ToText(part), schedule.indices() - 1);
   }
   return {};
 }
@@ -86,7 +86,7 @@ void ForEachSharedPair(const Schedule& schedule, Add add) {
 MessageMap::MessageMap(const Schedule& schedule)
     : schedule_(&schedule),
       stages_(schedule.stages()),
-      microbatches_(schedule.rows()),
+      microbatches_(schedule.indices()),
       first_gradient_(2 * stages_ * microbatches_),
       first_shared_(first_gradient_ + stages_ * (schedule.placement.replicas() - 1)),
       first_norm_(first_shared_) {

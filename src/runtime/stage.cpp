@@ -6,19 +6,53 @@
 
 namespace penstock {
 
-void Stage::Run(StageCall call) {
-  switch (call.op) {
+namespace {
+
+template <Op op>
+void SideWork(Stage& stage, int microbatch, Message /*input*/, Outlet& /*output*/) {
+  stage.DoSideWork(op, microbatch);
+}
+
+}  // namespace
+
+StageMethod MethodOf(Op op) {
+  switch (op) {
     case Op::kForward:
-      return Forward(call.microbatch, std::move(call.input), call.output);
+      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
+        stage.Forward(microbatch, std::move(input), output);
+      };
     case Op::kBackward:
-      return Backward(call.microbatch, std::move(call.input), call.output);
+      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
+        stage.Backward(microbatch, std::move(input), output);
+      };
     case Op::kBackwardInput:
-      return BackwardInput(call.microbatch, std::move(call.input), call.output);
+      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
+        stage.BackwardInput(microbatch, std::move(input), output);
+      };
     case Op::kBackwardWeight:
-      return BackwardWeight(call.microbatch);
+      return
+          [](Stage& stage, int microbatch, Message, Outlet&) { stage.BackwardWeight(microbatch); };
+    case Op::kStep:
+      return [](Stage& stage, int, Message, Outlet&) { stage.Step(); };
+    case Op::kUnshard:
+      return SideWork<Op::kUnshard>;
+    case Op::kReshard:
+      return SideWork<Op::kReshard>;
+    case Op::kReduceGrad:
+      return SideWork<Op::kReduceGrad>;
+    case Op::kOffload:
+      return SideWork<Op::kOffload>;
+    case Op::kReload:
+      return SideWork<Op::kReload>;
+    case Op::kRecompute:
+      return SideWork<Op::kRecompute>;
     default:
-      return Step();
+      return nullptr;
   }
+}
+
+void Stage::Run(StageCall call) {
+  MethodOf(call.op)(*this, call.microbatch, std::move(call.input), call.output);
 }
 
 std::int64_t Stage::Overlap(StageCall first, Stage& other, StageCall second) {

@@ -3,7 +3,7 @@
 //
 // The executor calls the methods from the single thread of the stage's rank, in the order of the
 // schedule. `microbatch` is a microbatch index (of a slice, if there are slices), from 0 to
-// Schedule::rows() - 1. A stage throws to fail the run.
+// Schedule::indices() - 1. A stage throws to fail the run.
 #pragma once
 
 #include <cstdint>
@@ -120,8 +120,14 @@ class Stage {
   // Returns how many of those bytes are in the slower pool, after OFFLOAD.
   virtual std::int64_t AwayBytes() const { return 0; }
 
-  // Calls the method for the op.
+  // Calls the method for the op. Requires: MethodOf(call.op) is not null.
   void Run(StageCall call);
 };
+
+// A call of one of Stage's methods. Methods without an input or an output ignore those arguments.
+using StageMethod = void (*)(Stage& stage, int microbatch, Message input, Outlet& output);
+
+// Returns the method that runs the op, null if stages do not run it (SEND and RECV).
+StageMethod MethodOf(Op op);
 
 }  // namespace penstock

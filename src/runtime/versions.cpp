@@ -10,7 +10,7 @@ namespace {
 VersionRule RuleOf(const Schedule& schedule, int stage) {
   const Placement& placement = schedule.placement;
   VersionRule rule;
-  rule.microbatches_per_update = schedule.rows() / schedule.steps;
+  rule.microbatches_per_update = schedule.indices() / schedule.steps;
   if (schedule.weights == WeightPolicy::kDoubleBuffered) rule.lag = 1;
   if (schedule.weights == WeightPolicy::kStashed) {
     rule.microbatches_per_update = schedule.slices;
@@ -49,10 +49,10 @@ Result<VersionRule> VersionsOf(const Schedule& schedule, int stage) {
     });
     PENSTOCK_TRY_STATUS(early);
   }
-  if (steps * rule.microbatches_per_update != schedule.rows()) {
+  if (steps * rule.microbatches_per_update != schedule.indices()) {
     return InvalidArgument(
         "rank {}: stage {} has {} STEPs, but needs {} because the schedule does not flush", rank,
-        stage, steps, schedule.rows() / rule.microbatches_per_update);
+        stage, steps, schedule.indices() / rule.microbatches_per_update);
   }
   return rule;
 }

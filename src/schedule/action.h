@@ -52,7 +52,7 @@ inline constexpr int kMaxStages = 65536;  // what Part::stage holds
 struct Part {
   Op op = Op::kNone;
   std::uint16_t stage = 0;
-  std::int32_t microbatch = -1;  // index in its chain (see Schedule::rows); -1 if none
+  std::int32_t microbatch = -1;  // index in its chain (see Schedule::indices); -1 if none
 
   friend constexpr bool operator==(const Part&, const Part&) = default;
 };

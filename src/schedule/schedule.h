@@ -36,8 +36,8 @@ struct Schedule {
 
   int ranks() const { return placement.ranks(); }
   int stages() const { return placement.stages(); }
-  // Number of microbatch indices in one chain: Part::microbatch is 0 to rows()-1.
-  int rows() const { return microbatches / placement.replicas() * slices * steps; }
+  // Number of microbatch indices in one chain: Part::microbatch is 0 to indices()-1.
+  int indices() const { return microbatches / placement.replicas() * slices * steps; }
   std::size_t action_count() const {
     std::size_t count = 0;
     for (const Lane& lane : lanes) count += lane.size();

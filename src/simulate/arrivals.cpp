@@ -13,15 +13,15 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // The number of slots per stage: an odd number of cache lines, so that the same microbatch indices
 // of many stages, which are in use at the same time, do not map to one set of the cache.
-std::size_t PaddedStride(std::size_t rows) {
-  const std::size_t lines = (2 * rows + kLine - 1) / kLine;
+std::size_t PaddedStride(std::size_t indices) {
+  const std::size_t lines = (2 * indices + kLine - 1) / kLine;
   return (lines | 1) * kLine;
 }
 
 }  // namespace
 
-Arrivals::Arrivals(std::size_t stages, std::size_t rows)
-    : stride_(PaddedStride(rows)), size_(stages * stride_) {
+Arrivals::Arrivals(std::size_t stages, std::size_t indices)
+    : stride_(PaddedStride(indices)), size_(stages * stride_) {
   std::size_t bytes = size_ * sizeof(double);
   const std::size_t alignment = bytes < kHugePage ? 64 : kHugePage;
   bytes = (bytes + alignment - 1) / alignment * alignment;

@@ -22,7 +22,7 @@ class Arrivals {
   static constexpr double kNotComputed = -1;
   static constexpr double kNotSent = -2;  // computed, but its SEND has not run
 
-  Arrivals(std::size_t stages, std::size_t rows);
+  Arrivals(std::size_t stages, std::size_t indices);
   void Clear();  // sets every value to kNotComputed
 
   Key KeyOf(ValueKind kind, std::size_t stage, std::size_t microbatch) const {

@@ -14,12 +14,13 @@ namespace penstock {
 class Holdings {
  public:
   // `costs` must outlive this object.
-  Holdings(const Schedule& schedule, const Costs& costs) : costs_(&costs), rows_(schedule.rows()) {
+  Holdings(const Schedule& schedule, const Costs& costs)
+      : costs_(&costs), indices_(schedule.indices()) {
     for (const Lane& lane : schedule.lanes) {
       for (const Action& action : lane) {
         if (action.first.op != Op::kRecompute || !InTable(schedule, action.first)) continue;
         if (recomputed_.empty()) {
-          recomputed_.resize(Index(schedule.stages()) * rows_);
+          recomputed_.resize(Index(schedule.stages()) * indices_);
         }
         recomputed_[Key(action.first)] = 1;
       }
@@ -42,13 +43,13 @@ class Holdings {
   double Freed(const Part& part) const { return costs_->Of(part).Freed(part.op); }
 
  private:
-  std::size_t Key(const Part& part) const { return part.stage * rows_ + Index(part.microbatch); }
+  std::size_t Key(const Part& part) const { return part.stage * indices_ + Index(part.microbatch); }
   bool InTable(const Schedule& schedule, const Part& part) const {
-    return part.stage < schedule.stages() && Index(part.microbatch) < rows_;
+    return part.stage < schedule.stages() && Index(part.microbatch) < indices_;
   }
 
   const Costs* costs_;
-  std::size_t rows_;
+  std::size_t indices_;
   std::vector<std::uint8_t> recomputed_;  // by (stage, microbatch); empty if none is
 };
 

@@ -72,12 +72,12 @@ std::uint32_t SideWork::PricedOps(const Schedule& schedule, const Costs& costs) 
 SideWork::SideWork(const Schedule& schedule, const Costs& costs)
     : costs_(costs),
       holdings_(schedule, costs),
-      rows_(schedule.rows()),
+      indices_(schedule.indices()),
       indices_per_update_(
           std::max<std::size_t>(1, schedule.weights == WeightPolicy::kStashed
                                        ? Index(schedule.slices)
-                                       : rows_ / Index(std::max(1, schedule.steps)))),
-      updates_(rows_ / indices_per_update_),
+                                       : indices_ / Index(std::max(1, schedule.steps)))),
+      updates_(indices_ / indices_per_update_),
       priced_(PricedOps(schedule, costs)),
       ledgers_(schedule.lanes.size()),
       links_(schedule.lanes.size()) {
@@ -96,7 +96,7 @@ SideWork::SideWork(const Schedule& schedule, const Costs& costs)
       }
     }
   }
-  if ((seen & Bit(Op::kOffload)) != 0) moved_.resize(stages * rows_);
+  if ((seen & Bit(Op::kOffload)) != 0) moved_.resize(stages * indices_);
   if ((seen & Bit(Op::kStep)) == 0) return;
   if (!costs.steps_wait_for_all && schedule.placement.replicas() == 1) return;
   const auto groups =

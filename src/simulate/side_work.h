@@ -97,11 +97,11 @@ class SideWork {
   Outcome RunCollective(std::size_t rank, const Part& part, double clock);
   Outcome RunMove(std::size_t rank, const Part& part, double clock);
   bool Complete(std::size_t stage, std::size_t update, double time);
-  std::size_t Key(const Part& part) const { return part.stage * rows_ + Index(part.microbatch); }
+  std::size_t Key(const Part& part) const { return part.stage * indices_ + Index(part.microbatch); }
 
   const Costs& costs_;
   const Holdings holdings_;
-  const std::size_t rows_, indices_per_update_, updates_;
+  const std::size_t indices_, indices_per_update_, updates_;
   const std::uint32_t priced_;
   std::vector<MemoryLedger> ledgers_;  // by rank
   std::vector<Links> links_;           // by rank

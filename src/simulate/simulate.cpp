@@ -73,8 +73,8 @@ class Engine {
         overlap_(costs.overlap),
         comm_(costs.comm),
         side_ops_(SideWork::PricedOps(schedule, costs)),
-        rows_(schedule.rows()),
-        arrivals_(schedule.stages(), rows_) {
+        indices_(schedule.indices()),
+        arrivals_(schedule.stages(), indices_) {
     stages_.resize(schedule.stages());
     for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
     if (!costs.by_slice.empty()) FillSlices();
@@ -220,7 +220,7 @@ class Engine {
   }
 
   bool IsOurs(const Part& part, int rank) const {
-    return part.stage < stages_.size() && Index(part.microbatch) < rows_ &&
+    return part.stage < stages_.size() && Index(part.microbatch) < indices_ &&
            stages_[part.stage].rank == rank;
   }
   bool IsOurs(const Action& action, int rank) const {
@@ -416,7 +416,7 @@ class Engine {
   const OverlapRule overlap_;
   const double comm_;
   const std::uint32_t side_ops_;
-  const std::size_t rows_;
+  const std::size_t indices_;
   bool explicit_ = false;     // values leave a rank only by a SEND
   bool prices_vary_ = false;  // slices differ, or some I allocates more than it frees
   int current_ = 0;
@@ -433,7 +433,7 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
     return InvalidArgument("{} lanes for {} ranks; give one lane per rank", schedule.lanes.size(),
                            schedule.ranks());
   }
-  if (schedule.rows() < 0 || schedule.slices < 1) {
+  if (schedule.indices() < 0 || schedule.slices < 1) {
     return InvalidArgument("{} microbatches in {} slices: must be at least 0 and 1",
                            schedule.microbatches, schedule.slices);
   }

@@ -13,7 +13,7 @@ std::size_t CountMessages(const Schedule& schedule) {
     if (next < 0) continue;
     if (schedule.placement.rank_of(next) != schedule.placement.rank_of(stage)) ++edges;
   }
-  return 2 * edges * Index(schedule.rows());
+  return 2 * edges * Index(schedule.indices());
 }
 
 void FillTotals(const Schedule& schedule, SimulationResult& result) {

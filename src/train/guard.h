@@ -2,15 +2,12 @@
 #pragma once
 
 #include <exception>
-#include <string>
 
 #include "base/exception_line.h"
 #include "base/result.h"
+#include "base/text/first_line.h"
 
 namespace penstock {
-
-// Returns the first line: torch's messages are followed by a stack trace.
-inline std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // An error during a run is a failure of the run, whatever it says about the caller's arguments.
 inline Status FailedRun(Status status) {

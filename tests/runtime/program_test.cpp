@@ -94,7 +94,7 @@ TEST(MessageMapTest, EveryMessageHasOneSlotOneSenderOneReceiver) {
     EXPECT_EQ(sent, received);
     EXPECT_EQ(std::set<int>(sent.begin(), sent.end()).size(), sent.size());
     const int edges = (schedule.placement.chain_length() - 1) * schedule.placement.replicas();
-    EXPECT_EQ(static_cast<int>(sent.size()), 2 * edges * schedule.rows());
+    EXPECT_EQ(static_cast<int>(sent.size()), 2 * edges * schedule.indices());
   }
 }
 

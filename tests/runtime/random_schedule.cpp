@@ -18,7 +18,7 @@ class Generator {
       : random_(random), schedule_(std::move(schedule)), pairs_(pairs) {
     schedule_.lanes.resize(schedule_.ranks());
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      for (int row = 0; row < schedule_.rows(); ++row) {
+      for (int row = 0; row < schedule_.indices(); ++row) {
         pending_.push_back(Forward(stage, row).first);
         if (Uniform(random_, 0, 1) == 0) {
           pending_.push_back(Backward(stage, row).first);

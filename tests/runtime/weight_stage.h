@@ -39,7 +39,7 @@ class WeightStage final : public Stage {
         holders_(HoldersOf(schedule, placement_.model_stage(stage))),
         weight_(0.3 + 0.1 * holders_.front()),
         inject_(std::move(inject)),
-        rows_(schedule.rows()),
+        microbatches_(schedule.indices()),
         shared_(placement_.replicas()),
         of_holders_(holders_.size()) {}
 
@@ -47,13 +47,13 @@ class WeightStage final : public Stage {
   int undone() const { return undone_; }
 
   void BeginStep(std::int64_t step) override {
-    for (const Row& row : rows_) {
+    for (const Row& row : microbatches_) {
       if (row.held) throw std::runtime_error("a row is still held");
     }
     step_ = step;
   }
   void Forward(int row, Message input, Outlet& output) override {
-    Row& own = rows_[row];
+    Row& own = microbatches_[row];
     if (own.held) throw std::runtime_error("forward twice");
     const bool first = placement_.previous(stage_) < 0;
     const double x = first ? std::cos(static_cast<double>(step_ * 31 + row)) : TakeNumber(input);
@@ -66,7 +66,7 @@ class WeightStage final : public Stage {
     BackwardWeight(row);
   }
   void BackwardInput(int row, Message gradient, Outlet& output) override {
-    Row& own = rows_[row];
+    Row& own = microbatches_[row];
     if (!own.held) throw std::runtime_error("backward before forward");
     const double from_next = placement_.next(stage_) < 0 ? 1 : TakeNumber(gradient);
     const double slope = std::cos(own.weight * own.x) * from_next;
@@ -74,11 +74,12 @@ class WeightStage final : public Stage {
     if (placement_.previous(stage_) >= 0) output.Send(MakeNumber(slope * own.weight));
   }
   void BackwardWeight(int row) override {
-    Row& own = rows_[row];
+    Row& own = microbatches_[row];
     gradient_ += own.weight_gradient;
     own.held = false;
     --held_;
-    if (++ended_ == static_cast<int>(rows_.size()) && inject_) gradient_ *= inject_(stage_, step_);
+    if (++ended_ == static_cast<int>(microbatches_.size()) && inject_)
+      gradient_ *= inject_(stage_, step_);
   }
   void Step() override {
     if (!dropped_) Update();
@@ -125,7 +126,7 @@ class WeightStage final : public Stage {
     ++undone_;
   }
   void DropForwards() override {
-    for (Row& row : rows_) row.held = false;
+    for (Row& row : microbatches_) row.held = false;
     held_ = 0;
   }
 
@@ -160,7 +161,7 @@ class WeightStage final : public Stage {
   std::vector<int> holders_;
   double weight_;
   Inject inject_;
-  std::vector<Row> rows_;
+  std::vector<Row> microbatches_;
   std::vector<double> shared_;      // by chain
   std::vector<double> of_holders_;  // by holder
   double momentum_ = 0;

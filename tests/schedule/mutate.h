@@ -61,7 +61,7 @@ void Mutate(Schedule& schedule, Random& random) {
       part.op = Exchange(part.op, random);
       return;
     default:
-      if (part.microbatch >= 0) part.microbatch = number(schedule.rows());
+      if (part.microbatch >= 0) part.microbatch = number(schedule.indices());
   }
 }
 

@@ -18,8 +18,8 @@ class SlowChecker {
       : schedule_(schedule),
         rows_an_update_(schedule.weights == WeightPolicy::kStashed
                             ? schedule.slices
-                            : schedule.rows() / schedule.steps),
-        updates_(schedule.rows() / rows_an_update_) {}
+                            : schedule.indices() / schedule.steps),
+        updates_(schedule.indices() / rows_an_update_) {}
 
   bool Valid() { return EachHasItsPlace() && EachRunsOnce() && RunsToTheEnd(); }
 
@@ -41,7 +41,7 @@ class SlowChecker {
           if (part.op >= Op::kNone || part.stage >= schedule_.stages()) return false;
           if (schedule_.placement.rank_of(part.stage) != static_cast<int>(rank)) return false;
           if (HasMicrobatch(part.op) != (part.microbatch >= 0)) return false;
-          if (part.microbatch >= schedule_.rows()) return false;
+          if (part.microbatch >= schedule_.indices()) return false;
           if (action.is_pair() && !IsCompute(part.op)) return false;
           ++count_[KeyOf(part)];
           used_.insert(part.op);
@@ -70,7 +70,7 @@ class SlowChecker {
       if (Steps() && Count(Op::kStep, stage) != updates_) return false;
       const int next = communicates_ && OtherRank(stage, schedule_.placement.next(stage));
       const int previous = communicates_ && OtherRank(stage, schedule_.placement.previous(stage));
-      for (int microbatch = 0; microbatch < schedule_.rows(); ++microbatch) {
+      for (int microbatch = 0; microbatch < schedule_.indices(); ++microbatch) {
         if (Count(Op::kForward, stage, microbatch) != 1) return false;
         const int whole = Count(Op::kBackward, stage, microbatch);
         const int halves = 1 - whole;
@@ -134,7 +134,7 @@ class SlowChecker {
   bool VersionReady(int stage, int microbatch) const {
     if (!Steps()) return true;
     const int steps = Times(Op::kStep, stage);
-    const int batch = microbatch / (schedule_.rows() / schedule_.steps);
+    const int batch = microbatch / (schedule_.indices() / schedule_.steps);
     const int in_chain = schedule_.placement.model_stage(stage);
     const int ranks_behind = schedule_.placement.chain_length() - 1 - in_chain;
     switch (schedule_.weights) {

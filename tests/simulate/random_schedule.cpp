@@ -28,7 +28,7 @@ class Drawer {
     schedule_.microbatches = shape.microbatches;
     schedule_.slices = shape.slices;
     schedule_.lanes.resize(schedule_.ranks());
-    progress_.resize(schedule_.stages() * schedule_.rows());
+    progress_.resize(schedule_.stages() * schedule_.indices());
     for (Progress& progress : progress_) progress.split = Draw(random, 0, 1) == 1;
   }
 
@@ -42,7 +42,7 @@ class Drawer {
   }
 
  private:
-  Progress& At(int stage, int row) { return progress_[stage * schedule_.rows() + row]; }
+  Progress& At(int stage, int row) { return progress_[stage * schedule_.indices() + row]; }
 
   bool Crosses(int from, int to) const {
     return to >= 0 && schedule_.placement.rank_of(from) != schedule_.placement.rank_of(to);
@@ -85,7 +85,7 @@ class Drawer {
   std::vector<Action> Ready() {
     std::vector<Action> ready;
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      for (int row = 0; row < schedule_.rows(); ++row) {
+      for (int row = 0; row < schedule_.indices(); ++row) {
         const Progress& done = At(stage, row);
         Offer(ready, Forward(stage, row), !done.forward);
         Offer(ready, done.split ? BackwardInput(stage, row) : Backward(stage, row),

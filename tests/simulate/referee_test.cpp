@@ -37,7 +37,7 @@ Json CaseJson(const Case& one) {
   }
   const StageCosts& first = one.costs.stages.front();
   return {{"csv", WriteCsv(one.schedule)},
-          {"microbatches", one.schedule.rows() * one.schedule.placement.replicas()},
+          {"microbatches", one.schedule.indices() * one.schedule.placement.replicas()},
           {"replicas", one.schedule.placement.replicas()},
           {"f", f},
           {"i", i},

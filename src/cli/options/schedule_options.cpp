@@ -198,10 +198,10 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   return params;
 }
 
-Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_slices) const {
+Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int slices) const {
   PENSTOCK_TRY(const ScheduleParams params, Params());
   if (!layer_costs.empty()) {
-    return CostsOfLayers(placement.chain_length(), placement.replicas(), row_slices, params);
+    return CostsOfLayers(placement.chain_length(), placement.replicas(), slices, params);
   }
   if (params.costs) {
     const std::size_t given = params.costs->stages.size();
@@ -213,7 +213,7 @@ Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int row_slic
     }
     return *params.costs;
   }
-  Costs costs = Costs::Uniform(placement, row_slices, params.forward, params.backward_input,
+  Costs costs = Costs::Uniform(placement, slices, params.forward, params.backward_input,
                                params.backward_weight, params.comm);
   costs.overlap = params.overlap;
   return costs;
@@ -390,10 +390,10 @@ Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs
   return chosen;
 }
 
-Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int row_slices,
+Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slices,
                                              const ScheduleParams& params) const {
   Costs costs;
-  PENSTOCK_TRY(costs.stages, StagesOfLayers(layer_costs, stages, replicas, row_slices));
+  PENSTOCK_TRY(costs.stages, StagesOfLayers(layer_costs, stages, replicas, slices));
   costs.comm = params.comm;
   costs.overlap = params.overlap;
   return costs;

@@ -124,7 +124,7 @@ struct ScheduleOptions {
   Result<ChosenSchedule> BuildAlgorithm(const std::string& name, Knobs knobs) const;
   Result<ChosenSchedule> BuildOne(const Candidate& candidate) const;
   // Costs of `replicas` chains of `stages` stages, from layer_costs.
-  Result<Costs> CostsOfLayers(int stages, int replicas, int row_slices,
+  Result<Costs> CostsOfLayers(int stages, int replicas, int slices,
                               const ScheduleParams& params) const;
   Result<std::vector<ChosenSchedule>> BuildAll() const;
   // The value of a limit, in the unit of ScheduleParams.

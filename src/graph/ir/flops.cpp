@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "graph/ir/graph_tools.h"
 #include "graph/ir/ops_without_flops.h"
 
 namespace penstock {
@@ -69,7 +70,7 @@ constexpr std::array kFlopRules = {
 
 Result<std::int64_t> FlopsOf(const Graph& graph, const Node& node) {
   for (const Rule& rule : kFlopRules) {
-    if (node.op.operator_name().name == rule.name) return rule.flops(graph, node);
+    if (IsOp(node, rule.name)) return rule.flops(graph, node);
   }
   if (HasNoFlops(node)) return 0;
   const auto number = &node - graph.nodes.data();

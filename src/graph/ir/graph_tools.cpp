@@ -116,4 +116,20 @@ void PruneBound(Graph& graph) {
   std::erase_if(graph.bound, [&](const Bound& bound) { return !read.contains(bound.value); });
 }
 
+ValueId Transpose(Graph& graph, ValueId id) {
+  TensorValue value = graph.value(id);
+  std::swap(value.type.sizes[0], value.type.sizes[1]);
+  std::swap(value.type.strides[0], value.type.strides[1]);
+  const ValueId root = graph.Root(id);
+  if (value.type == graph.value(root).type && value.view_offset == 0) return root;
+  value.view_of = root;
+  return graph.AddValue(std::move(value));
+}
+
+bool IsOp(const Node& node, std::string_view name) { return node.op.operator_name().name == name; }
+
+bool IsOp(const Node& node, std::string_view name, std::string_view overload) {
+  return IsOp(node, name) && node.op.operator_name().overload_name == overload;
+}
+
 }  // namespace penstock

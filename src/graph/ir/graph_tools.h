@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/index.h"
@@ -46,5 +47,13 @@ std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> value
 bool MakesItsTypes(const Graph& graph, const Node& node);
 // Drops bound values that nothing reads.
 void PruneBound(Graph& graph);
+
+// Adds a view of the same root in which the two dimensions of `id` are swapped, and returns it.
+// Returns the root itself if that view is the whole root.
+ValueId Transpose(Graph& graph, ValueId id);
+
+// Returns whether the node runs the op with this name, of any overload or of the given one.
+bool IsOp(const Node& node, std::string_view name);
+bool IsOp(const Node& node, std::string_view name, std::string_view overload);
 
 }  // namespace penstock

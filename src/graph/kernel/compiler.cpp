@@ -11,6 +11,7 @@
 
 #include "base/files.h"
 #include "base/system/run_command.h"
+#include "base/text/first_line.h"
 #include "graph/kernel/digest.h"
 #include "graph/kernel/processor.h"
 
@@ -52,8 +53,6 @@ void SayNotKept(const std::string& reason) {
   if (said.exchange(true)) return;
   fmt::print(stderr, "penstock: compiled kernels are not kept for later runs: {}\n", reason);
 }
-
-std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // What -march=native depends on, as far as the system says.
 std::string Processor() {

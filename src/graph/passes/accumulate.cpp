@@ -31,11 +31,7 @@ bool IsTranspose(const Graph& graph, ValueId view) {
 
 // Returns the accumulator as the matmul writes it: itself or its transpose.
 ValueId AsWritten(Graph& graph, ValueId accumulator, bool transposed) {
-  if (!transposed) return accumulator;
-  TensorType type = graph.value(accumulator).type;
-  std::swap(type.sizes[0], type.sizes[1]);
-  std::swap(type.strides[0], type.strides[1]);
-  return graph.AddValue({std::move(type), accumulator, 0});
+  return transposed ? Transpose(graph, accumulator) : accumulator;
 }
 
 }  // namespace

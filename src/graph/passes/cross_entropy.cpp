@@ -68,12 +68,10 @@ TORCH_LIBRARY_IMPL(penstock, Meta, library) {
   library.impl("cross_entropy_backward", CrossEntropyBackwardShape);
 }
 
-bool Is(const Node& node, const char* name) { return node.op.operator_name().name == name; }
-
 // nll_loss_backward(gradient, log_p, target, weight, reduction, ignored, count) of a mean without
 // weights.
 bool IsPlainLoss(const Graph& graph, const Node& node) {
-  if (!Is(node, "aten::nll_loss_backward")) return false;
+  if (!IsOp(node, "aten::nll_loss_backward")) return false;
   const auto* weight = std::get_if<IValue>(&node.arguments[3]);
   if (weight == nullptr || (weight->isTensor() && weight->toTensor().defined())) return false;
   const TensorType& log_p = graph.value(std::get<ValueId>(node.arguments[1])).type;
@@ -94,7 +92,7 @@ Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options) {
     if (IsPlainLoss(graph, node) && readers[node.outputs[0]] == 1) {
       losses.emplace(node.outputs[0], node);
     }
-    if (Is(node, "aten::_log_softmax_backward_data")) {
+    if (IsOp(node, "aten::_log_softmax_backward_data")) {
       const auto found = losses.find(std::get<ValueId>(node.arguments[0]));
       if (found != losses.end() &&
           std::get<ValueId>(found->second.arguments[1]) == std::get<ValueId>(node.arguments[1])) {

@@ -26,17 +26,6 @@ bool Pays(const Graph& graph, const Node& node, const KernelChoice& choice) {
   return a.dtype == c10::kFloat && IsRowMajor(a) && a.sizes[0] * a.sizes[1] * b.sizes[1] >= fewest;
 }
 
-// `id` transposed: a view of the same root.
-ValueId Transpose(Graph& graph, ValueId id) {
-  TensorValue value = graph.value(id);
-  std::swap(value.type.sizes[0], value.type.sizes[1]);
-  std::swap(value.type.strides[0], value.type.strides[1]);
-  const ValueId root = graph.Root(id);
-  if (value.type == graph.value(root).type && value.view_offset == 0) return root;
-  value.view_of = root;
-  return graph.AddValue(std::move(value));
-}
-
 void Replace(Graph& graph, const KernelChoice& choice) {
   static const char* const kName = "mkldnn::_linear_pointwise";
   const auto linear = c10::Dispatcher::singleton().findSchema({kName, ""});

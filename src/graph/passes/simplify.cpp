@@ -24,10 +24,6 @@ namespace {
 
 using c10::IValue;
 
-bool Is(const Node& node, const char* name, const char* overload) {
-  return node.op.operator_name().name == name && node.op.operator_name().overload_name == overload;
-}
-
 bool IsOne(const IValue& value) {
   return (value.isInt() && value.toInt() == 1) || (value.isDouble() && value.toDouble() == 1.0);
 }
@@ -70,7 +66,7 @@ class Simplifier {
 
   bool ByTensor(const Node& node) {
     for (const char* name : {"aten::add", "aten::sub", "aten::mul", "aten::div"}) {
-      if (!Is(node, name, "Scalar")) continue;
+      if (!IsOp(node, name, "Scalar")) continue;
       Node same = node;
       same.op = FindOp(name, "Tensor");
       same.arguments[1] = BindNumber(Constant(node, 1).toScalar());
@@ -82,7 +78,7 @@ class Simplifier {
 
   // This is what the CPU kernel does, but not for 16-bit floats.
   bool MeanBySum(const Node& node) {
-    if (!Is(node, "aten::mean", "dim") || !Constant(node, 3).isNone()) return false;
+    if (!IsOp(node, "aten::mean", "dim") || !Constant(node, 3).isNone()) return false;
     const TensorType& input = graph_.value(std::get<ValueId>(node.arguments[0])).type;
     if (input.dtype != c10::kFloat && input.dtype != c10::kDouble) return false;
     if (!Constant(node, 1).isIntList() || input.sizes.empty()) return false;
@@ -100,7 +96,7 @@ class Simplifier {
   }
 
   bool PowerOfOne(const Node& node) {
-    if (!Is(node, "aten::pow", "Tensor_Scalar") || !IsOne(Constant(node, 1))) return false;
+    if (!IsOp(node, "aten::pow", "Tensor_Scalar") || !IsOne(Constant(node, 1))) return false;
     const ValueId input = std::get<ValueId>(node.arguments[0]);
     if (graph_.value(input).type != graph_.value(node.outputs[0]).type) return false;
     replaced_[node.outputs[0]] = input;
@@ -130,11 +126,11 @@ class Simplifier {
     return &graph_.nodes[found->second];
   }
   bool IsPlainAdd(const Node& node) const {
-    return Is(node, "aten::add", "Tensor") && IsOne(Constant(node, 2));
+    return IsOp(node, "aten::add", "Tensor") && IsOne(Constant(node, 2));
   }
   // slice_backward(gradient, input_sizes, dim, start, end, step) with step 1.
   bool IsPad(const Node* node) const {
-    return node != nullptr && Is(*node, "aten::slice_backward", "") && IsOne(Constant(*node, 5));
+    return node != nullptr && IsOp(*node, "aten::slice_backward", "") && IsOne(Constant(*node, 5));
   }
 
   bool JoinedPads(const Node& node) {

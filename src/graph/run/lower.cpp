@@ -220,7 +220,7 @@ class Lowering {
   const GraphBinding& binding_;
   ProgramCode& code_;
   const MemoryPlan plan_;
-  std::vector<std::int32_t> slot_of_;  // by value
+  std::vector<std::int32_t> slot_of_;                  // by value
   std::map<std::int32_t, std::int32_t> last_use_;      // by slot: an instruction, or their count
   std::map<std::int32_t, std::int32_t> view_of_slot_;  // by slot: index in code.views
 };

@@ -281,9 +281,9 @@ PrimusDump MakeLanes(const std::vector<RankDump>& ranks, const Shape& shape, Pla
 // Counts values that a consumer used before they were computed.
 int CountBroken(const PrimusDump& dump) {
   const Placement& placement = dump.schedule.placement;
-  const auto rows = Index(dump.schedule.microbatches);
+  const auto microbatches = Index(dump.schedule.microbatches);
   std::vector<double> made[2];  // forward, backward; by stage and microbatch
-  for (auto& times : made) times.assign(Index(placement.stages()) * rows, 0);
+  for (auto& times : made) times.assign(Index(placement.stages()) * microbatches, 0);
   const auto visit = [&](auto each) {
     for (std::size_t r = 0; r < dump.schedule.lanes.size(); ++r) {
       for (std::size_t i = 0; i < dump.schedule.lanes[r].size(); ++i) {
@@ -294,14 +294,15 @@ int CountBroken(const PrimusDump& dump) {
     }
   };
   visit([&](const Part& part, const Span& span) {
-    made[part.op == Op::kForward ? 0 : 1][part.stage * rows + Index(part.microbatch)] = span.end;
+    made[part.op == Op::kForward ? 0 : 1][part.stage * microbatches + Index(part.microbatch)] =
+        span.end;
   });
   int broken = 0;
   visit([&](const Part& part, const Span& span) {
     const bool forward = part.op == Op::kForward;
     const int from = forward ? placement.previous(part.stage) : placement.next(part.stage);
     if (from < 0) return;
-    const double ready = made[forward ? 0 : 1][Index(from) * rows + Index(part.microbatch)];
+    const double ready = made[forward ? 0 : 1][Index(from) * microbatches + Index(part.microbatch)];
     if (span.start < ready - 1e-9 * std::abs(ready)) ++broken;
   });
   return broken;

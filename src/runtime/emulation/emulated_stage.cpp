@@ -15,7 +15,7 @@ EmulatedStage::EmulatedStage(const Shared& shared, EmulatedDevice& device, int s
       stage_(stage),
       previous_(prices_.schedule().placement.previous(stage)),
       next_(prices_.schedule().placement.next(stage)),
-      microbatches_(prices_.schedule().rows()),
+      microbatches_(prices_.schedule().indices()),
       payloads_(std::make_unique<EmulatedPayload[]>(2 * microbatches_)),
       moved_(microbatches_) {
   for (std::size_t i = 0; i < 2 * microbatches_; ++i) {

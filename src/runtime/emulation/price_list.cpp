@@ -12,7 +12,7 @@ PriceList::PriceList(const Schedule& schedule, const Costs& costs, const Emulati
   PENSTOCK_CHECK(costs.stages.size() == Index(schedule.stages()), "costs of {} stages",
                  costs.stages.size());
   reduces_.resize(schedule.stages());
-  const std::size_t microbatches = schedule.rows();
+  const std::size_t microbatches = schedule.indices();
   for (const Lane& lane : schedule.lanes) {
     for (const Action& action : lane) {
       const Part& part = action.first;
@@ -25,8 +25,8 @@ PriceList::PriceList(const Schedule& schedule, const Costs& costs, const Emulati
   }
   microbatches_per_update_ = std::max(1, schedule.weights == WeightPolicy::kStashed
                                              ? schedule.slices
-                                             : schedule.rows() / std::max(1, schedule.steps));
-  updates_ = schedule.rows() / microbatches_per_update_;
+                                             : schedule.indices() / std::max(1, schedule.steps));
+  updates_ = schedule.indices() / microbatches_per_update_;
   if (!has_step_actions_) return;
   if (costs.steps_wait_for_all) {
     groups_ = 1;
@@ -51,7 +51,7 @@ std::int64_t PriceList::TransferTime(const Part& part) const {
 
 bool PriceList::IsRecomputed(const Part& part) const {
   if (recomputed_.empty()) return false;
-  return recomputed_[part.stage * Index(schedule_->rows()) + Index(part.microbatch)] != 0;
+  return recomputed_[part.stage * Index(schedule_->indices()) + Index(part.microbatch)] != 0;
 }
 
 double PriceList::Saved(const Part& part) const {

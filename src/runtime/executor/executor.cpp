@@ -14,11 +14,6 @@ std::int64_t Now() {
       .count();
 }
 
-template <Op op>
-void SideWork(Stage& stage, int microbatch, Message, Outlet&) {
-  stage.DoSideWork(op, microbatch);
-}
-
 // `bytes` are the stage's activations in both memories.
 void SetActivations(Stamp& stamp, const Stage& stage, std::int64_t bytes) {
   stamp.away_bytes = stage.AwayBytes();
@@ -50,43 +45,11 @@ Executor::Executor(const Binding& binding, Program program)
       messages_(*binding.schedule),
       outlets_{SlotOutlet(*binding.transport), SlotOutlet(*binding.transport)} {}
 
-Executor::Call Executor::CallOf(Op op) const {
-  switch (op) {
-    case Op::kForward:
-      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
-        stage.Forward(microbatch, std::move(input), output);
-      };
-    case Op::kBackward:
-      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
-        stage.Backward(microbatch, std::move(input), output);
-      };
-    case Op::kBackwardInput:
-      return [](Stage& stage, int microbatch, Message input, Outlet& output) {
-        stage.BackwardInput(microbatch, std::move(input), output);
-      };
-    case Op::kBackwardWeight:
-      return
-          [](Stage& stage, int microbatch, Message, Outlet&) { stage.BackwardWeight(microbatch); };
-    case Op::kStep:
-      if (binding_.update.steps_early()) {
-        return [](Stage& stage, int, Message, Outlet&) { stage.TryStep(); };
-      }
-      return [](Stage& stage, int, Message, Outlet&) { stage.Step(); };
-    case Op::kUnshard:
-      return SideWork<Op::kUnshard>;
-    case Op::kReshard:
-      return SideWork<Op::kReshard>;
-    case Op::kReduceGrad:
-      return SideWork<Op::kReduceGrad>;
-    case Op::kOffload:
-      return SideWork<Op::kOffload>;
-    case Op::kReload:
-      return SideWork<Op::kReload>;
-    case Op::kRecompute:
-      return SideWork<Op::kRecompute>;
-    default:
-      return nullptr;
+StageMethod Executor::StageMethodOf(Op op) const {
+  if (op == Op::kStep && binding_.update.steps_early()) {
+    return [](Stage& stage, int, Message, Outlet&) { stage.TryStep(); };
   }
+  return MethodOf(op);
 }
 
 Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
@@ -130,8 +93,8 @@ Status Executor::BindActions() {
     } else {
       actions_.push_back({parts_.size(), 1});
     }
-    parts_.push_back({CallOf(part.op), stage, part.op, part.microbatch, messages_.InSlot(part),
-                      messages_.OutSlot(part)});
+    parts_.push_back({StageMethodOf(part.op), stage, part.op, part.microbatch,
+                      messages_.InSlot(part), messages_.OutSlot(part)});
   }
   return {};
 }

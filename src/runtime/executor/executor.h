@@ -82,9 +82,8 @@ class Executor {
     std::int64_t round_ = 0;
   };
 
-  using Call = void (*)(Stage& stage, int microbatch, Message input, Outlet& output);
   struct BoundPart {
-    Call call;
+    StageMethod call;
     Stage* stage;
     Op op;
     int microbatch;
@@ -116,7 +115,7 @@ class Executor {
   };
 
   Executor(const Binding& binding, Program program);
-  Call CallOf(Op op) const;
+  StageMethod StageMethodOf(Op op) const;
   Status BindStages();
   Status BindActions();
   Status BindUpdates();
@@ -152,7 +151,7 @@ class Executor {
   std::vector<BoundStep> steps_;   // empty if the schedule has one step
   std::size_t early_actions_ = 0;  // forwards that run before the last step's verdict
   std::vector<int> early_unread_;  // slots that other ranks' early forwards send, read later here
-  std::int64_t times_again_ = 0;  // how often early forwards were run again
+  std::int64_t times_again_ = 0;   // how often early forwards were run again
   alignas(64) std::atomic<std::uint64_t> progress_{0};
   std::atomic<bool> stage_waits_{false};  // in Stage::Await
 };

@@ -30,7 +30,7 @@ void Executor::BindSteps() {
   const Schedule& schedule = *binding_.schedule;
   if (schedule.steps == 1) return;
   const int updates_per_step = schedule.weights == WeightPolicy::kStashed
-                                   ? schedule.rows() / schedule.steps / schedule.slices
+                                   ? schedule.indices() / schedule.steps / schedule.slices
                                    : 1;
   std::vector<int> updates(schedule.stages());
   for (std::size_t i = 0; i < program_.size(); ++i) {

@@ -44,7 +44,7 @@ class DriftFinder {
 
   std::int64_t StepOf(const Part& part, std::int64_t round) const {
     const Schedule& schedule = trace_.schedule();
-    const int microbatches_per_step = std::max(1, schedule.rows() / schedule.steps);
+    const int microbatches_per_step = std::max(1, schedule.indices() / schedule.steps);
     const int within = HasMicrobatch(part.op) ? part.microbatch / microbatches_per_step : 0;
     return round * schedule.steps + within;
   }

@@ -30,7 +30,7 @@ class CostCollector {
         slices_(trace.schedule().slices),
         samples_(Index(trace.schedule().stages()) * slices_),
         sent_ns_(messages_.slots()),
-        recomputed_(Index(trace.schedule().stages()) * Index(trace.schedule().rows())) {
+        recomputed_(Index(trace.schedule().stages()) * Index(trace.schedule().indices())) {
     for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
       for (const ProgramEntry& entry : trace.program(rank)) {
         if (entry.part.op == Op::kRecompute) recomputed_[IndexOf(entry.part)] = true;
@@ -71,7 +71,7 @@ class CostCollector {
   };
 
   std::size_t IndexOf(const Part& part) const {
-    return part.stage * Index(trace_.schedule().rows()) + Index(part.microbatch);
+    return part.stage * Index(trace_.schedule().indices()) + Index(part.microbatch);
   }
   bool IsRecomputed(const Part& part) const { return recomputed_[IndexOf(part)]; }
 

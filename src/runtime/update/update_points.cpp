@@ -142,7 +142,7 @@ Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule) {
   const ChainShape shape = ChainShape::Of(schedule);
   std::vector<Program> programs;
   std::vector<std::size_t> ends;
-  const std::size_t microbatches = schedule.rows();
+  const std::size_t microbatches = schedule.indices();
   std::vector<bool> early(Index(schedule.stages()) * microbatches);
   const auto key = [microbatches](int stage, int microbatch) {
     return Index(stage) * microbatches + Index(microbatch);

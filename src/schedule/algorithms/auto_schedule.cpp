@@ -37,16 +37,16 @@ double Limit(const ScheduleParams& params, const Placement& placement, const Cos
 std::vector<Lane> TurnsWithin(const Problem& problem, int reach) {
   const int p = problem.placement.ranks();
   std::vector<Lane> lanes;
-  int warmup = problem.rows;
+  int warmup = problem.indices;
   for (int rank = 0; rank < p; ++rank) {
     const double activation = problem.costs.stages[rank].activation;
     const double fit = problem.memory_limit * (1 + kRounding) / activation;
-    const int alive = static_cast<int>(std::min<double>(problem.rows + 1, fit));
+    const int alive = static_cast<int>(std::min<double>(problem.indices + 1, fit));
     // Never more than on the previous rank, whose forwards it waits for.
     warmup = std::max(0, std::min({warmup, reach * (p - 1 - rank), alive - 1}));
     const int lag = std::max(0, std::min(reach * rank, alive - 1 - warmup));
     lanes.push_back(WarmUpThenSplitTurns(
-        {problem.rows, warmup, lag}, [rank, n = 0]() mutable { return Forward(rank, n++); },
+        {problem.indices, warmup, lag}, [rank, n = 0]() mutable { return Forward(rank, n++); },
         [rank, n = 0]() mutable { return BackwardInput(rank, n++); },
         [rank, n = 0]() mutable { return BackwardWeight(rank, n++); }));
   }
@@ -95,7 +95,7 @@ Schedule GenerateVAuto(const ScheduleParams& params) {
     for (const auto make : {ZbvSeeds, VHalfSeeds, VMinSeeds}) {
       seeds.push_back(make(part).front());
     }
-    if (part.rows == problem.rows) AddNamedVees(part, seeds);
+    if (part.indices == problem.indices) AddNamedVees(part, seeds);
     return seeds;
   });
   return schedule;

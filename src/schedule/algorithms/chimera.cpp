@@ -56,7 +56,7 @@ Lane UnitsLane(const ScheduleParams& params, int rank) {
 
 std::vector<Lane> SplitLanes(const Problem& problem) {
   ListScheduler scheduler(problem);
-  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.rows);
+  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.indices);
   rule.window = problem.placement.ranks() / 2;
   scheduler.Run(rule);
   return scheduler.TakeLanes();

@@ -38,14 +38,14 @@ Status CheckHanayo(const ScheduleParams& params) {
 ListRule ByGroup(const Problem& problem) {
   const Placement& placement = problem.placement;
   const int p = placement.ranks(), chunks = placement.chunks();
-  ListRule rule = ListRule::BackwardFirst(placement, problem.rows);
-  const double groups = std::ceil(static_cast<double>(problem.rows) / p);
+  ListRule rule = ListRule::BackwardFirst(placement, problem.indices);
+  const double groups = std::ceil(static_cast<double>(problem.indices) / p);
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const std::size_t s = stage;
     const int chunk = stage / p;
     rule.forward.offset[s] = chunk;
     // Backwards before all forwards, by microbatch; of equal ones the deepest.
-    rule.backward.offset[s] = -(groups + 1) * chunks - 2.0 * problem.rows -
+    rule.backward.offset[s] = -(groups + 1) * chunks - 2.0 * problem.indices -
                               static_cast<double>(stage) / placement.stages();
   }
   rule.forward.period = chunks;
@@ -59,7 +59,7 @@ std::vector<Lane> LanesByRule(const Problem& problem) {
   ListScheduler scheduler(problem);
   std::vector<Lane> lanes;
   double shortest = kNever;
-  for (ListRule rule : {ByGroup(problem), ListRule::BackwardFirst(placement, problem.rows)}) {
+  for (ListRule rule : {ByGroup(problem), ListRule::BackwardFirst(placement, problem.indices)}) {
     rule.window = static_cast<int>(std::min(alive, MostAlive(placement.ranks())));
     const double makespan = scheduler.Run(rule, shortest);
     if (makespan >= shortest) continue;

@@ -20,14 +20,14 @@ namespace {
 Schedule GenerateContinuous(const ScheduleParams& params, WeightPolicy weights, int update_every) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   schedule.weights = weights;
-  const int rows = schedule.rows();
+  const int indices = schedule.indices();
   for (int rank = 0; rank < params.ranks; ++rank) {
-    const int warmup = std::min(rows, params.ranks - 1 - rank);
+    const int warmup = std::min(indices, params.ranks - 1 - rank);
     Lane& lane = schedule.lanes[rank];
-    lane.reserve(2 * Index(rows) + Index(rows / update_every));
+    lane.reserve(2 * Index(indices) + Index(indices / update_every));
     for (int n = 0; n < warmup; ++n) lane.push_back(Forward(rank, n));
-    for (int n = 0; n < rows; ++n) {
-      if (n + warmup < rows) lane.push_back(Forward(rank, n + warmup));
+    for (int n = 0; n < indices; ++n) {
+      if (n + warmup < indices) lane.push_back(Forward(rank, n + warmup));
       lane.push_back(Backward(rank, n));
       if ((n + 1) % update_every == 0) lane.push_back(MakeAction(Op::kStep, rank));
     }
@@ -54,11 +54,11 @@ Status CheckPipeDream2bw(const ScheduleParams& params) {
 
 // As 1F1B over the microbatches of all steps.
 ClosedForm PipedreamFigures(const ScheduleParams& params) {
-  const double rows = static_cast<double>(params.microbatches) * params.steps;
+  const double indices = static_cast<double>(params.microbatches) * params.steps;
   ClosedForm form;
-  form.peak_memory = std::min(rows, static_cast<double>(params.ranks));
+  form.peak_memory = std::min(indices, static_cast<double>(params.ranks));
   const auto work = UniformWork(params);
-  if (work && params.comm == 0) form.makespan = (rows + params.ranks - 1) * *work;
+  if (work && params.comm == 0) form.makespan = (indices + params.ranks - 1) * *work;
   return form;
 }
 

@@ -89,7 +89,7 @@ std::vector<Lane> VeeLanes(const Problem& problem) {
     add(by_pattern);
   }
   // If transfers take long, no pattern fits.
-  ListRule backward_first = ListRule::BackwardFirst(problem.placement, problem.rows);
+  ListRule backward_first = ListRule::BackwardFirst(problem.placement, problem.indices);
   backward_first.window = problem.placement.ranks() + problem.slices - 1;
   add(backward_first);
   return lanes;
@@ -101,7 +101,7 @@ Schedule GenerateVee(const ScheduleParams& params) {
       CountingMicrobatches(CostsOf(params, schedule.placement), schedule.placement, params.slices);
   const double limit = (params.ranks + params.slices - 1.0) / params.slices;
   schedule.lanes = OrderForCosts(
-      {schedule.placement, costs, schedule.rows(), params.slices, params.split, limit},
+      {schedule.placement, costs, schedule.indices(), params.slices, params.split, limit},
       [](const Problem& problem) { return Squeezed(problem, VeeLanes(problem)); });
   return schedule;
 }
@@ -119,12 +119,12 @@ ClosedForm Seq1f1bFigures(const ScheduleParams& params) {
   ClosedForm form;
   if (params.chunks == 2) return form;
   const double p = params.ranks, k = params.slices;
-  const double rows = static_cast<double>(params.microbatches) * k;
-  form.peak_memory = std::min(rows, p + k - 1) / k;
+  const double indices = static_cast<double>(params.microbatches) * k;
+  form.peak_memory = std::min(indices, p + k - 1) / k;
   if (params.costs || params.comm != 0) return form;
-  if (!params.split) form.makespan = (rows + p - 1) * *UniformWork(params) / k;
-  if (params.split && EqualTimes(params) && rows >= p + k - 1) {
-    form.makespan = (3 * rows + p - 1) * params.forward / k;
+  if (!params.split) form.makespan = (indices + p - 1) * *UniformWork(params) / k;
+  if (params.split && EqualTimes(params) && indices >= p + k - 1) {
+    form.makespan = (3 * indices + p - 1) * params.forward / k;
   }
   return form;
 }

@@ -20,7 +20,7 @@ namespace {
 std::vector<Lane> ZbH2Lanes(const Problem& problem) {
   const int p = problem.placement.ranks();
   ListScheduler scheduler(problem);
-  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.rows);
+  ListRule rule = ListRule::BackwardFirst(problem.placement, problem.indices);
   for (int rank = 0; rank < p; ++rank) rule.most_ahead.push_back(2 * (p - rank) - 1);
   scheduler.Run(rule);
   return scheduler.TakeLanes();

@@ -109,7 +109,7 @@ std::vector<Lane> ZbvLanes(int ranks, int microbatches) {
 }
 
 Seeds ZbvSeeds(const Problem& problem) {
-  return Seeds{ZbvLanes(problem.placement.ranks(), problem.rows)};
+  return Seeds{ZbvLanes(problem.placement.ranks(), problem.indices)};
 }
 
 // Each stage starts 3 slots after the previous one, in both directions. So on every rank chunk 1 is

@@ -100,7 +100,7 @@ class LaneWriter {
     for (const int stage : schedule.placement.stages_of(rank)) {
       for (const int peer : {edges[stage].previous_rank, edges[stage].next_rank}) {
         if (peer < 0) continue;
-        cells += 2 * Index(schedule.rows());  // a SEND and a RECV per microbatch index
+        cells += 2 * Index(schedule.indices());  // a SEND and a RECV per microbatch index
         AddSender(schedule, ticks, peer);
       }
     }

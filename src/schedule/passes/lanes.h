@@ -44,8 +44,8 @@ class GradientCounter {
   explicit GradientCounter(const Schedule& schedule)
       : indices_per_update_(schedule.weights == WeightPolicy::kStashed
                                 ? schedule.slices
-                                : schedule.rows() / schedule.steps),
-        updates_(schedule.rows() / indices_per_update_),
+                                : schedule.indices() / schedule.steps),
+        updates_(schedule.indices() / indices_per_update_),
         ended_(updates_ * Index(schedule.stages())),
         complete_(schedule.stages()) {}
 

@@ -91,7 +91,7 @@ class LaneOffloader {
   }
 
   void FindActivations(const Schedule& schedule, int rank, const std::vector<Span>& spans) {
-    const std::size_t indices = schedule.rows();
+    const std::size_t indices = schedule.indices();
     std::vector<std::size_t> local_of(schedule.stages());
     const std::vector<int>& stages = schedule.placement.stages_of(rank);
     for (std::size_t i = 0; i < stages.size(); ++i) local_of[stages[i]] = i;

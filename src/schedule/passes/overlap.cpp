@@ -44,9 +44,9 @@ class Pairing {
         costs_(costs),
         all_(all),
         sends_(HasOps(schedule, OpBit(Op::kSendForward) | OpBit(Op::kSendBackward))),
-        rows_(Index(schedule.rows())),
+        indices_(Index(schedule.indices())),
         edges_(EdgesOf(schedule)),
-        arrival_(2 * rows_ * Index(schedule.stages()), kUnavailable),
+        arrival_(2 * indices_ * Index(schedule.stages()), kUnavailable),
         ranks_(schedule.lanes.size()) {}
 
   std::vector<Lane> Run() {
@@ -90,7 +90,7 @@ class Pairing {
   using Held = std::pair<double, int>;  // start time, rank
 
   std::size_t Key(ValueKind kind, int stage, int microbatch) const {
-    return 2 * (Index(stage) * rows_ + Index(microbatch)) + Index(kind);
+    return 2 * (Index(stage) * indices_ + Index(microbatch)) + Index(kind);
   }
 
   // Runs the rank's lane until it waits, holds an action back, or ends. With `release` the held
@@ -192,7 +192,7 @@ class Pairing {
   const Costs& costs_;
   const bool all_;
   const bool sends_;  // values leave a rank only by a SEND
-  const std::size_t rows_;
+  const std::size_t indices_;
   std::vector<StageEdges> edges_;
   std::vector<double> arrival_;  // by value: when the other rank can read it
   std::vector<RankState> ranks_;

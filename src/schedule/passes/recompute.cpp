@@ -21,13 +21,13 @@ class LaneRecomputer {
   LaneRecomputer(const Schedule& schedule, const Costs& costs, int rank)
       : lane_(schedule.lanes[rank]),
         costs_(costs),
-        rows_(schedule.rows()),
+        indices_(schedule.indices()),
         local_of_(schedule.stages()) {
     const std::vector<int>& stages = schedule.placement.stages_of(rank);
     for (std::size_t i = 0; i < stages.size(); ++i) {
       local_of_[stages[i]] = i;
     }
-    recomputed_.resize(stages.size() * rows_);
+    recomputed_.resize(stages.size() * indices_);
   }
 
   Lane Run(double level) {
@@ -51,7 +51,7 @@ class LaneRecomputer {
 
  private:
   std::size_t Key(const Part& part) const {
-    return local_of_[part.stage] * rows_ + Index(part.microbatch);
+    return local_of_[part.stage] * indices_ + Index(part.microbatch);
   }
   double Saved(const Part& part) const {
     const StageCosts& stage = costs_.stages[part.stage];
@@ -88,7 +88,7 @@ class LaneRecomputer {
 
   const Lane& lane_;
   const Costs& costs_;
-  const std::size_t rows_;
+  const std::size_t indices_;
   std::vector<std::size_t> local_of_;  // by stage
   std::vector<bool> recomputed_;       // by (local stage, microbatch)
   double held_ = 0;

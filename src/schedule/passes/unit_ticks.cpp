@@ -16,9 +16,9 @@ constexpr Tick kUnavailable = 0;  // no value is available before the first tick
 class TickRun {
  public:
   TickRun(const Schedule& schedule, const std::vector<StageEdges>& edges)
-      : schedule_(schedule), edges_(edges), rows_(Index(schedule.rows())) {
-    ReserveLong(available_, 2 * rows_ * edges.size());
-    available_.resize(2 * rows_ * edges.size(), kUnavailable);
+      : schedule_(schedule), edges_(edges), indices_(Index(schedule.indices())) {
+    ReserveLong(available_, 2 * indices_ * edges.size());
+    available_.resize(2 * indices_ * edges.size(), kUnavailable);
     ranks_.resize(schedule.lanes.size());
     result_.ticks.resize(schedule.lanes.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -54,7 +54,7 @@ class TickRun {
   };
 
   std::size_t Key(ValueKind kind, int stage, int microbatch) const {
-    return 2 * (Index(stage) * rows_ + Index(microbatch)) + Index(kind);
+    return 2 * (Index(stage) * indices_ + Index(microbatch)) + Index(kind);
   }
 
   void Advance(int rank) {
@@ -114,7 +114,7 @@ class TickRun {
 
   const Schedule& schedule_;
   const std::vector<StageEdges>& edges_;
-  const std::size_t rows_;
+  const std::size_t indices_;
   std::vector<Tick> available_;  // by Key: the tick after which a value is available to other ranks
   std::vector<RankState> ranks_;
   std::vector<int> runnable_;  // a stack: neighbors that alternate share cache lines

@@ -16,7 +16,7 @@ class Walk {
  public:
   Walk(const Problem& problem, const Squeezer& run, const std::vector<Lane>& lanes)
       : problem_(problem), run_(run), lanes_(lanes) {
-    const std::size_t cells = Index(problem.placement.stages()) * Index(problem.rows);
+    const std::size_t cells = Index(problem.placement.stages()) * Index(problem.indices);
     for (auto& positions : positions_) positions.resize(cells);
     double latest = -1;
     for (std::size_t rank = 0; rank < lanes.size(); ++rank) {
@@ -58,7 +58,7 @@ class Walk {
  private:
   const penstock::Lane& Lane(int rank) const { return lanes_[rank]; }
   std::size_t Cell(int stage, int microbatch) const {
-    return Index(stage) * Index(problem_.rows) + Index(microbatch);
+    return Index(stage) * Index(problem_.indices) + Index(microbatch);
   }
   static std::size_t ListOf(Op op) {
     return op == Op::kForward ? 0 : op == Op::kBackwardWeight ? 2 : 1;

@@ -7,9 +7,9 @@
 
 namespace penstock {
 
-ListRule ListRule::BackwardFirst(const Placement& placement, int rows) {
+ListRule ListRule::BackwardFirst(const Placement& placement, int indices) {
   const int stages = placement.stages();
-  const double span = rows + 1.0;
+  const double span = indices + 1.0;
   ListRule rule;
   for (int stage = 0; stage < stages; ++stage) {
     const double deep = placement.model_stage(stage);
@@ -24,12 +24,12 @@ ListRule ListRule::BackwardFirst(const Placement& placement, int rows) {
 ListScheduler::ListScheduler(const Problem& problem)
     : problem_(problem), kinds_(problem.split ? kKinds : kW) {
   const Placement& placement = problem.placement;
-  const std::size_t rows = problem.rows;
+  const std::size_t indices = problem.indices;
   stages_.resize(placement.stages());
   ranks_.resize(placement.ranks());
   lanes_.resize(ranks_.size());
-  f_arrivals_.resize(stages_.size() * rows);
-  i_arrivals_.resize(stages_.size() * rows);
+  f_arrivals_.resize(stages_.size() * indices);
+  i_arrivals_.resize(stages_.size() * indices);
   double total = 0;
   for (int s = 0; s < placement.stages(); ++s) {
     const StageCosts& cost = problem.costs.stages[s];
@@ -48,8 +48,8 @@ ListScheduler::ListScheduler(const Problem& problem)
     stage.freed_by_w = problem.split ? cost.activation_after_i : 0;
     stage.freed_by_i = cost.activation - stage.freed_by_w;
     const double work = cost.forward + cost.backward_input + cost.backward_weight;
-    ranks_[stage.rank].work += work * problem.rows;
-    total += work * problem.rows;
+    ranks_[stage.rank].work += work * problem.indices;
+    total += work * problem.indices;
   }
   slack_ = kRounding * total;
   memory_limit_ = problem.memory_limit * (1 + kRounding);
@@ -57,7 +57,7 @@ ListScheduler::ListScheduler(const Problem& problem)
     Rank& rank = ranks_[r];
     rank.stages = placement.stages_of(r).data();
     rank.stage_count = static_cast<int>(placement.stages_of(r).size());
-    lanes_[r].resize(rows * Index(kinds_) * Index(rank.stage_count));
+    lanes_[r].resize(indices * Index(kinds_) * Index(rank.stage_count));
   }
 }
 
@@ -79,21 +79,21 @@ void ListScheduler::Reset(const ListRule& rule) {
   rule_ = &rule;
   makespan_ = 0;
   peak_memory_ = 0;
-  const std::size_t rows = problem_.rows;
+  const std::size_t indices = problem_.indices;
   std::fill(f_arrivals_.begin(), f_arrivals_.end(), kNever);
   std::fill(i_arrivals_.begin(), i_arrivals_.end(), kNever);
   const Preference* preferences[kKinds] = {&rule.forward, &rule.backward, &rule.weight};
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
-    stage.most_ahead = rule.most_ahead.empty() ? problem_.rows : rule.most_ahead[s];
+    stage.most_ahead = rule.most_ahead.empty() ? problem_.indices : rule.most_ahead[s];
     for (int kind = 0; kind < kinds_; ++kind) {
       stage.done[kind] = 0;
       stage.preference[kind] = preferences[kind]->offset[s];
     }
     if (stage.previous < 0) {
-      for (std::size_t n = 0; n < rows; ++n) {
+      for (std::size_t n = 0; n < indices; ++n) {
         const std::size_t microbatch = n / Index(problem_.slices);
-        f_arrivals_[s * rows + n] = rule.interval * static_cast<double>(microbatch);
+        f_arrivals_[s * indices + n] = rule.interval * static_cast<double>(microbatch);
       }
     }
   }
@@ -119,8 +119,8 @@ double ListScheduler::Arrival(int s, Kind kind) const {
   const Stage& stage = stages_[s];
   const int place = stage.done[kind];
   if (kind == kW) return place < stage.done[kI] ? 0 : kNever;
-  if (place == problem_.rows) return kNever;
-  const auto at = Index(s) * Index(problem_.rows);
+  if (place == problem_.indices) return kNever;
+  const auto at = Index(s) * Index(problem_.indices);
   if (kind == kF) return f_arrivals_[at + Index(place)];
   return i_arrivals_[at + Index(MicrobatchAt(place))];
 }
@@ -142,7 +142,7 @@ bool ListScheduler::LeavesRoomForOldest(int s) const {
   for (int i = 0; i < rank.stage_count; ++i) {
     const Stage& stage = stages_[rank.stages[i]];
     const int top = stages_[stage.chain_top].done[kF];
-    if (top == problem_.rows) continue;
+    if (top == problem_.indices) continue;
     const int ahead =
         stage.done[kF] + (rank.stages[i] == s ? 1 : 0) - (top - top % problem_.slices);
     claimed += stage.activation * std::max(ahead, problem_.slices);
@@ -220,19 +220,19 @@ void ListScheduler::Start(int r, const Choice& choice, double now) {
   const Op op = kind == kI && !problem_.split ? Op::kBackward : kOps[kind];
   lanes_[r][rank.position++] = MakeAction(op, choice.stage, n);
 
-  const std::size_t rows = problem_.rows;
+  const std::size_t indices = problem_.indices;
   if (kind == kF) {
     rank.held += stage.activation;
     peak_memory_ = std::max(peak_memory_, rank.held);
     if (stage.next >= 0) {
-      Publish(&f_arrivals_[Index(stage.next) * rows + Index(n)], r, stage.next, end);
+      Publish(&f_arrivals_[Index(stage.next) * indices + Index(n)], r, stage.next, end);
     } else {
-      i_arrivals_[Index(choice.stage) * rows + Index(n)] = end;
+      i_arrivals_[Index(choice.stage) * indices + Index(n)] = end;
     }
   } else if (kind == kI) {
     rank.held -= stage.freed_by_i;
     if (stage.previous >= 0) {
-      Publish(&i_arrivals_[Index(stage.previous) * rows + Index(n)], r, stage.previous, end);
+      Publish(&i_arrivals_[Index(stage.previous) * indices + Index(n)], r, stage.previous, end);
     }
   } else {
     rank.held -= stage.freed_by_w;

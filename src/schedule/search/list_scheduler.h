@@ -43,7 +43,7 @@ struct ListRule {
 
   // Prefers I (lowest microbatch, deepest stage), then F (deepest stage, lowest microbatch), then W
   // (lowest microbatch, shallowest stage, which admits the next microbatch).
-  static ListRule BackwardFirst(const Placement& placement, int rows);
+  static ListRule BackwardFirst(const Placement& placement, int indices);
 };
 
 class ListScheduler {

@@ -52,7 +52,7 @@ Costs WithEqualTimes(Costs costs) {
 
 Order BetterOrder(const Problem& problem, const LaneMaker& make) {
   const Costs equal_times = WithEqualTimes(problem.costs);
-  Order best = PricedOrder(problem, make({problem.placement, equal_times, problem.rows,
+  Order best = PricedOrder(problem, make({problem.placement, equal_times, problem.indices,
                                           problem.slices, problem.split, problem.memory_limit}));
   KeepBetter(best, PricedOrder(problem, make(problem)));
   return best;
@@ -60,7 +60,7 @@ Order BetterOrder(const Problem& problem, const LaneMaker& make) {
 
 // Squeezes alternately from both ends, in each way until it does not help any more.
 void Squeeze(const Problem& problem, Order& best) {
-  const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
+  const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.indices;
   double passes = std::min(kActionBudget / actions, kMostPasses);
   Squeezer squeezer(problem);
   const int window = 16 * problem.placement.chunks();

@@ -89,10 +89,11 @@ class Search {
         averages_(AverageTimes(problem)),
         equal_times_(HasEqualTimes(problem)),
         squeezer_(problem),
-        average_squeezer_({problem.placement, averages_, problem.rows, problem.slices,
+        average_squeezer_({problem.placement, averages_, problem.indices, problem.slices,
                            problem.split, problem.memory_limit}),
         lower_bound_(LowerBound(problem)) {
-    const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.rows;
+    const double actions =
+        (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.indices;
     passes_ = effort * std::min(kSearchBudget / actions, kMostSearchPasses);
     patience_ = effort * kPatience;
     window_ = 16 * problem.placement.chunks();
@@ -119,10 +120,11 @@ class Search {
   void AddListSchedules(double passes) {
     if (passes < 2 && best_.makespan < kNever) return;
     ListScheduler scheduler(problem_);
-    const double most = std::min<double>(
-        problem_.rows, 3 * problem_.memory_limit / LeastMemory(problem_.placement, problem_.costs));
+    const double most =
+        std::min<double>(problem_.indices, 3 * problem_.memory_limit /
+                                               LeastMemory(problem_.placement, problem_.costs));
     const double windows = std::max(1.0, std::floor(passes / 2));
-    ListRule rule = ListRule::BackwardFirst(problem_.placement, problem_.rows);
+    ListRule rule = ListRule::BackwardFirst(problem_.placement, problem_.indices);
     int previous = 0;
     for (double i = 1; i <= windows && !Done(); ++i) {
       const int window = std::max(1, static_cast<int>(std::ceil(most * i / windows)));
@@ -143,8 +145,9 @@ class Search {
     for (const Candidate& candidate : pool) {
       for (const double middle : kMiddles) {
         if (Done() || used_ >= passes_) return;
-        const std::vector<Lane> lanes = RepeatMiddle(
-            candidate.lanes, few.PlacesAt(candidate, middle), problem_.rows - few.problem_.rows);
+        const std::vector<Lane> lanes =
+            RepeatMiddle(candidate.lanes, few.PlacesAt(candidate, middle),
+                         problem_.indices - few.problem_.indices);
         if (lanes.empty()) continue;
         SqueezeInOrder(lanes);
         if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
@@ -363,9 +366,9 @@ std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, do
   Search search(problem, effort);
   SearchAll(search, seeds(problem));
   Problem few = problem;
-  few.rows = FewMicrobatches(problem);
+  few.indices = FewMicrobatches(problem);
   double part = 1;
-  if (!search.Done() && few.rows != problem.rows && search.passes() > 4) {
+  if (!search.Done() && few.indices != problem.indices && search.passes() > 4) {
     Search few_search(few, effort * kPartForFew);
     SearchAll(few_search, seeds(few));
     few_search.Explore(few_search.passes());
@@ -381,8 +384,8 @@ std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, do
 std::vector<Lane> SearchNear(const SeedMaker& seeds, const Problem& problem, double microbatches) {
   const Costs costs = CountingMicrobatches(problem.costs, problem.placement, problem.slices);
   return SearchLanes(
-      {problem.placement, costs, problem.rows, problem.slices, problem.split, microbatches}, seeds,
-      kLittleEffort);
+      {problem.placement, costs, problem.indices, problem.slices, problem.split, microbatches},
+      seeds, kLittleEffort);
 }
 
 }  // namespace penstock

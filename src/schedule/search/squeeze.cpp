@@ -40,7 +40,7 @@ Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
     stage.freed_by_i = cost.activation - stage.freed_by_w;
     total += cost.forward + cost.backward_input + cost.backward_weight + problem.costs.comm;
   }
-  slack_ = kRounding * total * problem.rows;
+  slack_ = kRounding * total * problem.indices;
   memory_limit_ = problem.memory_limit * (1 + kRounding);
 }
 
@@ -73,7 +73,7 @@ void Squeezer::RunInOrder() {
     if (!rank.busy) awake.push_back(stages_[stage].rank);
     rank.busy = true;
   };
-  const std::size_t rows = problem_.rows;
+  const std::size_t indices = problem_.indices;
   while (!awake.empty()) {
     const std::size_t r = awake.back();
     awake.pop_back();
@@ -89,7 +89,7 @@ void Squeezer::RunInOrder() {
       rank.held += stage.taken[kind];
       peak_memory_ = std::max(peak_memory_, rank.held);
       rank.held -= stage.given[kind];
-      ends_[kind][part.stage * rows + Index(part.microbatch)] = rank.end;
+      ends_[kind][part.stage * indices + Index(part.microbatch)] = rank.end;
       if (kind == kF && !stage.is_last) wake(part.stage + 1U);
       if (kind == kI && !stage.is_first) wake(part.stage - 1U);
     }
@@ -128,10 +128,10 @@ void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& optio
   from_end_ = options.direction == SqueezeOptions::Direction::kFromEnd;
   makespan_ = 0;
   peak_memory_ = 0;
-  entering_ = problem_.rows * problem_.placement.replicas();
+  entering_ = problem_.indices * problem_.placement.replicas();
   for (auto& ends : ends_) {
-    ReserveLong(ends, stages_.size() * Index(problem_.rows));
-    ends.assign(stages_.size() * Index(problem_.rows), kNever);
+    ReserveLong(ends, stages_.size() * Index(problem_.indices));
+    ends.assign(stages_.size() * Index(problem_.indices), kNever);
   }
   for (Stage& stage : stages_) {
     const double at_start[] = {stage.activation, 0, 0};
@@ -154,7 +154,7 @@ Squeezer::Kind Squeezer::KindOf(Op op) {
 }
 
 double Squeezer::EndOf(const Part& part) const {
-  return ends_[KindOf(part.op)][part.stage * Index(problem_.rows) + Index(part.microbatch)];
+  return ends_[KindOf(part.op)][part.stage * Index(problem_.indices) + Index(part.microbatch)];
 }
 
 // The action at a position of the lane, counted in the direction of the run.
@@ -167,8 +167,8 @@ const Action& Squeezer::At(int rank, std::size_t position) const {
 // dependencies are reversed.
 double Squeezer::Arrival(const Part& part) const {
   const Stage& stage = stages_[part.stage];
-  const std::size_t rows = problem_.rows;
-  const std::size_t at = part.stage * rows + Index(part.microbatch);
+  const std::size_t indices = problem_.indices;
+  const std::size_t at = part.stage * indices + Index(part.microbatch);
   const int slice = part.microbatch % problem_.slices;
   const bool has_slice_before = slice > 0, has_slice_after = slice < problem_.slices - 1;
   const Kind kind = KindOf(part.op);
@@ -176,20 +176,23 @@ double Squeezer::Arrival(const Part& part) const {
   if (kind == kF) {
     if (from_end_) {
       arrival = ends_[kI][at];
-      if (!stage.is_last) arrival = std::max(arrival, ends_[kF][at + rows] + stage.latency_after);
+      if (!stage.is_last)
+        arrival = std::max(arrival, ends_[kF][at + indices] + stage.latency_after);
       if (has_slice_after) arrival = std::max(arrival, ends_[kF][at + 1]);
     } else {
-      if (!stage.is_first) arrival = ends_[kF][at - rows] + stage.latency_before;
+      if (!stage.is_first) arrival = ends_[kF][at - indices] + stage.latency_before;
       if (has_slice_before) arrival = std::max(arrival, ends_[kF][at - 1]);
     }
   } else if (kind == kI) {
     if (from_end_) {
       if (problem_.split) arrival = ends_[kW][at];
-      if (!stage.is_first) arrival = std::max(arrival, ends_[kI][at - rows] + stage.latency_before);
+      if (!stage.is_first)
+        arrival = std::max(arrival, ends_[kI][at - indices] + stage.latency_before);
       if (has_slice_before) arrival = std::max(arrival, ends_[kI][at - 1]);
     } else {
       arrival = ends_[kF][at];
-      if (!stage.is_last) arrival = std::max(arrival, ends_[kI][at + rows] + stage.latency_after);
+      if (!stage.is_last)
+        arrival = std::max(arrival, ends_[kI][at + indices] + stage.latency_after);
       if (has_slice_after) arrival = std::max(arrival, ends_[kI][at + 1]);
     }
   } else if (!from_end_) {
@@ -264,8 +267,8 @@ void Squeezer::Start(int r, const Choice& choice, double now) {
   rank.held -= stage.given[kind];
   if (kind == kF && stage.is_first) --entering_;
   makespan_ = std::max(makespan_, end);
-  const std::size_t rows = problem_.rows;
-  ends_[kind][part.stage * rows + Index(part.microbatch)] = end;
+  const std::size_t indices = problem_.indices;
+  ends_[kind][part.stage * indices + Index(part.microbatch)] = end;
   const bool goes_up = (kind == kF) != from_end_;
   if (kind != kW && goes_up && !stage.is_last) Wake(part.stage + 1, end + stage.latency_after);
   if (kind != kW && !goes_up && !stage.is_first) Wake(part.stage - 1, end + stage.latency_before);

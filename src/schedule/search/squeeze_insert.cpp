@@ -90,8 +90,8 @@ void Squeezer::Insert(int r, const Action& action) {
   stage.last_end[kind] = end;
   peak_memory_ = std::max(peak_memory_, held);
   makespan_ = std::max(makespan_, end);
-  const std::size_t rows = problem_.rows;
-  ends_[kind][part.stage * rows + Index(part.microbatch)] = end;
+  const std::size_t indices = problem_.indices;
+  ends_[kind][part.stage * indices + Index(part.microbatch)] = end;
 }
 
 }  // namespace penstock

@@ -109,7 +109,7 @@ void ForEachBlock(int ranks, int step, Visit visit) {
 }
 
 bool Fits(const Problem& problem, const PeriodPattern& pattern) {
-  if (problem.rows >= 2 * problem.placement.ranks()) return FitsMemory(problem, pattern);
+  if (problem.indices >= 2 * problem.placement.ranks()) return FitsMemory(problem, pattern);
   return PeakMemory(problem, LanesOf(problem, pattern)) <= problem.memory_limit * (1 + kRounding);
 }
 
@@ -131,7 +131,7 @@ class BlockTrial {
         equal_times_(HasEqualTimes(problem)),
         squeezer_(problem),
         average_squeezer_(
-            {problem.placement, averages_, problem.rows, 1, true, problem.memory_limit}) {}
+            {problem.placement, averages_, problem.indices, 1, true, problem.memory_limit}) {}
 
   double MakespanOf(const PeriodPattern& block) {
     SqueezeOptions fill;
@@ -160,10 +160,10 @@ class BlockTrial {
 std::vector<PeriodPattern> BestUniformBlocks(const Problem& problem, std::size_t count) {
   Problem few = problem;
   const double fit = problem.memory_limit / LeastMemory(problem.placement, problem.costs);
-  few.rows = static_cast<int>(std::min<double>(
-      problem.rows,
+  few.indices = static_cast<int>(std::min<double>(
+      problem.indices,
       std::min(std::ceil(fit), 2.0 * problem.placement.ranks()) + kMicrobatchesBeyondMemory));
-  const double actions = 3.0 * problem.placement.stages() * few.rows;
+  const double actions = 3.0 * problem.placement.stages() * few.indices;
   const double affordable = kBlockBudget / actions / (HasEqualTimes(problem) ? 1 : 3);
   if (affordable < kFewestBlocks) return {};
 

@@ -7,19 +7,19 @@
 
 namespace penstock::validation {
 
-RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows)
+RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t indices)
     : usage_(usage),
       weights_(schedule.weights),
       chain_length_(schedule.placement.chain_length()),
       slices_(schedule.slices),
-      rows_(rows),
-      indices_per_batch_(rows / Index(schedule.steps)),
+      indices_(indices),
+      indices_per_batch_(indices / Index(schedule.steps)),
       indices_per_update_(weights_ == WeightPolicy::kStashed ? Index(slices_) : indices_per_batch_),
-      updates_(rows / indices_per_update_) {
+      updates_(indices / indices_per_update_) {
   if (!usage.rare) return;
   const std::size_t stages = schedule.stages();
   unsharded_.resize(stages);
-  moves_.resize(stages * rows_);
+  moves_.resize(stages * indices_);
   ended_.resize(stages * updates_);
   steps_.resize(stages);
   reduced_.resize(stages);

@@ -52,7 +52,7 @@ std::string CheckShape(const Schedule& schedule, const Usage& usage);
 // Rules of the ops other than compute and transfers: shards, offload, recompute, optimizer steps.
 class RareOps {
  public:
-  RareOps(const Schedule& schedule, const Usage& usage, std::size_t rows);
+  RareOps(const Schedule& schedule, const Usage& usage, std::size_t indices);
 
   // Returns why the part may not run here, or an empty string. `history` is the (stage,
   // microbatch)'s byte before it, 0 for ops without a microbatch.
@@ -76,7 +76,7 @@ class RareOps {
   std::string CheckMove(const Part& part, std::uint8_t history) const;
   std::string CheckUpdate(const Part& part) const;
   std::size_t Key(const Part& part) const {
-    return Index(part.stage) * rows_ + Index(part.microbatch);
+    return Index(part.stage) * indices_ + Index(part.microbatch);
   }
   // The update (STEP) that reads the gradient of the microbatch.
   std::size_t UpdateOf(int microbatch) const { return Index(microbatch) / indices_per_update_; }
@@ -84,7 +84,7 @@ class RareOps {
   const Usage usage_;
   const WeightPolicy weights_;
   const int chain_length_, slices_;
-  const std::size_t rows_, indices_per_batch_, indices_per_update_, updates_;
+  const std::size_t indices_, indices_per_batch_, indices_per_update_, updates_;
   std::vector<std::uint8_t> unsharded_;  // by stage
   std::vector<std::uint8_t> moves_;      // by (stage, microbatch): MoveBits
   std::vector<std::int32_t>

@@ -35,12 +35,12 @@ class Validator {
       : schedule_(schedule),
         usage_(usage),
         shape_(ChainShape::Of(schedule)),
-        rows_(Index(schedule.rows())),
-        history_(rows_ * Index(schedule.stages())),
+        indices_(Index(schedule.indices())),
+        history_(indices_ * Index(schedule.stages())),
         edges_(EdgesOf(schedule)),
         position_(schedule.lanes.size()),
         waits_(schedule.lanes.size()),
-        rare_(schedule, usage, rows_),
+        rare_(schedule, usage, indices_),
         faults_(max_faults) {
     if (usage.communication) {
       remote_activation_bits_ = Bit(Op::kSendForward);
@@ -82,7 +82,7 @@ class Validator {
   };
 
   std::uint8_t& History(int stage, int microbatch) {
-    return history_[Index(stage) * rows_ + Index(microbatch)];
+    return history_[Index(stage) * indices_ + Index(microbatch)];
   }
 
   // Formats here rather than in the caller, to keep the hot path small.
@@ -138,7 +138,7 @@ class Validator {
 
   bool WellFormed(int rank, std::size_t position, const Part& part) {
     if (part.op < Op::kNone && part.stage < edges_.size() && edges_[part.stage].rank == rank &&
-        (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) < rows_
+        (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) < indices_
                                 : part.microbatch == -1)) [[likely]] {
       return true;
     }
@@ -153,8 +153,8 @@ class Validator {
       AddFault(rank, position, "the schedule has only {} stages", edges_.size());
     } else if (!HasMicrobatch(part.op) && part.microbatch != -1) {
       AddFault(rank, position, "this action takes no microbatch");
-    } else if (HasMicrobatch(part.op) && static_cast<std::uint32_t>(part.microbatch) >= rows_) {
-      AddFault(rank, position, "a chain has only {} microbatch indices", rows_);
+    } else if (HasMicrobatch(part.op) && static_cast<std::uint32_t>(part.microbatch) >= indices_) {
+      AddFault(rank, position, "a chain has only {} microbatch indices", indices_);
     } else {
       AddFault(rank, position, "stage {} is on rank {}", part.stage, edges_[part.stage].rank);
     }
@@ -382,11 +382,11 @@ class Validator {
       if (usage_.communication && edges.previous_rank >= 0) {
         transfers |= Bit(Op::kRecvForward) | Bit(Op::kSendBackward);
       }
-      const std::uint8_t* histories = history_.data() + Index(stage) * rows_;
+      const std::uint8_t* histories = history_.data() + Index(stage) * indices_;
       const std::uint8_t whole = kForwardBit | Bit(Op::kBackward);
       const std::uint8_t halves = kForwardBit | Bit(Op::kBackwardInput) | Bit(Op::kBackwardWeight);
       constexpr std::uint8_t kComputeBits = 0x0F;
-      const bool nowhere = std::all_of(histories, histories + rows_, [](std::uint8_t bits) {
+      const bool nowhere = std::all_of(histories, histories + indices_, [](std::uint8_t bits) {
         return (bits & kComputeBits) == 0;
       });
       if (nowhere) {
@@ -394,7 +394,7 @@ class Validator {
                      fmt::format("no rank computes stage {}", stage)});
         continue;
       }
-      for (std::size_t n = 0; n < rows_ && !faults_.full(); ++n) {
+      for (std::size_t n = 0; n < indices_ && !faults_.full(); ++n) {
         const std::uint8_t bits = histories[n];
         if (bits == (whole | transfers) || bits == (halves | transfers)) [[likely]]
           continue;
@@ -429,7 +429,7 @@ class Validator {
   const Schedule& schedule_;
   const Usage& usage_;
   const ChainShape shape_;
-  const std::size_t rows_;
+  const std::size_t indices_;
   std::vector<std::uint8_t> history_;  // by (stage, microbatch): Bits of the ops that ran
   std::vector<StageEdges> edges_;      // by stage
   std::vector<std::size_t> position_;  // by rank, in its lane

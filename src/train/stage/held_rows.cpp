@@ -5,7 +5,7 @@
 namespace penstock {
 
 std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage) {
-  std::vector<bool> microbatches(schedule.rows());
+  std::vector<bool> microbatches(schedule.indices());
   bool any = false;
   for (const Action& action : schedule.lanes[schedule.placement.rank_of(stage)]) {
     if (action.first.op != Op::kRecompute || action.first.stage != stage) continue;

@@ -87,8 +87,8 @@ class StageWeights {
   std::vector<std::optional<Shared>> shared_;  // as in TorchStageOptions
   bool dropped_ = false;
   std::vector<double> norms_;
-  at::Tensor outgoing_;            // read by replicas; reused after all have read it
-  std::vector<Message> incoming_;  // by chain
+  at::Tensor outgoing_;                    // read by replicas; reused after all have read it
+  std::vector<Message> incoming_;          // by chain
   std::vector<std::vector<float>> tails_;  // by chain
 };
 

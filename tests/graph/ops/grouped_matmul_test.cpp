@@ -85,7 +85,8 @@ TEST(GroupedMatmul, CountsItsFlops) {
   std::int64_t flops = 0;
   for (const Graph* graph : {&graphs.forward, &graphs.backward_input, &graphs.backward_weight}) {
     for (const Node& node : graph->nodes) {
-      if (node.op.operator_name().name == "aten::_grouped_mm") flops += FlopsOf(*graph, node).value();
+      if (node.op.operator_name().name == "aten::_grouped_mm")
+        flops += FlopsOf(*graph, node).value();
     }
   }
   EXPECT_EQ(flops, 3 * 2 * 2 * kTokens * kWidth * kInner);

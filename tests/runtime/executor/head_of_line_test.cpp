@@ -146,7 +146,7 @@ class HeadOfLineTest : public ::testing::TestWithParam<const char*> {
 
   HeadOfLineTest() : lowered_(Lowered()), all_(CountReachable(lowered_, kNone, false)) {
     const MessageMap messages(lowered_);
-    const int values = 2 * lowered_.stages() * lowered_.rows();
+    const int values = 2 * lowered_.stages() * lowered_.indices();
     std::size_t most = 0;
     for (int slot = 0; slot < values; ++slot) {
       if (messages.to_rank(slot) < 0 || messages.to_rank(slot) == messages.from_rank(slot))

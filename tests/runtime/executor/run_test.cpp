@@ -157,7 +157,7 @@ TEST(RunTest, AnyExceptionIsOneLineThatNamesItsAction) {
   const Error bug = run([] { PENSTOCK_CHECK(1 + 1 == 3, "sums"); });
   EXPECT_EQ(bug.code, ErrorCode::kInternal);
   EXPECT_EQ(bug.message.rfind("rank 1: 1B2: ", 0), 0U) << bug.message;
-  EXPECT_EQ(run([] { throw 7; }).message, "rank 1: 1B2: an exception that is no std::exception");
+  EXPECT_EQ(run([] { throw 7; }).message, "rank 1: 1B2: an exception that is not a std::exception");
   EXPECT_EQ(live_payloads.load(), 0);
 }
 

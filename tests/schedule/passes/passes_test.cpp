@@ -183,7 +183,7 @@ TEST(ReduceGrad, ComesOncePerStageAndUpdateWithAnyOtherActions) {
     const Schedule reduced = AddReduceGrad(schedule);
     EXPECT_EQ(Without(reduced, {Op::kReduceGrad}), schedule.lanes) << Name(schedule);
     const int updates = schedule.weights == WeightPolicy::kStashed
-                            ? schedule.rows() / schedule.slices
+                            ? schedule.indices() / schedule.slices
                             : schedule.steps;
     const auto expect_once = [&](const Schedule& result) {
       std::map<int, int> count;

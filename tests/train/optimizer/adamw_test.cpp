@@ -39,7 +39,7 @@ OptimizerConfig ConfigOf(const json& given) {
   return config;
 }
 
-// 1e-5 of the numbers' size: fp32 beside fp64, and the 1e-6 that PyTorch adds to the norm.
+// The tolerance covers fp32 against fp64 and the 1e-6 that PyTorch adds to the norm.
 void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
   EXPECT_TRUE(at::allclose(actual, expected, 1e-5, 1e-6)) << what << '\n'
                                                           << actual << '\n'
@@ -81,7 +81,7 @@ TEST_P(AdamWFixture, StepsAsPyTorchDoes) {
                   fmt::format("{} after step {}", parameter.name, step));
     }
   }
-  EXPECT_EQ(clipped, config.clip > 0) << "the fixture does not show what it is for";
+  EXPECT_EQ(clipped, config.clip > 0) << "no step of the fixture exceeds the clipping norm";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AdamWFixture,

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes adamw_fixture.json: what PyTorch's own optimizer makes of given weights and gradients.
+"""Writes adamw_fixture.json: weights that PyTorch's own optimizer computes from given gradients.
 
     build/peer-venv/bin/python tests/train/optimizer/make_adamw_fixture.py
 
-torch.optim.AdamW in fp64, with weight decay for matrices alone, torch.nn.utils.clip_grad_norm_, and
-torch.optim.lr_scheduler: a linear warm-up, then a cosine. One case for each setting that matters.
+Uses torch.optim.AdamW in fp64 with weight decay for matrices only, torch.nn.utils.clip_grad_norm_, and
+torch.optim.lr_scheduler (a linear warm-up, then a cosine). Each case covers one group of settings.
 """
 import json
 import pathlib
@@ -19,17 +19,17 @@ CASES = {
     "clipping": {"lr": 0.02, "lr_end": 0.0, "warmup": 1, "beta1": 0.8, "beta2": 0.99,
                  "weight_decay": 0.0, "epsilon": 1e-5, "clip": 1.5},
     "all": {"lr": 0.05, "lr_end": 0.05, "warmup": 3, "beta1": 0.9, "beta2": 0.999,
-            "weight_decay": 0.1, "epsilon": 1e-6, "clip": 4.0},
+            "weight_decay": 0.1, "epsilon": 1e-6, "clip": 2.0},
 }
 
 
 def rounded(tensor):
-    """Numbers that fp32 holds exactly, so that both sides start from the same."""
+    """Rounds to values that fp32 represents exactly, so that both sides start from the same."""
     return tensor.to(torch.float32).to(torch.float64)
 
 
 def numbers(tensor):
-    """Nine digits: as many as tell fp32 numbers apart."""
+    """Rounds to nine digits, which distinguish all fp32 values."""
     return [float(f"{value:.9g}") for value in tensor.detach().flatten().tolist()]
 
 

@@ -439,7 +439,7 @@ TEST(SharedParameters, NeedAScheduleThatFlushes) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message,
             "stages 0, 3 share embedding.weight, and schedule 'pipedream' does not flush, so that "
-            "they update it at different times: give a schedule that flushes, or model.tied=false");
+            "they update it at different times: use a schedule that flushes, or model.tied=false");
   config.model.options["tied"] = "false";
   EXPECT_TRUE(SetShared(config, schedule));
 }

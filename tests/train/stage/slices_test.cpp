@@ -107,7 +107,7 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
     TorchStageOptions options;
     options.first = stage == 0;
     options.last = stage == schedule.stages() - 1;
-    options.microbatches = schedule.rows();
+    options.microbatches = schedule.indices();
     options.slice_lengths = SliceLengths(made.config);
     options.exact = made.config.exact;
     options.hold = ParseSavedBytes(made.config.recompute.hold).value();
@@ -236,7 +236,7 @@ TEST(SliceConfig, IsChecked) {
   config.pipeline.slice_lengths.clear();
   config.pipeline.slices = 3;
   config.pipeline.split = true;
-  EXPECT_EQ(ChooseSchedule(config, 2).value().rows(), 24);
+  EXPECT_EQ(ChooseSchedule(config, 2).value().indices(), 24);
   EXPECT_NE(CompileStages(config, testing::TempDir()).error().message.find("of 3 slices"),
             std::string::npos);
   config.compiled = "stages";

@@ -8,9 +8,9 @@
 namespace penstock {
 namespace {
 
-// Calls visit(Action) for the rank's actions of `rows` microbatch indices, in order of start.
+// Calls visit(Action) for the rank's actions of `indices` microbatch indices, in order of start.
 template <class Visit>
-void ForEachInOrder(const Problem& problem, const PeriodPattern& pattern, int rank, int rows,
+void ForEachInOrder(const Problem& problem, const PeriodPattern& pattern, int rank, int indices,
                     Visit visit) {
   struct Stream {
     Op op;
@@ -31,12 +31,12 @@ void ForEachInOrder(const Problem& problem, const PeriodPattern& pattern, int ra
   }
   std::stable_sort(streams.begin(), streams.end(),
                    [](const Stream& a, const Stream& b) { return a.op < b.op; });
-  for (std::size_t left = streams.size() * Index(rows); left > 0; --left) {
+  for (std::size_t left = streams.size() * Index(indices); left > 0; --left) {
     Stream* next = nullptr;
     double start = kNever;
     for (Stream& stream : streams) {
       const double candidate = stream.start + pattern.period * stream.n;
-      if (stream.n < rows && candidate < start) {
+      if (stream.n < indices && candidate < start) {
         next = &stream;
         start = candidate;
       }
@@ -64,8 +64,8 @@ std::vector<Lane> LanesOf(const Problem& problem, const PeriodPattern& pattern) 
   for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
     Lane& lane = lanes[rank];
     ReserveLong(lane, (problem.split ? 3 : 2) * problem.placement.stages_of(rank).size() *
-                          Index(problem.rows));
-    ForEachInOrder(problem, pattern, rank, problem.rows,
+                          Index(problem.indices));
+    ForEachInOrder(problem, pattern, rank, problem.indices,
                    [&lane](const Action& action) { lane.push_back(action); });
   }
   return lanes;

@@ -19,9 +19,9 @@ double ForwardTimeWithin(const Problem& problem, int rank) {
   double left = problem.memory_limit * (1 + kRounding), time = 0;
   for (const StageCosts* stage : stages) {
     const double fit = stage->activation > 0 ? std::floor(left / stage->activation) : kNever;
-    const double count = std::min<double>(problem.rows, fit);
+    const double count = std::min<double>(problem.indices, fit);
     time += count * stage->forward;
-    if (count < problem.rows) {  // a fraction of the next one, to bound any mixture
+    if (count < problem.indices) {  // a fraction of the next one, to bound any mixture
       const double part = left / stage->activation - count;
       return time + (stages.size() > 1 ? part * stage->forward : 0);
     }
@@ -87,8 +87,8 @@ double LowerBound(const Problem& problem) {
     }
     const std::size_t r = rank;
     const double idle = first_backward[r] - ForwardTimeWithin(problem, rank);
-    bound = std::max(bound, work * problem.rows + std::max(first_forward[r], idle));
-    const double held = LeastStay(problem, rank) * problem.rows / problem.memory_limit;
+    bound = std::max(bound, work * problem.indices + std::max(first_forward[r], idle));
+    const double held = LeastStay(problem, rank) * problem.indices / problem.memory_limit;
     bound = std::max(bound, first_forward[r] + held * (1 - kRounding));
   }
   return bound;

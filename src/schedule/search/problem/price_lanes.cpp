@@ -15,9 +15,9 @@ class LaneRun {
       : problem_(problem),
         lanes_(lanes),
         shape_{problem.placement.chain_length(), problem.slices},
-        rows_(problem.rows),
+        indices_(problem.indices),
         ranks_(lanes.size()) {
-    const auto values = Index(problem.placement.stages()) * rows_;
+    const auto values = Index(problem.placement.stages()) * indices_;
     for (auto& ends : ends_) ends.assign(values, kNever);
     for (int rank = problem.placement.ranks() - 1; rank >= 0; --rank) runnable_.push_back(rank);
   }
@@ -46,7 +46,7 @@ class LaneRun {
   };
 
   double& EndOf(ValueKind kind, int stage, int microbatch) {
-    return ends_[Index(kind)][Index(stage) * rows_ + Index(microbatch)];
+    return ends_[Index(kind)][Index(stage) * indices_ + Index(microbatch)];
   }
 
   void RunLane(int r) {
@@ -84,7 +84,7 @@ class LaneRun {
   const Problem& problem_;
   const std::vector<Lane>& lanes_;
   const ChainShape shape_;
-  const std::size_t rows_;
+  const std::size_t indices_;
   std::vector<Rank> ranks_;
   std::array<std::vector<double>, 2> ends_;  // by ValueKind, stage and microbatch
   std::vector<int> runnable_;

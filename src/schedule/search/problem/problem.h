@@ -21,7 +21,7 @@ inline constexpr double kRounding = 1e-10;
 struct Problem {
   const Placement& placement;
   const Costs& costs;
-  int rows = 1;  // microbatch indices of one chain: microbatches times slices
+  int indices = 1;  // microbatch indices of one chain: microbatches times slices
   int slices = 1;
   bool split = true;  // backward as I and W, else as B
   // Per rank, in the unit of costs' activations. At least the memory of one microbatch.
