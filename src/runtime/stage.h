@@ -118,7 +118,7 @@ class Stage {
   // Returns the bytes of activations alive between F and the end of B or W, in either memory.
   virtual std::int64_t ActivationBytes() const = 0;
   // Returns how many of those bytes are in the slower pool, after OFFLOAD.
-  virtual std::int64_t AwayBytes() const { return 0; }
+  virtual std::int64_t OffloadedBytes() const { return 0; }
 
   // Calls the method for the op. Requires: MethodOf(call.op) is not null.
   void Run(StageCall call);

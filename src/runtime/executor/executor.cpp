@@ -16,8 +16,8 @@ std::int64_t Now() {
 
 // `bytes` are the stage's activations in both memories.
 void SetActivations(Stamp& stamp, const Stage& stage, std::int64_t bytes) {
-  stamp.away_bytes = stage.AwayBytes();
-  stamp.activation_bytes = bytes - stamp.away_bytes;
+  stamp.offloaded_bytes = stage.OffloadedBytes();
+  stamp.activation_bytes = bytes - stamp.offloaded_bytes;
 }
 
 }  // namespace

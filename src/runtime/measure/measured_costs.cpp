@@ -81,7 +81,7 @@ class CostCollector {
     std::vector<std::int64_t> allocated_by(samples_.size() / slices_);
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Part& part = program[i].part;
-      const std::int64_t allocated = stamps[i].activation_bytes + stamps[i].away_bytes;
+      const std::int64_t allocated = stamps[i].activation_bytes + stamps[i].offloaded_bytes;
       const auto change = static_cast<double>(allocated - allocated_by[part.stage]);
       allocated_by[part.stage] = allocated;
       if (!OccupiesRank(part.op)) continue;

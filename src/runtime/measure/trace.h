@@ -27,7 +27,7 @@ struct Stamp {
   // Activations of the entry's stage in memory after it. For the first part of a pair, the value
   // while the activations of the second part are still alive.
   std::int64_t activation_bytes = 0;
-  std::int64_t away_bytes = 0;  // additional activations, in the slower pool
+  std::int64_t offloaded_bytes = 0;  // additional activations, in the slower pool
 };
 
 class Trace {

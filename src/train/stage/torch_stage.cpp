@@ -186,7 +186,7 @@ class CompiledStage final : public TorchStage {
   void DoSideWork(Op op, int number) override {
     Row& row = Enter(number, "side work", RowState::kForwardDone, RowState::kForwardDone);
     if (op == Op::kOffload) {
-      options_.pool->Offload(row.held, away_bytes_, row.transfer);
+      options_.pool->Offload(row.held, offloaded_bytes_, row.transfer);
     } else if (op == Op::kReload) {
       options_.pool->Reload(row.transfer);
     } else {
@@ -202,7 +202,9 @@ class CompiledStage final : public TorchStage {
   }
 
   std::int64_t ActivationBytes() const override { return activation_bytes_; }
-  std::int64_t AwayBytes() const override { return away_bytes_.load(std::memory_order_relaxed); }
+  std::int64_t OffloadedBytes() const override {
+    return offloaded_bytes_.load(std::memory_order_relaxed);
+  }
   std::vector<NamedParameter>& Parameters() override { return weights_.parameters(); }
   void Restart() override { first_update_ = -1; }
   int WeightVersions() const override { return weights_.versions(); }
@@ -464,7 +466,7 @@ class CompiledStage final : public TorchStage {
   std::int64_t updates_before_ = 0;  // the current step
   std::int64_t first_update_ = -1;   // of the run; -1 before it
   std::int64_t activation_bytes_ = 0;
-  std::atomic<std::int64_t> away_bytes_ = 0;
+  std::atomic<std::int64_t> offloaded_bytes_ = 0;
 };
 
 }  // namespace
