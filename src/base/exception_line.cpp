@@ -6,7 +6,7 @@
 #include <new>
 #include <string_view>
 
-#include "base/text/first_line.h"
+#include "base/first_line.h"
 #include "base/units.h"
 
 namespace penstock {

@@ -62,7 +62,7 @@ class MessageMap {
   std::string Describe(int slot) const;
 
  private:
-  // The gradient of a shared parameter on its way between two stages.
+  // The gradient of a shared parameter, from one stage to another.
   struct SharedMessage {
     int parameter, from, to;
   };

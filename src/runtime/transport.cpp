@@ -6,7 +6,7 @@ namespace penstock {
 
 void Transport::Abort(Error reason) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (has_reason_) return;
     has_reason_ = true;
     reason_ = std::move(reason);
@@ -16,7 +16,7 @@ void Transport::Abort(Error reason) {
 }
 
 Error Transport::reason() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return reason_;
 }
 

@@ -13,8 +13,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "runtime/message.h"
 
@@ -48,9 +48,9 @@ class Transport {
 
  private:
   std::atomic<bool> aborted_{false};
-  mutable std::mutex mutex_;
-  bool has_reason_ = false;  // guarded by mutex_
-  Error reason_;             // guarded by mutex_
+  mutable Mutex mutex_;
+  bool has_reason_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  Error reason_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock

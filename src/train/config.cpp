@@ -269,6 +269,8 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
   rule.clip = config.clip;
   rule.skip_nonfinite = config.nonfinite == "skip";
   rule.post_validation = config.post_validation;
+  rule.nonfinite_remedy =
+      "use a smaller optimizer.lr, or optimizer.nonfinite=skip to skip such steps";
   return rule;
 }
 

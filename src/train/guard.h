@@ -4,8 +4,8 @@
 #include <exception>
 
 #include "base/exception_line.h"
+#include "base/first_line.h"
 #include "base/result.h"
-#include "base/text/first_line.h"
 
 namespace penstock {
 

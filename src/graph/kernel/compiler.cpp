@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/first_line.h"
 #include "base/system/run_command.h"
-#include "base/text/first_line.h"
 #include "graph/kernel/digest.h"
 #include "graph/kernel/processor.h"
 

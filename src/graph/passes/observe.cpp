@@ -5,17 +5,17 @@
 namespace penstock {
 namespace {
 
-thread_local const PassObserver* current = nullptr;
+thread_local const PassObserver* current_observer = nullptr;
 
 }  // namespace
 
 ObservePasses::ObservePasses(PassObserver observer) : observer_(std::move(observer)) {
-  PENSTOCK_CHECK(current == nullptr, "the thread's passes are observed already");
-  current = &observer_;
+  PENSTOCK_CHECK(current_observer == nullptr, "the thread's passes are observed already");
+  current_observer = &observer_;
 }
 
-ObservePasses::~ObservePasses() { current = nullptr; }
+ObservePasses::~ObservePasses() { current_observer = nullptr; }
 
-const PassObserver* ObservePasses::Current() { return current; }
+const PassObserver* ObservePasses::Current() { return current_observer; }
 
 }  // namespace penstock

@@ -4,10 +4,9 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 
 #include "base/exception_line.h"
 #include "base/index.h"
+#include "base/mutex.h"
 #include "runtime/executor/executor.h"
 #include "runtime/hosts/run_control.h"
 #include "runtime/transports/transports.h"
@@ -85,22 +85,21 @@ class Run {
     std::unique_ptr<Executor> executor;
     std::thread thread;
     Phase phase = Phase::kStart;      // of its thread alone
-    bool running = false;             // guarded by mutex_
     std::uint64_t seen_progress = 0;  // of Watch alone
   };
 
   void StartThread(Rank& rank) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      rank.running = true;
+      const MutexLock lock(mutex_);
+      running_.insert(rank.number);
     }
     try {
       rank.thread = std::thread([this, &rank] { RankMain(rank); });
     } catch (const std::exception& error) {
       transport_.Abort({ErrorCode::kUnavailable, fmt::format("rank {}: cannot start its thread: {}",
                                                              rank.number, error.what())});
-      const std::lock_guard<std::mutex> lock(mutex_);
-      rank.running = false;
+      const MutexLock lock(mutex_);
+      running_.erase(rank.number);
     }
   }
 
@@ -115,9 +114,9 @@ class Run {
     } catch (...) {
       Fail(rank, ErrorCode::kUnavailable, "an exception that is not a std::exception");
     }
-    const std::lock_guard<std::mutex> lock(mutex_);
-    rank.running = false;
-    changed_.notify_all();
+    const MutexLock lock(mutex_);
+    running_.erase(rank.number);
+    changed_.NotifyAll();
   }
 
   void RunSteps(Rank& rank) {
@@ -164,8 +163,8 @@ class Run {
     Clock::time_point last_progress = Clock::now();
     bool reported_standstill = false;
     bool reported_stuck = false;
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!changed_.wait_for(lock, poll, [this] { return !AnyRunning(); })) {
+    MutexLock lock(mutex_);
+    while (WaitForEnd(lock, poll)) {
       if (transport_.aborted()) control_.Abort(transport_.reason());
       if (options_.cancel != nullptr && options_.cancel->load() && !transport_.aborted()) {
         transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
@@ -191,8 +190,12 @@ class Run {
     }
   }
 
-  bool AnyRunning() const {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
+  // Waits until no thread runs, but at most for `poll`. Returns whether a thread still runs.
+  bool WaitForEnd(MutexLock& lock, Clock::duration poll) PENSTOCK_REQUIRES(mutex_) {
+    const Clock::time_point deadline = Clock::now() + poll;
+    while (!running_.empty() && changed_.WaitUntil(lock, deadline)) {
+    }
+    return !running_.empty();
   }
 
   bool AnyProgress() {
@@ -206,11 +209,10 @@ class Run {
     return control_.TakeProgress() || here;
   }
 
-  // Requires mutex_.
-  Standstill OwnStandstill() const {
+  Standstill OwnStandstill() const PENSTOCK_REQUIRES(mutex_) {
     Standstill own;
     for (const Rank& rank : ranks_) {
-      if (!rank.running) continue;
+      if (!running_.contains(rank.number)) continue;
       std::string& list = rank.executor->computing() ? own.computing : own.waiting;
       list += fmt::format("; rank {} {}", rank.number, rank.executor->Doing());
     }
@@ -218,7 +220,7 @@ class Run {
   }
 
   // Lists the ranks that compute first, because they are at fault, then those that wait.
-  std::string StandstillText() const {
+  std::string StandstillText() const PENSTOCK_REQUIRES(mutex_) {
     const Standstill all = control_.All(OwnStandstill());
     return fmt::format("no rank made progress for {} s{}{}",
                        std::chrono::duration<double>(options_.watchdog).count(), all.computing,
@@ -230,8 +232,9 @@ class Run {
   int steps_per_round_;
   RunControl control_;
   std::vector<Rank> ranks_;  // of this host
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<int> running_ PENSTOCK_GUARDED_BY(mutex_);  // ranks whose threads run
 };
 
 Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,

@@ -13,22 +13,22 @@ Collectives::Collectives(HostGroup* group) : group_(group), received_(hosts()) {
   channel_->Open(
       [this](int from, const FrameTag&, const Message& message) {
         {
-          const std::lock_guard<std::mutex> lock(mutex_);
+          const MutexLock lock(mutex_);
           received_[from].emplace_back(TextOf(message));
         }
-        changed_.notify_one();
+        changed_.NotifyOne();
       },
       [this](const Error&) {
-        const std::lock_guard<std::mutex> lock(mutex_);  // so that no wait misses it
-        changed_.notify_one();
+        const MutexLock lock(mutex_);  // no waiter is between its check and its wait
+        changed_.NotifyOne();
       });
 }
 
 Result<std::string> Collectives::Receive(int from) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   std::deque<std::string>& frames = received_[from];
-  changed_.wait(lock, [&] { return !frames.empty() || group_->aborted(); });
-  // What has come before the abort counts: the sender may be through.
+  while (frames.empty() && !group_->aborted()) changed_.Wait(lock);
+  // A frame that arrived before the abort counts: its sender may have finished already.
   if (frames.empty()) return tl::unexpected(group_->reason());
   std::string frame = std::move(frames.front());
   frames.pop_front();

@@ -1,16 +1,15 @@
-// Collectives: values that all hosts contribute to or agree on, over a channel of its own.
+// Collectives: exchanges of small values between all hosts of a run.
 //
-// Every host calls the same functions in the same order. Threads: one at a time on each host.
-// Errors: the reason of an abort of the group.
+// Every host calls the same functions in the same order. Only one thread of a host may call them at
+// a time. Errors: the reason of the abort, if the group is aborted.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "runtime/hosts/host_group.h"
 
@@ -18,35 +17,35 @@ namespace penstock {
 
 class Collectives {
  public:
-  // `group` may be null: one host, and no function waits. It outlives the object.
+  // `group` must outlive the object. If it is null there is one host, and no function waits.
   explicit Collectives(HostGroup* group);
 
   int host() const { return group_ == nullptr ? 0 : group_->host(); }
   int hosts() const { return group_ == nullptr ? 1 : group_->hosts(); }
-  // Host 0 writes the files that a run has one of, and decides what no rank decides.
+  // Returns whether this is host 0, which writes the files of the run that no rank owns.
   bool leads() const { return host() == 0; }
   HostGroup* group() const { return group_; }
 
-  // What each host contributes, by host.
+  // Returns the values of all hosts, by host.
   Result<std::vector<std::string>> AllGather(std::string own);
-  // The same at the leader; nothing at the others.
+  // Returns the values of all hosts at the leader, and an empty vector elsewhere.
   Result<std::vector<std::string>> ToLeader(std::string own);
-  // What the leader contributes.
+  // Returns the leader's value.
   Result<std::string> FromLeader(std::string own);
   Result<double> FromLeader(double own);
-  // Whether it is true on any host.
+  // Returns whether `own` is true on any host.
   Result<bool> Any(bool own);
-  // The first host's failure, on all hosts, where there is one.
+  // Returns the error of the lowest-numbered host that has one, on every host.
   Status All(const Status& own);
 
  private:
   Result<std::string> Receive(int from);
 
   HostGroup* group_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::deque<std::string>> received_;  // by host; guarded by mutex_
-  std::unique_ptr<Channel> channel_;               // null for one host
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::deque<std::string>> received_ PENSTOCK_GUARDED_BY(mutex_);  // by host
+  std::unique_ptr<Channel> channel_;                                           // null for one host
 };
 
 }  // namespace penstock

@@ -14,14 +14,20 @@ enum : std::int32_t { kAbort, kLeave };
 }  // namespace
 
 struct HostGroup::End {
-  enum class State { kMade, kOpen, kClosed };  // changed with both mutexes held
+  enum class State { kCreated, kOpen, kClosed };
 
-  std::mutex frames;  // held while on_frame runs
-  std::mutex aborts;  // held while on_abort runs; on_frame may abort the group
-  State state = State::kMade;
-  std::vector<Frame> early;  // before it is open
-  Channel::OnFrame on_frame;
-  Channel::OnAbort on_abort;  // empty once it was called
+  explicit End(std::vector<Frame> frames) : early(std::move(frames)) {}
+
+  void Handle(HostGroup& group, Frame frame) PENSTOCK_REQUIRES(frames);
+  void NotifyOfAbort(const Error& reason);
+
+  // Lock `frames` before `aborts`.
+  Mutex frames;  // held while on_frame runs
+  State state PENSTOCK_GUARDED_BY(frames) = State::kCreated;
+  std::vector<Frame> early PENSTOCK_GUARDED_BY(frames);  // arrived before Open
+  Channel::OnFrame on_frame PENSTOCK_GUARDED_BY(frames);
+  Mutex aborts;  // held while on_abort runs; a separate mutex, because on_frame may abort the group
+  Channel::OnAbort on_abort PENSTOCK_GUARDED_BY(aborts);  // empty unless open, and after its call
 };
 
 void HostGroup::Abort(const Error& reason) {
@@ -37,24 +43,23 @@ void HostGroup::Abort(const Error& reason) {
 void HostGroup::AbortHere(const Error& reason) {
   std::vector<std::shared_ptr<End>> ends;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (has_reason_) return;
     has_reason_ = true;
     reason_ = reason;
     for (const auto& [number, end] : ends_) ends.push_back(end);
     aborted_.store(true, std::memory_order_seq_cst);
   }
-  for (const auto& end : ends) NotifyOfAbort(*end, reason);
+  for (const auto& end : ends) end->NotifyOfAbort(reason);
 }
 
-void HostGroup::NotifyOfAbort(End& end, const Error& reason) {
-  const std::lock_guard<std::mutex> lock(end.aborts);
-  if (end.state != End::State::kOpen || !end.on_abort) return;
-  std::exchange(end.on_abort, nullptr)(reason);
+void HostGroup::End::NotifyOfAbort(const Error& reason) {
+  const MutexLock lock(aborts);
+  if (on_abort) std::exchange(on_abort, nullptr)(reason);
 }
 
 Error HostGroup::reason() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return reason_;
 }
 
@@ -67,7 +72,7 @@ void HostGroup::Leave() {
 void HostGroup::Deliver(int from, std::int64_t channel, const FrameTag& tag, Message message) {
   std::shared_ptr<End> end;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (channel == kGroupChannel && tag.kind == kLeave) {
       left_[from] = true;
       return;
@@ -83,66 +88,76 @@ void HostGroup::Deliver(int from, std::int64_t channel, const FrameTag& tag, Mes
     return AbortHere({static_cast<ErrorCode>(tag.index), std::string(TextOf(message))});
   }
   if (!end) return;  // this host has closed its end
-  const std::lock_guard<std::mutex> lock(end->frames);
-  if (end->state == End::State::kMade) {
+  const MutexLock lock(end->frames);
+  if (end->state == End::State::kCreated) {
     end->early.push_back({from, tag, std::move(message)});
   } else if (end->state == End::State::kOpen) {
-    Handle(*end, {from, tag, std::move(message)});
+    end->Handle(*this, {from, tag, std::move(message)});
   }
 }
 
-// Requires end.frames.
-void HostGroup::Handle(End& end, Frame frame) {
+void HostGroup::End::Handle(HostGroup& group, Frame frame) {
   try {
-    end.on_frame(frame.from, frame.tag, std::move(frame.message));
+    on_frame(frame.from, frame.tag, std::move(frame.message));
   } catch (const InternalError& error) {
-    Abort({ErrorCode::kInternal, ExceptionLine(error)});
+    group.Abort({ErrorCode::kInternal, ExceptionLine(error)});
   } catch (const std::exception& error) {
-    Abort({ErrorCode::kUnavailable, ExceptionLine(error)});
+    group.Abort({ErrorCode::kUnavailable, ExceptionLine(error)});
   }
 }
 
 void HostGroup::Lose(int host) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (left_[host]) return;
   }
-  // Each of the others finds out by itself.
+  // The other hosts notice the loss on their own.
   AbortHere(
       {ErrorCode::kUnavailable,
        fmt::format("host {} is gone: its process has ended or its connection is broken", host)});
 }
 
-Channel::Channel(HostGroup& group) : group_(group), end_(std::make_shared<HostGroup::End>()) {
-  const std::lock_guard<std::mutex> lock(group_.mutex_);
-  number_ = group_.next_channel_++;
-  group_.ends_.emplace(number_, end_);
-  if (auto found = group_.early_.extract(number_)) end_->early = std::move(found.mapped());
+std::pair<std::int64_t, std::shared_ptr<HostGroup::End>> HostGroup::AddEnd() {
+  const MutexLock lock(mutex_);
+  const std::int64_t channel = next_channel_++;
+  auto early = early_.extract(channel);
+  auto end = std::make_shared<End>(early ? std::move(early.mapped()) : std::vector<Frame>());
+  ends_.emplace(channel, end);
+  return {channel, std::move(end)};
 }
 
+void HostGroup::RemoveEnd(std::int64_t channel) {
+  const MutexLock lock(mutex_);
+  ends_.erase(channel);
+}
+
+Channel::Channel(HostGroup& group) : Channel(group, group.AddEnd()) {}
+
+Channel::Channel(HostGroup& group, std::pair<std::int64_t, std::shared_ptr<HostGroup::End>> end)
+    : group_(group), number_(end.first), end_(std::move(end.second)) {}
+
 Channel::~Channel() {
-  {
-    const std::lock_guard<std::mutex> lock(group_.mutex_);
-    group_.ends_.erase(number_);
-  }
-  const std::scoped_lock lock(end_->frames, end_->aborts);
+  group_.RemoveEnd(number_);
+  const MutexLock frames(end_->frames);
+  const MutexLock aborts(end_->aborts);
   end_->state = HostGroup::End::State::kClosed;
+  end_->on_abort = nullptr;
 }
 
 void Channel::Open(OnFrame on_frame, OnAbort on_abort) {
   {
     // Held until the early frames are delivered, so that no later one overtakes them.
-    const std::lock_guard<std::mutex> in_order(end_->frames);
+    const MutexLock in_order(end_->frames);
+    end_->state = HostGroup::End::State::kOpen;
+    end_->on_frame = std::move(on_frame);
     {
-      const std::lock_guard<std::mutex> lock(end_->aborts);
-      end_->state = HostGroup::End::State::kOpen;
-      end_->on_frame = std::move(on_frame);
+      const MutexLock lock(end_->aborts);
       end_->on_abort = std::move(on_abort);
     }
-    for (HostGroup::Frame& frame : end_->early) group_.Handle(*end_, std::move(frame));
+    for (HostGroup::Frame& frame : end_->early) end_->Handle(group_, std::move(frame));
     end_->early.clear();
   }
-  if (group_.aborted()) group_.NotifyOfAbort(*end_, group_.reason());
+  if (group_.aborted()) end_->NotifyOfAbort(group_.reason());
 }
 
 void Channel::Send(int to, const FrameTag& tag, Message message) {

@@ -1,16 +1,16 @@
-// HostGroup: the hosts of one run, and everything they exchange beside the messages of a step.
+// HostGroup: the hosts of one run, and the frames that they exchange.
 //
-// Hosts exchange frames over channels. A channel has one end on every host; it delivers the frames
+// Hosts exchange frames over channels. A channel has one end on every host. It delivers the frames
 // of one sender in order, each exactly once, and keeps frames for a host that has not opened its
-// end yet. Channels are matched by the order in which each host makes them, which must be the same
-// on all hosts.
+// end yet. Channels are matched by the order in which each host creates them, which must be the
+// same on all hosts.
 //
-// To connect hosts in another way (TCP, MPI), derive a class: it sends a frame's bytes to another
-// host (SendFrame) and passes on what arrives (Deliver) and who is gone (Lose).
+// To connect hosts in another way (TCP, MPI), derive a class that sends a frame's bytes to another
+// host (SendFrame), and that reports frames that arrive (Deliver) and hosts that vanish (Lose).
 //
-// Threads: any, unless said otherwise.
-// Errors:  Abort ends the run on every host; so does a host that is gone before it has called
-//          Leave.
+// Thread-safe.
+// Errors: Abort ends the run on every host. So does a host that vanishes before it has called
+// Leave.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,18 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "runtime/message.h"
 
 namespace penstock {
 
-// What a frame is about. Its meaning is up to the channel's users.
+// Describes a frame. The users of a channel define the meaning of the fields.
 struct FrameTag {
   std::int32_t kind = 0;
   std::int32_t index = 0;
@@ -42,30 +43,29 @@ class HostGroup {
   virtual ~HostGroup() = default;
 
   int host() const { return host_; }
-  int hosts() const { return static_cast<int>(left_.size()); }
+  int hosts() const { return hosts_; }
 
-  // Ends the run on all hosts. The first reason on a host wins, later ones are dropped.
+  // Ends the run on all hosts. The first reason on a host wins.
   void Abort(const Error& reason);
   bool aborted() const { return aborted_.load(std::memory_order_seq_cst); }
   // Requires aborted().
   Error reason() const;
 
-  // This host needs nothing more from the others, nor they from it. When it is gone now, the others
-  // go on.
+  // Declares that this host and the others need nothing more from each other. If it vanishes later,
+  // the others continue.
   void Leave();
 
  protected:
-  HostGroup(int host, int hosts) : host_(host), left_(hosts) {}
+  HostGroup(int host, int hosts) : host_(host), hosts_(hosts), left_(hosts) {}
 
-  // Sends a frame to another host, after those that this host has sent it before. Never waits for
-  // the receiver, and never calls Deliver of this host. The receiver gets the message as Packed
-  // returns it.
+  // Sends a frame to another host, in the order of the calls. Never waits for the receiver, and
+  // never calls Deliver of this host. The receiver gets the message as Packed returns it.
   virtual void SendFrame(int to, std::int64_t channel, const FrameTag& tag, Message message) = 0;
 
-  // For the deriving class, from threads of its own: a frame has arrived; frames of one sender in
-  // the order in which they were sent.
+  // Handles a frame that has arrived. The derived class calls it on threads of its own, for the
+  // frames of one sender in the order in which they were sent.
   void Deliver(int from, std::int64_t channel, const FrameTag& tag, Message message);
-  // The host is gone: its process has ended or its connection is broken.
+  // Handles the loss of a host, whose process has ended or whose connection is broken.
   void Lose(int host);
 
  private:
@@ -76,54 +76,58 @@ class HostGroup {
     FrameTag tag;
     Message message;
   };
-  struct End;  // of a channel, on this host
+  struct End;  // this host's end of a channel
 
   void AbortHere(const Error& reason);
-  static void NotifyOfAbort(End& end, const Error& reason);
-  void Handle(End& end, Frame frame);
+  // Creates the end of the next channel, and returns it with the channel's number.
+  std::pair<std::int64_t, std::shared_ptr<End>> AddEnd();
+  void RemoveEnd(std::int64_t channel);
 
   const int host_;
+  const int hosts_;
   std::atomic<bool> aborted_{false};
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  bool has_reason_ = false;
-  Error reason_;
-  std::vector<bool> left_;  // by host
-  std::int64_t next_channel_ = 1;
-  std::map<std::int64_t, std::shared_ptr<End>> ends_;  // by channel
-  std::map<std::int64_t, std::vector<Frame>> early_;  // of channels that this host has not made yet
+  mutable Mutex mutex_;
+  bool has_reason_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  Error reason_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<bool> left_ PENSTOCK_GUARDED_BY(mutex_);  // by host
+  std::int64_t next_channel_ PENSTOCK_GUARDED_BY(mutex_) = 1;
+  std::map<std::int64_t, std::shared_ptr<End>> ends_ PENSTOCK_GUARDED_BY(mutex_);  // by channel
+  // Frames of channels that this host has not created yet.
+  std::map<std::int64_t, std::vector<Frame>> early_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
-// This host's end of a channel, until the object is destroyed.
+// Owns this host's end of a channel.
 class Channel {
  public:
-  // Called on the group's threads, one frame at a time; must not wait. What it throws aborts the
-  // group. It may send, but not destroy the channel.
+  // Called on the group's threads, for one frame at a time. It must not wait. An exception aborts
+  // the group. It may send, but must not destroy the channel.
   using OnFrame = std::function<void(int from, const FrameTag& tag, Message message)>;
-  // Called once when the group is aborted, on any thread.
+  // Called once after the group is aborted, on any thread.
   using OnAbort = std::function<void(const Error& reason)>;
 
   explicit Channel(HostGroup& group);
-  // Waits for a handler that runs, which may still use the channel: own it by a pointer that stays
-  // as it is until then (an std::optional is empty before).
+  // Waits for a running handler, which may still use the channel. So own the channel by a pointer
+  // that stays valid during the destructor (std::unique_ptr; not std::optional).
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   HostGroup& group() const { return group_; }
 
-  // Begins to deliver frames, with those that have arrived so far. Called once.
+  // Starts to deliver frames, beginning with those that have already arrived. Called once.
   void Open(OnFrame on_frame, OnAbort on_abort);
 
-  // Sends to another host. Never waits.
+  // Sends a frame to another host. Never waits.
   void Send(int to, const FrameTag& tag, Message message);
-  // The same bytes to all other hosts.
+  // Sends the same bytes to all other hosts.
   void SendToOthers(const FrameTag& tag, std::string_view bytes = {});
 
  private:
+  Channel(HostGroup& group, std::pair<std::int64_t, std::shared_ptr<HostGroup::End>> end);
+
   HostGroup& group_;
+  const std::int64_t number_;
   const std::shared_ptr<HostGroup::End> end_;
-  std::int64_t number_ = 0;
 };
 
 }  // namespace penstock

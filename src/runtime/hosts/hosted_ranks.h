@@ -1,4 +1,4 @@
-// HostedRanks: which host runs each rank of a schedule, and which of the hosts this one is.
+// HostedRanks: the host that runs each rank of a schedule, and the number of this host.
 //
 // A host is a process that runs some of the ranks; by default one process runs all of them.
 #pragma once
@@ -13,11 +13,11 @@ class HostedRanks {
  public:
   // One host runs all `ranks` ranks.
   explicit HostedRanks(int ranks) : HostedRanks(std::vector<int>(ranks), 0) {}
-  // Each host runs about the same number of consecutive ranks. Errors: kInvalidArgument where there
-  // are more hosts than ranks, or no such host.
+  // Each host runs about the same number of consecutive ranks. Errors: kInvalidArgument if there
+  // are more hosts than ranks, or if `host` is not one of them.
   static Result<HostedRanks> Split(int ranks, int hosts, int host);
-  // Host `host_of[r]` runs rank r; the hosts are 0 to `hosts` - 1. Errors: kInvalidArgument where a
-  // rank has no such host, or a host no rank.
+  // Host `host_of[r]` runs rank r. The hosts are 0 to `hosts` - 1. Errors: kInvalidArgument if a
+  // rank names another host, or if a host has no rank.
   static Result<HostedRanks> Of(std::vector<int> host_of, int hosts, int host);
 
   int host() const { return host_; }

@@ -1,36 +1,37 @@
 #include "runtime/hosts/local_hosts.h"
 
-#include <condition_variable>
 #include <deque>
 #include <thread>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace penstock {
 namespace {
 
 struct LocalFrame {
   int from = 0;
-  bool gone = false;  // the sender is; nothing else counts
+  bool gone = false;  // the sender has vanished; the fields below are unused
   std::int64_t channel = 0;
   FrameTag tag;
   Message message;
 };
 
-// What is on its way to one host.
+// The frames in flight to one host.
 class Inbox {
  public:
   void Push(LocalFrame frame) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (closed_) return;
       frames_.push_back(std::move(frame));
     }
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
-  // Waits; false once it is closed.
+  // Waits for the next frame. Returns false once the inbox is closed.
   bool Pop(LocalFrame& frame) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return closed_ || !frames_.empty(); });
+    MutexLock lock(mutex_);
+    while (!closed_ && frames_.empty()) changed_.Wait(lock);
     if (closed_) return false;
     frame = std::move(frames_.front());
     frames_.pop_front();
@@ -38,17 +39,17 @@ class Inbox {
   }
   void Close() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       closed_ = true;
     }
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<LocalFrame> frames_;  // guarded by mutex_
-  bool closed_ = false;            // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<LocalFrame> frames_ PENSTOCK_GUARDED_BY(mutex_);
+  bool closed_ PENSTOCK_GUARDED_BY(mutex_) = false;
 };
 
 using Inboxes = std::vector<Inbox>;  // by host
@@ -88,7 +89,7 @@ class LocalHost final : public HostGroup {
   Inbox& Own() { return InboxOf(host()); }
 
   std::shared_ptr<Inboxes> inboxes_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, because it uses all of the above
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Hosts that are parts of one process, each with a thread that delivers its frames. Every frame is
-// copied as bytes, as between processes.
+// Several hosts within one process. Each has a thread that delivers its frames. Every frame is
+// serialized to bytes, as between processes.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// The groups of all hosts, by host. To destroy one means that its host is gone; none may be in use
-// by another thread then.
+// Returns the groups of all hosts, by host. Destroying a group makes its host vanish for the
+// others. No other thread may use the group at that time.
 std::vector<std::unique_ptr<HostGroup>> MakeLocalHosts(int hosts);
 
 }  // namespace penstock

@@ -27,7 +27,7 @@ void RunControl::ReportStandstill(const Standstill& own) {
 
 Standstill RunControl::All(const Standstill& own) const {
   Standstill all = own;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Standstill& other : others_) {
     all.computing += other.computing;
     all.waiting += other.waiting;
@@ -46,7 +46,7 @@ void RunControl::OnFrame(int from, const FrameTag& tag, const Message& message) 
     return;
   }
   if (tag.kind == kClosed) return gate_.HostClosed(tag.number);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   Standstill& other = others_[from];
   (tag.kind == kComputing ? other.computing : other.waiting) = TextOf(message);
 }

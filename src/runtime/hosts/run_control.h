@@ -1,22 +1,20 @@
-// RunControl: what the hosts of a run agree on while their ranks run: the step to stop after, and
-// whether any rank makes progress. Where one host runs all ranks it sends nothing.
-//
-// Threads: any.
+// RunControl: agreement between the hosts of a run while their ranks run, on the step to stop after
+// and on whether any rank makes progress. With one host, it sends nothing. Thread-safe.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "runtime/hosts/host_group.h"
 #include "runtime/hosts/step_gate.h"
 #include "runtime/transport.h"
 
 namespace penstock {
 
-// What ranks do while nothing moves, as phrases: "; rank 1 runs 3F0".
+// The state of ranks that make no progress, as phrases: "; rank 1 runs 3F0".
 struct Standstill {
   std::string computing;
   std::string waiting;
@@ -24,25 +22,25 @@ struct Standstill {
 
 class RunControl {
  public:
-  // `group` may be null. An abort of the group aborts the transport. All of it must outlive the
-  // control.
+  // `group` may be null, for one host. An abort of the group aborts the transport. The arguments
+  // must outlive the object.
   RunControl(HostGroup* group, const std::atomic<bool>* stop, Transport& transport);
 
   StepGate& gate() { return gate_; }
 
-  // A rank of this host has made progress.
+  // Notifies the other hosts that a rank of this host has made progress.
   void ReportProgress();
-  // Whether another host has reported progress since the last call.
+  // Returns whether another host has reported progress since the last call.
   bool TakeProgress() { return progress_.exchange(false); }
 
-  // What this host's ranks do while nothing moves.
+  // Sends the state of this host's ranks to the other hosts.
   void ReportStandstill(const Standstill& own);
-  // With what the other hosts have reported last.
+  // Returns the state of this host's ranks and the last that the other hosts have reported.
   Standstill All(const Standstill& own) const;
 
-  // The transport is aborted: ends every wait at the gate, and the other hosts' part in the run.
+  // Ends every wait at the gate and aborts the other hosts. Called after the transport was aborted.
   void Abort(const Error& reason);
-  // All ranks of this host have ended.
+  // Called after all ranks of this host have ended.
   void End() { gate_.Close(); }
 
  private:
@@ -52,9 +50,9 @@ class RunControl {
 
   StepGate gate_;
   std::atomic<bool> progress_{false};
-  mutable std::mutex mutex_;
-  std::vector<Standstill> others_;    // by host; guarded by mutex_
-  std::unique_ptr<Channel> channel_;  // null for one host
+  mutable Mutex mutex_;
+  std::vector<Standstill> others_ PENSTOCK_GUARDED_BY(mutex_);  // by host
+  std::unique_ptr<Channel> channel_;                            // null for one host
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
 // Drift: where a run departs from its plan. Names the action that exceeded its planned time by the
-// most, and the rank that fell the furthest behind.
+// most, and the rank that exceeds its plan by the most.
 //
 // Units: seconds. Only actions that occupy a rank count, because a rank that waits is not the one
 // that is late.

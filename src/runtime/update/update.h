@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace penstock {
 
@@ -16,6 +17,9 @@ struct UpdateRule {
   // its backward starts. A step that the verdict changes is rolled back and made again, together
   // with the forwards after it (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 4).
   bool post_validation = false;
+  // The end of an error about a value that is not finite. A layer with a configuration of its own
+  // names its keys here. Must outlive the rule.
+  std::string_view nonfinite_remedy = "lower the learning rate, or set skip_nonfinite";
 
   bool needs_norm() const { return clip > 0 || skip_nonfinite; }
   bool steps_early() const { return post_validation && needs_norm(); }
@@ -32,8 +36,8 @@ struct Verdict {
   bool unchanged() const { return apply && scale == 1; }
 };
 
-// Throws std::runtime_error because a gradient is not finite.
-[[noreturn]] void FailOnNonFinite(const std::string& parameter);
+// Throws std::runtime_error because the parameter's gradient is not finite.
+[[noreturn]] void FailOnNonFinite(const UpdateRule& rule, const std::string& parameter);
 
 // Throws std::runtime_error if the norm is not finite and the rule does not skip such updates.
 Verdict Judge(const UpdateRule& rule, double squared_norm);

@@ -44,11 +44,9 @@ struct SharedWith {
 
 }  // namespace
 
-void FailOnNonFinite(const std::string& parameter) {
+void FailOnNonFinite(const UpdateRule& rule, const std::string& parameter) {
   throw std::runtime_error(
-      fmt::format("the gradient of {} is not finite: use a smaller optimizer.lr, or "
-                  "optimizer.nonfinite=skip to skip such steps",
-                  parameter));
+      fmt::format("the gradient of {} is not finite: {}", parameter, rule.nonfinite_remedy));
 }
 
 Verdict Judge(const UpdateRule& rule, double squared_norm) {
@@ -57,9 +55,7 @@ Verdict Judge(const UpdateRule& rule, double squared_norm) {
   if (!std::isfinite(verdict.norm)) {
     if (!rule.skip_nonfinite) {
       throw std::runtime_error(
-          fmt::format("the norm of the gradients is {}: use a smaller optimizer.lr, or "
-                      "optimizer.nonfinite=skip to skip such steps",
-                      verdict.norm));
+          fmt::format("the norm of the gradients is {}: {}", verdict.norm, rule.nonfinite_remedy));
     }
     verdict.apply = false;
   } else if (rule.clip > 0 && verdict.norm > rule.clip) {
@@ -126,7 +122,7 @@ void UpdateExchange::Measure(int stage) {
   Stage& measured = *place_.stages[stage];
   const std::span<const double> norms = measured.SquaredNorms();
   for (std::size_t i = 0; i < norms.size() && !rule_.skip_nonfinite; ++i) {
-    if (!std::isfinite(norms[i])) FailOnNonFinite(measured.ParameterName(i));
+    if (!std::isfinite(norms[i])) FailOnNonFinite(rule_, measured.ParameterName(i));
   }
   own_norms_.push_back(static_cast<double>(stage));
   own_norms_.push_back(static_cast<double>(norms.size()));

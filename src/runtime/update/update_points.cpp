@@ -70,7 +70,7 @@ class PointFinder {
       if (complete_[stage]) continue;
       return InvalidArgument(
           "rank {}, action {} ({}): precedes gradients of stage {}, which the norm of all "
-          "gradients needs: set optimizer.post_validation=true, or do not clip gradients",
+          "gradients needs: use post-validation, or neither clip gradients nor skip updates",
           rank_, program_[entry].position, ToText(program_[entry].part), stage);
     }
     for (const int stage : stages_) Add(entry, stage);
@@ -131,8 +131,9 @@ Result<std::vector<UpdatePoint>> FindUpdatePoints(const Schedule& schedule, int 
   }
   if (schedule.weights != WeightPolicy::kFlush || schedule.steps != 1) {
     return InvalidArgument(
-        "schedule '{}' does not flush, so its stages cannot exchange gradients or their norm: set "
-        "optimizer.clip=0 and optimizer.nonfinite=fail, and use a model without shared parameters",
+        "schedule '{}' does not flush, so its stages cannot exchange gradients or their norm: "
+        "neither "
+        "clip gradients nor skip updates, and use a model without shared parameters",
         schedule.algorithm);
   }
   return PointFinder(schedule, rank, program, rule).Run();

@@ -25,11 +25,11 @@ double LearningRate::At(std::int64_t step) const {
   return config.lr * (config.lr_end + (1 - config.lr_end) * cosine);
 }
 
-double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters) {
+double FiniteSquaredNorm(const UpdateRule& rule, const std::vector<NamedParameter>& parameters) {
   double sum = 0;
   for (const NamedParameter& parameter : parameters) {
     const double squared = SquaredNorm(parameter.gradient);
-    if (!std::isfinite(squared)) FailOnNonFinite(parameter.name);
+    if (!std::isfinite(squared)) FailOnNonFinite(rule, parameter.name);
     if (parameter.counts) sum += squared;
   }
   return sum;

@@ -23,7 +23,7 @@ struct LearningRate {
 
 // Returns the squared norm of all gradients that count in it. Throws std::runtime_error, naming the
 // parameter, if one is not finite.
-double FiniteSquaredNorm(const std::vector<NamedParameter>& parameters);
+double FiniteSquaredNorm(const UpdateRule& rule, const std::vector<NamedParameter>& parameters);
 
 // The optimizer state of one parameter. The tensors are the optimizer's own.
 struct AdamState {

@@ -262,15 +262,13 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     options.optimizer = {
         [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
         [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
-    // With the norm of all gradients nothing that is not finite gets here.
-    const bool check = !UpdateRuleOf(config.optimizer).needs_norm();
-    auto made = TorchStage::Make(module, examples, source, options,
-                                 [optimizer, check](std::vector<NamedParameter>& parameters) {
-                                   if (check) {
-                                     optimizer->RecordSquaredNorm(FiniteSquaredNorm(parameters));
-                                   }
-                                   optimizer->Update(parameters);
-                                 });
+    const UpdateRule rule = UpdateRuleOf(config.optimizer);
+    const auto update = [optimizer, rule](std::vector<NamedParameter>& parameters) {
+      // A rule that needs the norm of all gradients has already checked them.
+      if (!rule.needs_norm()) optimizer->RecordSquaredNorm(FiniteSquaredNorm(rule, parameters));
+      optimizer->Update(parameters);
+    };
+    auto made = TorchStage::Make(module, examples, source, options, update);
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
     optimizer->MakeState(pipeline.stages.back()->Parameters());

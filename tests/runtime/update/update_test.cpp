@@ -253,8 +253,8 @@ TEST(UpdateTest, AGradientThatIsNoNumberIsSkippedOrEndsTheRun) {
     const Outcome failed = Train(schedule, {.clip = 1, .post_validation = early}, inject);
     ASSERT_FALSE(failed.status);
     EXPECT_EQ(failed.status.error().message,
-              "rank 2: 2STEP: the gradient of weight 2 is not finite: use a smaller optimizer.lr, "
-              "or optimizer.nonfinite=skip to skip such steps");
+              "rank 2: 2STEP: the gradient of weight 2 is not finite: lower the learning "
+              "rate, or set skip_nonfinite");
   }
 }
 
@@ -290,7 +290,7 @@ TEST(UpdateTest, RefusesANormThatComesTooLate) {
   const Outcome refused = Train(early, {.clip = 1});
   ASSERT_FALSE(refused.status);
   EXPECT_EQ(refused.status.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.status.error().message.find("post_validation"), std::string::npos)
+  EXPECT_NE(refused.status.error().message.find("use post-validation"), std::string::npos)
       << refused.status.error().message;
 }
 
