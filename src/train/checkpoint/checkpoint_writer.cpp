@@ -15,15 +15,18 @@ namespace penstock {
 
 CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options)
     : options_(std::move(options)), hosts_(options_.group), copies_(options_.ranks.size()) {
-  info_.config = options_.config;
+  {
+    const MutexLock lock(mutex_);
+    info_.config = options_.config;
+  }
   for (const auto& rank : options_.ranks) parts_ += rank ? 1 : 0;
   if (several_hosts()) {
     aborts_ = std::make_unique<Channel>(*options_.group);
     aborts_->Open([](int, const FrameTag&, const Message&) {},
                   [this](const Error& reason) {
-                    const std::lock_guard<std::mutex> lock(mutex_);
+                    const MutexLock lock(mutex_);
                     if (failure_) failure_ = tl::unexpected(reason);
-                    changed_.notify_all();
+                    changed_.NotifyAll();
                   });
   }
   thread_ = std::thread([this] { WriteSnapshots(); });
@@ -31,10 +34,10 @@ CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options)
 
 CheckpointWriter::~CheckpointWriter() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
@@ -47,8 +50,8 @@ void CheckpointWriter::AfterStep(int rank, std::int64_t done, double seconds) {
 
 Status CheckpointWriter::Finish(std::int64_t done, double seconds) {
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return phase_ == Phase::kIdle; });
+    MutexLock lock(mutex_);
+    while (phase_ != Phase::kIdle) changed_.Wait(lock);
     if (!failure_ || written_ == done) return failure_;
     newest_ = done - 1;
   }
@@ -58,33 +61,37 @@ Status CheckpointWriter::Finish(std::int64_t done, double seconds) {
     CopyPart(rank);
     Arrive();
   }
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return phase_ == Phase::kIdle; });
+  MutexLock lock(mutex_);
+  while (phase_ != Phase::kIdle) changed_.Wait(lock);
   return failure_;
 }
 
-// Whether the rank's part of this step is wanted. The first rank that ends the step decides.
+int CheckpointWriter::skipped() {
+  const MutexLock lock(mutex_);
+  return skipped_;
+}
+
+bool CheckpointWriter::MustWait(std::int64_t done) const {
+  if (phase_ == Phase::kIdle || done <= newest_ || !failure_) return false;
+  return phase_ == Phase::kWriting || several_hosts();
+}
+
 bool CheckpointWriter::Join(std::int64_t done, double seconds) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (done > newest_) {
-    changed_.wait(lock, [&] {
-      if (phase_ == Phase::kIdle || done <= newest_ || !failure_) return true;
-      return phase_ == Phase::kGathering && !several_hosts();
-    });
-  }
+  MutexLock lock(mutex_);
+  while (MustWait(done)) changed_.Wait(lock);
   if (!failure_) throw std::runtime_error(failure_.error().message);
   if (done > newest_) {
     newest_ = done;
     if (phase_ == Phase::kIdle) {
-      phase_ = Phase::kGathering;
+      phase_ = Phase::kCopying;
       info_.step = done;
       info_.seconds = seconds;
       missing_ = parts_;
     } else {
-      ++left_out_;
+      ++skipped_;
     }
   }
-  return phase_ == Phase::kGathering && info_.step == done;
+  return phase_ == Phase::kCopying && info_.step == done;
 }
 
 void CheckpointWriter::CopyPart(int rank) {
@@ -99,49 +106,50 @@ void CheckpointWriter::CopyPart(int rank) {
 }
 
 void CheckpointWriter::Arrive() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (--missing_ > 0) return;
   phase_ = Phase::kWriting;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void CheckpointWriter::WriteSnapshots() {
   pthread_setname_np(pthread_self(), "checkpoints");
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || phase_ == Phase::kWriting; });
+    while (!stop_ && phase_ != Phase::kWriting) changed_.Wait(lock);
     if (phase_ != Phase::kWriting) return;
-    lock.unlock();
-    Status status = FailedRun(Guard<void>([this] { return Write(); }));
-    lock.lock();
-    if (status) written_ = info_.step;
-    if (failure_) failure_ = std::move(status);  // else the group was aborted meanwhile
+    const CheckpointInfo info = info_;
+    lock.Unlock();
+    Status status = FailedRun(Guard<void>([&] { return Write(info); }));
+    lock.Lock();
+    if (status) written_ = info.step;
+    if (failure_) failure_ = std::move(status);  // else the group was aborted while writing
     phase_ = Phase::kIdle;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
-Status CheckpointWriter::Write() {
+Status CheckpointWriter::Write(const CheckpointInfo& info) {
   PENSTOCK_TRY_STATUS(hosts_.All(Prepare()));
   Safetensors content;
-  SetInfo(info_, content);
+  SetInfo(info, content);
   for (const NamedState& part : copies_) content.tensors.insert(part.begin(), part.end());
-  PENSTOCK_TRY_STATUS(WriteTogether(hosts_, CheckpointPath(options_.folder, info_.step), content));
+  PENSTOCK_TRY_STATUS(WriteTogether(hosts_, CheckpointPath(options_.folder, info.step), content));
   if (hosts_.leads()) {
-    RemoveOldCheckpoints(options_.folder, info_.step, options_.config.checkpoint.keep);
+    RemoveOldCheckpoints(options_.folder, info.step, options_.config.checkpoint.keep);
   }
   return {};
 }
 
-// The leader checks and makes the folder.
+// The leader checks the run and creates the folder.
 Status CheckpointWriter::Prepare() const {
   if (!hosts_.leads()) return {};
   if (options_.check) PENSTOCK_TRY_STATUS(options_.check());
   std::error_code error;
-  // Not its parents: a run's folder that has gone stays gone.
+  // Not its parents: if the run's folder was deleted, the checkpoint must fail.
   std::filesystem::create_directory(options_.folder, error);
   if (!error) return {};
-  return InvalidArgument("cannot make the folder {}: {}", options_.folder, error.message());
+  return InvalidArgument("cannot create the folder {}: {}", options_.folder, error.message());
 }
 
 }  // namespace penstock

@@ -1,24 +1,24 @@
-// CheckpointWriter: checkpoints of a run under way, written while the ranks go on.
+// CheckpointWriter: writes checkpoints while the ranks of a run train.
 //
-// A snapshot is the state of one step over all ranks: each rank copies its own part when it has
-// ended the step, and a thread of the writer's own writes the file when all parts are there. One
-// snapshot is under way at a time: where the next is due before it is on the disk, the ranks wait
-// for that, so that which checkpoints there are does not depend on the disk's speed. They never
-// wait for each other, unless ranks are on several hosts: a rank that is a whole snapshot ahead
-// then waits for the others, so that all hosts write the same ones.
+// A snapshot is the state of one step over all ranks. Each rank copies its own part after it has
+// ended the step, and a thread of the writer writes the file when all parts are copied. Only one
+// snapshot is in progress at a time. If the next one is due before the file is on disk, the ranks
+// wait for the disk, so that which checkpoints exist does not depend on its speed. Ranks of one
+// host never wait for each other. With several hosts, a rank that is a whole snapshot ahead waits
+// for the other ranks, so that all hosts write the same checkpoints.
 //
-// Each host copies its own ranks' state and writes it to its place in the file (WriteTogether).
+// Each host copies the state of its own ranks and writes it to its place in the file
+// (WriteTogether).
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "runtime/hosts/collectives.h"
 #include "train/checkpoint/checkpoint.h"
@@ -26,12 +26,13 @@
 namespace penstock {
 
 struct CheckpointWriterOptions {
-  std::string folder;  // of the checkpoints; made with the first, in a folder that is there
-  // Called before each file is written: an error is the snapshot's. Empty: nothing to check.
+  // For the files. Created with the first checkpoint; its parent must exist.
+  std::string folder;
+  // Called before each file is written. Its error makes the checkpoint fail. May be empty.
   std::function<Status()> check;
-  TrainConfig config;  // what is written beside the tensors, and `checkpoint` of it
-  // What each rank saves, by rank; called from the rank's thread. The same names and sizes every
-  // time. Empty for ranks of other hosts.
+  TrainConfig config;  // stored in the files; `config.checkpoint` also controls the writer
+  // Returns what a rank saves, by rank. Called on the rank's thread. Must return the same names and
+  // sizes every time. Empty for ranks of other hosts.
   std::vector<std::function<NamedState()>> ranks;
   HostGroup* group = nullptr;  // null: this host runs all ranks
 };
@@ -39,53 +40,57 @@ struct CheckpointWriterOptions {
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointWriterOptions options);
-  // Waits for a snapshot that is being written; drops one whose parts are not all there.
+  // Waits for a snapshot that is being written. Discards one with missing parts.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // On a rank's thread, when it has ended its `done`-th step, `seconds` into the training. Every
-  // rank calls it after every step; with `checkpoint.every` 0 it does nothing. Throws
-  // std::runtime_error where an earlier snapshot could not be written.
+  // Copies the rank's part if a checkpoint is due after `done` steps and `seconds` of training.
+  // Every rank calls it on its own thread after every step. Does nothing if `checkpoint.every` is
+  // 0. Throws std::runtime_error if an earlier checkpoint could not be written.
   void AfterStep(int rank, std::int64_t done, double seconds);
 
-  // When no rank runs: waits for the disk, and writes the state after `done` steps unless it is
-  // there, whatever `checkpoint.every`. Errors: kUnavailable.
+  // Waits for the disk, then writes the state after `done` steps unless its file exists, regardless
+  // of `checkpoint.every`. Requires: no rank is running. Errors: kUnavailable.
   Status Finish(std::int64_t done, double seconds);
 
-  // Snapshots that were due while parts of another were missing. When no rank runs.
-  int left_out() const { return left_out_; }
+  // Returns the number of snapshots that were skipped because parts of another one were missing.
+  int skipped();
 
  private:
-  enum class Phase { kIdle, kGathering, kWriting };
+  enum class Phase { kIdle, kCopying, kWriting };
 
   bool several_hosts() const { return hosts_.hosts() > 1; }
+  // Returns whether the rank must copy its part of this step. The first rank that ends the step
+  // decides for all.
   bool Join(std::int64_t done, double seconds);
+  bool MustWait(std::int64_t done) const PENSTOCK_REQUIRES(mutex_);
   void CopyPart(int rank);
+  // Counts a copied part. The last one starts the writing.
   void Arrive();
   void WriteSnapshots();
-  Status Write();
+  Status Write(const CheckpointInfo& info);
   Status Prepare() const;
 
   const CheckpointWriterOptions options_;
   Collectives hosts_;
-  int parts_ = 0;                   // of a snapshot: ranks of this host
-  std::vector<NamedState> copies_;  // by rank: its thread's while gathering, else the writer's
+  int parts_ = 0;  // of a snapshot: ranks of this host
+  // By rank. Used by the rank's thread while copying, else by the writer's thread.
+  std::vector<NamedState> copies_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_. While it is not idle, `info_` does not change.
-  Phase phase_ = Phase::kIdle;
-  CheckpointInfo info_;
-  int missing_ = 0;           // parts of the snapshot that is gathered
-  std::int64_t newest_ = -1;  // that was due
-  std::int64_t written_ = -1;
-  int left_out_ = 0;
-  Status failure_;
-  bool stop_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  Phase phase_ PENSTOCK_GUARDED_BY(mutex_) = Phase::kIdle;
+  CheckpointInfo info_ PENSTOCK_GUARDED_BY(mutex_);       // of the snapshot in progress
+  int missing_ PENSTOCK_GUARDED_BY(mutex_) = 0;           // parts that are not copied yet
+  std::int64_t newest_ PENSTOCK_GUARDED_BY(mutex_) = -1;  // step that was due last
+  std::int64_t written_ PENSTOCK_GUARDED_BY(mutex_) = -1;
+  int skipped_ PENSTOCK_GUARDED_BY(mutex_) = 0;
+  Status failure_ PENSTOCK_GUARDED_BY(mutex_);
+  bool stop_ PENSTOCK_GUARDED_BY(mutex_) = false;
 
   std::unique_ptr<Channel> aborts_;  // carries no frames; null for one host
-  std::thread thread_;               // last: it uses all of the above
+  std::thread thread_;               // last, because it uses the other members
 };
 
 }  // namespace penstock

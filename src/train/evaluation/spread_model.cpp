@@ -19,8 +19,8 @@ SpreadModel::SpreadModel(const LanguageModel& model, std::vector<int> host_of, H
   channel_->Open(
       [this](int, const FrameTag& tag, Message message) { OnFrame(tag, std::move(message)); },
       [this](const Error&) {
-        const std::lock_guard<std::mutex> lock(mutex_);  // so that no wait misses it
-        changed_.notify_all();
+        const MutexLock lock(mutex_);  // so that no wait misses it
+        changed_.NotifyAll();
       });
 }
 
@@ -58,23 +58,23 @@ std::int64_t SpreadModel::Reserve(std::int64_t count) {
 }
 
 Message SpreadModel::Take(std::int64_t number, int stage) {
-  std::unique_lock<std::mutex> lock(mutex_);
   const auto key = std::pair(number, stage);
   const HostGroup& group = channel_->group();
-  changed_.wait(lock, [&] { return arrived_.contains(key) || stopped_.load() || group.aborted(); });
+  MutexLock lock(mutex_);
+  while (!arrived_.contains(key) && !stopped_.load() && !group.aborted()) changed_.Wait(lock);
   if (arrived_.contains(key)) return std::move(arrived_.extract(key).mapped());
   if (group.aborted()) throw std::runtime_error(group.reason().message);
   return {};
 }
 
 void SpreadModel::OnFrame(const FrameTag& tag, Message message) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (tag.kind == kStopped) {
     stopped_.store(true);
   } else {
     arrived_.emplace(std::pair(tag.number, tag.index), std::move(message));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void SpreadModel::Abort(const Error& reason) {

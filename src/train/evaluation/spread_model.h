@@ -1,17 +1,15 @@
 // SpreadModel: the forward pass of a model whose stages may be on several hosts, for evaluation and
-// for writing text.
+// text generation.
 //
-// Every host calls the same functions in the same order, and runs the stages that it has; what goes
-// from stage to stage crosses hosts over a channel. Whichever hosts there are, the numbers are the
-// same. Errors: throws std::runtime_error with the reason of an abort of the group.
+// Every host calls the same functions in the same order and runs its own stages. A channel carries
+// values between stages on different hosts. The results do not depend on the hosts. Errors: throws
+// std::runtime_error with the reason if the group is aborted.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "base/byte_stream.h"
+#include "base/mutex.h"
 #include "runtime/hosts/host_group.h"
 #include "train/evaluation/language_model.h"
 
@@ -26,10 +25,11 @@ namespace penstock {
 
 class SpreadModel {
  public:
-  // Of one host. `model`, which has all stages, outlives the object, and so does `stop`; it may be
-  // null.
+  // For one host, which has all stages of `model`. `stop` may be null. Both must outlive the
+  // object.
   explicit SpreadModel(const LanguageModel& model, const std::atomic<bool>* stop = nullptr);
-  // `host_of` by stage; the stages of other hosts are null. `group` may be null: one host has all.
+  // For several hosts. `host_of` has the host of each stage; stages of other hosts are null.
+  // `group` may be null: this host has all stages.
   SpreadModel(const LanguageModel& model, std::vector<int> host_of, HostGroup* group,
               const std::atomic<bool>* stop);
 
@@ -38,40 +38,41 @@ class SpreadModel {
   bool has_last() const { return model_.stages.back() != nullptr; }
   StageModule& last() const { return *model_.stages.back(); }
 
-  // Once `stop` is set on any host: what is computed from then on means nothing. Any thread.
+  // Returns whether `stop` was set on any host. Results are meaningless from then on. Thread-safe.
   bool stopped();
 
-  // The first of `count` numbers that are not in use yet. One thread.
+  // Reserves `count` consecutive numbers for calls of Forward and FromLast, and returns the first.
+  // Not thread-safe.
   std::int64_t Reserve(std::int64_t count);
-  // This host's part of forward `number`, which every host runs once. `tokens` counts where the
-  // first stage is here. Returns what the last stage returns, where it is here; else what the last
-  // stage here has sent. None once it is stopped. Any number of threads at a time, for other
-  // numbers.
+  // Runs this host's part of forward `number`, which every host calls once. Only the host of the
+  // first stage reads `tokens`. Returns the outputs of the last stage on this host, or nothing
+  // after a stop. Thread-safe for different numbers.
   std::optional<std::vector<at::Tensor>> Forward(std::int64_t number, const at::Tensor& tokens);
 
-  // What the host of the last stage has, on all hosts; `number` as for Forward, but another one.
-  // None once it is stopped.
+  // Returns the values of the host of the last stage, on all hosts. `number` must differ from those
+  // of Forward. Returns nothing after a stop.
   template <class T>
   std::optional<std::vector<T>> FromLast(std::int64_t number, std::vector<T> own);
-  // Ends the work of all hosts where one of them cannot go on.
+  // Aborts the work of all hosts.
   void Abort(const Error& reason);
 
  private:
   enum Kind : std::int32_t { kValues, kStopped };
-  static constexpr int kToAll = -1;  // in place of a stage
+  static constexpr int kToAll = -1;  // in place of a stage's index
 
   void OnFrame(const FrameTag& tag, Message message);
-  // Waits for what is sent to the stage; an empty message once it is stopped.
+  // Waits for the message to the stage. Returns an empty message after a stop.
   Message Take(std::int64_t number, int stage);
 
   const LanguageModel& model_;
   const std::vector<int> host_of_;
   const std::atomic<bool>* stop_;
-  std::int64_t numbers_ = 0;  // in use
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<std::int64_t, int>, Message> arrived_;  // by number and stage; guarded
-  std::atomic<bool> stopped_{false};
+  std::int64_t numbers_ = 0;  // reserved so far
+  Mutex mutex_;
+  CondVar changed_;
+  // By number and stage.
+  std::map<std::pair<std::int64_t, int>, Message> arrived_ PENSTOCK_GUARDED_BY(mutex_);
+  std::atomic<bool> stopped_{false};  // OnFrame sets it with the lock, so that no wait misses it
   std::unique_ptr<Channel> channel_;  // null for one host
 };
 

@@ -11,37 +11,38 @@
 #include "train/run/resume.h"
 #include "train/setup.h"
 #include "train/stage/example_inputs.h"
-#include "train/stage/held_rows.h"
+#include "train/stage/offload_and_recompute.h"
 #include "train/stage/stage_spec.h"
 
 namespace penstock {
 namespace {
 
-// One tensor a row. A first and a last stage may be on two threads: each reads through its own.
-class RowBuffers {
+// The tensors of either the tokens or the targets, one per microbatch index. Threads: one at a
+// time. The first and the last stage may run on two threads, so each of them needs its own object.
+class BatchBuffers {
  public:
-  RowBuffers(const Sampler& sampler, const TrainConfig& config, std::size_t shift)
+  BatchBuffers(const Sampler& sampler, const TrainConfig& config, std::size_t shift)
       : sampler_(sampler), batch_(config.batch), shift_(shift) {
     const std::vector<std::int64_t> lengths = SliceLengths(config);
     starts_.resize(lengths.size());
     std::exclusive_scan(lengths.begin(), lengths.end(), starts_.begin(), std::int64_t{0});
     for (int microbatch = 0; microbatch < config.pipeline.microbatches; ++microbatch) {
       for (const std::int64_t length : lengths) {
-        rows_.push_back(at::empty({config.batch, length}, at::kLong));
+        tensors_.push_back(at::empty({config.batch, length}, at::kLong));
       }
     }
   }
 
-  at::Tensor Fill(std::int64_t step, int row) {
-    at::Tensor& tensor = rows_[row];
-    // Without a flush the same row of the step before may still be held.
+  at::Tensor Fill(std::int64_t step, int microbatch) {
+    at::Tensor& tensor = tensors_[microbatch];
+    // Without a flush, the same microbatch index of the previous step may still be in flight.
     if (tensor.use_count() > 1) tensor = at::empty_like(tensor);
     auto* to = tensor.mutable_data_ptr<std::int64_t>();
     const std::size_t length = tensor.size(1);
-    const std::size_t number = row;
-    const std::size_t begin = Index(starts_[number % starts_.size()]) + shift_;
+    const std::size_t index = microbatch;
+    const std::size_t begin = Index(starts_[index % starts_.size()]) + shift_;
     const auto first =
-        static_cast<std::int64_t>(number / starts_.size()) * static_cast<std::int64_t>(batch_);
+        static_cast<std::int64_t>(index / starts_.size()) * static_cast<std::int64_t>(batch_);
     for (int i = 0; i < batch_; ++i) {
       const auto sample = sampler_.Sample(step, first + i);
       const auto bytes = sample.subspan(begin, length);
@@ -53,12 +54,12 @@ class RowBuffers {
  private:
   Sampler sampler_;
   int batch_;
-  std::vector<std::int64_t> starts_;  // by slice: its first token
+  std::vector<std::int64_t> starts_;  // by slice: the index of its first token
   std::size_t shift_;                 // 0: tokens; 1: targets
-  std::vector<at::Tensor> rows_;
+  std::vector<at::Tensor> tensors_;   // by microbatch index
 };
 
-// Where the run's own files go, unless another folder is named.
+// Returns the configured folder, else that of the run.
 std::string OffloadFolder(const TrainConfig& config) {
   return config.offload.pool.empty() ? RunPath(config) : config.offload.pool;
 }
@@ -73,8 +74,8 @@ std::vector<Stage*> Pipeline::pointers() const {
 
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
   const auto read = [&](std::size_t shift) {
-    const auto buffers = std::make_shared<RowBuffers>(sampler, config, shift);
-    return [buffers](std::int64_t step, int row) { return buffers->Fill(step, row); };
+    const auto buffers = std::make_shared<BatchBuffers>(sampler, config, shift);
+    return [buffers](std::int64_t step, int microbatch) { return buffers->Fill(step, microbatch); };
   };
   return {read(0), read(1)};
 }
@@ -97,8 +98,8 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
 
 namespace {
 
-// Fills in what the schedule says of a stage.
-Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options) {
+// Sets the options that follow from the schedule.
+Status SetScheduled(const Schedule& schedule, int stage, TorchStageOptions& options) {
   const Placement& placement = schedule.placement;
   options.first = placement.previous(stage) < 0;
   options.last = placement.next(stage) < 0;
@@ -109,19 +110,20 @@ Status SetPlace(const Schedule& schedule, int stage, TorchStageOptions& options)
   options.weights = schedule.weights;
   PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
   options.recomputed = RecomputedMicrobatches(schedule, stage);
-  // An update behind each microbatch takes the gradient of that one's own loss.
+  // Each microbatch has its own update, from the gradient of its own loss.
   if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
   return {};
 }
 
-// Ranks number the gradients of shared parameters as the schedule does.
+// Ranks exchange the gradients of shared parameters by their index in the schedule, so model and
+// schedule must list the same ones.
 Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& schedule) {
   std::vector<std::vector<int>> stages;
   for (const SharedParameter& parameter : shared) stages.push_back(parameter.stages);
   if (stages == schedule.shared) return {};
   return InvalidArgument(
-      "the schedule says that {} parameters are shared by stages, the model shares {}: call "
-      "SetShared before BuildPipeline",
+      "the schedule lists {} parameters that stages share, but the model has {}: call SetShared "
+      "before BuildPipeline",
       schedule.shared.size(), shared.size());
 }
 
@@ -146,8 +148,11 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
   options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
   if (config.compiled.empty()) return {};
   if (options.mean_over != 0) {
-    return InvalidArgument("compiled: {} was compiled for updates behind a whole step",
-                           config.compiled);
+    return InvalidArgument(
+        "compiled: the stages in {} were compiled for one update per step, but this schedule "
+        "updates "
+        "after every microbatch: remove 'compiled'",
+        config.compiled);
   }
   PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, model_stage),
                                                       KeyOfStage(config, model_stage)));
@@ -155,15 +160,15 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
   return {};
 }
 
-// The programs of a run's stages: those of stages that are alike are compiled once.
+// The programs of a run's stages. Identical stages share them.
 class SharedPrograms {
  public:
   using Programs = std::shared_ptr<const std::vector<StageProgram>>;
 
   explicit SharedPrograms(const ModelConfig& model) : model_(model) {}
 
-  // Those of an earlier stage; null where there is none like it.
-  Programs Of(const LayerRange& range) const {
+  // Returns the programs of an earlier stage that is identical, or null.
+  Programs Find(const LayerRange& range) const {
     for (const auto& [known, programs] : known_) {
       if (AreAlike(model_, known, range)) return programs;
     }
@@ -228,7 +233,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     }
     const int model_stage = placement.model_stage(stage);
     TorchStageOptions options;
-    PENSTOCK_TRY_STATUS(SetPlace(schedule, stage, options));
+    PENSTOCK_TRY_STATUS(SetScheduled(schedule, stage, options));
     PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
     SetShared(pipeline.shared, model_stage, options);
     if (options.first) {
@@ -248,7 +253,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (config.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
     }
-    if (options.programs == nullptr) options.programs = shared_programs.Of(range);
+    if (options.programs == nullptr) options.programs = shared_programs.Find(range);
     if (options.programs == nullptr) {
       PENSTOCK_TRY(
           std::vector<StageProgram> programs,
@@ -282,7 +287,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
   NamedState state;
   for (const int stage : schedule.placement.stages_of(rank)) {
-    if (stage >= schedule.placement.chain_length()) continue;  // a replica, equal to the other
+    if (stage >= schedule.placement.chain_length()) continue;  // a replica
     const std::size_t index = stage;
     std::set<std::string> saved_elsewhere;
     for (const SharedParameter& parameter : pipeline.shared) {

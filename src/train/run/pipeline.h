@@ -1,4 +1,4 @@
-// Pipeline: a model as the stages that a schedule's ranks run, each with its optimizer.
+// Pipeline: the stages of a model as a schedule's ranks run them, each with its optimizer.
 #pragma once
 
 #include <atomic>
@@ -19,41 +19,42 @@
 namespace penstock {
 
 struct Pipeline {
-  LanguageModel model;                  // the stages' modules: trained in place
-  std::vector<LanguageModel> replicas;  // of the other chains, equal to `model` behind every step
-  // By stage; null for those of other hosts.
+  LanguageModel model;                  // the stages' modules, trained in place
+  std::vector<LanguageModel> replicas;  // of the other chains; equal to `model` after every step
+  // By stage; null for stages of other hosts.
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<std::shared_ptr<AdamW>> optimizers;
   std::vector<SharedParameter> shared;  // parameters that several stages hold
-  std::shared_ptr<LearningRate> rate;   // of all stages; may be changed while no rank runs
+  std::shared_ptr<LearningRate> rate;   // of all stages; may be changed only while no rank runs
 
-  std::vector<Stage*> pointers() const;  // as RunRanks takes them
+  std::vector<Stage*> pointers() const;  // for RunRanks
   const TorchStage& last() const { return *stages.back(); }
 };
 
-// Microbatch n of a step holds samples n * batch to (n + 1) * batch - 1 of the step: the same text
-// however the step is cut. With slices a row is a piece of these samples (Schedule::slices). Its
-// tensors are made once and filled again every step.
+// Returns the batches of a run. Microbatch n of a step consists of samples n * batch to
+// (n + 1) * batch - 1 of the step, so the text of a step does not depend on the schedule. With
+// slices, a microbatch index is a range of tokens of these samples (Schedule::slices). The tensors
+// are allocated once and filled again every step.
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
-// The same with what the stages of these ranks read.
+// The same, without tokens or targets if no stage of these ranks reads them.
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
                             const Schedule& schedule, const HostedRanks& ranks);
 
-// `config.pipeline` is as ChooseSchedule left it. Weights and optimizers are as the checkpoint has
-// them, if one is given. Stages that are alike are captured once. Where it takes long, lines on
-// `log`, if there is one, say how far it is. Returns soon once `stop` is set; the pipeline then
-// lacks stages.
+// Builds the stages of the schedule. Restores weights and optimizers from the checkpoint if one is
+// given. Captures identical stages once. Logs its progress to `log`, if given, every few seconds.
+// After `stop` is set, returns soon with a pipeline that lacks stages. Requires: ChooseSchedule has
+// filled in `config.pipeline`.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const Checkpoint* from = nullptr,
                                const std::atomic<bool>* stop = nullptr, std::FILE* log = nullptr);
-// The same with the stages of this host's ranks alone.
+// The same for only the stages of this host's ranks.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const HostedRanks& ranks, const BatchSource& source,
                                const Checkpoint* from, const std::atomic<bool>* stop,
                                std::FILE* log);
 
-// What a checkpoint of a run in progress holds of the stages of one rank. The first stage that
-// holds a shared parameter saves it.
+// Returns what a checkpoint saves of the stages of one rank. Of the stages that share a parameter,
+// the first one saves it.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);
 
 }  // namespace penstock

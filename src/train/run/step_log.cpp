@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-std::int64_t TokensAStep(const TrainConfig& config) {
+std::int64_t TokensPerStep(const TrainConfig& config) {
   return static_cast<std::int64_t>(config.batch) * config.pipeline.microbatches *
          config.model.sequence;
 }
@@ -22,7 +22,7 @@ StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
       place_(place),
       has_verdicts_(UpdateRuleOf(config_.optimizer).needs_norm()),
       folder_(RunPath(config_)),
-      progress_(out, TokensAStep(config_), {start.step(), start.seconds()}),
+      progress_(out, TokensPerStep(config_), {start.step(), start.seconds()}),
       file_(folder_ + "/metrics.jsonl", start.metrics),
       metrics_(start.metrics) {}
 
@@ -30,31 +30,58 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
   trace_ = &trace;
   first_ = first;
   total_ = total;
-  reported_ = 0;
+  {
+    const MutexLock lock(mutex_);
+    reported_ = 0;
+  }
   if (place_.hosts.hosts() == 1) return;
   channel_ = std::make_unique<Channel>(*place_.hosts.group());
   channel_->Open(
       [this](int, const FrameTag& tag, const Message& message) { OnFrame(tag.number, message); },
       [this](const Error&) {
-        const std::lock_guard<std::mutex> lock(mutex_);  // so that no wait misses it
-        changed_.notify_all();
+        const MutexLock lock(mutex_);  // so that no wait misses it
+        changed_.NotifyAll();
       });
 }
 
 Status StepLog::End(std::int64_t steps) {
   if (!channel_) return {};
-  std::unique_lock<std::mutex> lock(mutex_);
   const HostGroup& group = *place_.hosts.group();
-  changed_.wait(lock, [&] {
-    return !place_.hosts.leads() || reported_ == steps || !failure_ || group.aborted();
-  });
-  if (!failure_ || !place_.hosts.leads() || reported_ == steps) return failure_;
+  MutexLock lock(mutex_);
+  if (!place_.hosts.leads()) return failure_;
+  while (reported_ != steps && failure_ && !group.aborted()) changed_.Wait(lock);
+  if (!failure_ || reported_ == steps) return failure_;
   return tl::unexpected(group.reason());
+}
+
+void StepLog::Finish() {
+  const MutexLock lock(mutex_);
+  progress_.Finish();
+}
+
+Status StepLog::OpenFile() {
+  const MutexLock lock(mutex_);
+  return file_.Open();
+}
+
+double StepLog::elapsed() {
+  const MutexLock lock(mutex_);
+  return progress_.elapsed();
+}
+
+std::vector<StepMetric> StepLog::metrics() {
+  const MutexLock lock(mutex_);
+  return metrics_;
+}
+
+std::vector<std::string> StepLog::traces() {
+  const MutexLock lock(mutex_);
+  return traces_;
 }
 
 void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
                         std::span<const StageNorm> norms) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_) throw std::runtime_error(failure_.error().message);
   StepPart part;
   part.ranks = 1;
@@ -69,13 +96,12 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
 }
 
 void StepLog::AfterVerdict(std::int64_t step, const Verdict& verdict) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   StepPart part;
   part.verdict = verdict;
   Add(step, part, -1);
 }
 
-// `rank` is the one whose part it is; -1 for a verdict.
 void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
   if (!place_.hosts.leads()) {
     ByteWriter writer;
@@ -90,27 +116,27 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
   ReportIfComplete(step);
 }
 
-// Where steps are made early the verdict on one comes after it.
+// With post-validation, the verdict on a step comes after the step.
 void StepLog::ReportIfComplete(std::int64_t step) {
   const StepPart& open = open_.at(step);
   if (open.ranks < place_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
   const Status reported = Report(step, open);
   open_.erase(step);
   ++reported_;
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (!reported) throw std::runtime_error(reported.error().message);
 }
 
 void StepLog::OnFrame(std::int64_t step, const Message& message) {
   ByteReader reader(TextOf(message));
   const StepPart part = StepPart::Take(reader);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!reader.at_end()) TakeStamps(reader, *trace_);
   try {
     Add(step, part, -1);
   } catch (const std::exception& error) {
     if (failure_) failure_ = MakeError(ErrorCode::kUnavailable, "{}", error.what());
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
@@ -118,8 +144,8 @@ bool StepLog::WantsTrace(std::int64_t step) const {
   return std::ranges::find(config_.trace_steps, step) != config_.trace_steps.end();
 }
 
-// By the same rules as MeasureRound, from this rank's thread.
-void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, StepPart& step) {
+// Follows the rules of MeasureRound, but for one rank and on its thread.
+void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, StepPart& part) {
   const Program& program = trace.program(rank);
   const std::span<const Stamp> stamps = trace.RankStep(rank, round);
   std::int64_t busy = 0;
@@ -127,35 +153,36 @@ void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, StepPart
     const ProgramEntry& entry = program[i];
     if (entry.position < 0 || entry.ends_pair || !OccupiesRank(entry.part.op)) continue;
     busy += stamps[i].end_ns - stamps[i].start_ns;
-    step.end_ns = std::max(step.end_ns, stamps[i].end_ns);
-    if (IsCompute(entry.part.op)) step.start_ns = std::min(step.start_ns, stamps[i].start_ns);
+    part.end_ns = std::max(part.end_ns, stamps[i].end_ns);
+    if (IsCompute(entry.part.op)) part.start_ns = std::min(part.start_ns, stamps[i].start_ns);
   }
-  step.busiest_ns = std::max(step.busiest_ns, busy);
+  part.busiest_ns = std::max(part.busiest_ns, busy);
 }
 
-// Without a flush: what the rank did from its last update of the step before on to this one's.
-void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t behind_first, StepPart& step) {
+// Without a flush, a step of a rank lasts from its last update of the previous step to its last
+// update of this one. `step` counts from the first step of the block.
+void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t step, StepPart& part) {
   const Schedule& schedule = trace.schedule();
   const auto updates = static_cast<std::int64_t>(schedule.placement.stages_of(rank).size()) *
                        (schedule.weights == WeightPolicy::kStashed ? schedule.microbatches : 1);
-  const std::int64_t of_round = behind_first % schedule.steps;
+  const std::int64_t of_round = step % schedule.steps;
   const Program& program = trace.program(rank);
-  const std::span<const Stamp> stamps = trace.RankStep(rank, behind_first / schedule.steps);
-  std::int64_t made = 0, busy = 0;
+  const std::span<const Stamp> stamps = trace.RankStep(rank, step / schedule.steps);
+  std::int64_t updated = 0, busy = 0;
   std::int64_t begin = stamps.front().start_ns, end = begin;
-  for (std::size_t i = 0; i < program.size() && made < (of_round + 1) * updates; ++i) {
+  for (std::size_t i = 0; i < program.size() && updated < (of_round + 1) * updates; ++i) {
     const Op op = program[i].part.op;
-    if (made < of_round * updates) {
+    if (updated < of_round * updates) {
       begin = stamps[i].end_ns;
     } else if (OccupiesRank(op) && !program[i].ends_pair) {
       busy += stamps[i].end_ns - stamps[i].start_ns;
     }
     end = stamps[i].end_ns;
-    if (op == Op::kStep) ++made;
+    if (op == Op::kStep) ++updated;
   }
-  step.busiest_ns = std::max(step.busiest_ns, busy);
-  step.start_ns = 0;
-  step.end_ns = std::max(step.end_ns, end - begin);
+  part.busiest_ns = std::max(part.busiest_ns, busy);
+  part.start_ns = 0;
+  part.end_ns = std::max(part.end_ns, end - begin);
 }
 
 Status StepLog::Report(std::int64_t step, const StepPart& ended) {

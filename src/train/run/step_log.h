@@ -1,21 +1,21 @@
-// StepLog: reports every step of a run when all ranks have ended it: the line of progress, a line
-// of metrics.jsonl, and its trace where that is asked for. The leader of the hosts reports; the
-// others send it what their ranks know.
+// StepLog: reports each step of a run after all ranks have ended it. Updates the progress line,
+// appends a line to metrics.jsonl, and writes the step's trace if configured. The leader of the
+// hosts reports; the other hosts send it the parts of their ranks.
 //
-// Threads: AfterStep and AfterVerdict from the ranks' threads, the rest while no rank runs.
+// Threads: AfterStep, AfterVerdict and elapsed are thread-safe. Requires for all other methods: no
+// rank is running.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/hosts/hosted_ranks.h"
@@ -39,71 +39,73 @@ struct StageNorm {
 
 class StepLog {
  public:
-  // `config`, `rate`, `hosts` and `ranks` must outlive the log, and so must `folder`, which only
-  // the leader has. Time continues from the start's.
+  // The run that is logged. All members must outlive the log.
   struct Place {
     const TrainConfig& config;
-    const RunFolder* folder;
+    const RunFolder* folder;  // null except on the leader
     const LearningRate& rate;
     Collectives& hosts;
     const HostedRanks& ranks;
   };
+  // Metrics and training time continue from `start`.
   StepLog(const Place& place, const RunStart& start, std::FILE* out);
 
-  // The next steps, from `first` on and of `total` in the run as far as is known, are in `trace`.
-  // On all hosts.
+  // Begins a block of steps, on all hosts. The ranks record step `first` and the following ones in
+  // `trace`. `total` is the number of steps of the run as currently estimated.
   void Begin(Trace& trace, std::int64_t first, std::int64_t total);
-  // `steps` steps since Begin were run, on all hosts: at the leader waits until all are reported.
-  // Errors: where a file cannot be written; the reason of an abort of the group.
+  // Ends a block of `steps` steps, on all hosts. The leader waits until all of them are reported.
+  // Errors: kUnavailable if a file cannot be written; the reason if the group is aborted.
   Status End(std::int64_t steps);
 
-  // On a rank's thread, when it has ended the step; `loss` from the rank that knows it, `norms` of
-  // the rank's stages where no verdict comes. Throws std::runtime_error where a file cannot be
-  // written.
+  // Called by a rank after it has ended the step. `loss` comes from the rank of the last stage;
+  // `norms` are those of the rank's stages and are used if the step has no verdict. Throws
+  // std::runtime_error if a file cannot be written.
   void AfterStep(int rank, std::int64_t step, std::optional<double> loss,
                  std::span<const StageNorm> norms);
-  // What became of the step's update, where the configuration asks for the norm of all gradients:
-  // before or after the ranks have ended the step. Throws as AfterStep.
+  // Called with the verdict on the step's update if updates need the global gradient norm, before
+  // or after the ranks end the step. Throws as AfterStep.
   void AfterVerdict(std::int64_t step, const Verdict& verdict);
 
-  // Ends the line of progress.
-  void Finish() { progress_.Finish(); }
-  // Makes metrics.jsonl where no step was run.
-  Status OpenFile() { return file_.Open(); }
+  // Ends the progress line.
+  void Finish();
+  // Creates metrics.jsonl if no step has done so.
+  Status OpenFile();
 
-  double elapsed() const { return progress_.elapsed(); }  // seconds of training
-  const std::vector<StepMetric>& metrics() const { return metrics_; }
-  const std::vector<std::string>& traces() const { return traces_; }  // files written
+  double elapsed();  // seconds of training
+  std::vector<StepMetric> metrics();
+  std::vector<std::string> traces();  // paths of the files written
 
  private:
-  static void AddRank(const Trace& trace, int rank, std::int64_t round, StepPart& step);
-  static void AddStreamed(const Trace& trace, int rank, std::int64_t behind_first, StepPart& step);
-  // At the leader adds the part to the step's, elsewhere sends it there.
-  void Add(std::int64_t step, const StepPart& part, int rank);
-  // Reports the step if all is there that belongs to it.
-  void ReportIfComplete(std::int64_t step);
+  static void AddRank(const Trace& trace, int rank, std::int64_t round, StepPart& part);
+  static void AddStreamed(const Trace& trace, int rank, std::int64_t step, StepPart& part);
+  // Adds a part to the step on the leader; sends it to the leader elsewhere. `rank` is the rank of
+  // the part, or -1 for a verdict and for parts of other hosts.
+  void Add(std::int64_t step, const StepPart& part, int rank) PENSTOCK_REQUIRES(mutex_);
+  // Reports the step if it has all of its parts.
+  void ReportIfComplete(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
   void OnFrame(std::int64_t step, const Message& message);
   bool WantsTrace(std::int64_t step) const;
-  Status Report(std::int64_t step, const StepPart& ended);
+  Status Report(std::int64_t step, const StepPart& ended) PENSTOCK_REQUIRES(mutex_);
 
   const TrainConfig& config_;
   const Place place_;
   const bool has_verdicts_;
   const std::string folder_;
+  // Of the block. Set by Begin, constant while ranks run.
   Trace* trace_ = nullptr;
   std::int64_t first_ = 0;
   std::int64_t total_ = 0;
 
-  std::mutex mutex_;  // guards what follows while ranks run
-  std::condition_variable changed_;
-  std::map<std::int64_t, StepPart> open_;
-  std::int64_t reported_ = 0;  // steps, since Begin
-  Status failure_;             // of a report that no rank's thread has made
-  Progress progress_;
-  MetricsFile file_;
-  std::vector<StepMetric> metrics_;
-  std::vector<std::string> traces_;
-  std::unique_ptr<Channel> channel_;  // of the steps since Begin; null for one host
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::int64_t, StepPart> open_ PENSTOCK_GUARDED_BY(mutex_);  // steps not reported yet
+  std::int64_t reported_ PENSTOCK_GUARDED_BY(mutex_) = 0;              // steps since Begin
+  Status failure_ PENSTOCK_GUARDED_BY(mutex_);  // of a report that a frame of another host caused
+  Progress progress_ PENSTOCK_GUARDED_BY(mutex_);
+  MetricsFile file_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<StepMetric> metrics_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::string> traces_ PENSTOCK_GUARDED_BY(mutex_);
+  std::unique_ptr<Channel> channel_;  // of the block; null for one host
 };
 
 }  // namespace penstock

@@ -32,7 +32,7 @@ Status StepRunner::Run(std::int64_t done) {
   done_ = done;
   const Status status = RunSteps();
   seconds_ = parts_.log.elapsed();
-  if (done_ > first) steps_a_second_ = static_cast<double>(done_ - first) / (seconds_ - begin);
+  if (done_ > first) steps_per_second_ = static_cast<double>(done_ - first) / (seconds_ - begin);
   parts_.log.Finish();
   PENSTOCK_TRY_STATUS(status);
   const bool due = ended_early() ? done_ > first : parts_.config.checkpoint.every > 0;

@@ -41,7 +41,7 @@ class StepRunner {
   Status Run(std::int64_t done);
 
   double seconds() const { return seconds_; }  // of training, earlier processes' too
-  double steps_a_second() const { return steps_a_second_; }
+  double steps_per_second() const { return steps_per_second_; }
   std::int64_t steps() const { return done_; }
   bool ended_early() const { return done_ < total_; }
   Trace* trace() const { return trace_.get(); }                // null where no step was run
@@ -65,7 +65,7 @@ class StepRunner {
   std::int64_t total_;  // steps, as far as is known
   std::int64_t done_ = 0;
   double seconds_ = 0;
-  double steps_a_second_ = 0;
+  double steps_per_second_ = 0;
   std::vector<std::unique_ptr<Schedule>> schedules_;  // of blocks, other than the run's
   std::unique_ptr<Trace> trace_;
   std::int64_t first_traced_ = 0;

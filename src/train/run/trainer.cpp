@@ -162,9 +162,9 @@ Status TryModel(const HostPart& part, const RunRecord& record, const Corpus& cor
 // What is left to do after the last step: first the weights, then what a stop may cut off.
 Status Finish(const HostPart& part, const StepRunner& runner, RunRecord record,
               const Corpus& corpus, const TrainOptions& options, TrainSummary& summary) {
-  const std::int64_t tokens_a_step =
+  const std::int64_t tokens_per_step =
       record.config.batch * record.schedule->microbatches * record.config.model.sequence;
-  summary.tokens_per_second = runner.steps_a_second() * static_cast<double>(tokens_a_step);
+  summary.tokens_per_second = runner.steps_per_second() * static_cast<double>(tokens_per_step);
   PENSTOCK_TRY_STATUS(WriteWeights(record, part.hosts, summary));
   summary.saved = summary.files.back();
   if (part.hosts.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
@@ -253,9 +253,10 @@ Result<TrainSummary> TrainHere(TrainConfig config, const TrainOptions& options,
   StepRunner runner(
       {config, options, schedule, part.ranks, hosts, threads, pipeline, log, checkpoints});
   PENSTOCK_TRY_STATUS(runner.Run(first));
-  if (checkpoints.left_out() > 0) {
-    Log(part.log, "{} checkpoints were left out: the one before was not all there\n",
-        checkpoints.left_out());
+  if (const int skipped = checkpoints.skipped(); skipped > 0) {
+    Log(part.log,
+        "{} checkpoints were skipped because a rank had not reached the previous one yet\n",
+        skipped);
   }
   if (UpdateRuleOf(config.optimizer).needs_norm()) PrintUpdates(log.metrics(), part.log);
   if (hosts.leads()) {
@@ -263,7 +264,8 @@ Result<TrainSummary> TrainHere(TrainConfig config, const TrainOptions& options,
     PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
   }
   summary.files.push_back(RunPath(config) + "/metrics.jsonl");
-  summary.files.insert(summary.files.end(), log.traces().begin(), log.traces().end());
+  const std::vector<std::string> traces = log.traces();
+  summary.files.insert(summary.files.end(), traces.begin(), traces.end());
   summary.steps = runner.steps();
   summary.interrupted = runner.ended_early();
   if (summary.interrupted) {

@@ -13,7 +13,8 @@
 namespace penstock {
 namespace {
 
-// Moves all of the bytes. Returns the reason if that fails. `move` is pwrite or pread.
+// Moves all bytes with `move`, which is pwrite or pread. Returns the reason if that fails, else an
+// empty string.
 template <class Move, class Byte>
 std::string MoveAll(Move move, int file, Byte* bytes, std::int64_t count, std::int64_t offset) {
   while (count > 0) {
@@ -57,10 +58,10 @@ void ActivationPool::Start() {
 
 ActivationPool::~ActivationPool() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   offload_thread_.join();
   reload_thread_.join();
   close(file_);
@@ -87,31 +88,31 @@ void ActivationPool::Offload(std::span<at::Tensor> slots,
   }
   transfer.offloaded_bytes_ = &offloaded_bytes;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     transfer.state_ = Transfer::State::kOffloading;
     transfer.reload_requested_ = false;
     offloads_.push_back(&transfer);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ActivationPool::Reload(Transfer& transfer) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     transfer.reload_requested_ = true;
     reloads_.push_back(&transfer);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ActivationPool::Await(std::span<at::Tensor> slots, Transfer& transfer) {
   if (transfer.empty()) return;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock,
-                  [&] { return transfer.state_ == Transfer::State::kInMemory || !error_.empty(); });
+    MutexLock lock(mutex_);
+    while (transfer.state_ != Transfer::State::kInMemory && error_.empty()) changed_.Wait(lock);
     if (!error_.empty()) {
-      throw std::runtime_error(fmt::format("the file of offloaded activations: {}", error_));
+      throw std::runtime_error(
+          fmt::format("cannot write or read the file of offloaded activations: {}", error_));
     }
   }
   for (Transfer::Content& content : transfer.contents_) {
@@ -122,28 +123,32 @@ void ActivationPool::Await(std::span<at::Tensor> slots, Transfer& transfer) {
 
 void ActivationPool::Drop(Transfer& transfer) {
   if (transfer.empty()) return;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const Transfer::State last =
       transfer.reload_requested_ ? Transfer::State::kInMemory : Transfer::State::kOffloaded;
-  changed_.wait(
-      lock, [&] { return !transfer.in_flight_ && (transfer.state_ == last || !error_.empty()); });
-  std::erase(offloads_, &transfer);  // after an error, nothing is moved any more
+  while (transfer.in_flight_ || (transfer.state_ != last && error_.empty())) changed_.Wait(lock);
+  std::erase(offloads_, &transfer);  // still queued after an error
   std::erase(reloads_, &transfer);
   for (const Transfer::Content& content : transfer.contents_) {
-    if (!transfer.reload_requested_)
+    if (!transfer.reload_requested_) {
       transfer.offloaded_bytes_->fetch_sub(content.bytes, std::memory_order_relaxed);
+    }
   }
   transfer.contents_.clear();
 }
 
-ActivationPool::Transfer* ActivationPool::Next(std::deque<Transfer*>& queue,
-                                               Transfer::State ready) {
-  std::unique_lock lock(mutex_);
-  // A reload starts after its offload has completed, even if it was requested earlier.
-  changed_.wait(lock, [&] {
-    return ending_ || (!queue.empty() && error_.empty() && queue.front()->state_ == ready);
-  });
+bool ActivationPool::HasNext(bool reload) {
+  const std::deque<Transfer*>& queue = QueueOf(reload);
+  if (queue.empty() || !error_.empty()) return false;
+  // A reload waits for its own offload, even if it was requested earlier.
+  return !reload || queue.front()->state_ == Transfer::State::kOffloaded;
+}
+
+ActivationPool::Transfer* ActivationPool::Next(bool reload) {
+  MutexLock lock(mutex_);
+  while (!ending_ && !HasNext(reload)) changed_.Wait(lock);
   if (ending_) return nullptr;
+  std::deque<Transfer*>& queue = QueueOf(reload);
   Transfer* const next = queue.front();
   queue.pop_front();
   next->in_flight_ = true;
@@ -151,11 +156,11 @@ ActivationPool::Transfer* ActivationPool::Next(std::deque<Transfer*>& queue,
 }
 
 void ActivationPool::RunOffloads() {
-  while (Transfer* const transfer = Next(offloads_, Transfer::State::kOffloading)) Write(*transfer);
+  while (Transfer* const transfer = Next(/*reload=*/false)) Write(*transfer);
 }
 
 void ActivationPool::RunReloads() {
-  while (Transfer* const transfer = Next(reloads_, Transfer::State::kOffloaded)) Read(*transfer);
+  while (Transfer* const transfer = Next(/*reload=*/true)) Read(*transfer);
 }
 
 void ActivationPool::Write(Transfer& transfer) {
@@ -190,12 +195,12 @@ void ActivationPool::Read(Transfer& transfer) {
 
 void ActivationPool::Done(Transfer& transfer, Transfer::State state, const std::string& error) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     transfer.state_ = state;
     transfer.in_flight_ = false;
     if (error_.empty()) error_ = error;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace penstock

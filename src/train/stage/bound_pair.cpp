@@ -12,9 +12,9 @@ std::size_t CountLeaving(std::span<const int> outputs) {
   return Index(std::count(outputs.begin(), outputs.end(), -1));
 }
 
-// Appends the parameters of the backward to those of the forward. Keeps the generator of the
-// forward, because the backward draws no random numbers.
-GraphBinding Both(GraphBinding binding, const GraphBinding& more) {
+// Appends the parameters of the backward to the binding of the forward. The generator stays that of
+// the forward, because the backward draws no random numbers.
+GraphBinding Combined(GraphBinding binding, const GraphBinding& more) {
   const auto append = [](std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
     to.insert(to.end(), from.begin(), from.end());
   };
@@ -23,8 +23,8 @@ GraphBinding Both(GraphBinding binding, const GraphBinding& more) {
   return binding;
 }
 
-// Uses estimated costs unless the stage was compiled with others: they are the same on all ranks of
-// a group, which therefore arrive at the same order.
+// Uses estimated costs unless the stage was compiled with others. All ranks of a group have the
+// same estimates, so they issue their collectives in the same order.
 Piece PieceOf(const BoundProgram& forward, const BoundProgram& backward, std::size_t parameters) {
   const Piece& compiled = forward.program.overlapped;
   if (&forward == &backward && !compiled.graph.name.empty()) return compiled;
@@ -44,7 +44,7 @@ BoundPair::BoundPair(const BoundProgram& forward, const GraphBinding& forward_bi
       leaving_forward_(CountLeaving(forward.program.forward.outputs)),
       program_(piece_.graph, &forward_binding == &backward_binding
                                  ? forward_binding
-                                 : Both(forward_binding, backward_binding)),
+                                 : Combined(forward_binding, backward_binding)),
       inputs_(piece_.inputs.size()),
       outputs_(piece_.outputs.size()),
       leaving_(CountLeaving(piece_.outputs)) {}
@@ -60,7 +60,7 @@ BoundPair::Leaving BoundPair::Run(std::span<at::Tensor> forward_slots,
   std::size_t left = 0;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const int slot = piece_.outputs[i];
-    PENSTOCK_CHECK(slot < 0 || i < forward_outputs_, "a backward writes no slot");
+    PENSTOCK_CHECK(slot < 0 || i < forward_outputs_, "the backward of a pair writes slot {}", slot);
     (slot < 0 ? leaving_[left++] : forward_slots[slot]) = std::move(outputs_[i]);
   }
   const std::span<at::Tensor> all = leaving_;

@@ -1,5 +1,6 @@
-// An overlapped pair of a rank's stages as one program: the forward of one microbatch on a stage,
-// and the backward of another microbatch on another stage or the same one. Private to train/.
+// BoundPair: an overlapped pair as one program. It runs the forward of one microbatch on a stage
+// and the backward of another microbatch on the same stage or another one of the rank. Private to
+// train/.
 #pragma once
 
 #include <span>
@@ -11,25 +12,25 @@ namespace penstock {
 
 class BoundPair {
  public:
-  // The tensors that leave the two stages, to be moved out before the next run.
+  // The tensors that leave the two stages. The caller moves them out before the next run.
   struct Leaving {
     std::span<at::Tensor> outputs;
     std::span<at::Tensor> input_gradients;
   };
 
-  // Returns whether a pair is worth compiling. Running the parts in turn is equally good if there
-  // are no collectives, and it is required if the backward draws random numbers, because I and W
-  // set their seeds.
-  static bool Hides(const StageProgram& forward, const StageProgram& backward) {
+  // Returns whether compiling the pair hides exchanges between ranks. Without exchanges, running
+  // the parts in turn is as fast. If the backward draws random numbers, the parts must run in turn,
+  // because I and W set their own seeds.
+  static bool HidesExchanges(const StageProgram& forward, const StageProgram& backward) {
     return (forward.exchanges || backward.exchanges) && !backward.backward_random;
   }
 
-  // Requires Hides. The bindings are those of the stages; for a single stage, pass the same one
-  // twice.
+  // The bindings are those of the two stages, or twice the same object for a single stage.
+  // Requires: HidesExchanges.
   BoundPair(const BoundProgram& forward, const GraphBinding& forward_binding,
             const BoundProgram& backward, const GraphBinding& backward_binding);
 
-  // Runs on the slots of the two microbatches.
+  // Runs both parts on the slots of their microbatches.
   Leaving Run(std::span<at::Tensor> forward_slots, std::span<at::Tensor> backward_slots);
 
  private:

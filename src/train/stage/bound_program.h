@@ -1,5 +1,4 @@
-// The compiled pieces of a stage, bound to its parameters and gradients and ready to run. Private
-// to train/.
+// The compiled pieces of a stage, bound to its parameters and gradients. Private to train/.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 namespace penstock {
 
-// A piece and its program, with room for inputs and outputs.
+// A piece, its program, and the buffers for its inputs and outputs.
 struct BoundPiece {
   Piece piece;
   GraphProgram program;
@@ -28,8 +27,8 @@ struct BoundPiece {
         outputs(piece.outputs.size()),
         leaving(Index(std::count(piece.outputs.begin(), piece.outputs.end(), -1))) {}
 
-  // Runs on the slots of a microbatch. Returns the outputs that leave the stage, to be moved out
-  // before the next run.
+  // Runs on the slots of a microbatch. Returns the outputs that leave the stage. The caller moves
+  // them out before the next run.
   std::span<at::Tensor> Run(std::span<at::Tensor> slots) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       at::Tensor& value = slots[piece.inputs[i]];
@@ -52,9 +51,9 @@ struct BoundProgram {
   BoundPiece backward_input;
   BoundPiece backward_weight;
   std::vector<TensorType> input_types;     // by input of the stage
-  std::vector<TensorType> gradient_types;  // by gradient of an output
+  std::vector<TensorType> gradient_types;  // by output that has a gradient
   std::int64_t input_bytes = 0;            // of the stage's inputs
-  std::vector<int> gradient_places;        // slots of those gradients; -1: not read
+  std::vector<int> gradient_places;        // slots of the output gradients; -1: not read
 
   BoundProgram(StageProgram from, const GraphBinding& binding)
       : program(std::move(from)),

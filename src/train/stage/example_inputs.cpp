@@ -17,7 +17,7 @@ Result<std::shared_ptr<StageModule>> WorkingStage(const TrainConfig& config,
 }
 
 Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
-                                              std::span<const LayerRange> before,
+                                              std::span<const LayerRange> previous,
                                               std::int64_t length) {
   const at::AutoGradMode with_gradients(true);
   std::vector<at::Tensor> values;
@@ -25,7 +25,7 @@ Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
     std::optional<ShapesOnly> shapes;
     if (ShapesOnly::Current() == nullptr) shapes.emplace();
     values = {at::zeros({config.batch, length}, at::kLong)};
-    for (const LayerRange& range : before) {
+    for (const LayerRange& range : previous) {
       PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
       values = module->ForwardAll(values);
     }

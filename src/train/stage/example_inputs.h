@@ -1,4 +1,4 @@
-// What stages before send a stage, as examples to capture it with. Private to train/.
+// Example inputs to capture a stage with. Private to train/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,14 +13,15 @@
 
 namespace penstock {
 
-// The stage as it is computed with: in the configuration's precision.
+// Builds the stage's module in the configuration's precision.
 Result<std::shared_ptr<StageModule>> WorkingStage(const TrainConfig& config,
                                                   const LayerRange& range);
 
-// What the last of the stages `before` sends for a microbatch of sequences of `length` tokens; the
-// tokens where there is none. Found by shapes alone: allocates nothing of these stages.
+// Returns zeros with the types of the tensors that a stage receives for a microbatch with sequences
+// of `length` tokens. `previous` are all stages before it; if there are none, it receives tokens.
+// Computes with shapes only: does not allocate the weights of these stages.
 Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
-                                              std::span<const LayerRange> before,
+                                              std::span<const LayerRange> previous,
                                               std::int64_t length);
 
 }  // namespace penstock

@@ -8,8 +8,8 @@ namespace penstock {
 
 double SquaredNorm(const at::Tensor& tensor) {
   PENSTOCK_CHECK(tensor.is_cpu() && tensor.is_non_overlapping_and_dense(),
-                 "a gradient is not dense memory on the CPU");
-  // Independent sums, so that the compiler can vectorize the loop.
+                 "a gradient is not dense or not on the CPU");
+  // Independent sums let the compiler vectorize the loop.
   constexpr std::size_t kSums = 16;
   std::array<double, kSums> sums{};
   const float* const data = tensor.const_data_ptr<float>();

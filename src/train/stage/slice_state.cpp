@@ -27,21 +27,21 @@ SliceState::SliceState(int slices, int microbatches, std::size_t tensors)
   }
 }
 
-void SliceState::Give(int microbatch, std::span<at::Tensor> to) const {
+void SliceState::ReadEarlier(int microbatch, std::span<at::Tensor> to) const {
   const std::size_t first = Index(microbatch - SliceOf(microbatch));
   for (std::size_t i = 0; i < Earlier(microbatch); ++i) {
     to[i] = slots_[first + i / tensors_].own[i % tensors_];
-    PENSTOCK_CHECK(to[i].defined(), "F of microbatch {} before F of microbatch {}", microbatch,
+    PENSTOCK_CHECK(to[i].defined(), "F of microbatch {} runs before F of microbatch {}", microbatch,
                    first + i / tensors_);
   }
 }
 
-void SliceState::Keep(int microbatch, std::span<at::Tensor> own) {
+void SliceState::Store(int microbatch, std::span<at::Tensor> own) {
   if (tensors_ == 0) return;
   std::vector<at::Tensor>& stored = slots_[microbatch].own;
   for (std::size_t i = 0; i < tensors_; ++i) {
     if (!IsLast(microbatch)) stored[i] = std::move(own[i]);
-    own[i].reset();  // nothing reads those of the last slice
+    own[i].reset();  // no slice reads those of the last one
   }
 }
 
@@ -51,7 +51,7 @@ std::int64_t SliceState::TakeGradients(int microbatch, std::span<at::Tensor> to)
   for (at::Tensor& tensor : own.own) tensor.reset();
   if (IsLast(microbatch)) return 0;
   PENSTOCK_CHECK(own.gradients.front().defined(),
-                 "backward of microbatch {} before that of microbatch {}", microbatch,
+                 "backward of microbatch {} runs before that of microbatch {}", microbatch,
                  microbatch + 1);
   const std::int64_t bytes = BytesOf(own.gradients);
   std::move(own.gradients.begin(), own.gradients.end(), to.begin());
@@ -59,7 +59,7 @@ std::int64_t SliceState::TakeGradients(int microbatch, std::span<at::Tensor> to)
 }
 
 std::int64_t SliceState::AddGradients(int microbatch, std::span<at::Tensor> computed) {
-  const c10::InferenceMode guard;  // programs create tensors in inference mode, too
+  const c10::InferenceMode guard;  // as programs do, which created these tensors
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < Earlier(microbatch); ++i) {
     at::Tensor& accumulator = OfSlice(microbatch, i / tensors_).gradients[i % tensors_];

@@ -1,5 +1,5 @@
-// The state of microbatches whose sequences run in slices: keys and values, and their gradients
-// from later slices. It never leaves the stage. Private to train/.
+// SliceState: the keys and values of microbatches that run in sequence slices, and the gradients of
+// those from later slices. They never leave the stage. Private to train/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,30 +14,30 @@ namespace penstock {
 
 class SliceState {
  public:
-  // `tensors` is the number of keys and values of one slice, over all layers of the stage. Without
-  // slices it is 0, and all calls have no effect.
+  // `tensors` is the number of keys and values of one slice over all layers of the stage. It is 0
+  // without slices, and no call has an effect then.
   SliceState(int slices, int microbatches, std::size_t tensors);
 
   int SliceOf(int microbatch) const { return microbatch % slices_; }
   bool IsLast(int microbatch) const { return SliceOf(microbatch) == slices_ - 1; }
   std::size_t tensors() const { return tensors_; }
-  // Returns how many keys and values of earlier slices this slice reads.
+  // Returns the number of keys and values of earlier slices that this slice reads.
   std::size_t Earlier(int microbatch) const { return tensors_ * Index(SliceOf(microbatch)); }
-  // Returns how many of its own keys and values get gradients from later slices.
+  // Returns the number of its own keys and values that receive gradients from later slices.
   std::size_t Gradients(int microbatch) const { return IsLast(microbatch) ? 0 : tensors_; }
 
-  // F: Give returns the keys and values of earlier slices, first slice first. Keep then stores
-  // those of this slice.
-  void Give(int microbatch, std::span<at::Tensor> to) const;
-  void Keep(int microbatch, std::span<at::Tensor> own);
+  // For F. ReadEarlier copies references to the keys and values of earlier slices to `to`, in the
+  // order of the slices. Store then moves those of this slice out of `own`.
+  void ReadEarlier(int microbatch, std::span<at::Tensor> to) const;
+  void Store(int microbatch, std::span<at::Tensor> own);
 
-  // I or B: TakeGradients returns the gradients of this slice's keys and values and frees the
-  // latter. AddGradients then accumulates the gradients that this slice computed for earlier
-  // slices. Both return the change in allocated bytes. Later slices run first.
+  // For I and B. TakeGradients frees this slice's keys and values and moves their gradients to
+  // `to`. AddGradients then accumulates the gradients that this slice computed for earlier slices.
+  // Both return the change in allocated bytes. Requires: the backwards of later slices have run.
   std::int64_t TakeGradients(int microbatch, std::span<at::Tensor> to);
   std::int64_t AddGradients(int microbatch, std::span<at::Tensor> computed);
 
-  // Frees everything.
+  // Frees all tensors.
   void Clear();
 
  private:
@@ -45,7 +45,7 @@ class SliceState {
     std::vector<at::Tensor> own;
     std::vector<at::Tensor> gradients;
   };
-  // Returns the entry of slice `slice` of the same microbatch.
+  // Returns the slot of slice `slice` of the same microbatch.
   Slot& OfSlice(int microbatch, std::size_t slice) {
     return slots_[Index(microbatch - SliceOf(microbatch)) + slice];
   }

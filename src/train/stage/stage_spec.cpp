@@ -37,11 +37,12 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
     return InvalidArgument("a stage needs example inputs");
   }
   if (options.microbatches % options.slices() != 0) {
-    return InvalidArgument("{} microbatch indices do not make whole microbatches of {} slices",
+    return InvalidArgument("{} microbatch indices are not a multiple of {} slices",
                            options.microbatches, options.slices());
   }
   if (options.slices() > 1 && examples.inputs.size() != 1) {
-    return InvalidArgument("a stage of {} slices takes one input", options.slices());
+    return InvalidArgument("a stage with {} slices takes one input, not {}", options.slices(),
+                           examples.inputs.size());
   }
   if (options.programs != nullptr && std::ssize(*options.programs) != options.slices()) {
     return InvalidArgument("{} programs were compiled for {} slices", options.programs->size(),
@@ -62,27 +63,29 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
   return {};
 }
 
-// Also rejects a stage that sends no gradient back although one is required: the stages before it
-// would not be trained.
+// Also rejects a stage that sends no gradient back although one is required, because the previous
+// stages would not be trained.
 Status CheckProgram(const StageProgram& program, const StageExamples& examples, bool last) {
   const std::size_t count = examples.inputs.size() + (last ? 1 : 0);
   if (program.inputs.size() != count) {
-    return InvalidArgument("a program with {} inputs for a stage with {}", program.inputs.size(),
+    return InvalidArgument("the program has {} inputs, but the stage has {}", program.inputs.size(),
                            count);
   }
-  const auto wants = [](const at::Tensor& input) { return input.requires_grad(); };
-  const auto has = [](const StagePort& input) { return input.has_gradient; };
-  if (std::any_of(examples.inputs.begin(), examples.inputs.end(), wants) &&
-      std::none_of(program.inputs.begin(), program.inputs.end(), has)) {
+  const auto requires_gradient = [](const at::Tensor& input) { return input.requires_grad(); };
+  const auto has_gradient = [](const StagePort& input) { return input.has_gradient; };
+  if (std::any_of(examples.inputs.begin(), examples.inputs.end(), requires_gradient) &&
+      std::none_of(program.inputs.begin(), program.inputs.end(), has_gradient)) {
     return InvalidArgument(
-        "the stage's output does not depend on its input: nothing to train before it");
+        "the stage's output does not depend on its input, so the previous stages would not be "
+        "trained");
   }
   return {};
 }
 
-// A batch source refills its tensors, so outputs of a first stage need memory of their own.
-std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
-                                      std::span<const at::Tensor> inputs) {
+// Copies outputs that share memory with inputs. A batch source refills its tensors, so the outputs
+// of a first stage must not refer to them.
+std::vector<at::Tensor> WithoutAliases(std::vector<at::Tensor> outputs,
+                                       std::span<const at::Tensor> inputs) {
   for (at::Tensor& output : outputs) {
     for (const at::Tensor& input : inputs) {
       if (output.is_alias_of(input)) output = output.clone();
@@ -91,8 +94,8 @@ std::vector<at::Tensor> WithOwnMemory(std::vector<at::Tensor> outputs,
   return outputs;
 }
 
-// Returns the module's outputs for its slice, then the keys and values of the slice. For the last
-// slice, only its own backward reads these.
+// Returns the module's outputs for the slice, followed by the slice's keys and values. Those of the
+// last slice are detached, because no later slice computes gradients for them.
 std::vector<at::Tensor> RunSlice(StageModule& module, std::span<const at::Tensor> inputs, int slice,
                                  int slices) {
   SequenceContext context(slice, inputs.subspan(1));
@@ -111,8 +114,8 @@ at::Tensor WithTokens(const at::Tensor& example, std::int64_t tokens) {
   return of_slice.requires_grad_(example.requires_grad());
 }
 
-// Returns the examples of a later slice: after its input, the keys and values of the earlier
-// slices, as many as the first slice's program returns.
+// Returns the examples of a later slice. After its input follow the keys and values of the earlier
+// slices; each slice has as many as the first slice's program returns.
 StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& program,
                               std::span<const std::int64_t> lengths, int slice) {
   const std::size_t index = slice;
@@ -142,9 +145,9 @@ std::vector<NamedTensor> ParametersOf(const StageModule& module) {
   return parameters;
 }
 
-std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int row, Op op) {
+std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int microbatch, Op op) {
   std::uint64_t seed = stage_seed;
-  for (const auto part : {step, std::int64_t{row}, static_cast<std::int64_t>(op)}) {
+  for (const auto part : {step, std::int64_t{microbatch}, static_cast<std::int64_t>(op)}) {
     seed = SeedOf(seed, static_cast<std::uint64_t>(part));
   }
   return seed;
@@ -176,7 +179,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   if (!options.last) {
     spec.forward = [run, first = options.first](std::span<const at::Tensor> inputs) {
       std::vector<at::Tensor> outputs = run(inputs);
-      return first ? WithOwnMemory(std::move(outputs), inputs) : outputs;
+      return first ? WithoutAliases(std::move(outputs), inputs) : outputs;
     };
     return spec;
   }
@@ -203,8 +206,8 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
   how.fuse = options.fuse;
   how.hold = options.hold;
   how.hold_for_weight = options.hold_for_weight;
-  // It saves the probabilities of a first slice, which are many times larger than its keys and
-  // values.
+  // This pass would save the attention probabilities of the first slice, which are many times
+  // larger than its keys and values.
   if (options.slices() > 1) how.disabled = {"attention_by_matmul"};
   ++compiled_slices;
   return CompileStage(MakeStageSpec(module, examples, options, slice), how);

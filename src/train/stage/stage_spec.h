@@ -9,22 +9,24 @@
 
 namespace penstock {
 
-// Returns the module's parameters by name; tied weights once, under the first of their names.
+// Returns the module's parameters by name. Tied weights appear once, under the first of their
+// names.
 std::vector<NamedTensor> ParametersOf(const StageModule& module);
 
-// Returns the tokens of this slice relative to the mean slice: the weight of its loss.
+// Returns the weight of the slice's loss: its tokens relative to the mean over all slices.
 double ShareOfSlice(const TorchStageOptions& options, int slice);
 
-// Compiles one slice for these examples, as MakeStageSpec takes them.
+// Compiles one slice for these examples. Requires: as MakeStageSpec.
 Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
                                   int slice);
 
-// Returns the number of programs that CompileSlice has compiled in this process.
+// Returns the number of programs that CompileSlice has compiled in this process. For tests.
 int CompiledSlices();
 
-// Returns the programs of all slices in order, or those in the options. Calls `on_slice` before
-// each slice but the first. Rejects options and examples that do not fit together.
+// Returns the programs in the options if there are any, else compiles all slices in order. Calls
+// `on_slice` before each slice but the first. Errors: kInvalidArgument if options and examples do
+// not fit together.
 Result<std::vector<StageProgram>> CompileSlices(
     const std::shared_ptr<StageModule>& module, const StageExamples& examples,
     const TorchStageOptions& options, const std::function<void(int slice)>& on_slice = {});

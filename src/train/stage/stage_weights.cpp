@@ -17,15 +17,15 @@
 namespace penstock {
 namespace {
 
-// Returns a tensor on the same memory with a storage of its own. The storage can be pointed
-// elsewhere, and views of it follow.
-at::Tensor Window(const at::Tensor& tensor) {
+// Returns a tensor with the same memory but another storage. When the storage is pointed to other
+// memory, its views follow.
+at::Tensor WithOwnStorage(const at::Tensor& tensor) {
   return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
                        tensor.options().requires_grad(false));
 }
 
-// Returns a message with a copy of `from`. The copy is `kept`; the next call overwrites it if all
-// readers have dropped it.
+// Copies `from` to `kept` and returns a message of the copy. The next call reuses `kept` if all
+// readers have dropped it, and allocates otherwise.
 Message MessageOfCopy(const at::Tensor& from, at::Tensor& kept) {
   if (!kept.defined() || kept.use_count() > 1) {
     kept = at::empty_like(from, from.options(), at::MemoryFormat::Contiguous);
@@ -60,7 +60,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
     gradients_.push_back(flat_.as_strided(like.sizes(), like.strides(), starts[i]));
     parameters_.push_back({masters[i].name, masters[i].tensor.detach(), gradients_.back()});
     newest_.push_back(like.detach());
-    values_.push_back(older_.empty() ? newest_.back() : Window(newest_.back()));
+    values_.push_back(older_.empty() ? newest_.back() : WithOwnStorage(newest_.back()));
     for (auto& version : older_) version.push_back(at::empty_like(newest_.back()));
   }
   for (const auto& shared : options.shared) {
@@ -69,8 +69,8 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
     const auto parameter =
         std::find_if(parameters_.begin(), parameters_.end(),
                      [&](const NamedParameter& each) { return each.name == shared->parameter; });
-    PENSTOCK_CHECK(parameter != parameters_.end(), "the stage lacks its shared parameter {}",
-                   shared->parameter);
+    PENSTOCK_CHECK(parameter != parameters_.end(),
+                   "the stage does not have its shared parameter {}", shared->parameter);
     parameter->counts = shared->holder == 0;
     own.emplace();
     own->index = Index(parameter - parameters_.begin());
@@ -173,7 +173,7 @@ void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
   shared.incoming[holder] = std::move(gradient);
 }
 
-// Adds in the order of the holders in every stage, so that all have the same sum.
+// Every stage adds in the order of the holders, so that all arrive at the same sum.
 void StageWeights::AddParameter(int parameter) {
   const at::NoGradGuard no_gradients;
   Shared& shared = *shared_[parameter];
@@ -198,7 +198,7 @@ void StageWeights::Take(int chain, Message gradients) {
   incoming_[chain] = std::move(gradients);
 }
 
-// In the order of the chains on every replica, so that all have the same sum.
+// Every replica adds in the order of the chains, so that all arrive at the same sum.
 void StageWeights::Add() {
   const at::NoGradGuard no_gradients;
   const auto of_chain = [this](std::size_t chain) {

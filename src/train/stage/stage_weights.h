@@ -1,5 +1,5 @@
-// A stage's weights: its parameters, their gradients, and the weight versions that microbatches in
-// flight still read. Private to train/. Threads: its stage's thread.
+// StageWeights: the parameters of a stage, their gradients, and the weight versions that
+// microbatches in flight still read. Private to train/. Threads: used by its stage's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace penstock {
 class StageWeights {
  public:
   // The stage computes with `working` and trains `masters`, which are the same tensors or casts of
-  // each other. `tail` is the number of floats that are sent along with shared gradients.
+  // each other. `tail` is the number of floats that Share sends after the gradients.
   StageWeights(std::span<const NamedTensor> working, std::span<const NamedTensor> masters,
                const TorchStageOptions& options, std::size_t tail);
 
@@ -30,7 +30,7 @@ class StageWeights {
   std::vector<NamedParameter>& parameters() { return parameters_; }
   const std::string& name(std::size_t parameter) const { return parameters_[parameter].name; }
 
-  // The number of updates of the run so far, which is the newest version.
+  // Returns the number of updates of the run so far, which is also the newest version.
   std::int64_t updates() const { return updates_; }
   void StartAt(std::int64_t updates) { updates_ = updates; }
   // Switches to a version. Requires: the version is kept.
@@ -48,15 +48,16 @@ class StageWeights {
   void DropGradients() { dropped_ = true; }
   std::span<const double> SquaredNorms();  // by parameter, as parameters()
 
-  // The same for parameters that other stages share, by index in TorchStageOptions::shared.
+  // As in Stage. `parameter` is an index in TorchStageOptions::shared.
   Message ShareParameter(int parameter);
   void TakeParameter(int parameter, int holder, Message gradient);
   void AddParameter(int parameter);
 
+  // As ShareGradients, TakeGradients and AddGradients in Stage. Share appends the tail.
   Message Share(std::span<const float> tail);
   void Take(int chain, Message gradients);
   void Add();
-  // The tail of another chain's gradients; valid after Add().
+  // Returns the tail of another chain's gradients. Valid after Add().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
 
  private:
@@ -64,7 +65,7 @@ class StageWeights {
   struct Shared {
     std::size_t index = 0;  // in parameters_
     int holder = 0;
-    at::Tensor outgoing;            // what other holders read
+    at::Tensor outgoing;            // other holders read it
     std::vector<Message> incoming;  // by holder
   };
 
@@ -77,17 +78,17 @@ class StageWeights {
   int chain_;
   std::vector<at::Tensor> values_;              // bound to graphs: the memory of one version
   std::vector<at::Tensor> newest_;              // the working tensors
-  std::vector<std::vector<at::Tensor>> older_;  // version v is at v % size
+  std::vector<std::vector<at::Tensor>> older_;  // version v is at index v % size
   int in_use_ = -1;                             // index in older_; -1: the newest
   std::int64_t updates_ = 0;
-  at::Tensor flat_;             // all gradients, then the tail: one call clears or adds them
+  at::Tensor flat_;  // all gradients, then the tail, so that one call clears or adds them
   std::int64_t flat_size_ = 0;  // without the tail
   std::vector<at::Tensor> gradients_;
   std::vector<NamedParameter> parameters_;
   std::vector<std::optional<Shared>> shared_;  // as in TorchStageOptions
   bool dropped_ = false;
   std::vector<double> norms_;
-  at::Tensor outgoing_;                    // read by replicas; reused after all have read it
+  at::Tensor outgoing_;                    // replicas read it; reused after all have read it
   std::vector<Message> incoming_;          // by chain
   std::vector<std::vector<float>> tails_;  // by chain
 };

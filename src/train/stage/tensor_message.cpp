@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr unsigned kFew = 4;  // this many tensors need no allocation
+constexpr unsigned kFew = 4;  // tensors that SmallVector stores without an allocation
 
 struct SeveralTensors {
   c10::SmallVector<at::Tensor, kFew> tensors;
@@ -91,8 +91,7 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
 }
 
-// Layout: the length of the types and the types, then each tensor, each aligned as by
-// Message::Pack.
+// Layout: the length of the types, the types, then the tensors. Message::Pack aligns each part.
 Message ToTypedMessage(std::span<const at::Tensor> tensors) {
   std::vector<at::Tensor> values;
   ByteWriter types;
@@ -124,7 +123,8 @@ std::vector<at::Tensor> FromTypedMessage(Message message) {
     tensors.push_back(at::from_blob(
         data + begin, sizes, [keep](void*) {}, at::TensorOptions().dtype(dtype)));
     end = begin + tensors.back().nbytes();
-    PENSTOCK_CHECK(end <= keep->bytes(), "{} of {} bytes", end, keep->bytes());
+    PENSTOCK_CHECK(end <= keep->bytes(), "the tensors of a message end at byte {} of {}", end,
+                   keep->bytes());
   }
   return tensors;
 }

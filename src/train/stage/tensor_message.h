@@ -1,4 +1,4 @@
-// Converts the tensors that one stage sends to another to a message and back. Private to train/.
+// Converts tensors to messages between stages, and back. Private to train/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,16 +11,16 @@
 
 namespace penstock {
 
-// Moves the tensors into a message; they are undefined afterwards. Does not allocate for a single
-// tensor. Requires: they are contiguous.
+// Moves the tensors into a message. They are undefined afterwards. Does not allocate for a single
+// tensor. Requires: the tensors are contiguous.
 Message ToMessage(std::span<at::Tensor> tensors);
 
-// Unpacks a message. If it came by reference, returns the sender's own tensors, of any shape;
-// otherwise its bytes, laid out by Message::Pack for tensors of these types. `to` has one entry per
-// type. Throws std::runtime_error if the message does not match the types.
+// Unpacks a message into `to`, which has one entry per type. If the message holds tensors, they may
+// have any shape. If it holds bytes, Message::Pack laid them out for tensors of these types. Throws
+// std::runtime_error if the message does not match the types.
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to);
 
-// Tensors with their types, in bytes of one message, for a receiver that does not know them.
+// The same for a receiver that does not know the types: they are part of the message's bytes.
 Message ToTypedMessage(std::span<const at::Tensor> tensors);
 std::vector<at::Tensor> FromTypedMessage(Message message);
 

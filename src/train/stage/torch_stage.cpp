@@ -26,25 +26,25 @@
 namespace penstock {
 namespace {
 
-// The state of a microbatch; each action requires a certain state.
-enum class RowState : std::uint8_t { kEmpty, kForwardDone, kInputDone };
+// What has run of a microbatch. Each action requires a certain phase.
+enum class Phase : std::uint8_t { kEmpty, kForwardDone, kInputDone };
 
-const char* NameOf(RowState state) {
-  switch (state) {
-    case RowState::kEmpty:
+const char* NameOf(Phase phase) {
+  switch (phase) {
+    case Phase::kEmpty:
       return "is not in flight";
-    case RowState::kForwardDone:
+    case Phase::kForwardDone:
       return "is between F and its backward";
-    case RowState::kInputDone:
+    case Phase::kInputDone:
       return "is between I and W";
   }
   return "";
 }
 
-// Compiles the stage for inputs (and targets) of other shapes.
+// Compiles the stage for inputs and targets of other shapes.
 using Recompile = std::function<Result<StageProgram>(const StageExamples& examples)>;
 
-// More shapes than this are a mistake: each costs a capture and its constants.
+// Each shape costs a capture and its constants, so more shapes than this are probably a mistake.
 constexpr std::size_t kMostShapes = 64;
 
 class CompiledStage final : public TorchStage {
@@ -58,9 +58,9 @@ class CompiledStage final : public TorchStage {
         options_(options),
         update_(std::move(update)),
         recompile_(std::move(recompile)),
-        rows_(Index(options.microbatches) * Index(options.steps)),
-        slices_(options.slices(), static_cast<int>(rows_.size()), KeptBy(programs)),
-        losses_(options.last ? rows_.size() : 0),
+        microbatches_(Index(options.microbatches) * Index(options.steps)),
+        slices_(options.slices(), static_cast<int>(microbatches_.size()), SliceTensors(programs)),
+        losses_(options.last ? microbatches_.size() : 0),
         weights_(working, masters, options, losses_.size()),
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
     for (StageProgram& program : programs) {
@@ -69,19 +69,20 @@ class CompiledStage final : public TorchStage {
     for (int slice = 0; slice < options.slices(); ++slice) {
       loss_shares_.push_back(static_cast<float>(ShareOfSlice(options, slice)));
     }
-    for (Row& row : rows_) row.held.resize(Expected().slots);
+    for (MicrobatchState& state : microbatches_) state.slots.resize(Expected().slots);
   }
 
-  // A failed run may have left transfers in flight: the pool's threads must be done with
-  // them.
+  // Waits for the transfers that a failed run left in flight, because the pool's threads use the
+  // tensors of this stage.
   ~CompiledStage() override { DropTransfers(); }
   CompiledStage(const CompiledStage&) = delete;
   CompiledStage& operator=(const CompiledStage&) = delete;
 
   void BeginStep(std::int64_t step) override {
-    for (std::size_t row = 0; row < rows_.size(); ++row) {
-      PENSTOCK_CHECK(rows_[row].state == RowState::kEmpty, "step {} begins while microbatch {} {}",
-                     step, row, NameOf(rows_[row].state));
+    for (std::size_t index = 0; index < microbatches_.size(); ++index) {
+      const Phase phase = microbatches_[index].phase;
+      PENSTOCK_CHECK(phase == Phase::kEmpty, "step {} begins while microbatch {} {}", step, index,
+                     NameOf(phase));
     }
     std::fill(losses_.begin(), losses_.end(), 0.0F);
     step_ = step;
@@ -92,60 +93,67 @@ class CompiledStage final : public TorchStage {
     }
   }
 
-  void Forward(int number, Message input, Outlet& output) override {
-    Row& row = BeginForward(number, std::move(input));
-    EndForward(number, row.bound->forward.Run(row.held), output);
+  void Forward(int microbatch, Message input, Outlet& output) override {
+    MicrobatchState& state = BeginForward(microbatch, std::move(input));
+    EndForward(microbatch, state.bound->forward.Run(state.slots), output);
   }
 
-  void Backward(int row, Message output_gradient, Outlet& input_gradient) override {
-    BackwardInput(row, std::move(output_gradient), input_gradient);
-    BackwardWeight(row);
+  void Backward(int microbatch, Message output_gradient, Outlet& input_gradient) override {
+    BackwardInput(microbatch, std::move(output_gradient), input_gradient);
+    BackwardWeight(microbatch);
   }
 
-  void BackwardInput(int number, Message output_gradient, Outlet& input_gradient) override {
-    Row& row = BeginBackward(number, std::move(output_gradient));
-    const StageProgram& program = row.bound->program;
-    SeedRandom(program, number, Op::kBackwardInput);
-    const std::span<at::Tensor> results = row.bound->backward_input.Run(row.held);
+  void BackwardInput(int microbatch, Message output_gradient, Outlet& input_gradient) override {
+    MicrobatchState& state = BeginBackward(microbatch, std::move(output_gradient));
+    const StageProgram& program = state.bound->program;
+    SeedRandom(program, microbatch, Op::kBackwardInput);
+    const std::span<at::Tensor> results = state.bound->backward_input.Run(state.slots);
     activation_bytes_ += program.live_bytes - program.saved_bytes;
-    const std::size_t leaving = results.size() - slices_.Earlier(number);
+    const std::size_t leaving = results.size() - slices_.Earlier(microbatch);
     if (!options_.first) input_gradient.Send(ToMessage(results.first(leaving)));
-    activation_bytes_ += slices_.AddGradients(number, results.subspan(leaving));
+    activation_bytes_ += slices_.AddGradients(microbatch, results.subspan(leaving));
   }
 
-  void BackwardWeight(int number) override {
-    Row& row = Enter(number, "W", RowState::kInputDone, RowState::kEmpty);
-    const StageProgram& program = row.bound->program;
-    SeedRandom(program, number, Op::kBackwardWeight);
-    row.bound->backward_weight.Run(row.held);
+  void BackwardWeight(int microbatch) override {
+    MicrobatchState& state = Enter(microbatch, "W", Phase::kInputDone, Phase::kEmpty);
+    const StageProgram& program = state.bound->program;
+    SeedRandom(program, microbatch, Op::kBackwardWeight);
+    state.bound->backward_weight.Run(state.slots);
     activation_bytes_ -= program.live_bytes;
   }
 
   std::int64_t Overlap(StageCall first, Stage& other, StageCall second) override {
-    auto* const theirs = dynamic_cast<CompiledStage*>(&other);
+    auto* const other_stage = dynamic_cast<CompiledStage*>(&other);
     const bool forward_first = first.op == Op::kForward;
     StageCall& forward = forward_first ? first : second;
     StageCall& backward = forward_first ? second : first;
-    CompiledStage* const to = forward_first ? this : theirs;
-    CompiledStage* const from = forward_first ? theirs : this;
+    CompiledStage* const forward_stage = forward_first ? this : other_stage;
+    CompiledStage* const backward_stage = forward_first ? other_stage : this;
     // A stage with several weight versions has only one in use at a time.
-    const bool two_versions = theirs == this && options_.versions.older > 0;
-    if (theirs == nullptr || options_.slices() > 1 || backward.op != Op::kBackward ||
-        two_versions || !BoundPair::Hides(to->Expected(), from->Expected())) {
+    const bool two_versions = other_stage == this && options_.versions.older > 0;
+    if (other_stage == nullptr || options_.slices() > 1 || backward.op != Op::kBackward ||
+        two_versions ||
+        !BoundPair::HidesExchanges(forward_stage->Expected(), backward_stage->Expected())) {
       return Stage::Overlap(std::move(first), other, std::move(second));
     }
-    Row& begun = to->BeginForward(forward.microbatch, std::move(forward.input));
-    Row& ended = from->BeginBackward(backward.microbatch, std::move(backward.input));
+    MicrobatchState& forward_state =
+        forward_stage->BeginForward(forward.microbatch, std::move(forward.input));
+    MicrobatchState& backward_state =
+        backward_stage->BeginBackward(backward.microbatch, std::move(backward.input));
     const BoundPair::Leaving leaving =
-        to->PairOf(*begun.bound, *from, *ended.bound).Run(begun.held, ended.held);
-    const auto end = [&](bool the_forward) {
-      if (the_forward) to->EndForward(forward.microbatch, leaving.outputs, forward.output);
-      if (!the_forward) from->EndBackward(ended, leaving.input_gradients, backward.output);
+        forward_stage->PairOf(*forward_state.bound, *backward_stage, *backward_state.bound)
+            .Run(forward_state.slots, backward_state.slots);
+    const auto end_part = [&](bool is_forward) {
+      if (is_forward) {
+        forward_stage->EndForward(forward.microbatch, leaving.outputs, forward.output);
+      } else {
+        backward_stage->EndBackward(backward_state, leaving.input_gradients, backward.output);
+      }
     };
-    end(forward_first);
-    const std::int64_t held = activation_bytes_;
-    end(!forward_first);
-    return held;
+    end_part(forward_first);
+    const std::int64_t bytes_between = activation_bytes_;
+    end_part(!forward_first);
+    return bytes_between;
   }
 
   void Step() override { weights_.Step(update_); }
@@ -168,35 +176,36 @@ class CompiledStage final : public TorchStage {
   void AddParameter(int parameter) override { weights_.AddParameter(parameter); }
   void DropForwards() override {
     DropTransfers();
-    for (Row& row : rows_) {
-      row.state = RowState::kEmpty;
-      for (at::Tensor& value : row.held) value.reset();
+    for (MicrobatchState& state : microbatches_) {
+      state.phase = Phase::kEmpty;
+      for (at::Tensor& value : state.slots) value.reset();
     }
     slices_.Clear();
     activation_bytes_ = 0;
   }
   bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
 
-  // OFFLOAD and RELOAD move what a microbatch keeps between its actions. RECOMPUTE recomputes it
-  // from the inputs that F has kept, with the random numbers of F.
+  // OFFLOAD and RELOAD move the values that a microbatch keeps alive between its actions. RECOMPUTE
+  // computes them again from the inputs that F kept, with the random numbers of F.
   bool DoesSideWork(Op op) const override {
     if (op == Op::kOffload || op == Op::kReload) return options_.pool != nullptr;
     return op == Op::kRecompute && !options_.recomputed.empty();
   }
-  void DoSideWork(Op op, int number) override {
-    Row& row = Enter(number, "side work", RowState::kForwardDone, RowState::kForwardDone);
+  void DoSideWork(Op op, int microbatch) override {
+    MicrobatchState& state =
+        Enter(microbatch, "side work", Phase::kForwardDone, Phase::kForwardDone);
     if (op == Op::kOffload) {
-      options_.pool->Offload(row.held, offloaded_bytes_, row.transfer);
+      options_.pool->Offload(state.slots, offloaded_bytes_, state.transfer);
     } else if (op == Op::kReload) {
-      options_.pool->Reload(row.transfer);
+      options_.pool->Reload(state.transfer);
     } else {
-      Recompute(row, number);
+      Recompute(state, microbatch);
     }
   }
-  bool Await(Op op, int row) override {
+  bool Await(Op op, int microbatch) override {
     if (options_.pool && (MakesInputGradient(op) || op == Op::kRecompute)) {
-      Row& of = rows_[row];
-      options_.pool->Await(of.held, of.transfer);
+      MicrobatchState& state = microbatches_[microbatch];
+      options_.pool->Await(state.slots, state.transfer);
     }
     return true;
   }
@@ -227,7 +236,7 @@ class CompiledStage final : public TorchStage {
     const std::span<const StagePort> outputs = Expected().outputs;
     for (const StagePort& port : outputs.first(outputs.size() - slices_.tensors())) {
       if (options_.last) break;
-      // Values that any stage accepts, because it runs on them once.
+      // Zeros are valid values for any stage. The next stage runs on them once, for its capture.
       const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
       examples.push_back(example.requires_grad_(port.has_gradient));
     }
@@ -235,125 +244,125 @@ class CompiledStage final : public TorchStage {
   }
 
  private:
-  // The state of a microbatch.
-  struct Row {
-    RowState state = RowState::kEmpty;
-    BoundProgram* bound = nullptr;      // for its shape
-    std::vector<at::Tensor> held;       // by slot of the program
-    ActivationPool::Transfer transfer;  // what is in the pool
+  struct MicrobatchState {
+    Phase phase = Phase::kEmpty;
+    BoundProgram* bound = nullptr;      // the program for its shape
+    std::vector<at::Tensor> slots;      // values that it keeps alive
+    ActivationPool::Transfer transfer;  // to and from the pool
   };
 
   // The step of a microbatch index, and its index within that step.
-  std::int64_t StepOf(int row) const { return step_ + row / options_.microbatches; }
-  int InStep(int row) const {
-    return options_.chain * options_.microbatches + row % options_.microbatches;
+  std::int64_t StepOf(int microbatch) const { return step_ + microbatch / options_.microbatches; }
+  int InStep(int microbatch) const {
+    return options_.chain * options_.microbatches + microbatch % options_.microbatches;
   }
-  // For the last completed step, by microbatch index; for the first step if none is complete.
+  // Returns the losses of the last completed step by microbatch index, or of the first step if none
+  // is complete.
   std::span<const float> OwnLosses() const {
-    const std::int64_t rows =
+    const std::int64_t done =
         (weights_.updates() - updates_before_) * options_.versions.microbatches_per_update;
     const std::size_t step =
-        std::clamp<std::int64_t>(rows / options_.microbatches, 1, options_.steps) - 1;
+        std::clamp<std::int64_t>(done / options_.microbatches, 1, options_.steps) - 1;
     const std::size_t count = options_.microbatches;
     return std::span(losses_).subspan(step * count, count);
   }
-  void UseVersionOf(int row) {
+  void UseVersionOf(int microbatch) {
     if (options_.versions.older == 0) return;
-    const std::int64_t run_row = step_ * options_.microbatches + row;
-    weights_.Use(std::max(first_update_, options_.versions.VersionOf(run_row)));
+    const std::int64_t of_run = step_ * options_.microbatches + microbatch;
+    weights_.Use(std::max(first_update_, options_.versions.VersionOf(of_run)));
   }
-  // Outputs after the first are keys and values.
-  static std::size_t KeptBy(std::span<const StageProgram> programs) {
+  // Returns the number of keys and values of one slice: all outputs after the first.
+  static std::size_t SliceTensors(std::span<const StageProgram> programs) {
     return programs.size() == 1 ? 0 : programs.front().outputs.size() - 1;
   }
-  static at::Tensor& At(Row& row, int place) { return row.held[place]; }
   // The program for the shape that the stage was created for.
   const StageProgram& Expected() const { return programs_.front()->program; }
 
-  void SeedRandom(const StageProgram& program, int row, Op op) {
+  void SeedRandom(const StageProgram& program, int microbatch, Op op) {
     if (!program.random) return;
-    binding_.generator.set_current_seed(SeedOfRun(options_.seed, StepOf(row), InStep(row), op));
+    binding_.generator.set_current_seed(
+        SeedOfRun(options_.seed, StepOf(microbatch), InStep(microbatch), op));
   }
 
   void DropTransfers() {
     if (!options_.pool) return;
-    for (Row& row : rows_) options_.pool->Drop(row.transfer);
+    for (MicrobatchState& state : microbatches_) options_.pool->Drop(state.transfer);
   }
-  bool IsRecomputed(int row) const {
-    return !options_.recomputed.empty() && options_.recomputed[row];
+  bool IsRecomputed(int microbatch) const {
+    return !options_.recomputed.empty() && options_.recomputed[microbatch];
   }
-  // An F that will run again keeps only its inputs.
-  void HoldInputsAlone(Row& row) {
-    for (at::Tensor& value : row.held) value.reset();
-    for (std::size_t i = 0; i < given_.size(); ++i) {
-      At(row, row.bound->program.inputs[i].place) = std::move(given_[i]);
+  // For an F that will run again.
+  void KeepOnlyInputs(MicrobatchState& state) {
+    for (at::Tensor& value : state.slots) value.reset();
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      state.slots[state.bound->program.inputs[i].place] = std::move(inputs_[i]);
     }
   }
-  void Recompute(Row& row, int number) {
-    const StageProgram& program = row.bound->program;
-    UseVersionOf(number);
-    SeedRandom(program, number, Op::kForward);
-    for (at::Tensor& result : row.bound->forward.Run(row.held)) result.reset();
-    activation_bytes_ += program.saved_bytes - row.bound->input_bytes;
+  void Recompute(MicrobatchState& state, int microbatch) {
+    const StageProgram& program = state.bound->program;
+    UseVersionOf(microbatch);
+    SeedRandom(program, microbatch, Op::kForward);
+    for (at::Tensor& result : state.bound->forward.Run(state.slots)) result.reset();
+    activation_bytes_ += program.saved_bytes - state.bound->input_bytes;
   }
-  // Returns the microbatch, which must be in state `from`, and moves it to state `to`.
-  Row& Enter(int number, const char* action, RowState from, RowState to) {
-    PENSTOCK_CHECK(number >= 0 && Index(number) < rows_.size(),
-                   "{} of microbatch {}: a step has {}", action, number, rows_.size());
-    Row& row = rows_[number];
-    PENSTOCK_CHECK(row.state == from, "{} of microbatch {}, which {}", action, number,
-                   NameOf(row.state));
-    row.state = to;
-    UseVersionOf(number);
-    return row;
+  // Moves the microbatch to phase `to` and returns its state. Requires: it is in phase `from`.
+  MicrobatchState& Enter(int microbatch, const char* action, Phase from, Phase to) {
+    PENSTOCK_CHECK(microbatch >= 0 && Index(microbatch) < microbatches_.size(),
+                   "{} of microbatch {}: a step has only {}", action, microbatch,
+                   microbatches_.size());
+    MicrobatchState& state = microbatches_[microbatch];
+    PENSTOCK_CHECK(state.phase == from, "{} of microbatch {}, which {}", action, microbatch,
+                   NameOf(state.phase));
+    state.phase = to;
+    UseVersionOf(microbatch);
+    return state;
   }
 
-  // Collects the inputs of the forward, which determine its program.
-  Row& BeginForward(int number, Message input) {
-    Row& row = Enter(number, "F", RowState::kEmpty, RowState::kForwardDone);
-    TakeInputs(number, std::move(input));
-    row.bound = &ProgramFor(number);
-    const StageProgram& program = row.bound->program;
-    row.held.resize(program.slots);
-    for (std::size_t i = 0; i < given_.size(); ++i) {
-      at::Tensor& held = At(row, program.inputs[i].place);
-      held = given_[i];
-      if (!IsRecomputed(number)) given_[i].reset();
+  // Prepares F: reads its inputs, whose shapes determine the program.
+  MicrobatchState& BeginForward(int microbatch, Message input) {
+    MicrobatchState& state = Enter(microbatch, "F", Phase::kEmpty, Phase::kForwardDone);
+    TakeInputs(microbatch, std::move(input));
+    state.bound = &ProgramFor(microbatch);
+    const StageProgram& program = state.bound->program;
+    state.slots.resize(program.slots);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      state.slots[program.inputs[i].place] = inputs_[i];
+      if (!IsRecomputed(microbatch)) inputs_[i].reset();
     }
-    SeedRandom(program, number, Op::kForward);
-    return row;
+    SeedRandom(program, microbatch, Op::kForward);
+    return state;
   }
 
-  void EndForward(int number, std::span<at::Tensor> results, Outlet& output) {
-    Row& row = rows_[number];
-    if (IsRecomputed(number)) HoldInputsAlone(row);
+  void EndForward(int microbatch, std::span<at::Tensor> results, Outlet& output) {
+    MicrobatchState& state = microbatches_[microbatch];
+    if (IsRecomputed(microbatch)) KeepOnlyInputs(state);
     activation_bytes_ +=
-        IsRecomputed(number) ? row.bound->input_bytes : row.bound->program.saved_bytes;
+        IsRecomputed(microbatch) ? state.bound->input_bytes : state.bound->program.saved_bytes;
     const std::size_t leaving = results.size() - slices_.tensors();
     if (options_.last) {
-      losses_[number] =
-          loss_shares_[slices_.SliceOf(number)] * *results.front().const_data_ptr<float>();
+      losses_[microbatch] =
+          loss_shares_[slices_.SliceOf(microbatch)] * *results.front().const_data_ptr<float>();
       results.front().reset();
     } else {
       output.Send(ToMessage(results.first(leaving)));
     }
-    slices_.Keep(number, results.subspan(leaving));
+    slices_.Store(microbatch, results.subspan(leaving));
   }
 
-  Row& BeginBackward(int number, Message output_gradient) {
-    Row& row = Enter(number, "backward", RowState::kForwardDone, RowState::kInputDone);
-    TakeOutputGradients(number, std::move(output_gradient));
-    return row;
+  MicrobatchState& BeginBackward(int microbatch, Message output_gradient) {
+    MicrobatchState& state = Enter(microbatch, "backward", Phase::kForwardDone, Phase::kInputDone);
+    TakeOutputGradients(microbatch, std::move(output_gradient));
+    return state;
   }
 
-  // For B, which includes the weight gradients.
-  void EndBackward(Row& row, std::span<at::Tensor> input_gradients, Outlet& output) {
-    row.state = RowState::kEmpty;
-    activation_bytes_ -= row.bound->program.saved_bytes;
+  // Ends a B, which has computed the weight gradients too.
+  void EndBackward(MicrobatchState& state, std::span<at::Tensor> input_gradients, Outlet& output) {
+    state.phase = Phase::kEmpty;
+    activation_bytes_ -= state.bound->program.saved_bytes;
     if (!options_.first) output.Send(ToMessage(input_gradients));
   }
 
-  // Created when two programs meet for the first time.
+  // Returns the pair of two programs. Compiles it on the first call.
   BoundPair& PairOf(const BoundProgram& forward, const CompiledStage& other,
                     const BoundProgram& backward) {
     std::unique_ptr<BoundPair>& pair = pairs_[{&forward, &backward}];
@@ -363,77 +372,77 @@ class CompiledStage final : public TorchStage {
     return *pair;
   }
 
-  // Fills given_: the message of the previous stage or the batch's tokens, the state of earlier
-  // slices, and then the targets.
-  void TakeInputs(int row, Message input) {
-    const BoundProgram& expected = *programs_[slices_.SliceOf(row)];
-    given_.resize(expected.input_types.size());
-    std::span<at::Tensor> given = given_;
+  // Fills inputs_ with the message of the previous stage or the batch's tokens, then the keys and
+  // values of earlier slices, then the targets.
+  void TakeInputs(int microbatch, Message input) {
+    const BoundProgram& expected = *programs_[slices_.SliceOf(microbatch)];
+    inputs_.resize(expected.input_types.size());
+    std::span<at::Tensor> inputs = inputs_;
     if (options_.last) {
-      given.back() = source_.targets(StepOf(row), InStep(row)).contiguous();
-      given = given.first(given.size() - 1);
+      inputs.back() = source_.targets(StepOf(microbatch), InStep(microbatch)).contiguous();
+      inputs = inputs.first(inputs.size() - 1);
     }
-    const std::size_t sent = given.size() - slices_.Earlier(row);
-    slices_.Give(row, given.subspan(sent));
-    given = given.first(sent);
+    const std::size_t sent = inputs.size() - slices_.Earlier(microbatch);
+    slices_.ReadEarlier(microbatch, inputs.subspan(sent));
+    inputs = inputs.first(sent);
     const auto types = std::span<const TensorType>(expected.input_types).first(sent);
     if (options_.first) {
-      given.front() = source_.tokens(StepOf(row), InStep(row)).contiguous();
+      inputs.front() = source_.tokens(StepOf(microbatch), InStep(microbatch)).contiguous();
     } else {
-      FromMessage(std::move(input), types, given);
+      FromMessage(std::move(input), types, inputs);
     }
   }
 
-  // Moves the gradients from the next stage and from later slices to their slots.
-  void TakeOutputGradients(int number, Message output_gradients) {
-    Row& row = rows_[number];
-    const std::span<const TensorType> types = row.bound->gradient_types;
-    gradients_given_.resize(types.size());
-    const std::span<at::Tensor> given = gradients_given_;
-    const std::size_t sent = types.size() - slices_.Gradients(number);
+  // Moves the gradients of the next stage and of later slices to their slots.
+  void TakeOutputGradients(int microbatch, Message output_gradients) {
+    MicrobatchState& state = microbatches_[microbatch];
+    const std::span<const TensorType> types = state.bound->gradient_types;
+    output_gradients_.resize(types.size());
+    const std::span<at::Tensor> gradients = output_gradients_;
+    const std::size_t sent = types.size() - slices_.Gradients(microbatch);
     if (!options_.last) {
-      FromMessage(std::move(output_gradients), types.first(sent), given.first(sent));
+      FromMessage(std::move(output_gradients), types.first(sent), gradients.first(sent));
     }
-    activation_bytes_ += slices_.TakeGradients(number, given.subspan(sent));
-    for (std::size_t i = 0; i < gradients_given_.size(); ++i) {
-      at::Tensor gradient = std::move(gradients_given_[i]);
-      const int place = row.bound->gradient_places[i];
-      if (place >= 0) At(row, place) = std::move(gradient);
+    activation_bytes_ += slices_.TakeGradients(microbatch, gradients.subspan(sent));
+    for (std::size_t i = 0; i < output_gradients_.size(); ++i) {
+      at::Tensor gradient = std::move(output_gradients_[i]);
+      const int place = state.bound->gradient_places[i];
+      if (place >= 0) state.slots[place] = std::move(gradient);
     }
   }
 
-  // Returns the first tensor of given_ that does not have the type of the program's input.
-  std::optional<std::size_t> Misfit(const BoundProgram& bound) const {
-    if (given_.size() != bound.input_types.size()) return 0;
-    for (std::size_t i = 0; i < given_.size(); ++i) {
+  // Returns the index of the first tensor in inputs_ whose type is not that of the program's input.
+  std::optional<std::size_t> FirstMismatch(const BoundProgram& bound) const {
+    if (inputs_.size() != bound.input_types.size()) return 0;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const TensorType& type = bound.input_types[i];
-      if (given_[i].sizes() != c10::IntArrayRef(type.sizes) ||
-          given_[i].scalar_type() != type.dtype) {
+      if (inputs_[i].sizes() != c10::IntArrayRef(type.sizes) ||
+          inputs_[i].scalar_type() != type.dtype) {
         return i;
       }
     }
     return {};
   }
 
-  // Compiles a program now if given_ has new shapes.
-  BoundProgram& ProgramFor(int row) {
+  // Returns the program for the shapes of inputs_. Compiles it if they are new.
+  BoundProgram& ProgramFor(int microbatch) {
     for (const auto& bound : programs_) {
-      if (!Misfit(*bound)) return *bound;
+      if (!FirstMismatch(*bound)) return *bound;
     }
-    const BoundProgram& expected = *programs_[slices_.SliceOf(row)];
-    const std::size_t input = *Misfit(expected);
+    const BoundProgram& expected = *programs_[slices_.SliceOf(microbatch)];
+    const std::size_t input = *FirstMismatch(expected);
     const auto fail = [&](const std::string& reason) {
       throw std::runtime_error(fmt::format("step {} microbatch {}: input {} instead of {}: {}",
-                                           step_, row, PrintType(TypeOf(given_[input])),
+                                           step_, microbatch, PrintType(TypeOf(inputs_[input])),
                                            PrintType(expected.input_types[input]), reason));
     };
     if (options_.slices() > 1) fail("slices have a fixed shape");
     StageExamples examples;
-    for (std::size_t i = 0; i < given_.size(); ++i) {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const StagePort& port = Expected().inputs[i];
-      if (given_[i].scalar_type() != port.type.dtype) fail("another dtype");
-      // Tensors of a run have no gradient, but a copy can.
-      examples.inputs.push_back(given_[i].clone().requires_grad_(port.has_gradient));
+      if (inputs_[i].scalar_type() != port.type.dtype) fail("the dtype differs");
+      // Tensors of a run do not require gradients, but their copies may.
+      examples.inputs.push_back(inputs_[i].clone().requires_grad_(port.has_gradient));
     }
     if (options_.last) {
       examples.targets = std::move(examples.inputs.back());
@@ -450,21 +459,21 @@ class CompiledStage final : public TorchStage {
   TorchStageOptions options_;
   Update update_;
   Recompile recompile_;
-  std::vector<Row> rows_;
+  std::vector<MicrobatchState> microbatches_;
   SliceState slices_;
   std::vector<float> losses_;       // by microbatch index; last stages only
   std::vector<float> loss_shares_;  // by slice: the weight of its loss
   StageWeights weights_;
   GraphBinding binding_;
-  // One per shape, the expected one first; or one per slice.
+  // One per shape, with the expected shape first, or one per slice.
   std::vector<std::unique_ptr<BoundProgram>> programs_;
-  // Pairs of one of these and a backward of a stage of the rank.
+  // A forward of this stage and a backward of any stage of the rank.
   std::map<std::pair<const BoundProgram*, const BoundProgram*>, std::unique_ptr<BoundPair>> pairs_;
-  std::vector<at::Tensor> given_;            // inputs of the current F; empty otherwise
-  std::vector<at::Tensor> gradients_given_;  // gradients of the current backward; empty otherwise
+  std::vector<at::Tensor> inputs_;            // of the current F; undefined otherwise
+  std::vector<at::Tensor> output_gradients_;  // of the current backward; undefined otherwise
   std::int64_t step_ = 0;
-  std::int64_t updates_before_ = 0;  // the current step
-  std::int64_t first_update_ = -1;   // of the run; -1 before it
+  std::int64_t updates_before_ = 0;  // before the current step
+  std::int64_t first_update_ = -1;   // of the run; -1: not known yet
   std::int64_t activation_bytes_ = 0;
   std::atomic<std::int64_t> offloaded_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// TorchStage: a model's stage as the executor runs it, on compiled graphs.
+// TorchStage: a model's stage on compiled graphs, as the executor runs it.
 //
 // The module is captured once into a joint graph, which is split into forward and backward and
 // bound to flat instruction lists. No autograd runs in a step. Threads: may be created on any
@@ -25,8 +25,8 @@ namespace penstock {
 class ActivationPool;
 class StageModule;
 
-// The batch that a stage reads: tokens for a first stage, targets for a last one, both [batch,
-// sequence] int64. Called from the thread of the stage's rank.
+// The batches that stages read: tokens for the first stage, targets for the last one. Both are
+// int64 tensors [batch, sequence]. Called on the thread of the stage's rank.
 struct BatchSource {
   std::function<at::Tensor(std::int64_t step, int microbatch)> tokens;
   std::function<at::Tensor(std::int64_t step, int microbatch)> targets;
@@ -39,9 +39,9 @@ struct StageExamples {
 
 struct NamedParameter;
 
-// What a stage needs from its optimizer in addition to updates. For rolling back a step, `save`
-// copies what an update of the parameters changes, and `restore` brings the last copy back bit for
-// bit. `skip` is called instead of an update that is skipped.
+// The calls to a stage's optimizer besides updates. To roll back a step, `save` copies what an
+// update of the parameters changes, and `restore` restores the last copy bit for bit. `skip` is
+// called in place of a skipped update.
 struct OptimizerHooks {
   std::function<void(const std::vector<NamedParameter>& parameters)> save;
   std::function<void()> restore;
@@ -56,8 +56,8 @@ struct SharedGradient {
 };
 
 struct TorchStageOptions {
-  // The module with weights in the dtype of the computation (bf16, for example). It is captured
-  // instead of the module, and its weights are set from the module's after every step. Null: the
+  // The module with weights in the dtype of the computation (bf16, for example). The stage captures
+  // it in place of the module, and copies the module's weights to it after every step. Null: the
   // module itself.
   std::shared_ptr<StageModule> working;
   // The compiled stage: one program per slice. Null: the stage is captured and compiled now.
@@ -65,14 +65,13 @@ struct TorchStageOptions {
   bool first = false;
   bool last = false;
   int microbatches = 1;  // microbatch indices per step on this stage
-  int mean_over = 0;     // losses and gradients are means over so many; 0: all of a step
+  int mean_over = 0;     // microbatches that a loss and its gradients average; 0: all of a step
   int steps = 1;         // Schedule::steps
-  // Tokens of each slice of a microbatch; at most one slice means whole sequences. Microbatch index
+  // Tokens of each slice of a microbatch; empty or a single one: whole sequences. Microbatch index
   // i is slice i % slices() and reads the keys and values of the earlier slices of the same
-  // microbatch. Inputs and targets are those of one slice, and the examples are those of the first.
+  // microbatch. Inputs and targets are those of one slice; the examples are those of the first.
   std::vector<std::int64_t> slice_lengths;
-  // Replicas of the stage. Each takes its own microbatches of a step, and chain 0 takes the first
-  // ones.
+  // Replicas of the stage. Each runs its own microbatches of a step; chain 0 runs the first ones.
   int replicas = 1;
   int chain = 0;
   WeightPolicy weights = WeightPolicy::kFlush;
@@ -86,21 +85,23 @@ struct TorchStageOptions {
   bool fuse = false;             // see CompileOptions
   std::int64_t hold = kHoldAll;  // bytes of activations to save, see CompileOptions
   std::int64_t hold_for_weight = kHoldAll;
-  // Where OFFLOAD moves activations to, one per rank; null if the stage runs no OFFLOAD.
+  // Where OFFLOAD moves activations. Shared by the stages of a rank; null if the stage runs no
+  // OFFLOAD.
   std::shared_ptr<ActivationPool> pool;
-  // By microbatch index: whether F keeps only its inputs, because a RECOMPUTE follows; empty: none.
+  // By microbatch index: whether F keeps only its inputs because a RECOMPUTE follows. Empty: none.
   std::vector<bool> recomputed;
-  std::uint64_t seed = 0;  // of its random ops (dropout); differs between the stages of a model
+  std::uint64_t seed = 0;  // of random ops such as dropout; each stage of a model has another
 
   int slices() const { return std::max(1, static_cast<int>(slice_lengths.size())); }
 };
 
-// A parameter and its accumulated gradient (of the same shape; zero at the start of a step).
+// A parameter and its accumulated gradient, which has the same shape and is zero when a step
+// starts.
 struct NamedParameter {
   std::string name;
   at::Tensor value;
   at::Tensor gradient;
-  // In the norm of all gradients: a shared parameter counts at its first holder.
+  // Whether the global gradient norm includes it. A shared parameter counts at its first holder.
   bool counts = true;
 };
 
@@ -109,10 +110,10 @@ class TorchStage : public Stage {
   // Called by Step() with the stage's parameters. Gradients are cleared after it returns.
   using Update = std::function<void(std::vector<NamedParameter>& parameters)>;
 
-  // The examples have the dtypes and expected shapes of later tensors: `inputs` (tokens for a first
-  // stage, else what the previous stage sends) and targets (last stages only). For an input that
-  // requires a gradient, the stage sends one back. Inputs of other shapes are captured when they
-  // arrive, once per shape; messages between processes have the expected shapes.
+  // The examples have the dtypes and the expected shapes of later tensors. `inputs` are tokens for
+  // a first stage, else what the previous stage sends; only a last stage has targets. For an input
+  // that requires a gradient, the stage sends one back. The stage captures inputs of another shape
+  // when they first arrive; messages between processes always have the expected shapes.
   static Result<std::unique_ptr<TorchStage>> Make(const std::shared_ptr<StageModule>& module,
                                                   const StageExamples& examples, BatchSource source,
                                                   const TorchStageOptions& options, Update update);
@@ -121,27 +122,26 @@ class TorchStage : public Stage {
   // Returns the mean loss of the microbatches of all replicas in the last completed step. Last
   // stages only, else 0.
   virtual double StepLoss() const = 0;
-  // Restarts the run at the next step: no microbatch will read weights older than the current ones.
+  // Makes the next step the first of the run: no microbatch reads weights older than the current
+  // ones.
   virtual void Restart() = 0;
-  // The number of weight versions that are kept, and their bytes.
+  // Returns the number of weight versions that the stage keeps, and their bytes.
   virtual int WeightVersions() const = 0;
   virtual std::int64_t WeightVersionBytes() const = 0;
-  // Returns the bytes that one microbatch (or slice) keeps alive between F and B: what
-  // ActivationBytes counts, known before a run.
+  // Returns the bytes that ActivationBytes counts for one microbatch (or slice) between F and B.
   virtual std::int64_t SavedBytes() const = 0;
   // The same between I and W.
   virtual std::int64_t LiveBytes() const = 0;
-  // The next stage's example inputs; none for a last stage.
+  // Returns the example inputs of the next stage. Empty for a last stage.
   virtual std::vector<at::Tensor> ExampleOutputs() const = 0;
 };
 
-// Returns the seed of a stage's generator for action `op` of a microbatch. Random numbers are the
-// same for every schedule, and when an action runs again.
+// Returns the seed of a stage's generator for action `op` of a microbatch. It depends on nothing
+// else, so random numbers are the same for every schedule and when an action runs again.
 std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int microbatch, Op op);
 
-// Returns what TorchStage captures: the module and, for a last stage, its loss. For printing
-// graphs. The examples of a later slice have the keys and values of the earlier slices after the
-// input.
+// Returns what TorchStage captures: the module and, for a last stage, its loss. In the examples of
+// a later slice, the keys and values of the earlier slices follow the input.
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
                         const TorchStageOptions& options, int slice = 0);
 

@@ -1,4 +1,4 @@
-#include "train/stage/held_rows.h"
+#include "train/stage/offload_and_recompute.h"
 
 #include <algorithm>
 

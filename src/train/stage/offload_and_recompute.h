@@ -1,4 +1,4 @@
-// What the OFFLOAD and RECOMPUTE actions of a schedule require of the stages that it trains.
+// What the OFFLOAD and RECOMPUTE actions of a schedule require of its stages.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace penstock {
 
-// Returns, by microbatch index, whether the stage recomputes its activations; empty if it
-// recomputes none.
+// Returns, by microbatch index, whether the stage recomputes the microbatch's activations. Empty if
+// it recomputes none.
 std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage);
 
-// Creates one pool per rank, with its file in `folder`; null for ranks without an OFFLOAD. Errors:
-// as ActivationPool::Make.
+// Creates the pools of this host's ranks, with their files in `folder`. Returns them by rank; null
+// for other hosts' ranks and those without an OFFLOAD. Errors: as ActivationPool::Make.
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
                                                                const std::string& folder,
                                                                const HostedRanks& ranks);
