@@ -104,7 +104,7 @@ class Case {
   void Build(int rank, std::unique_ptr<Collective> collective, NodeCosts& costs,
              std::barrier<>& all) {
     Rank& mine = ranks_[rank];
-    mine.end = std::make_unique<GroupEnd>(group_, std::move(collective));
+    mine.end = std::make_unique<GroupEndpoint>(group_, std::move(collective));
     const StageSpec spec = Blocks(group_);
     const StageGraphs graphs = Value(BuildStageGraphs(Value(CaptureStage(spec)), CompileOptions{}));
     const Graph backward = WholeBackward(graphs);
@@ -150,7 +150,7 @@ class Case {
 
  private:
   struct Rank {
-    std::unique_ptr<GroupEnd> end;
+    std::unique_ptr<GroupEndpoint> end;
     std::array<std::vector<BoundGraph>, kVariants> variants;
   };
 

@@ -60,7 +60,7 @@ struct Variant {
   void RunOnce(double seconds[3]) {
     const StageProgram& program = bound->program;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      held[program.inputs[i].place] = inputs[i];
+      held[program.inputs[i].slot] = inputs[i];
     }
     const double start = Now();
     bound->forward.Run(held);

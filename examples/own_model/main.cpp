@@ -1,4 +1,4 @@
-// own_model CONFIG [key=value]...: `penstock train` with a model of one's own beside ours.
+// own_model CONFIG [key=value]...: `penstock train` with an additional model.
 #include <fmt/format.h>
 #include <penstock/train/train.h>
 
@@ -10,7 +10,8 @@
 namespace {
 
 penstock::Status Run(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) return penstock::InvalidArgument("give a configuration: mixer.yaml");
+  if (arguments.empty())
+    return penstock::InvalidArgument("there is no configuration; run own_model mixer.yaml");
   PENSTOCK_TRY_STATUS(penstock::AddModel(Mixer()));
   PENSTOCK_TRY(
       const penstock::TrainConfig config,

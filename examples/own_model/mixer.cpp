@@ -13,7 +13,6 @@
 #include <penstock/model/layers.h>
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 namespace {
@@ -23,7 +22,7 @@ using penstock::LayerRange;
 using penstock::ModelConfig;
 using torch::Tensor;
 
-// Keys of the configuration beside the common ones: model.decay and model.smoothing.
+// The configuration keys model.decay and model.smoothing.
 struct MixerOptions : penstock::ModelOptions {
   double decay = 0.7;
   double smoothing = 0.05;
@@ -62,18 +61,14 @@ class MixerStage : public penstock::StageModule {
  public:
   MixerStage(const ModelConfig& config, const MixerOptions& options, const LayerRange& range)
       : smoothing_(options.smoothing) {
-    const Tensor places = at::arange(config.sequence, at::kFloat);
-    const Tensor distance = places.unsqueeze(1) - places.unsqueeze(0);
+    const Tensor positions = at::arange(config.sequence, at::kFloat);
+    const Tensor distance = positions.unsqueeze(1) - positions.unsqueeze(0);
     average_ = register_buffer("average", at::pow(options.decay, distance).tril());
     if (range.embedding) {
       embedding_ = register_module(
           "embedding", std::make_shared<penstock::Embedding>(config.vocabulary, config.dim));
     }
-    const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
-    for (std::int64_t i = range.begin; i < range.end; ++i) {
-      layers_.push_back(
-          layers->register_module(std::to_string(i), std::make_shared<Layer>(config.dim)));
-    }
+    layers_ = penstock::RegisterLayers<Layer>(*this, range, config.dim);
     if (range.head) {
       head_ = register_module(
           "head", std::make_shared<penstock::Projection>(config.dim, config.vocabulary));
@@ -89,7 +84,7 @@ class MixerStage : public penstock::StageModule {
     return head_ ? head_->forward(hidden) : hidden;
   }
 
-  // Labels are smoothed in training; what is reported is the plain loss.
+  // Smooths labels in training only, so that the reported loss is the plain cross-entropy.
   Tensor Loss(std::span<const Tensor> outputs, const Tensor& targets) override {
     const Tensor logits = outputs.front().to(at::kFloat);
     return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}), {},

@@ -2,5 +2,5 @@
 
 #include <penstock/model/model_entry.h>
 
-// The row that makes `mixer` known to Penstock.
+// Returns the entry for penstock::AddModel.
 penstock::ModelEntry Mixer();

@@ -29,15 +29,15 @@ bool Contains(const std::vector<ValueId>& values, ValueId value) {
 }
 
 // The first `leaving` outputs leave the stage; the microbatch keeps the rest.
-Piece MakePiece(const Graph& graph, Slots& places, std::size_t leaving,
+Piece MakePiece(const Graph& graph, Slots& slots, std::size_t leaving,
                 const std::vector<ValueId>& read_later) {
   Piece piece{graph, {}, {}, {}};
   for (const ValueId input : graph.inputs) {
-    piece.inputs.push_back(places.Of(input));
+    piece.inputs.push_back(slots.Of(input));
     piece.last.push_back(!Contains(read_later, input));
   }
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
-    piece.outputs.push_back(i < leaving ? -1 : places.Of(graph.outputs[i]));
+    piece.outputs.push_back(i < leaving ? -1 : slots.Of(graph.outputs[i]));
   }
   return piece;
 }
@@ -73,26 +73,26 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   const JointGraph& joint = graphs.joint;
   const auto input_gradients = joint.input_gradients();
   const std::vector<ValueId> read_by_backward = Union(input.inputs, weight.inputs);
-  Slots places;
+  Slots slots;
   StageProgram program;
   for (const ValueId stage_input : graphs.forward.inputs) {
-    program.inputs.push_back({{}, false, places.Of(stage_input)});
+    program.inputs.push_back({{}, false, slots.Of(stage_input)});
   }
   for (std::size_t i = 0; i < input_gradients.size(); ++i) {
     const std::size_t index = joint.differentiated_inputs[i];
     program.inputs[index].has_gradient = input_gradients[i] != kNoValue;
   }
-  program.forward = MakePiece(graphs.forward, places, joint.outputs().size(), read_by_backward);
-  program.backward_input = MakePiece(input, places, input_gradients.size(), weight.inputs);
-  program.backward_weight = MakePiece(weight, places, 0, {});
+  program.forward = MakePiece(graphs.forward, slots, joint.outputs().size(), read_by_backward);
+  program.backward_input = MakePiece(input, slots, input_gradients.size(), weight.inputs);
+  program.backward_weight = MakePiece(weight, slots, 0, {});
   if (!graphs.overlapped.name.empty()) {
-    program.overlapped = PlaceOverlapped(graphs.overlapped, program, program);
+    program.overlapped = MakeOverlappedPiece(graphs.overlapped, program, program);
   }
   for (const ValueId gradient : joint.output_gradients) {
     const bool is_read = Contains(read_by_backward, gradient);
-    program.outputs.push_back({{}, gradient != kNoValue, is_read ? places.Of(gradient) : -1});
+    program.outputs.push_back({{}, gradient != kNoValue, is_read ? slots.Of(gradient) : -1});
   }
-  program.slots = places.count();
+  program.slots = slots.count();
   program.saved_bytes =
       BytesOf(joint.graph, Union(read_by_backward, joint.KeptOutputs()),
               Union(Union(graphs.live, joint.output_gradients), joint.KeptInputs()));
@@ -123,7 +123,7 @@ void DescribePieces(StageProgram& program) {
 
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options) {
   if (!options.stop_after.empty()) {
-    return InvalidArgument("a stage program needs every pass: stop_after must be empty");
+    return InvalidArgument("a stage program needs every pass; leave stop_after empty");
   }
   PENSTOCK_TRY(JointGraph joint, CaptureStage(spec));
   PENSTOCK_TRY(const StageGraphs graphs, BuildStageGraphs(std::move(joint), options));

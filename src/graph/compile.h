@@ -1,7 +1,7 @@
 // CompileStage: turns the code of a stage into the graphs that a schedule's actions run.
 //
 // Captures the stage, runs the pass table, and assigns slots to the values that a microbatch keeps
-// between actions. Use GraphProgram (interpret.h) to bind the result to instruction lists.
+// between actions. GraphProgram (interpret.h) then lowers the graphs to instruction lists.
 #pragma once
 
 #include <string>
@@ -14,50 +14,50 @@
 
 namespace penstock {
 
-// One graph, with the slots of its inputs and outputs among the values of a microbatch.
+// One graph of a stage, with the slots of its inputs and outputs among the values of a microbatch.
 struct Piece {
   Graph graph;
   std::vector<int> inputs;   // by graph input: its slot
   std::vector<bool> last;    // by graph input: whether no later action reads it
-  std::vector<int> outputs;  // by graph output: its slot; -1, first, for those that leave the stage
+  std::vector<int> outputs;  // by graph output: its slot. The first ones leave the stage: -1
 };
 
 // One of the stage's inputs or outputs.
 struct StagePort {
   TensorType type;
-  bool has_gradient = false;  // for an input, backward returns it; for an output, takes it
-  int place = -1;  // slot of the input, or of the output's gradient (-1 if no piece reads it)
+  bool has_gradient = false;  // backward returns an input's gradient and takes an output's
+  int slot = -1;              // of the input, or of the output's gradient (-1 if no piece reads it)
 };
 
-// The graphs that the schedule's actions of one stage run. F runs forward; I runs backward_input; W
-// runs backward_weight; B runs backward_input, then backward_weight. A first stage has an empty
+// The graphs that the actions of one stage run. F runs forward, I runs backward_input and W runs
+// backward_weight. B runs backward_input, then backward_weight. A first stage has an empty
 // backward_input.
 struct StageProgram {
   Piece forward;
   Piece backward_input;
   Piece backward_weight;
-  // OVERLAP_F_B: the inputs and outputs of forward use the slots of one microbatch, and those after
-  // them use the slots of another; the input gradients of the latter are the last outputs. An empty
-  // graph unless the options ask for it.
+  // OVERLAP_F_B runs this. Its first inputs and outputs are those of forward and use the slots of
+  // one microbatch. The remaining ones are those of backward and use the slots of another; the
+  // input gradients are the last outputs. Empty unless CompileOptions::overlapped is set.
   Piece overlapped;
-  int slots = 0;  // of a microbatch
+  int slots = 0;  // per microbatch
   std::vector<StagePort> inputs;
   std::vector<StagePort> outputs;
   bool random = false;           // whether a node draws random numbers
-  bool backward_random = false;  // likewise, in the two halves of backward
+  bool backward_random = false;  // whether a node of backward does
   bool exchanges = false;        // whether a node is a collective
-  // Bytes that a microbatch keeps alive from the end of F to I or B, including kept outputs but not
+  // Bytes that a microbatch keeps alive from the end of F to I or B. Includes kept outputs, but not
   // kept inputs.
   std::int64_t saved_bytes = 0;
   std::int64_t live_bytes = 0;  // bytes kept alive from the end of I to W
 };
 
-// Runs the pass table on a captured stage (see passes.h).
+// Runs the pass table (passes.h) on a captured stage.
 Result<StageGraphs> BuildStageGraphs(JointGraph joint, const CompileOptions& options);
 StageProgram MakeStageProgram(const StageGraphs& graphs);
-// Derives from the pieces alone: the types of the ports, random, backward_random and exchanges.
+// Sets what follows from the pieces: the types of the ports, random, backward_random and exchanges.
 void DescribePieces(StageProgram& program);
-// Captures, runs the passes and assigns the slots.
+// Captures the stage, runs the passes and assigns the slots. Requires: options.stop_after is empty.
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options);
 
 }  // namespace penstock

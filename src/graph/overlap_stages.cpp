@@ -8,40 +8,41 @@
 namespace penstock {
 namespace {
 
-// Returns how many outputs of the piece leave the stage. They come first.
-std::size_t Leaving(const Piece& piece) {
+// Returns the number of outputs that leave the stage. They come first.
+std::size_t CountLeaving(const Piece& piece) {
   return Index(std::count(piece.outputs.begin(), piece.outputs.end(), -1));
 }
 
 Graph WholeBackward(const StageProgram& program) {
   return WholeBackward(program.backward_input.graph, program.backward_weight.graph,
-                       Leaving(program.backward_input));
+                       CountLeaving(program.backward_input));
 }
 
 }  // namespace
 
-Piece PlaceOverlapped(Graph overlapped, const StageProgram& forward, const StageProgram& backward) {
-  std::map<ValueId, int> places;
+Piece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
+                          const StageProgram& backward) {
+  std::map<ValueId, int> slots;
   for (const Piece* piece : {&backward.backward_input, &backward.backward_weight}) {
     for (std::size_t i = 0; i < piece->inputs.size(); ++i) {
-      places.emplace(piece->graph.inputs[i], piece->inputs[i]);
+      slots.emplace(piece->graph.inputs[i], piece->inputs[i]);
     }
   }
   Piece piece{std::move(overlapped), forward.forward.inputs, forward.forward.last,
               forward.forward.outputs};
   for (const ValueId input : WholeBackward(backward).inputs) {
-    piece.inputs.push_back(places.at(input));
+    piece.inputs.push_back(slots.at(input));
   }
   piece.last.resize(piece.inputs.size(), true);
-  piece.outputs.resize(piece.outputs.size() + Leaving(backward.backward_input), -1);
+  piece.outputs.resize(piece.outputs.size() + CountLeaving(backward.backward_input), -1);
   return piece;
 }
 
 Result<Piece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
                             int parameters, const NodeCosts& costs) {
   const Graph second = WithParametersFrom(WholeBackward(backward), parameters);
-  PENSTOCK_TRY(MultiplexedGraph made, MultiplexGraphs(forward.forward.graph, second, costs));
-  return PlaceOverlapped(std::move(made.graph), forward, backward);
+  PENSTOCK_TRY(MultiplexedGraph multiplexed, MultiplexGraphs(forward.forward.graph, second, costs));
+  return MakeOverlappedPiece(std::move(multiplexed.graph), forward, backward);
 }
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// GPT-2: learned positions, pre-norm blocks of LayerNorm, attention and a GELU feed-forward layer,
-// all with biases; the head is the token embedding (Radford et al. 2019).
+// GPT-2 (Radford et al. 2019): learned positions, and pre-norm blocks of attention and a GELU
+// feed-forward layer with LayerNorm and biases. The head is the token embedding.
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
@@ -10,8 +10,6 @@
 
 namespace penstock {
 namespace {
-
-constexpr double kGpt2Deviation = 0.02;  // of the initial weights
 
 struct Gpt2Options : ModelOptions {
   std::int64_t heads = 4;
@@ -111,7 +109,7 @@ class Gpt2Stage : public StageModule {
  public:
   Gpt2Stage(const ModelConfig& config, const Gpt2Options& options, const LayerRange& range)
       : dropout_(options.dropout), is_first_(range.embedding) {
-    // A tied last stage has the embedding's weight by its name in the whole model.
+    // A tied last stage has a copy of the embedding under the same name.
     if (range.embedding || (range.head && options.tied)) {
       embedding_ =
           register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
@@ -120,11 +118,7 @@ class Gpt2Stage : public StageModule {
       positions_ =
           register_module("positions", std::make_shared<Embedding>(config.sequence, config.dim));
     }
-    const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
-    for (std::int64_t i = range.begin; i < range.end; ++i) {
-      blocks_.push_back(layers->register_module(std::to_string(i),
-                                                std::make_shared<Gpt2Block>(config.dim, options)));
-    }
+    blocks_ = RegisterLayers<Gpt2Block>(*this, range, config.dim, options);
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
     if (options.tied) return;
@@ -145,7 +139,7 @@ class Gpt2Stage : public StageModule {
   }
 
  private:
-  // `start`: the position of the first token.
+  // `start` is the position of the first token.
   torch::Tensor Embed(const torch::Tensor& tokens, std::int64_t start) {
     const torch::Tensor positions = positions_->weight().narrow(0, start, tokens.size(1));
     return at::dropout(embedding_->forward(tokens) + positions, dropout_, is_training());
@@ -156,7 +150,7 @@ class Gpt2Stage : public StageModule {
   std::shared_ptr<Embedding> embedding_, positions_;
   std::vector<std::shared_ptr<Gpt2Block>> blocks_;
   std::shared_ptr<LayerNorm> norm_;
-  std::shared_ptr<Projection> head_;  // null where tied
+  std::shared_ptr<Projection> head_;  // null if tied
 };
 
 Status CheckGpt2(const ModelConfig& config) {
@@ -176,19 +170,6 @@ std::vector<SharedDeclaration> Shared(const ModelConfig& config) {
            "model.tied=false"}};
 }
 
-// The last word of the name says what it is: norm weights are vectors.
-void InitializeGpt2(const ModelConfig& config, std::string_view name, torch::Tensor& value,
-                    const at::Generator& generator) {
-  if (value.dim() == 1) {
-    value.fill_(name.ends_with(".bias") ? 0 : 1);
-    return;
-  }
-  const bool adds_to_residual = name.ends_with("wo.weight") || name.ends_with("w2.weight");
-  value.normal_(
-      0, adds_to_residual ? ResidualDeviation(kGpt2Deviation, config.layers) : kGpt2Deviation,
-      generator);
-}
-
 }  // namespace
 
 ModelEntry Gpt2() {
@@ -198,7 +179,7 @@ ModelEntry Gpt2() {
   model.options = MakeOptions<Gpt2Options>;
   model.check = CheckGpt2;
   model.build = BuildGpt2;
-  model.initialize = InitializeGpt2;
+  model.initialize = InitializeTransformer;
   model.shared = Shared;
   model.layers_alike = true;
   return model;

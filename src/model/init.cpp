@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-// FNV-1a over the name, starting from the seed, then mixed by splitmix64 so that similar seeds
-// differ.
+// FNV-1a over the name, starting from the seed, mixed by splitmix64 so that similar seeds give
+// independent numbers.
 at::Generator GeneratorOf(std::uint64_t seed, std::string_view parameter) {
   std::uint64_t hash = 14695981039346656037ULL ^ (seed * 0x9E3779B97F4A7C15ULL);
   for (const char c : parameter) {
@@ -22,6 +22,19 @@ at::Generator GeneratorOf(std::uint64_t seed, std::string_view parameter) {
 
 double ResidualDeviation(double deviation, std::int64_t layers) {
   return deviation / std::sqrt(2.0 * static_cast<double>(layers));
+}
+
+void InitializeTransformer(const ModelConfig& config, std::string_view parameter,
+                           torch::Tensor& value, const at::Generator& generator) {
+  if (value.dim() == 1) {  // only norms and biases are vectors
+    value.fill_(parameter.ends_with(".bias") ? 0 : 1);
+    return;
+  }
+  constexpr double kDeviation = 0.02;
+  const bool adds_to_residual =
+      parameter.ends_with("wo.weight") || parameter.ends_with("w2.weight");
+  value.normal_(0, adds_to_residual ? ResidualDeviation(kDeviation, config.layers) : kDeviation,
+                generator);
 }
 
 void InitializeParameters(const ModelEntry& model, const ModelConfig& config, StageModule& stage) {

@@ -1,4 +1,4 @@
-// Initial values of parameters. Each depends only on the seed and the parameter's name.
+// Initial values of parameters. Each value depends only on the seed and the parameter's name.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -11,14 +11,19 @@ namespace penstock {
 
 struct ModelEntry;
 
-// Initializes every parameter of the stage as the model specifies.
+// Initializes every parameter of the stage by the model's `initialize`.
 void InitializeParameters(const ModelEntry& model, const ModelConfig& config, StageModule& stage);
 
 // Returns the generator for the initial value of a parameter.
 at::Generator GeneratorOf(std::uint64_t seed, std::string_view parameter);
 
-// Returns the standard deviation for projections that add to the residual stream, of which each
-// layer has two: `deviation` divided by sqrt(2 * layers) (Radford et al. 2019, section 2.3).
+// Returns the standard deviation for the two projections per layer that add to the residual stream:
+// `deviation` / sqrt(2 * layers) (Radford et al. 2019, section 2.3).
 double ResidualDeviation(double deviation, std::int64_t layers);
+
+// Initializes a parameter as GPT-2 does: biases 0, weights of norms 1, and matrices from a normal
+// distribution with standard deviation 0.02, or ResidualDeviation for the matrices `wo` and `w2`.
+void InitializeTransformer(const ModelConfig& config, std::string_view parameter,
+                           torch::Tensor& value, const at::Generator& generator);
 
 }  // namespace penstock

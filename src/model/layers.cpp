@@ -37,7 +37,7 @@ RmsNorm::RmsNorm(std::int64_t dim, double epsilon)
     : weight_(register_parameter("weight", at::empty({dim}))), epsilon_(epsilon) {}
 
 torch::Tensor RmsNorm::forward(const torch::Tensor& input) {
-  const torch::Tensor wide = input.to(at::kFloat);  // squares need the range
+  const torch::Tensor wide = input.to(at::kFloat);  // for the range of squares
   const torch::Tensor mean_square = wide.pow(2).mean(-1, /*keepdim=*/true);
   return (wide * at::rsqrt(mean_square + epsilon_)).to(input.scalar_type()) * weight_;
 }
@@ -48,7 +48,7 @@ LayerNorm::LayerNorm(std::int64_t dim, double epsilon)
       epsilon_(epsilon) {}
 
 torch::Tensor LayerNorm::forward(const torch::Tensor& input) {
-  const torch::Tensor wide = input.to(at::kFloat);  // squares need the range
+  const torch::Tensor wide = input.to(at::kFloat);  // for the range of squares
   const torch::Tensor centered = wide - wide.mean(-1, /*keepdim=*/true);
   const torch::Tensor variance = centered.pow(2).mean(-1, /*keepdim=*/true);
   const torch::Tensor normal = (centered * at::rsqrt(variance + epsilon_)).to(input.scalar_type());
@@ -64,13 +64,13 @@ RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, doub
   return {at::cat({cos, cos}, -1).to(at::kFloat), at::cat({-sin, sin}, -1).to(at::kFloat)};
 }
 
-torch::Tensor RotaryTable::Turn(const torch::Tensor& input, std::int64_t start) const {
+torch::Tensor RotaryTable::Rotate(const torch::Tensor& input, std::int64_t start) const {
   const std::int64_t length = input.size(-2), half = input.size(-1) / 2;
   const torch::Tensor swapped =
       at::cat({input.narrow(-1, half, half), input.narrow(-1, 0, half)}, -1);
-  const torch::Tensor turned =
+  const torch::Tensor rotated =
       input * cos.narrow(0, start, length) + swapped * sin.narrow(0, start, length);
-  return turned.to(input.scalar_type());
+  return rotated.to(input.scalar_type());
 }
 
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
@@ -102,9 +102,9 @@ torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTabl
         .reshape({batch, sizes_.heads, all, head_dim});
   };
   const std::int64_t start = context.start();
-  const torch::Tensor query = rotary.Turn(heads_of(wq_->forward(input), sizes_.heads), start);
+  const torch::Tensor query = rotary.Rotate(heads_of(wq_->forward(input), sizes_.heads), start);
   const KeysValues all =
-      context.Extend({rotary.Turn(heads_of(wk_->forward(input), sizes_.kv_heads), start),
+      context.Extend({rotary.Rotate(heads_of(wk_->forward(input), sizes_.kv_heads), start),
                       heads_of(wv_->forward(input), sizes_.kv_heads)});
   const torch::Tensor mixed = CausalAttention(query, {share(all.keys), share(all.values)}, context);
   return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.dim}));

@@ -1,13 +1,17 @@
 // Layers that the models share, as plain modules of simple differentiable operators.
 //
 // Shapes: B samples, S tokens, D = dim, H heads of size E = D/H, G key and value heads.
-// There are no in-place updates and no branches on data, so a forward can be captured and replayed.
+// Layers have no in-place updates and no branches on data, so that a forward can be captured.
 #pragma once
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
+#include "model/model_config.h"
 #include "model/sequence_context.h"
 
 namespace penstock {
@@ -73,13 +77,12 @@ struct RotaryTable {
   torch::Tensor sin;  // its first half is negated, so that a rotation is x * cos + swap(x) * sin
 
   static RotaryTable Make(std::int64_t sequence, std::int64_t head_dim, double theta);
-  // Rotates [B, H, S', E] whose first token is at position `start`. Requires: start + S' does not
-  // exceed the length of the table.
-  torch::Tensor Turn(const torch::Tensor& input, std::int64_t start = 0) const;
+  // Rotates [B, H, S', E] whose first token is at position `start`. Requires: start + S' <= S.
+  torch::Tensor Rotate(const torch::Tensor& input, std::int64_t start = 0) const;
 };
 
-// Each token of `query` [B, H, S, E] attends to itself and to all previous tokens. `known` are the
-// keys and values [B, H, P + S, E] that the context returned.
+// Attention of each token of `query` [B, H, S, E] to itself and to all previous tokens. `known` are
+// the keys and values [B, H, P + S, E] that the context returned.
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
                               SequenceContext& context);
 
@@ -87,12 +90,12 @@ struct AttentionSizes {
   std::int64_t dim, heads, kv_heads;
 };
 
-// Causal attention with rotary positions. Query heads share key and value heads evenly. Its
-// parameters (wq, wk, wv, wo) are members of the caller's block.
+// Causal attention with rotary positions and grouped key and value heads. Registers its parameters
+// (wq, wk, wv, wo) in the caller's block.
 class Attention {
  public:
   Attention(torch::nn::Module& block, const AttentionSizes& sizes);
-  // Maps [B, S, D] to [B, S, D]. Also attends to the tokens of the context's earlier slices.
+  // Maps [B, S, D] to [B, S, D]. Also attends to the context's earlier tokens.
   torch::Tensor operator()(const torch::Tensor& input, const RotaryTable& rotary,
                            SequenceContext& context);
 
@@ -101,7 +104,7 @@ class Attention {
   std::shared_ptr<Projection> wq_, wk_, wv_, wo_;
 };
 
-// w2(silu(w1 x) * w3 x), as in Shazeer 2020. Its parameters are members of the caller's block.
+// w2(silu(w1 x) * w3 x) (Shazeer 2020). Registers its parameters in the caller's block.
 class SwiGlu {
  public:
   SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden);
@@ -110,5 +113,20 @@ class SwiGlu {
  private:
   std::shared_ptr<Projection> w1_, w2_, w3_;
 };
+
+// Constructs a `Block` from `arguments` for each layer of the range and registers it in the stage
+// under its name in the whole model, such as layers.3. Returns the blocks in order.
+template <class Block, class... Arguments>
+std::vector<std::shared_ptr<Block>> RegisterLayers(torch::nn::Module& stage,
+                                                   const LayerRange& range,
+                                                   const Arguments&... arguments) {
+  const auto layers = stage.register_module("layers", std::make_shared<torch::nn::Module>());
+  std::vector<std::shared_ptr<Block>> blocks;
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    blocks.push_back(
+        layers->register_module(std::to_string(i), std::make_shared<Block>(arguments...)));
+  }
+  return blocks;
+}
 
 }  // namespace penstock

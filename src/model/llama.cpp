@@ -1,5 +1,5 @@
-// Llama: pre-norm blocks of rotary attention and SwiGLU, a head of its own (Touvron et al. 2023,
-// section 2.2).
+// Llama (Touvron et al. 2023, section 2.2): pre-norm blocks of rotary attention and SwiGLU with
+// RMSNorm. The head is not tied to the embedding.
 #include <ATen/ops/dropout.h>
 
 #include "model/init.h"
@@ -8,8 +8,6 @@
 
 namespace penstock {
 namespace {
-
-constexpr double kLlamaDeviation = 0.02;  // of the initial weights
 
 struct LlamaOptions : ModelOptions {
   std::int64_t heads = 4;
@@ -60,8 +58,8 @@ struct LlamaOptions : ModelOptions {
     };
   }
 
-  // Two thirds of four times dim, so that the three matrices hold as much as the usual two; rounded
-  // up to a multiple of 32, which matrix kernels like.
+  // 8/3 dim, so that three matrices have as many parameters as two of 4 dim; rounded up to a
+  // multiple of 32, for which matrix kernels are fast.
   std::int64_t HiddenOf(std::int64_t dim) const {
     return hidden > 0 ? hidden : (8 * dim / 3 + 31) / 32 * 32;
   }
@@ -111,11 +109,7 @@ class LlamaStage : public StageModule {
       embedding_ =
           register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
     }
-    const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
-    for (std::int64_t i = range.begin; i < range.end; ++i) {
-      blocks_.push_back(layers->register_module(std::to_string(i),
-                                                std::make_shared<LlamaBlock>(config.dim, options)));
-    }
+    blocks_ = RegisterLayers<LlamaBlock>(*this, range, config.dim, options);
     if (range.head) {
       norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
       head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
@@ -158,19 +152,6 @@ std::shared_ptr<StageModule> BuildLlama(const ModelConfig& config, const LayerRa
   return std::make_shared<LlamaStage>(config, OptionsOf<LlamaOptions>(config), range);
 }
 
-// Norm weights are the only vectors.
-void InitializeLlama(const ModelConfig& config, std::string_view name, torch::Tensor& value,
-                     const at::Generator& generator) {
-  if (value.dim() == 1) {
-    value.fill_(1);
-    return;
-  }
-  const bool adds_to_residual = name.ends_with("wo.weight") || name.ends_with("w2.weight");
-  value.normal_(
-      0, adds_to_residual ? ResidualDeviation(kLlamaDeviation, config.layers) : kLlamaDeviation,
-      generator);
-}
-
 }  // namespace
 
 ModelEntry Llama() {
@@ -180,7 +161,7 @@ ModelEntry Llama() {
   model.options = MakeOptions<LlamaOptions>;
   model.check = CheckLlama;
   model.build = BuildLlama;
-  model.initialize = InitializeLlama;
+  model.initialize = InitializeTransformer;
   model.layers_alike = true;
   return model;
 }

@@ -33,7 +33,7 @@ struct NoOptions : ModelOptions {
   std::vector<Field> Fields() override { return {}; }
 };
 
-// A deque: entries stay where they are when more are added.
+// A deque, because Lookup returns pointers to entries.
 std::deque<ModelEntry>& AddedModels() {
   static std::deque<ModelEntry> added;
   return added;
@@ -63,7 +63,7 @@ Status CheckSizes(const ModelConfig& config) {
                                                         {"layers", config.layers},
                                                         {"sequence", config.sequence}};
   for (const auto& [name, size] : sizes) {
-    if (size < 1) return InvalidArgument("model.{} is {}: at least 1 is needed", name, size);
+    if (size < 1) return InvalidArgument("model.{} is {}; it must be at least 1", name, size);
   }
   return {};
 }
@@ -72,10 +72,10 @@ Status CheckSizes(const ModelConfig& config) {
 
 Status AddModel(ModelEntry model) {
   if (model.name.empty() || !model.build || !model.initialize) {
-    return InvalidArgument("a model needs a name, a build and an initialize function");
+    return InvalidArgument("a model needs a name, a build function and an initialize function");
   }
   if (Lookup(model.name) != nullptr) {
-    return InvalidArgument("there is a model named {} already", Quote(model.name));
+    return InvalidArgument("a model named {} already exists", Quote(model.name));
   }
   AddedModels().push_back(std::move(model));
   return {};
@@ -93,7 +93,7 @@ Status ReadOptions(const ModelConfig& config, ModelOptions& options) {
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&key = key](const Field& each) { return each.key == key; });
     if (field == fields.end()) {
-      return InvalidArgument("model.{}: model {} has no such key", key, Quote(config.name));
+      return InvalidArgument("model.{}: model {} has no such option", key, Quote(config.name));
     }
     const Status status = SetField(*field, text);
     if (!status) return InvalidArgument("model.{}", status.error().message);
@@ -101,10 +101,10 @@ Status ReadOptions(const ModelConfig& config, ModelOptions& options) {
   return {};
 }
 
-// Models that override it take the tensor over.
+// Overrides take ownership of the tensor.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 torch::Tensor StageModule::ForwardSlice(torch::Tensor, SequenceContext&) {
-  TORCH_CHECK(false, "this model cannot run a sequence in slices");
+  TORCH_CHECK(false, "this model cannot run sequence slices");
 }
 
 torch::Tensor StageModule::Loss(std::span<const torch::Tensor> outputs,
@@ -138,27 +138,27 @@ Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
   if (stages < 1) return InvalidArgument("a model has at least 1 stage, not {}", stages);
   if (layers < stages) {
     return InvalidArgument(
-        "{} layers cannot fill {} stages: give model.layers of at least {}, or fewer ranks or "
+        "{} layers cannot fill {} stages; set model.layers to at least {}, or use fewer ranks or "
         "chunks",
         layers, stages, stages);
   }
-  std::vector<std::int64_t> taken(counts.begin(), counts.end());
-  if (taken.empty()) {
+  std::vector<std::int64_t> lengths(counts.begin(), counts.end());
+  if (lengths.empty()) {
     for (int stage = 0; stage < stages; ++stage) {
-      taken.push_back(layers / stages + (stage < layers % stages ? 1 : 0));
+      lengths.push_back(layers / stages + (stage < layers % stages ? 1 : 0));
     }
   }
-  const std::int64_t sum = std::accumulate(taken.begin(), taken.end(), std::int64_t{0});
-  if (static_cast<int>(taken.size()) != stages || sum != layers ||
-      std::any_of(taken.begin(), taken.end(), [](std::int64_t count) { return count < 1; })) {
+  const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  if (static_cast<int>(lengths.size()) != stages || sum != layers ||
+      std::any_of(lengths.begin(), lengths.end(), [](std::int64_t count) { return count < 1; })) {
     return InvalidArgument(
-        "layers of the stages are [{}]: {} stages need {} numbers of at least 1 that add up to {}",
-        fmt::join(taken, ", "), stages, stages, layers);
+        "layers per stage are [{}]; {} stages need {} numbers of at least 1 that add up to {}",
+        fmt::join(lengths, ", "), stages, stages, layers);
   }
   std::vector<LayerRange> ranges;
   std::int64_t begin = 0;
   for (int stage = 0; stage < stages; ++stage) {
-    const std::int64_t end = begin + taken[stage];
+    const std::int64_t end = begin + lengths[stage];
     ranges.push_back({begin, end, stage == 0, stage == stages - 1});
     begin = end;
   }
@@ -169,12 +169,12 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
                                                 const LayerRange& range) {
   PENSTOCK_TRY_STATUS(CheckModel(config));
   if (range.begin < 0 || range.begin > range.end || range.end > config.layers) {
-    return InvalidArgument("layers {} to {} of a model of {} layers", range.begin, range.end,
-                           config.layers);
+    return InvalidArgument("layers {} to {} are not layers of a model with {} layers", range.begin,
+                           range.end, config.layers);
   }
   PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
   std::shared_ptr<StageModule> stage = model->build(config, range);
-  // Without memory (shapes only) there is nothing to fill.
+  // Under ShapesOnly, parameters have no memory.
   const auto parameters = stage->parameters();
   const bool has_memory = parameters.empty() || parameters[0].const_data_ptr() != nullptr;
   if (has_memory) InitializeParameters(*model, config, *stage);

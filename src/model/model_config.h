@@ -1,5 +1,5 @@
-// A model's configuration as plain data, and the partition of its layers into stages. No torch
-// here.
+// A model's configuration as plain data, and the partition of its layers into stages. Does not use
+// torch.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,34 @@
 namespace penstock {
 
 struct ModelConfig {
-  std::string name = "llama";  // in the model table
+  std::string name = "llama";  // of a model in models.def or added by AddModel
   std::int64_t vocabulary = 256;
   std::int64_t dim = 128;  // of the hidden states
   std::int64_t layers = 4;
   std::int64_t sequence = 128;  // tokens per sample
   std::uint64_t seed = 1;
-  // The options that only this model has, as text by key (ModelOptions). Missing ones have their
-  // defaults.
+  // The model's own options (ModelOptions) as text by key. A missing option has its default.
   std::map<std::string, std::string, std::less<>> options = {};
 };
 
-// The fields of one model in addition to those of ModelConfig: a struct with its values and their
+// The options that one model has in addition to ModelConfig: a struct with the values, and their
 // declarations.
 class ModelOptions {
  public:
   virtual ~ModelOptions() = default;
-  // The fields refer to members of this object.
+  // Returns the declarations, which point to members of this object.
   virtual std::vector<Field> Fields() = 0;
 };
 
-// Keeps products of a few sizes within 64 bits, and is larger than any model.
+// An upper limit of every size, so that products of several sizes fit in 64 bits.
 inline constexpr double kMostModelSize = 1e9;
 
-// Sets the fields from the keys of `options`. Errors: kInvalidArgument for a key that the model
-// does not have and for an invalid value.
+// Sets `options` from config.options. Errors: kInvalidArgument for an unknown key or an invalid
+// value.
 Status ReadOptions(const ModelConfig& config, ModelOptions& options);
 
-// Returns the configuration's options as the struct that declares them. Requires: CheckModel has
-// passed.
+// Returns the configuration's options as the struct that declares them. Requires: CheckModel
+// succeeds.
 template <class Options>
 Options OptionsOf(const ModelConfig& config) {
   Options options;
@@ -53,10 +52,10 @@ Options OptionsOf(const ModelConfig& config) {
   return options;
 }
 
-// Returns the options of the model with this name, all at their defaults; null if there is none.
+// Returns the default options of the model with this name, or null if there is none.
 std::unique_ptr<ModelOptions> MakeModelOptions(std::string_view model);
 
-// The part of the model that a stage contains.
+// The part of a model that a stage contains.
 struct LayerRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;    // past the last layer
@@ -64,30 +63,31 @@ struct LayerRange {
   bool head = false;       // returns logits
 };
 
-// Partitions layers into `stages` as evenly as possible, longer stages first, or by `counts` if it
-// is not empty. Rejects fewer layers than stages, and counts that do not add up.
+// Returns the ranges of `stages` stages: `counts` layers each, or as even as possible with longer
+// stages first if `counts` is empty. Errors: kInvalidArgument for fewer layers than stages, or
+// counts that do not add up to `layers`.
 Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
                                             std::span<const std::int64_t> counts = {});
 
-// A parameter of which several stages have a copy under the same name. The copies start equal, and
-// the sum of their gradients keeps them equal.
+// A parameter of which several stages have a copy under the same name. The copies start equal and
+// stay equal, because each is updated by the sum of their gradients.
 struct SharedParameter {
   std::string name;
   std::vector<int> stages;   // two or more, in ascending order
-  std::string_view instead;  // the setting that avoids it ("model.tied=false")
+  std::string_view instead;  // the setting without it ("model.tied=false")
 };
 
-// Returns the parameters that stages of these ranges share. Requires: CheckModel has passed.
+// Returns the parameters that stages of these ranges share. Requires: CheckModel succeeds.
 std::vector<SharedParameter> SharedParameters(const ModelConfig& config,
                                               std::span<const LayerRange> ranges);
 
-// Returns the names of all models: those of the table, then those added by AddModel.
+// Returns the names of all models: those in models.def, then those that AddModel added.
 std::vector<std::string_view> ModelNames();
-// Returns one line about the model with this name; empty if there is none.
+// Returns the summary of the model with this name, or an empty text if there is none.
 std::string_view ModelSummary(std::string_view name);
 
-// Rejects an unknown name, and sizes and options that do not fit together (for example, heads that
-// do not divide dim).
+// Errors: kInvalidArgument for an unknown name, an unknown option, or sizes and options that cannot
+// be combined, such as heads that do not divide dim.
 Status CheckModel(const ModelConfig& config);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The entry of a model: one line of the table in models.def, or one that a program adds.
+// ModelEntry: the description of a model in the table (models.def) or added by a program.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -13,44 +13,44 @@
 
 namespace penstock {
 
-// Declares that all stages whose range fits have a copy of a parameter under the same name.
+// Declares that several stages have a copy of a parameter under the same name.
 struct SharedDeclaration {
   std::string name;
-  bool (*held_by)(const LayerRange& range);
-  std::string_view instead;  // the setting that avoids it; may be empty
+  bool (*held_by)(const LayerRange& range);  // whether a stage of this range has a copy
+  std::string_view instead;                  // the setting without it; may be empty
 };
 
 struct ModelEntry {
   std::string_view name;
   std::string_view summary;  // one line
 
-  // Returns the model's own fields at their defaults. Empty: it has none.
+  // Returns the model's own options at their defaults. Empty if it has none.
   std::function<std::unique_ptr<ModelOptions>()> options;
-  // Rejects sizes and options that do not fit together; the declarations of single values have been
-  // checked before. Empty: all combinations fit. Errors name the key ("model.heads").
+  // Returns an error, naming the key ("model.heads"), for sizes and options that cannot be
+  // combined. Single values have been checked by their declarations. Empty if all combinations are
+  // valid.
   std::function<Status(const ModelConfig& config)> check;
-  // Builds a stage. Its parameters need no values, because `initialize` sets them.
+  // Builds a stage. Need not set the values of parameters.
   std::function<std::shared_ptr<StageModule>(const ModelConfig& config, const LayerRange& range)>
       build;
-  // Sets the initial value of one parameter. The generator is seeded by the configuration's seed
-  // and the parameter's name.
+  // Sets the initial value of one parameter. The generator is seeded by config.seed and the
+  // parameter's name.
   std::function<void(const ModelConfig& config, std::string_view parameter, torch::Tensor& value,
                      const at::Generator& generator)>
       initialize;
-  // Returns the parameters that several stages share. Empty: none.
+  // Returns the parameters that several stages share. Empty if there are none.
   std::function<std::vector<SharedDeclaration>(const ModelConfig& config)> shared;
-  // Whether all layers differ only in their weights, wherever they are in the model.
+  // Whether all layers differ only in their weights.
   bool layers_alike = false;
 };
 
-// Adds a model of the embedding program: configurations then name it as they name ours.
-// Ownership: what string views refer to lives as long as the program.
-// Threads: before any other thread uses models.
-// Errors: kInvalidArgument where it has no name, no `build` or no `initialize`, or where the name
-// is taken.
+// Adds a model, which configurations can then name.
+// Ownership: string views in `model` must refer to memory that lives until the end of the program.
+// Threads: call it before any other thread uses models.
+// Errors: kInvalidArgument if the name is empty or taken, or if `build` or `initialize` is empty.
 Status AddModel(ModelEntry model);
 
-// Makes options of a type that declares them.
+// A value for ModelEntry::options: returns default `Options`.
 template <class Options>
 std::unique_ptr<ModelOptions> MakeOptions() {
   return std::make_unique<Options>();

@@ -13,27 +13,28 @@ namespace penstock {
 SequenceContext::SequenceContext(int slices, std::span<const at::Tensor> earlier)
     : slices_(slices), earlier_(earlier.begin(), earlier.end()) {
   if (slices == 0) return;
-  const std::size_t a_slice = earlier.size() / Index(slices);
-  PENSTOCK_CHECK(a_slice > 0 && a_slice * Index(slices) == earlier.size(),
-                 "{} keys and values of {} slices", earlier.size(), slices);
-  for (std::size_t i = 0; i < earlier.size(); i += a_slice) start_ += earlier[i].size(1);
+  const std::size_t per_slice = earlier.size() / Index(slices);
+  PENSTOCK_CHECK(per_slice > 0 && per_slice * Index(slices) == earlier.size(),
+                 "{} keys and values do not divide into {} slices", earlier.size(), slices);
+  for (std::size_t i = 0; i < earlier.size(); i += per_slice) start_ += earlier[i].size(1);
 }
 
 KeysValues SequenceContext::Extend(const KeysValues& own) {
   return {WithEarlier(own.keys), WithEarlier(own.values)};
 }
 
-// Kept with the tokens outside the heads, as projections make them: no copy to make it contiguous.
+// Stores tokens outside of heads, as projections produce them, so that contiguous() does not copy.
 at::Tensor SequenceContext::WithEarlier(const at::Tensor& own) {
   if (slices_ < 0) return own;
   const std::size_t index = own_.size();
   own_.push_back(own.transpose(1, 2).contiguous());
   if (slices_ == 0) return own_.back().transpose(1, 2);
-  const std::size_t a_slice = earlier_.size() / Index(slices_);
-  PENSTOCK_CHECK(index < a_slice, "a stage asks for {} keys and values, its earlier slices left {}",
-                 own_.size(), a_slice);
+  const std::size_t per_slice = earlier_.size() / Index(slices_);
+  PENSTOCK_CHECK(index < per_slice,
+                 "a stage stores {} keys and values, but its earlier slices stored {}", own_.size(),
+                 per_slice);
   std::vector<at::Tensor> pieces;
-  for (std::size_t i = index; i < earlier_.size(); i += a_slice) pieces.push_back(earlier_[i]);
+  for (std::size_t i = index; i < earlier_.size(); i += per_slice) pieces.push_back(earlier_[i]);
   pieces.push_back(own_.back());
   return at::cat(pieces, 1).transpose(1, 2);
 }

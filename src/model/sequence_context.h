@@ -1,8 +1,7 @@
-// What a model's attention knows of the tokens before its input: nothing, or the keys and values of
-// earlier slices of the same sequences (Sun et al., Seq1F1B, 2024).
+// SequenceContext: the keys and values of earlier slices of the same sequences, to which a stage's
+// attention layers also attend (Sun et al., Seq1F1B, 2024).
 //
-// Shapes in comments as in layers.h; P is the number of tokens before the input. A context serves
-// one run of a stage's layers.
+// Shapes are as in layers.h. P is the number of tokens before the input.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,34 +18,37 @@ struct KeysValues {
   at::Tensor values;
 };
 
+// A context is used for one forward of a stage.
 class SequenceContext {
  public:
-  SequenceContext() = default;  // the input is its whole sequences: nothing is kept
-  // `earlier`: what Own() gave for each of the `slices` slices before (0 and more), one behind the
-  // other.
+  // For whole sequences: stores no keys and values.
+  SequenceContext() = default;
+  // For a slice. `earlier` is the concatenation of Own() of the `slices` earlier slices, which may
+  // be none.
   SequenceContext(int slices, std::span<const at::Tensor> earlier);
 
   std::int64_t start() const { return start_; }  // P
 
-  // Each attention layer calls it once, in the order of layers, with the input's keys and values
-  // [B, G, S, E]; gives those of all tokens so far, [B, G, P + S, E].
+  // Takes the input's keys and values [B, G, S, E], and returns those of all tokens so far,
+  // [B, G, P + S, E]. Each attention layer calls this once, in the order of the layers.
   KeysValues Extend(const KeysValues& own);
 
-  // [S, P + S] in the query's dtype, to be added to the scores: 0 for the tokens up to the query's
-  // own, else minus infinity. None where P = 0: ATen's causal attention is that.
+  // Returns the mask [S, P + S] in the query's dtype, which is added to the scores: 0 up to the
+  // query's own token, else minus infinity. Returns nullopt if P is 0, for which ATen has causal
+  // attention.
   std::optional<at::Tensor> Mask(const at::Tensor& query);
 
-  // The input's own keys and values of all layers so far: [B, S, G, E] each, contiguous.
+  // Returns the input's keys and values of the layers so far, each contiguous [B, S, G, E].
   const std::vector<at::Tensor>& Own() const { return own_; }
 
  private:
   at::Tensor WithEarlier(const at::Tensor& own);
 
-  int slices_ = -1;  // before this one; -1: a whole sequence
+  int slices_ = -1;  // number of earlier slices; -1 for whole sequences
   std::int64_t start_ = 0;
   std::vector<at::Tensor> earlier_;
   std::vector<at::Tensor> own_;
-  at::Tensor mask_;  // one for all layers
+  at::Tensor mask_;  // all layers share it
 };
 
 }  // namespace penstock

@@ -275,7 +275,7 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
 }
 
 Result<std::int64_t> ParseSavedBytes(std::string_view text) {
-  if (text == "all") return kHoldAll;
+  if (text == "all") return kSaveAll;
   if (text == "least") return 0;
   const auto bytes = ParseBytes(text);
   if (!bytes || *bytes < 1) {

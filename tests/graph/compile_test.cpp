@@ -1,4 +1,4 @@
-// A compiled stage computes what autograd computes, however it is split and run.
+// A compiled stage computes what autograd computes, for every way to split and run it.
 #include "graph/compile.h"
 
 #include <ATen/ops/allclose.h>
@@ -18,7 +18,7 @@ void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
 class EveryStage : public ::testing::TestWithParam<Case> {};
 
-TEST_P(EveryStage, GivesAutogradsBits) {
+TEST_P(EveryStage, MatchesAutogradBitwise) {
   const StageSpec spec = GetParam().make();
   const auto graphs = Build(spec);
   ASSERT_TRUE(graphs) << graphs.error().message;
@@ -34,7 +34,7 @@ TEST_P(EveryStage, GivesAutogradsBits) {
   }
 }
 
-TEST_P(EveryStage, EachOptionalPassCanBeLeftOut) {
+TEST_P(EveryStage, RunsWithoutEachOptionalPass) {
   const StageSpec spec = GetParam().make();
   const Data data = RandomData(spec, 3);
   const Answer expected = RunAutograd(spec, data);
@@ -48,7 +48,7 @@ TEST_P(EveryStage, EachOptionalPassCanBeLeftOut) {
   }
 }
 
-TEST_P(EveryStage, AddingInTheMatmulStaysClose) {
+TEST_P(EveryStage, AccumulatingInTheMatmulStaysClose) {
   const StageSpec spec = GetParam().make();
   CompileOptions options;
   options.exact = false;
@@ -79,7 +79,7 @@ TEST_P(EveryStage, SavesOnlyRootsThatBackwardReads) {
   }
 }
 
-TEST_P(EveryStage, InputGradientNeedsNoWeightGradient) {
+TEST_P(EveryStage, InputGradientsDoNotDependOnWeightGradients) {
   const auto graphs = Build(GetParam().make());
   ASSERT_TRUE(graphs);
   for (const Bound& bound : graphs->backward_input.bound) {
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, EveryStage,
                                            Case{"last", LastStage}, Case{"whole", WholeModel}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(CompileStage, CountsWhatAMicrobatchHolds) {
+TEST(CompileStage, CountsTheBytesThatAMicrobatchSaves) {
   const StageSpec spec = MiddleStage();
   const auto graphs = Build(spec);
   const auto program = CompileStage(spec, {});
@@ -108,7 +108,7 @@ TEST(CompileStage, CountsWhatAMicrobatchHolds) {
   EXPECT_EQ(program->outputs[0].type.sizes, (std::vector<std::int64_t>{kBatch, kSequence, kDim}));
 }
 
-TEST(CompileStage, RefusesUnknownPasses) {
+TEST(CompileStage, RejectsUnknownPasses) {
   CompileOptions options;
   options.disabled = {"no_such_pass"};
   const auto program = CompileStage(MiddleStage(), options);

@@ -139,7 +139,7 @@ StageSpec WholeModel() {
 
 namespace {
 
-// The inputs whose gradients are computed, as leaves.
+// Returns the inputs, with those whose gradients are computed as new leaves.
 std::vector<at::Tensor> WithGradients(const StageSpec& spec, std::vector<at::Tensor> inputs) {
   for (const int input : spec.input_gradients) {
     at::Tensor& tensor = inputs.at(Index(input));
@@ -193,18 +193,20 @@ Answer RunAutograd(const StageSpec& spec, const Data& data) {
 
 namespace {
 
-// Runs pieces one after another on their common values.
+// Runs pieces one after another. They share the values of a microbatch.
 class Pieces {
  public:
   Pieces(const StageGraphs& graphs, GraphBinding binding, bool reference)
-      : held_(graphs.backward.values.size()), binding_(std::move(binding)), reference_(reference) {}
+      : values_(graphs.backward.values.size()),
+        binding_(std::move(binding)),
+        reference_(reference) {}
 
-  void Hold(ValueId id, at::Tensor tensor) { held_.at(Index(id)) = std::move(tensor); }
+  void Set(ValueId id, at::Tensor tensor) { values_.at(Index(id)) = std::move(tensor); }
 
   // Returns the first `leaving` outputs and stores the others.
   std::vector<at::Tensor> Run(const Graph& graph, std::size_t leaving) {
     std::vector<at::Tensor> inputs;
-    for (const ValueId id : graph.inputs) inputs.push_back(held_.at(Index(id)));
+    for (const ValueId id : graph.inputs) inputs.push_back(values_.at(Index(id)));
     std::vector<at::Tensor> outputs(graph.outputs.size());
     if (reference_) {
       outputs = RunReference(graph, binding_, inputs);
@@ -212,26 +214,26 @@ class Pieces {
       GraphProgram program(graph, binding_);
       std::vector<at::Tensor> again = inputs;
       program.Run(inputs, outputs);
-      // A second run checks that the first left no state behind; gradients must be accumulated
-      // once.
+      // A second run checks that the first left no state, unless that would accumulate gradients
+      // twice.
       bool pure = true;
       for (const Bound& bound : graph.bound) pure = pure && bound.kind != BoundKind::kGradient;
-      if (!pure) return Held(graph, std::move(outputs), leaving);
+      if (!pure) return StoreOutputs(graph, std::move(outputs), leaving);
       binding_.generator.set_current_seed(kSeed);
       program.Run(again, outputs);
     }
-    return Held(graph, std::move(outputs), leaving);
+    return StoreOutputs(graph, std::move(outputs), leaving);
   }
 
  private:
-  std::vector<at::Tensor> Held(const Graph& graph, std::vector<at::Tensor> outputs,
-                               std::size_t leaving) {
-    for (std::size_t i = leaving; i < outputs.size(); ++i) Hold(graph.outputs[i], outputs[i]);
+  std::vector<at::Tensor> StoreOutputs(const Graph& graph, std::vector<at::Tensor> outputs,
+                                       std::size_t leaving) {
+    for (std::size_t i = leaving; i < outputs.size(); ++i) Set(graph.outputs[i], outputs[i]);
     outputs.resize(leaving);
     return outputs;
   }
 
-  std::vector<at::Tensor> held_;
+  std::vector<at::Tensor> values_;
   GraphBinding binding_;
   bool reference_;
 };
@@ -254,13 +256,13 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
   answer.gradients = binding.gradients;
   Pieces pieces(graphs, std::move(binding), runner.reference);
   for (std::size_t i = 0; i < data.inputs.size(); ++i) {
-    pieces.Hold(graphs.forward.inputs.at(i), data.inputs[i]);
+    pieces.Set(graphs.forward.inputs.at(i), data.inputs[i]);
   }
   const JointGraph& joint = graphs.joint;
   answer.outputs = pieces.Run(graphs.forward, joint.outputs().size());
   for (std::size_t i = 0; i < joint.output_gradients.size(); ++i) {
     const ValueId gradient = joint.output_gradients[i];
-    if (gradient != kNoValue) pieces.Hold(gradient, data.output_gradients.at(i));
+    if (gradient != kNoValue) pieces.Set(gradient, data.output_gradients.at(i));
   }
   const std::size_t leaving = joint.input_gradients().size();
   if (runner.split) {

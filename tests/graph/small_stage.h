@@ -1,4 +1,4 @@
-// Small stages to compile: a transformer block in plain ATen calls, and its results under autograd.
+// Small stages to compile: a transformer block in plain ATen calls, and its results by autograd.
 #pragma once
 
 #include <vector>
@@ -28,7 +28,7 @@ struct Answer {
   std::vector<at::Tensor> input_gradients;
 };
 
-// New inputs of the spec's shapes, and gradients of the outputs.
+// Random inputs with the spec's shapes, and gradients of the outputs.
 struct Data {
   std::vector<at::Tensor> inputs;
   // By output: undefined if it has none. Empty if the spec fixes the gradient.
@@ -36,7 +36,7 @@ struct Data {
 };
 Data RandomData(const StageSpec& spec, int seed);
 
-// One run of plain autograd.
+// Runs the stage with plain autograd.
 Answer RunAutograd(const StageSpec& spec, const Data& data);
 
 // How to run the pieces of a compiled stage.

@@ -1,3 +1,4 @@
+// Models do not depend on the partition into stages, and reject invalid configurations.
 #include "model/model.h"
 
 #include <ATen/ops/allclose.h>
@@ -45,7 +46,7 @@ torch::Tensor Tokens(const ModelConfig& config, std::int64_t length) {
   return at::randint(config.vocabulary, {2, length}, at::kLong);
 }
 
-TEST(Model, AnyCutGivesTheSameLogitsAndTheSameNames) {
+TEST(Model, AnyPartitionHasTheSameLogitsAndNames) {
   ModelConfig config = Tiny();
   config.options["kv_heads"] = "2";
   const torch::Tensor tokens = Tokens(config, config.sequence);
@@ -55,21 +56,22 @@ TEST(Model, AnyCutGivesTheSameLogitsAndTheSameNames) {
   std::set<std::string> names;
   for (const auto& parameter : whole[0]->named_parameters()) names.insert(parameter.key());
   EXPECT_TRUE(names.count("layers.3.wq.weight"));
-  for (const std::vector<std::int64_t>& cut : std::vector<std::vector<std::int64_t>>{
+  for (const std::vector<std::int64_t>& counts : std::vector<std::vector<std::int64_t>>{
            {3, 2}, {1, 4}, {1, 1, 3}, {2, 1, 1, 1}, {1, 1, 1, 1, 1}}) {
-    const auto stages = Build(config, cut);
+    const auto stages = Build(config, counts);
     EXPECT_TRUE(at::equal(Logits(stages, tokens), expected));
-    std::set<std::string> slice_names;
+    std::set<std::string> partition_names;
     for (const auto& stage : stages) {
       for (const auto& parameter : stage->named_parameters()) {
-        EXPECT_TRUE(slice_names.insert(parameter.key()).second) << parameter.key();
+        EXPECT_TRUE(partition_names.insert(parameter.key()).second) << parameter.key();
       }
     }
-    EXPECT_EQ(slice_names, names);
+    EXPECT_EQ(partition_names, names);
   }
 }
 
-// Biases start at 0, norm weights at 1, matrices are drawn; what adds to the residual stream less.
+// Biases are 0, norm weights are 1, and matrices are random, smaller if they add to the residual
+// stream.
 TEST(Model, EachModelInitializesItsParameters) {
   for (const std::string_view name : ModelNames()) {
     ModelConfig config = Tiny();
@@ -92,8 +94,8 @@ TEST(Model, EachModelInitializesItsParameters) {
   }
 }
 
-// What stages of one model hold: each parameter once, but for those that are declared as shared.
-TEST(Model, SharesWhatItDeclares) {
+// Every parameter is in exactly one stage, except those that are declared as shared.
+TEST(Model, SharesOnlyDeclaredParameters) {
   for (const std::string_view name : ModelNames()) {
     ModelConfig config = Tiny();
     config.name = name;
@@ -115,7 +117,7 @@ TEST(Model, SharesWhatItDeclares) {
   }
 }
 
-TEST(Model, SeesOnlyThePast) {
+TEST(Model, AttendsOnlyToPreviousTokens) {
   const ModelConfig config = Tiny();
   const auto stages = Build(config, {5});
   const torch::Tensor tokens = Tokens(config, config.sequence);
@@ -127,7 +129,7 @@ TEST(Model, SeesOnlyThePast) {
   EXPECT_FALSE(at::equal(actual.narrow(1, 7, 1), expected.narrow(1, 7, 1)));
 }
 
-TEST(Model, TakesShorterSequences) {
+TEST(Model, AcceptsShorterSequences) {
   const ModelConfig config = Tiny();
   const auto stages = Build(config, {5});
   const torch::Tensor tokens = Tokens(config, config.sequence);
@@ -135,7 +137,7 @@ TEST(Model, TakesShorterSequences) {
   EXPECT_TRUE(full.allclose(Logits(stages, tokens.narrow(1, 0, 5)), 1e-4, 1e-6));
 }
 
-TEST(Model, SeedDecidesTheParameters) {
+TEST(Model, SeedDeterminesTheParameters) {
   ModelConfig config = Tiny();
   const auto value = [&] {
     return Build(config, {5})[0]->named_parameters()["layers.2.w1.weight"].detach().clone();
@@ -146,26 +148,26 @@ TEST(Model, SeedDecidesTheParameters) {
   EXPECT_FALSE(at::equal(one, value()));
 }
 
-TEST(Model, RefusesWhatDoesNotFit) {
-  const auto refused = [](auto change) {
+TEST(Model, RejectsInvalidConfigurations) {
+  const auto rejected = [](auto change) {
     ModelConfig config = Tiny();
     change(config);
     const auto stage = BuildStage(config, {0, config.layers, true, true});
     return !stage && stage.error().code == ErrorCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.name = "lama"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["head"] = "4"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["heads"] = "four"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["heads"] = "3"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["heads"] = "16"; }));  // heads of one number
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.options["kv_heads"] = "3"; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.dim = 0; }));
-  EXPECT_TRUE(refused([](ModelConfig& c) { c.sequence = -1; }));
-  EXPECT_FALSE(refused([](ModelConfig&) {}));
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.name = "lama"; }));
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.options["head"] = "4"; }));
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.options["heads"] = "four"; }));
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.options["heads"] = "3"; }));
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.options["heads"] = "16"; }));  // head dimension 1
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.options["kv_heads"] = "3"; }));
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.dim = 0; }));
+  EXPECT_TRUE(rejected([](ModelConfig& c) { c.sequence = -1; }));
+  EXPECT_FALSE(rejected([](ModelConfig&) {}));
   EXPECT_FALSE(BuildStage(Tiny(), {0, 6, true, true}));
 }
 
-TEST(SplitLayers, IsEvenLongerFirstAndRefusesTooFew) {
+TEST(SplitLayers, IsEvenAndRejectsInvalidCounts) {
   const auto counts = [](const std::vector<LayerRange>& ranges) {
     std::vector<std::int64_t> result;
     for (const LayerRange& range : ranges) result.push_back(range.end - range.begin);
@@ -183,22 +185,22 @@ TEST(SplitLayers, IsEvenLongerFirstAndRefusesTooFew) {
 
 class EveryModel : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryModel, PartsOfASequenceGiveWhatTheWholeGives) {
+TEST_P(EveryModel, SlicesMatchTheWholeSequence) {
   ModelConfig config = Tiny();
   config.name = GetParam();
   const auto stages = Build(config, {2, 3});
   const torch::Tensor tokens = Tokens(config, config.sequence);
   const torch::Tensor expected = Logits(stages, tokens);
-  std::vector<std::vector<torch::Tensor>> kept(stages.size());  // by stage: of the parts so far
+  std::vector<std::vector<torch::Tensor>> earlier(stages.size());  // by stage
   std::vector<torch::Tensor> logits;
   std::int64_t begin = 0;
   for (const std::int64_t length : {3, 1, 6, 2}) {
     torch::Tensor value = tokens.narrow(1, begin, length);
     for (std::size_t i = 0; i < stages.size(); ++i) {
-      SequenceContext context(static_cast<int>(logits.size()), kept[i]);
+      SequenceContext context(static_cast<int>(logits.size()), earlier[i]);
       EXPECT_EQ(context.start(), begin);
       value = stages[i]->ForwardSlice(value, context);
-      kept[i].insert(kept[i].end(), context.Own().begin(), context.Own().end());
+      earlier[i].insert(earlier[i].end(), context.Own().begin(), context.Own().end());
     }
     logits.push_back(value);
     begin += length;

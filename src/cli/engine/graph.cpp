@@ -10,7 +10,7 @@
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
 #include "graph/ir/print.h"
-#include "graph/passes/observe.h"
+#include "graph/passes/pass_observer.h"
 #include "graph/passes/passes.h"
 #include "graph/run/memory_plan.h"
 #include "train/compiled/compile_stages.h"
@@ -181,14 +181,15 @@ class GraphCommand : public Command {
 
  private:
   Result<StageGraphs> TimedGraphs(const TrainConfig& config, std::vector<PassTime>& times) const {
-    const ObservePasses observe([&](std::string_view pass, double seconds, StageGraphs& graphs) {
-      if (pass.empty()) return;  // before the first
-      std::size_t nodes = 0;
-      for (const Graph* graph : AllGraphs(graphs)) {
-        if (IsShown(graphs, *graph)) nodes += graph->nodes.size();
-      }
-      times.push_back({std::string(pass), seconds, nodes});
-    });
+    const ScopedPassObserver observe(
+        [&](std::string_view pass, double seconds, StageGraphs& graphs) {
+          if (pass.empty()) return;  // before the first
+          std::size_t nodes = 0;
+          for (const Graph* graph : AllGraphs(graphs)) {
+            if (IsShown(graphs, *graph)) nodes += graph->nodes.size();
+          }
+          times.push_back({std::string(pass), seconds, nodes});
+        });
     return GraphsOfStage(config, stage_, options_);
   }
 

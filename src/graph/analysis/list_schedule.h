@@ -1,12 +1,11 @@
-// List scheduling on two resources: orders the jobs of a core so that a link works in parallel with
-// it.
+// List scheduling on two resources: orders the jobs of a core so that a link works in parallel.
 //
 //   core   F1 B1 F2 B2        a job on the core runs from start to end
-//   link      f1 b1 f2        the core starts a job on the link and waits for it before the
-//                             first job that needs it
+//   link      f1 b1 f2        the core starts a job on the link, and waits for it before the
+//                             first job that depends on it
 //
-// At every moment the core starts the jobs that the link can begin. Then, among the jobs that can
-// run, it runs the one with the longest path to the end. (Graham, Bounds on Multiprocessing Timing
+// The core starts a link job as soon as the job can run. Otherwise it runs the job with the longest
+// path to the end among those that can run. (Graham, Bounds on Multiprocessing Timing
 // Anomalies, 1969; the path length is the upward rank of Topcuoglu et al., HEFT, 2002.) The order
 // is deterministic.
 #pragma once
@@ -19,8 +18,10 @@ namespace penstock {
 struct Job {
   bool on_link = false;
   double seconds = 0;
-  std::vector<int> after = {};        // jobs that must end first; their indices are smaller
-  std::vector<int> after_start = {};  // jobs that must start first; likewise
+  // Predecessors that must have ended, and predecessors that must have started. All of them have
+  // smaller indices.
+  std::vector<int> after = {};
+  std::vector<int> after_start = {};
 };
 
 enum class JobStepKind : unsigned char { kRun, kStart, kWait };
@@ -37,8 +38,9 @@ struct JobOrder {
   double seconds = 0;  // from the start of the first job to the end of the last
 };
 
-// Places each start as early and each wait as late as the order on the core allows. The result is
-// never longer than running the jobs in index order with the same rules.
+// Returns an order of the jobs in which each start is as early and each wait as late as the order
+// on the core allows. The result takes at most as long as the jobs in index order under these
+// rules.
 JobOrder ListSchedule(std::span<const Job> jobs);
 
 }  // namespace penstock

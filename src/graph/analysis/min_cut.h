@@ -7,8 +7,8 @@
 
 namespace penstock {
 
-// Dinic's algorithm (Dinic 1970): breadth-first levels, then blocking flows along them. Graphs of a
-// few thousand edges take milliseconds.
+// Dinic's algorithm (1970): breadth-first levels, then blocking flows along them. A graph of a few
+// thousand edges takes milliseconds.
 class MinCut {
  public:
   // The capacity of an edge that is never cut.
@@ -17,7 +17,8 @@ class MinCut {
   // The vertices are 0 to `vertices` - 1.
   explicit MinCut(int vertices) : edges_of_(vertices) {}
 
-  // The cut pays `capacity` if `from` is on the source's side and `to` on the sink's.
+  // Adds an edge that costs the cut `capacity` if `from` is on the source's side and `to` on the
+  // sink's.
   void AddEdge(int from, int to, std::int64_t capacity);
   // Returns, by vertex, whether it is on the source's side of a minimum cut.
   std::vector<bool> SourceSide(int source, int sink);

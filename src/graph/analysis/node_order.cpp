@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-void Sort(std::vector<int>& nodes) {
+void SortUnique(std::vector<int>& nodes) {
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
 }
@@ -18,24 +18,24 @@ void Sort(std::vector<int>& nodes) {
 NodeOrder OrderOf(const Graph& graph, std::span<const int> part) {
   NodeOrder order{std::vector<std::vector<int>>(graph.nodes.size()),
                   std::vector<std::vector<int>>(graph.nodes.size())};
-  // By root: the node that produced or mutated it last.
-  std::vector<int> producer(graph.values.size(), -1);
+  // By root: the last node that produced or mutated it.
+  std::vector<int> writers(graph.values.size(), -1);
   std::map<int, int> last_random;  // by part
   std::map<std::pair<int, std::int64_t>, int> last_in_group;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const auto number = static_cast<int>(i);
-    const auto made = [&](ValueId id) -> int& { return producer[graph.Root(id)]; };
+    const auto writer = [&](ValueId id) -> int& { return writers[graph.Root(id)]; };
     ForEachInput(node, [&](ValueId id) {
-      if (made(id) >= 0) order.after[i].push_back(made(id));
+      if (writer(id) >= 0) order.after[i].push_back(writer(id));
     });
-    // Nothing reads a mutated value (VerifyGraph), so only mutations wait for mutations.
-    const int changed = MutatedArgument(node.op.schema());
-    if (changed >= 0) {
-      made(std::get<ValueId>(node.arguments[changed])) = number;
+    // No node reads a mutated value (VerifyGraph), so only mutations depend on mutations.
+    const int mutated = MutatedArgument(node.op.schema());
+    if (mutated >= 0) {
+      writer(std::get<ValueId>(node.arguments[mutated])) = number;
     }
     for (const ValueId output : node.outputs) {
-      if (output != kNoValue) made(output) = number;
+      if (output != kNoValue) writer(output) = number;
     }
     if (IsRandom(node)) {
       const auto [last, is_first] = last_random.try_emplace(part[i], number);
@@ -45,7 +45,7 @@ NodeOrder OrderOf(const Graph& graph, std::span<const int> part) {
       const auto [last, is_first] = last_in_group.try_emplace({part[i], GroupOf(node)}, number);
       if (!is_first) order.after_start[i].push_back(std::exchange(last->second, number));
     }
-    Sort(order.after[i]);
+    SortUnique(order.after[i]);
   }
   return order;
 }

@@ -12,11 +12,11 @@
 namespace penstock {
 namespace {
 
-// On one core, a matmul does about 50 FLOPs in the time of reading one byte from memory, and about
-// ten thousand in the time of one call.
+// On one core, a matmul computes about 50 FLOPs in the time of reading one byte from memory, and
+// about ten thousand in the time of one call.
 constexpr std::int64_t kFlopsPerByte = 10;
 constexpr std::int64_t kFlopsPerCall = 20'000;
-// The highest price per byte, in FLOPs: more than any op costs.
+// FLOPs per byte: higher than the cost of any op.
 constexpr std::int64_t kHighestPrice = std::int64_t{1} << 20;
 
 class Planner {
@@ -27,9 +27,9 @@ class Planner {
         if (output != kNoValue) producer_[output] = i;
       }
     }
-    for (const ValueId root : problem.needed) Note(root);
+    for (const ValueId root : problem.needed) AddVertex(root);
     for (const Node* node : problem.producers) {
-      ForEachInput(*node, [&](ValueId id) { Note(problem.graph->Root(id)); });
+      ForEachInput(*node, [&](ValueId id) { AddVertex(problem.graph->Root(id)); });
     }
   }
 
@@ -41,9 +41,9 @@ class Planner {
     MinCut cut(sink + 1);
     for (int i = 0; i < producers; ++i) {
       const Node& node = *problem_.producers[i];
-      const bool once =
+      const bool runs_once =
           IsRandom(node) || IsCollective(node) || MutatedArgument(node.op.schema()) >= 0;
-      cut.AddEdge(i, sink, once ? MinCut::kNever : CostOfRunning(*problem_.graph, node));
+      cut.AddEdge(i, sink, runs_once ? MinCut::kNever : CostOfRunning(*problem_.graph, node));
       ForEachInput(node, [&](ValueId id) {
         const ValueId root = problem_.graph->Root(id);
         if (!problem_.alive->contains(root)) cut.AddEdge(i, VertexOf(root), MinCut::kNever);
@@ -59,18 +59,18 @@ class Planner {
     for (const ValueId root : problem_.needed) {
       if (!problem_.alive->contains(root)) cut.AddEdge(source, VertexOf(root), MinCut::kNever);
     }
-    return Read(cut.SourceSide(source, sink));
+    return PlanOf(cut.SourceSide(source, sink));
   }
 
  private:
-  void Note(ValueId root) {
+  void AddVertex(ValueId root) {
     if (!problem_.alive->contains(root)) values_.emplace(root, static_cast<int>(values_.size()));
   }
   int VertexOf(ValueId root) const {
     return static_cast<int>(problem_.producers.size()) + values_.at(root);
   }
 
-  RecomputePlan Read(const std::vector<bool>& side) const {
+  RecomputePlan PlanOf(const std::vector<bool>& side) const {
     RecomputePlan plan;
     for (std::size_t i = 0; i < problem_.producers.size(); ++i) plan.recomputed.push_back(side[i]);
     for (const auto& [value, vertex] : values_) {
@@ -97,7 +97,7 @@ std::int64_t CostOfRunning(const Graph& graph, const Node& node) {
     if (output != kNoValue) bytes += BytesOf(graph.value(output).type);
   }
   const auto flops = FlopsOf(graph, node);
-  // Callers have computed the graph's FLOPs before, which fails on the same ops.
+  // RunPasses has checked that the FLOPs of every op are known (CheckFlops).
   PENSTOCK_CHECK(flops, "{}", flops.error().message);
   return *flops + kFlopsPerByte * bytes + kFlopsPerCall;
 }
@@ -123,14 +123,14 @@ RecomputePlan PlanRecompute(const RecomputeProblem& problem, std::int64_t budget
 
 std::vector<Node> WithProducers(const RecomputeProblem& problem, const RecomputePlan& plan,
                                 std::span<const Node> nodes) {
-  std::map<ValueId, std::size_t> recomputed;  // by root: a producer that has to run again
+  std::map<ValueId, std::size_t> recomputed;  // by root: index of a producer that runs again
   for (std::size_t i = 0; i < plan.recomputed.size(); ++i) {
     if (!plan.recomputed[i]) continue;
     for (const ValueId output : problem.producers[i]->outputs) {
       if (output != kNoValue) recomputed[output] = i;
     }
   }
-  // By root: its node, which a recomputed producer may need earlier.
+  // By root: index of its node, which a recomputed producer may need earlier.
   std::map<ValueId, std::size_t> own;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     for (const ValueId output : nodes[i].outputs) {
@@ -158,7 +158,7 @@ std::vector<Node> WithProducers(const RecomputeProblem& problem, const Recompute
     result.push_back(std::move(producer));
   };
   for (std::size_t i = 0; i < nodes.size(); ++i) place_own(i);
-  for (const ValueId root : problem.needed) place(root);  // values that leave unchanged
+  for (const ValueId root : problem.needed) place(root);  // values that are only passed through
   return result;
 }
 

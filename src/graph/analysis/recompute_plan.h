@@ -1,4 +1,4 @@
-// Min-cut recomputation: which values a stage saves for a later piece, and which that piece
+// Min-cut recomputation: which values a stage saves for a later piece, and which values that piece
 // recomputes.
 #pragma once
 
@@ -12,10 +12,10 @@
 namespace penstock {
 
 struct RecomputeProblem {
-  const Graph* graph = nullptr;        // gives the types of the values
-  std::vector<const Node*> producers;  // the nodes that ran before, in execution order
+  const Graph* graph = nullptr;        // for the types of the values
+  std::vector<const Node*> producers;  // the nodes of earlier pieces, in execution order
   std::vector<ValueId> needed;         // roots that the later piece reads
-  // Values that are alive anyway (bound values), so that saving them is free.
+  // Values that are alive anyway, such as bound values. Saving them is free.
   const ValueSet* alive = nullptr;
   // The values that may be saved; null allows all of them.
   const ValueSet* may_save = nullptr;
@@ -27,22 +27,21 @@ struct RecomputePlan {
   std::int64_t bytes = 0;        // total size of `saved`
 };
 
-// Returns the cost of running a node, in FLOPs. Memory traffic and call overhead are converted to
-// FLOPs.
+// Returns the cost of running a node, with memory traffic and call overhead converted to FLOPs.
+// Requires: FlopsOf knows the op.
 std::int64_t CostOfRunning(const Graph& graph, const Node& node);
 
-// Returns the cheapest plan to recompute that saves at most `budget` bytes, among the plans that
-// some price per byte selects (the convex hull of all plans). Returns the plan that saves the
-// fewest bytes if none fits.
+// Returns the plan with the cheapest recomputation that saves at most `budget` bytes, among the
+// plans that are optimal at some price per byte (the convex hull of all plans). If none fits,
+// returns the plan that saves the fewest bytes.
 //
-// Each price is one minimum cut: a value is either saved, recomputed or not needed, and a node that
-// runs again needs its inputs. The question is that of Chen et al., Training Deep Nets with
-// Sublinear Memory Cost, 2016; the cut follows PyTorch's min-cut partitioner and adds the cost of
-// recomputation. Nodes that draw random numbers, mutate an argument or are collectives never run
-// recomputed.
+// Each price is one minimum cut: a value is saved, recomputed or not needed, and a node that runs
+// again needs its inputs. The problem is that of Chen et al., Training Deep Nets with Sublinear
+// Memory Cost, 2016. The cut follows PyTorch's min-cut partitioner and adds the cost of
+// recomputation. Random nodes, nodes that mutate an argument and collectives are never recomputed.
 RecomputePlan PlanRecompute(const RecomputeProblem& problem, std::int64_t budget);
 
-// Returns `nodes` together with the producers that run again, each placed before its first reader.
+// Returns `nodes` and the producers that run again, each inserted before its first reader.
 std::vector<Node> WithProducers(const RecomputeProblem& problem, const RecomputePlan& plan,
                                 std::span<const Node> nodes);
 

@@ -24,7 +24,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// Before any thread calls an op, so that autograd and graphs use the same kernels.
+// Runs before any thread calls an op, so that autograd and graphs use the same kernels.
 [[maybe_unused]] const bool kInstalled = (InstallBf16Kernels(), true);
 
 thread_local Recorder* recording = nullptr;
@@ -33,15 +33,15 @@ c10::DispatchKeySet Below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
 }
 
-// randn_like and similar ops take no generator, but the ops they consist of do.
-bool IsSeenThrough(const c10::OperatorHandle& op) {
+// randn_like and similar ops take no generator, but the ops that they call do.
+bool IsDecomposed(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded) && !TakesGenerator(op.schema()) &&
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-// Receives every op of a capturing thread, below autograd and before its kernel.
+// Called for every op of a capturing thread, below autograd and before its kernel.
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  if (recording != nullptr && IsSeenThrough(op)) {
+  if (recording != nullptr && IsDecomposed(op)) {
     op.redispatchBoxed(Below(keys), stack);
     return;
   }
@@ -69,10 +69,10 @@ class CaptureScope {
 
  private:
   c10::impl::IncludeDispatchKeyGuard include_;
-  QuietCollectives quiet_;
+  DisableCollectivesGuard no_collectives_;
 };
 
-// Capturing runs the stage's random ops; this restores the state of the process's generator.
+// Restores the state of the process's generator, which capture advances by running random ops.
 class GeneratorStateGuard {
  public:
   GeneratorStateGuard() : state_(generator_.get_state()) {}
@@ -118,7 +118,7 @@ class Tracer {
   }
 
  private:
-  // Returns the earlier parameter that is the same tensor under another name, or null.
+  // Returns the earlier parameter that is the same tensor, or null.
   const Bound* TiedTo(const at::Tensor& tensor) const {
     for (const Bound& bound : parameters_) {
       if (bound.tensor.is_alias_of(tensor) && TypeOf(bound.tensor) == TypeOf(tensor) &&
@@ -155,27 +155,28 @@ class Tracer {
   std::vector<at::Tensor> Outputs() {
     const CaptureScope scope(recorder_);
     std::vector<at::Tensor> outputs = spec_.forward(inputs_);
-    if (outputs.empty()) throw CaptureRefused("the stage has no output");
+    if (outputs.empty()) throw CaptureError("the stage returns no output");
     for (at::Tensor& output : outputs) {
-      if (!output.defined()) throw CaptureRefused("an output of the stage is undefined");
+      if (!output.defined()) throw CaptureError("an output of the stage is an undefined tensor");
       output = output.contiguous();
-      // The receiver may read it while the parameter is updated.
-      if (LiesInAParameter(output)) output = output.clone();
+      // The next stage may read it while the parameter is updated.
+      if (AliasesParameter(output)) output = output.clone();
     }
     return outputs;
   }
 
-  bool LiesInAParameter(const at::Tensor& tensor) const {
+  bool AliasesParameter(const at::Tensor& tensor) const {
     return std::any_of(parameters_.begin(), parameters_.end(),
                        [&](const Bound& bound) { return bound.tensor.is_alias_of(tensor); });
   }
 
-  // By output: the gradient that its backward starts from; undefined if it has none.
+  // Returns, by output, the gradient that its backward starts from; undefined if it has none.
   std::vector<at::Tensor> BindOutputGradients(const std::vector<at::Tensor>& outputs) {
     output_gradients_.assign(outputs.size(), kNoValue);
     std::vector<at::Tensor> starts;
     if (spec_.output_gradient) {
-      if (outputs[0].numel() != 1) throw CaptureRefused("the loss of the stage is not a scalar");
+      if (outputs[0].numel() != 1)
+        throw CaptureError("the first output of the stage is a loss but not a scalar");
       const at::TensorOptions options = outputs[0].options().requires_grad(false);
       starts.push_back(
           at::scalar_tensor(*spec_.output_gradient, options).reshape(outputs[0].sizes()));
@@ -189,12 +190,12 @@ class Tracer {
     return starts;
   }
 
-  // In the order of the joint graph's outputs; undefined if there is none.
+  // Returns the gradients in the order of the joint graph's outputs; undefined if there is none.
   std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& outputs,
                                     const std::vector<at::Tensor>& starts) {
     std::vector<at::Tensor> all(spec_.parameters.size() + spec_.input_gradients.size());
     std::vector<at::Tensor> wanted, from, from_gradients;
-    std::vector<std::size_t> places;
+    std::vector<std::size_t> indices;  // by wanted tensor: its index in `all`
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       if (!starts[i].defined() || !outputs[i].requires_grad()) continue;
       from.push_back(outputs[i]);
@@ -203,23 +204,24 @@ class Tracer {
     for (std::size_t i = 0; i < spec_.parameters.size(); ++i) {
       if (!spec_.parameters[i].tensor.requires_grad() || IsTied(i)) continue;
       wanted.push_back(spec_.parameters[i].tensor);
-      places.push_back(i);
+      indices.push_back(i);
     }
     for (std::size_t i = 0; i < spec_.input_gradients.size(); ++i) {
       wanted.push_back(Input(spec_.input_gradients[i]));
-      places.push_back(spec_.parameters.size() + i);
+      indices.push_back(spec_.parameters.size() + i);
     }
     if (wanted.empty() || from.empty()) return all;
     const CaptureScope scope(recorder_);
     const auto gradients =
         torch::autograd::grad(from, wanted, from_gradients, /*retain_graph=*/false,
                               /*create_graph=*/false, /*allow_unused=*/true);
-    for (std::size_t i = 0; i < places.size(); ++i) all[places[i]] = gradients[i];
+    for (std::size_t i = 0; i < indices.size(); ++i) all[indices[i]] = gradients[i];
     FinishInputGradients(std::span(all).subspan(spec_.parameters.size()));
     return all;
   }
 
-  // The sender of an input waits for its gradient, so inputs that no output depends on get zeros.
+  // The sender of an input waits for its gradient, so an input that no output depends on gets
+  // zeros.
   void FinishInputGradients(std::span<at::Tensor> gradients) {
     const bool any = std::any_of(gradients.begin(), gradients.end(),
                                  [](const at::Tensor& gradient) { return gradient.defined(); });
@@ -249,7 +251,7 @@ Status CheckInputGradients(const StageSpec& spec) {
     const std::size_t index = input;
     if (index >= spec.inputs.size() || !spec.inputs[index].is_floating_point()) {
       return InvalidArgument(
-          "capture: input_gradients names input {}, which {}", input,
+          "capture: input_gradients contains input {}, which {}", input,
           index >= spec.inputs.size() ? "does not exist" : "is not floating point");
     }
   }
@@ -276,13 +278,14 @@ std::vector<ValueId> JointGraph::KeptOutputs() const {
 
 Result<JointGraph> CaptureStage(const StageSpec& spec) {
   PENSTOCK_TRY_STATUS(CheckInputGradients(spec));
-  if (recording != nullptr) return InvalidArgument("capture: this thread is capturing already");
+  if (recording != nullptr)
+    return InvalidArgument("capture: this thread is already capturing a stage");
   Recorder recorder;
   const GeneratorStateGuard keep_random_state;
   try {
     return Tracer(spec, recorder).Trace();
-  } catch (const CaptureRefused& refused) {
-    return InvalidArgument("capture: {}", refused.what());
+  } catch (const CaptureError& error) {
+    return InvalidArgument("capture: {}", error.what());
   } catch (const c10::Error& error) {
     return InvalidArgument("capture: the stage's own code failed: {}", ExceptionLine(error));
   }

@@ -2,12 +2,12 @@
 // graph.
 //
 // A boxed fallback on a dispatch key below Autograd sees every ATen op of the calling thread.
-// Composite ops therefore arrive decomposed, and the backward arrives as plain ops: no derivative
-// formulas of our own and no changes to model code. A tensor is identified by its storage and its
-// position in it. An in-place op becomes its functional form, and its storage then stands for the
-// new value.
-// Threads: captures the ops of the calling thread; captures on several threads are independent.
-// Errors: kInvalidArgument for anything that a graph could not repeat exactly: random ops without a
+// Composite ops therefore arrive decomposed, and the backward arrives as plain ops. This needs no
+// derivative formulas and no changes to model code. A tensor is identified by its storage and its
+// position in it. An in-place op is recorded in its functional form, and its storage then stands
+// for the new value.
+// Threads: any. Captures on several threads are independent.
+// Errors: kInvalidArgument for anything that a graph cannot repeat exactly: random ops without a
 // generator argument, values read out of tensors (item()), shapes that depend on data, and in-place
 // changes of inputs or parameters.
 #pragma once
@@ -36,25 +36,25 @@ struct StageSpec {
   std::vector<NamedTensor> parameters;
   std::vector<at::Tensor> inputs;    // examples with the shape and dtype of all later inputs
   std::vector<int> input_gradients;  // the inputs whose gradients are computed
-  // For a loss, the first output: the constant gradient that backward starts from, such as
-  // 1/microbatches. Backward reads the gradients of all other outputs as its last inputs.
+  // Set if the first output is a loss: its constant gradient, such as 1/microbatches. The gradients
+  // of all other outputs are the last inputs of the backward.
   std::optional<double> output_gradient;
-  // Inputs, and outputs from this index on, that the caller keeps alive until this backward is
-  // done. Saving them is free, and nodes that only copy them run again in the backward.
+  // The inputs, and the first of the outputs, that the caller keeps alive until the end of the
+  // backward. Saving them is free, and nodes that only copy them run again in the backward.
   std::vector<int> kept_inputs;
   std::optional<std::size_t> kept_outputs_from;
 };
 
-// The joint graph. Its inputs are the spec's inputs, then the gradients of the outputs that have
-// one. Its outputs are the stage's outputs, the gradient of each parameter (kNoValue if it has
-// none) and the requested gradients of inputs (kNoValue only if no input has one). Outputs and
-// gradients of inputs are contiguous, and no output aliases a parameter.
+// Forward and backward as one graph. Its inputs are the spec's inputs, then the gradients of the
+// outputs that have one. Its outputs are the stage's outputs, the gradient of each parameter
+// (kNoValue if it has none) and the requested gradients of inputs (kNoValue only if no input has
+// one). Outputs and gradients of inputs are contiguous, and no output aliases a parameter.
 struct JointGraph {
   Graph graph;
   // By output: the graph input that is its gradient. kNoValue if it has none, because the output
   // depends on nothing that needs a gradient or because its gradient is constant.
   std::vector<ValueId> output_gradients;
-  std::vector<Bound> parameters;               // all of them, including those that no node reads
+  std::vector<Bound> parameters;               // includes those that no node reads
   std::vector<int> differentiated_inputs;      // the spec's input_gradients
   std::vector<int> kept_inputs, kept_outputs;  // indices, from the spec
 
@@ -64,7 +64,7 @@ struct JointGraph {
   std::span<const ValueId> parameter_gradients() const {
     return std::span(graph.outputs).subspan(output_gradients.size(), parameters.size());
   }
-  // The roots of the values that the caller keeps alive anyway.
+  // The roots of the kept inputs and outputs.
   std::vector<ValueId> KeptInputs() const;
   std::vector<ValueId> KeptOutputs() const;
   std::span<const ValueId> input_gradients() const {

@@ -1,4 +1,4 @@
-// Meta kernels for ops whose own, in PyTorch, are written in Python.
+// Meta kernels for ops whose meta kernels PyTorch implements in Python, outside of libtorch.
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -23,9 +23,9 @@ at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor&, std:
   return Empty({rows, gradient.size(-1)}, gradient);
 }
 
-// The CPU kernel returns the output as [batch, rows, heads, dim] in memory and the log-sum-exp as
-// [batch, rows, heads].
-at::Tensor HeadsInside(const at::Tensor& like) {
+// The CPU kernel lays out the output as [batch, rows, heads, dim] and the log-sum-exp as [batch,
+// rows, heads].
+at::Tensor EmptyWithHeadsInside(const at::Tensor& like) {
   return Empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like).transpose(1, 2);
 }
 
@@ -36,14 +36,14 @@ std::tuple<at::Tensor, at::Tensor> AttentionShape(const at::Tensor& query, const
   const auto sum_type = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor sums =
       at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(sum_type));
-  return {HeadsInside(query), sums.transpose(1, 2)};
+  return {EmptyWithHeadsInside(query), sums.transpose(1, 2)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
     const at::Tensor&, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const at::Tensor&, const at::Tensor&, double, bool, const std::optional<at::Tensor>&,
     std::optional<double>) {
-  return {HeadsInside(query), HeadsInside(key), HeadsInside(value)};
+  return {EmptyWithHeadsInside(query), EmptyWithHeadsInside(key), EmptyWithHeadsInside(value)};
 }
 
 TORCH_LIBRARY_IMPL(aten, Meta, library) {

@@ -18,8 +18,8 @@ using torch::jit::Stack;
 std::string NameOf(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()); }
 
 template <class... Args>
-[[noreturn]] void Refuse(fmt::format_string<Args...> format, Args&&... args) {
-  throw CaptureRefused(fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] void Reject(fmt::format_string<Args...> format, Args&&... args) {
+  throw CaptureError(fmt::format(format, std::forward<Args>(args)...));
 }
 
 // Calls visit for each tensor of a result or an argument, with lists flattened. Calls it once with
@@ -39,7 +39,7 @@ void ForEachTensor(const IValue& value, Visit&& visit) {
   }
 }
 
-// A seeded op can be repeated exactly if its dropout is off.
+// A seeded op with dropout 0 draws no numbers.
 bool DropoutIsOff(const c10::FunctionSchema& schema, const Stack& arguments) {
   const auto index = schema.argumentIndexWithName("dropout_p");
   if (!index) return false;
@@ -58,32 +58,32 @@ bool IndexesByNumbers(const c10::OperatorHandle& op, const Stack& arguments) {
   return numbers;
 }
 
-void RefuseUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
+void RejectUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
   const c10::FunctionSchema& schema = op.schema();
   if (op.hasTag(at::Tag::nondeterministic_seeded) && !DropoutIsOff(schema, arguments) &&
       !TakesGenerator(schema)) {
-    Refuse(
-        "the stage calls the random op {}, which takes no generator and cannot be repeated: "
-        "use at::dropout or bernoulli instead",
+    Reject(
+        "the stage calls the random op {}, which takes no generator, so that a graph cannot repeat "
+        "it; use at::dropout or bernoulli",
         NameOf(op));
   }
   if (op.hasTag(at::Tag::data_dependent_output)) {
-    Refuse(
-        "the stage reads a value out of a tensor ({}), which a graph cannot repeat: keep the value "
+    Reject(
+        "the stage reads a value out of a tensor ({}), which a graph cannot repeat; keep the value "
         "in a tensor",
         NameOf(op));
   }
   if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments)) {
-    Refuse("the shape of the result of {} depends on data, which a graph cannot repeat",
+    Reject("the shape of the result of {} depends on data, which a graph cannot repeat",
            NameOf(op));
   }
   if (op.hasTag(at::Tag::maybe_aliasing_or_mutating)) {
-    Refuse("{} may mutate its arguments (running statistics?), which a graph cannot represent",
+    Reject("{} may mutate its arguments (running statistics?), which a graph cannot contain",
            NameOf(op));
   }
 }
 
-bool WritesSeveral(const c10::FunctionSchema& schema) {
+bool MutatesSeveral(const c10::FunctionSchema& schema) {
   int writes = 0;
   for (const c10::Argument& argument : schema.arguments()) {
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ++writes;
@@ -91,7 +91,7 @@ bool WritesSeveral(const c10::FunctionSchema& schema) {
   return writes > 1;
 }
 
-// Returns the out-of-place form: aten::add.Scalar for aten::add_.Scalar.
+// Returns the out-of-place form of an op, such as aten::add.Scalar for aten::add_.Scalar.
 c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
   c10::OperatorName name = op.operator_name();
   // The only pair whose overload names differ.
@@ -108,7 +108,7 @@ c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
       }
     }
   }
-  Refuse("{} mutates a tensor and has no out-of-place form: use an op that returns a new tensor",
+  Reject("{} mutates a tensor and has no out-of-place form; use an op that returns a new tensor",
          NameOf(op));
 }
 
@@ -127,9 +127,9 @@ bool TakesGenerator(const c10::FunctionSchema& schema) {
   return schema.argumentIndexWithName("generator").has_value();
 }
 
-ValueId Recorder::Define(const at::Tensor& tensor, bool made_here) {
+ValueId Recorder::Define(const at::Tensor& tensor, bool by_node) {
   const ValueId id = graph_.AddValue({TypeOf(tensor), kNoValue, 0});
-  memory_.insert_or_assign(tensor.storage().unsafeGetStorageImpl(), Memory{id, tensor, made_here});
+  memory_.insert_or_assign(tensor.storage().unsafeGetStorageImpl(), Memory{id, tensor, by_node});
   return id;
 }
 
@@ -138,15 +138,15 @@ bool Recorder::Knows(const at::Tensor& tensor) const {
 }
 
 ValueId Recorder::DefineInput(const at::Tensor& tensor) {
-  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share memory");
-  const ValueId id = Define(tensor, /*made_here=*/false);
+  if (Knows(tensor)) Reject("two inputs or parameters of the stage share memory");
+  const ValueId id = Define(tensor, /*by_node=*/false);
   graph_.inputs.push_back(id);
   return id;
 }
 
 ValueId Recorder::DefineBound(const at::Tensor& tensor, Bound bound) {
-  if (Knows(tensor)) Refuse("two inputs or parameters of the stage share memory");
-  bound.value = Define(tensor, /*made_here=*/false);
+  if (Knows(tensor)) Reject("two inputs or parameters of the stage share memory");
+  bound.value = Define(tensor, /*by_node=*/false);
   graph_.bound.push_back(std::move(bound));
   return graph_.bound.back().value;
 }
@@ -154,7 +154,7 @@ ValueId Recorder::DefineBound(const at::Tensor& tensor, Bound bound) {
 ValueId Recorder::Use(const at::Tensor& tensor) {
   if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_conj() ||
       tensor.is_neg()) {
-    Refuse("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
+    Reject("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
   }
   if (!Knows(tensor)) {
     return DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
@@ -171,7 +171,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
   const auto root_item = static_cast<std::int64_t>(c10::elementSize(root.dtype));
   if (bytes < 0 || bytes % item != 0 ||
       bytes + ExtentOf(view.type) * item > ExtentOf(root) * root_item) {
-    Refuse("the stage accesses memory outside the tensor that it was given (as_strided?)");
+    Reject("the stage accesses memory outside the tensor that it was given (as_strided?)");
   }
   ViewKey key{memory.root, view.view_offset, view.type.dtype, view.type.sizes, view.type.strides};
   const auto found = views_.find(key);
@@ -183,7 +183,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
 
 Argument Recorder::ToArgument(const IValue& value) {
   if (value.isTensor() && value.toTensor().defined()) return Use(value.toTensor());
-  if (value.isGenerator()) return IValue();  // a run passes its own
+  if (value.isGenerator()) return IValue();  // a run passes its own generator
   if (value.isTensorList()) {
     std::vector<ValueId> ids;
     for (const at::Tensor& each : value.toTensorVector()) {
@@ -205,13 +205,13 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   const c10::FunctionSchema& schema = op.schema();
   const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()),
                         stack->end());
-  RefuseUnrepeatable(op, arguments);
+  RejectUnrepeatable(op, arguments);
   const bool writes = MutatedArgument(schema) >= 0;
-  // inplace_view ops (squeeze_) change the shape of a tensor and no memory, so there is nothing to
-  // record.
+  // inplace_view ops (squeeze_) change the shape of a tensor but no memory, so they are not
+  // recorded.
   if (writes && !op.hasTag(at::Tag::inplace_view)) {
-    if (WritesSeveral(schema) || MutatedArgument(schema) != 0) {
-      Refuse("{} writes into its arguments (out=?), which a graph cannot represent", NameOf(op));
+    if (MutatesSeveral(schema) || MutatedArgument(schema) != 0) {
+      Reject("{} writes into its arguments (out=?), which a graph cannot contain", NameOf(op));
     }
     RecordInPlace(op, arguments);
   }
@@ -224,68 +224,68 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
 
 void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& arguments,
                              c10::ArrayRef<IValue> results) {
-  // Unknown arguments are constants, and results on their memory are views of them.
+  // Unknown arguments become constants first: results on their memory are then views of them.
   for (const IValue& argument : arguments) {
     ForEachTensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.defined() && !Knows(tensor)) Use(tensor);
     });
   }
-  bool makes_memory = false;
+  bool has_new_memory = false;
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {
-      makes_memory = makes_memory || (tensor.defined() && !Knows(tensor));
+      has_new_memory = has_new_memory || (tensor.defined() && !Knows(tensor));
     });
   }
-  if (!makes_memory) return;  // only views; Use() resolves them to their root
+  if (!has_new_memory) return;  // only views, which Use() resolves
   Node node{op, {}, {}, phase_};
   for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {
       const bool fresh = tensor.defined() && !Knows(tensor);
-      node.outputs.push_back(fresh ? Define(tensor, /*made_here=*/true) : kNoValue);
+      node.outputs.push_back(fresh ? Define(tensor, /*by_node=*/true) : kNoValue);
     });
   }
   graph_.nodes.push_back(std::move(node));
 }
 
 void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& arguments) {
-  const at::Tensor& changed = arguments.front().toTensor();
-  if (!Knows(changed) || !memory_.at(changed.storage().unsafeGetStorageImpl()).made_here) {
-    Refuse("{} mutates an input, a parameter or a buffer of the stage", NameOf(op));
+  const at::Tensor& mutated = arguments.front().toTensor();
+  if (!Knows(mutated) || !memory_.at(mutated.storage().unsafeGetStorageImpl()).by_node) {
+    Reject("{} mutates an input, a parameter or a buffer of the stage", NameOf(op));
   }
   const c10::OperatorHandle functional = FunctionalForm(op);
   const at::Tensor result = CallForTensor(functional, arguments);
-  if (result.scalar_type() != changed.scalar_type() || result.sizes() != changed.sizes()) {
-    Refuse("{} and {} differ here in dtype or shape: use an op that returns a new tensor",
+  if (result.scalar_type() != mutated.scalar_type() || result.sizes() != mutated.sizes()) {
+    Reject("the results of {} and {} differ in dtype or shape; use an op that returns a new tensor",
            NameOf(op), NameOf(functional));
   }
   std::vector<Argument> inputs;
   for (const IValue& argument : arguments) inputs.push_back(ToArgument(argument));
-  const ValueId now = graph_.AddValue({TypeOf(result), kNoValue, 0});
-  Append(functional, std::move(inputs), now);
-  Rebind(changed, result, now);
+  const ValueId value = graph_.AddValue({TypeOf(result), kNoValue, 0});
+  Append(functional, std::move(inputs), value);
+  Rebind(mutated, result, value);
 }
 
-// Makes the memory of `changed` stand for `now`, the value of `result`.
-void Recorder::Rebind(const at::Tensor& changed, const at::Tensor& result, ValueId now) {
-  Memory& memory = memory_.at(changed.storage().unsafeGetStorageImpl());
-  if (changed.numel() == memory.tensor.numel() && changed.is_non_overlapping_and_dense() &&
-      TypeOf(result) == TypeOf(changed) &&
-      changed.storage_offset() == memory.tensor.storage_offset()) {
-    memory.root = now;
-    memory.tensor = changed;
+// Makes the memory of `mutated` stand for `value`, the value of `result`.
+void Recorder::Rebind(const at::Tensor& mutated, const at::Tensor& result, ValueId value) {
+  Memory& memory = memory_.at(mutated.storage().unsafeGetStorageImpl());
+  if (mutated.numel() == memory.tensor.numel() && mutated.is_non_overlapping_and_dense() &&
+      TypeOf(result) == TypeOf(mutated) &&
+      mutated.storage_offset() == memory.tensor.storage_offset()) {
+    memory.root = value;
+    memory.tensor = mutated;
     return;
   }
   // Only a part of the memory changed: the new value is the old one with that part overwritten.
-  if (memory.tensor.storage_offset() != 0) Refuse("the stage mutates a part of a view");
+  if (memory.tensor.storage_offset() != 0) Reject("the stage mutates a part of a view");
   static const c10::OperatorHandle scatter =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::as_strided_scatter", "");
-  const std::vector<IValue> place = {changed.sizes(), changed.strides(), changed.storage_offset()};
+  const std::vector<IValue> region = {mutated.sizes(), mutated.strides(), mutated.storage_offset()};
   const at::Tensor whole =
-      CallForTensor(scatter, {memory.tensor, changed, place[0], place[1], place[2]});
-  if (TypeOf(whole) != TypeOf(memory.tensor)) Refuse("the stage mutates a part of a view");
+      CallForTensor(scatter, {memory.tensor, mutated, region[0], region[1], region[2]});
+  if (TypeOf(whole) != TypeOf(memory.tensor)) Reject("the stage mutates a part of a view");
   const ValueId root = graph_.AddValue({TypeOf(whole), kNoValue, 0});
-  Append(scatter, {memory.root, now, place[0], place[1], place[2]}, root);
+  Append(scatter, {memory.root, value, region[0], region[1], region[2]}, root);
   memory.root = root;
 }
 

@@ -1,10 +1,10 @@
-// Recorder: turns the ops of a thread into a Graph, one by one, as they run.
+// Recorder: appends each op of a thread to a Graph as it runs.
 //
 // A tensor is identified by its storage and its position in it. Each storage has a root, the value
-// that its memory currently stands for; any other tensor on the storage is a view of the root. An
-// in-place op creates a new value and makes it the storage's root, so later reads through any view
-// see it.
-// Ownership: keeps every storage alive, so that the address of a storage identifies it.
+// that its memory currently stands for. Any other tensor on the storage is a view of the root. An
+// in-place op creates a new value and makes it the storage's root, so that later reads through any
+// view see it.
+// Ownership: keeps every storage alive, so that its address identifies it.
 #pragma once
 
 #include <map>
@@ -19,13 +19,13 @@
 namespace penstock {
 
 // Thrown through the captured code to stop a capture. what() says what was rejected.
-class CaptureRefused : public std::runtime_error {
+class CaptureError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Returns whether a random op takes a generator. A run passes its own, so that replays draw the
-// same numbers.
+// Returns whether a random op takes a generator. A run passes its own generator, so that replays
+// draw the same numbers.
 bool TakesGenerator(const c10::FunctionSchema& schema);
 
 class Recorder {
@@ -36,10 +36,9 @@ class Recorder {
   // Registers a tensor that exists before the first op.
   ValueId DefineInput(const at::Tensor& tensor);
   ValueId DefineBound(const at::Tensor& tensor, Bound bound);
-  // Returns the value that the tensor currently stands for. A tensor that was never seen before is
-  // a constant.
+  // Returns the value that the tensor currently stands for. An unknown tensor becomes a constant.
   ValueId Use(const at::Tensor& tensor);
-  // Runs the op on the stack below capture and records it. Throws CaptureRefused.
+  // Runs the op on the stack below capture and records it. Throws CaptureError.
   void Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
  private:
@@ -48,16 +47,16 @@ class Recorder {
   struct Memory {
     ValueId root;
     at::Tensor tensor;  // of the root; keeps the storage alive
-    bool made_here;     // produced by a node, so in-place changes can be tracked
+    bool by_node;       // a node produced it, so that it may be mutated
   };
 
-  ValueId Define(const at::Tensor& tensor, bool made_here);
+  ValueId Define(const at::Tensor& tensor, bool by_node);
   bool Knows(const at::Tensor& tensor) const;
   Argument ToArgument(const c10::IValue& value);
   void RecordResults(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                      c10::ArrayRef<c10::IValue> results);
   void RecordInPlace(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
-  void Rebind(const at::Tensor& changed, const at::Tensor& result, ValueId now);
+  void Rebind(const at::Tensor& mutated, const at::Tensor& result, ValueId value);
   void Append(const c10::OperatorHandle& op, std::vector<Argument> arguments, ValueId output);
 
   Graph graph_;

@@ -12,13 +12,13 @@ using c10::IValue;
 
 thread_local ShapesOnly* current = nullptr;
 
-// Returns a tensor like `like` on another storage.
+// Returns a tensor with the type and shape of `like` on another storage.
 at::Tensor OnStorage(const at::Tensor& like, const c10::Storage& storage, c10::DispatchKey key) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
                                                       like.storage_offset());
-  // Type promotion treats a wrapped number like a scalar.
+  // Type promotion treats a wrapped number as a scalar.
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) {
     tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
@@ -44,23 +44,23 @@ ShapesOnly* ShapesOnly::Current() { return current; }
 at::Tensor ShapesOnly::ToMeta(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   const c10::StorageImpl* real = tensor.storage().unsafeGetStorageImpl();
-  const auto [place, is_new] = meta_of_.try_emplace(real);
+  const auto [entry, is_new] = meta_of_.try_emplace(real);
   if (is_new) {
-    place->second = WithoutBytes(tensor.storage().nbytes(), c10::kMeta);
-    real_of_.emplace(place->second.unsafeGetStorageImpl(), tensor.storage());
+    entry->second = WithoutBytes(tensor.storage().nbytes(), c10::kMeta);
+    real_of_.emplace(entry->second.unsafeGetStorageImpl(), tensor.storage());
   }
-  return OnStorage(tensor, place->second, c10::DispatchKey::Meta);
+  return OnStorage(tensor, entry->second, c10::DispatchKey::Meta);
 }
 
 at::Tensor ShapesOnly::FromMeta(const at::Tensor& meta) {
   if (!meta.defined() || !meta.is_meta()) return meta;
   const c10::StorageImpl* storage = meta.storage().unsafeGetStorageImpl();
-  const auto [place, is_new] = real_of_.try_emplace(storage);
+  const auto [entry, is_new] = real_of_.try_emplace(storage);
   if (is_new) {
-    place->second = WithoutBytes(meta.storage().nbytes(), c10::kCPU);
-    meta_of_.emplace(place->second.unsafeGetStorageImpl(), meta.storage());
+    entry->second = WithoutBytes(meta.storage().nbytes(), c10::kCPU);
+    meta_of_.emplace(entry->second.unsafeGetStorageImpl(), meta.storage());
   }
-  return OnStorage(meta, place->second, c10::DispatchKey::CPU);
+  return OnStorage(meta, entry->second, c10::DispatchKey::CPU);
 }
 
 IValue ShapesOnly::ToMeta(const IValue& value) {
@@ -105,14 +105,14 @@ void ShapesOnly::Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                  argument.isTensorList();
     meta.push_back(ToMeta(argument));
   }
-  // A factory op would otherwise create its tensors on the CPU.
+  // Without this, a factory op would allocate its tensors on the CPU.
   const auto device = schema.argumentIndexWithName("device");
   if (!has_tensor && device) meta[*device] = c10::Device(c10::kMeta);
-  const int changed = MutatedArgument(schema);
+  const int mutated = MutatedArgument(schema);
   op.callBoxed(&meta);
   // An in-place op returns its argument.
-  if (changed >= 0 && meta.size() == 1) {
-    meta[0] = (*stack)[begin + Index(changed)];
+  if (mutated >= 0 && meta.size() == 1) {
+    meta[0] = (*stack)[begin + Index(mutated)];
   } else {
     for (IValue& result : meta) result = FromMeta(result);
   }

@@ -1,13 +1,12 @@
 // ShapesOnly: tensors without memory, for capturing stages that are too large for this machine.
 //
-// While a ShapesOnly exists, every op of the thread runs its meta kernel, which computes shapes and
-// touches no data. The results are CPU tensors whose storage has a size but no bytes: ops choose by
-// device as in a real run, so the graph is the same. (PyTorch's FakeTensorMode does the same in
-// Python.) Build the model, capture it and run the passes inside. Values are unknown, so nothing
-// that reads data works: torch rejects item(), and the resulting graph can neither be run nor have
-// its ops fused. Ops without a meta kernel in libtorch have one in meta_kernels.cpp or are
-// rejected.
-// Threads: at most one at a time per thread; each thread has its own.
+// While a ShapesOnly exists, every op of its thread runs the meta kernel, which computes shapes and
+// touches no data. The results are CPU tensors whose storage has a size but no bytes. Ops dispatch
+// by device as in a real run, so the graph is the same. (PyTorch's FakeTensorMode does the same in
+// Python.) Build the model, capture it and run the passes within its scope. Values are unknown:
+// item() throws, and the resulting graph can neither be run nor fused. An op without a meta kernel
+// in libtorch or meta_kernels.cpp throws.
+// Threads: at most one per thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +27,7 @@ class ShapesOnly {
 
   // Returns the thread's instance, or null.
   static ShapesOnly* Current();
-  // Runs the op on the stack for its shapes only.
+  // Replaces the arguments on the stack by results that have shapes only.
   void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
  private:
@@ -38,14 +37,14 @@ class ShapesOnly {
   c10::IValue FromMeta(const c10::IValue& value);
 
   c10::impl::IncludeDispatchKeyGuard include_;
-  // Real and meta storages, in both directions. Both stay alive, so that addresses identify them.
+  // Real and meta storages in both directions. Both stay alive, so that addresses identify them.
   std::unordered_map<const c10::StorageImpl*, c10::Storage> meta_of_, real_of_;
 };
 
-// Forces the registrations of meta_kernels.cpp to be linked.
+// Makes the linker keep the registrations of meta_kernels.cpp.
 void LinkMetaKernels();
 
-// Runs the kernel of an op below capture, for its shapes only if the thread has a ShapesOnly.
+// Runs the kernel of an op below capture, or its meta kernel if the thread has a ShapesOnly.
 void RunKernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// KernelFor: the members of a group as the steps of a kernel.
+// KernelFor: converts the members of a group to the steps of a kernel.
 #include <algorithm>
 #include <map>
 
@@ -37,7 +37,7 @@ class KernelBuilder {
     return static_cast<int>(kernel().steps.size()) - 1;
   }
 
-  // Returns the access by loop, with mirrored dims reversed.
+  // Returns the access with strides by loop and mirrored dims reversed.
   KernelAccess Ordered(const KernelAccess& access, const Mask& mirrored) const {
     KernelAccess ordered{access.offset, {}};
     for (const std::size_t dim : order_) {
@@ -97,14 +97,14 @@ class KernelBuilder {
     if (access.root == kNoValue) return Number(access.number);
     const int producer = ProducerOf(group_, access.root);
     if (producer < 0) return Load(access, mirrored);
-    const FuseMember& made = group_.members[producer];
-    Mask against(mirrored.size(), false);
-    Mirrored(group_, made.accesses[0].at, access.at, against);
-    for (std::size_t i = 0; i < mirrored.size(); ++i) mirrored[i] = mirrored[i] != against[i];
-    return Value(made, mirrored);
+    const FuseMember& written = group_.members[producer];
+    Mask reversed(mirrored.size(), false);
+    IsMirrored(group_, written.accesses[0].at, access.at, reversed);
+    for (std::size_t i = 0; i < mirrored.size(); ++i) mirrored[i] = mirrored[i] != reversed[i];
+    return Value(written, mirrored);
   }
 
-  // Returns the step that computes the value of the member.
+  // Returns the step that computes the member's value, with mirrored dims reversed.
   int Value(const FuseMember& member, const Mask& mirrored) {
     const auto key = std::make_pair(member.node, mirrored);
     const auto found = values_.find(key);
@@ -129,12 +129,12 @@ class KernelBuilder {
     return values_[key] = value;
   }
 
-  // Merges neighboring loops that every tensor traverses like a single loop.
+  // Merges adjacent loops that all tensors traverse as a single loop would.
   void MergeLoops() {
     for (std::size_t i = kernel().loops.size() - 1; i-- > 0;) {
       const auto outer = std::ssize(kernel().loops) - kernel().inner;
       const auto at = static_cast<std::ptrdiff_t>(i);
-      if (has_rows_ && at + 1 == outer) continue;  // a row stays a row
+      if (has_rows_ && at + 1 == outer) continue;  // keeps rows separate
       if (!CanMerge(i)) continue;
       for (KernelStep& step : kernel().steps) {
         if (!step.access.strides.empty())

@@ -9,10 +9,10 @@ namespace penstock {
 namespace {
 
 // A larger kernel costs more than it saves.
-constexpr std::size_t kMostMembers = 48;
+constexpr std::size_t kMaxMembers = 48;
 
-// Splits a dim into an outer and an inner one; the inner one has `inner` elements and the next
-// index.
+// Splits a dim into an outer and an inner one. The inner one has `inner` elements and follows the
+// outer one.
 void Split(FuseGroup& group, std::size_t dim, std::int64_t inner) {
   const auto at = static_cast<std::ptrdiff_t>(dim);
   group.sizes[dim] /= inner;
@@ -30,13 +30,13 @@ void Split(FuseGroup& group, std::size_t dim, std::int64_t inner) {
   }
 }
 
-// One access of one member.
-struct Spot {
+// Indices of a member and of one of its accesses.
+struct AccessIndex {
   std::size_t member;
   std::size_t access;
 };
 
-const KernelAccess& At(const FuseGroup& group, Spot spot) {
+const KernelAccess& At(const FuseGroup& group, AccessIndex spot) {
   return group.members[spot.member].accesses[spot.access].at;
 }
 
@@ -46,7 +46,7 @@ struct Dims {
   std::vector<std::size_t> still;
 };
 
-Dims DimsOf(const FuseGroup& group, Spot spot) {
+Dims DimsOf(const FuseGroup& group, AccessIndex spot) {
   const std::vector<std::int64_t>& strides = At(group, spot).strides;
   Dims dims;
   for (std::size_t i = strides.size(); i-- > 0;) {
@@ -63,9 +63,8 @@ class Aligner {
  public:
   Aligner(FuseGroup& a, FuseGroup& b) : a_(a), b_(b) {}
 
-  // Maps the two accesses onto each other. Returns false if they run over memory in different
-  // steps.
-  bool Align(Spot in_a, Spot in_b) {
+  // Maps the dims of the two accesses onto each other. Returns false if their strides differ.
+  bool Align(AccessIndex in_a, AccessIndex in_b) {
     if (!Pair(in_a, in_b, /*moving=*/true)) return false;
     const Dims rest_a = DimsOf(a_, in_a), rest_b = DimsOf(b_, in_b);
     return rest_a.still.empty() || rest_b.still.empty() || Pair(in_a, in_b, /*moving=*/false);
@@ -75,14 +74,14 @@ class Aligner {
   const std::vector<int>& of_b() const { return of_b_; }
 
  private:
-  bool Pair(Spot in_a, Spot in_b, bool moving) {
+  bool Pair(AccessIndex in_a, AccessIndex in_b, bool moving) {
     of_b_.resize(b_.sizes.size(), -1);
     for (std::size_t i = 0;; ++i) {
       const Dims dims_a = DimsOf(a_, in_a), dims_b = DimsOf(b_, in_b);
       const auto& list_a = moving ? dims_a.moving : dims_a.still;
       const auto& list_b = moving ? dims_b.moving : dims_b.still;
       if (i == list_a.size() || i == list_b.size()) return list_a.size() == list_b.size();
-      if (!PairOne(list_a[i], list_b[i])) return false;
+      if (!MatchSizes(list_a[i], list_b[i])) return false;
       const std::size_t da = DimsIndex(in_a, moving, i, true);
       const std::size_t db = DimsIndex(in_b, moving, i, false);
       if (std::abs(At(a_, in_a).strides[da]) != std::abs(At(b_, in_b).strides[db])) return false;
@@ -90,13 +89,14 @@ class Aligner {
     }
   }
 
-  std::size_t DimsIndex(Spot spot, bool moving, std::size_t i, bool of_a) const {
+  std::size_t DimsIndex(AccessIndex spot, bool moving, std::size_t i, bool of_a) const {
     const Dims dims = DimsOf(of_a ? a_ : b_, spot);
     return moving ? dims.moving[i] : dims.still[i];
   }
 
-  // Gives both dims the same size by splitting the larger one; its inner part is then paired.
-  bool PairOne(std::size_t da, std::size_t db) {
+  // Splits the larger of two dims so that its inner part is as large as the other dim. Returns
+  // false if that is impossible.
+  bool MatchSizes(std::size_t da, std::size_t db) {
     const std::int64_t na = a_.sizes[da], nb = b_.sizes[db];
     if (na == nb) return true;
     if (na > nb) {
@@ -116,7 +116,7 @@ class Aligner {
   std::vector<int> of_b_;
 };
 
-// Adds the members of b to a, on the dims of a. Adds dims that a lacks.
+// Adds the members of b to a. Their dims become those of a, or new ones where of_b is -1.
 void Append(FuseGroup& a, const FuseGroup& b, std::vector<int> of_b) {
   for (std::size_t i = 0; i < of_b.size(); ++i) {
     if (of_b[i] >= 0) continue;
@@ -148,8 +148,8 @@ void Append(FuseGroup& a, const FuseGroup& b, std::vector<int> of_b) {
             [](const FuseMember& x, const FuseMember& y) { return x.node < y.node; });
 }
 
-// Returns whether everything that `member` reads within the group is pointwise, so that it can be
-// computed at another point. Sums are not.
+// Returns whether the member and everything that it reads within the group is pointwise, so that it
+// can be computed at another point. Sums are not.
 bool IsPointwise(const FuseGroup& group, const FuseMember& member) {
   if (!member.reduced.empty()) return false;
   for (std::size_t i = 1; i < member.accesses.size(); ++i) {
@@ -161,8 +161,8 @@ bool IsPointwise(const FuseGroup& group, const FuseMember& member) {
   return true;
 }
 
-// Returns whether every read within the group is of the element produced at that point, or of its
-// mirror.
+// Returns whether every read within the group is of the element that is produced at that point, or
+// of its mirror.
 bool ReadsFit(const FuseGroup& group) {
   std::vector<bool> mirrored;
   for (const FuseMember& member : group.members) {
@@ -170,19 +170,19 @@ bool ReadsFit(const FuseGroup& group) {
       const FuseAccess& read = member.accesses[i];
       const int producer = ProducerOf(group, read.root);
       if (producer < 0) continue;
-      const FuseMember& made = group.members[producer];
+      const FuseMember& written = group.members[producer];
       mirrored.assign(group.sizes.size(), false);
-      if (!Mirrored(group, made.accesses[0].at, read.at, mirrored)) return false;
+      if (!IsMirrored(group, written.accesses[0].at, read.at, mirrored)) return false;
       const bool any = std::find(mirrored.begin(), mirrored.end(), true) != mirrored.end();
-      if (any && !IsPointwise(group, made)) return false;
+      if (any && !IsPointwise(group, written)) return false;
     }
   }
   return true;
 }
 
-// Returns whether the innermost loop has unit or zero stride everywhere, so that vectors can be
+// Returns whether every access has stride 0 or 1 along the innermost loop, so that vectors can be
 // loaded.
-bool StepsByOne(const FuseGroup& group) {
+bool HasUnitStrides(const FuseGroup& group) {
   const std::size_t innermost = LoopOrder(group).back();
   for (const FuseMember& member : group.members) {
     for (const FuseAccess& access : member.accesses) {
@@ -193,7 +193,7 @@ bool StepsByOne(const FuseGroup& group) {
   return true;
 }
 
-std::optional<FuseGroup> JoinAt(FuseGroup a, FuseGroup b, Spot in_a, Spot in_b) {
+std::optional<FuseGroup> JoinAt(FuseGroup a, FuseGroup b, AccessIndex in_a, AccessIndex in_b) {
   Aligner aligner(a, b);
   if (!aligner.Align(in_a, in_b)) return std::nullopt;
   Append(a, b, aligner.of_b());
@@ -211,14 +211,14 @@ int ProducerOf(const FuseGroup& group, ValueId root) {
   return -1;
 }
 
-bool Mirrored(const FuseGroup& group, const KernelAccess& made, const KernelAccess& read,
-              std::vector<bool>& mirrored) {
-  std::int64_t offset = made.offset;
+bool IsMirrored(const FuseGroup& group, const KernelAccess& written, const KernelAccess& read,
+                std::vector<bool>& mirrored) {
+  std::int64_t offset = written.offset;
   for (std::size_t i = 0; i < group.sizes.size(); ++i) {
-    if (read.strides[i] == made.strides[i]) continue;
-    if (read.strides[i] != -made.strides[i]) return false;
+    if (read.strides[i] == written.strides[i]) continue;
+    if (read.strides[i] != -written.strides[i]) return false;
     mirrored[i] = true;
-    offset += made.strides[i] * (group.sizes[i] - 1);
+    offset += written.strides[i] * (group.sizes[i] - 1);
   }
   return read.offset == offset;
 }
@@ -247,7 +247,7 @@ std::vector<std::size_t> LoopOrder(const FuseGroup& group) {
   std::vector<std::int64_t> steps(group.sizes.size());
   for (const FuseMember& member : group.members) {
     for (const FuseAccess& access : member.accesses) {
-      if (ProducerOf(group, access.root) >= 0) continue;  // may never be in memory
+      if (ProducerOf(group, access.root) >= 0) continue;  // it may never be stored
       for (std::size_t i = 0; i < steps.size(); ++i) steps[i] += std::abs(access.at.strides[i]);
     }
   }
@@ -263,14 +263,14 @@ bool Fits(const FuseGroup& group) {
   const auto accumulating =
       std::count_if(group.members.begin(), group.members.end(),
                     [](const FuseMember& member) { return member.accumulates; });
-  return accumulating < 2 && group.members.size() <= kMostMembers && ReadsFit(group) &&
-         RowDims(group) && StepsByOne(group);
+  return accumulating < 2 && group.members.size() <= kMaxMembers && ReadsFit(group) &&
+         RowDims(group) && HasUnitStrides(group);
 }
 
 std::optional<FuseGroup> Join(const FuseGroup& a, const FuseGroup& b) {
-  // Any tensor that both groups access tells how their dims correspond. A tensor that one of them
-  // produces is the best evidence.
-  for (const bool made : {true, false}) {
+  // The dims correspond as in a tensor that both groups access. Tries tensors that one of them
+  // produces first.
+  for (const bool produced : {true, false}) {
     for (std::size_t i = 0; i < a.members.size(); ++i) {
       for (std::size_t j = 0; j < b.members.size(); ++j) {
         const auto& in_a = a.members[i].accesses;
@@ -278,7 +278,7 @@ std::optional<FuseGroup> Join(const FuseGroup& a, const FuseGroup& b) {
         for (std::size_t x = 0; x < in_a.size(); ++x) {
           for (std::size_t y = 0; y < in_b.size(); ++y) {
             if (in_a[x].root == kNoValue || in_a[x].root != in_b[y].root) continue;
-            if ((x == 0 || y == 0) != made) continue;
+            if ((x == 0 || y == 0) != produced) continue;
             if (auto joined = JoinAt(a, b, {i, x}, {j, y})) return joined;
           }
         }

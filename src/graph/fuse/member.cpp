@@ -1,4 +1,4 @@
-// FuseGroupOf: how a node runs in a kernel.
+// FuseGroupOf: converts a node to a group of one member.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace penstock {
 namespace {
 
 struct FusedOpRule {
-  std::string_view name;  // with its overload, as printed
+  std::string_view name;  // of the node, with its overload
   std::string_view op;    // of the kernel
   int operands;
-  bool exact;  // bitwise equal to the op's own kernel
+  bool exact;  // bitwise equal to ATen's kernel
 };
 
 constexpr std::array kMemberRules = {
@@ -78,8 +78,7 @@ class MemberBuilder {
     return std::get<ValueId>(node_.arguments[argument]);
   }
 
-  // Sets the sizes of the space and the logical dims they belong to. Dims of one element are
-  // dropped.
+  // Sets the index space to these sizes without dims of one element. Returns false if it is empty.
   bool SetSpace(const std::vector<std::int64_t>& sizes) {
     logical_ = sizes;
     for (const std::int64_t size : sizes) {
@@ -89,7 +88,7 @@ class MemberBuilder {
     return !group_.sizes.empty();
   }
 
-  // `strides` are by logical dim; the access gets them by dim of the space.
+  // `strides` are by logical dim, including dims of one element.
   void AddAccess(ValueId root, std::int64_t offset, const std::vector<std::int64_t>& strides) {
     FuseAccess access{root, {offset, {}}, 0};
     for (std::size_t i = 0; i < logical_.size(); ++i) {
@@ -108,7 +107,7 @@ class MemberBuilder {
     if (AddNumber(id)) return true;
     const TensorValue& value = graph_.value(id);
     if (!Readable(id) || value.type.sizes.size() > logical_.size()) return false;
-    // Broadcasting: leading dims are missing or dims have one element.
+    // Broadcasting: leading dims are missing, or dims have one element.
     std::vector<std::int64_t> strides(logical_.size(), 0);
     const std::size_t missing = logical_.size() - value.type.sizes.size();
     for (std::size_t i = 0; i < value.type.sizes.size(); ++i) {
@@ -118,7 +117,7 @@ class MemberBuilder {
     return true;
   }
 
-  // Adds a zero-dimensional constant, which ops create from a scalar argument.
+  // Adds the operand as a number if it is a zero-dimensional constant.
   bool AddNumber(ValueId id) {
     const auto bound = std::find_if(graph_.bound.begin(), graph_.bound.end(),
                                     [&](const Bound& each) { return each.value == id; });
@@ -132,7 +131,7 @@ class MemberBuilder {
   }
 
   bool Pointwise(const FusedOpRule& rule) {
-    if (!SetSpace(Output().type.sizes) || !OpFits()) return false;
+    if (!SetSpace(Output().type.sizes) || !SelectOp()) return false;
     AddAccess(node_.outputs[0], 0, Output().type.strides);
     for (int i = 0; i < rule.operands; ++i) {
       if (!AddOperand(Tensor(Index(i)))) return false;
@@ -140,8 +139,8 @@ class MemberBuilder {
     return true;
   }
 
-  // Checks the constant arguments and chooses the kernel op by them.
-  bool OpFits() {
+  // Checks the constant arguments and selects the kernel op.
+  bool SelectOp() {
     std::string& op = member().op;
     if (op == "add" || op == "sub") {
       const at::Scalar alpha = Constant(node_, 2).toScalar();
@@ -151,7 +150,7 @@ class MemberBuilder {
     const at::Scalar exponent = Constant(node_, 1).toScalar();
     if (exponent.isComplex()) return false;
     op = exponent.toDouble() == 2.0 ? "square" : exponent.toDouble() == 3.0 ? "cube" : "";
-    // In 16 bits, a cube is rounded twice.
+    // ATen rounds a cube twice in 16 bits.
     return op == "square" || (op == "cube" && !(exact_ && Output().type.dtype != c10::kFloat));
   }
 
@@ -179,7 +178,7 @@ class MemberBuilder {
     return AddOperand(operand) && SumsRows();
   }
 
-  // Rows must be contiguous: summed dims have smaller strides than the dims that are kept.
+  // Returns whether rows are contiguous: summed dims have smaller strides than the other dims.
   bool SumsRows() const {
     const FuseMember& sum = group_.members.front();
     std::int64_t most = 0, least = std::numeric_limits<std::int64_t>::max();
@@ -191,7 +190,7 @@ class MemberBuilder {
     return most < least;
   }
 
-  // add_(accumulator, sum over rows): adds each row as it is computed.
+  // add_(accumulator, sum over rows): the kernel adds each row as it computes it.
   bool Accumulate() {
     const ValueId accumulator = Tensor(0);
     const ValueId added = Tensor(1);
@@ -219,7 +218,7 @@ class MemberBuilder {
     return AccumulateAccesses(accumulator, graph_.nodes[producer]);
   }
 
-  // `sum` must sum over all leading dims of its operand.
+  // Returns false unless `sum` sums over the leading dims of its operand.
   bool AccumulateAccesses(ValueId accumulator, const Node& sum) {
     if (c10::toString(sum.op.operator_name()) != "aten::sum.dim_IntList") return false;
     const ValueId operand = std::get<ValueId>(sum.arguments[0]);
@@ -243,7 +242,7 @@ class MemberBuilder {
     return stride > 1 && AddOperand(operand);
   }
 
-  // Accepts two or more pieces of one memory that have equal types and even distances. They become
+  // Accepts two or more pieces of one root that have equal types and even distances. They become
   // one access with a dim for the pieces.
   bool Cat() {
     const auto& pieces = std::get<std::vector<ValueId>>(node_.arguments[0]);

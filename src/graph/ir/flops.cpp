@@ -23,23 +23,25 @@ std::int64_t Product(const Sizes& sizes) {
   return product;
 }
 
-// a [..., n, k] by b with m columns: arguments `first` and the next.
+// [..., n, k] by [..., k, m]: the arguments `first` and `first` + 1.
 std::int64_t Matmul(const Graph& graph, const Node& node, std::size_t first) {
   return 2 * Product(SizesOf(graph, node, first)) * SizesOf(graph, node, first + 1).back();
 }
 
-// a [..., k] by weight [m, k].
+// [..., k] by the transpose of a weight [m, k].
 std::int64_t Linear(const Graph& graph, const Node& node) {
   return 2 * Product(SizesOf(graph, node, 0)) * SizesOf(graph, node, 1).front();
 }
 
-// Rows [rows, k] in groups, each by its matrix of [groups, k, m]; or the weights' gradient, a
-// group's columns of [k, rows] by its rows of [rows, m]. Either way every row meets one matrix.
+// Either [rows, k], whose rows are in groups, by the matrix [k, m] of each group. Or the gradient
+// of these matrices: the columns of [k, rows] by the rows of [rows, m], per group. In both cases,
+// each row is multiplied once.
 std::int64_t GroupedMatmul(const Graph& graph, const Node& node) {
   return 2 * Product(SizesOf(graph, node, 0)) * SizesOf(graph, node, 1).back();
 }
 
-// `products` matmuls of query [batch, heads, rows, dim] and key [batch, heads, columns, dim].
+// `products` matmuls with the sizes of query [batch, heads, rows, dim] times transposed key [batch,
+// heads, columns, dim].
 std::int64_t AttentionFlops(const Graph& graph, const Node& node, std::size_t query, int products) {
   const Sizes key = SizesOf(graph, node, query + 1);
   return 2 * products * Product(SizesOf(graph, node, query)) * key[key.size() - 2];
@@ -61,7 +63,7 @@ constexpr std::array kFlopRules = {
     Rule{"mkldnn::_linear_pointwise", Linear},
     Rule{"aten::_scaled_dot_product_flash_attention_for_cpu",
          [](const Graph& g, const Node& n) { return AttentionFlops(g, n, 0, 2); }},
-    // The scores again, then the gradients of value, scores, query and key.
+    // Recomputes the scores, then computes the gradients of value, scores, query and key.
     Rule{"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
          [](const Graph& g, const Node& n) { return AttentionFlops(g, n, 1, 5); }},
 };

@@ -1,4 +1,4 @@
-// What a node costs before it is run.
+// FLOPs of nodes, computed from their types.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace penstock {
 
-// Returns the floating-point operations of a node's matmuls and attention, where a multiplication
-// and an addition count as two and causal attention counts in full, as in PyTorch's
-// FlopCounterMode; 0 for the ops of ops_without_flops.h. Errors: kInvalidArgument, naming node and
-// op, for any other op.
+// Returns the floating-point operations of the node as PyTorch's FlopCounterMode counts them: those
+// of matmuls and attention, where a multiplication and an addition are two operations and causal
+// attention counts in full; 0 for the ops of ops_without_flops.h.
+// Errors: kInvalidArgument, naming node and op, for any other op.
 Result<std::int64_t> FlopsOf(const Graph& graph, const Node& node);
 Result<std::int64_t> FlopsOf(const Graph& graph);
 

@@ -29,16 +29,16 @@ Graph EmptyLike(const Graph& graph, std::string name) {
   return empty;
 }
 
-ValueSet MadeValues(const Graph& graph) {
-  ValueSet made(graph, {});
+ValueSet ProducedValues(const Graph& graph) {
+  ValueSet produced(graph, {});
   for (const Node& node : graph.nodes) {
-    for (const ValueId output : node.outputs) made.insert(output);
+    for (const ValueId output : node.outputs) produced.insert(output);
   }
-  return made;
+  return produced;
 }
 
 std::vector<ValueId> FreeValues(const Graph& graph) {
-  ValueSet known = MadeValues(graph);
+  ValueSet known = ProducedValues(graph);
   for (const Bound& bound : graph.bound) known.insert(bound.value);
   std::vector<ValueId> free;
   ForEachRead(graph, [&](ValueId root) {
@@ -81,7 +81,7 @@ std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> value
   return nodes;
 }
 
-bool MakesItsTypes(const Graph& graph, const Node& node) {
+bool ProducesStatedTypes(const Graph& graph, const Node& node) {
   const auto meta = [&](ValueId id) {
     const TensorType& type = graph.value(id).type;
     return at::empty_strided(type.sizes, type.strides,

@@ -26,33 +26,31 @@ class ValueSet {
   std::vector<bool> in_;
 };
 
-// Returns a graph with the same values and bound values and nothing else.
+// Returns a graph without nodes, inputs and outputs that has the same values and bound values.
 Graph EmptyLike(const Graph& graph, std::string name);
 // Returns the results of the graph's nodes.
-ValueSet MadeValues(const Graph& graph);
-// Returns the roots that nodes and outputs read and that are neither produced here nor bound, in
+ValueSet ProducedValues(const Graph& graph);
+// Returns the roots that nodes or outputs read and that are neither results of nodes nor bound, in
 // ascending order. These must be the graph's inputs.
 std::vector<ValueId> FreeValues(const Graph& graph);
-// By value: how many nodes and outputs read the root or a view of it; 0 for views.
+// Returns, by root, how often nodes and outputs read it or a view of it; 0 for views.
 std::vector<int> CountReaders(const Graph& graph);
-// Returns the argument. Requires: it is a constant.
+// Returns a constant argument of the node. Requires: the argument is a constant.
 const c10::IValue& Constant(const Node& node, std::size_t argument);
-// Returns a registered op. Throws c10::Error if there is none.
+// Returns a registered op. Errors: throws c10::Error if there is none.
 c10::OperatorHandle FindOp(const char* name, const char* overload);
-// By node: whether `values` depend on it or, with `effects`, whether a mutation of a bound gradient
-// does.
+// Returns, by node, whether one of `values` depends on it. With `effects`, also whether a mutation
+// of a bound gradient does.
 std::vector<bool> NeededNodes(const Graph& graph, std::span<const ValueId> values, bool effects);
-// Returns whether the op's meta kernel produces the types that the graph states for the node's
-// outputs.
-bool MakesItsTypes(const Graph& graph, const Node& node);
-// Drops bound values that nothing reads.
+// Returns whether the op's meta kernel returns the types that the graph has for the node's outputs.
+bool ProducesStatedTypes(const Graph& graph, const Node& node);
+// Removes bound values that nothing reads.
 void PruneBound(Graph& graph);
 
-// Adds a view of the same root in which the two dimensions of `id` are swapped, and returns it.
-// Returns the root itself if that view is the whole root.
+// Returns the transpose of a 2-D value: its root if that has this type, else a new view.
 ValueId Transpose(Graph& graph, ValueId id);
 
-// Returns whether the node runs the op with this name, of any overload or of the given one.
+// Returns whether the node calls the op with this name, in any overload or in the given one.
 bool IsOp(const Node& node, std::string_view name);
 bool IsOp(const Node& node, std::string_view name, std::string_view overload);
 

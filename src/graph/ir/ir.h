@@ -1,10 +1,9 @@
 // The graph of a stage as plain data: tensors as numbered values, ATen calls as nodes.
 //
-// Single assignment: a value is an input, is bound before any run (a parameter, for example), is
-// the result of one node, or is a view of one of those. Views are not nodes. They state their
-// position in the memory of their root, so passes need not handle them and a run creates them at
-// almost no cost. All pieces of a joint graph share its value numbers. Sizes are in elements,
-// memory in bytes.
+// Graphs are in single assignment form. A value is an input, a bound value (such as a parameter),
+// the result of one node, or a view of one of these. Views are not nodes: they contain their
+// position in the memory of their root, so that passes need not handle them and a run creates them
+// at almost no cost. All pieces of a joint graph share its value numbers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,61 +28,61 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 TensorType TypeOf(const at::Tensor& tensor);
-// Returns the number of elements times their size: the memory of a dense tensor of this type.
+// Returns the bytes of a dense tensor of this type.
 std::int64_t BytesOf(const TensorType& type);
 bool IsContiguous(const TensorType& type);
 TensorType ContiguousType(c10::ScalarType dtype, std::vector<std::int64_t> sizes);
-// Returns the number of elements from the first to past the last one of a strided tensor.
+// Returns the distance from the first element to past the last one, in elements.
 std::int64_t ExtentOf(const TensorType& type);
 
 struct TensorValue {
   TensorType type;
-  // For a view: the value it is a view of (never itself a view), and its offset from that value's
-  // first element, in elements of its own dtype. kNoValue if it is not a view.
+  // For a view: its root, which is not a view, and its offset from the root's first element, in
+  // elements of the view's dtype. kNoValue if it is not a view.
   ValueId view_of = kNoValue;
   std::int64_t view_offset = 0;
 };
 
-// One argument: a tensor value, a list of them (kNoValue if absent), or a constant.
+// A tensor value, a list of tensor values (kNoValue if absent), or a constant.
 using Argument = std::variant<ValueId, std::vector<ValueId>, c10::IValue>;
 
 enum class Phase : std::uint8_t { kForward, kBackward };
 
-// A call of an ATen op with exactly the arguments of its schema.
+// A call of an op, with all arguments of its schema.
 struct Node {
   c10::OperatorHandle op;
   std::vector<Argument> arguments;
-  // One for each tensor that the op returns, with lists flattened; kNoValue for results that are
-  // undefined or not tensors.
+  // The results, with lists of tensors flattened. kNoValue for a result that is undefined or not a
+  // tensor.
   std::vector<ValueId> outputs;
   Phase phase = Phase::kForward;
 };
 
 enum class BoundKind : std::uint8_t {
-  kParameter,  // read
-  kConstant,   // read; never changes
-  kGradient,  // the gradient accumulator of parameter `index`: the only value that nodes may mutate
+  kParameter,
+  kConstant,  // never changes
+  kGradient,  // the gradient accumulator of parameter `index`: nodes may mutate it, but not read it
 };
 
-// A value that exists before a run and is the same in every run.
+// A value that exists before a run and that all runs share.
 struct Bound {
   ValueId value = kNoValue;
   BoundKind kind = BoundKind::kConstant;
   int index = -1;     // index of the parameter
   std::string name;   // name of the parameter
-  at::Tensor tensor;  // the memory itself; undefined if it is bound later
+  at::Tensor tensor;  // undefined if it comes from the GraphBinding
 };
 
 struct Graph {
   std::string name;
-  std::vector<TensorValue> values;  // by ValueId; may contain more than this piece uses
+  std::vector<TensorValue> values;  // by ValueId; includes values of other pieces
   std::vector<Bound> bound;
   std::vector<Node> nodes;  // in a valid execution order
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;  // may be views, inputs or bound values, or kNoValue
 
   const TensorValue& value(ValueId id) const { return values[id]; }
-  // Returns the value whose memory `id` uses: itself unless it is a view.
+  // Returns the root of a view, else `id`.
   ValueId Root(ValueId id) const {
     const ValueId of = value(id).view_of;
     return of == kNoValue ? id : of;
@@ -105,7 +104,7 @@ void ForEachInput(const Node& node, Visit&& visit) {
   }
 }
 
-// The same with a mutable reference, for replacing values.
+// Calls visit(ValueId&), which may replace the value.
 template <class Visit>
 void ForEachInput(Node& node, Visit&& visit) {
   for (Argument& argument : node.arguments) {
@@ -119,7 +118,7 @@ void ForEachInput(Node& node, Visit&& visit) {
   }
 }
 
-// Returns whether the node draws random numbers, using the generator of a run's GraphBinding. Such
+// Returns whether the node draws random numbers from the generator of a run's GraphBinding. Such
 // nodes are never merged, folded or recomputed.
 bool IsRandom(const Node& node);
 // Returns the index of the argument that the op mutates, or -1.

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// Besides these: every op that libtorch tags as pointwise, and every op of random numbers.
+// HasNoFlops is also true for ops that libtorch tags as pointwise, and for random ops.
 constexpr std::array kOpsWithoutFlops = std::to_array<std::string_view>({
     "aten::clone",
     "aten::copy_",

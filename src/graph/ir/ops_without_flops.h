@@ -5,8 +5,8 @@
 
 namespace penstock {
 
-// Whether the node runs a known op whose time depends on bytes rather than on FLOPs: pointwise ops,
-// reductions, copies, indexing and random numbers. Add an op to the list in the .cpp file.
+// Returns whether the node calls a known op whose time depends on bytes rather than FLOPs:
+// pointwise ops, reductions, copies, indexing and random numbers. ops_without_flops.cpp lists them.
 bool HasNoFlops(const Node& node);
 
 }  // namespace penstock

@@ -15,7 +15,7 @@ namespace {
 
 using c10::IValue;
 
-constexpr double kMostElements = 1e15;  // strides beyond this could overflow
+constexpr double kMaxElements = 1e15;  // strides of larger tensors could overflow
 
 c10::TypePtr WithoutOptional(const c10::TypePtr& type) {
   if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
@@ -31,7 +31,7 @@ IValue ParseNumber(std::string_view word, bool whole) {
   return value;
 }
 
-// Parses a constant of the type that the op's schema states.
+// Parses a constant of a type in an op's schema.
 IValue ParseConstant(TextCursor& cursor, const c10::TypePtr& optional) {
   if (cursor.Accept("None")) return {};
   if (cursor.Accept("undefined")) return at::Tensor();
@@ -57,7 +57,7 @@ class Parser {
  public:
   explicit Parser(const std::map<ValueId, at::Tensor>& constants) : constants_(constants) {}
 
-  // Parses one line; an empty one has no effect.
+  // Parses one line, which may be empty.
   void Line(std::string_view line) {
     TextCursor cursor(line);
     if (cursor.AtEnd()) return;
@@ -81,7 +81,7 @@ class Parser {
 
  private:
   TensorValue& At(ValueId id) {
-    if (id < 0) throw TextError("value numbers must not be negative");
+    if (id < 0) throw TextError("a value number is negative");
     if (Index(id) >= graph_.values.size()) {
       graph_.values.resize(Index(id) + 1);
     }
@@ -120,7 +120,7 @@ class Parser {
       const auto found = constants_.find(bound.value);
       if (found == constants_.end()) {
         throw TextError(
-            fmt::format("constant %{} has no tensor: pass one in `constants`", bound.value));
+            fmt::format("constant %{} has no tensor; pass one in `constants`", bound.value));
       }
       bound.tensor = found->second;
     } else {
@@ -157,8 +157,8 @@ class Parser {
     cursor.Expect("(");
     std::size_t next = 0;
     while (!cursor.Accept(")")) {
-      const std::size_t place = Place(cursor, schema, next);
-      node.arguments[place] = OneArgument(cursor, schema.arguments()[place].type());
+      const std::size_t index = ArgumentIndex(cursor, schema, next);
+      node.arguments[index] = OneArgument(cursor, schema.arguments()[index].type());
       cursor.Accept(",");
     }
     graph_.nodes.push_back(std::move(node));
@@ -174,9 +174,9 @@ class Parser {
     return *op;
   }
 
-  // Returns the index of the argument that follows: the next positional one, or the named one.
-  static std::size_t Place(TextCursor& cursor, const c10::FunctionSchema& schema,
-                           std::size_t& next) {
+  // Returns the index of the argument that the text continues with, positional or named.
+  static std::size_t ArgumentIndex(TextCursor& cursor, const c10::FunctionSchema& schema,
+                                   std::size_t& next) {
     const std::string_view rest = cursor.rest();
     if (cursor.Accept("%") || cursor.Accept("[")) {
       cursor = TextCursor(rest);
@@ -223,7 +223,7 @@ TensorType ParseType(TextCursor& cursor) {
     if (size < 0) cursor.FailBefore("sizes of at least 0");
     elements *= static_cast<double>(std::max<std::int64_t>(size, 1));
   }
-  if (elements > kMostElements) cursor.FailBefore("sizes that fit in memory");
+  if (elements > kMaxElements) cursor.FailBefore("sizes that fit in memory");
   TensorType type = ContiguousType(dtype, std::move(sizes));
   if (!cursor.Accept("/")) return type;
   type.strides = cursor.Integers();

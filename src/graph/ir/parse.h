@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// PrintGraph(ParseGraph(text)) equals `text`. The text does not contain the memory of constants;
-// `constants` supplies it by value. Sizes in bytes and FLOPs in the text are ignored.
+// Returns a graph for which PrintGraph returns `text`. The text does not contain the tensors of
+// constants, so `constants` must contain them by value. Ignores sizes in bytes and FLOPs.
 // Errors: kInvalidArgument, with the line and what it lacks, or because VerifyGraph rejects the
 // graph.
 Result<Graph> ParseGraph(std::string_view text,

@@ -44,8 +44,8 @@ bool IsDefault(const c10::Argument& argument, const c10::IValue& value) {
          PrintConstant(*argument.default_value()) == PrintConstant(value);
 }
 
-// Prints tensors positionally until an argument is omitted, the rest by name. Prints constants by
-// name if they differ from the op's default.
+// Prints tensors by position up to the first constant, and by name after it. Prints constants by
+// name, and omits those that equal the op's default.
 std::string PrintArguments(const Node& node) {
   const auto& expected = node.op.schema().arguments();
   std::vector<std::string> texts;
@@ -123,10 +123,10 @@ class Printer {
       outputs.push_back(PrintValue(graph_, output));
       if (output != kNoValue) bytes += BytesOf(graph_.value(output).type);
     }
-    const bool makes = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                   [](ValueId output) { return output != kNoValue; });
+    const bool has_results = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                         [](ValueId output) { return output != kNoValue; });
     text_ += "  ";
-    if (makes || MutatedArgument(node.op.schema()) < 0)
+    if (has_results || MutatedArgument(node.op.schema()) < 0)
       text_ += fmt::format("{} {} = ", fmt::join(outputs, ", "), PrintCost(node, bytes));
     text_ += fmt::format("{}({})\n", c10::toString(node.op.operator_name()), PrintArguments(node));
   }
@@ -151,7 +151,7 @@ std::string PrintConstant(const c10::IValue& value) {
   if (value.isInt()) return fmt::format("{}", value.toInt());
   if (value.isDouble()) {
     std::string text = fmt::format("{}", value.toDouble());
-    // Keeps it from being read as an integer.
+    // Without a point, it would parse as an integer.
     if (text.find_first_of(".en") == std::string::npos) text += ".0";
     return text;
   }
@@ -200,17 +200,17 @@ std::string PrintGraph(const Graph& graph) { return Printer(graph).Print(); }
 
 std::string PrintDot(const Graph& graph) {
   std::string text = fmt::format("digraph {} {{\n  node [shape=box];\n", graph.name);
-  std::vector<int> maker(graph.values.size(), -1);
+  std::vector<int> producer(graph.values.size(), -1);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     text += fmt::format("  n{} [label=\"{}\"];\n", i, c10::toString(node.op.operator_name()));
     for (const ValueId output : node.outputs) {
-      if (output != kNoValue) maker[output] = static_cast<int>(i);
+      if (output != kNoValue) producer[output] = static_cast<int>(i);
     }
   }
   const auto edge = [&](ValueId id, const std::string& to) {
     const ValueId root = graph.Root(id);
-    const int from = maker[root];
+    const int from = producer[root];
     text += fmt::format("  {} -> {} [label=\"{}\"];\n",
                         from >= 0 ? fmt::format("n{}", from) : fmt::format("v{}", root), to,
                         PrintType(graph.value(id).type));

@@ -8,25 +8,26 @@
 
 namespace penstock {
 
-// Formats a type: "f32[2,16,32]", followed by its strides if it is not contiguous.
+// Formats as "f32[2,16,32]", followed by "/[strides]" if the type is not contiguous.
 std::string PrintType(const TensorType& type);
-// Returns the dtype of a text such as "f32", or Undefined.
+// Returns the dtype that is printed as `text`, such as "f32"; Undefined if there is none.
 c10::ScalarType DtypeOf(std::string_view text);
 // Formats as "1.5 GFLOP".
 std::string FormatFlops(std::int64_t flops);
-// Formats a constant argument. For the kinds that ops take, equal texts mean equal constants.
+// Formats a constant argument.
 std::string PrintConstant(const c10::IValue& value);
+// Returns whether only equal constants have the same text.
 bool HasExactText(const c10::IValue& value);
-// Prints one line per value, in execution order:
+// Prints a graph, one line per value, in execution order:
 //
 //   graph forward(%3: f32[2,16,32]) -> (%9)
 //     bound %0: f32[32,32] 4.0 KiB = parameter 0 wq.weight
 //     %5: f32[32,32] 4.0 KiB 65.5 kFLOP = aten::mm(%4, %1)
 //
-// ParseGraph (parse.h) reads it back. A line "-- backward" precedes nodes of the backward, and a
-// line "-- forward" precedes nodes of the forward that follow those.
+// ParseGraph (parse.h) parses it. A line "-- backward" precedes nodes of the backward, and a line
+// "-- forward" precedes nodes of the forward that follow those.
 std::string PrintGraph(const Graph& graph);
-// The same for Graphviz.
+// Prints a graph in Graphviz's DOT language.
 std::string PrintDot(const Graph& graph);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Reads one line of the text form of a graph or a kernel from left to right.
+// Reads one line of the text form of a graph or a kernel.
 #pragma once
 
 #include <cctype>
@@ -17,8 +17,8 @@ class TextError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Values are stored by number, so a large number would allocate memory for all smaller ones.
-inline constexpr std::int64_t kMostValues = 1 << 20;
+// A graph stores values by number, so a large number would allocate memory for all smaller ones.
+inline constexpr std::int64_t kMaxValues = 1 << 20;
 
 class TextCursor {
  public:
@@ -52,14 +52,14 @@ class TextCursor {
     text_.remove_prefix(at + token.size());
   }
 
-  // Letters, digits, '_', '.' and ':'.
+  // Reads letters, digits, '_', '.' and ':'.
   std::string_view Word() {
     SkipSpace();
     std::size_t length = 0;
     while (length < text_.size() && IsWord(text_[length])) ++length;
     return Take(length, "a name");
   }
-  // A number, or another constant of one word: letters, digits, signs and points.
+  // Reads a number, or another constant of word characters and signs.
   std::string_view Constant() {
     SkipSpace();
     std::size_t length = 0;
@@ -95,18 +95,19 @@ class TextCursor {
     Expect("]");
     return values;
   }
-  // "%5", or "none".
+  // Reads "%5", or "none" for kNoValue.
   ValueId Value() {
     if (Accept("none")) return kNoValue;
     Expect("%");
     const std::int64_t number = Integer();
-    if (number < 0 || number >= kMostValues) {
-      throw TextError(fmt::format("%{}: value numbers are 0 to {}", number, kMostValues - 1));
+    if (number < 0 || number >= kMaxValues) {
+      throw TextError(fmt::format("%{}: value numbers are 0 to {}", number, kMaxValues - 1));
     }
     return static_cast<ValueId>(number);
   }
 
-  // For something that is missing at, or wrong before, the rest of the text.
+  // Throws TextError: the rest of the text does not start with what is expected, or what precedes
+  // it is wrong.
   [[noreturn]] void Fail(std::string_view expected) const {
     throw TextError(fmt::format("expected {} at '{}'", expected, text_.substr(0, 40)));
   }
@@ -131,7 +132,7 @@ class TextCursor {
   std::string_view text_;
 };
 
-// Parses "f32[2,3]/[3,1]". Without strides, the type is row-major. Throws TextError.
+// Parses a type such as "f32[2,3]/[3,1]". Without strides, it is contiguous. Throws TextError.
 TensorType ParseType(TextCursor& cursor);
 
 }  // namespace penstock

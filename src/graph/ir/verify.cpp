@@ -19,9 +19,9 @@ bool TakesTensorList(const c10::TypePtr& type) {
          type->isSubtypeOf(*c10::ListType::ofOptionalTensors());
 }
 
-// Returns the bytes from a tensor's first element to past its last, or nullopt if no memory can
-// have such a shape.
-std::optional<std::int64_t> Extent(const TensorType& type) {
+// Returns the bytes from a tensor's first element to past its last, or nullopt if the type is
+// invalid.
+std::optional<std::int64_t> CheckedExtent(const TensorType& type) {
   if (type.dtype == c10::ScalarType::Undefined || type.strides.size() != type.sizes.size()) {
     return {};
   }
@@ -37,8 +37,8 @@ std::optional<std::int64_t> Extent(const TensorType& type) {
       return {};
     }
   }
-  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // bytes: more than any machine addresses
-  if (elements > kMost / item || last >= kMost / item) return {};
+  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 56;  // more than any machine addresses
+  if (elements > kMaxBytes / item || last >= kMaxBytes / item) return {};
   return ExtentOf(type) * item;
 }
 
@@ -60,7 +60,7 @@ class Verifier {
     }
     where_ = "the graph's outputs";
     for (const ValueId output : graph_.outputs) {
-      if (output != kNoValue) PENSTOCK_TRY_STATUS(Read(output, /*changed=*/false));
+      if (output != kNoValue) PENSTOCK_TRY_STATUS(Read(output, /*mutated=*/false));
     }
     return {};
   }
@@ -88,16 +88,17 @@ class Verifier {
     if (!InRange(id)) return Fault("{} %{} is not a value of the graph", what, id);
     if (graph_.value(id).view_of != kNoValue) return Fault("{} %{} is a view", what, id);
     if (state(id) != State::kUndefined) return Fault("{} %{} is produced twice", what, id);
-    if (!Extent(graph_.value(id).type)) return Fault("{} %{} has an invalid shape", what, id);
+    if (!CheckedExtent(graph_.value(id).type))
+      return Fault("{} %{} has an invalid shape", what, id);
     state(id) = as;
     return {};
   }
 
-  // A view must lie within the extent of its root's type.
-  Status VerifyPlace(ValueId id) {
+  // Checks that the view lies within the extent of its root.
+  Status VerifyView(ValueId id) {
     const TensorValue& view = graph_.value(id);
-    const auto root = Extent(graph_.value(view.view_of).type);
-    const auto extent = Extent(view.type);
+    const auto root = CheckedExtent(graph_.value(view.view_of).type);
+    const auto extent = CheckedExtent(view.type);
     std::int64_t begin = 0;
     if (!extent || view.view_offset < 0 ||
         __builtin_mul_overflow(view.view_offset,
@@ -109,7 +110,7 @@ class Verifier {
     return {};
   }
 
-  Status Read(ValueId id, bool changed) {
+  Status Read(ValueId id, bool mutated) {
     if (!InRange(id)) return Fault("%{} is not a value of the graph", id);
     const ValueId root = graph_.Root(id);
     if (!InRange(root))
@@ -118,11 +119,11 @@ class Verifier {
       return Fault("%{} is a view of %{}, which is a view itself", id, root);
     }
     if (state(root) == State::kUndefined) return Fault("%{} is read before it is produced", id);
-    if (root != id) PENSTOCK_TRY_STATUS(VerifyPlace(id));
-    if (changed && state(root) != State::kGradient) {
+    if (root != id) PENSTOCK_TRY_STATUS(VerifyView(id));
+    if (mutated && state(root) != State::kGradient) {
       return Fault("%{} is mutated, but is not a bound gradient", id);
     }
-    if (!changed && state(root) == State::kGradient) {
+    if (!mutated && state(root) == State::kGradient) {
       return Fault("%{} is a gradient accumulator, which cannot be read", id);
     }
     return {};
@@ -133,20 +134,20 @@ class Verifier {
     if (node.arguments.size() != expected.size()) {
       return Fault("has {} arguments, but the op takes {}", node.arguments.size(), expected.size());
     }
-    const int changed = MutatedArgument(node.op.schema());
+    const int mutated = MutatedArgument(node.op.schema());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const Argument& argument = node.arguments[i];
       if (const auto* id = std::get_if<ValueId>(&argument)) {
         if (!TakesTensor(expected[i].type())) {
           return Fault("argument '{}' is not a tensor", expected[i].name());
         }
-        PENSTOCK_TRY_STATUS(Read(*id, static_cast<int>(i) == changed));
+        PENSTOCK_TRY_STATUS(Read(*id, static_cast<int>(i) == mutated));
       } else if (const auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
         if (!TakesTensorList(expected[i].type())) {
           return Fault("argument '{}' is not a list of tensors", expected[i].name());
         }
         for (const ValueId id : *list) {
-          if (id != kNoValue) PENSTOCK_TRY_STATUS(Read(id, /*changed=*/false));
+          if (id != kNoValue) PENSTOCK_TRY_STATUS(Read(id, /*mutated=*/false));
         }
       }
     }

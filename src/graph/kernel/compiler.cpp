@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-// No contraction: a kernel must round where the ops that it replaces do.
+// Without contraction, because a kernel must round where the ops that it replaces do.
 constexpr std::array kFlags = {"-O3",
                                "-ffp-contract=off",
                                "-fno-math-errno",
@@ -30,35 +30,37 @@ constexpr std::array kFlags = {"-O3",
 
 std::string March() { return "-march=" + ChooseKernels(ThisProcessor()).march; }
 
-const char* Variable(const char* name) {
+// Returns null if the environment variable is not set or empty.
+const char* EnvironmentVariable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
 Result<OwnedFolder> CacheFolder() {
   std::filesystem::path folder;
-  if (const char* cache = Variable("XDG_CACHE_HOME")) {
+  if (const char* cache = EnvironmentVariable("XDG_CACHE_HOME")) {
     folder = cache;
-  } else if (const char* home = Variable("HOME")) {
+  } else if (const char* home = EnvironmentVariable("HOME")) {
     folder = std::filesystem::path(home) / ".cache";
   } else {
-    return MakeError(ErrorCode::kUnavailable, "set XDG_CACHE_HOME or HOME");
+    return MakeError(ErrorCode::kUnavailable,
+                     "there is no cache folder; set XDG_CACHE_HOME or HOME");
   }
   return OwnedFolder::Open((folder / "penstock").string());
 }
 
-// Printed once per process, because every stage would report the same.
-void SayNotKept(const std::string& reason) {
-  static std::atomic<bool> said = false;
-  if (said.exchange(true)) return;
-  fmt::print(stderr, "penstock: compiled kernels are not kept for later runs: {}\n", reason);
+// Prints once per process, because all stages have the same reason.
+void WarnNotCached(const std::string& reason) {
+  static std::atomic<bool> warned = false;
+  if (warned.exchange(true)) return;
+  fmt::print(stderr, "penstock: compiled kernels are not cached for later runs: {}\n", reason);
 }
 
-// What -march=native depends on, as far as the system says.
-std::string Processor() {
+// Identifies the processor, on which the code of -march=native depends.
+std::string ProcessorKey() {
   const auto information = ReadFile("/proc/cpuinfo");
   if (!information) return "unknown";
-  // The first processor's: up to the first empty line, without what changes from moment to moment.
+  // The first processor's lines, up to the first empty line, without those that change over time.
   std::string text;
   std::size_t at = 0;
   while (at < information->size() && (*information)[at] != '\n') {
@@ -71,7 +73,7 @@ std::string Processor() {
 }
 
 std::string CompilerName() {
-  const char* const named = Variable("PENSTOCK_CXX");
+  const char* const named = EnvironmentVariable("PENSTOCK_CXX");
   return named == nullptr ? "c++" : named;
 }
 
@@ -110,7 +112,7 @@ Result<std::string> Compile(std::string_view source, const std::string& compiler
   PENSTOCK_TRY(const int status, RunCommand(std::move(command), log, limit));
   auto content = ReadFile(object);
   if (status != 0 || !content) {
-    return MakeError(ErrorCode::kUnavailable, "{} does not compile a kernel: {}", compiler,
+    return MakeError(ErrorCode::kUnavailable, "{} cannot compile a kernel: {}", compiler,
                      FirstLine(ReadFile(log).value_or("")));
   }
   *content += Digest(*content);
@@ -140,18 +142,18 @@ Result<CompiledLibrary> CompileToLibrary(std::string_view source, const Compiler
   const std::string compiler = CompilerName();
   PENSTOCK_TRY(OwnedFolder scratch, OwnedFolder::MakeTemporary());
   PENSTOCK_TRY(const std::string version, CompilerVersion(compiler, scratch, options.limit));
-  std::string key = fmt::format("{}\n{}\n{}\n", source, version, Processor());
+  std::string key = fmt::format("{}\n{}\n{}\n", source, version, ProcessorKey());
   for (const char* flag : kFlags) key += flag;
   key += March();
   const std::string name = Digest(key) + ".so";
   Result<OwnedFolder> cache = CacheFolder();
-  if (cache && !options.again && IsComplete(cache->Read(name).value_or(""))) {
+  if (cache && !options.recompile && IsComplete(cache->Read(name).value_or(""))) {
     return CompiledLibrary{*std::move(cache), name, false};
   }
   PENSTOCK_TRY(const std::string content, Compile(source, compiler, scratch, options.limit));
-  Status kept = cache ? cache->Write(name, content) : tl::unexpected(cache.error());
-  if (kept) return CompiledLibrary{*std::move(cache), name, true};
-  SayNotKept(kept.error().message);
+  Status cached = cache ? cache->Write(name, content) : tl::unexpected(cache.error());
+  if (cached) return CompiledLibrary{*std::move(cache), name, true};
+  WarnNotCached(cached.error().message);
   PENSTOCK_TRY_STATUS(scratch.Write(name, content));
   return CompiledLibrary{std::move(scratch), name, true};
 }
@@ -164,7 +166,7 @@ Result<CompiledFunctions> CompileFunctions(std::string_view source,
     auto functions = FunctionsOf(library, names);
     if (functions) return CompiledFunctions{*std::move(functions), library.compiled};
     if (library.compiled) return tl::unexpected(std::move(functions).error());
-    options.again = true;
+    options.recompile = true;
   }
 }
 

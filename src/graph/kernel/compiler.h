@@ -1,8 +1,8 @@
-// The machine's C++ compiler as a function from source to a shared library in a cache folder.
+// Compiles C++ source to a shared library in a cache folder, with the machine's compiler.
 //
-// A library is loaded only if nobody but this user can have written its folder and its file
-// (owned_folder.h). If the cache folder does not qualify or cannot be written, the library is
-// compiled into a temporary folder, and one line on standard error says why.
+// Loads a library only if no other user can have written its folder or its file (owned_folder.h).
+// If the cache folder does not satisfy this or cannot be written, compiles into a temporary folder
+// and prints the reason to standard error.
 #pragma once
 
 #include <chrono>
@@ -17,32 +17,32 @@
 namespace penstock {
 
 struct CompilerOptions {
-  // A run of the compiler that takes longer is killed. A stage takes seconds.
+  // A compiler that runs longer is killed. The kernels of a stage compile in seconds.
   std::chrono::milliseconds limit = std::chrono::minutes(2);
-  bool again = false;  // replaces the file in the cache folder
+  bool recompile = false;  // ignores and replaces the file in the cache folder
 };
 
-// The file of a library, in a folder that stays open as long as this object.
+// The file of a library. Its folder stays open as long as this object lives.
 struct CompiledLibrary {
   OwnedFolder folder;
   std::string name;
-  bool compiled = false;  // by this call
+  bool compiled = false;  // whether this call compiled it
 
-  std::string path() const { return folder.PathOf(name); }         // for opening it in this process
+  std::string path() const { return folder.PathOf(name); }         // valid in this process only
   std::string file() const { return folder.path() + "/" + name; }  // for messages
 };
 
-// Returns the library of the source from the cache folder, or compiles it. Errors: kUnavailable if
-// there is no compiler or it fails; kDeadlineExceeded if it times out.
+// Returns the library of the source from the cache folder, or compiles it.
+// Errors: kUnavailable if there is no compiler or it fails; kDeadlineExceeded if it times out.
 Result<CompiledLibrary> CompileToLibrary(std::string_view source,
                                          const CompilerOptions& options = {});
 
 struct CompiledFunctions {
   std::vector<void*> addresses;  // by name; valid as long as the process lives
-  bool compiled = false;         // by this call
+  bool compiled = false;         // whether this call compiled them
 };
-// Returns the functions with these names. A library in the cache folder that cannot be loaded or
-// lacks a function is compiled again. Errors: as CompileToLibrary.
+// Returns the functions with these names. Recompiles a library in the cache folder that cannot be
+// loaded or lacks a function. Errors: as CompileToLibrary.
 Result<CompiledFunctions> CompileFunctions(std::string_view source,
                                            std::span<const std::string> names,
                                            CompilerOptions options = {});

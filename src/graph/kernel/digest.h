@@ -1,4 +1,4 @@
-// Digest: a name for bytes, and a check that a file's bytes are whole.
+// Digest: names content, and detects damaged files.
 #pragma once
 
 #include <string>
@@ -6,9 +6,8 @@
 
 namespace penstock {
 
-// Returns the XXH3 hash of 128 bits as 32 hexadecimal digits. It detects damage and tells sources
-// apart, and is not meant to withstand an attacker: who can write the files that it guards owns
-// them anyway (owned_folder.h).
+// Returns the 128-bit XXH3 hash as 32 hexadecimal digits. It need not resist attacks: only the user
+// can write the files that it names and checks (owned_folder.h).
 std::string Digest(std::string_view bytes);
 
 }  // namespace penstock

@@ -9,9 +9,10 @@
 namespace penstock {
 namespace {
 
-constexpr unsigned kFew = 16;  // this many tensors need no allocation for their addresses
+constexpr unsigned kInline = 16;  // tensors whose addresses need no allocation
 
-// For callers that use the dispatcher; GraphProgram runs the kernel itself.
+// The kernel of both ops. Only callers of the dispatcher reach it: GraphProgram calls kernels
+// itself.
 std::vector<at::Tensor> Run(at::Tensor* accumulator, at::TensorList inputs, std::string_view text) {
   const LoadedKernel* kernel = FindKernel(text);
   if (kernel == nullptr) {
@@ -20,11 +21,11 @@ std::vector<at::Tensor> Run(at::Tensor* accumulator, at::TensorList inputs, std:
     TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().message);
     kernel = FindKernel(text);
   }
-  c10::SmallVector<const void*, kFew> from;
+  c10::SmallVector<const void*, kInline> from;
   for (const at::Tensor& input : inputs) from.push_back(input.const_data_ptr());
   std::vector<at::Tensor> outputs;
   outputs.reserve(kernel->kernel.outputs.size());
-  c10::SmallVector<void*, kFew> to;
+  c10::SmallVector<void*, kInline> to;
   for (const TensorType& type : kernel->kernel.outputs) {
     outputs.emplace_back(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
     to.push_back(outputs.back().mutable_data_ptr());

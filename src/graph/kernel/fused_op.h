@@ -3,10 +3,10 @@
 //   penstock::fused(Tensor[] inputs, str kernel) -> Tensor[]
 //   penstock::fused_gather(Tensor(a!) gathered, Tensor[] inputs, str kernel) -> Tensor[]
 //
-// The second op also adds to a gradient accumulator, the last output of its kernel.
-// `kernel` is the text of a kernel (kernel/kernel.h). Inputs are whole values of the dtypes that it
-// loads, never views, because its accesses contain their offsets. GraphProgram calls the kernel
-// without the dispatcher.
+// The second op also adds to a gradient accumulator, the last output of its kernel. (Stored
+// programs contain these names, so they do not change.) `kernel` is the text of a kernel
+// (kernel.h). Inputs have the dtypes that it loads. GraphProgram calls the kernel without the
+// dispatcher.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,9 +21,9 @@ namespace penstock {
 
 c10::OperatorHandle FusedOp();
 c10::OperatorHandle FusedAccumulateOp();
-// Returns the text of the kernel if the node calls one of these ops, else null.
+// Returns the text of the node's kernel, or null if the node calls neither op.
 const std::string* FusedKernelText(const Node& node);
-// Loads all kernels that the graphs call, with one run of the compiler (see LoadKernels).
+// Loads all kernels that the graphs call, with one run of the compiler. Errors: as LoadKernels.
 Status LoadKernelsOf(std::initializer_list<const Graph*> graphs);
 
 }  // namespace penstock

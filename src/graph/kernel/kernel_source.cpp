@@ -1,8 +1,9 @@
-// Kernels as C++ that compilers vectorize: plain loops, one expression per step.
+// Generates the C++ source of kernels: plain loops that compilers vectorize, one expression per
+// step.
 //
-// The inner loop of a row runs once for each level of sums: sums that need no other sum first, then
-// those that need them, and so on. Each level recomputes what it needs of the earlier ones from
-// memory that is in the L1 cache by then, which is cheaper than storing rows.
+// The inner loop of a row runs once per level of sums. Level 0 computes the sums that depend on no
+// other sum, level 1 those that depend on level 0, and so on. Each level recomputes the values that
+// it needs from memory that is in the L1 cache by then, which is cheaper than storing rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 struct PointwiseOp {
   std::string_view name;
-  std::string_view expression;  // of %0, %1, ...
+  std::string_view expression;  // in terms of %0, %1, ...
 };
 
 constexpr std::array kPointwiseOps = {
@@ -92,8 +93,8 @@ bool IsWrite(const KernelStep& step) {
   return step.kind == StepKind::kStore || step.kind == StepKind::kAccumulate;
 }
 
-// Returns whether the step's stride along the outermost loop is read at run time. Only if that loop
-// encloses rows: the loops of a row, which g++ vectorizes, have constant strides.
+// Returns whether the source takes the step's stride along the outermost loop from `outer`. The
+// loops of a row, which compilers vectorize, have constant strides.
 bool HasOuterStride(const Kernel& kernel, const KernelStep& step) {
   const bool encloses_rows = std::ssize(kernel.loops) > kernel.inner;
   const bool accesses = step.kind == StepKind::kLoad || IsWrite(step);
@@ -163,7 +164,7 @@ class Writer {
                                      kernel_.loops[loop]);
   }
 
-  // Writes the inner loops of a level: its sums and stores, and what they need.
+  // Writes the inner loops of a level: its sums and stores, and the steps that they depend on.
   void Inner(int level, std::size_t outer) {
     std::vector<bool> needed(row_.size());
     std::string sums;
@@ -239,7 +240,7 @@ class Writer {
 
   const Kernel& kernel_;
   std::vector<bool> row_;
-  std::vector<int> levels_;  // by step: number of nested sums that it depends on
+  std::vector<int> levels_;  // by step: depth of the sums that it depends on
   int last_ = 0;
   std::string text_;
 };

@@ -4,23 +4,25 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "graph/kernel/compiler.h"
 
 namespace penstock {
 namespace {
 
-struct Loaded {
-  std::mutex mutex;
-  std::map<std::string, std::unique_ptr<LoadedKernel>, std::less<>> kernels;  // by text
-  std::map<std::string, KernelFunction> functions;                            // by SharedSource
-  std::optional<Error> gave_up;  // set after the compiler timed out
+// The kernels of this process.
+struct Library {
+  Mutex mutex;
+  std::map<std::string, std::unique_ptr<LoadedKernel>, std::less<>> kernels
+      PENSTOCK_GUARDED_BY(mutex);                                              // by text
+  std::map<std::string, KernelFunction> functions PENSTOCK_GUARDED_BY(mutex);  // by SharedSource
+  std::optional<Error> timed_out PENSTOCK_GUARDED_BY(mutex);  // set once the compiler timed out
 };
-Loaded& TheLoaded() {
-  static auto* const loaded = new Loaded;  // never destroyed: programs use its functions
-  return *loaded;
+Library& TheLibrary() {
+  static auto* const library = new Library;  // never destroyed: programs use its functions
+  return *library;
 }
 
 std::string NameOf(std::size_t number) { return fmt::format("penstock_kernel_{}", number); }
@@ -28,12 +30,12 @@ std::string NameOf(std::size_t number) { return fmt::format("penstock_kernel_{}"
 // Returns the source that kernels share if they differ only in their outer strides.
 std::string SharedSource(const Kernel& kernel) { return SourceOf(kernel, "kernel"); }
 
-// Sorted, so that equal sets have equal sources.
-using Uncompiled = std::map<std::string, const Kernel*>;  // by SharedSource
+// By SharedSource. Sorted, so that equal sets have equal sources.
+using Uncompiled = std::map<std::string, const Kernel*>;
 
-Status CompileInto(Loaded& loaded, const Uncompiled& kernels) {
-  // After one timeout, do not wait for the compiler again in every stage.
-  if (loaded.gave_up) return tl::unexpected(*loaded.gave_up);
+Status CompileInto(Library& library, const Uncompiled& kernels) PENSTOCK_REQUIRES(library.mutex) {
+  // Do not wait for the compiler again in every stage.
+  if (library.timed_out) return tl::unexpected(*library.timed_out);
   std::string source(KernelPrelude());
   std::vector<std::string> names;
   for (const auto& [shared, kernel] : kernels) {
@@ -42,49 +44,49 @@ Status CompileInto(Loaded& loaded, const Uncompiled& kernels) {
   }
   auto compiled = CompileFunctions(source, names);
   if (!compiled && compiled.error().code == ErrorCode::kDeadlineExceeded) {
-    loaded.gave_up = Error{ErrorCode::kUnavailable, compiled.error().message};
-    return tl::unexpected(*loaded.gave_up);
+    library.timed_out = Error{ErrorCode::kUnavailable, compiled.error().message};
+    return tl::unexpected(*library.timed_out);
   }
   if (!compiled) return tl::unexpected(std::move(compiled).error());
   auto address = compiled->addresses.begin();
   for (const auto& [shared, kernel] : kernels) {
-    loaded.functions.emplace(shared, reinterpret_cast<KernelFunction>(*address++));
+    library.functions.emplace(shared, reinterpret_cast<KernelFunction>(*address++));
   }
   return {};
 }
 
-// Fewer elements are not worth waking threads (as in ATen).
+// Elements per task of a parallel loop, as in ATen.
 constexpr std::int64_t kGrain = 32768;
 
 }  // namespace
 
 Status LoadKernels(std::span<const std::string> texts) {
-  Loaded& loaded = TheLoaded();
-  const std::scoped_lock lock(loaded.mutex);
+  Library& library = TheLibrary();
+  const MutexLock lock(library.mutex);
   std::map<std::string, Kernel> missing;  // by text
   Uncompiled uncompiled;
   for (const std::string& text : texts) {
-    if (loaded.kernels.contains(text) || missing.contains(text)) continue;
+    if (library.kernels.contains(text) || missing.contains(text)) continue;
     PENSTOCK_TRY(Kernel kernel, KernelOf(text));
     const Kernel& added = missing.emplace(text, std::move(kernel)).first->second;
     std::string source = SharedSource(added);
-    if (!loaded.functions.contains(source)) uncompiled.emplace(std::move(source), &added);
+    if (!library.functions.contains(source)) uncompiled.emplace(std::move(source), &added);
   }
-  if (!uncompiled.empty()) PENSTOCK_TRY_STATUS(CompileInto(loaded, uncompiled));
+  if (!uncompiled.empty()) PENSTOCK_TRY_STATUS(CompileInto(library, uncompiled));
   for (auto& [text, kernel] : missing) {
-    const KernelFunction function = loaded.functions.at(SharedSource(kernel));
+    const KernelFunction function = library.functions.at(SharedSource(kernel));
     std::vector<long> strides = OuterStrides(kernel);
-    loaded.kernels.emplace(text, std::make_unique<LoadedKernel>(LoadedKernel{
-                                     std::move(kernel), std::move(strides), function}));
+    library.kernels.emplace(text, std::make_unique<LoadedKernel>(LoadedKernel{
+                                      std::move(kernel), std::move(strides), function}));
   }
   return {};
 }
 
 const LoadedKernel* FindKernel(std::string_view text) {
-  Loaded& loaded = TheLoaded();
-  const std::scoped_lock lock(loaded.mutex);
-  const auto found = loaded.kernels.find(text);
-  return found == loaded.kernels.end() ? nullptr : found->second.get();
+  Library& library = TheLibrary();
+  const MutexLock lock(library.mutex);
+  const auto found = library.kernels.find(text);
+  return found == library.kernels.end() ? nullptr : found->second.get();
 }
 
 void RunKernelFunction(const LoadedKernel& kernel, const void* const* inputs,

@@ -1,10 +1,10 @@
-// Kernels as machine code: compiled once, kept on disk and loaded into the process.
+// The kernels that are loaded into this process as machine code.
 //
-// All kernels of a call are compiled together into one shared library. It stays in the cache folder
-// under a name derived from its source, the compiler's version, the flags and the processor. A file
-// that is incomplete (it ends in a checksum) or lacks a kernel is compiled again, and a file that
-// another user could have written is never loaded (compiler.h). Several processes may use one
-// folder. The compiler is $PENSTOCK_CXX, else c++; the folder is $XDG_CACHE_HOME/penstock, else
+// All kernels of a call are compiled together into one shared library. The cache folder keeps it
+// under a digest of its source, the compiler's version, the flags and the processor. A file that is
+// incomplete (it ends in a checksum) or lacks a kernel is recompiled. A file that another user
+// could have written is never loaded (compiler.h). Several processes may use one folder. The
+// compiler is $PENSTOCK_CXX, else c++. The folder is $XDG_CACHE_HOME/penstock, else
 // ~/.cache/penstock. Threads: any.
 #pragma once
 
@@ -28,15 +28,15 @@ struct LoadedKernel {
   KernelFunction function = nullptr;
 };
 
-// Loads the kernels (in text form) that this process has not loaded yet. Errors: kInvalidArgument
-// for an invalid text; kUnavailable if there is no compiler, or if it fails or times out (later
-// calls then fail immediately).
+// Loads the kernels with these texts, except those that this process has already loaded.
+// Errors: kInvalidArgument for an invalid text; kUnavailable if there is no compiler, or if it
+// fails or times out. After a timeout, later calls that need the compiler fail immediately.
 Status LoadKernels(std::span<const std::string> texts);
 // Returns null if the kernel is not loaded. The result lives as long as the process.
 const LoadedKernel* FindKernel(std::string_view text);
 
-// Runs the kernel. Outputs must have the types that it states. Large kernels use the process's
-// intra-op threads. `inputs` point at the first element of each tensor.
+// Runs the kernel. `inputs` and `outputs` point to the first element of each tensor, which has the
+// type in the kernel. A large kernel uses the process's intra-op threads.
 void RunKernelFunction(const LoadedKernel& kernel, const void* const* inputs, void* const* outputs);
 
 }  // namespace penstock

@@ -26,33 +26,32 @@ tl::unexpected<Error> Unusable(fmt::format_string<Args...> format, Args&&... arg
   return MakeError(ErrorCode::kUnavailable, format, std::forward<Args>(args)...);
 }
 
-// Creates the folder and its parents with a mode that the umask cannot widen.
-Status MakeFolders(const fs::path& path) {
+// Creates the folder and its missing parents with mode 0700.
+Status CreateFolders(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return {};
   if (path.has_parent_path() && path.parent_path() != path) {
-    PENSTOCK_TRY_STATUS(MakeFolders(path.parent_path()));
+    PENSTOCK_TRY_STATUS(CreateFolders(path.parent_path()));
   }
   if (mkdir(path.c_str(), kOnlyUser) == 0 || errno == EEXIST) return {};
   return Unusable("cannot create the folder {}: {}", path.string(), std::strerror(errno));
 }
 
-// Checks the folder and removes read access for others, which protects later files whatever the
-// umask.
+// Checks the owner and mode of the folder. Sets mode 0700, which also protects files that are
+// created with a permissive umask.
 Status CheckFolder(int descriptor, const std::string& path) {
   struct stat status = {};
   if (fstat(descriptor, &status) != 0) {
     return Unusable("cannot examine the folder {}: {}", path, std::strerror(errno));
   }
   if (status.st_uid != geteuid()) {
-    return Unusable("the folder {} belongs to user {}, not to user {} who runs this", path,
+    return Unusable("the folder {} belongs to user {}, but this process runs as user {}", path,
                     status.st_uid, geteuid());
   }
   if ((status.st_mode & kWritableByOthers) != 0) {
     return Unusable(
-        "other users may write to the folder {}: run 'chmod 700 {}' after removing "
-        "what is in it",
-        path, path);
+        "other users may write to the folder {}; remove its files and run 'chmod 700 {}'", path,
+        path);
   }
   if ((status.st_mode & 07777) != kOnlyUser && fchmod(descriptor, kOnlyUser) != 0) {
     return Unusable("cannot restrict the folder {} to its owner: {}", path, std::strerror(errno));
@@ -86,7 +85,7 @@ bool WriteAll(int file, std::string_view content) {
 }  // namespace
 
 Result<OwnedFolder> OwnedFolder::Open(const std::string& path) {
-  PENSTOCK_TRY_STATUS(MakeFolders(path));
+  PENSTOCK_TRY_STATUS(CreateFolders(path));
   const int descriptor = OpenFolder(path);
   if (descriptor < 0) return Unusable("cannot open the folder {}: {}", path, std::strerror(errno));
   OwnedFolder folder(path, descriptor, false);
@@ -123,7 +122,7 @@ std::string OwnedFolder::PathOf(const std::string& name) const {
 }
 
 std::optional<std::string> OwnedFolder::Read(const std::string& name) const {
-  // A FIFO would block, and a link may point outside of the folder.
+  // O_NONBLOCK: opening a FIFO would block. O_NOFOLLOW: a link may point outside of the folder.
   const int file =
       openat(descriptor_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return std::nullopt;

@@ -1,9 +1,9 @@
-// OwnedFolder: a folder whose files nobody but this user can have written.
+// OwnedFolder: a folder whose files no other user can have written.
 //
-// Code that is loaded from a file runs with all rights of the process, so whoever can write the
-// file controls the process. A folder is accepted only if this user owns it and nobody else may
-// write it; the same holds for each file in it. The folder stays open: paths lead to the folder
-// that was checked even if somebody replaces it. Threads: any.
+// A process runs the code of the libraries that it loads, so another user must not be able to write
+// them. Opening a folder or reading a file fails unless this user owns it and no other user may
+// write it. The folder stays open, so that paths lead to the checked folder even if it is replaced.
+// Threads: any.
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@ namespace penstock {
 
 class OwnedFolder {
  public:
-  // Creates the folder and its missing parents with mode 0700. Errors: kUnavailable, also if
-  // somebody else owns the folder or may write it.
+  // Opens the folder. Creates it and its missing parents with mode 0700. Errors: kUnavailable, also
+  // if another user owns the folder or may write it.
   static Result<OwnedFolder> Open(const std::string& path);
-  // Creates a folder in $TMPDIR, else /tmp. The destructor removes it with its files.
+  // Creates a folder in $TMPDIR, else /tmp. The destructor removes it and its files.
   static Result<OwnedFolder> MakeTemporary();
 
   ~OwnedFolder();
@@ -26,10 +26,10 @@ class OwnedFolder {
   OwnedFolder& operator=(OwnedFolder&&) = delete;
 
   const std::string& path() const { return path_; }
-  // Returns the path of the file, valid in this process while the folder object lives.
+  // Returns a path of the file that is valid in this process while this object lives.
   std::string PathOf(const std::string& name) const;
-  // Returns the content of a regular file that this user owns and nobody else may write, or nullopt
-  // if there is no such file.
+  // Returns the content of a regular file that this user owns and no other user may write, or
+  // nullopt if there is no such file.
   std::optional<std::string> Read(const std::string& name) const;
   // Writes the file atomically. Errors: kUnavailable.
   Status Write(const std::string& name, std::string_view content) const;

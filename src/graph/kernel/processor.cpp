@@ -9,11 +9,11 @@
 namespace penstock {
 namespace {
 
-// ATen's own answer, which follows ONEDNN_MAX_CPU_ISA.
+// Returns what ATen reports, which depends on ONEDNN_MAX_CPU_ISA.
 bool MultipliesBf16() {
   const auto op =
       c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
-  if (!op) return true;  // a libtorch without oneDNN: nothing is known to be faster
+  if (!op) return true;  // a libtorch without oneDNN
   torch::jit::Stack stack;
   op->callBoxed(stack);
   return stack.at(0).toBool();
@@ -27,9 +27,10 @@ bool IsAmd() {
 #endif
 }
 
-// Measured on one core, fp32: an AMD EPYC with AVX-512, an Intel Xeon with AVX-512, and that Xeon
-// limited to AVX2. The BLAS (MKL) has no AVX-512 code for AMD; where both have code of one width,
-// oneDNN loses 3 to 10% by a transposed factor and gains up to 8% by a large plain one.
+// Measured in fp32 on one core of an AMD EPYC with AVX-512, an Intel Xeon with AVX-512, and that
+// Xeon limited to AVX2. The BLAS (MKL) has no AVX-512 code for AMD. If both libraries have code of
+// the same width, oneDNN is 3 to 10% slower for a transposed factor and up to 8% faster for a large
+// plain one.
 void ChooseMatmul(const ProcessorFeatures& processor, KernelChoice& choice) {
   const bool wide = processor.capability.starts_with("AVX512");
   choice.onednn_transposed = wide && processor.is_amd ? 8'000'000 : kNeverOneDnn;

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-// Compiled for AVX2 too: the build itself runs on any x86-64.
+// Also compiles the functions for AVX2, because the build targets any x86-64.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(PENSTOCK_SANITIZED)
 #define PENSTOCK_FOR_AVX2 __attribute__((target_clones("default", "avx2")))
 #else
@@ -16,7 +16,7 @@ inline float Widen(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-// Without branches, so that loops of it become vector code.
+// Has no branches, so that compilers vectorize loops of it.
 inline std::uint16_t RoundOne(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;

@@ -23,15 +23,14 @@ namespace {
 using at::Scalar;
 using at::Tensor;
 
-// What is not plain bf16, or not a product at all, goes to ATen's own kernel, which also reports
-// what is wrong with it.
+// Calls that are not plain bf16 products are passed to ATen's kernels, which also report errors.
 bool IsBf16(const Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16; }
 
 bool AreMatrices(const Tensor& a, const Tensor& b) {
   return a.dim() == 2 && b.dim() == 2 && IsBf16Product(a.unsqueeze(0), b.unsqueeze(0));
 }
 
-// Whether `added` expands to [..., n, m] of a product.
+// Returns whether `added` is bf16 and expands to the sizes of a product.
 bool ExpandsTo(const Tensor& added, std::initializer_list<std::int64_t> sizes) {
   return IsBf16(added) && at::is_expandable_to(added.sizes(), at::IntArrayRef(sizes));
 }
@@ -56,24 +55,24 @@ Tensor& MmOut(const Tensor& a, const Tensor& b, Tensor& out) {
   return Write(Product(a, b, {}, 0, 1), out);
 }
 
-bool TakesAddmm(const Tensor& added, const Tensor& a, const Tensor& b) {
+bool CanAddmm(const Tensor& added, const Tensor& a, const Tensor& b) {
   return IsBf16(a) && AreMatrices(a, b) && ExpandsTo(added, {a.size(0), b.size(1)});
 }
 Tensor Addmm(const Tensor& added, const Tensor& a, const Tensor& b, const Scalar& beta,
              const Scalar& alpha) {
-  if (!TakesAddmm(added, a, b)) return at::cpu::addmm(added, a, b, beta, alpha);
+  if (!CanAddmm(added, a, b)) return at::cpu::addmm(added, a, b, beta, alpha);
   return Product(a, b, added, beta, alpha);
 }
 Tensor& AddmmOut(const Tensor& added, const Tensor& a, const Tensor& b, const Scalar& beta,
                  const Scalar& alpha, Tensor& out) {
-  if (!IsBf16(out) || !TakesAddmm(added, a, b)) {
+  if (!IsBf16(out) || !CanAddmm(added, a, b)) {
     return at::cpu::addmm_outf(added, a, b, beta, alpha, out);
   }
   return Write(Product(a, b, added, beta, alpha), out);
 }
 Tensor& AddmmInPlace(Tensor& added, const Tensor& a, const Tensor& b, const Scalar& beta,
                      const Scalar& alpha) {
-  if (!TakesAddmm(added, a, b) || added.dim() != 2) {
+  if (!CanAddmm(added, a, b) || added.dim() != 2) {
     return at::cpu::addmm_(added, a, b, beta, alpha);
   }
   return added.copy_(Product(a, b, added, beta, alpha));
@@ -88,24 +87,24 @@ Tensor& BmmOut(const Tensor& a, const Tensor& b, Tensor& out) {
   return Write(BatchedProduct(a, b, {}, 0, 1), out);
 }
 
-bool TakesBaddbmm(const Tensor& added, const Tensor& a, const Tensor& b) {
+bool CanBaddbmm(const Tensor& added, const Tensor& a, const Tensor& b) {
   return IsBf16(a) && IsBf16Product(a, b) && ExpandsTo(added, {a.size(0), a.size(1), b.size(2)});
 }
 Tensor Baddbmm(const Tensor& added, const Tensor& a, const Tensor& b, const Scalar& beta,
                const Scalar& alpha) {
-  if (!TakesBaddbmm(added, a, b)) return at::cpu::baddbmm(added, a, b, beta, alpha);
+  if (!CanBaddbmm(added, a, b)) return at::cpu::baddbmm(added, a, b, beta, alpha);
   return BatchedProduct(a, b, added, beta.to<float>(), alpha.to<float>());
 }
 Tensor& BaddbmmOut(const Tensor& added, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha, Tensor& out) {
-  if (!IsBf16(out) || !TakesBaddbmm(added, a, b)) {
+  if (!IsBf16(out) || !CanBaddbmm(added, a, b)) {
     return at::cpu::baddbmm_outf(added, a, b, beta, alpha, out);
   }
   return Write(BatchedProduct(a, b, added, beta.to<float>(), alpha.to<float>()), out);
 }
 Tensor& BaddbmmInPlace(Tensor& added, const Tensor& a, const Tensor& b, const Scalar& beta,
                        const Scalar& alpha) {
-  if (!TakesBaddbmm(added, a, b) || added.dim() != 3) {
+  if (!CanBaddbmm(added, a, b) || added.dim() != 3) {
     return at::cpu::baddbmm_(added, a, b, beta, alpha);
   }
   return added.copy_(BatchedProduct(a, b, added, beta.to<float>(), alpha.to<float>()));
@@ -113,7 +112,7 @@ Tensor& BaddbmmInPlace(Tensor& added, const Tensor& a, const Tensor& b, const Sc
 
 Tensor Widened(const Tensor& tensor) { return tensor.to(at::kFloat); }
 Tensor Rounded(const Tensor& tensor) { return tensor.to(at::kBFloat16); }
-// Of numbers; a mask of booleans stays.
+// Does not change a mask of booleans.
 std::optional<Tensor> WidenedMask(const std::optional<Tensor>& mask) {
   return mask && mask->defined() && IsBf16(*mask) ? Widened(*mask) : mask;
 }
@@ -144,7 +143,7 @@ std::tuple<Tensor, Tensor, Tensor> AttentionBackward(const Tensor& gradient, con
   return {Rounded(of_query), Rounded(of_key), Rounded(of_value)};
 }
 
-// libtorch warns where a kernel takes another's place.
+// libtorch warns about kernels that replace others.
 class NoWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}

@@ -1,8 +1,9 @@
-// bf16 on processors without instructions for it, where libtorch's bf16 matmul is a scalar loop.
+// Kernels for bf16 on processors without bf16 instructions, where libtorch's bf16 matmul is a
+// scalar loop.
 //
-// While Bf16Kernels lives, every matmul and attention of bf16 tensors in the process is computed in
-// fp32 on converted values and rounded to bf16 once, where bf16 would round. They take the place of
-// ATen's own kernels, so autograd uses them too, and what a graph runs stays bitwise equal to it.
+// While a Bf16Kernels exists, all matmuls and attention of bf16 tensors in the process are computed
+// in fp32, and each result is rounded to bf16 once. The kernels replace those of ATen, so autograd
+// also uses them, and graphs stay bitwise equal to autograd.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ class Library;
 
 namespace penstock {
 
-// Threads: none may be calling an op while it is made or destroyed.
+// Threads: no thread may call an op while this is constructed or destroyed.
 class Bf16Kernels {
  public:
   Bf16Kernels();
@@ -25,10 +26,10 @@ class Bf16Kernels {
   std::unique_ptr<torch::Library> library_;
 };
 
-// Whether this processor does (kernel/processor.h).
+// Returns whether this processor needs them (kernel/processor.h).
 bool NeedsBf16Kernels();
-// Makes them for the rest of the process where it does. Who links the capture has them from the
-// start (capture.cpp), before any thread can call an op.
+// Installs them until the end of the process if the processor needs them. Programs that link
+// capture.cpp call this during static initialization, before any thread calls an op.
 void InstallBf16Kernels();
 
 }  // namespace penstock

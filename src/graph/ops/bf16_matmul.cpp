@@ -17,18 +17,17 @@
 namespace penstock {
 namespace {
 
-// A block's sides: large enough that converting costs a few percent of multiplying.
+// The sizes of a block: large enough that conversion costs a few percent of the multiplication.
 constexpr std::int64_t kRows = 512;
 constexpr std::int64_t kColumns = 512;
 constexpr std::int64_t kDepth = 1024;
-// Elements of a block's three matrices, over all the matrices of a batch that are taken at once.
+// Elements of a block's three matrices, for all matrices of a batch that are multiplied at once.
 constexpr std::int64_t kBlockElements = kRows * kDepth + kDepth * kColumns + kRows * kColumns;
-constexpr std::int64_t kElementsPerThread =
-    32768;  // elements that are not worth waking a thread for
+constexpr std::int64_t kElementsPerThread = 32768;  // grain of parallel loops
 
 constexpr std::align_val_t kCacheLine{64};
 
-// fp32 memory of a thread, which grows to what its largest block takes.
+// fp32 memory of a thread. Grows to the size of the largest block.
 class Scratch {
  public:
   float* Get(std::int64_t elements) {
@@ -60,13 +59,13 @@ const std::uint16_t* Bits(const at::Tensor& tensor) {
   return static_cast<const std::uint16_t*>(tensor.const_data_ptr());
 }
 
-// A factor, [batch, rows, columns], with neighbors in memory along its rows or its columns.
+// A factor [batch, rows, columns] with unit stride along its rows or its columns.
 struct Factor {
   explicit Factor(const at::Tensor& given)
       : tensor(given.stride(2) == 1 || given.stride(1) == 1 ? given : given.contiguous()),
         by_rows(tensor.stride(2) == 1) {}
 
-  // A part of it in fp32, in the order in which it lies in memory.
+  // Returns a part of the factor in fp32 with the same memory order.
   at::Tensor Widened(Range batch, Range rows, Range columns, Scratch& scratch) const {
     const Range outer = by_rows ? rows : columns;
     const Range inner = by_rows ? columns : rows;
@@ -93,7 +92,7 @@ struct Factor {
   bool by_rows;
 };
 
-// sum = a b, or sum += a b.
+// Computes sum = a b, or sum += a b.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, at::Tensor& sum) {
   if (a.size(0) == 1) {
     at::Tensor matrix = sum.select(0, 0);
@@ -109,9 +108,9 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, at::Tensor& su
   }
 }
 
-// alpha sum + beta added, rounded to bf16.
+// Writes alpha * sum + beta * added to the result, rounded to bf16.
 struct Rounding {
-  at::Tensor added;  // expanded to the result; undefined where nothing is added
+  at::Tensor added;  // expanded to the result; may be undefined
   float beta, alpha;
   at::Tensor result;
 
@@ -139,7 +138,7 @@ struct Rounding {
   }
 };
 
-// The matrices of a batch that fit into a block's memory together.
+// Returns the number of matrices of a batch that fit into a block's memory together.
 std::int64_t MatricesAtOnce(std::int64_t n, std::int64_t k, std::int64_t m) {
   const std::int64_t rows = std::min(n, kRows), depth = std::min(k, kDepth);
   const std::int64_t columns = std::min(m, kColumns);

@@ -19,15 +19,16 @@ constexpr const char* kAllToAll = "penstock::all_to_all";
 constexpr const char* kAllToAllStart = "penstock::all_to_all_start";
 constexpr const char* kAllToAllWait = "penstock::all_to_all_wait";
 
-thread_local bool quiet = false;
+thread_local bool collectives_disabled = false;
 
-thread_local std::map<int, std::unique_ptr<Collective>> ends;  // by group
+thread_local std::map<int, std::unique_ptr<Collective>> endpoints;  // by group
 
-Collective& FindEnd(std::int64_t group) {
-  const auto found = ends.find(static_cast<int>(group));
-  if (found == ends.end()) {
-    throw std::runtime_error(
-        fmt::format("a collective uses group {}, which this rank's thread has not joined", group));
+Collective& FindEndpoint(std::int64_t group) {
+  const auto found = endpoints.find(static_cast<int>(group));
+  if (found == endpoints.end()) {
+    throw std::runtime_error(fmt::format(
+        "a collective uses group {}, which this thread has not joined; create a GroupEndpoint",
+        group));
   }
   return *found->second;
 }
@@ -40,22 +41,22 @@ at::Tensor Start(const at::Tensor& x, std::int64_t group) {
   at::Tensor ticket = at::empty({1}, at::TensorOptions().dtype(at::kLong));
   auto& number = *ticket.mutable_data_ptr<std::int64_t>();
   number = -1;
-  if (quiet) return ticket;
-  Collective& end = FindEnd(group);
+  if (collectives_disabled) return ticket;
+  Collective& endpoint = FindEndpoint(group);
   if (!x.is_contiguous()) throw std::runtime_error("all_to_all: the tensor is not contiguous");
-  if (x.dim() == 0 || x.size(0) % end.ranks() != 0) {
+  if (x.dim() == 0 || x.size(0) % endpoint.ranks() != 0) {
     throw std::runtime_error(fmt::format("all_to_all: {} ranks cannot split {} rows evenly",
-                                         end.ranks(), x.dim() == 0 ? 0 : x.size(0)));
+                                         endpoint.ranks(), x.dim() == 0 ? 0 : x.size(0)));
   }
-  number = end.StartAllToAll({static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()});
+  number = endpoint.StartAllToAll({static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()});
   return ticket;
 }
 
 at::Tensor Wait(const at::Tensor& ticket, const at::Tensor& x, std::int64_t group) {
-  if (quiet) return at::zeros_like(x, at::MemoryFormat::Contiguous);
+  if (collectives_disabled) return at::zeros_like(x, at::MemoryFormat::Contiguous);
   at::Tensor result = ResultLike(x);
-  FindEnd(group).Wait(*ticket.const_data_ptr<std::int64_t>(),
-                      {static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes()});
+  FindEndpoint(group).Wait(*ticket.const_data_ptr<std::int64_t>(),
+                           {static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes()});
   return result;
 }
 
@@ -108,14 +109,15 @@ TORCH_LIBRARY_IMPL(penstock, Autograd, library) { library.impl("all_to_all", Wit
 
 }  // namespace
 
-GroupEnd::GroupEnd(int group, std::unique_ptr<Collective> collective) : group_(group) {
-  const bool is_new = ends.try_emplace(group, std::move(collective)).second;
-  PENSTOCK_CHECK(is_new, "this rank's thread has already joined group {}", group);
+GroupEndpoint::GroupEndpoint(int group, std::unique_ptr<Collective> collective) : group_(group) {
+  const bool is_new = endpoints.try_emplace(group, std::move(collective)).second;
+  PENSTOCK_CHECK(is_new, "this thread has already joined group {}", group);
 }
-GroupEnd::~GroupEnd() { ends.erase(group_); }
+GroupEndpoint::~GroupEndpoint() { endpoints.erase(group_); }
 
-QuietCollectives::QuietCollectives() : before_(std::exchange(quiet, true)) {}
-QuietCollectives::~QuietCollectives() { quiet = before_; }
+DisableCollectivesGuard::DisableCollectivesGuard()
+    : previous_(std::exchange(collectives_disabled, true)) {}
+DisableCollectivesGuard::~DisableCollectivesGuard() { collectives_disabled = previous_; }
 
 at::Tensor AllToAll(const at::Tensor& x, int group) {
   static const auto op = FindOp(kAllToAll, "").typed<at::Tensor(const at::Tensor&, std::int64_t)>();

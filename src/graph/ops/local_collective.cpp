@@ -13,18 +13,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One exchange: the data of each rank, and when it arrives.
+// One collective: the data of each rank, and when it arrives.
 struct Round {
   std::vector<std::vector<std::byte>> sent;
   std::vector<Clock::time_point> arrives;
-  int started = 0;  // number of ranks
-  int taken = 0;    // likewise
+  int started = 0;   // number of ranks that started it
+  int finished = 0;  // number of ranks that copied their result
 };
 
 // The state that the ranks of a group share.
 struct Board {
-  Board(int count, LinkSpeed of_links, std::chrono::milliseconds patience)
-      : ranks(count), speed(of_links), timeout(patience) {}
+  Board(int ranks_in, LinkSpeed speed_in, std::chrono::milliseconds timeout_in)
+      : ranks(ranks_in), speed(speed_in), timeout(timeout_in) {}
 
   const int ranks;
   const LinkSpeed speed;
@@ -34,15 +34,15 @@ struct Board {
   std::map<std::int64_t, Round> rounds PENSTOCK_GUARDED_BY(mutex);  // by number
 };
 
-class LocalEnd final : public Collective {
+class LocalEndpoint final : public Collective {
  public:
-  LocalEnd(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {}
+  LocalEndpoint(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {}
 
   int ranks() const override { return board_->ranks; }
 
   std::int64_t StartAllToAll(std::span<const std::byte> data) override {
     const std::int64_t number = next_++;
-    // A copy, because another rank may read its block after this rank has moved on.
+    // A copy, because another rank may read its block after the wait of this rank.
     std::vector<std::byte> sent(data.begin(), data.end());
     const MutexLock lock(board_->mutex);
     Round& round = board_->rounds[number];
@@ -84,11 +84,11 @@ class LocalEnd final : public Collective {
       std::copy_n(begin, block, result.data() + from * block);
     }
     lock.Lock();
-    if (++round.taken == board_->ranks) board_->rounds.erase(number);
+    if (++round.finished == board_->ranks) board_->rounds.erase(number);
   }
 
  private:
-  // Returns when a message that is sent now arrives.
+  // Returns the arrival time of a message that is sent now.
   Clock::time_point Send(double bytes) {
     const auto seconds = [](double value) {
       return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -110,9 +110,10 @@ std::vector<std::unique_ptr<Collective>> MakeLocalGroup(int ranks, LinkSpeed spe
                                                         std::chrono::milliseconds timeout) {
   PENSTOCK_CHECK(ranks >= 1, "a group of {} ranks", ranks);
   const auto board = std::make_shared<Board>(ranks, speed, timeout);
-  std::vector<std::unique_ptr<Collective>> ends;
-  for (int rank = 0; rank < ranks; ++rank) ends.push_back(std::make_unique<LocalEnd>(board, rank));
-  return ends;
+  std::vector<std::unique_ptr<Collective>> endpoints;
+  for (int rank = 0; rank < ranks; ++rank)
+    endpoints.push_back(std::make_unique<LocalEndpoint>(board, rank));
+  return endpoints;
 }
 
 }  // namespace penstock

@@ -1,9 +1,9 @@
 // A group whose ranks are threads of one process. They exchange data through memory, with the
 // delays of a slow link.
 //
-// Every rank has its own link. Sends occupy the link one after another, each for its bytes over the
-// bandwidth, and arrive one latency later. Waiting for an arrival uses no core, so the delay can
-// stand for that of a network.
+// Every rank has its own link. Sends occupy the link one after another, each for its bytes divided
+// by the bandwidth, and arrive one latency later. Waiting for an arrival uses no core, so the link
+// emulates a network.
 #pragma once
 
 #include <chrono>
@@ -20,9 +20,9 @@ struct LinkSpeed {
   double bytes_per_second = std::numeric_limits<double>::infinity();
 };
 
-// Returns the endpoints of a group of `ranks` ranks (at least 1; a single rank sends to itself).
-// They may outlive each other. A wait throws std::runtime_error if a rank does not show up within
-// `timeout`.
+// Returns the endpoints of a group. A single rank sends to itself. Endpoints may outlive each
+// other. A wait throws std::runtime_error if another rank does not start the collective within
+// `timeout`. Requires: ranks >= 1.
 std::vector<std::unique_ptr<Collective>> MakeLocalGroup(
     int ranks, LinkSpeed speed, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 

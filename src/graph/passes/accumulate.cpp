@@ -1,12 +1,12 @@
 // Accumulates parameter gradients inside the graph.
 //
-// AccumulateGradients: the parameter gradients stop being outputs of backward. Right after each is
-// computed, add_(accumulator, gradient) adds it, in fp32 even if the parameter has 16 bits. Order:
-// before the split, which then treats the additions like any other node.
+// AccumulateGradients: add_(accumulator, gradient) follows the node that computes the gradient,
+// which is no longer an output of backward. The accumulator is fp32 if the parameter has 16 bits.
+// Order: before the split, which then treats the additions as any other node.
 //
 // AccumulateInMatmul: if the gradient is the result of a matmul (or its transpose) and nothing else
-// reads it, the matmul itself accumulates: addmm_(accumulator, a, b). This saves a pass over the
-// weights. Sums round differently (about 1e-7 in fp32), so it runs only if `exact` is off.
+// reads it, addmm_(accumulator, a, b) replaces both nodes. This saves a pass over the weights. Sums
+// are rounded differently (by about 1e-7 in fp32), so it runs only if `exact` is off.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ bool IsTranspose(const Graph& graph, ValueId view) {
          type.strides[0] == root.strides[1] && type.strides[1] == root.strides[0];
 }
 
-// Returns the accumulator as the matmul writes it: itself or its transpose.
-ValueId AsWritten(Graph& graph, ValueId accumulator, bool transposed) {
+// Returns the view of the accumulator that the matmul adds to.
+ValueId MatmulTarget(Graph& graph, ValueId accumulator, bool transposed) {
   return transposed ? Transpose(graph, accumulator) : accumulator;
 }
 
@@ -58,8 +58,8 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
   backward.outputs.resize(first);
 
   std::vector<Node> nodes;
-  const auto add_after = [&](ValueId made) {
-    const auto found = after.find(made);
+  const auto add_after = [&](ValueId root) {
+    const auto found = after.find(root);
     if (found == after.end()) return;
     for (Node& node : found->second) nodes.push_back(std::move(node));
     after.erase(found);
@@ -82,7 +82,7 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
   const c10::OperatorHandle mm = FindOp("aten::mm", "");
   const c10::OperatorHandle addmm = FindOp("aten::addmm_", "");
   const std::vector<int> readers = CountReaders(backward);
-  std::map<ValueId, std::size_t> matmuls;  // by result: position
+  std::map<ValueId, std::size_t> matmuls;  // by result: index of the node
   std::vector<bool> dead(backward.nodes.size());
   for (std::size_t i = 0; i < backward.nodes.size(); ++i) {
     Node& node = backward.nodes[i];
@@ -97,10 +97,10 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
         backward.value(accumulator).type.dtype != backward.value(root).type.dtype) {
       continue;
     }
-    const ValueId written = AsWritten(backward, accumulator, transposed);
+    const ValueId target = MatmulTarget(backward, accumulator, transposed);
     const std::vector<Argument>& factors = backward.nodes[found->second].arguments;
     const c10::IValue one(std::int64_t{1});
-    node = {addmm, {written, factors[0], factors[1], one, one}, {kNoValue}, Phase::kBackward};
+    node = {addmm, {target, factors[0], factors[1], one, one}, {kNoValue}, Phase::kBackward};
     dead[found->second] = true;
   }
   std::vector<Node> nodes;

@@ -5,16 +5,16 @@
 //   after:   p = softmax(mask + scale q k'),  o = p v
 //            dv = p' do,  ds = softmax_backward(do v', p),  dq = scale ds k,  dk = scale ds' q
 //
-// Causal queries in fp32 are processed in blocks, each with the keys up to its last query, so that
-// at least half of the scores above the diagonal are never computed.
+// Causal queries in fp32 are processed in blocks, each with the keys up to its last query. This
+// skips at least half of the scores above the diagonal.
 //
 // The fused kernel recomputes the scores in its backward and converts each block of 16-bit numbers.
-// Here the probabilities [batch heads, length, length] are saved instead. Measured on one core with
-// AVX-512, forward and backward together: in bf16, 2 to 4 times as fast up to length 512; in fp32,
-// 1.25 times at length 256 and 1.5 times at 512. Beyond that, the probabilities no longer fit in
-// the cache, and below 32 there are too many calls. Results round differently (about 1e-7 in fp32),
-// so it runs only if `exact` is off. Order: on the joint graph, where forward and backward are
-// still together, before the choice of saved values.
+// Here the probabilities [batch * heads, length, length] are saved instead. Measured on one core
+// with AVX-512, forward and backward together: in bf16, 2 to 4 times as fast up to length 512; in
+// fp32, 1.25 times at length 256 and 1.5 times at 512. Beyond that, the probabilities no longer fit
+// in the cache, and below 32 the calls take too long. Results are rounded differently (by about
+// 1e-7 in fp32), so it runs only if `exact` is off. Order: on the joint graph, before the
+// partition, which determines the saved values.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -31,9 +31,9 @@ namespace {
 
 using c10::IValue;
 
-constexpr std::int64_t kShortest = 32;
-constexpr std::int64_t kLongest = 512;
-// Queries per block: smaller blocks skip more scores but have slower matmuls. In bf16, blocks were
+constexpr std::int64_t kMinLength = 32;
+constexpr std::int64_t kMaxLength = 512;
+// Queries per block. Smaller blocks skip more scores, but have slower matmuls. In bf16, blocks are
 // not faster.
 constexpr std::int64_t kBlock = 128;
 
@@ -50,7 +50,8 @@ struct Shape {
   }
   std::int64_t block() const { return blocked() ? kBlock : length; }
   std::int64_t blocks() const { return length / block(); }
-  std::int64_t keys(std::int64_t of_block) const { return (of_block + 1) * block(); }
+  // Returns the number of keys up to the last query of the block.
+  std::int64_t keys(std::int64_t index) const { return (index + 1) * block(); }
 };
 
 class Rewriter {
@@ -62,13 +63,13 @@ class Rewriter {
     graph_.nodes.clear();
     for (const Node& node : nodes) {
       const std::string& name = node.op.operator_name().name;
-      const bool done = name == "aten::_scaled_dot_product_flash_attention_for_cpu" ? Forward(node)
-                        : name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
-                            ? Backward(node)
-                            : false;
-      if (!done) graph_.nodes.push_back(node);
+      const bool replaced =
+          name == "aten::_scaled_dot_product_flash_attention_for_cpu"            ? Forward(node)
+          : name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" ? Backward(node)
+                                                                                 : false;
+      if (!replaced) graph_.nodes.push_back(node);
     }
-    ReadReplacements();
+    RedirectReaders();
   }
 
  private:
@@ -76,7 +77,7 @@ class Rewriter {
     return std::get<ValueId>(node.arguments[argument]);
   }
 
-  // Returns nullopt if the rewrite does not pay off or does not apply.
+  // Returns nullopt if the rewrite does not apply or is not faster.
   std::optional<Shape> ShapeOf(const Node& node, std::size_t query, std::size_t dropout) const {
     const TensorType& q = graph_.value(In(node, query)).type;
     const TensorType& k = graph_.value(In(node, query + 1)).type;
@@ -92,7 +93,7 @@ class Rewriter {
                 std::get<IValue>(node.arguments[dropout + 1]).toBool(),
                 scale.isNone() ? 1 / std::sqrt(static_cast<double>(q.sizes[3])) : scale.toDouble()};
     if (shape.dtype != c10::kBFloat16 && shape.dtype != c10::kFloat) return std::nullopt;
-    if (shape.length < kShortest || shape.length > kLongest) return std::nullopt;
+    if (shape.length < kMinLength || shape.length > kMaxLength) return std::nullopt;
     // A single fp32 block beyond this is slower than the fused kernel.
     if (shape.dtype == c10::kFloat && !shape.blocked() && shape.length > 2 * kBlock) {
       return std::nullopt;
@@ -116,9 +117,9 @@ class Rewriter {
   }
   ValueId Emit(const c10::OperatorHandle& op, std::vector<Argument> arguments,
                std::vector<std::int64_t> sizes, const Node& like) {
-    const ValueId made = Add(std::move(sizes), dtype_);
-    graph_.nodes.push_back({op, std::move(arguments), {made}, like.phase});
-    return made;
+    const ValueId result = Add(std::move(sizes), dtype_);
+    graph_.nodes.push_back({op, std::move(arguments), {result}, like.phase});
+    return result;
   }
   ValueId Contiguous(ValueId view, const Node& like) {
     std::vector<Argument> arguments;
@@ -134,8 +135,8 @@ class Rewriter {
     return Emit(FindOp("aten::bmm", ""), std::move(arguments), std::move(sizes), like);
   }
 
-  // Returns [batch, heads, length, dim] as [batch heads, length, dim]; a copy if the strides
-  // require it.
+  // Returns [batch, heads, length, dim] as [batch * heads, length, dim]. Copies it if the strides
+  // require that.
   ValueId Rows(ValueId id, const Shape& shape, const Node& like) {
     TensorType type = graph_.value(id).type;
     if (shape.batch > 1 && type.strides[0] != shape.heads * type.strides[1]) {
@@ -146,7 +147,7 @@ class Rewriter {
                      {shape.rows(), shape.length, shape.dim},
                      {type.strides[1], type.strides[2], type.strides[3]}});
   }
-  // Returns the elements begin to end of dimension 1 or 2 of [batch heads, .., ..].
+  // Returns the elements begin to end of dimension 1 or 2 of [batch * heads, .., ..].
   ValueId Slice(ValueId id, std::size_t dim, std::int64_t begin, std::int64_t end) {
     TensorType type = graph_.value(id).type;
     if (begin == 0 && end == type.sizes[dim]) return id;
@@ -162,7 +163,7 @@ class Rewriter {
   ValueId Keys(ValueId id, const Shape& shape, std::int64_t block) {
     return Slice(id, 1, 0, shape.causal ? shape.keys(block) : shape.length);
   }
-  // Returns scale a b, added to `sum` if there is one.
+  // Returns sum + scale * a * b, where `sum` may be kNoValue.
   ValueId Sum(ValueId sum, ValueId a, ValueId b, const Shape& shape, double scale,
               const Node& like) {
     const std::vector<std::int64_t> sizes = {shape.rows(), graph_.value(a).type.sizes[1],
@@ -180,28 +181,28 @@ class Rewriter {
     return View(id, std::move(type));
   }
 
-  // Replaces `old` by blocks of [batch heads, block, dim] each, in the layout of `old`.
-  void Replace(ValueId old, std::vector<ValueId> made, const Shape& shape, const Node& like) {
+  // Replaces `old` by `blocks`, each [batch * heads, block, dim], in the layout of `old`.
+  void Replace(ValueId old, std::vector<ValueId> blocks, const Shape& shape, const Node& like) {
     if (old == kNoValue) return;
     std::vector<std::int64_t> sizes = {shape.rows(), shape.length, shape.dim};
     const bool inside = !IsContiguous(graph_.value(old).type);
     if (inside) {
       sizes = {shape.batch, shape.length, shape.heads, shape.dim};
       const std::int64_t row = shape.block() * shape.dim;
-      for (ValueId& block : made) {
+      for (ValueId& block : blocks) {
         block = View(block, {shape.dtype,
                              {shape.batch, shape.block(), shape.heads, shape.dim},
                              {shape.heads * row, shape.dim, row, 1}});
       }
     }
-    if (made.size() > 1) {
+    if (blocks.size() > 1) {
       replaced_[old] =
-          Emit(FindOp("aten::cat", ""), {std::move(made), IValue(std::int64_t{1})}, sizes, like);
+          Emit(FindOp("aten::cat", ""), {std::move(blocks), IValue(std::int64_t{1})}, sizes, like);
     } else {
-      replaced_[old] = inside ? Contiguous(made[0], like) : made[0];
+      replaced_[old] = inside ? Contiguous(blocks[0], like) : blocks[0];
     }
   }
-  // Returns whether Replace can produce the layout: dense, with the heads outside or inside the
+  // Returns whether Replace supports the layout: dense, with the heads outside or inside the
   // length.
   bool HasKnownLayout(ValueId id, const Shape& shape) const {
     if (id == kNoValue) return true;
@@ -212,8 +213,8 @@ class Rewriter {
             (shape.batch == 1 || type.strides[0] == shape.length * inside));
   }
 
-  // Returns 0 on and below the diagonal and minus infinity above it, for every row of a block's
-  // scores; or all zeros.
+  // Returns the addend of a block's scores: if causal, minus infinity above the diagonal, else
+  // zeros.
   ValueId Mask(const Shape& shape, std::int64_t block) {
     const auto key = std::make_tuple(shape.length, shape.dtype, shape.causal);
     auto found = masks_.find(key);
@@ -228,7 +229,7 @@ class Rewriter {
     const ValueId queries = Queries(whole, shape, block);
     return shape.causal ? Slice(queries, 2, 0, shape.keys(block)) : queries;
   }
-  // The addend of a baddbmm that adds nothing.
+  // Returns the addend of a baddbmm whose beta is 0.
   ValueId Nothing(const Shape& shape, const std::vector<std::int64_t>& sizes) {
     if (nothing_ == kNoValue) nothing_ = Bind(at::zeros({}, shape.dtype), "nothing");
     return View(nothing_, {shape.dtype, sizes, {0, 0, 0}});
@@ -246,7 +247,7 @@ class Rewriter {
     const ValueId q = Rows(In(node, 0), *shape, node);
     const ValueId k = Rows(In(node, 1), *shape, node);
     const ValueId v = Rows(In(node, 2), *shape, node);
-    std::vector<ValueId> made;
+    std::vector<ValueId> outputs;
     std::vector<ValueId>& saved = probabilities_[node.outputs[1]];
     for (std::int64_t block = 0; block < shape->blocks(); ++block) {
       const ValueId mask = Mask(*shape, block);
@@ -258,9 +259,9 @@ class Rewriter {
                sizes, node);
       saved.push_back(Emit(FindOp("aten::_softmax", ""),
                            {scores, IValue(std::int64_t{-1}), IValue(false)}, sizes, node));
-      made.push_back(Sum(kNoValue, saved.back(), Keys(v, *shape, block), *shape, 1, node));
+      outputs.push_back(Sum(kNoValue, saved.back(), Keys(v, *shape, block), *shape, 1, node));
     }
-    Replace(node.outputs[0], std::move(made), *shape, node);
+    Replace(node.outputs[0], std::move(outputs), *shape, node);
     return true;
   }
 
@@ -298,8 +299,8 @@ class Rewriter {
     return true;
   }
 
-  // Returns scale weights' x for a block of keys, summed over the blocks of queries that attend to
-  // it.
+  // Returns scale * weights' * x for a block of keys, summed over the blocks of queries that attend
+  // to it.
   ValueId OfKeys(const std::vector<ValueId>& weights, ValueId x, const Shape& shape,
                  std::int64_t block, double scale, const Node& like) {
     ValueId sum = kNoValue;
@@ -310,30 +311,30 @@ class Rewriter {
     return sum;
   }
 
-  // Makes readers of replaced values and of their views read the new memory, which has the same
+  // Redirects readers of replaced values and of their views to the new values, which have the same
   // layout.
-  void ReadReplacements() {
+  void RedirectReaders() {
     std::map<ValueId, ValueId> now;
-    for (const auto& [old, made] : replaced_) {
+    for (const auto& [old, replacement] : replaced_) {
       const TensorType type = graph_.value(old).type;
-      now[old] = View(made, type);
+      now[old] = View(replacement, type);
     }
     for (TensorValue& value : graph_.values) {
       const auto found = replaced_.find(value.view_of);
       if (found != replaced_.end()) value.view_of = found->second;
     }
-    const auto read = [&](ValueId& id) {
+    const auto redirect = [&](ValueId& id) {
       const auto found = now.find(id);
       if (found != now.end()) id = found->second;
     };
-    for (Node& node : graph_.nodes) ForEachInput(node, read);
-    for (ValueId& output : graph_.outputs) read(output);
+    for (Node& node : graph_.nodes) ForEachInput(node, redirect);
+    for (ValueId& output : graph_.outputs) redirect(output);
   }
 
   Graph& graph_;
   c10::ScalarType dtype_ = c10::kFloat;  // of the rewritten attention
-  std::map<ValueId, ValueId> replaced_;  // by result of the fused kernels: its replacement
-  // By log-sum-exp: what backward reads instead, by block.
+  std::map<ValueId, ValueId> replaced_;  // by result of a fused kernel: its replacement
+  // By log-sum-exp: the probabilities that backward reads instead, by block.
   std::map<ValueId, std::vector<ValueId>> probabilities_;
   std::map<std::tuple<std::int64_t, c10::ScalarType, bool>, ValueId> masks_;
   ValueId nothing_ = kNoValue;

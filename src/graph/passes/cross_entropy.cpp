@@ -1,12 +1,12 @@
-// Computes the backward of a mean cross-entropy in one op, with only one copy of the logits'
-// gradient.
+// Computes the backward of a mean cross-entropy in one op, which stores the gradient of the logits
+// once.
 //
 //   before:  a = nll_loss_backward(g, log_p, target);  d = _log_softmax_backward_data(a, log_p)
 //   after:   d = penstock::cross_entropy_backward(g, log_p, target)
 //
-// `a` is as large as the logits and has one nonzero number per row. The original rounds the number
-// of a row's target twice, but the new op may round it once, so the pass runs only if `exact` is
-// off. Order: on the joint graph, while the two ops are still adjacent.
+// `a` is as large as the logits and has one nonzero number per row. The two ops round the number of
+// a row's target twice and the new op may round it once, so the pass runs only if `exact` is off.
+// Order: on the joint graph, where the two ops are still adjacent.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <torch/library.h>
@@ -25,8 +25,8 @@ using c10::IValue;
 
 constexpr std::int64_t kMean = 1;  // at::Reduction
 
-// log_p [rows, classes], target [rows] int64; gradient and count (of targets that are not ignored)
-// are scalars. Returns [rows, classes].
+// log_p is [rows, classes], target is [rows] int64, gradient and count (of targets that are not
+// ignored) are scalars. Returns [rows, classes].
 at::Tensor CrossEntropyBackward(const at::Tensor& gradient, const at::Tensor& log_p,
                                 const at::Tensor& target, const at::Tensor& count,
                                 std::int64_t ignored) {
@@ -36,15 +36,15 @@ at::Tensor CrossEntropyBackward(const at::Tensor& gradient, const at::Tensor& lo
   at::Tensor result = at::exp(log_p);
   const std::int64_t classes = result.size(1);
   auto* row = result.mutable_data_ptr<float>();
-  for (const std::int64_t of_row :
+  for (const std::int64_t row_target :
        std::span(target.const_data_ptr<std::int64_t>(), Index(target.numel()))) {
-    const bool used = of_row != ignored;
-    const float by = used ? scale : 0;  // an ignored row has no gradient
-    for (std::int64_t i = 0; i < classes; ++i) row[i] *= by;
+    const bool used = row_target != ignored;
+    const float factor = used ? scale : 0;  // an ignored row has no gradient
+    for (std::int64_t i = 0; i < classes; ++i) row[i] *= factor;
     if (used) {
-      TORCH_CHECK(of_row >= 0 && of_row < classes, "target ", of_row,
+      TORCH_CHECK(row_target >= 0 && row_target < classes, "target ", row_target,
                   " is out of range: the number of classes is ", classes);
-      row[of_row] -= scale;
+      row[row_target] -= scale;
     }
     row += classes;
   }
@@ -68,8 +68,8 @@ TORCH_LIBRARY_IMPL(penstock, Meta, library) {
   library.impl("cross_entropy_backward", CrossEntropyBackwardShape);
 }
 
-// nll_loss_backward(gradient, log_p, target, weight, reduction, ignored, count) of a mean without
-// weights.
+// Returns whether the node is nll_loss_backward(gradient, log_p, target, weight, reduction,
+// ignored, count) of a mean without weights.
 bool IsPlainLoss(const Graph& graph, const Node& node) {
   if (!IsOp(node, "aten::nll_loss_backward")) return false;
   const auto* weight = std::get_if<IValue>(&node.arguments[3]);
@@ -103,7 +103,7 @@ Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options) {
     }
     nodes.push_back(std::move(node));
   }
-  // remove_dead drops the unread nodes.
+  // remove_dead removes the nll_loss_backward nodes.
   graph.nodes = std::move(nodes);
   return {};
 }

@@ -1,7 +1,7 @@
-// Computes values that depend only on constants at compile time: position tables, masks, zeros.
+// Computes values that depend only on constants at compile time, such as position tables and masks.
 //
-// Order: first, so that later passes neither see nor save such values. Costs their memory once per
-// stage, whatever the number of microbatches.
+// Order: first, so that later passes neither see nor save such values. The folded values take
+// memory once per stage.
 #include <c10/core/InferenceMode.h>
 
 #include "graph/ir/graph_tools.h"

@@ -4,10 +4,10 @@
 //   before:  %5 = pow(%1, 2), %6 = sum(%5, [-1]), ..., %9 = mul(%1, %8), %10 = mul(%9, %2)
 //   after:   %8, %10 = penstock::fused([%1, %2], kernel="...")
 //
-// Values that no other node reads never reach memory. With `exact`, only kernels with bitwise equal
-// results are used: no sums, no transcendental functions. If kernels cannot be compiled (there may
-// be no compiler), the graphs do not change, and one line says so. Order: after all passes that
-// change the graphs, so that they need not handle kernels.
+// Values that no other node reads are never stored. With `exact`, kernels contain only ops with
+// bitwise equal results: no sums and no transcendental functions. If kernels cannot be compiled
+// (there may be no compiler), the graphs do not change, and a line on standard error says why.
+// Order: after all passes that change the graphs, so that they need not handle kernels.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -37,10 +37,10 @@ class Fuser {
     }
   }
 
-  // Returns the graph with kernels.
+  // Returns the graph with groups replaced by kernels.
   Graph Run() {
     JoinAlongReads();
-    JoinReadersOfOne();
+    JoinCommonReaders();
     Graph fused = EmptyLike(graph_, graph_.name);
     fused.inputs = graph_.inputs;
     fused.outputs = graph_.outputs;
@@ -52,11 +52,11 @@ class Fuser {
  private:
   std::size_t NodeCount() const { return graph_.nodes.size(); }
 
-  // The order constraints: readers after producers; mutations of one gradient, and random nodes, in
-  // their order.
+  // Finds the order constraints: readers follow producers, and mutations of one gradient and random
+  // nodes keep their order.
   void FindEdges() {
-    std::vector<int> maker(graph_.values.size(), -1);
-    std::vector<int> changer(graph_.values.size(), -1);
+    std::vector<int> producer(graph_.values.size(), -1);
+    std::vector<int> last_mutation(graph_.values.size(), -1);
     int random = -1;
     after_.resize(NodeCount());
     readers_.resize(graph_.values.size());
@@ -68,14 +68,14 @@ class Fuser {
       };
       ForEachInput(node, [&](ValueId id) {
         const std::size_t root = graph_.Root(id);
-        follow(maker[root]);
+        follow(producer[root]);
         if (readers_[root].empty() || readers_[root].back() != number) {
           readers_[root].push_back(number);
         }
       });
-      if (const int changed = MutatedArgument(node.op.schema()); changed >= 0) {
-        const ValueId id = std::get<ValueId>(node.arguments[changed]);
-        int& last = changer[graph_.Root(id)];
+      if (const int mutated = MutatedArgument(node.op.schema()); mutated >= 0) {
+        const ValueId id = std::get<ValueId>(node.arguments[mutated]);
+        int& last = last_mutation[graph_.Root(id)];
         follow(last);
         last = number;
       }
@@ -84,16 +84,16 @@ class Fuser {
         random = number;
       }
       for (const ValueId output : node.outputs) {
-        if (output != kNoValue) maker[output] = number;
+        if (output != kNoValue) producer[output] = number;
       }
     }
-    maker_ = std::move(maker);
+    producer_ = std::move(producer);
   }
 
   int GroupOfNode(int node) const { return group_of_[node]; }
   FuseGroup& group(int number) { return groups_[number]; }
 
-  // Calls visit(node) for all nodes that the group replaces.
+  // Calls visit(int) with all nodes that the group replaces.
   template <class Visit>
   void ForEachNode(int number, Visit&& visit) {
     for (const FuseMember& member : group(number).members) {
@@ -101,7 +101,7 @@ class Fuser {
       if (member.also >= 0) visit(member.also);
     }
   }
-  // Assigns its nodes to the group. Groups that they belonged to before are dropped.
+  // Assigns the group's nodes to it, and clears the groups that they belonged to.
   void Claim(int number) {
     ForEachNode(number, [&](int node) {
       int& now = group_of_[node];
@@ -115,8 +115,8 @@ class Fuser {
     for (std::size_t i = 0; i < NodeCount(); ++i) {
       if (group_of_[i] < 0) continue;
       for (const ValueId root : ReadBy(static_cast<int>(i))) {
-        const int maker = maker_[root];
-        if (maker >= 0) TryJoin(GroupOfNode(maker), group_of_[i]);
+        const int producer = producer_[root];
+        if (producer >= 0) TryJoin(GroupOfNode(producer), group_of_[i]);
       }
     }
   }
@@ -133,16 +133,15 @@ class Fuser {
     return roots;
   }
 
-  // A copy of a part of a value, such as the gradient of each slice's keys, shares no arithmetic
-  // and little memory with the value's other readers. A kernel of all of them would merely differ
-  // from slice to slice.
+  // Copies are not joined with other readers of a value: they share no arithmetic and little memory
+  // with them, and the kernels of sequence slices would all differ.
   bool IsCopy(int number) {
     const std::vector<FuseMember>& members = group(number).members;
     return members.size() == 1 && members.front().op == "copy" && members.front().also < 0;
   }
 
-  // Joins groups that read the same value and not each other.
-  void JoinReadersOfOne() {
+  // Joins groups that read the same value.
+  void JoinCommonReaders() {
     for (std::size_t value = 0; value < readers_.size(); ++value) {
       if (graph_.values[value].type.sizes.empty()) continue;  // scalars
       int last = -1;
@@ -162,7 +161,7 @@ class Fuser {
     Claim(a);
   }
 
-  // Returns whether no node must run both after one member and before another.
+  // Returns whether no other node has to run between the nodes of the two groups.
   bool CanRun(int a, int b) {
     std::vector<bool> seen(NodeCount());
     std::vector<int> open;
@@ -185,7 +184,7 @@ class Fuser {
     while (!open.empty()) {
       const int node = open.back();
       open.pop_back();
-      // All nodes of a kernel run together.
+      // The nodes of a group run together.
       if (const int number = GroupOfNode(node); number >= 0) {
         ForEachNode(number, visit);
       }
@@ -197,20 +196,21 @@ class Fuser {
     return true;
   }
 
-  // A group of one node remains that node.
+  // A group of one node is not replaced.
   bool IsKernel(int number) const {
     if (number < 0) return false;
     const std::vector<FuseMember>& members = groups_[number].members;
     return members.size() > 1 || members.front().also >= 0;
   }
 
-  // The unit of a node: the last node of its kernel stands for it.
+  // Returns the node that represents the node's kernel: its last one. A node outside of kernels
+  // represents itself.
   int UnitOf(int node) const {
     const int number = GroupOfNode(node);
     return IsKernel(number) ? groups_[number].members.back().node : node;
   }
 
-  // Returns the units in a valid order, as close to the old one as possible.
+  // Returns the units in a valid order: always the ready unit with the smallest index.
   std::vector<int> Order() const {
     std::vector<int> waits(NodeCount());
     std::vector<std::vector<int>> next(NodeCount());
@@ -242,7 +242,7 @@ class Fuser {
     return order;
   }
 
-  // Returns the members that an outside node or an output reads.
+  // Returns the members whose values other nodes or the graph's outputs read.
   std::vector<std::size_t> Stored(int number) const {
     const std::vector<FuseMember>& members = groups_[number].members;
     std::vector<std::size_t> stored;
@@ -278,9 +278,9 @@ class Fuser {
     const auto accumulates =
         std::find_if(members.begin(), members.end(),
                      [](const FuseMember& member) { return member.accumulates; });
-    if (stored.empty() && accumulates == members.end()) return;  // nothing reads it
+    if (stored.empty() && accumulates == members.end()) return;  // dead
     FusedKernel built = KernelFor(graph_, group(number), stored, exact_);
-    for (std::size_t i = 0; i < built.inputs.size(); ++i) StartAtLeastRead(i, built, fused);
+    for (std::size_t i = 0; i < built.inputs.size(); ++i) StartAtFirstRead(i, built, fused);
     Node kernel{FusedOp(), {}, {}, phase};
     if (accumulates != members.end()) {
       kernel.op = FusedAccumulateOp();
@@ -292,10 +292,9 @@ class Fuser {
     fused.nodes.push_back(std::move(kernel));
   }
 
-  // Makes the kernel's offsets relative to the first element of the input that it reads, by passing
-  // a view. Kernels that differ only in where they read, such as those of a sequence's slices, then
-  // become one.
-  static void StartAtLeastRead(std::size_t input, FusedKernel& built, Graph& fused) {
+  // Replaces the input by a view that starts at the first element that the kernel reads. Kernels
+  // that differ only in this position, such as those of sequence slices, then have the same text.
+  static void StartAtFirstRead(std::size_t input, FusedKernel& built, Graph& fused) {
     const auto reads = [&](const KernelStep& step) {
       return step.kind == StepKind::kLoad && step.tensor == static_cast<int>(input);
     };
@@ -325,13 +324,14 @@ class Fuser {
   std::vector<FuseGroup> groups_;
   std::vector<std::vector<int>> after_;    // by node
   std::vector<std::vector<int>> readers_;  // by value: nodes
-  std::vector<int> maker_;                 // by value
+  std::vector<int> producer_;              // by value
 };
 
-// Printed once per process, because every stage would report the same.
-void SayWhyNot(const Error& error) {
-  static std::atomic<bool> said = false;
-  if (!said.exchange(true)) fmt::print(stderr, "penstock: ops are not fused: {}\n", error.message);
+// Prints once per process, because all stages have the same reason.
+void WarnNotFused(const Error& error) {
+  static std::atomic<bool> warned = false;
+  if (!warned.exchange(true))
+    fmt::print(stderr, "penstock: ops are not fused: {}\n", error.message);
 }
 
 }  // namespace
@@ -339,8 +339,7 @@ void SayWhyNot(const Error& error) {
 Status Fuse(StageGraphs& graphs, const CompileOptions& options) {
   if (!options.fuse || ShapesOnly::Current() != nullptr) return {};
   Graph forward, input, weight;
-  // The graphs share their value numbers: numbers that one of them adds must be free in all of
-  // them.
+  // The graphs share value numbers: a number that one of them adds must be unused in all of them.
   std::size_t numbers = 0;
   for (const Graph* graph : {&graphs.forward, &graphs.backward_input, &graphs.backward_weight}) {
     numbers = std::max(numbers, graph->values.size());
@@ -353,7 +352,7 @@ Status Fuse(StageGraphs& graphs, const CompileOptions& options) {
     numbers = to->values.size();
   }
   if (const Status loaded = LoadKernelsOf({&forward, &input, &weight}); !loaded) {
-    SayWhyNot(loaded.error());
+    WarnNotFused(loaded.error());
     return {};
   }
   graphs.forward = std::move(forward);

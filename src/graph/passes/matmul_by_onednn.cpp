@@ -1,12 +1,12 @@
-// Gives large matmuls that are no weight gradients to oneDNN where it is faster than the BLAS, by
-// the table of kernel/processor.h.
+// Runs large matmuls of F and I in oneDNN if it is faster than the BLAS on this processor
+// (kernel/processor.h).
 //
 //   before:  mm(a, b)
 //   after:   mkldnn::_linear_pointwise(a, transpose(b))
 //
-// Sums are rounded differently (about 1e-7 of the result in fp32), so it runs only where `exact` is
-// off. Weight gradients stay: with a transposed first factor the BLAS is faster. Order: after
-// weight gradients are added in their own matmuls, which then are no mm any more.
+// Sums are rounded differently (by about 1e-7 of the result in fp32), so it runs only if `exact` is
+// off. Does not change weight gradients: their first factor is transposed, and the BLAS is faster.
+// Order: after accumulate_in_matmul, which replaces the mm of weight gradients by addmm_.
 #include <algorithm>
 
 #include "graph/ir/graph_tools.h"
@@ -19,7 +19,7 @@ bool IsRowMajor(const TensorType& type) {
   return type.strides[1] == 1 && type.strides[0] == type.sizes[1];
 }
 
-bool Pays(const Graph& graph, const Node& node, const KernelChoice& choice) {
+bool IsFaster(const Graph& graph, const Node& node, const KernelChoice& choice) {
   const TensorType& a = graph.value(std::get<ValueId>(node.arguments[0])).type;
   const TensorType& b = graph.value(std::get<ValueId>(node.arguments[1])).type;
   const std::int64_t fewest = IsRowMajor(b) ? choice.onednn_plain : choice.onednn_transposed;
@@ -31,7 +31,7 @@ void Replace(Graph& graph, const KernelChoice& choice) {
   const auto linear = c10::Dispatcher::singleton().findSchema({kName, ""});
   if (!linear) return;  // a libtorch without oneDNN
   for (Node& node : graph.nodes) {
-    if (c10::toString(node.op.operator_name()) != "aten::mm" || !Pays(graph, node, choice))
+    if (c10::toString(node.op.operator_name()) != "aten::mm" || !IsFaster(graph, node, choice))
       continue;
     const ValueId b = Transpose(graph, std::get<ValueId>(node.arguments[1]));
     node.op = *linear;

@@ -1,8 +1,8 @@
 // Common subexpression elimination.
 //
-// Rule: two nodes of one phase with the same op and the same arguments become one. Nodes of
-// different phases stay separate, because a backward that read a forward's value would have to save
-// it. Order: before the partition, which then counts fewer saved values.
+// Rule: merges nodes of one phase with the same op and the same arguments. Does not merge nodes of
+// different phases, because the forward would then save the value for the backward. Order: before
+// the partition, which then saves fewer values.
 #include <map>
 #include <string>
 
@@ -13,8 +13,7 @@
 namespace penstock {
 namespace {
 
-// Returns a key that is equal for nodes that compute the same. It is unique if an argument has no
-// exact text.
+// Returns a key. Nodes with equal keys compute equal results.
 std::string KeyOf(const Node& node) {
   std::string key =
       fmt::format("{}{}", static_cast<int>(node.phase), c10::toString(node.op.operator_name()));
@@ -59,16 +58,16 @@ Status MergeCommon(StageGraphs& graphs, const CompileOptions&) {
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     ForEachInput(node, [&](ValueId& id) { id = now[id]; });
-    // Random nodes are never equal.
+    // Random nodes are never merged.
     const std::string key = IsRandom(node) ? fmt::format("{}", kept.size()) : KeyOf(node);
-    const auto [place, is_new] = seen.emplace(key, kept.size());
+    const auto [entry, is_new] = seen.emplace(key, kept.size());
     if (is_new) {
       kept.push_back(std::move(node));
       continue;
     }
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
-      const ValueId same = kept[place->second].outputs[i];
+      const ValueId same = kept[entry->second].outputs[i];
       now[node.outputs[i]] = same;
       MoveViews(graph, node.outputs[i], same, now);
     }

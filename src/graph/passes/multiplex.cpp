@@ -1,12 +1,12 @@
-// Merges the forward of one microbatch and the backward of another.
+// Merges the forward of one microbatch and the backward of another into one graph.
 //
 //   before:  forward(inputs) -> output, saved;  backward(saved) -> input gradient
 //   after:   overlapped(inputs, saved) -> output, saved, input gradient
 //
-// Rule: every collective becomes a start, as early as its input is available, and a wait, right
-// before its result is read. The list scheduler orders the rest, so that the other microbatch
-// computes in between (DeepSeek-V3 Technical Report, 2024, section 3.2.1, does so by hand). OrderOf
-// keeps the required order. Order: last, because it merges the final graphs.
+// Rule: splits every collective into a start, as soon as its input is available, and a wait, right
+// before its first reader. The list scheduler orders the other nodes within the constraints of
+// OrderOf, so that the other microbatch computes in between. (The DeepSeek-V3 Technical Report,
+// 2024, section 3.2.1, orders them by hand.) Order: last, because it merges the final graphs.
 #include "graph/passes/multiplex.h"
 
 #include <algorithm>
@@ -21,9 +21,9 @@ namespace penstock {
 namespace {
 
 // Appends the values and nodes of a second graph to those of a first.
-class Joining {
+class Joiner {
  public:
-  Joining(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same)
+  Joiner(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same)
       : joined_(first), second_(second), now_(second.values.size(), kNoValue) {
     for (const auto& [from, to] : same) now(from) = to;
     for (const Bound& bound : second.bound) Bind(bound);
@@ -37,10 +37,10 @@ class Joining {
   }
 
   Graph Join() {
-    ValueSet there = MadeValues(joined_);
-    for (const ValueId input : joined_.inputs) there.insert(input);
+    ValueSet known = ProducedValues(joined_);
+    for (const ValueId input : joined_.inputs) known.insert(input);
     for (const ValueId input : second_.inputs) {
-      if (!there.contains(now(input))) joined_.inputs.push_back(now(input));
+      if (!known.contains(now(input))) joined_.inputs.push_back(now(input));
     }
     for (Node node : second_.nodes) {
       ForEachInput(node, [&](ValueId& id) { id = now(id); });
@@ -56,12 +56,12 @@ class Joining {
   ValueId Now(ValueId id) { return id == kNoValue ? kNoValue : now(id); }
 
   void Bind(Bound bound) {
-    for (const Bound& there : joined_.bound) {
-      if (bound.kind == BoundKind::kConstant || there.kind != bound.kind ||
-          there.index != bound.index) {
+    for (const Bound& known : joined_.bound) {
+      if (bound.kind == BoundKind::kConstant || known.kind != bound.kind ||
+          known.index != bound.index) {
         continue;
       }
-      now(bound.value) = there.value;
+      now(bound.value) = known.value;
       return;
     }
     const ValueId added = joined_.AddValue(second_.value(bound.value));
@@ -72,10 +72,10 @@ class Joining {
 
   Graph joined_;
   const Graph& second_;
-  std::vector<ValueId> now_;  // by value of second
+  std::vector<ValueId> now_;  // by value of the second graph: its number in the joined graph
 };
 
-// Returns whether the node can be split in two: a start takes contiguous memory.
+// Returns whether the node can be split into a start, which requires contiguous memory, and a wait.
 bool RunsOnLink(const Graph& graph, const Node& node) {
   return SplitOf(node).has_value() &&
          IsContiguous(graph.value(std::get<ValueId>(node.arguments.front())).type);
@@ -91,7 +91,7 @@ std::vector<Job> JobsOf(const Graph& graph, const NodeOrder& order, const NodeCo
   return jobs;
 }
 
-// Returns the graph's nodes in the order of the steps, with collectives split in two.
+// Returns the graph's nodes in the order of the steps, with collectives split.
 std::vector<Node> NodesOf(Graph& graph, const std::vector<JobStep>& steps) {
   std::vector<ValueId> ticket(graph.nodes.size(), kNoValue);
   std::vector<Node> nodes;
@@ -118,7 +118,7 @@ bool DrawsRandomNumbers(const Graph& graph) {
 }  // namespace
 
 Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same) {
-  return Joining(first, second, same).Join();
+  return Joiner(first, second, same).Join();
 }
 
 Graph WithParametersFrom(Graph graph, int first) {
@@ -129,20 +129,21 @@ Graph WithParametersFrom(Graph graph, int first) {
 }
 
 Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving) {
-  // Both are parts of one backward and share its numbers. An input of W is an input or output of I,
-  // or a value that I does not use (and for which text has no entry). A value that a later pass
-  // added to one of them has a number only there.
+  // The two graphs are parts of one backward and share its value numbers. An input of W is an input
+  // or result of I, or a value that I does not use; a parsed graph has no type for the latter.
+  // Values that a later pass added to one graph have a number in that graph only.
   Graph first = input;
   const ValueSet read(input, input.inputs);
-  const ValueSet made = MadeValues(input);
+  const ValueSet produced = ProducedValues(input);
   std::map<ValueId, ValueId> same;
-  for (const ValueId taken : weight.inputs) {
-    const std::size_t index = taken;
+  for (const ValueId shared : weight.inputs) {
+    const std::size_t index = shared;
     first.values.resize(std::max(first.values.size(), index + 1));
-    if (!read.contains(taken) && !made.contains(taken)) first.values[index] = weight.values[index];
+    if (!read.contains(shared) && !produced.contains(shared))
+      first.values[index] = weight.values[index];
     PENSTOCK_CHECK(first.values[index].type == weight.values[index].type,
-                   "%{} of {} is another value in {}", taken, weight.name, input.name);
-    same.emplace(taken, taken);
+                   "%{} of {} is another value in {}", shared, weight.name, input.name);
+    same.emplace(shared, shared);
   }
   Graph whole = JoinGraphs(first, weight, same);
   whole.name = "backward";
@@ -159,8 +160,8 @@ Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second
                                          const NodeCosts& costs) {
   if (DrawsRandomNumbers(first) && DrawsRandomNumbers(second)) {
     return InvalidArgument(
-        "multiplex: {} and {} both draw random numbers, but a run has one generator: run them in "
-        "turn",
+        "multiplex: {} and {} both draw random numbers, but a run has one generator; run them one "
+        "after the other",
         first.name, second.name);
   }
   MultiplexedGraph result;
@@ -179,10 +180,10 @@ Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second
 
 Status Multiplex(StageGraphs& graphs, const CompileOptions& options) {
   if (!options.overlapped) return {};
-  PENSTOCK_TRY(MultiplexedGraph made,
+  PENSTOCK_TRY(MultiplexedGraph multiplexed,
                MultiplexGraphs(graphs.forward, WholeBackward(graphs),
                                options.costs == nullptr ? NodeCosts() : *options.costs));
-  graphs.overlapped = std::move(made.graph);
+  graphs.overlapped = std::move(multiplexed.graph);
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Merges two graphs into one, ordered so that the collectives of each overlap with the compute of
-// the other.
+// Merges two graphs into one in which the collectives of each overlap with the compute of the
+// other.
 #pragma once
 
 #include <map>
@@ -14,42 +14,42 @@ struct Piece;
 struct StageGraphs;
 struct StageProgram;
 
-// Returns `first` followed by `second`: inputs and outputs of both, those of `first` first.
-// Parameters and gradients are the same values for both. All other values of `second` get new
-// numbers, except those in `same`, which maps them to a value of `first` (one that it produces, or
-// an input of both).
+// Returns a graph with the nodes, inputs and outputs of `first`, followed by those of `second`.
+// Both share parameters and gradients. All other values of `second` get new numbers, except the
+// keys of `same`, which maps each to a value that `first` produces or to an input of `first`.
 Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same);
 
-// Returns the graph with its parameters and gradients numbered from `first` on, for a graph of
-// another stage that is bound to the parameters of both stages.
+// Returns the graph with `first` added to the indices of its parameters and gradients. Used to join
+// graphs of two stages, which are bound to the parameters of both.
 Graph WithParametersFrom(Graph graph, int first);
 
-// Returns backward_input and backward_weight as one graph. Inputs are those of both; outputs are
-// the first `leaving` outputs of backward_input, the gradients of the inputs.
+// Returns backward_input and backward_weight as one graph with the inputs of both. Its outputs are
+// the first `leaving` outputs of backward_input: the gradients of the stage's inputs.
 Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving);
 Graph WholeBackward(const StageGraphs& graphs);
 
 struct MultiplexedGraph {
   Graph graph;
-  // Its duration according to the costs, and that of running both graphs in turn with blocking
+  // Its duration by the costs, and that of running both graphs one after the other with blocking
   // collectives.
   double seconds = 0;
   double seconds_in_turn = 0;
 };
 
 // Joins both graphs, splits every collective into its start and its wait, and orders the nodes by
-// ListSchedule. Results are bitwise equal to running the two in turn. Rejects graphs that both draw
-// random numbers, because a run has one generator.
+// ListSchedule. Results are bitwise equal to running the graphs one after the other.
+// Errors: kInvalidArgument if both draw random numbers, because a run has one generator.
 Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second,
                                          const NodeCosts& costs);
 
-// The same for pieces: the forward of one stage and the whole backward of another stage of the
-// rank, whose parameters are numbered after the first one's `parameters`; or of a single stage,
-// with `parameters` 0.
+// Returns the multiplexed forward of one stage and backward of another stage of the same rank. The
+// parameters of the second stage follow the `parameters` parameters of the first. For a single
+// stage, `parameters` is 0. Errors: as MultiplexGraphs.
 Result<Piece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
                             int parameters, const NodeCosts& costs);
-// Returns the joined graph with the slots of the forward's microbatch, then those of the
-// backward's.
-Piece PlaceOverlapped(Graph overlapped, const StageProgram& forward, const StageProgram& backward);
+// Returns the piece of an overlapped graph: its first inputs and outputs use the slots of the
+// forward's microbatch, the others those of the backward's.
+Piece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
+                          const StageProgram& backward);
 
 }  // namespace penstock

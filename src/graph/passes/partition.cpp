@@ -1,13 +1,13 @@
-// Splits the joint graph where its backward begins.
+// Splits the joint graph into forward and backward.
 //
 //   before:  joint(stage inputs, output gradients) -> outputs, gradients
 //   after:   forward(stage inputs)                           -> outputs, saved
 //            backward(saved, stage inputs, output gradients) -> input gradients, parameter
 //            gradients
 //
-// Rule: values that forward produces and backward reads are saved. For a view, its root is saved,
-// because it would keep that memory alive anyway, and backward recreates the view for free.
-// Parameters and constants need not be saved.
+// Rule: saves the values that forward produces and backward reads. Saves the root of a view, whose
+// memory the view would keep alive anyway; backward creates the view again for free. Parameters and
+// constants are not saved.
 #include <vector>
 
 #include "graph/ir/graph_tools.h"
@@ -33,9 +33,9 @@ Status Partition(StageGraphs& graphs, const CompileOptions&) {
   for (const ValueId gradient : joint.parameter_gradients()) backward.outputs.push_back(gradient);
 
   backward.inputs = FreeValues(backward);
-  const ValueSet given(joint.graph, joint.graph.inputs);
+  const ValueSet inputs(joint.graph, joint.graph.inputs);
   for (const ValueId value : backward.inputs) {
-    if (!given.contains(value)) graphs.saved.push_back(value);
+    if (!inputs.contains(value)) graphs.saved.push_back(value);
   }
   forward.outputs.assign(joint.outputs().begin(), joint.outputs().end());
   forward.outputs.insert(forward.outputs.end(), graphs.saved.begin(), graphs.saved.end());

@@ -8,7 +8,7 @@
 #include "base/text/quote.h"
 #include "graph/ir/flops.h"
 #include "graph/ir/verify.h"
-#include "graph/passes/observe.h"
+#include "graph/passes/pass_observer.h"
 
 namespace penstock {
 namespace {
@@ -19,8 +19,9 @@ constexpr std::array kPasses = {
     Pass{"simplify", Simplify, false,
          "before equal calls are merged, because it makes more calls equal"},
     Pass{"cross_entropy", CrossEntropy, false,
-         "before dead nodes are removed, because it leaves the loss's own backward unread; only if "
-         "results need not be bitwise exact"},
+         "before dead nodes are removed, because it leaves nll_loss_backward unread; only if "
+         "results need "
+         "not be bitwise exact"},
     Pass{
         "attention_by_matmul", AttentionByMatmul, false,
         "on the joint graph, because it changes what is saved; only if results need not be bitwise "
@@ -38,7 +39,8 @@ constexpr std::array kPasses = {
     Pass{"accumulate_in_matmul", AccumulateInMatmul, false,
          "after the additions exist as nodes; only if results need not be bitwise exact"},
     Pass{"matmul_by_onednn", MatmulByOneDnn, false,
-         "after weight gradients have left the plain matmuls; only if results need not be bitwise "
+         "after weight gradients are accumulated in their matmuls; only if results need not be "
+         "bitwise "
          "exact"},
     Pass{"split_di_dw", SplitInputWeight, true, "splits the final backward"},
     Pass{"recompute_for_weight", RecomputeForWeight, false,
@@ -47,21 +49,21 @@ constexpr std::array kPasses = {
     Pass{"multiplex", Multiplex, false, "last: it merges the final graphs"},
 };
 
-Status Check(std::string_view name, const char* what) {
+Status CheckName(std::string_view name, const char* what) {
   for (const Pass& pass : kPasses) {
     if (pass.name == name) return {};
   }
   std::vector<std::string_view> names;
   for (const Pass& pass : kPasses) names.push_back(pass.name);
   return InvalidArgument(
-      "{}: no pass is called {}; {}", what, Quote(name),
-      DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
+      "{}: there is no pass {}; {}", what, Quote(name),
+      DidYouMean(name, names, fmt::format("use one of {}", fmt::join(names, ", "))));
 }
 
-// Passes that plan by FLOPs need the FLOPs of every op.
+// Fails if passes will plan by FLOPs and the FLOPs of an op are not known.
 Status CheckFlops(const StageGraphs& graphs, const CompileOptions& options) {
-  const bool plans =
-      options.hold != kHoldAll || options.hold_for_weight != kHoldAll || options.overlapped;
+  const bool plans = options.save_budget != kSaveAll ||
+                     options.save_budget_for_weight != kSaveAll || options.overlapped;
   if (!plans) return {};
   PENSTOCK_TRY([[maybe_unused]] const std::int64_t flops, FlopsOf(graphs.joint.graph));
   return {};
@@ -71,7 +73,7 @@ Status RunPass(const Pass& pass, StageGraphs& graphs, const CompileOptions& opti
   const auto start = std::chrono::steady_clock::now();
   PENSTOCK_TRY_STATUS(pass.run(graphs, options));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (const PassObserver* observer = ObservePasses::Current()) {
+  if (const PassObserver* observer = ScopedPassObserver::Current()) {
     (*observer)(pass.name, took.count(), graphs);
   }
   return {};
@@ -92,19 +94,20 @@ std::span<const Pass> Passes() { return kPasses; }
 
 Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
   for (const std::string& name : options.disabled) {
-    PENSTOCK_TRY_STATUS(Check(name, "the pass to leave out"));
+    PENSTOCK_TRY_STATUS(CheckName(name, "the pass to disable"));
   }
   if (!options.stop_after.empty()) {
-    PENSTOCK_TRY_STATUS(Check(options.stop_after, "the pass to stop after"));
+    PENSTOCK_TRY_STATUS(CheckName(options.stop_after, "the pass to stop after"));
   }
   PENSTOCK_TRY_STATUS(VerifyGraph(graphs.joint.graph));
   PENSTOCK_TRY_STATUS(CheckFlops(graphs, options));
-  if (const PassObserver* observer = ObservePasses::Current()) (*observer)("", 0, graphs);
+  if (const PassObserver* observer = ScopedPassObserver::Current()) (*observer)("", 0, graphs);
   for (const Pass& pass : kPasses) {
     const bool disabled = std::find(options.disabled.begin(), options.disabled.end(), pass.name) !=
                           options.disabled.end();
     if (disabled && pass.must_run) {
-      return InvalidArgument("pass {} cannot be disabled: it splits the graphs", pass.name);
+      return InvalidArgument("pass {} cannot be disabled, because later passes depend on it",
+                             pass.name);
     }
     if (!disabled) PENSTOCK_TRY_STATUS(RunPass(pass, graphs, options));
     for (const Graph* graph : AllGraphs(graphs)) {

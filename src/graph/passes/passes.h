@@ -1,4 +1,4 @@
-// The pass table: turns the joint graph into the graphs of the actions.
+// The pass table: converts the joint graph to the graphs that actions run.
 #pragma once
 
 #include <span>
@@ -11,16 +11,17 @@ namespace penstock {
 struct Pass {
   std::string_view name;
   Status (*run)(StageGraphs& graphs, const CompileOptions& options);
-  bool must_run;         // splitting passes: later passes depend on them
-  std::string_view why;  // the reason for its position
+  bool must_run;         // cannot be disabled, because later passes depend on it
+  std::string_view why;  // why it is at this position in the table
 };
 
-// Returns the graphs that exist so far.
+// Returns the graphs that passes have created so far, beginning with the joint graph.
 std::vector<Graph*> AllGraphs(StageGraphs& graphs);
 // Returns the passes in execution order.
 std::span<const Pass> Passes();
-// Runs the table without the disabled passes, and verifies every graph after every pass. Rejects
-// unknown names.
+// Runs all passes up to options.stop_after except the disabled ones, and verifies all graphs after
+// each pass. Calls the thread's ScopedPassObserver. Errors: kInvalidArgument for an unknown pass, a
+// pass that cannot be disabled or a budget that is too small; kInternal if a graph is invalid.
 Status RunPasses(StageGraphs& graphs, const CompileOptions& options);
 
 // Each pass is in its own file in passes/.

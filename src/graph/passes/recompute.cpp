@@ -1,13 +1,14 @@
-// Recomputes values in a later piece that would take too many bytes to save for it.
+// Recomputes values in a later piece instead of saving them.
 //
 //   Recompute            before:  forward -> output, saved;  backward(saved)
 //                        after:   forward -> output, fewer;  backward(fewer) recomputes the others
-//                        always recomputes copies of values that the stage's caller keeps alive
+//                        Always recomputes copies of values that the caller of the stage keeps
+//                        alive.
 //   RecomputeForWeight   the same for what backward_weight reads of backward_input and forward
 //
-// Rule: the cheapest plan within the bytes that the options allow (recompute_plan.h). The same
-// nodes run again, so results are bitwise equal; each runs right before its first reader, so that
-// its value is alive for as short as possible. Order: see the pass table.
+// Rule: uses the cheapest plan within the save budget (recompute_plan.h). The same nodes run again,
+// so results are bitwise equal. Each runs right before its first reader, which keeps its lifetime
+// short. Order: see the pass table.
 #include "base/units.h"
 #include "graph/analysis/recompute_plan.h"
 #include "graph/passes/passes.h"
@@ -21,7 +22,7 @@ ValueSet BoundValues(const Graph& graph) {
   return bound;
 }
 
-// Binds everything that the piece may read; PruneBound drops the rest.
+// Binds all values that the piece may read. PruneBound removes the unread ones.
 void BindAll(Graph& piece, const Graph& joint) {
   ValueSet known = BoundValues(piece);
   for (const Bound& bound : joint.bound) {
@@ -29,7 +30,7 @@ void BindAll(Graph& piece, const Graph& joint) {
   }
 }
 
-// Makes the piece recompute what the plan says and take the rest as inputs.
+// Adds the plan's recomputed nodes to the piece and updates its inputs.
 void RecomputeIn(const RecomputeProblem& problem, const RecomputePlan& plan, const Graph& joint,
                  Graph& piece) {
   piece.nodes = WithProducers(problem, plan, piece.nodes);
@@ -40,18 +41,18 @@ void RecomputeIn(const RecomputeProblem& problem, const RecomputePlan& plan, con
 
 Status CheckBudget(const RecomputePlan& plan, std::int64_t budget, const char* what) {
   if (budget == 0 || plan.bytes <= budget) return {};
-  return InvalidArgument("{}: at least {} must be saved, but only {} are allowed", what,
+  return InvalidArgument("{}: at least {} must be saved, but the budget is {}; increase it", what,
                          FormatBytes(plan.bytes), FormatBytes(budget));
 }
 
-// Makes forward output what the pieces of backward read of it.
+// Sets the saved values to the results of forward that the pieces of backward read.
 void SaveForReaders(StageGraphs& graphs, const std::vector<const Graph*>& readers) {
-  const ValueSet made = MadeValues(graphs.forward);
+  const ValueSet produced = ProducedValues(graphs.forward);
   ValueSet seen(graphs.forward, {});
   graphs.saved.clear();
   for (const Graph* reader : readers) {
     for (const ValueId input : reader->inputs) {
-      if (!made.contains(input) || seen.contains(input)) continue;
+      if (!produced.contains(input) || seen.contains(input)) continue;
       seen.insert(input);
       graphs.saved.push_back(input);
     }
@@ -66,7 +67,7 @@ bool IsCopy(const Node& node) {
   return name == "aten::cat" || name == "aten::clone";
 }
 
-// Recomputes copies of values that are alive anyway.
+// Returns a plan that recomputes copies of values that are alive anyway.
 RecomputePlan RecomputeCopies(const RecomputeProblem& problem) {
   ValueSet alive = *problem.alive;
   RecomputePlan plan;
@@ -90,10 +91,10 @@ void AddProducers(RecomputeProblem& problem, const Graph& graph) {
 }  // namespace
 
 Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
-  if (options.hold == kHoldAll && graphs.joint.kept_outputs.empty()) return {};
+  if (options.save_budget == kSaveAll && graphs.joint.kept_outputs.empty()) return {};
   Graph& backward = graphs.backward;
   ValueSet alive = BoundValues(graphs.joint.graph);
-  // They arrive when backward starts.
+  // Gradients of outputs arrive at the start of backward.
   for (const ValueId gradient : graphs.joint.output_gradients) alive.insert(gradient);
   for (const ValueId value : graphs.joint.KeptInputs()) alive.insert(value);
   for (const ValueId value : graphs.joint.KeptOutputs()) alive.insert(value);
@@ -102,23 +103,24 @@ Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
   AddProducers(problem, graphs.forward);
   problem.needed = backward.inputs;
   problem.alive = &alive;
-  const RecomputePlan plan =
-      options.hold == kHoldAll ? RecomputeCopies(problem) : PlanRecompute(problem, options.hold);
-  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.hold, "recompute"));
+  const RecomputePlan plan = options.save_budget == kSaveAll
+                                 ? RecomputeCopies(problem)
+                                 : PlanRecompute(problem, options.save_budget);
+  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget, "recompute"));
   RecomputeIn(problem, plan, graphs.joint.graph, backward);
   SaveForReaders(graphs, {&backward});
   return {};
 }
 
 Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
-  if (options.hold_for_weight == kHoldAll) return {};
+  if (options.save_budget_for_weight == kSaveAll) return {};
   Graph& input = graphs.backward_input;
   Graph& weight = graphs.backward_weight;
-  ValueSet may_save = MadeValues(input);
+  ValueSet may_save = ProducedValues(input);
   for (const Graph* piece : {&input, &weight}) {
     for (const ValueId id : piece->inputs) may_save.insert(id);
   }
-  // A value that F does not save yet is not saved for W alone: it would be alive from F on.
+  // Only values that F already saves may be saved for W: others would be alive from F on.
   const ValueSet alive = BoundValues(graphs.joint.graph);
   RecomputeProblem problem;
   problem.graph = &weight;
@@ -127,14 +129,14 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   problem.needed = weight.inputs;
   problem.alive = &alive;
   problem.may_save = &may_save;
-  const RecomputePlan plan = PlanRecompute(problem, options.hold_for_weight);
-  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.hold_for_weight, "recompute for weight"));
+  const RecomputePlan plan = PlanRecompute(problem, options.save_budget_for_weight);
+  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget_for_weight, "recompute_for_weight"));
   RecomputeIn(problem, plan, graphs.joint.graph, weight);
 
-  const ValueSet made = MadeValues(input);
+  const ValueSet produced = ProducedValues(input);
   graphs.live.clear();
   for (const ValueId value : weight.inputs) {
-    if (made.contains(value)) graphs.live.push_back(value);
+    if (produced.contains(value)) graphs.live.push_back(value);
   }
   input.outputs.resize(graphs.joint.input_gradients().size());
   input.outputs.insert(input.outputs.end(), graphs.live.begin(), graphs.live.end());

@@ -1,6 +1,6 @@
 // Removes nodes whose results nothing reads, and unread bound values, from every graph.
 //
-// Order: after every pass that may leave dead nodes; always safe.
+// Order: after the passes that leave dead nodes.
 #include "graph/ir/graph_tools.h"
 #include "graph/passes/passes.h"
 

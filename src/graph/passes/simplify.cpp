@@ -1,13 +1,13 @@
-// Rewrites calls into fewer or cheaper ones with bitwise equal results.
+// Replaces calls by fewer or cheaper ones with bitwise equal results.
 //
-//   add.Scalar(x, 1e-5)             -> add.Tensor(x, bound 1e-5): what it calls; saves a wrapping
-//   pow(x, 1)                       -> x
-//   mean(x, dim)                    -> div(sum(x, dim), count): what it calls
-//   add(add(x, pad(a)), pad(b))     -> add(x, cat(a, b)) if a and b fill the whole: the backward
-//                                      of a split; the pads are slice_backward (except for the
-//                                      sign of a zero)
+//   add.Scalar(x, 1e-5)          -> add.Tensor(x, bound 1e-5), which add.Scalar calls on a new
+//   tensor pow(x, 1)                    -> x mean(x, dim)                 -> div(sum(x, dim),
+//   count), which mean calls add(add(x, pad(a)), pad(b))  -> add(x, cat(a, b)) if a and b fill the
+//   result, as in the backward
+//                                   of a split. A pad is slice_backward. (The sign of a zero may
+//                                   differ.)
 //
-// Order: before merge_common, which then finds equal calls.
+// Order: before merge_common, which then merges more calls.
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/empty_strided.h>
 
@@ -33,7 +33,7 @@ class Simplifier {
   explicit Simplifier(Graph& graph) : graph_(graph), reads_(CountReaders(graph)) {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       for (const ValueId output : graph.nodes[i].outputs) {
-        if (output != kNoValue) maker_[output] = i;
+        if (output != kNoValue) producer_[output] = i;
       }
     }
   }
@@ -41,7 +41,7 @@ class Simplifier {
   void Run() {
     std::vector<Node> nodes = graph_.nodes;
     for (Node& node : nodes) {
-      ReadWhatReplaced(node);
+      RedirectInputs(node);
       if (ByTensor(node) || MeanBySum(node) || JoinedPads(node) || PowerOfOne(node)) continue;
       kept_.push_back(std::move(node));
     }
@@ -52,7 +52,7 @@ class Simplifier {
   }
 
  private:
-  // Returns a number as the tensor that scalar overloads create from it; one per value.
+  // Binds the tensor that scalar overloads create from the number, once per number.
   ValueId BindNumber(const at::Scalar& number) {
     const std::string key = PrintConstant(IValue(number));
     const auto found = numbers_.find(key);
@@ -76,7 +76,7 @@ class Simplifier {
     return false;
   }
 
-  // This is what the CPU kernel does, but not for 16-bit floats.
+  // The CPU kernel computes mean in this way, except for 16-bit floats.
   bool MeanBySum(const Node& node) {
     if (!IsOp(node, "aten::mean", "dim") || !Constant(node, 3).isNone()) return false;
     const TensorType& input = graph_.value(std::get<ValueId>(node.arguments[0])).type;
@@ -103,7 +103,7 @@ class Simplifier {
     return true;
   }
 
-  // Returns the value that reads of `id` use now. A view of a replaced value becomes the same view
+  // Returns the value that replaces `id`, or `id`. A view of a replaced value becomes the same view
   // of its replacement.
   ValueId Now(ValueId id) {
     const auto found = replaced_.find(graph_.Root(id));
@@ -115,30 +115,31 @@ class Simplifier {
     view.view_offset += by.view_of == kNoValue ? 0 : by.view_offset;
     return graph_.AddValue(std::move(view));
   }
-  void ReadWhatReplaced(Node& node) {
+  void RedirectInputs(Node& node) {
     ForEachInput(node, [&](ValueId& id) { id = Now(id); });
   }
 
-  // Returns the node that produces `id` if `id` is not a view and has a single reader.
-  const Node* OnlyReadHere(ValueId id) const {
-    const auto found = maker_.find(id);
-    if (found == maker_.end() || reads_[id] != 1) return nullptr;
+  // Returns the node that produces `id` if `id` is not a view and has a single reader, else null.
+  const Node* ProducerForOneReader(ValueId id) const {
+    const auto found = producer_.find(id);
+    if (found == producer_.end() || reads_[id] != 1) return nullptr;
     return &graph_.nodes[found->second];
   }
   bool IsPlainAdd(const Node& node) const {
     return IsOp(node, "aten::add", "Tensor") && IsOne(Constant(node, 2));
   }
-  // slice_backward(gradient, input_sizes, dim, start, end, step) with step 1.
+  // Returns whether the node is slice_backward(gradient, input_sizes, dim, start, end, step) with
+  // step 1.
   bool IsPad(const Node* node) const {
     return node != nullptr && IsOp(*node, "aten::slice_backward", "") && IsOne(Constant(*node, 5));
   }
 
   bool JoinedPads(const Node& node) {
     if (!IsPlainAdd(node)) return false;
-    const Node* inner = OnlyReadHere(std::get<ValueId>(node.arguments[0]));
-    const Node* second = OnlyReadHere(std::get<ValueId>(node.arguments[1]));
+    const Node* inner = ProducerForOneReader(std::get<ValueId>(node.arguments[0]));
+    const Node* second = ProducerForOneReader(std::get<ValueId>(node.arguments[1]));
     if (inner == nullptr || !IsPlainAdd(*inner) || !IsPad(second)) return false;
-    const Node* first = OnlyReadHere(std::get<ValueId>(inner->arguments[1]));
+    const Node* first = ProducerForOneReader(std::get<ValueId>(inner->arguments[1]));
     if (!IsPad(first) || inner->phase != node.phase) return false;
     const std::int64_t dim = Constant(*first, 2).toInt();
     if (Constant(*second, 2).toInt() != dim) return false;
@@ -162,7 +163,7 @@ class Simplifier {
                       {Now(std::get<ValueId>(inner->arguments[0])), joined, IValue(1)},
                       node.outputs,
                       node.phase};
-    if (!MakesItsTypes(graph_, cat) || !MakesItsTypes(graph_, add)) return false;
+    if (!ProducesStatedTypes(graph_, cat) || !ProducesStatedTypes(graph_, add)) return false;
     kept_.push_back(cat);
     kept_.push_back(add);
     return true;
@@ -170,8 +171,8 @@ class Simplifier {
 
   Graph& graph_;
   std::vector<Node> kept_;
-  std::map<ValueId, std::size_t> maker_;  // by value: index in the original graph
-  std::vector<int> reads_;                // by root, in the original graph
+  std::map<ValueId, std::size_t> producer_;  // by value: index in the original graph
+  std::vector<int> reads_;                   // by root, in the original graph
   std::map<ValueId, ValueId> replaced_;
   std::map<std::string, ValueId> numbers_;
 };

@@ -1,12 +1,12 @@
-// Splits backward so that the input gradients leave early and weight gradients can wait.
+// Splits backward into I and W, so that input gradients are sent early and W can run later.
 //
-//   before:  backward(saved)         -> input gradients; adds to parameter gradients
-//   after:   backward_input(saved)   -> input gradients, live
-//            backward_weight(saved, live) ; adds to parameter gradients
+//   before:  backward(saved)               -> input gradients; adds to parameter gradients
+//   after:   backward_input(saved)         -> input gradients, live
+//            backward_weight(saved, live);  adds to parameter gradients
 //
-// Rule: a node belongs to backward_input if and only if an input gradient needs it. `live` is what
-// backward_weight reads of backward_input's results. Without an input gradient, everything belongs
-// to backward_weight. Order: after gradients are accumulated, so that the additions are split, too.
+// Rule: a node is in backward_input if and only if an input gradient depends on it. `live` are the
+// results of backward_input that backward_weight reads. Without input gradients, all nodes are in
+// backward_weight. Order: after gradients are accumulated, so that the additions are split, too.
 #include "graph/ir/graph_tools.h"
 #include "graph/passes/passes.h"
 
@@ -26,9 +26,9 @@ Status SplitInputWeight(StageGraphs& graphs, const CompileOptions&) {
   input.inputs = FreeValues(input);
   weight.inputs = FreeValues(weight);
 
-  const ValueSet made = MadeValues(input);
+  const ValueSet produced = ProducedValues(input);
   for (const ValueId value : weight.inputs) {
-    if (made.contains(value)) graphs.live.push_back(value);
+    if (produced.contains(value)) graphs.live.push_back(value);
   }
   input.outputs.insert(input.outputs.end(), graphs.live.begin(), graphs.live.end());
   PruneBound(input);

@@ -1,4 +1,4 @@
-// What the graph passes read and change: the graphs of one stage, and the options.
+// The data of graph passes: the graphs of one stage, and the compile options.
 #pragma once
 
 #include <cstdint>
@@ -14,46 +14,46 @@ namespace penstock {
 
 class NodeCosts;  // node_costs.h
 
-// The graphs of a stage during compilation. Passes read and change this.
+// The graphs of a stage during compilation. A graph that no pass has created yet has no name.
 struct StageGraphs {
   JointGraph joint;
   // Inputs: the stage's inputs. Outputs: the stage's outputs, then `saved`.
   Graph forward;
-  // Inputs: the saved values, stage inputs and gradients of outputs that it needs. Outputs: the
-  // gradients of the inputs. Parameter gradients are added into the bound gradients.
+  // Inputs: the saved values, stage inputs and gradients of outputs that it reads. Outputs: the
+  // gradients of the stage's inputs. Parameter gradients are added to the bound gradients.
   Graph backward;
-  // The two halves of backward. `backward_input` outputs the gradients of the inputs, then `live`;
-  // `backward_weight` has no outputs. B runs both in this order.
+  // The two parts of backward. `backward_input` outputs the gradients of the stage's inputs, then
+  // `live`. `backward_weight` has no outputs. B runs both in this order.
   Graph backward_input;
   Graph backward_weight;
   // The forward of one microbatch and the backward of another: inputs and outputs of forward, then
-  // those of WholeBackward (multiplex.h). Empty unless the options ask for it.
+  // those of WholeBackward (multiplex.h). Empty unless CompileOptions::overlapped is set.
   Graph overlapped;
   std::vector<ValueId> saved;  // from forward to backward; never a view
   std::vector<ValueId> live;   // from backward_input to backward_weight; never a view
 };
 
-inline constexpr std::int64_t kHoldAll = std::numeric_limits<std::int64_t>::max();
+// A save budget without a limit.
+inline constexpr std::int64_t kSaveAll = std::numeric_limits<std::int64_t>::max();
 
 struct CompileOptions {
-  // Results are bitwise equal to autograd. False accumulates weight gradients inside the matmul
-  // (addmm_).
+  // Results are bitwise equal to those of autograd. If false, passes may round sums in another
+  // order.
   bool exact = true;
-  // Runs chains of ops as kernels compiled by the machine's compiler. With `exact`, only if results
-  // stay bitwise equal; otherwise within 1e-6 of the results in fp32. Uses the plain ops if there
-  // is no compiler.
+  // Runs chains of ops as kernels, which the machine's C++ compiler compiles. With `exact`, results
+  // are bitwise equal, otherwise within 1e-6 in fp32. Without a compiler, the ops run unfused.
   bool fuse = false;
   // Bytes that a microbatch may keep alive from the end of F to its backward, and from the end of I
-  // to W. The rest is recomputed. kHoldAll for no limit, 0 for as few as possible.
-  std::int64_t hold = kHoldAll;
-  std::int64_t hold_for_weight = kHoldAll;
-  // Builds `overlapped`, ordered by these costs, which must outlive the passes. Null: by estimated
-  // costs.
+  // to W. Values that exceed the budget are recomputed. 0 saves as little as possible.
+  std::int64_t save_budget = kSaveAll;
+  std::int64_t save_budget_for_weight = kSaveAll;
+  // Builds StageGraphs::overlapped, ordered by `costs`, which must outlive the passes. Estimates
+  // costs if null.
   bool overlapped = false;
   const NodeCosts* costs = nullptr;
   KernelChoice kernels = ChooseKernels(ThisProcessor());
-  std::vector<std::string> disabled;  // names of passes to skip; passes that must run are rejected
-  std::string stop_after;             // the last pass to run; empty: all
+  std::vector<std::string> disabled;  // passes to skip
+  std::string stop_after;             // the last pass to run; all if empty
 };
 
 }  // namespace penstock

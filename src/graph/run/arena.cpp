@@ -13,15 +13,15 @@ namespace penstock {
 namespace {
 
 constexpr std::size_t kBlockAlignment = 64;
-constexpr std::size_t kMostBlocks = 64;
+constexpr std::size_t kMaxBlocks = 64;
 constexpr std::uint8_t kPriority = 10;  // above that of the default allocator
 
 thread_local Arena* of_thread = nullptr;  // null until the thread has run a program
 
-// Wraps the allocator that was registered before.
+// Allocates from the thread's arena if it has a block of the size, else by the wrapped allocator.
 class PlannedAllocator final : public c10::Allocator {
  public:
-  explicit PlannedAllocator(c10::Allocator* behind) : behind_(behind) {}
+  explicit PlannedAllocator(c10::Allocator* wrapped) : wrapped_(wrapped) {}
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (of_thread != nullptr) {
@@ -29,15 +29,15 @@ class PlannedAllocator final : public c10::Allocator {
         return {block, nullptr, [](void*) {}, c10::Device(c10::kCPU)};
       }
     }
-    return behind_->allocate(bytes);
+    return wrapped_->allocate(bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return behind_->raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return wrapped_->raw_deleter(); }
   void copy_data(void* to, const void* from, std::size_t count) const override {
-    behind_->copy_data(to, from, count);
+    wrapped_->copy_data(to, from, count);
   }
 
  private:
-  c10::Allocator* behind_;
+  c10::Allocator* wrapped_;
 };
 
 void Register() {
@@ -76,7 +76,7 @@ void Arena::Reserve(std::int64_t bytes) {
 }
 
 void* Arena::Take(std::size_t bytes) {
-  const std::size_t count = std::min(blocks_.size(), kMostBlocks);
+  const std::size_t count = std::min(blocks_.size(), kMaxBlocks);
   for (std::size_t i = 0; i < count; ++i) {
     if (Index(blocks_[i].bytes) != bytes || (taken_ >> i & 1U) != 0) continue;
     taken_ |= std::uint64_t{1} << i;

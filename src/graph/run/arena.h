@@ -1,11 +1,10 @@
-// The memory that the runs of a thread share for values that do not outlive a run, behind
-// libtorch's own allocator.
+// Memory of a thread for values that do not outlive a run of a program.
 //
-// Kernels allocate their results themselves. Before each call, the program announces the blocks of
-// its memory plan for the results of the call. An allocation of such a size gets the block; any
-// other goes to the regular allocator. This enforces a plan without an out= form of every op. A
-// scratch allocation of the size of a result may take the block of that result, which is then
-// allocated regularly; both are correct.
+// Kernels allocate their results by libtorch's allocator, which the arena wraps. Before each call,
+// the program passes the blocks that its memory plan has for the results of the call. An allocation
+// of the size of a block gets that block, and any other goes to the wrapped allocator. This needs
+// no out= forms of ops. A scratch allocation of the same size may get the block of a result, and
+// the wrapped allocator then serves the result; this is correct, too.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,6 @@
 
 namespace penstock {
 
-// A block of the arena for one result.
 struct PlannedBlock {
   std::int64_t bytes;
   std::int64_t offset;
@@ -22,7 +20,7 @@ struct PlannedBlock {
 
 class Arena {
  public:
-  // Returns the calling thread's arena. The first call in the process registers it with libtorch.
+  // Returns the calling thread's arena. The first call in a process wraps libtorch's allocator.
   static Arena& OfThread();
 
   Arena() = default;
@@ -30,18 +28,17 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Grows to `bytes`. Requires: no block is in use.
+  // Grows the arena to `bytes`. Requires: no block is in use.
   void Reserve(std::int64_t bytes);
-  // Sets the blocks for the next allocations, until the next call. The span must stay valid.
+  // Replaces the blocks that allocations may get. `blocks` must live until the next call.
   void Expect(std::span<const PlannedBlock> blocks) {
     blocks_ = blocks;
     taken_ = 0;
   }
-  // Returns the block for an allocation, or null if none is expected. Supports at most 64 blocks
-  // per call.
+  // Returns an unused block of this size, or null. Only the first 64 expected blocks are used.
   void* Take(std::size_t bytes);
 
-  // The number of allocations of this thread that got a block.
+  // Returns the number of allocations that got a block.
   std::int64_t hits() const { return hits_; }
 
  private:

@@ -1,6 +1,6 @@
-// Executors of a graph: a slow and obvious reference, and a fast program.
+// Interpreters of a graph: a slow and simple reference, and a fast program.
 //
-// Both run below autograd on the given values and repeat the captured ops exactly.
+// Both run below autograd and repeat the captured ops exactly.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -14,51 +14,51 @@
 
 namespace penstock {
 
-// The memory of a graph's bound parameters and gradients, by parameter index. Constants are in the
-// graph. Must contain all parameters and gradients that the graph names.
+// The tensors of a graph's bound parameters and gradients, by parameter index. Must contain all
+// that the graph binds. The graph itself contains its constants.
 struct GraphBinding {
   std::vector<at::Tensor> parameters = {};
   std::vector<at::Tensor> gradients;
-  // The generator that random ops draw from; if undefined, the process's own. The caller seeds it
-  // before a run, so that the numbers of a microbatch do not depend on the schedule.
+  // The generator of random ops; the default generator if undefined. The caller seeds it before
+  // each run, so that the numbers of a microbatch do not depend on the schedule.
   at::Generator generator = {};
 };
 
-// Returns a constant argument as a run passes it: the binding's generator if the op takes one.
+// Returns the constant that a run passes: the binding's generator for a generator argument, else
+// `constant`.
 c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
                         const GraphBinding& binding);
 
-// Runs the graph node by node and checks that every result has the captured type. Serves as the
-// reference in tests of passes and GraphProgram. Throws InternalError if a type differs.
+// Runs the graph node by node and checks that every result has its captured type. Tests compare
+// passes and GraphProgram with it. Errors: throws InternalError if a type differs.
 std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs);
 
-// Runs the graph like RunReference and returns how long the call of each node took, in seconds.
+// Runs the graph as RunReference does. Returns the duration of each node's call in seconds.
 std::vector<double> TimeReference(const Graph& graph, const GraphBinding& binding,
                                   std::span<const at::Tensor> inputs);
 
 struct ProgramCode;
 
-// A graph as a flat list of calls on numbered slots: built once, run often. A run does no lookups
-// and allocates nothing itself. A value is freed after its last use, and values that do not leave
-// the run are in the thread's arena (arena.h). Views cost no dispatch.
-// Ownership: keeps what it is bound to alive. Threads: one at a time.
+// A graph as a flat list of calls on numbered slots, built once and run often. A run does no
+// lookups and allocates nothing except results. It frees a value after its last use, keeps values
+// that do not outlive the run in the thread's arena (arena.h), and creates views without the
+// dispatcher. Ownership: keeps the tensors of the binding alive. Threads: one at a time.
 class GraphProgram {
  public:
-  // Requires: VerifyGraph(graph) succeeds and the binding contains what the graph names.
+  // Requires: VerifyGraph(graph) succeeds, and the binding contains what the graph binds.
   GraphProgram(const Graph& graph, const GraphBinding& binding);
   ~GraphProgram();
   GraphProgram(GraphProgram&&) noexcept;
   GraphProgram& operator=(GraphProgram&&) noexcept;
 
-  // Consumes the inputs (they are empty afterwards) and fills the outputs; they are undefined for
-  // kNoValue. Inputs must have the captured types. After an op throws, the program is ready for the
-  // next run.
+  // Moves from the inputs and sets the outputs; an output of kNoValue is undefined. If an op
+  // throws, the program can run again. Requires: the inputs have the captured types.
   void Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs);
 
   int instructions() const;  // calls and views per run
-  // Peak bytes of the values that a run produces (memory_plan.h), and of the thread's arena that it
-  // uses.
+  // Peak bytes of the values that a run produces (memory_plan.h), and bytes that it needs in the
+  // thread's arena.
   std::int64_t peak_bytes() const;
   std::int64_t arena_bytes() const;
 

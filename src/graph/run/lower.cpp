@@ -1,4 +1,4 @@
-// Lower: converts a graph to the flat list that GraphProgram runs.
+// Lower: converts a graph to the flat arrays that GraphProgram runs.
 #include <algorithm>
 #include <map>
 
@@ -11,7 +11,6 @@
 namespace penstock {
 namespace {
 
-// Lowers a graph: assigns slots, finds last uses, writes the flat arrays.
 class Lowering {
  public:
   Lowering(const Graph& graph, const GraphBinding& binding, ProgramCode& code)
@@ -80,7 +79,7 @@ class Lowering {
     return slot;
   }
 
-  // Returns the slot that contains `id` for the next instruction.
+  // Returns the slot of `id`. Appends an instruction that creates the view if necessary.
   std::int32_t SlotFor(ValueId id) {
     if (slot_of(id) >= 0) return slot_of(id);
     const TensorValue& value = graph_.value(id);
@@ -104,7 +103,7 @@ class Lowering {
   }
 
   void LowerNode(const Node& node) {
-    // Views first: the operands of an instruction must be ready when it starts.
+    // Views are instructions, so they precede that of the node.
     ForEachInput(node, [&](ValueId id) { SlotFor(id); });
     Instruction instruction;
     instruction.op = static_cast<std::int32_t>(code_.ops.size());
@@ -158,7 +157,7 @@ class Lowering {
     }
   }
 
-  // A view leaves as a new tensor, because the next run reuses the one in the slot.
+  // A view leaves the run as a new tensor, because the next run reuses the one in the slot.
   void LowerOutput(ValueId id) {
     ProgramCode::Output output;
     if (id != kNoValue) {

@@ -1,5 +1,4 @@
-// Memory planning: the offsets of a run's values are computed once, so that a run allocates nothing
-// for them.
+// Memory planning: computes the offsets of a run's values once, so that runs do not allocate them.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +9,21 @@
 namespace penstock {
 
 struct MemoryPlan {
-  // By value: its offset in the arena; -1 for values outside of it (inputs, bound values, views,
-  // and values that leave the run).
+  // By value: its offset in the arena; -1 for values that are not in the arena (inputs, bound
+  // values, views, and values that leave the run).
   std::vector<std::int64_t> offsets;
   std::int64_t arena_bytes = 0;
-  // Peak bytes of the values that the run produces, including those that leave it: the minimum for
-  // a run in this order.
+  // Peak bytes of the values that the run produces, including those that leave it. No plan for this
+  // order of nodes needs less.
   std::int64_t peak_bytes = 0;
 };
 
-// A value is alive from its node to its last reader. Larger values are placed first, each at the
-// lowest offset that is free for its whole lifetime (greedy by size: Pisarchyk and Lee, Efficient
-// Memory Management for Deep Neural Net Inference, 2020, section 5.2).
+// Returns a plan for runs of the graph. A value is alive from its node to its last reader. Larger
+// values are placed first, each at the lowest offset that is free for its lifetime (greedy by size:
+// Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, section 5.2).
 MemoryPlan PlanMemory(const Graph& graph);
 
-// Returns the bytes from a tensor's first element to past its last, as an allocation takes them.
+// Returns the bytes from a tensor's first element to past its last: the size of its allocation.
 std::int64_t StorageBytes(const TensorType& type);
 
 }  // namespace penstock

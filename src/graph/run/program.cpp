@@ -1,4 +1,4 @@
-// The interpreter loop of a program.
+// GraphProgram: the interpreter loop.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/InferenceMode.h>
 
@@ -16,7 +16,7 @@ IValue TakeOperand(const Operand& operand, std::vector<IValue>& slots) {
   return operand.kind == OperandKind::kMove ? std::move(slot) : slot;
 }
 
-// Makes the thread's arena large enough. Clears its expected blocks after a run.
+// Reserves memory in the thread's arena for a run, and clears the expected blocks after it.
 struct ArenaUse {
   Arena& arena = Arena::OfThread();
 
@@ -100,13 +100,13 @@ void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
   arena.Expect(BlocksOf(instruction));
   std::int32_t next = instruction.outputs.begin;
   for (const TensorType& type : kernel.kernel.outputs) {
-    at::Tensor made(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
-    kernel_outputs.push_back(made.mutable_data_ptr());
+    at::Tensor output(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
+    kernel_outputs.push_back(output.mutable_data_ptr());
     const std::int32_t slot = outputs[next++];
     if (slot >= 0) {
-      slots[slot] = std::move(made);
+      slots[slot] = std::move(output);
     } else {
-      stack.emplace_back(std::move(made));
+      stack.emplace_back(std::move(output));
     }
   }
   if (accumulates != 0) {
@@ -120,7 +120,7 @@ void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
   }
 }
 
-void ProgramCode::Point(const CodeView& view) {
+void ProgramCode::SetView(const CodeView& view) {
   const at::Tensor& source = slots[view.source].toTensor();
   c10::TensorImpl* impl = view.tensor.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(source.storage());
@@ -170,7 +170,7 @@ void GraphProgram::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outpu
       } else if (instruction.op >= 0) {
         code.Call(instruction, arena.arena);
       } else {
-        code.Point(code.views[instruction.view]);
+        code.SetView(code.views[instruction.view]);
       }
       for (std::int32_t i = instruction.releases.begin; i < instruction.releases.end; ++i) {
         code.slots[code.releases[i]] = IValue();

@@ -13,12 +13,12 @@
 namespace penstock {
 
 enum class OperandKind : std::uint8_t {
-  kCopy,      // slot `index`, which a later operand reads
-  kMove,      // slot `index`, at its last use
-  kConstant,  // constants[index]
-  kList,      // the next `index` operands, as a list of tensors
-  kOptionalList,
-  kAbsent,  // an absent tensor within a list
+  kCopy,          // slots[index]
+  kMove,          // slots[index], at its last use
+  kConstant,      // constants[index]
+  kList,          // the next `index` operands, as a list of tensors
+  kOptionalList,  // the same, as a list of optional tensors
+  kAbsent,        // an absent tensor in a list
 };
 struct Operand {
   OperandKind kind;
@@ -35,15 +35,15 @@ struct Instruction {
   std::int32_t op = -1;  // ops[op]; -1 for a view
   std::int32_t view = -1;
   CodeRange operands;
-  CodeRange outputs;   // slots; -1 drops the result
-  CodeRange blocks;    // of the arena, for results
-  CodeRange releases;  // slots emptied after
-  CodeRange view_releases;
+  CodeRange outputs;         // slots; -1 drops the result
+  CodeRange blocks;          // of the arena, for results
+  CodeRange releases;        // slots to empty afterwards
+  CodeRange view_releases;   // views to detach from their memory afterwards
   bool lists = false;        // whether a result is a list of tensors
-  std::int32_t kernel = -1;  // kernels[kernel] in place of ops[op]; called directly
+  std::int32_t kernel = -1;  // kernels[kernel], which is called directly instead of ops[op]
 };
 
-// A view whose tensor is created once; each run points it at the memory of its root.
+// A view. Its tensor is created once, and each run sets its storage to that of the root.
 struct CodeView {
   at::Tensor tensor;
   std::int32_t slot;
@@ -56,8 +56,8 @@ struct ProgramCode {
   std::vector<c10::OperatorHandle> ops;
   std::vector<const LoadedKernel*> kernels;
   std::vector<Operand> operands;
-  std::vector<std::int32_t> outputs;   // of instructions
-  std::vector<std::int32_t> releases;  // slots, and views, of instructions
+  std::vector<std::int32_t> outputs;   // see Instruction
+  std::vector<std::int32_t> releases;  // see Instruction; slots and indices in `views`
   std::vector<c10::IValue> constants;
   std::vector<CodeView> views;
   std::vector<PlannedBlock> blocks;
@@ -72,7 +72,7 @@ struct ProgramCode {
   };
   std::vector<std::int32_t> input_slots;  // -1: never read
   std::vector<Output> output_slots;
-  std::int32_t bound_slots = 0;  // the first slots; never emptied
+  std::int32_t bound_slots = 0;  // number of slots, the first ones, that are never emptied
 
   std::vector<c10::IValue> slots;
   torch::jit::Stack stack;
@@ -86,7 +86,8 @@ struct ProgramCode {
     return std::span(blocks).subspan(instruction.blocks.begin,
                                      Index(instruction.blocks.end - instruction.blocks.begin));
   }
-  void Point(const CodeView& view);
+  void SetView(const CodeView& view);
+  // Empties all slots except the bound ones.
   void Clear();
 };
 

@@ -1,4 +1,4 @@
-// RunReference: runs one node after another, keeps every value and checks every type.
+// RunReference: runs node by node, keeps every value and checks every type.
 #include <c10/core/InferenceMode.h>
 
 #include <chrono>
@@ -38,8 +38,9 @@ class Reference {
   }
 
   void Set(ValueId id, const at::Tensor& tensor) {
-    PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(id).type, "%{} of graph {} is {}, captured {}",
-                   id, graph_.name, PrintType(TypeOf(tensor)), PrintType(graph_.value(id).type));
+    PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(id).type,
+                   "%{} of graph {} is {}, but was captured as {}", id, graph_.name,
+                   PrintType(TypeOf(tensor)), PrintType(graph_.value(id).type));
     memory_[id] = tensor;
   }
 

@@ -15,8 +15,9 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
-  PENSTOCK_TRY(with_config.hold, ParseSavedBytes(config.recompute.hold));
-  PENSTOCK_TRY(with_config.hold_for_weight, ParseSavedBytes(config.recompute.hold_for_weight));
+  PENSTOCK_TRY(with_config.save_budget, ParseSavedBytes(config.recompute.hold));
+  PENSTOCK_TRY(with_config.save_budget_for_weight,
+               ParseSavedBytes(config.recompute.hold_for_weight));
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.stages();

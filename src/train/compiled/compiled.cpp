@@ -77,7 +77,7 @@ class CompiledReader {
     if (piece.inputs.size() != piece.graph.inputs.size() ||
         piece.last.size() != piece.inputs.size() ||
         piece.outputs.size() != piece.graph.outputs.size()) {
-      return InvalidArgument("graph {} and its places do not fit", piece.graph.name);
+      return InvalidArgument("graph {} and its slots do not match", piece.graph.name);
     }
     return piece;
   }
@@ -89,7 +89,7 @@ class CompiledReader {
 json ToJson(const std::vector<StagePort>& ports) {
   json list = json::array();
   for (const StagePort& port : ports) {
-    list.push_back({{"place", port.place}, {"has_gradient", port.has_gradient}});
+    list.push_back({{"place", port.slot}, {"has_gradient", port.has_gradient}});
   }
   return list;
 }
@@ -112,20 +112,20 @@ Status CheckLeaving(const Piece& piece, std::size_t ports) {
   return {};
 }
 
-Status CheckPlaces(const StageProgram& program) {
-  std::vector<int> places;
+Status CheckSlots(const StageProgram& program) {
+  std::vector<int> slots;
   for (const StagePort& port : program.inputs) {
-    if (port.place < 0) return InvalidArgument("an input has no place");
-    places.push_back(port.place);
+    if (port.slot < 0) return InvalidArgument("an input has no slot");
+    slots.push_back(port.slot);
   }
-  for (const StagePort& port : program.outputs) places.push_back(port.place);
+  for (const StagePort& port : program.outputs) slots.push_back(port.slot);
   for (const Piece* piece :
        {&program.forward, &program.backward_input, &program.backward_weight, &program.overlapped}) {
-    places.insert(places.end(), piece->inputs.begin(), piece->inputs.end());
-    places.insert(places.end(), piece->outputs.begin(), piece->outputs.end());
+    slots.insert(slots.end(), piece->inputs.begin(), piece->inputs.end());
+    slots.insert(slots.end(), piece->outputs.begin(), piece->outputs.end());
   }
-  for (const int place : places) {
-    if (place < -1 || place >= program.slots) return InvalidArgument("place {} is none", place);
+  for (const int slot : slots) {
+    if (slot < -1 || slot >= program.slots) return InvalidArgument("slot {} does not exist", slot);
   }
   const std::size_t gradients =
       std::count_if(program.inputs.begin(), program.inputs.end(),
@@ -162,7 +162,7 @@ Result<StageProgram> Read(const Safetensors& content) {
   program.outputs = ToPorts(root.at("outputs"));
   program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
   program.live_bytes = root.at("live_bytes").get<std::int64_t>();
-  PENSTOCK_TRY_STATUS(CheckPlaces(program));
+  PENSTOCK_TRY_STATUS(CheckSlots(program));
   DescribePieces(program);
   return program;
 }

@@ -143,8 +143,8 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
   options.slice_lengths = SliceLengths(config);
   options.exact = config.exact;
   options.fuse = config.fuse;
-  PENSTOCK_TRY(options.hold, ParseSavedBytes(config.recompute.hold));
-  PENSTOCK_TRY(options.hold_for_weight, ParseSavedBytes(config.recompute.hold_for_weight));
+  PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.recompute.hold));
+  PENSTOCK_TRY(options.save_budget_for_weight, ParseSavedBytes(config.recompute.hold_for_weight));
   options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
   if (config.compiled.empty()) return {};
   if (options.mean_over != 0) {

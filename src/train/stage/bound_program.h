@@ -53,7 +53,7 @@ struct BoundProgram {
   std::vector<TensorType> input_types;     // by input of the stage
   std::vector<TensorType> gradient_types;  // by output that has a gradient
   std::int64_t input_bytes = 0;            // of the stage's inputs
-  std::vector<int> gradient_places;        // slots of the output gradients; -1: not read
+  std::vector<int> gradient_slots;         // slots of the output gradients; -1: not read
 
   BoundProgram(StageProgram from, const GraphBinding& binding)
       : program(std::move(from)),
@@ -67,7 +67,7 @@ struct BoundProgram {
     for (const StagePort& output : program.outputs) {
       if (!output.has_gradient) continue;
       gradient_types.push_back(output.type);
-      gradient_places.push_back(output.place);
+      gradient_slots.push_back(output.slot);
     }
   }
 };

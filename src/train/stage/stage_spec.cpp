@@ -204,8 +204,8 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
   CompileOptions how;
   how.exact = options.exact;
   how.fuse = options.fuse;
-  how.hold = options.hold;
-  how.hold_for_weight = options.hold_for_weight;
+  how.save_budget = options.save_budget;
+  how.save_budget_for_weight = options.save_budget_for_weight;
   // This pass would save the attention probabilities of the first slice, which are many times
   // larger than its keys and values.
   if (options.slices() > 1) how.disabled = {"attention_by_matmul"};

@@ -295,7 +295,7 @@ class CompiledStage final : public TorchStage {
   void KeepOnlyInputs(MicrobatchState& state) {
     for (at::Tensor& value : state.slots) value.reset();
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      state.slots[state.bound->program.inputs[i].place] = std::move(inputs_[i]);
+      state.slots[state.bound->program.inputs[i].slot] = std::move(inputs_[i]);
     }
   }
   void Recompute(MicrobatchState& state, int microbatch) {
@@ -326,7 +326,7 @@ class CompiledStage final : public TorchStage {
     const StageProgram& program = state.bound->program;
     state.slots.resize(program.slots);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      state.slots[program.inputs[i].place] = inputs_[i];
+      state.slots[program.inputs[i].slot] = inputs_[i];
       if (!IsRecomputed(microbatch)) inputs_[i].reset();
     }
     SeedRandom(program, microbatch, Op::kForward);
@@ -406,8 +406,8 @@ class CompiledStage final : public TorchStage {
     activation_bytes_ += slices_.TakeGradients(microbatch, gradients.subspan(sent));
     for (std::size_t i = 0; i < output_gradients_.size(); ++i) {
       at::Tensor gradient = std::move(output_gradients_[i]);
-      const int place = state.bound->gradient_places[i];
-      if (place >= 0) state.slots[place] = std::move(gradient);
+      const int slot = state.bound->gradient_slots[i];
+      if (slot >= 0) state.slots[slot] = std::move(gradient);
     }
   }
 

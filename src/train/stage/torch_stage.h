@@ -82,9 +82,9 @@ struct TorchStageOptions {
   // Results are bitwise equal to autograd; false allows weight gradients to be accumulated inside
   // the matmul.
   bool exact = true;
-  bool fuse = false;             // see CompileOptions
-  std::int64_t hold = kHoldAll;  // bytes of activations to save, see CompileOptions
-  std::int64_t hold_for_weight = kHoldAll;
+  bool fuse = false;                    // see CompileOptions
+  std::int64_t save_budget = kSaveAll;  // bytes of activations to save, see CompileOptions
+  std::int64_t save_budget_for_weight = kSaveAll;
   // Where OFFLOAD moves activations. Shared by the stages of a rank; null if the stage runs no
   // OFFLOAD.
   std::shared_ptr<ActivationPool> pool;

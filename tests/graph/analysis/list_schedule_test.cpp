@@ -1,4 +1,4 @@
-// Orders of jobs: their constraints, and how good they are.
+// List schedules satisfy the constraints, and are close to the optimum.
 #include "graph/analysis/list_schedule.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::vector<Job> RandomJobs(std::mt19937& random, int count) {
   return jobs;
 }
 
-// A run of the steps: when each job started and ended, and when each step did.
+// Simulates the steps: when each job starts and ends, and when each step starts.
 struct Replay {
   std::vector<double> begin, end, step_begin;
   double seconds = 0;
@@ -66,7 +66,7 @@ struct Replay {
     }
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       EXPECT_GE(begin[i], 0) << i << " never runs";
-      EXPECT_TRUE(!jobs[i].on_link || waited[i]) << "nobody waits for " << i;
+      EXPECT_TRUE(!jobs[i].on_link || waited[i]) << "no step waits for " << i;
     }
   }
 };
@@ -77,7 +77,7 @@ bool Needs(const Job& job, int other) {
 
 class ListScheduleTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(ListScheduleTest, ObeysAndIsNeverLongerThanInTurn) {
+TEST_P(ListScheduleTest, SatisfiesConstraintsAndIsNeverLongerThanSequential) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   for (int round = 0; round < 100; ++round) {
     const std::vector<Job> jobs = RandomJobs(random, 1 + static_cast<int>(random() % 30));
@@ -120,7 +120,7 @@ TEST_P(ListScheduleTest, StartsEarlyAndWaitsLate) {
         std::size_t next = s + 1;
         while (next < steps.size() && steps[next].kind == JobStepKind::kWait) ++next;
         EXPECT_TRUE(next == steps.size() || Needs(jobs[steps[next].job], steps[s].job))
-            << "a wait stands before what does not need it";
+            << "a wait precedes a job that does not depend on it";
       }
     }
   }
@@ -128,7 +128,7 @@ TEST_P(ListScheduleTest, StartsEarlyAndWaitsLate) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ListScheduleTest, ::testing::Range(0, 5));
 
-// Returns the shortest duration of all orders of the core and the starts, by exhaustive search.
+// Returns the shortest duration of all orders, by exhaustive search.
 double Shortest(const std::vector<Job>& jobs) {
   std::vector<int> order(jobs.size());
   std::iota(order.begin(), order.end(), 0);
@@ -167,18 +167,17 @@ TEST(ListSchedule, IsCloseToTheShortestOfSmallProblems) {
   double shortest = 0;
   for (int round = 0; round < 60; ++round) {
     const std::vector<Job> jobs = RandomJobs(random, 7);
-    const double mine = ListSchedule(jobs).seconds;
+    const double own = ListSchedule(jobs).seconds;
     const double best = Shortest(jobs);
-    ASSERT_GE(mine, best);
-    taken += mine;
+    ASSERT_GE(own, best);
+    taken += own;
     shortest += best;
   }
   EXPECT_LE(taken, 1.05 * shortest);
 }
 
-// Two chains of compute 1 -> link 1 -> compute 1: the link of each overlaps with the compute of the
-// other.
-TEST(ListSchedule, RunsEachLinkUnderTheOther) {
+// Two chains of core, link, core: the link of each overlaps with the core of the other.
+TEST(ListSchedule, OverlapsLinkAndCore) {
   const std::vector<Job> jobs = {{false, 1}, {true, 1, {0}}, {false, 1, {1}},
                                  {false, 1}, {true, 1, {3}}, {false, 1, {4}}};
   const JobOrder order = ListSchedule(jobs);

@@ -44,9 +44,9 @@ struct Case {
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
-class Taken : public ::testing::TestWithParam<Case> {};
+class Accepted : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Taken, LikeAutograd) {
+TEST_P(Accepted, MatchesAutograd) {
   const StageSpec spec = Spec(GetParam().forward);
   const auto graphs = Build(spec);
   ASSERT_TRUE(graphs) << graphs.error().message;
@@ -59,14 +59,14 @@ TEST_P(Taken, LikeAutograd) {
 at::Tensor Scaled(const at::Tensor& x, const at::Tensor& w) { return x * w; }
 
 INSTANTIATE_TEST_SUITE_P(
-    Capture, Taken,
+    Capture, Accepted,
     ::testing::Values(Case{"InPlace", [](In x, In w) { return Scaled(x, w).add_(1.5); }},
-                      Case{"InPlaceThenItsView",
+                      Case{"InPlaceThenReadThroughAView",
                            [](In x, In w) {
                              const at::Tensor y = Scaled(x, w);
-                             const at::Tensor turned = y.t();
+                             const at::Tensor transposed = y.t();
                              y.mul_(2);
-                             return turned + y.t();
+                             return transposed + y.t();
                            }},
                       Case{"InPlaceThroughAView",
                            [](In x, In w) {
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
                              y.narrow(1, 2, 3).mul_(x.narrow(1, 0, 3));
                              return y * w;
                            }},
-                      Case{"FillAnEmpty",
+                      Case{"FillAnEmptyTensor",
                            [](In x, In w) {
                              const at::Tensor y = at::empty_like(x);
                              y.select(0, 0).fill_(1);
@@ -122,13 +122,13 @@ INSTANTIATE_TEST_SUITE_P(
                              return y + x;
                            }},
                       Case{"ResultIsAView", [](In x, In w) { return Scaled(x, w).t(); }},
-                      Case{"TheSameTwice", [](In x, In w) { return Scaled(x, w) + x * w; }},
-                      Case{"NoUseOfTheWeight", [](In x, In) { return x * 2; }}),
+                      Case{"SameExpressionTwice", [](In x, In w) { return Scaled(x, w) + x * w; }},
+                      Case{"UnusedWeight", [](In x, In) { return x * 2; }}),
     [](const auto& info) { return info.param.name; });
 
-class Refused : public ::testing::TestWithParam<Case> {};
+class Rejected : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Refused, WithOneClearLine) {
+TEST_P(Rejected, WithOneLine) {
   const auto joint = CaptureStage(Spec(GetParam().forward));
   ASSERT_FALSE(joint);
   EXPECT_EQ(joint.error().code, ErrorCode::kInvalidArgument);
@@ -139,18 +139,18 @@ TEST_P(Refused, WithOneClearLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Capture, Refused,
+    Capture, Rejected,
     ::testing::Values(
         Case{"RandomWithoutGenerator",
              [](In x, In w) { return std::get<0>(at::native_dropout(Scaled(x, w), 0.5, true)); }},
         Case{"Item", [](In x, In w) { return Scaled(x, w) * x.sum().item<float>(); }},
         Case{"ShapeFromData", [](In x, In w) { return at::masked_select(Scaled(x, w), x > 0); }},
-        Case{"ChangesItsInput",
+        Case{"MutatesItsInput",
              [](In x, In w) {
                x.detach().add_(1);
                return Scaled(x, w);
              }},
-        Case{"ChangesItsParameter",
+        Case{"MutatesItsParameter",
              [](In x, In w) {
                w.detach().add_(1);
                return Scaled(x, w);
@@ -168,7 +168,7 @@ TEST(Capture, SeesOpsOnceAndFoldsConstants) {
   EXPECT_EQ(graphs->forward.nodes.size(), 3U);  // mul, mul, add
 }
 
-TEST(Capture, GivesTiedWeightsOneGradient) {
+TEST(Capture, ComputesOneGradientForTiedWeights) {
   const at::Tensor shared = at::randn({6, 6}).requires_grad_(true);
   StageSpec spec;
   spec.parameters = {{"in", shared}, {"out", shared}};
@@ -203,11 +203,11 @@ StageSpec SeveralTensors() {
   return spec;
 }
 
-TEST(Capture, TakesSeveralTensors) {
+TEST(Capture, AcceptsSeveralTensors) {
   const StageSpec spec = SeveralTensors();
-  for (const std::int64_t hold : {kHoldAll, std::int64_t{0}}) {
+  for (const std::int64_t budget : {kSaveAll, std::int64_t{0}}) {
     CompileOptions options;
-    options.hold = options.hold_for_weight = hold;
+    options.save_budget = options.save_budget_for_weight = budget;
     const auto graphs = Build(spec, options);
     ASSERT_TRUE(graphs) << graphs.error().message;
     std::vector<bool> has_gradient;
@@ -221,28 +221,28 @@ TEST(Capture, TakesSeveralTensors) {
       for (const bool reference : {true, false}) {
         const Answer actual = RunGraphs(spec, *graphs, data, {split, reference});
         ExpectSame(expected, actual);
-        EXPECT_TRUE(actual.outputs[2].is_alias_of(data.inputs[2])) << "passed through by a copy";
+        EXPECT_TRUE(actual.outputs[2].is_alias_of(data.inputs[2])) << "passing through copies";
         EXPECT_FALSE(actual.outputs[5].is_alias_of(spec.parameters[0].tensor));
       }
     }
   }
 }
 
-TEST(Capture, NumbersThePortsOfAStage) {
+TEST(Capture, AssignsSlotsToPorts) {
   const StageProgram program = CompileStage(SeveralTensors(), {}).value();
   ASSERT_EQ(program.inputs.size(), 4U);
   ASSERT_EQ(program.outputs.size(), 7U);
   for (const std::size_t i : {0U, 1U, 2U, 3U}) {
     EXPECT_EQ(program.inputs[i].has_gradient, i == 0 || i == 2) << i;
-    EXPECT_EQ(program.inputs[i].place, static_cast<int>(i));
+    EXPECT_EQ(program.inputs[i].slot, static_cast<int>(i));
   }
   EXPECT_EQ(program.inputs[1].type.dtype, at::kLong);
-  EXPECT_GE(program.outputs[2].place, 0);  // part of y's gradient
-  EXPECT_EQ(program.outputs[3].place, -1);
+  EXPECT_GE(program.outputs[2].slot, 0);  // part of y's gradient
+  EXPECT_EQ(program.outputs[3].slot, -1);
   EXPECT_EQ(program.outputs[0].type, (TensorType{at::kFloat, {6, 4}, {4, 1}}));
 }
 
-TEST(Capture, GivesZerosForAnInputThatNothingReads) {
+TEST(Capture, ReturnsZeroGradientForAnUnreadInput) {
   StageSpec spec = Spec(Scaled);
   spec.inputs.push_back(at::randn({3}));
   spec.input_gradients = {0, 1};
@@ -252,14 +252,14 @@ TEST(Capture, GivesZerosForAnInputThatNothingReads) {
   const Answer actual = RunGraphs(spec, *graphs, data, {});
   ExpectSame(RunAutograd(spec, data), actual);
   EXPECT_TRUE(at::equal(actual.input_gradients[1], at::zeros({3})));
-  for (const ValueId held : graphs->backward_input.inputs) {
-    EXPECT_NE(held, graphs->forward.inputs[1]) << "kept alive for nothing";
+  for (const ValueId saved : graphs->backward_input.inputs) {
+    EXPECT_NE(saved, graphs->forward.inputs[1]) << "an unread input is kept alive";
   }
 }
 
 class NoOutput : public ::testing::TestWithParam<std::vector<at::Tensor>> {};
 
-TEST_P(NoOutput, IsRefused) {
+TEST_P(NoOutput, IsRejected) {
   StageSpec spec = Spec(Scaled);
   spec.forward = [](std::span<const at::Tensor>) { return GetParam(); };
   const auto joint = CaptureStage(spec);
@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Capture, NoOutput,
                          ::testing::Values(std::vector<at::Tensor>{},
                                            std::vector<at::Tensor>{at::Tensor()}));
 
-TEST(Capture, RefusesParametersThatOverlap) {
+TEST(Capture, RejectsOverlappingParameters) {
   const at::Tensor whole = at::randn({4, 6});
   StageSpec spec = Spec(Scaled);
   spec.parameters.push_back({"rows", whole.narrow(0, 0, 2)});
@@ -279,13 +279,13 @@ TEST(Capture, RefusesParametersThatOverlap) {
   EXPECT_FALSE(CaptureStage(spec));
 }
 
-TEST(Capture, RefusesALossThatIsNoNumber) {
+TEST(Capture, RejectsALossThatIsNotAScalar) {
   StageSpec spec = Spec(Scaled);
   spec.output_gradient = 1.0;
   EXPECT_FALSE(CaptureStage(spec));
 }
 
-TEST(Capture, RefusesAGradientOfTokens) {
+TEST(Capture, RejectsAGradientOfTokens) {
   StageSpec spec = Spec(Scaled);
   spec.inputs = {at::full({4, 6}, 1, at::kLong)};
   EXPECT_FALSE(CaptureStage(spec));

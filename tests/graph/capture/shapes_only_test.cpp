@@ -1,4 +1,4 @@
-// A stage that was captured without memory has the same graphs.
+// Capture under ShapesOnly produces the same graphs.
 #include "graph/capture/shapes_only.h"
 
 #include <ATen/ops/empty.h>
@@ -27,7 +27,7 @@ TEST(ShapesOnly, CapturesTheSameGraphs) {
   }
 }
 
-TEST(ShapesOnly, TakesNoMemory) {
+TEST(ShapesOnly, AllocatesNoMemory) {
   const ShapesOnly shapes;
   const at::Tensor huge = at::empty({1 << 20, 1 << 20});  // 4 TiB
   const at::Tensor product = huge.mm(huge.t()).add_(1).narrow(1, 5, 7);
@@ -37,7 +37,7 @@ TEST(ShapesOnly, TakesNoMemory) {
   EXPECT_TRUE(product.is_cpu());
 }
 
-TEST(ShapesOnly, ReadsNoData) {
+TEST(ShapesOnly, RejectsReadingData) {
   const ShapesOnly shapes;
   EXPECT_THROW(at::empty({}).item<float>(), c10::Error);
 }

@@ -1,5 +1,5 @@
-// Kernels compute what the ops that they replace compute: bitwise if required, else closely. Where
-// kernels cannot be compiled, the ops run.
+// Kernels compute what the ops that they replace compute, bitwise with `exact`. Without a compiler,
+// the ops run.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -23,7 +23,7 @@ namespace {
 
 using In = const at::Tensor&;
 
-int Kernels(const Graph& graph) {
+int CountKernels(const Graph& graph) {
   int count = 0;
   for (const Node& node : graph.nodes) count += FusedKernelText(node) != nullptr ? 1 : 0;
   return count;
@@ -35,7 +35,7 @@ int Count(const Graph& graph, std::string_view op) {
   return count;
 }
 
-// Relative to the largest number of `expected`.
+// Returns the largest difference, relative to the largest number of `expected`.
 double Distance(In expected, In actual) {
   if (!expected.defined() || !actual.defined())
     return expected.defined() == actual.defined() ? 0 : 1;
@@ -55,7 +55,7 @@ void ExpectNear(const Answer& expected, const Answer& actual, double bound) {
   }
 }
 
-// Compares the results of the stage's graphs with and without kernels; returns the graphs with
+// Compares the results of the stage's graphs with and without kernels. Returns the graphs with
 // kernels.
 StageGraphs Checked(const StageSpec& spec, bool exact, double bound = 1e-6) {
   CompileOptions options;
@@ -95,21 +95,22 @@ at::Tensor Norm(In x, In w) {
 
 at::Tensor SwapHalves(In x) { return at::cat({x.narrow(-1, 16, 16), x.narrow(-1, 0, 16)}, -1); }
 
-TEST(Fuse, KeepsTheBitsOfEveryStage) {
+TEST(Fuse, IsBitwiseEqualForEveryStage) {
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
-    EXPECT_GT(Kernels(Checked(spec, true).forward), 1);
+    EXPECT_GT(CountKernels(Checked(spec, true).forward), 1);
   }
 }
 
-TEST(Fuse, ComesCloseInEveryStage) {
+TEST(Fuse, IsCloseForEveryStage) {
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
     const StageGraphs graphs = Checked(spec, false);
-    EXPECT_GE(Kernels(graphs.forward), 3);  // two norms, one of them with a residual, and SwiGLU
-    EXPECT_GE(Kernels(graphs.backward_input), spec.input_gradients.empty() ? 0 : 3);
+    EXPECT_GE(CountKernels(graphs.forward),
+              3);  // two norms, one of them with a residual, and SwiGLU
+    EXPECT_GE(CountKernels(graphs.backward_input), spec.input_gradients.empty() ? 0 : 3);
   }
 }
 
-TEST(Fuse, TakesANormAsOneKernel) {
+TEST(Fuse, FusesANormIntoOneKernel) {
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const StageGraphs graphs = Checked(Spec(dtype, Norm), false, dtype == at::kFloat ? 1e-6 : 2e-2);
     EXPECT_EQ(graphs.forward.nodes.size(), 1u) << PrintGraph(graphs.forward);
@@ -117,18 +118,18 @@ TEST(Fuse, TakesANormAsOneKernel) {
   }
 }
 
-TEST(Fuse, GathersNormWeightsRowByRow) {
+TEST(Fuse, AccumulatesNormWeightsRowByRow) {
   const StageGraphs graphs = Checked(LastStage(), false);
   EXPECT_EQ(Count(graphs.backward_weight, "penstock::fused_gather"), 2);
   EXPECT_EQ(Count(graphs.backward_weight, "aten::sum.dim_IntList"), 0);
 }
 
-TEST(Fuse, KeepsTheBitsInSixteenBits) {
+TEST(Fuse, IsBitwiseEqualInBf16) {
   const auto forward = [](In x, In w) {
     return Norm(x, w) * at::silu(x) + (x * w).pow(3) - x / w + SwapHalves(x * w) * x;
   };
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-    EXPECT_GE(Kernels(Checked(Spec(dtype, forward), true).forward), 1);
+    EXPECT_GE(CountKernels(Checked(Spec(dtype, forward), true).forward), 1);
     Checked(Spec(dtype, forward), false, dtype == at::kFloat ? 2e-6 : 5e-2);
   }
 }
@@ -144,7 +145,7 @@ TEST(Fuse, ReadsSwappedHalvesInPlace) {
   EXPECT_EQ(graphs.backward_input.nodes.size(), 1u) << PrintGraph(graphs.backward_input);
 }
 
-// A graph of random ops over tensors of shapes that broadcast: [6,4,8], views of it, rows, columns.
+// Generates graphs of random ops over tensors that broadcast: [6,4,8], views of it, rows, columns.
 class RandomGraph {
  public:
   explicit RandomGraph(unsigned seed) : random_(seed) {}
@@ -170,9 +171,10 @@ class RandomGraph {
   void AddNode() {
     const int a = Pick(full_);
     const char* op = std::array{"add", "sub", "mul"}[Draw(3)];
-    if (Draw(8) == 0) {  // through memory in another order
-      const int turned = Add("f32[6,4,8]/[8,48,1]", fmt::format("aten::{}.Tensor(%5, %2)", op));
-      full_.push_back(Add("f32[6,4,8]", fmt::format("aten::{}.Tensor(%{}, %{})", op, a, turned)));
+    if (Draw(8) == 0) {  // with another memory order
+      const int transposed = Add("f32[6,4,8]/[8,48,1]", fmt::format("aten::{}.Tensor(%5, %2)", op));
+      full_.push_back(
+          Add("f32[6,4,8]", fmt::format("aten::{}.Tensor(%{}, %{})", op, a, transposed)));
       return;
     }
     const int choice = Draw(7);
@@ -192,8 +194,8 @@ class RandomGraph {
     } else if (choice == 3) {
       call = fmt::format("aten::silu(%{})", a);
     } else if (choice == 4) {  // another part of the same memory
-      const int place = Add("f32[4,8]", fmt::format("view %{} + 32", a == 4 ? 1 : a));
-      call = fmt::format("aten::mul.Tensor(%{}, %{})", a, place);
+      const int part = Add("f32[4,8]", fmt::format("view %{} + 32", a == 4 ? 1 : a));
+      call = fmt::format("aten::mul.Tensor(%{}, %{})", a, part);
     }
     full_.push_back(Add("f32[6,4,8]", call));
   }
@@ -204,7 +206,7 @@ class RandomGraph {
   int next_ = 6;
 };
 
-TEST(Fuse, RandomGraphsRunAlike) {
+TEST(Fuse, RandomGraphsStayClose) {
   int kernels = 0;
   for (unsigned seed = 0; seed < 12; ++seed) {
     const std::string text = RandomGraph(seed).Text();
@@ -217,7 +219,7 @@ TEST(Fuse, RandomGraphsRunAlike) {
     options.exact = false;
     options.fuse = true;
     ASSERT_TRUE(Fuse(graphs, options));
-    kernels += Kernels(graphs.forward);
+    kernels += CountKernels(graphs.forward);
     const std::vector<at::Tensor> actual = RunReference(graphs.forward, {}, inputs);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_LT(Distance(expected[i], actual[i]), 5e-6) << text << PrintGraph(graphs.forward);
@@ -226,15 +228,15 @@ TEST(Fuse, RandomGraphsRunAlike) {
   EXPECT_GT(kernels, 12);
 }
 
-TEST(Fuse, LeavesTheOpsWhereThereIsNoCompiler) {
+TEST(Fuse, RunsTheOpsIfThereIsNoCompiler) {
   KernelCache cache;
   cache.Set("PENSTOCK_CXX", "/no/such/compiler");
   // A number that no other test's kernels contain.
   const StageSpec spec = Spec(at::kFloat, [](In x, In w) { return (x * w + 0.123) * w; });
-  EXPECT_EQ(Kernels(Checked(spec, true).forward), 0);
+  EXPECT_EQ(CountKernels(Checked(spec, true).forward), 0);
 }
 
-TEST(KernelText, ReadsBackAndNamesWhatIsWrong) {
+TEST(KernelText, ParsesBackAndReportsErrors) {
   const std::string text =
       "loops 6 | 4; out f32[6]; out bf16[6,4]; %0 load f32 in0 2 [4,1]; %1 square %0; %2 sum %1; "
       "%3 number -0.5; %4 mul %2 %3; store %4 f32 out0 0 [1,0]; %6 silu_backward %0 %4; "

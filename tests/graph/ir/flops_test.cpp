@@ -1,4 +1,4 @@
-// FLOPs of every op are counted, or known to be none: of all models' graphs, whatever the passes.
+// FlopsOf knows every op in the graphs of all models, after all passes.
 #include "graph/ir/flops.h"
 
 #include <ATen/ops/convolution.h>
@@ -33,7 +33,7 @@ StageSpec WholeOf(std::string_view model, double dropout) {
   return spec;
 }
 
-TEST(Flops, AreKnownOfEveryModelsOps) {
+TEST(Flops, AreKnownForTheOpsOfAllModels) {
   ASSERT_FALSE(ModelNames().empty());
   std::vector<StageSpec> specs = {WholeModel()};
   for (const std::string_view model : ModelNames()) {
@@ -54,7 +54,7 @@ TEST(Flops, AreKnownOfEveryModelsOps) {
   }
 }
 
-TEST(Flops, OfAnUnknownOpAreAnErrorThatNamesIt) {
+TEST(Flops, OfAnUnknownOpAreAnError) {
   StageSpec spec;
   const at::Tensor weight = at::randn({3, 2, 3}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
@@ -69,9 +69,9 @@ TEST(Flops, OfAnUnknownOpAreAnErrorThatNamesIt) {
   EXPECT_NE(flops.error().message.find("graph forward, node 1: the FLOPs of aten::convolution"),
             std::string::npos)
       << flops.error().message;
-  // What is planned by FLOPs is refused; what is not runs.
+  // Passes that plan by FLOPs fail.
   CompileOptions options;
-  options.hold = 0;
+  options.save_budget = 0;
   const auto planned = Build(spec, options);
   ASSERT_FALSE(planned);
   EXPECT_NE(planned.error().message.find("convolution"), std::string::npos);

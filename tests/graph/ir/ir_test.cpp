@@ -1,4 +1,4 @@
-// The verifier rejects broken graphs; the text form describes a graph.
+// The verifier rejects invalid graphs. The text form is readable.
 #include "graph/ir/ir.h"
 
 #include <ATen/ops/randn.h>
@@ -57,7 +57,7 @@ TEST(PrintDot, NamesEveryNode) {
   }
 }
 
-class Broken : public ::testing::Test {
+class InvalidGraph : public ::testing::Test {
  protected:
   void ExpectFault(const char* part) {
     const Status status = VerifyGraph(graph_);
@@ -69,52 +69,52 @@ class Broken : public ::testing::Test {
   Graph graph_ = graphs_.forward;
 };
 
-TEST_F(Broken, SoundToBeginWith) { EXPECT_TRUE(VerifyGraph(graph_)); }
+TEST_F(InvalidGraph, IsValidBeforeTheChange) { EXPECT_TRUE(VerifyGraph(graph_)); }
 
-TEST_F(Broken, ReadBeforeMade) {
+TEST_F(InvalidGraph, ReadBeforeProduced) {
   std::swap(graph_.nodes[0], graph_.nodes[1]);
   ExpectFault("read before it is produced");
 }
 
-TEST_F(Broken, MadeTwice) {
+TEST_F(InvalidGraph, ProducedTwice) {
   graph_.nodes.push_back(graph_.nodes.back());
   ExpectFault("is produced twice");
 }
 
-TEST_F(Broken, MissingArgument) {
+TEST_F(InvalidGraph, MissingArgument) {
   graph_.nodes[0].arguments.pop_back();
   ExpectFault("arguments, but the op takes 2");
 }
 
-TEST_F(Broken, TensorWhereANumberGoes) {
+TEST_F(InvalidGraph, TensorForANumber) {
   graph_.nodes[1].arguments[1] = graph_.inputs[0];  // add.Scalar's `other`
   ExpectFault("is not a tensor");
 }
 
-TEST_F(Broken, OutputOutOfRange) {
+TEST_F(InvalidGraph, OutputOutOfRange) {
   graph_.outputs = {1000};
   ExpectFault("is not a value of the graph");
 }
 
-TEST_F(Broken, LostOutputs) {
+TEST_F(InvalidGraph, MissingOutputs) {
   graph_.nodes[0].outputs.clear();
   ExpectFault("the op returns 1");
 }
 
-TEST_F(Broken, ViewOfAView) {
+TEST_F(InvalidGraph, ViewOfAView) {
   const ValueId view = std::get<ValueId>(graph_.nodes[0].arguments[1]);
   const ValueId deeper = graph_.AddValue({graph_.value(view).type, view, 0});
   graph_.nodes[0].arguments[1] = deeper;
   ExpectFault("which is a view itself");
 }
 
-TEST_F(Broken, ChangesAParameter) {
+TEST_F(InvalidGraph, MutatesAParameter) {
   graph_ = graphs_.backward_weight;
   for (Bound& bound : graph_.bound) bound.kind = BoundKind::kParameter;
   ExpectFault("is mutated, but is not a bound gradient");
 }
 
-TEST_F(Broken, ReadsAGradientHalfDone) {
+TEST_F(InvalidGraph, ReadsAGradientAccumulator) {
   graph_ = graphs_.backward_weight;
   for (const Bound& bound : graph_.bound) graph_.outputs.push_back(bound.value);
   ExpectFault("is a gradient accumulator");

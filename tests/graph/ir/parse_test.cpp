@@ -1,4 +1,4 @@
-// The text form of a graph is lossless: it parses back and runs with bitwise equal results.
+// The text form of a graph is lossless: it parses, and the graph runs with bitwise equal results.
 #include "graph/ir/parse.h"
 
 #include <ATen/ops/equal.h>
@@ -25,7 +25,7 @@ std::map<ValueId, at::Tensor> ConstantsOf(const Graph& graph) {
 }
 
 // For every stage, all graphs after every pass.
-TEST(ParseGraph, ReadsBackWhatIsPrinted) {
+TEST(ParseGraph, ParsesWhatIsPrinted) {
   int graphs_read = 0;
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
     for (const Pass& pass : Passes()) {
@@ -59,7 +59,7 @@ TEST(ParseGraph, RunsToTheSameBits) {
   }
 }
 
-TEST(ParseGraph, ReadsWhatAPersonWrites) {
+TEST(ParseGraph, ParsesHandwrittenText) {
   const Graph graph = ParseGraph(R"(graph scaled(%0: f32[4,2], %1: f32[3,2]) -> (%4)
   %2: f32[2,3]/[1,2] = view %1
   %3: f32[4,3] = aten::mm(%0, %2)
@@ -73,7 +73,7 @@ TEST(ParseGraph, ReadsWhatAPersonWrites) {
   EXPECT_EQ(FlopsOf(graph).value(), 2 * 4 * 2 * 3);
 }
 
-TEST(ParseGraph, NamesTheLineThatIsWrong) {
+TEST(ParseGraph, NamesTheLineOfAnError) {
   const auto message = [](std::string_view text) {
     const auto graph = ParseGraph(text);
     return graph ? "no error" : graph.error().message;
@@ -99,17 +99,17 @@ TEST(ParseGraph, NamesTheLineThatIsWrong) {
   fails("  %1: f32[4000000000,4000000000] = aten::relu(%0)", "sizes that fit in memory");
 }
 
-TEST(ParseGraph, RefusesViewsOutsideOfTheirRoot) {
+TEST(ParseGraph, RejectsViewsOutsideOfTheirRoot) {
   const auto read = [](const std::string& view) {
     const auto graph = ParseGraph("graph g(%0: f32[4,2]) -> (%2)\n  %1: " + view +
                                   "\n  %2: f32[4,2] = aten::relu(%1)\n");
-    return graph ? "taken" : graph.error().message;
+    return graph ? "accepted" : graph.error().message;
   };
   for (const char* inside :
        {"f32[8] = view %0", "f32[2,4]/[1,2] = view %0", "f32[6] = view %0 + 2",
         "f32[1] = view %0 + 7", "bf16[16] = view %0", "i64[3] = view %0 + 1",
         "f32[9]/[0] = view %0 + 7", "f32[0] = view %0 + 8", "f32[2,2]/[4,3] = view %0"}) {
-    EXPECT_EQ(read(inside), "taken") << inside;
+    EXPECT_EQ(read(inside), "accepted") << inside;
   }
   for (const char* outside :
        {"f32[9] = view %0", "f32[2,4]/[1,3] = view %0", "f32[6] = view %0 + 3",
@@ -127,25 +127,25 @@ std::int64_t ItemSize(const TensorType& type) {
   return static_cast<std::int64_t>(c10::elementSize(type.dtype));
 }
 
-// With random changes of digits and signs, the text is either rejected or a graph whose views are
-// within their roots.
-TEST(ParseGraph, TakesNoDamagedTextThatReadsOutside) {
+// Text with a random digit changed is rejected, or parses to a graph whose views are within their
+// roots.
+TEST(ParseGraph, AcceptsNoDamagedTextWithViewsOutside) {
   std::mt19937 random(3);
   const auto draw = [&](std::size_t count) { return random() % count; };
   const StageGraphs graphs = Build(LastStage()).value();
   const std::string text = PrintGraph(graphs.backward_input);
   const auto constants = ConstantsOf(graphs.backward_input);
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> digits;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (std::isdigit(static_cast<unsigned char>(text[i])) != 0) places.push_back(i);
+    if (std::isdigit(static_cast<unsigned char>(text[i])) != 0) digits.push_back(i);
   }
-  int taken = 0;
+  int accepted = 0;
   for (int round = 0; round < 400; ++round) {
     std::string damaged = text;
-    damaged[places[draw(places.size())]] = "0123456789-9"[draw(12)];
+    damaged[digits[draw(digits.size())]] = "0123456789-9"[draw(12)];
     const auto graph = ParseGraph(damaged, constants);
     if (!graph) continue;
-    ++taken;
+    ++accepted;
     for (const Node& node : graph->nodes) {
       ForEachInput(node, [&](ValueId id) {
         const TensorValue& value = graph->value(id);
@@ -157,7 +157,7 @@ TEST(ParseGraph, TakesNoDamagedTextThatReadsOutside) {
       });
     }
   }
-  EXPECT_GT(taken, 20);
+  EXPECT_GT(accepted, 20);
 }
 
 }  // namespace

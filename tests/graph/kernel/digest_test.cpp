@@ -13,7 +13,7 @@ TEST(Digest, IsXxh3Of128Bits) {
   EXPECT_EQ(Digest("abc"), "06b05ab6733a618578af5f94892f3950");
 }
 
-TEST(Digest, DiffersWhereOneBitDoes) {
+TEST(Digest, DiffersIfOneBitDiffers) {
   std::string bytes(4096, 'a');
   std::set<std::string> seen = {Digest(bytes)};
   for (std::size_t i = 0; i < bytes.size(); ++i) {

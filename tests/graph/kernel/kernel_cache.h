@@ -1,4 +1,4 @@
-// A cache folder for compiled kernels that a test has to itself.
+// KernelCache: a cache folder for compiled kernels that only one test uses.
 #pragma once
 
 #include <fmt/format.h>

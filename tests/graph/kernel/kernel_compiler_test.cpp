@@ -1,5 +1,5 @@
-// The kernel cache loads nothing that another user could have written, replaces broken files, and
-// does not wait for a compiler forever.
+// The kernel cache loads no file that another user could have written, replaces damaged files, and
+// kills a compiler that hangs.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSource = "extern \"C\" int Answer() { return 42; }\n";
 const std::vector<std::string> kNames = {"Answer"};
 
-// Returns the answer of the compiled source, or -1 if there is none.
+// Returns the result of Answer(), or -1 if it is not compiled.
 int Answer(const Result<CompiledFunctions>& functions) {
   if (!functions) return -1;
   return reinterpret_cast<int (*)()>(functions->addresses.at(0))();
@@ -46,11 +46,11 @@ TEST(KernelCompiler, CompilesOnce) {
   const CompiledLibrary second = CompileToLibrary(kSource).value();
   EXPECT_FALSE(second.compiled);
   EXPECT_EQ(first.file(), second.file());
-  EXPECT_EQ(cache.Files(), 1u);  // nothing else is left behind
+  EXPECT_EQ(cache.Files(), 1u);  // no other files
   EXPECT_EQ(fs::status(cache.folder()).permissions(), fs::perms::owner_all);
 }
 
-TEST(KernelCompiler, MakesABrokenFileAgain) {
+TEST(KernelCompiler, RecompilesADamagedFile) {
   const KernelCache cache;
   const std::string path = CompileToLibrary(kSource)->file();
   const std::string whole = ReadFile(path).value();
@@ -63,7 +63,7 @@ TEST(KernelCompiler, MakesABrokenFileAgain) {
   }
 }
 
-TEST(KernelCompiler, CompilesALibraryThatLacksAFunctionAgain) {
+TEST(KernelCompiler, RecompilesALibraryThatLacksAFunction) {
   const KernelCache cache;
   const std::string other = CompileToLibrary("extern \"C\" int Other() { return 1; }\n")->file();
   const std::string path = CompileToLibrary(kSource)->file();
@@ -71,7 +71,7 @@ TEST(KernelCompiler, CompilesALibraryThatLacksAFunctionAgain) {
   const auto functions = CompileFunctions(kSource, kNames);
   EXPECT_EQ(Answer(functions), 42);
   EXPECT_TRUE(functions->compiled);
-  EXPECT_FALSE(CompileToLibrary(kSource)->compiled);  // and it is kept
+  EXPECT_FALSE(CompileToLibrary(kSource)->compiled);  // it is in the cache
 }
 
 TEST(KernelCompiler, LoadsNothingFromAFolderThatOthersCanWrite) {
@@ -100,7 +100,7 @@ TEST(KernelCompiler, LoadsNoFileThatOthersCanWrite) {
 }
 
 TEST(KernelCompiler, LoadsNoFileOfAnotherUser) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change the owner of a file";
   const KernelCache cache;
   const fs::path mark = cache.scratch() / "mark";
   const fs::path file = PlantLibrary(mark);
@@ -110,7 +110,7 @@ TEST(KernelCompiler, LoadsNoFileOfAnotherUser) {
 }
 
 TEST(KernelCompiler, LoadsNothingFromAFolderOfAnotherUser) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can change the owner of a folder";
   const KernelCache cache;
   const fs::path mark = cache.scratch() / "mark";
   PlantLibrary(mark);
@@ -119,7 +119,7 @@ TEST(KernelCompiler, LoadsNothingFromAFolderOfAnotherUser) {
   EXPECT_FALSE(fs::exists(mark));
 }
 
-TEST(KernelCompiler, WaitsForNoFifoInTheCache) {
+TEST(KernelCompiler, DoesNotBlockOnAFifo) {
   const KernelCache cache;
   const fs::path file = CompileToLibrary(kSource)->file();
   fs::remove(file);
@@ -127,36 +127,36 @@ TEST(KernelCompiler, WaitsForNoFifoInTheCache) {
   EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
 }
 
-TEST(KernelCompiler, DoesWithoutAFolder) {
+TEST(KernelCompiler, WorksWithoutACacheFolder) {
   KernelCache cache;
   cache.Set("XDG_CACHE_HOME", "/dev/null");
   EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
 }
 
-TEST(KernelCompiler, SaysInOneLineWhatFails) {
+TEST(KernelCompiler, ReportsWhatFails) {
   KernelCache cache;
   const auto said = [](const char* source) {
     const auto file = CompileToLibrary(source);
     return file ? "nothing" : file.error().message;
   };
-  EXPECT_NE(said("no C++").find("does not compile"), std::string::npos);
+  EXPECT_NE(said("no C++").find("cannot compile a kernel"), std::string::npos);
   cache.Set("PENSTOCK_CXX", "/no/such/compiler");
   EXPECT_NE(said(kSource).find("cannot run the C++ compiler /no/such/compiler"), std::string::npos);
 }
 
 // A compiler that answers --version and then hangs, together with a child process.
-TEST(KernelCompiler, KillsACompilerThatNeverEndsWithAllThatItStarted) {
+TEST(KernelCompiler, KillsAHangingCompilerAndItsChildren) {
   KernelCache cache;
   const fs::path compiler = cache.scratch() / "hanging";
   std::ofstream(compiler) << "#!/bin/sh\n[ \"$1\" = --version ] && exec echo 1.0\n"
                              "sleep 1000 &\nwait\n";
   fs::permissions(compiler, fs::perms::owner_all);
   cache.Set("PENSTOCK_CXX", compiler.c_str());
-  // Both processes inherit one end; the other end sees the end of file when both have exited.
+  // Both processes inherit the write end. The read end gets end-of-file once both have exited.
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const auto file =
-      CompileToLibrary(kSource, {.limit = std::chrono::milliseconds(300), .again = false});
+      CompileToLibrary(kSource, {.limit = std::chrono::milliseconds(300), .recompile = false});
   close(ends[1]);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, ErrorCode::kDeadlineExceeded);

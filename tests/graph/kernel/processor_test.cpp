@@ -1,4 +1,4 @@
-// Which kernels a processor gets: the table, and that PyTorch's switches move it.
+// The kernels that are selected for a processor, and the effect of PyTorch's environment variables.
 #include "graph/kernel/processor.h"
 
 #include <gtest/gtest.h>
@@ -9,13 +9,13 @@
 namespace penstock::testing {
 namespace {
 
-TEST(Processor, WithoutBf16InstructionsComputesBf16InFp32) {
+TEST(Processor, ComputesBf16InFp32WithoutBf16Instructions) {
   EXPECT_FALSE(ChooseKernels({"AVX512", true, false, false}).bf16_in_fp32);
   EXPECT_TRUE(ChooseKernels({"AVX2", false, false, false}).bf16_in_fp32);
   EXPECT_FALSE(ChooseKernels({"AVX2", true, false, false}).bf16_in_fp32);  // AVX-NE-CONVERT
 }
 
-TEST(Processor, MultipliesByOneDnnWhereTheBlasIsSlower) {
+TEST(Processor, UsesOneDnnIfTheBlasIsSlower) {
   const KernelChoice amd = ChooseKernels({"AVX512", true, true, false});
   const KernelChoice intel = ChooseKernels({"AVX512", true, false, false});
   const KernelChoice avx2 = ChooseKernels({"AVX2", false, true, false});
@@ -26,14 +26,14 @@ TEST(Processor, MultipliesByOneDnnWhereTheBlasIsSlower) {
   EXPECT_LT(intel.onednn_plain, avx2.onednn_plain);
 }
 
-TEST(Processor, GeneratesCodeForWhatItIsLimitedTo) {
+TEST(Processor, GeneratesCodeForTheLimit) {
   EXPECT_EQ(ChooseKernels({"AVX2", false, false, false}).march, "native");
   EXPECT_EQ(ChooseKernels({"AVX2", false, false, true}).march, "x86-64-v3");
   EXPECT_EQ(ChooseKernels({"AVX512", true, false, true}).march, "native");
 }
 
-// tests/graph/CMakeLists.txt runs it under PyTorch's switches for AVX2.
-TEST(Processor, FollowsTheSwitchesOfPyTorch) {
+// tests/graph/CMakeLists.txt also runs this with PyTorch's environment variables for AVX2.
+TEST(Processor, FollowsEnvironmentVariablesOfPyTorch) {
   const char* const capability = std::getenv("ATEN_CPU_CAPABILITY");
   if (capability == nullptr || std::string_view(capability) != "avx2") {
     GTEST_SKIP() << "set ATEN_CPU_CAPABILITY=avx2 and ONEDNN_MAX_CPU_ISA=AVX2";

@@ -1,5 +1,4 @@
-// bf16 matmuls and attention that are computed in fp32: on any machine, by kernels that the test
-// installs.
+// bf16 matmuls and attention in fp32. The tests install the kernels on any machine.
 #include "graph/ops/bf16_kernels.h"
 
 #include <ATen/TensorOperators.h>
@@ -30,20 +29,20 @@ namespace {
 using at::Tensor;
 
 Tensor Random(std::vector<std::int64_t> sizes) { return at::randn(sizes).to(at::kBFloat16); }
-// Sums of their products are exact in fp32, in any order, and most of them are not in bf16.
+// Sums of products of these are exact in fp32 in any order, but usually not in bf16.
 Tensor Whole(std::vector<std::int64_t> sizes) {
   return at::randint(-9, 10, sizes, at::kFloat).to(at::kBFloat16);
 }
 
-// The largest difference, as a share of the largest number.
+// Returns the largest difference, relative to the largest number.
 double Difference(const Tensor& a, const Tensor& b) {
   const Tensor of_b = b.to(at::kFloat);
   return ((a.to(at::kFloat) - of_b).abs().max() / of_b.abs().max()).item<double>();
 }
-constexpr double kBf16Rounding = 1.0 / 256;  // half of the last of 8 bits
+constexpr double kBf16Rounding = 1.0 / 256;  // half of the last of 8 significant bits
 
-// [n, k] by [k, m] over a batch: inside one block, with several blocks each way, and in a batch
-// that is taken in several pieces.
+// [n, k] by [k, m] over a batch: within one block, in several blocks along each dimension, and in a
+// batch that does not fit into a block.
 struct Case {
   std::int64_t batch, n, k, m;
 };
@@ -54,7 +53,7 @@ TEST_P(Bf16Product, IsRoundedOnce) {
   const Tensor left = Whole({c.batch, c.n, c.k}), right = Whole({c.batch, c.k, c.m});
   const Tensor added = Whole({c.n, c.m});
   const Tensor product = at::bmm(left.to(at::kFloat), right.to(at::kFloat));
-  // By rows, by columns, and with no neighbors at all.
+  // Unit stride along rows, along columns, and along neither.
   for (const Tensor& a :
        {left, left.mT().contiguous().mT(), left.repeat({1, 1, 2}).slice(2, 0, c.k),
         left.unsqueeze(-1).repeat({1, 1, 1, 2}).select(3, 0)}) {
@@ -69,13 +68,13 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Bf16Product,
                          ::testing::Values(Case{1, 1, 1, 1}, Case{3, 7, 5, 9}, Case{1, 530, 40, 17},
                                            Case{1, 17, 1030, 530}, Case{600, 40, 64, 33}));
 
-TEST(Bf16Product, KeepsWhatIsNotFinite) {
+TEST(Bf16Product, KeepsNumbersThatAreNotFinite) {
   const float infinity = std::numeric_limits<float>::infinity();
   const Tensor a = at::full({1, 1, 2}, infinity, at::kBFloat16);
   const Tensor b = at::full({1, 2, 1}, 1, at::kBFloat16);
   EXPECT_EQ(BatchedProduct(a, b, {}, 0, 1).item<float>(), infinity);
   EXPECT_TRUE(std::isnan(BatchedProduct(a, 0 * b, {}, 0, 1).item<float>()));
-  // As everywhere in BLAS: what is added by 0 is not read.
+  // As in BLAS, an addend with factor 0 is not read.
   const Tensor nothing = at::full({1, 1, 1}, std::nanf(""), at::kBFloat16);
   EXPECT_EQ(BatchedProduct(b, b.mT().contiguous().mT().narrow(1, 0, 1), nothing, 0, 1)
                 .narrow(1, 0, 1)
@@ -84,7 +83,7 @@ TEST(Bf16Product, KeepsWhatIsNotFinite) {
             1);
 }
 
-// Every op that takes the kernel, as ATen computes it with and without.
+// Compares every replaced op with ATen's kernel.
 TEST(Bf16Kernels, AgreeWithAten) {
   const Tensor a = Random({40, 24}), b = Random({24, 56}), c = Random({40, 56}), row = Random({56});
   const Tensor as = Random({3, 40, 24}), bs = Random({3, 24, 56}), cs = Random({3, 40, 56});
@@ -114,7 +113,7 @@ TEST(Bf16Kernels, AgreeWithAten) {
   EXPECT_TRUE(at::equal(results[0], BatchedProduct(a.unsqueeze(0), b.unsqueeze(0), {}, 0, 1)[0]));
 }
 
-TEST(Bf16Kernels, AttendAsAtenDoes) {
+TEST(Bf16Kernels, AttentionAgreesWithAten) {
   const Tensor q = Random({2, 3, 70, 16}), k = Random({2, 3, 70, 16}), v = Random({2, 3, 70, 16});
   const Tensor g = Random({2, 3, 70, 16});
   const auto run = [&] {
@@ -135,7 +134,7 @@ TEST(Bf16Kernels, AttendAsAtenDoes) {
   }
 }
 
-TEST(Bf16Kernels, LeaveOtherCallsToAten) {
+TEST(Bf16Kernels, PassOtherCallsToAten) {
   const Tensor a = at::randn({8, 4}), b = at::randn({4, 8});
   const Tensor expected = at::mm(a, b);
   const Bf16Kernels kernels;

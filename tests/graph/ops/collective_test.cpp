@@ -24,13 +24,13 @@ namespace {
 
 constexpr int kGroup = 40;
 
-// Runs `rank(r)` on one thread per rank, each joined to one group.
+// Calls run(rank) on one thread per rank. All join one group.
 void OnRanks(int ranks, const std::function<void(int rank)>& run, LinkSpeed speed = {}) {
-  auto ends = MakeLocalGroup(ranks, speed);
+  auto endpoints = MakeLocalGroup(ranks, speed);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const GroupEnd end(kGroup, std::move(ends[rank]));
+      const GroupEndpoint end(kGroup, std::move(endpoints[rank]));
       run(rank);
     });
   }
@@ -61,15 +61,15 @@ TEST(AllToAll, ExchangesBlocks) {
   }
 }
 
-// A sum over the ranks of weight * all_to_all(x): the gradient of each rank is what the weights of
-// the others send back.
+// The loss is the sum over the ranks of weight * all_to_all(x), so the gradient of x on each rank
+// is all_to_all of the weights.
 TEST(AllToAll, HasTheGradientOfTheExchange) {
   constexpr int kRanks = 2;
   std::vector<at::Tensor> weights;
   for (int rank = 0; rank < kRanks; ++rank) weights.push_back(at::randn({4, 3}));
   OnRanks(kRanks, [&](int rank) {
     const at::Tensor x = at::randn({3, 4}).requires_grad_(true);
-    // A transposed view: sends a contiguous copy, and the gradient has the layout of the view.
+    // A transposed view is sent as a contiguous copy, and its gradient has the layout of the view.
     const at::Tensor loss = (AllToAll(x.t(), kGroup) * weights[rank]).sum();
     const at::Tensor gradient = torch::autograd::grad({loss}, {x}).front();
     std::vector<at::Tensor> expected;
@@ -79,7 +79,7 @@ TEST(AllToAll, HasTheGradientOfTheExchange) {
 }
 
 TEST(AllToAll, TakesTheTimeOfItsLink) {
-  // Three tensors of 48 bytes at 4800 bytes a second, one after another.
+  // Three tensors of 48 bytes at 4800 bytes per second, one after another.
   LinkSpeed speed;
   speed.latency = 0.005;
   speed.bytes_per_second = 4800;
@@ -107,7 +107,7 @@ TEST(AllToAll, TakesTheTimeOfItsLink) {
       speed);
 }
 
-TEST(AllToAll, SaysWhatIsWrong) {
+TEST(AllToAll, ReportsErrors) {
   const auto message = [](const std::function<void()>& run) -> std::string {
     try {
       run();
@@ -120,8 +120,8 @@ TEST(AllToAll, SaysWhatIsWrong) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
   contains(message([] { AllToAll(at::zeros({2, 2}), 77); }), "group 77");
-  auto ends = MakeLocalGroup(2, {}, std::chrono::milliseconds(20));
-  const GroupEnd end(kGroup, std::move(ends[0]));
+  auto endpoints = MakeLocalGroup(2, {}, std::chrono::milliseconds(20));
+  const GroupEndpoint end(kGroup, std::move(endpoints[0]));
   contains(message([] {
              AllToAll(at::zeros({3, 2}), kGroup);
            }),
@@ -130,7 +130,7 @@ TEST(AllToAll, SaysWhatIsWrong) {
              AllToAll(at::zeros({2, 2}), kGroup);
            }),
            "waited 20 ms for the other ranks");
-  contains(message([&] { const GroupEnd again(kGroup, std::move(ends[1])); }),
+  contains(message([&] { const GroupEndpoint again(kGroup, std::move(endpoints[1])); }),
            "has already joined group 40");
   contains(message([] {
              torch::jit::Stack stack = {at::zeros({1}, at::kLong) + 5, at::zeros({2, 2}),
@@ -140,14 +140,15 @@ TEST(AllToAll, SaysWhatIsWrong) {
            "was not started");
 }
 
-TEST(AllToAll, IsCapturedByOneRankAlone) {
+TEST(AllToAll, IsCapturedByASingleRank) {
   StageSpec spec;
   const at::Tensor weight = at::randn({4, 4}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::zeros({4, 4})};
   spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return std::vector{AllToAll(inputs[0].mm(weight), 1234).tanh()};  // a group that nobody joined
+    return std::vector{
+        AllToAll(inputs[0].mm(weight), 1234).tanh()};  // a group that no thread joined
   };
   const auto count = [](const Graph& graph) {
     return std::count_if(graph.nodes.begin(), graph.nodes.end(), IsCollective);
@@ -163,7 +164,7 @@ TEST(AllToAll, IsCapturedByOneRankAlone) {
   EXPECT_EQ(count(by_shapes->forward), 1);
 }
 
-TEST(AllToAll, NeverRunsAgainToSaveMemory) {
+TEST(AllToAll, IsNeverRecomputed) {
   StageSpec spec;
   const at::Tensor weight = at::randn({4, 4}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
@@ -172,12 +173,12 @@ TEST(AllToAll, NeverRunsAgainToSaveMemory) {
     return std::vector{(AllToAll(inputs[0].mm(weight), 1234).tanh() * weight).exp()};
   };
   CompileOptions options;
-  options.hold = 0;
+  options.save_budget = 0;
   const auto graphs = Build(spec, options);
   ASSERT_TRUE(graphs) << graphs.error().message;
   int collectives = 0;
   for (const Node& node : graphs->backward.nodes) collectives += IsCollective(node) ? 1 : 0;
-  EXPECT_EQ(collectives, 1);  // that of the gradient
+  EXPECT_EQ(collectives, 1);  // of the gradient
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Experts by grouped matmuls: captured with their routing, split into I and W, and counted.
+// Grouped matmuls of experts are captured with their routing, split into I and W, and counted.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/arange.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kTokens = 24, kExperts = 3, kWidth = 16, kInner = 32;
 
-// One feed-forward per expert; a token goes to the expert with its highest score.
+// One feed-forward layer per expert. A token is routed to the expert with the highest score.
 StageSpec Experts(c10::ScalarType dtype) {
   const auto parameter = [&](std::vector<std::int64_t> sizes) {
     return (at::randn(sizes) * 0.2).to(dtype).requires_grad_(true);
@@ -62,11 +62,11 @@ TEST_P(GroupedMatmul, SplitsIntoTheGradientsOfInputAndWeight) {
   EXPECT_EQ(CountGrouped(graphs->backward_weight), 2);
 }
 
-TEST_P(GroupedMatmul, IsAutogradsInEveryPiece) {
+TEST_P(GroupedMatmul, MatchesAutogradBitwise) {
   const StageSpec spec = Experts(GetParam());
   const auto graphs = Build(spec);
   ASSERT_TRUE(graphs) << graphs.error().message;
-  for (const int seed : {1, 2}) {  // other tokens go to other experts
+  for (const int seed : {1, 2}) {  // with different routing
     const Data data = RandomData(spec, seed);
     const Answer expected = RunAutograd(spec, data);
     for (const bool split : {false, true}) {

@@ -1,4 +1,4 @@
-// Attention by matmuls computes what the fused kernel computes, for every memory layout.
+// attention_by_matmul computes what the fused kernel computes, for every memory layout.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/randn.h>
@@ -14,7 +14,7 @@ namespace {
 struct Case {
   const char* name;
   std::int64_t batch, heads, length, dim;
-  bool heads_inside;  // of the length in memory, as after projections
+  bool heads_inside;  // [batch, length, heads, dim] in memory, as after projections
   bool causal;
   std::optional<double> scale;
   c10::ScalarType dtype;
@@ -51,7 +51,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 class Attention : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Attention, AsTheFusedKernel) {
+TEST_P(Attention, AgreesWithTheFusedKernel) {
   const Case& c = GetParam();
   const StageSpec spec = Spec(c);
   CompileOptions options;

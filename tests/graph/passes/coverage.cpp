@@ -1,5 +1,4 @@
-// A pass that no test exercises fails the run: each pass of the table must have changed a graph in
-// some test of this program.
+// Fails the test program unless every pass of the table has changed a graph in some test.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,7 +7,7 @@
 #include <string>
 
 #include "graph/ir/print.h"
-#include "graph/passes/observe.h"
+#include "graph/passes/pass_observer.h"
 #include "graph/passes/passes.h"
 
 namespace penstock::testing {
@@ -23,7 +22,7 @@ std::string TextOf(StageGraphs& graphs) {
 class PassCoverage : public ::testing::Environment {
  public:
   void SetUp() override {
-    observe_.emplace([this](std::string_view pass, double, StageGraphs& graphs) {
+    observer_.emplace([this](std::string_view pass, double, StageGraphs& graphs) {
       std::string text = TextOf(graphs);
       if (!pass.empty() && text != before_) changed_.emplace(pass);
       before_ = std::move(text);
@@ -31,17 +30,17 @@ class PassCoverage : public ::testing::Environment {
   }
 
   void TearDown() override {
-    observe_.reset();
-    const bool all =
+    observer_.reset();
+    const bool all_tests =
         ::testing::GTEST_FLAG(filter) == "*" && std::getenv("GTEST_TOTAL_SHARDS") == nullptr;
-    if (!all) return;  // some of the tests exercise some of the passes
+    if (!all_tests) return;
     for (const Pass& pass : Passes()) {
       EXPECT_TRUE(changed_.contains(pass.name)) << "no test exercises the pass " << pass.name;
     }
   }
 
  private:
-  std::optional<ObservePasses> observe_;
+  std::optional<ScopedPassObserver> observer_;
   std::string before_;
   std::set<std::string, std::less<>> changed_;
 };

@@ -1,4 +1,4 @@
-// The backward of the loss in one op: the same gradient, with only one copy of it.
+// The backward of the loss in one op computes the same gradient and stores it once.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -29,7 +29,7 @@ StageSpec Loss(const at::Tensor& targets) {
   return spec;
 }
 
-void ExpectAutograds(const at::Tensor& targets) {
+void ExpectLikeAutograd(const at::Tensor& targets) {
   const StageSpec spec = Loss(targets);
   CompileOptions options;
   options.exact = false;
@@ -45,16 +45,18 @@ void ExpectAutograds(const at::Tensor& targets) {
   }
 }
 
-TEST(CrossEntropy, IsAutograds) { ExpectAutograds(at::randint(kClasses, {kRows}, at::kLong)); }
+TEST(CrossEntropy, MatchesAutograd) {
+  ExpectLikeAutograd(at::randint(kClasses, {kRows}, at::kLong));
+}
 
-TEST(CrossEntropy, IgnoresTargetsThatAreNone) {
+TEST(CrossEntropy, IgnoresIgnoredTargets) {
   at::Tensor targets = at::randint(kClasses, {kRows}, at::kLong);
   targets[1] = kIgnored;
   targets[4] = kIgnored;
-  ExpectAutograds(targets);
+  ExpectLikeAutograd(targets);
 }
 
-TEST(CrossEntropy, HoldsTheGradientOfTheLogitsOnce) {
+TEST(CrossEntropy, StoresTheGradientOfTheLogitsOnce) {
   const StageSpec spec = Loss(at::randint(kClasses, {kRows}, at::kLong));
   CompileOptions plain, fused;
   plain.exact = fused.exact = false;

@@ -1,4 +1,5 @@
-// A multiplexed graph is bitwise equal to its two graphs run in turn, and keeps the required order.
+// A multiplexed graph computes bitwise what its two graphs compute one after the other, and keeps
+// the required order.
 #include "graph/passes/multiplex.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -27,8 +28,8 @@ namespace {
 
 constexpr int kGroups[] = {50, 51};
 
-// Reverses data in blocks of four bytes at the wait: the data of a start must stay in memory until
-// then.
+// Returns the data reversed in blocks of four bytes. Reads it in Wait, so it must stay in memory
+// until then.
 class Reversing final : public Collective {
  public:
   int ranks() const override { return 1; }
@@ -47,8 +48,8 @@ class Reversing final : public Collective {
   std::vector<std::span<const std::byte>> pending_;
 };
 
-// Returns the text of a random graph of 4x4 matrices: two inputs, a parameter, two gradients that
-// it may add to, and collectives in two groups.
+// Writes the text of a random graph of 4x4 matrices: two inputs, a parameter, two gradients that it
+// may add to, and collectives in two groups.
 class GraphWriter {
  public:
   GraphWriter(std::mt19937& random, bool adds, bool draws)
@@ -128,7 +129,7 @@ void ExpectSameBits(const Outcome& expected, const Outcome& actual) {
   same(expected.gradients, actual.gradients);
 }
 
-// Runs graphs in turn from the same parameters, zero gradients and one seed.
+// Runs graphs one after another with the same parameters, zero gradients and one seed.
 class Runs {
  public:
   explicit Runs(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {}
@@ -172,8 +173,7 @@ std::vector<at::Tensor> Both(std::vector<at::Tensor> first, const std::vector<at
   return first;
 }
 
-// Returns the names of the ops that mutate a gradient, use the generator or start a collective. For
-// each gradient and each part, the sequence must be the same in turn and multiplexed.
+// Returns, by gradient, the ops that mutate it and their operands, in order.
 std::map<std::string, std::vector<std::string>> Effects(const Graph& graph) {
   std::map<std::string, std::vector<std::string>> effects;
   for (const Node& node : graph.nodes) {
@@ -191,15 +191,15 @@ class RandomGraphs : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     for (const int group : kGroups) {
-      ends_.push_back(std::make_unique<GroupEnd>(group, std::make_unique<Reversing>()));
+      endpoints_.push_back(std::make_unique<GroupEndpoint>(group, std::make_unique<Reversing>()));
     }
   }
 
  private:
-  std::vector<std::unique_ptr<GroupEnd>> ends_;
+  std::vector<std::unique_ptr<GroupEndpoint>> endpoints_;
 };
 
-// Random costs: every order that the scheduler may choose must be correct.
+// Random costs, because every order that the scheduler may choose must be correct.
 NodeCosts RandomCosts(std::mt19937& random, const std::vector<const Graph*>& graphs) {
   NodeCosts costs;
   for (const Graph* graph : graphs) {
@@ -210,7 +210,7 @@ NodeCosts RandomCosts(std::mt19937& random, const std::vector<const Graph*>& gra
   return costs;
 }
 
-TEST_P(RandomGraphs, GiveTheBitsOfRunningInTurn) {
+TEST_P(RandomGraphs, MatchSequentialRunsBitwise) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   for (int round = 0; round < 20; ++round) {
     const bool first_draws = random() % 2 == 0;
@@ -218,13 +218,13 @@ TEST_P(RandomGraphs, GiveTheBitsOfRunningInTurn) {
         ParseGraph(GraphWriter(random, random() % 2 == 0, first_draws).Write(12)).value();
     const Graph second = ParseGraph(GraphWriter(random, true, !first_draws).Write(12)).value();
     const NodeCosts costs = RandomCosts(random, {&first, &second});
-    const auto made = MultiplexGraphs(first, second, costs);
-    ASSERT_TRUE(made) << made.error().message;
-    const Graph& graph = made->graph;
+    const auto multiplexed = MultiplexGraphs(first, second, costs);
+    ASSERT_TRUE(multiplexed) << multiplexed.error().message;
+    const Graph& graph = multiplexed->graph;
     SCOPED_TRACE(PrintGraph(first) + PrintGraph(second) + PrintGraph(graph));
     const Status verified = VerifyGraph(graph);
     ASSERT_TRUE(verified) << verified.error().message;
-    EXPECT_LE(made->seconds, made->seconds_in_turn);
+    EXPECT_LE(multiplexed->seconds, multiplexed->seconds_in_turn);
     EXPECT_EQ(Effects(JoinGraphs(first, second, {})), Effects(graph));
     EXPECT_EQ(PrintGraph(ParseGraph(PrintGraph(graph)).value()), PrintGraph(graph));
 
@@ -246,7 +246,7 @@ struct Case {
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
-// Two matmuls with an exchange before and after the second, like experts on other ranks.
+// Matmuls with all_to_all in between, as for experts on other ranks.
 StageSpec Experts() {
   StageSpec spec;
   const auto weight = [](std::int64_t rows, std::int64_t columns) {
@@ -269,22 +269,22 @@ class EveryStageOverlapped : public ::testing::TestWithParam<Case> {};
 
 // Returns the saved values of a microbatch after its forward, in the order of the backward's
 // inputs.
-std::vector<at::Tensor> HeldForBackward(const StageGraphs& graphs, const Graph& backward,
-                                        const Data& data, const Runs& runs) {
-  std::map<ValueId, at::Tensor> held;
+std::vector<at::Tensor> SavedForBackward(const StageGraphs& graphs, const Graph& backward,
+                                         const Data& data, const Runs& runs) {
+  std::map<ValueId, at::Tensor> saved;
   const Outcome forward = runs.Of({{&graphs.forward, data.inputs}}, RunSlow);
   for (std::size_t i = 0; i < forward.outputs.size(); ++i) {
-    held[graphs.forward.outputs[i]] = forward.outputs[i];
+    saved[graphs.forward.outputs[i]] = forward.outputs[i];
   }
   for (std::size_t i = 0; i < data.inputs.size(); ++i) {
-    held[graphs.forward.inputs[i]] = data.inputs[i];
+    saved[graphs.forward.inputs[i]] = data.inputs[i];
   }
   const std::vector<ValueId>& gradients = graphs.joint.output_gradients;
   for (std::size_t i = 0; i < data.output_gradients.size(); ++i) {
-    held[gradients[i]] = data.output_gradients[i];
+    saved[gradients[i]] = data.output_gradients[i];
   }
   std::vector<at::Tensor> inputs;
-  for (const ValueId input : backward.inputs) inputs.push_back(held.at(input));
+  for (const ValueId input : backward.inputs) inputs.push_back(saved.at(input));
   return inputs;
 }
 
@@ -294,13 +294,13 @@ std::vector<CompileOptions> WaysToCompile() {
     ways[i].overlapped = true;
     ways[i].exact = i % 2 == 0;
     ways[i].fuse = i >= 4;
-    if (i >= 2) ways[i].hold = ways[i].hold_for_weight = 0;
+    if (i >= 2) ways[i].save_budget = ways[i].save_budget_for_weight = 0;
   }
   return ways;
 }
 
-TEST_P(EveryStageOverlapped, GivesTheBitsOfRunningInTurn) {
-  const GroupEnd end(kGroups[0], std::make_unique<Reversing>());
+TEST_P(EveryStageOverlapped, MatchesSequentialRunsBitwise) {
+  const GroupEndpoint end(kGroups[0], std::make_unique<Reversing>());
   const StageSpec spec = GetParam().make();
   for (const CompileOptions& options : WaysToCompile()) {
     const auto graphs = Build(spec, options);
@@ -314,14 +314,15 @@ TEST_P(EveryStageOverlapped, GivesTheBitsOfRunningInTurn) {
     for (const NamedTensor& each : spec.parameters) parameters.push_back(each.tensor.detach());
     const Runs runs(parameters);
     const Data a = RandomData(spec, 5);
-    const std::vector<at::Tensor> b = HeldForBackward(*graphs, backward, RandomData(spec, 6), runs);
+    const std::vector<at::Tensor> b =
+        SavedForBackward(*graphs, backward, RandomData(spec, 6), runs);
     const Outcome expected = runs.Of({{&graphs->forward, a.inputs}, {&backward, b}}, RunSlow);
     ExpectSameBits(expected, runs.Of({{&graphs->overlapped, Both(a.inputs, b)}}, RunSlow));
     ExpectSameBits(expected, runs.Of({{&graphs->overlapped, Both(a.inputs, b)}}, RunFast));
   }
 }
 
-TEST_P(EveryStageOverlapped, PutsEveryInputInItsPlace) {
+TEST_P(EveryStageOverlapped, AssignsTheSlotOfEveryInput) {
   CompileOptions options;
   options.overlapped = true;
   const auto program = CompileStage(GetParam().make(), options);
@@ -333,17 +334,17 @@ TEST_P(EveryStageOverlapped, PutsEveryInputInItsPlace) {
   for (std::size_t i = 0; i < piece.inputs.size(); ++i) EXPECT_LT(piece.inputs[i], program->slots);
   // The inputs after those of forward are what the two halves of backward read and do not produce.
   const std::size_t own = program->forward.inputs.size();
-  std::set<int> places(piece.inputs.begin() + static_cast<std::ptrdiff_t>(own), piece.inputs.end());
+  std::set<int> slots(piece.inputs.begin() + static_cast<std::ptrdiff_t>(own), piece.inputs.end());
   std::set<int> expected(program->backward_input.inputs.begin(),
                          program->backward_input.inputs.end());
   expected.insert(program->backward_weight.inputs.begin(), program->backward_weight.inputs.end());
   for (const int live : program->backward_input.outputs) expected.erase(live);
-  EXPECT_EQ(places, expected);
+  EXPECT_EQ(slots, expected);
 }
 
-// For two stages, their programs alone are sufficient.
+// Overlapping two stages needs only their programs.
 TEST_P(EveryStageOverlapped, OverlapsWithAnotherStagesBackward) {
-  const GroupEnd end(kGroups[0], std::make_unique<Reversing>());
+  const GroupEndpoint end(kGroups[0], std::make_unique<Reversing>());
   const StageSpec spec = GetParam().make();
   const StageSpec other = Experts();
   const StageProgram forward = CompileStage(spec, {}).value();
@@ -360,10 +361,10 @@ TEST_P(EveryStageOverlapped, OverlapsWithAnotherStagesBackward) {
   const Graph whole =
       WithParametersFrom(WholeBackward(graphs), static_cast<int>(spec.parameters.size()));
   const Data a = RandomData(spec, 5);
-  const std::vector<at::Tensor> b =
-      HeldForBackward(graphs, WholeBackward(graphs), RandomData(other, 6),
-                      Runs({parameters.end() - static_cast<std::ptrdiff_t>(other.parameters.size()),
-                            parameters.end()}));
+  const std::vector<at::Tensor> b = SavedForBackward(
+      graphs, WholeBackward(graphs), RandomData(other, 6),
+      Runs({parameters.end() - static_cast<std::ptrdiff_t>(other.parameters.size()),
+            parameters.end()}));
   const Outcome expected = runs.Of({{&forward.forward.graph, a.inputs}, {&whole, b}}, RunSlow);
   ExpectSameBits(expected, runs.Of({{&piece->graph, Both(a.inputs, b)}}, RunFast));
 }
@@ -381,7 +382,7 @@ std::string Ops(const Graph& graph) {
   return ops;
 }
 
-TEST(MultiplexGraphs, PutsTheOthersComputeBetweenStartAndWait) {
+TEST(MultiplexGraphs, ComputesBetweenStartAndWait) {
   const Graph chain = ParseGraph(R"(graph chain(%0: f32[4,4]) -> (%3)
   %1: f32[4,4] = aten::tanh(%0)
   %2: f32[4,4] = penstock::all_to_all(%1, group=50)
@@ -390,13 +391,13 @@ TEST(MultiplexGraphs, PutsTheOthersComputeBetweenStartAndWait) {
                           .value();
   NodeCosts costs;
   for (const Node& node : chain.nodes) costs.Set(chain, node, 1);
-  const auto made = MultiplexGraphs(chain, chain, costs);
-  ASSERT_TRUE(made) << made.error().message;
-  EXPECT_EQ(Ops(made->graph),
+  const auto multiplexed = MultiplexGraphs(chain, chain, costs);
+  ASSERT_TRUE(multiplexed) << multiplexed.error().message;
+  EXPECT_EQ(Ops(multiplexed->graph),
             "aten::tanh\npenstock::all_to_all_start\naten::tanh\npenstock::all_to_all_start\n"
             "penstock::all_to_all_wait\naten::exp\npenstock::all_to_all_wait\naten::exp\n");
-  EXPECT_EQ(made->seconds, 4);
-  EXPECT_EQ(made->seconds_in_turn, 6);
+  EXPECT_EQ(multiplexed->seconds, 4);
+  EXPECT_EQ(multiplexed->seconds_in_turn, 6);
 }
 
 TEST(MultiplexGraphs, JoinsGraphsOfTwoStages) {
@@ -408,26 +409,26 @@ TEST(MultiplexGraphs, JoinsGraphsOfTwoStages) {
 )")
                           .value();
   const Graph other = WithParametersFrom(stage, 1);
-  const auto made = MultiplexGraphs(stage, other, {});
-  ASSERT_TRUE(made) << made.error().message;
+  const auto multiplexed = MultiplexGraphs(stage, other, {});
+  ASSERT_TRUE(multiplexed) << multiplexed.error().message;
   const Runs runs({at::randn({4, 4}), at::randn({4, 4})});
   const std::vector<at::Tensor> a = {at::randn({4, 4})};
   const std::vector<at::Tensor> b = {at::randn({4, 4})};
-  const Outcome outcome = runs.Of({{&made->graph, Both(a, b)}}, RunSlow);
+  const Outcome outcome = runs.Of({{&multiplexed->graph, Both(a, b)}}, RunSlow);
   ExpectSameBits(runs.Of({{&stage, a}, {&other, b}}, RunSlow), outcome);
   EXPECT_TRUE(at::equal(outcome.gradients[0], a[0]));
   EXPECT_TRUE(at::equal(outcome.gradients[1], b[0]));
 }
 
-TEST(MultiplexGraphs, RefusesTwoThatDrawRandomNumbers) {
+TEST(MultiplexGraphs, RejectsTwoGraphsThatDrawRandomNumbers) {
   const Graph draws = ParseGraph(R"(graph draws(%0: f32[4,4]) -> (%1)
   %1: f32[4,4] = aten::bernoulli.p(%0, p=0.5)
 )")
                           .value();
-  const auto made = MultiplexGraphs(draws, draws, {});
-  ASSERT_FALSE(made);
-  EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(made.error().message.find("random"), std::string::npos);
+  const auto multiplexed = MultiplexGraphs(draws, draws, {});
+  ASSERT_FALSE(multiplexed);
+  EXPECT_EQ(multiplexed.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(multiplexed.error().message.find("random"), std::string::npos);
 }
 
 TEST(NodeCosts, AreMeasuredByCall) {

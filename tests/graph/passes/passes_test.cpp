@@ -1,4 +1,4 @@
-// What each pass achieves: fewer or cheaper nodes, and the same results.
+// Each pass produces fewer or cheaper nodes with the same results.
 #include "graph/passes/passes.h"
 
 #include <ATen/TensorOperators.h>
@@ -32,7 +32,7 @@ int Count(const Graph& graph, std::string_view op) {
   return count;
 }
 
-// Returns the graphs of the stage, after checking them against autograd.
+// Returns the graphs of the stage after comparing them with autograd.
 StageGraphs Checked(const StageSpec& spec, const std::vector<std::string>& disabled = {}) {
   CompileOptions options;
   options.disabled = disabled;
@@ -52,7 +52,7 @@ TEST(Simplify, JoinsThePadsOfASplitsBackward) {
   EXPECT_EQ(Count(Checked(spec).joint.graph, "aten::slice_backward"), 0);
 }
 
-TEST(Simplify, LeavesPadsThatDoNotFillTheWhole) {
+TEST(Simplify, KeepsPadsThatDoNotFillTheResult) {
   const StageSpec spec = Spec([](In x, In w) {
     const at::Tensor y = x * w;
     return y * 3 +
@@ -61,7 +61,7 @@ TEST(Simplify, LeavesPadsThatDoNotFillTheWhole) {
   EXPECT_GT(Count(Checked(spec).joint.graph, "aten::slice_backward"), 0);
 }
 
-TEST(Simplify, DropsPowersOfOneAndWrappedNumbers) {
+TEST(Simplify, RemovesPowersOfOneAndWrappedNumbers) {
   const StageSpec spec = Spec([](In x, In w) {
     const at::Tensor y = x * w;
     return y.pow(2).mean(-1, /*keepdim=*/true).add(1e-5).rsqrt() * y / 3;
@@ -82,14 +82,14 @@ TEST(MergeCommon, ComputesEqualCallsOnce) {
   EXPECT_EQ(Count(Checked(spec).forward, "aten::mul.Tensor"), 2);
 }
 
-TEST(MergeCommon, KeepsPhasesApart) {
-  // Backward computes x * w again: merging would save it.
+TEST(MergeCommon, DoesNotMergePhases) {
+  // Backward computes x * w again. Merging would save it.
   const StageSpec spec = Spec([](In x, In w) { return x * w * x * w; });
   const StageGraphs merged = Checked(spec);
   EXPECT_LE(merged.saved.size(), Checked(spec, {"merge_common"}).saved.size());
 }
 
-TEST(RemoveDead, DropsWhatNothingReads) {
+TEST(RemoveDead, RemovesUnreadNodes) {
   const StageSpec spec = Spec([](In x, In w) {
     (void)x.exp();
     return x * w;
@@ -98,7 +98,7 @@ TEST(RemoveDead, DropsWhatNothingReads) {
   EXPECT_EQ(Count(Checked(spec).forward, "aten::exp"), 0);
 }
 
-// x w' and y w, of 8 million multiplications each.
+// x * w' and y * w, with 8 million multiplications each.
 StageSpec LargeMatmuls() {
   StageSpec spec;
   const at::Tensor weight = at::randn({256, 256}).requires_grad_(true);
@@ -128,7 +128,7 @@ TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
   EXPECT_TRUE(at::allclose(expected.gradients[0], actual.gradients[0], 1e-3, 1e-2));
 }
 
-TEST(MatmulByOneDnn, TakesWhatTheProcessorsTableSays) {
+TEST(MatmulByOneDnn, FollowsTheKernelChoice) {
   const StageSpec spec = LargeMatmuls();
   CompileOptions options;
   options.exact = false;

@@ -1,6 +1,6 @@
 // Checks every pass by recomposition: after each pass, the reference interpreter runs the current
-// graphs of the stage one after another and compares them with the captured joint graph. Covers
-// every model of the table, in fp32 and bf16; bitwise where results must be exact.
+// graphs of the stage one after another, and the test compares the results with those of the
+// captured joint graph. Covers every model in fp32 and bf16, and compares bitwise with `exact`.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -24,7 +24,7 @@
 namespace penstock::testing {
 namespace {
 
-constexpr std::uint64_t kDrawn = 17;  // seed of random ops
+constexpr std::uint64_t kRandomSeed = 17;
 constexpr std::int64_t kSamples = 2, kTokens = 36, kWidth = 8, kWords = 12;
 
 ModelConfig Config(std::string_view model) {
@@ -39,7 +39,7 @@ ModelConfig Config(std::string_view model) {
   return config;
 }
 
-// A stage of one layer: the first (0), a middle one (1) or the last (2).
+// Returns a stage of one layer: the first (0), a middle one (1) or the last (2).
 StageSpec SpecOf(std::string_view model, int index, c10::ScalarType dtype) {
   const ModelConfig config = Config(model);
   const LayerRange range = SplitLayers(config.layers, 3).value()[index];
@@ -67,7 +67,7 @@ StageSpec SpecOf(std::string_view model, int index, c10::ScalarType dtype) {
   return spec;
 }
 
-// What no model contains: computed constants, and the same expression twice.
+// Code that no model contains: computed constants, and the same expression twice.
 StageSpec Wasteful(c10::ScalarType dtype) {
   StageSpec spec;
   const at::Tensor weight = at::randn({kTokens, kWidth}).to(dtype).requires_grad_(true);
@@ -81,7 +81,7 @@ StageSpec Wasteful(c10::ScalarType dtype) {
   return spec;
 }
 
-// The graphs of a stage after the passes that have run, as one function.
+// Runs the graphs of a stage after some of the passes as one function.
 class Recomposed {
  public:
   Recomposed(const StageSpec& spec, const StageGraphs& graphs, const Data& data)
@@ -91,23 +91,23 @@ class Recomposed {
       binding_.gradients.push_back(
           at::zeros_like(parameter.tensor, parameter.tensor.options().dtype(at::kFloat)).detach());
     }
-    binding_.generator = at::detail::createCPUGenerator(kDrawn);
+    binding_.generator = at::detail::createCPUGenerator(kRandomSeed);
   }
 
   Answer Run() {
     const JointGraph& joint = graphs_.joint;
-    const bool cut = !graphs_.forward.name.empty();
-    const Graph& forward = cut ? graphs_.forward : joint.graph;
+    const bool partitioned = !graphs_.forward.name.empty();
+    const Graph& forward = partitioned ? graphs_.forward : joint.graph;
     for (std::size_t i = 0; i < data_.inputs.size(); ++i) {
-      held_[forward.inputs.at(i)] = data_.inputs[i];
+      values_[forward.inputs.at(i)] = data_.inputs[i];
     }
     for (std::size_t i = 0; i < joint.output_gradients.size(); ++i) {
       const ValueId gradient = joint.output_gradients[i];
-      if (gradient != kNoValue) held_[gradient] = data_.output_gradients.at(i);
+      if (gradient != kNoValue) values_[gradient] = data_.output_gradients.at(i);
     }
     Answer answer;
     const std::size_t parameters = joint.parameters.size();
-    if (!cut) {
+    if (!partitioned) {
       std::vector<at::Tensor> all = Run(joint.graph, joint.graph.outputs.size());
       answer.outputs = Take(all, joint.outputs().size());
       answer.gradients = Take(all, parameters);
@@ -129,14 +129,14 @@ class Recomposed {
   }
 
  private:
-  // The forward of one microbatch with the backward of an equal one.
+  // Runs the forward of one microbatch with the backward of an equal one.
   Answer Overlapped() {
     std::vector<ValueId> ids = graphs_.forward.inputs;
     const std::vector<ValueId> more = WholeBackward(graphs_).inputs;
     ids.insert(ids.end(), more.begin(), more.end());
     std::vector<at::Tensor> inputs;
-    for (const ValueId id : ids) inputs.push_back(held_.at(id));
-    binding_.generator.set_current_seed(kDrawn);
+    for (const ValueId id : ids) inputs.push_back(values_.at(id));
+    binding_.generator.set_current_seed(kRandomSeed);
     std::vector<at::Tensor> all = RunReference(graphs_.overlapped, binding_, inputs);
     Answer answer;
     answer.outputs = Take(all, graphs_.joint.outputs().size());
@@ -155,9 +155,9 @@ class Recomposed {
   // Returns the first `leaving` outputs and stores the others.
   std::vector<at::Tensor> Run(const Graph& graph, std::size_t leaving) {
     std::vector<at::Tensor> inputs;
-    for (const ValueId id : graph.inputs) inputs.push_back(held_.at(id));
+    for (const ValueId id : graph.inputs) inputs.push_back(values_.at(id));
     std::vector<at::Tensor> outputs = RunReference(graph, binding_, inputs);
-    for (std::size_t i = leaving; i < outputs.size(); ++i) held_[graph.outputs[i]] = outputs[i];
+    for (std::size_t i = leaving; i < outputs.size(); ++i) values_[graph.outputs[i]] = outputs[i];
     outputs.resize(leaving);
     return outputs;
   }
@@ -174,7 +174,7 @@ class Recomposed {
   const StageGraphs& graphs_;
   const Data& data_;
   GraphBinding binding_;
-  std::map<ValueId, at::Tensor> held_;
+  std::map<ValueId, at::Tensor> values_;
 };
 
 // Returns the largest difference, relative to the largest number.
@@ -204,18 +204,17 @@ std::string TextOf(StageGraphs& graphs) {
 struct Way {
   const char* name;
   bool exact;
-  std::int64_t hold;
+  std::int64_t save_budget;
 };
-constexpr Way kWays[] = {{"exact", true, kHoldAll},
-                         {"exact_holding_least", true, 0},
-                         {"inexact_holding_least", false, 0}};
+constexpr Way kWays[] = {
+    {"exact", true, kSaveAll}, {"exact_saving_least", true, 0}, {"inexact_saving_least", false, 0}};
 
-// Names of the passes that changed a graph.
+// Adds the names of the passes that change a graph to `changed`.
 void RunPassByPass(const StageSpec& spec, const Way& way, std::set<std::string_view>& changed) {
   CompileOptions options;
   options.exact = way.exact;
-  options.fuse = way.hold == 0;
-  options.hold = options.hold_for_weight = way.hold;
+  options.fuse = way.save_budget == 0;
+  options.save_budget = options.save_budget_for_weight = way.save_budget;
   options.overlapped = true;
   StageGraphs graphs;
   graphs.joint = CaptureStage(spec).value();
@@ -248,7 +247,7 @@ void RunPassByPass(const StageSpec& spec, std::set<std::string_view>& changed) {
   }
 }
 
-TEST(Recomposition, EveryPassKeepsWhatTheStageGives) {
+TEST(Recomposition, EveryPassPreservesTheResults) {
   std::set<std::string_view> changed;
   for (const std::string_view model : ModelNames()) {
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
@@ -262,8 +261,7 @@ TEST(Recomposition, EveryPassKeepsWhatTheStageGives) {
     SCOPED_TRACE(fmt::format("wasteful {}", toString(dtype)));
     RunPassByPass(Wasteful(dtype), changed);
   }
-  // No pass went untested. Matmuls that are large enough for matmul_by_onednn have a test of their
-  // own.
+  // passes_test.cpp tests matmul_by_onednn, which needs larger matmuls.
   for (const Pass& pass : Passes()) {
     if (pass.name == "matmul_by_onednn") continue;
     EXPECT_TRUE(changed.contains(pass.name)) << pass.name;

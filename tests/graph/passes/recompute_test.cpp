@@ -1,5 +1,4 @@
-// Saving less and recomputing it: bitwise equal, within the requested bytes, and at the lowest
-// cost.
+// Recomputation is bitwise equal, within the save budget, and at the lowest cost.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/randn.h>
@@ -20,7 +19,7 @@ StageProgram Program(const StageSpec& spec, const CompileOptions& options) {
   return MakeStageProgram(Build(spec, options).value());
 }
 
-void ExpectAutograds(const StageSpec& spec, const CompileOptions& options) {
+void ExpectMatchesAutograd(const StageSpec& spec, const CompileOptions& options) {
   const StageGraphs graphs = Build(spec, options).value();
   const Data data = RandomData(spec, 7);
   const Answer expected = RunAutograd(spec, data);
@@ -28,55 +27,55 @@ void ExpectAutograds(const StageSpec& spec, const CompileOptions& options) {
   ExpectSame(expected, RunGraphs(spec, graphs, data, {true, false}));
 }
 
-TEST(Recompute, KeepsWithinAnyBudgetToTheSameBits) {
+TEST(Recompute, SatisfiesAnyBudgetBitwise) {
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
     CompileOptions options;
     const std::int64_t all = Program(spec, options).saved_bytes;
-    options.hold = 0;
+    options.save_budget = 0;
     const std::int64_t least = Program(spec, options).saved_bytes;
     EXPECT_LT(least, all / 4);
-    ExpectAutograds(spec, options);
+    ExpectMatchesAutograd(spec, options);
     for (const double part : {0.1, 0.3, 0.5, 0.8}) {
-      options.hold = least + static_cast<std::int64_t>(part * static_cast<double>(all - least));
+      options.save_budget =
+          least + static_cast<std::int64_t>(part * static_cast<double>(all - least));
       const StageProgram program = Program(spec, options);
-      EXPECT_LE(program.saved_bytes, options.hold);
-      ExpectAutograds(spec, options);
+      EXPECT_LE(program.saved_bytes, options.save_budget);
+      ExpectMatchesAutograd(spec, options);
     }
   }
 }
 
-TEST(Recompute, BetweenInputAndWeightComposesWithTheFirst) {
+TEST(Recompute, ForWeightComposesWithRecompute) {
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
-    for (const std::int64_t hold : {kHoldAll, std::int64_t{0}}) {
+    for (const std::int64_t budget : {kSaveAll, std::int64_t{0}}) {
       CompileOptions options;
-      options.hold = hold;
+      options.save_budget = budget;
       const StageProgram plain = Program(spec, options);
-      options.hold_for_weight = 0;
+      options.save_budget_for_weight = 0;
       const StageProgram least = Program(spec, options);
       EXPECT_LE(least.live_bytes, plain.live_bytes);
       EXPECT_LE(least.saved_bytes, plain.saved_bytes);
-      ExpectAutograds(spec, options);
-      options.hold_for_weight = (plain.live_bytes + least.live_bytes) / 2;
-      EXPECT_LE(Program(spec, options).live_bytes, options.hold_for_weight);
-      ExpectAutograds(spec, options);
+      ExpectMatchesAutograd(spec, options);
+      options.save_budget_for_weight = (plain.live_bytes + least.live_bytes) / 2;
+      EXPECT_LE(Program(spec, options).live_bytes, options.save_budget_for_weight);
+      ExpectMatchesAutograd(spec, options);
     }
   }
   CompileOptions options;
-  options.hold_for_weight = 0;
+  options.save_budget_for_weight = 0;
   EXPECT_LT(Program(MiddleStage(), options).live_bytes, Program(MiddleStage(), {}).live_bytes / 3);
 }
 
-TEST(Recompute, RefusesLessThanCanBe) {
+TEST(Recompute, RejectsABudgetThatIsTooSmall) {
   CompileOptions options;
-  options.hold = 1;
+  options.save_budget = 1;
   const auto graphs = Build(MiddleStage(), options);
   ASSERT_FALSE(graphs);
-  EXPECT_NE(graphs.error().message.find("must be saved, but only 1 B are allowed"),
-            std::string::npos)
+  EXPECT_NE(graphs.error().message.find("must be saved, but the budget is 1 B"), std::string::npos)
       << graphs.error().message;
 }
 
-TEST(Recompute, DrawsNoNumberTwice) {
+TEST(Recompute, NeverRepeatsRandomNodes) {
   StageSpec spec;
   const at::Tensor weight = at::randn({6, 6}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
@@ -87,8 +86,8 @@ TEST(Recompute, DrawsNoNumberTwice) {
     return std::vector{dropped.mm(weight).tanh()};
   };
   CompileOptions options;
-  options.hold = 0;
-  ExpectAutograds(spec, options);
+  options.save_budget = 0;
+  ExpectMatchesAutograd(spec, options);
   const StageGraphs graphs = Build(spec, options).value();
   for (const Node& node : graphs.backward.nodes) EXPECT_FALSE(IsRandom(node));
 }
@@ -109,7 +108,7 @@ struct Price {
   bool fits = true;
 };
 
-// Returns the price of computing `needed` when exactly the nodes of `again` run again.
+// Returns the price of computing `needed` if exactly the nodes in the mask `again` run again.
 Price PriceOf(const Graph& graph, const std::vector<ValueId>& needed, unsigned again) {
   Price price;
   ValueSet wanted(graph, needed);
@@ -119,8 +118,8 @@ Price PriceOf(const Graph& graph, const std::vector<ValueId>& needed, unsigned a
     ForEachInput(graph.nodes[i], [&](ValueId id) { wanted.insert(id); });
   }
   for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {
-    const bool made = id > 0 && (again >> (id - 1) & 1U) != 0;
-    if (wanted.contains(id) && !made) price.bytes += BytesOf(graph.value(id).type);
+    const bool recomputed = id > 0 && (again >> (id - 1) & 1U) != 0;
+    if (wanted.contains(id) && !recomputed) price.bytes += BytesOf(graph.value(id).type);
   }
   return price;
 }

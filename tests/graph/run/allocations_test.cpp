@@ -1,4 +1,4 @@
-// A run of a program allocates its results and nothing else.
+// A run of a program allocates only its results.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/silu.h>
@@ -13,10 +13,10 @@
 namespace penstock::testing {
 namespace {
 
-// A new tensor is two objects: itself and its storage. Bytes are not counted here.
-constexpr std::int64_t kObjects = 2;
+// A new tensor allocates itself and its storage. Its bytes are not counted.
+constexpr std::int64_t kAllocationsPerTensor = 2;
 
-TEST(Program, AFusedRunAllocatesItsResultsAlone) {
+TEST(Program, AFusedRunAllocatesOnlyItsResults) {
   StageSpec spec;
   const at::Tensor weight = at::randn({32}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
@@ -32,7 +32,7 @@ TEST(Program, AFusedRunAllocatesItsResultsAlone) {
   const StageGraphs graphs = Build(spec, options).value();
   std::int64_t results = 0;
   for (const Node& node : graphs.forward.nodes) {
-    ASSERT_NE(FusedKernelText(node), nullptr) << "this test is about kernels";
+    ASSERT_NE(FusedKernelText(node), nullptr) << "the op is not fused";
     results += static_cast<std::int64_t>(node.outputs.size());
   }
   GraphProgram program(graphs.forward, {{weight.detach()}, {}});
@@ -42,7 +42,7 @@ TEST(Program, AFusedRunAllocatesItsResultsAlone) {
     const std::int64_t before = AllocationsOfThisThread();
     program.Run(inputs, outputs);
     if (run == 0) continue;
-    EXPECT_EQ(AllocationsOfThisThread() - before, kObjects * results);
+    EXPECT_EQ(AllocationsOfThisThread() - before, kAllocationsPerTensor * results);
   }
 }
 

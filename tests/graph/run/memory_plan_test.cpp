@@ -1,4 +1,4 @@
-// The memory plan: no two values that are alive at once share bytes, and runs use the plan.
+// Values that are alive at the same time share no bytes, and runs use the plan.
 #include "graph/run/memory_plan.h"
 
 #include <ATen/TensorOperators.h>
@@ -30,7 +30,7 @@ std::vector<Graph> GraphsOf(const CompileOptions& options) {
   return all;
 }
 
-// By node: the roots produced by the run that are alive while it runs.
+// Returns, by node, the roots produced by the run that are alive while the node runs.
 std::vector<std::vector<ValueId>> Alive(const Graph& graph) {
   std::map<ValueId, std::pair<std::size_t, std::size_t>> life;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -56,7 +56,7 @@ std::vector<std::vector<ValueId>> Alive(const Graph& graph) {
   return alive;
 }
 
-void ExpectSound(const Graph& graph) {
+void ExpectValidPlan(const Graph& graph) {
   const MemoryPlan plan = PlanMemory(graph);
   std::int64_t peak = 0;
   for (const std::vector<ValueId>& alive : Alive(graph)) {
@@ -82,16 +82,16 @@ void ExpectSound(const Graph& graph) {
 
 TEST(MemoryPlan, NoTwoLiveValuesShareBytes) {
   for (const bool exact : {true, false}) {
-    for (const std::int64_t hold : {kHoldAll, std::int64_t{0}}) {
+    for (const std::int64_t budget : {kSaveAll, std::int64_t{0}}) {
       CompileOptions options;
       options.exact = exact;
-      options.hold = options.hold_for_weight = hold;
-      for (const Graph& graph : GraphsOf(options)) ExpectSound(graph);
+      options.save_budget = options.save_budget_for_weight = budget;
+      for (const Graph& graph : GraphsOf(options)) ExpectValidPlan(graph);
     }
   }
 }
 
-TEST(MemoryPlan, UsesBytesAgain) {
+TEST(MemoryPlan, ReusesBytes) {
   std::string text = "graph chain(%0: f32[64]) -> (%20)\n";
   for (int i = 1; i <= 20; ++i) {
     text += fmt::format("  %{}: f32[64] = aten::relu(%{})\n", i, i - 1);
@@ -102,7 +102,7 @@ TEST(MemoryPlan, UsesBytesAgain) {
 }
 
 // Ops without scratch memory: every allocation of a run is one of its values.
-TEST(MemoryPlan, ARunTakesItsBlocks) {
+TEST(MemoryPlan, ARunUsesItsBlocks) {
   const Graph graph = ParseGraph(R"(graph run(%0: f32[32,32], %1: f32[32,32]) -> (%6)
   %2: f32[32,32] = aten::mm(%0, %1)
   %3: f32[32,32] = aten::tanh(%2)
@@ -128,7 +128,7 @@ TEST(MemoryPlan, ARunTakesItsBlocks) {
   EXPECT_TRUE(at::equal(outputs[0], (a.mm(b) * a.mm(b).tanh()).t().mm(b).relu()));
 }
 
-TEST(Arena, GivesABlockOnceAndOnlyOfItsSize) {
+TEST(Arena, ReturnsEachBlockOnceForItsSize) {
   Arena arena;
   arena.Reserve(256);
   const PlannedBlock blocks[] = {{64, 0}, {64, 64}, {100, 128}};

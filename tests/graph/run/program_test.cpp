@@ -1,4 +1,4 @@
-// The program frees what it used, keeps its bound values, and survives an op's exception.
+// A program frees the values of a run, keeps its bound values, and can run after an op throws.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -16,7 +16,7 @@ std::vector<at::Tensor> Parameters(const StageSpec& spec) {
   return values;
 }
 
-TEST(Program, KeepsNothingOfARun) {
+TEST(Program, FreesTheValuesOfARun) {
   const StageSpec spec = MiddleStage();
   const StageGraphs graphs = Build(spec).value();
   GraphProgram program(graphs.forward, {Parameters(spec), {}});
@@ -31,7 +31,7 @@ TEST(Program, KeepsNothingOfARun) {
   for (const at::Tensor& output : outputs) EXPECT_EQ(output.storage().use_count(), 1);
 }
 
-TEST(Program, SeesParametersChange) {
+TEST(Program, ReadsUpdatedParameters) {
   const StageSpec spec = MiddleStage();
   const StageGraphs graphs = Build(spec).value();
   const std::vector<at::Tensor> parameters = Parameters(spec);
@@ -46,7 +46,7 @@ TEST(Program, SeesParametersChange) {
   }
 }
 
-TEST(Program, SurvivesAnException) {
+TEST(Program, RunsAfterAnException) {
   const StageSpec spec = FirstStage();
   const StageGraphs graphs = Build(spec).value();
   GraphProgram program(graphs.forward, {Parameters(spec), {}});
@@ -59,7 +59,7 @@ TEST(Program, SurvivesAnException) {
   EXPECT_TRUE(at::equal(outputs[0], RunAutograd(spec, data).outputs[0]));
 }
 
-TEST(RunReference, RefusesInputsOfAnotherType) {
+TEST(RunReference, RejectsInputsOfAnotherType) {
   const StageSpec spec = MiddleStage();
   const StageGraphs graphs = Build(spec).value();
   const std::vector<at::Tensor> inputs = {at::randn({1, 2, 3})};

@@ -215,7 +215,7 @@ class TwoStages {
 int ExpectSameTraining(TwoStages::Options options) {
   at::set_num_threads(1);
   int most = 0;
-  const GroupEnd end(kGroup, std::make_unique<Reversing>(most));
+  const GroupEndpoint end(kGroup, std::make_unique<Reversing>(most));
   TwoStages overlapped(options);
   options.pairs = false;
   options.compiled = false;
