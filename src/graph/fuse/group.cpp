@@ -36,8 +36,8 @@ struct AccessIndex {
   std::size_t access;
 };
 
-const KernelAccess& At(const FuseGroup& group, AccessIndex spot) {
-  return group.members[spot.member].accesses[spot.access].at;
+const KernelAccess& At(const FuseGroup& group, AccessIndex index) {
+  return group.members[index.member].accesses[index.access].at;
 }
 
 // Dims in ascending order of their strides, with those of stride 0 listed separately.
@@ -46,8 +46,8 @@ struct Dims {
   std::vector<std::size_t> still;
 };
 
-Dims DimsOf(const FuseGroup& group, AccessIndex spot) {
-  const std::vector<std::int64_t>& strides = At(group, spot).strides;
+Dims DimsOf(const FuseGroup& group, AccessIndex index) {
+  const std::vector<std::int64_t>& strides = At(group, index).strides;
   Dims dims;
   for (std::size_t i = strides.size(); i-- > 0;) {
     (strides[i] == 0 ? dims.still : dims.moving).push_back(i);
@@ -89,8 +89,8 @@ class Aligner {
     }
   }
 
-  std::size_t DimsIndex(AccessIndex spot, bool moving, std::size_t i, bool of_a) const {
-    const Dims dims = DimsOf(of_a ? a_ : b_, spot);
+  std::size_t DimsIndex(AccessIndex index, bool moving, std::size_t i, bool of_a) const {
+    const Dims dims = DimsOf(of_a ? a_ : b_, index);
     return moving ? dims.moving[i] : dims.still[i];
   }
 
