@@ -26,7 +26,7 @@ struct TorchFile {
 
 std::vector<TorchFile> TorchFiles() {
   std::vector<TorchFile> files;
-  for (const auto& entry : fs::directory_iterator(PENSTOCK_EXCHANGE "/torch_csv")) {
+  for (const auto& entry : fs::directory_iterator(PENSTOCK_INTEROP "/torch_csv")) {
     TorchFile file;
     file.path = entry.path().string();
     const std::string name = entry.path().stem().string();

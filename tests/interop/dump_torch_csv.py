@@ -1,6 +1,6 @@
 """Writes torch's own schedules as the CSV files of torch_csv/, for the tests that read them.
 
-    build/peer-venv/bin/python tests/exchange/dump_torch_csv.py [FOLDER]
+    build/peer-venv/bin/python tests/interop/dump_torch_csv.py [FOLDER]
 
 SCHEDULE_pP_vV_mM.csv is what torch generates (compute only); with .comms. in its name, what torch lowers that
 to: with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD. torch 2.11 cannot save GPipe and 1F1B; their files hold
