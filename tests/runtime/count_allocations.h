@@ -1,11 +1,11 @@
-// Counts calls of operator new, a thread at a time, in the program that links this.
+// Counts calls of operator new per thread in the program that links count_allocations.cpp.
 #pragma once
 
 #include <cstdint>
 
 namespace penstock {
 
-// By the calling thread, since it started.
+// Returns the number of calls by the calling thread since it started.
 std::int64_t AllocationsOfThisThread();
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// ProbeStage: records every call and checks that each message is the right one: in the memory where
-// its sender made it, or as bytes.
+// ProbeStage: records every call and checks that each message has the right producer, and that it
+// was not copied unless it arrived as bytes.
 #pragma once
 
 #include <atomic>
@@ -22,12 +22,12 @@ namespace penstock {
 struct ProbePayload {
   ValueKind kind;
   int stage;
-  int row;
+  int microbatch;
   std::int64_t step;
   const ProbePayload* self;  // differs from the payload's address once it has been copied
 };
 
-// Payloads made and not yet released, of all probes.
+// The number of payloads of all probes that are not released yet.
 inline std::atomic<int> live_payloads{0};
 
 inline void ReleasePayload(void* owner) {
@@ -35,22 +35,22 @@ inline void ReleasePayload(void* owner) {
   live_payloads.fetch_sub(1);
 }
 
-inline Message MakePayload(ValueKind kind, int stage, int row, std::int64_t step) {
-  auto* payload = new ProbePayload{kind, stage, row, step, nullptr};
+inline Message MakePayload(ValueKind kind, int stage, int microbatch, std::int64_t step) {
+  auto* payload = new ProbePayload{kind, stage, microbatch, step, nullptr};
   payload->self = payload;
   live_payloads.fetch_add(1);
   return {payload, sizeof(ProbePayload), payload, ReleasePayload};
 }
 
-// The calls of one rank, in order; all of its stages share it.
+// The calls of one rank, in order. The stages of the rank share it.
 struct ProbeLog {
   std::vector<Part> calls;
-  int pairs = 0;  // calls that were two of those
+  int pairs = 0;  // calls of Overlap, each of which adds two calls
 };
 
 class ProbeStage : public Stage {
  public:
-  // Called at the start of each call, on the rank's thread: to delay it, or to throw.
+  // Runs at the start of each call, on the rank's thread, and may delay it or throw.
   using Hook = std::function<void(const Part& part, std::int64_t step)>;
 
   ProbeStage(const Placement& placement, int stage, ProbeLog* log, Hook hook)
@@ -64,25 +64,25 @@ class ProbeStage : public Stage {
     if (step_ >= 0 && step != step_ + 1) throw std::runtime_error("steps are not in order");
     step_ = step;
   }
-  void Forward(int row, Message input, Outlet& output) override {
-    Enter(Op::kForward, row);
-    Expect(input, ValueKind::kActivation, previous_, row);
+  void Forward(int microbatch, Message input, Outlet& output) override {
+    Enter(Op::kForward, microbatch);
+    Expect(input, ValueKind::kActivation, previous_, microbatch);
     ++held_;
-    if (next_ >= 0) output.Send(MakePayload(ValueKind::kActivation, stage_, row, step_));
+    if (next_ >= 0) output.Send(MakePayload(ValueKind::kActivation, stage_, microbatch, step_));
   }
-  void Backward(int row, Message gradient, Outlet& output) override {
-    Enter(Op::kBackward, row);
-    Expect(gradient, ValueKind::kGradient, next_, row);
+  void Backward(int microbatch, Message gradient, Outlet& output) override {
+    Enter(Op::kBackward, microbatch);
+    Expect(gradient, ValueKind::kGradient, next_, microbatch);
     --held_;
-    if (previous_ >= 0) output.Send(MakePayload(ValueKind::kGradient, stage_, row, step_));
+    if (previous_ >= 0) output.Send(MakePayload(ValueKind::kGradient, stage_, microbatch, step_));
   }
-  void BackwardInput(int row, Message gradient, Outlet& output) override {
-    Enter(Op::kBackwardInput, row);
-    Expect(gradient, ValueKind::kGradient, next_, row);
-    if (previous_ >= 0) output.Send(MakePayload(ValueKind::kGradient, stage_, row, step_));
+  void BackwardInput(int microbatch, Message gradient, Outlet& output) override {
+    Enter(Op::kBackwardInput, microbatch);
+    Expect(gradient, ValueKind::kGradient, next_, microbatch);
+    if (previous_ >= 0) output.Send(MakePayload(ValueKind::kGradient, stage_, microbatch, step_));
   }
-  void BackwardWeight(int row) override {
-    Enter(Op::kBackwardWeight, row);
+  void BackwardWeight(int microbatch) override {
+    Enter(Op::kBackwardWeight, microbatch);
     --held_;
   }
   std::int64_t Overlap(StageCall first, Stage& other, StageCall second) override {
@@ -93,19 +93,19 @@ class ProbeStage : public Stage {
   std::int64_t ActivationBytes() const override { return held_ * 100; }
 
  private:
-  void Enter(Op op, int row) {
-    const Part part = MakeAction(op, stage_, row).first;
+  void Enter(Op op, int microbatch) {
+    const Part part = MakeAction(op, stage_, microbatch).first;
     log_->calls.push_back(part);
     if (hook_) hook_(part, step_);
   }
 
-  void Expect(const Message& message, ValueKind kind, int stage, int row) const {
-    if (message.empty() != (stage < 0)) throw std::runtime_error("message missing or unwanted");
+  void Expect(const Message& message, ValueKind kind, int stage, int microbatch) const {
+    if (message.empty() != (stage < 0)) throw std::runtime_error("message missing or unexpected");
     if (stage < 0) return;
     const auto* payload = static_cast<const ProbePayload*>(message.data());
     const bool by_reference = message.release() == ReleasePayload;
     if (by_reference && payload->self != payload) throw std::runtime_error("message was copied");
-    if (payload->kind != kind || payload->stage != stage || payload->row != row ||
+    if (payload->kind != kind || payload->stage != stage || payload->microbatch != microbatch ||
         payload->step != step_) {
       throw std::runtime_error("wrong message");
     }
@@ -120,7 +120,7 @@ class ProbeStage : public Stage {
   std::int64_t held_ = 0;
 };
 
-// The lane's parts in order, `steps` times: what the rank's stages must have been called for.
+// Returns the calls that the rank's stages must receive in `steps` steps.
 inline std::vector<Part> ExpectedCalls(const Schedule& schedule, int rank, int steps) {
   const Program program = MakeProgram(schedule, rank).value();
   std::vector<Part> calls;
@@ -130,7 +130,7 @@ inline std::vector<Part> ExpectedCalls(const Schedule& schedule, int rank, int s
   return calls;
 }
 
-// One probe a stage of the schedule, one log a rank.
+// One probe per stage of the schedule and one log per rank.
 struct Probes {
   explicit Probes(const Schedule& schedule, const ProbeStage::Hook& hook = nullptr)
       : logs(Index(schedule.ranks())) {

@@ -36,14 +36,14 @@ TEST(ProgramTest, PairsAreTwoEntriesAndStepsComeLast) {
   EXPECT_EQ(program[4].position, -1);
 }
 
-TEST(ProgramTest, KeepsTheStepsThatTheScheduleHas) {
+TEST(ProgramTest, KeepsTheStepsOfTheSchedule) {
   const Schedule schedule = OneRank({Forward(0, 0), Backward(0, 0), MakeAction(Op::kStep, 0)}, 1);
   const Program program = MakeProgram(schedule, 0).value();
   ASSERT_EQ(program.size(), 3U);
   EXPECT_EQ(program[2].position, 2);
 }
 
-TEST(ProgramTest, LoweredAndComputeOnlyAreTheSame) {
+TEST(ProgramTest, LoweredScheduleHasTheSameProgram) {
   Schedule schedule = SmallGpipe(2, 1);
   const Program compute = MakeProgram(schedule, 0).value();
   schedule.lanes[0] = {Forward(0, 0), MakeAction(Op::kSendForward, 0, 0),
@@ -51,14 +51,14 @@ TEST(ProgramTest, LoweredAndComputeOnlyAreTheSame) {
   EXPECT_EQ(Parts(MakeProgram(schedule, 0).value()), Parts(compute));
 }
 
-TEST(ProgramTest, RefusesWhatItCannotRun) {
+TEST(ProgramTest, RefusesInvalidActionsAndRanks) {
   Schedule other_rank = SmallGpipe(2, 1);
   other_rank.lanes[0].push_back(Forward(1, 0));
-  Schedule no_such_row = SmallGpipe(2, 1);
-  no_such_row.lanes[0].push_back(Forward(0, 1));
+  Schedule no_such_microbatch = SmallGpipe(2, 1);
+  no_such_microbatch.lanes[0].push_back(Forward(0, 1));
   Schedule lane_missing = SmallGpipe(2, 1);
   lane_missing.lanes.pop_back();
-  for (const Schedule& bad : {other_rank, no_such_row, lane_missing}) {
+  for (const Schedule& bad : {other_rank, no_such_microbatch, lane_missing}) {
     const Result<Program> program = MakeProgram(bad, 0);
     ASSERT_FALSE(program);
     EXPECT_EQ(program.error().code, ErrorCode::kInvalidArgument);
@@ -68,7 +68,7 @@ TEST(ProgramTest, RefusesWhatItCannotRun) {
   EXPECT_FALSE(MakeProgram(SmallGpipe(2, 1), 2));
 }
 
-// What makes any order of messages safe: each has a slot of its own, one sender and one receiver.
+// Messages may arrive in any order because each has its own slot, one sender and one receiver.
 TEST(MessageMapTest, EveryMessageHasOneSlotOneSenderOneReceiver) {
   Random random(1);
   for (int i = 0; i < 50; ++i) {

@@ -18,13 +18,13 @@ class Generator {
       : random_(random), schedule_(std::move(schedule)), pairs_(pairs) {
     schedule_.lanes.resize(schedule_.ranks());
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      for (int row = 0; row < schedule_.indices(); ++row) {
-        pending_.push_back(Forward(stage, row).first);
+      for (int microbatch = 0; microbatch < schedule_.indices(); ++microbatch) {
+        pending_.push_back(Forward(stage, microbatch).first);
         if (Uniform(random_, 0, 1) == 0) {
-          pending_.push_back(Backward(stage, row).first);
+          pending_.push_back(Backward(stage, microbatch).first);
         } else {
-          pending_.push_back(BackwardInput(stage, row).first);
-          pending_.push_back(BackwardWeight(stage, row).first);
+          pending_.push_back(BackwardInput(stage, microbatch).first);
+          pending_.push_back(BackwardWeight(stage, microbatch).first);
         }
       }
     }
@@ -64,7 +64,8 @@ class Generator {
     }
   }
 
-  // The first ready part that fits, from a random place on; none if there is none.
+  // Removes and returns the first ready part that fits, searching from a random position. Returns
+  // an empty vector if there is none.
   template <class Fits>
   std::vector<Part> TakeReady(Fits&& fits) {
     const std::size_t offset = random_() % pending_.size();
@@ -78,7 +79,8 @@ class Generator {
     return {};
   }
 
-  // The other half of a pair, ready too; none where none is.
+  // Removes and returns a ready part that can be paired with `part`; an empty part if there is
+  // none.
   Part Partner(const Part& part) {
     const Op wanted = part.op == Op::kForward ? Op::kBackward : Op::kForward;
     if (pending_.empty()) return {};
@@ -120,8 +122,10 @@ Schedule SmallGpipe(int ranks, int microbatches) {
   schedule.microbatches = microbatches;
   for (int rank = 0; rank < ranks; ++rank) {
     Lane lane;
-    for (int row = 0; row < microbatches; ++row) lane.push_back(Forward(rank, row));
-    for (int row = microbatches - 1; row >= 0; --row) lane.push_back(Backward(rank, row));
+    for (int microbatch = 0; microbatch < microbatches; ++microbatch)
+      lane.push_back(Forward(rank, microbatch));
+    for (int microbatch = microbatches - 1; microbatch >= 0; --microbatch)
+      lane.push_back(Backward(rank, microbatch));
     schedule.lanes.push_back(std::move(lane));
   }
   return schedule;

@@ -1,4 +1,4 @@
-// Random valid schedules: any placement, any order that can be met, B or I and W, pairs, slices.
+// Random valid schedules: any placement, any order without deadlock, B or I and W, pairs, slices.
 #pragma once
 
 #include <random>
@@ -20,8 +20,8 @@ struct RandomScheduleOptions {
   bool pairs = true;
 };
 
-// List scheduling by chance: while work is left, a random ready action goes to its rank's lane. So
-// the order in which they were put is one that can be met.
+// Repeatedly appends a random ready action to the lane of its rank. The lanes cannot deadlock,
+// because the order in which they were filled satisfies all dependencies.
 Schedule RandomSchedule(Random& random, const RandomScheduleOptions& options = {});
 
 // Stage s on rank s; all forwards, then all backwards.

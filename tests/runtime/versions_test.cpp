@@ -19,7 +19,7 @@ Schedule Streamed(const std::string& name, int ranks, int microbatches, int step
   return Generate(name, params).value();
 }
 
-TEST(VersionsTest, PipeDreamKeepsOneForEachStageBehind) {
+TEST(VersionsTest, PipeDreamKeepsOneOlderVersionPerDownstreamStage) {
   for (int ranks = 1; ranks <= 6; ++ranks) {
     const Schedule schedule = Streamed("pipedream", ranks, 3, 4);
     for (int stage = 0; stage < ranks; ++stage) {
@@ -30,7 +30,7 @@ TEST(VersionsTest, PipeDreamKeepsOneForEachStageBehind) {
   }
 }
 
-TEST(VersionsTest, DoubleBufferingKeepsTwo) {
+TEST(VersionsTest, DoubleBufferingKeepsTwoVersions) {
   for (int ranks = 1; ranks <= 6; ++ranks) {
     for (int microbatches = ranks; microbatches <= ranks + 3; ++microbatches) {
       const Schedule schedule = Streamed("pipedream-2bw", ranks, microbatches, 4);
@@ -43,7 +43,7 @@ TEST(VersionsTest, DoubleBufferingKeepsTwo) {
   }
 }
 
-TEST(VersionsTest, AFlushKeepsTheNewestAlone) {
+TEST(VersionsTest, FlushedSchedulesKeepOnlyTheNewestVersion) {
   for (const char* name : {"1f1b", "zbv", "dualpipe"}) {
     const Schedule schedule = Streamed(name, 2, 8, 1);
     for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -52,8 +52,8 @@ TEST(VersionsTest, AFlushKeepsTheNewestAlone) {
   }
 }
 
-// With fewer microbatches than ranks a third is read while the second is made.
-TEST(VersionsTest, CountsWhatTheLanesReallyRead) {
+// With fewer microbatches than ranks, a third version is read while the second is computed.
+TEST(VersionsTest, CountsTheVersionsThatLanesRead) {
   Schedule schedule = Streamed("pipedream", 3, 2, 4);
   schedule.weights = WeightPolicy::kDoubleBuffered;
   for (Lane& lane : schedule.lanes) {
@@ -63,7 +63,7 @@ TEST(VersionsTest, CountsWhatTheLanesReallyRead) {
     });
   }
   EXPECT_EQ(VersionsOf(schedule, 0)->older, 1);
-  // A forward of the step behind the next, put before this one's STEP, reads one more.
+  // A forward of step 2 that runs at the end of the lane keeps more old versions alive.
   Lane& lane = schedule.lanes[0];
   const auto late = std::find(lane.begin(), lane.end(), Forward(0, 4));
   ASSERT_NE(late, lane.end());
@@ -72,7 +72,7 @@ TEST(VersionsTest, CountsWhatTheLanesReallyRead) {
   EXPECT_EQ(VersionsOf(schedule, 0)->older, 3);
 }
 
-TEST(VersionsTest, RefusesWhatItCannotHoldTo) {
+TEST(VersionsTest, RefusesMissingAndLateSteps) {
   Schedule missing = Streamed("pipedream-2bw", 2, 2, 3);
   missing.lanes[1].pop_back();
   EXPECT_TRUE(VersionsOf(missing, 0));
@@ -82,15 +82,15 @@ TEST(VersionsTest, RefusesWhatItCannotHoldTo) {
   Schedule early = Streamed("pipedream-2bw", 2, 2, 3);
   Lane& lane = early.lanes[1];
   const auto step = std::find(lane.begin(), lane.end(), MakeAction(Op::kStep, 1));
-  std::rotate(step, step + 1, step + 3);  // behind the next forward and backward
+  std::rotate(step, step + 1, step + 3);  // after the next forward and backward
   const auto refused = VersionsOf(early, 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
 }
 
-// No rank drains between steps: but for the last one, which has nothing to wait for, each begins
-// the next step's forwards before the step's last backward.
-TEST(VersionsTest, StreamsHaveNoFlush) {
+// Every rank but the last one, which has nothing to wait for, begins the forwards of the next step
+// before the last backward of a step.
+TEST(VersionsTest, StreamedSchedulesDoNotDrainBetweenSteps) {
   for (const char* name : {"pipedream", "pipedream-2bw"}) {
     const int microbatches = 6;
     const int steps = 5;

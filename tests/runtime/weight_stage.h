@@ -1,5 +1,5 @@
-// WeightStage: a stage with one weight that really learns, so that every number behind a step
-// depends on the weight that each forward read.
+// WeightStage: a stage that trains one weight, so that the results of a step depend on the weight
+// that each forward read.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,13 @@ inline Message MakeNumber(double value) {
 }
 
 inline double TakeNumber(const Message& message) {
-  if (message.bytes() != sizeof(double)) throw std::runtime_error("no number came");
+  if (message.bytes() != sizeof(double)) throw std::runtime_error("the message is not a number");
   return *static_cast<const double*>(message.data());
 }
 
 class WeightStage final : public Stage {
  public:
-  // What the gradient of a step is multiplied by, to make it large or no number.
+  // Returns a factor for the gradient of a step, to make it large or not finite.
   using Inject = std::function<double(int stage, std::int64_t step)>;
 
   WeightStage(const Schedule& schedule, int stage, Inject inject)
@@ -47,34 +47,35 @@ class WeightStage final : public Stage {
   int undone() const { return undone_; }
 
   void BeginStep(std::int64_t step) override {
-    for (const Row& row : microbatches_) {
-      if (row.held) throw std::runtime_error("a row is still held");
+    for (const Microbatch& microbatch : microbatches_) {
+      if (microbatch.held) throw std::runtime_error("a microbatch is still held");
     }
     step_ = step;
   }
-  void Forward(int row, Message input, Outlet& output) override {
-    Row& own = microbatches_[row];
+  void Forward(int microbatch, Message input, Outlet& output) override {
+    Microbatch& own = microbatches_[microbatch];
     if (own.held) throw std::runtime_error("forward twice");
     const bool first = placement_.previous(stage_) < 0;
-    const double x = first ? std::cos(static_cast<double>(step_ * 31 + row)) : TakeNumber(input);
+    const double x =
+        first ? std::cos(static_cast<double>(step_ * 31 + microbatch)) : TakeNumber(input);
     own = {true, x, weight_, 0};
     ++held_;
     if (placement_.next(stage_) >= 0) output.Send(MakeNumber(std::sin(weight_ * x)));
   }
-  void Backward(int row, Message gradient, Outlet& output) override {
-    BackwardInput(row, std::move(gradient), output);
-    BackwardWeight(row);
+  void Backward(int microbatch, Message gradient, Outlet& output) override {
+    BackwardInput(microbatch, std::move(gradient), output);
+    BackwardWeight(microbatch);
   }
-  void BackwardInput(int row, Message gradient, Outlet& output) override {
-    Row& own = microbatches_[row];
+  void BackwardInput(int microbatch, Message gradient, Outlet& output) override {
+    Microbatch& own = microbatches_[microbatch];
     if (!own.held) throw std::runtime_error("backward before forward");
     const double from_next = placement_.next(stage_) < 0 ? 1 : TakeNumber(gradient);
     const double slope = std::cos(own.weight * own.x) * from_next;
     own.weight_gradient = slope * own.x;
     if (placement_.previous(stage_) >= 0) output.Send(MakeNumber(slope * own.weight));
   }
-  void BackwardWeight(int row) override {
-    Row& own = microbatches_[row];
+  void BackwardWeight(int microbatch) override {
+    Microbatch& own = microbatches_[microbatch];
     gradient_ += own.weight_gradient;
     own.held = false;
     --held_;
@@ -126,12 +127,12 @@ class WeightStage final : public Stage {
     ++undone_;
   }
   void DropForwards() override {
-    for (Row& row : microbatches_) row.held = false;
+    for (Microbatch& microbatch : microbatches_) microbatch.held = false;
     held_ = 0;
   }
 
  private:
-  // The stages that hold this one's weight, itself among them.
+  // Returns the stages that hold the weight of `stage`, including itself.
   static std::vector<int> HoldersOf(const Schedule& schedule, int stage) {
     for (const std::vector<int>& holders : schedule.shared) {
       if (std::find(holders.begin(), holders.end(), stage) != holders.end()) return holders;
@@ -139,7 +140,7 @@ class WeightStage final : public Stage {
     return {stage};
   }
 
-  struct Row {
+  struct Microbatch {
     bool held = false;
     double x = 0;
     double weight = 0;
@@ -161,7 +162,7 @@ class WeightStage final : public Stage {
   std::vector<int> holders_;
   double weight_;
   Inject inject_;
-  std::vector<Row> microbatches_;
+  std::vector<Microbatch> microbatches_;
   std::vector<double> shared_;      // by chain
   std::vector<double> of_holders_;  // by holder
   double momentum_ = 0;

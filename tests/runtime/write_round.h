@@ -1,4 +1,4 @@
-// Traces made by hand, so that what reads them is tested without a clock.
+// Writes traces without a clock, for tests of their readers.
 #pragma once
 
 #include "runtime/measure/trace.h"
@@ -6,7 +6,8 @@
 
 namespace penstock {
 
-// One round that runs as the timeline says, in seconds; 100 bytes from each F to its B.
+// Writes one round with the times of the timeline, in seconds. A stage holds 100 bytes from each F
+// to its B.
 inline void WriteRound(Trace& trace, std::int64_t round, const Timeline& timeline) {
   for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
     const std::vector<Span>& spans = timeline.spans[rank];

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// Everything that executors of one schedule need, on one thread.
+// Everything that the executors of one schedule need.
 struct Bench {
   explicit Bench(Schedule s)
       : schedule(std::move(s)),
@@ -28,7 +28,7 @@ struct Bench {
   Trace trace;
 };
 
-// Allocates nothing itself.
+// Allocates no memory.
 class QuietStage final : public Stage {
  public:
   void BeginStep(std::int64_t) override {}
@@ -45,7 +45,7 @@ class QuietStage final : public Stage {
   }
 };
 
-// One rank that holds every stage runs alone, so the whole loop is seen from one thread.
+// One rank holds every stage, so that one thread runs the whole loop.
 Schedule OneRankOfMany(Random& random) {
   RandomScheduleOptions options;
   options.max_ranks = 1;
@@ -54,7 +54,7 @@ Schedule OneRankOfMany(Random& random) {
   return RandomSchedule(random, options);
 }
 
-TEST(ExecutorTest, TheLoopAllocatesNothing) {
+TEST(ExecutorTest, LoopAllocatesNoMemory) {
   Random random(3);
   for (int i = 0; i < 20; ++i) {
     Bench bench(OneRankOfMany(random));
@@ -79,7 +79,7 @@ TEST(ExecutorTest, ReportsWhatItWaitsForAndStopsWhenAborted) {
   EXPECT_TRUE(probes.logs[1].calls.empty());
 }
 
-// Keeps what is sent; a message that was not is a lost one.
+// Stores messages. Receive fails for a message that was not sent.
 class Shelf final : public Transport {
  public:
   void Send(int slot, std::int64_t, Message message) override { kept_[slot] = std::move(message); }
@@ -95,12 +95,13 @@ class Shelf final : public Transport {
   std::map<int, Message> kept_;
 };
 
-TEST(ExecutorTest, APairWaitsForBothOfItsMessages) {
+TEST(ExecutorTest, PairWaitsForBothMessages) {
   Schedule schedule = SmallGpipe(3, 2);
   schedule.lanes[1] = {Forward(1, 0), Overlap(Forward(1, 1), Backward(1, 0)), Backward(1, 1)};
   const MessageMap messages(schedule);
-  const auto arrives = [&](Shelf& shelf, ValueKind kind, int stage, int row) {
-    shelf.Send(messages.Slot({kind, stage, row}), 0, MakePayload(kind, stage, row, 0));
+  const auto arrives = [&](Shelf& shelf, ValueKind kind, int stage, int microbatch) {
+    shelf.Send(messages.Slot({kind, stage, microbatch}), 0,
+               MakePayload(kind, stage, microbatch, 0));
   };
   for (const bool forward_is_late : {true, false}) {
     Probes probes(schedule);
@@ -121,8 +122,9 @@ TEST(ExecutorTest, APairWaitsForBothOfItsMessages) {
   }
 }
 
-// The first part's output is on its way before the second begins, where they run in turn.
-TEST(ExecutorTest, APairSendsEachOutputAsItIsThere) {
+// A stage that runs the parts of a pair in turn sends the first output before the second part
+// begins.
+TEST(ExecutorTest, PairSendsEachOutputOnceItIsComputed) {
   Schedule schedule = SmallGpipe(3, 2);
   schedule.lanes[1] = {Forward(1, 0), Overlap(Forward(1, 1), Backward(1, 0)), Backward(1, 1)};
   const MessageMap messages(schedule);
@@ -133,10 +135,11 @@ TEST(ExecutorTest, APairSendsEachOutputAsItIsThere) {
     was_there = shelf.Has(messages.OutSlot(Forward(1, 1).first));
     EXPECT_FALSE(shelf.Has(messages.OutSlot(part)));
   });
-  for (int row = 0; row < 2; ++row) {
+  for (int microbatch = 0; microbatch < 2; ++microbatch) {
     for (const auto& [kind, stage] :
          {std::pair(ValueKind::kActivation, 0), std::pair(ValueKind::kGradient, 2)}) {
-      shelf.Send(messages.Slot({kind, stage, row}), 0, MakePayload(kind, stage, row, 0));
+      shelf.Send(messages.Slot({kind, stage, microbatch}), 0,
+                 MakePayload(kind, stage, microbatch, 0));
     }
   }
   Trace trace = Trace::Make(schedule, 1).value();
@@ -150,13 +153,13 @@ TEST(ExecutorTest, RefusesToBindWithoutItsStages) {
   Bench bench(SmallGpipe(2, 1));
   Probes probes(bench.schedule);
   probes.stages[1] = nullptr;
-  EXPECT_TRUE(bench.Bind(0, probes.stages));  // another rank's stage may be elsewhere
+  EXPECT_TRUE(bench.Bind(0, probes.stages));  // another rank's stage may be on another host
   const auto bound = bench.Bind(1, probes.stages);
   ASSERT_FALSE(bound);
   EXPECT_EQ(bound.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(ExecutorTest, RefusesWhatAStageDoesNotDo) {
+TEST(ExecutorTest, RefusesActionsThatAStageDoesNotSupport) {
   Bench offload(SmallGpipe(1, 1));
   offload.schedule.lanes[0].insert(offload.schedule.lanes[0].begin() + 1,
                                    MakeAction(Op::kOffload, 0, 0));
@@ -173,7 +176,7 @@ TEST(ExecutorTest, RefusesWhatAStageDoesNotDo) {
             "rank 0, action 1 (0OFFLOAD0): the stage does not run OFFLOAD");
 }
 
-TEST(ExecutorTest, AStageThatSendsNothingOrTwiceIsABug) {
+TEST(ExecutorTest, StageThatDoesNotSendExactlyOnceThrowsInternalError) {
   struct Silent final : Stage {
     explicit Silent(int sends) : sends_(sends) {}
     void BeginStep(std::int64_t) override {}

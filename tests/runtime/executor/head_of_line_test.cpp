@@ -1,5 +1,5 @@
-// A late message delays only what needs it. One message is held back: every action that does not
-// depend on it runs, where a runtime that receives in the order of the RECV cells stands still
+// A late message delays only the actions that need it. The tests delay one message and expect every
+// independent action to run. A runtime that receives in the order of the RECV actions stops
 // earlier.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 namespace penstock {
 namespace {
 
-// The threads transport, which holds one message back until it is opened.
+// A threads transport that delays one message until Open.
 class GatedTransport final : public Transport {
  public:
   GatedTransport(const MessageMap& messages, int late) : inner_(messages), late_(late) {}
@@ -53,7 +53,7 @@ class GatedTransport final : public Transport {
   bool open_ = false;
 };
 
-// Which compute actions have run, and in which order.
+// The compute actions that have run, in order. Thread-safe.
 class Ran {
  public:
   void Add(const Part& part) {
@@ -61,7 +61,7 @@ class Ran {
     if (IsCompute(part.op)) parts_.push_back(part);
     changed_.notify_all();
   }
-  // Waits until as many have run, and returns them.
+  // Waits until `count` actions have run and returns all that have.
   std::vector<Part> Await(std::size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return parts_.size() >= count; });
@@ -74,14 +74,14 @@ class Ran {
   std::vector<Part> parts_;
 };
 
-// How many actions can run while the message of slot `late` does not come: each lane in order, from
-// what the others made. `blocking`: a rank stands still at a RECV cell whose message has not come.
+// Returns how many compute actions can run, each lane in order, while the message of slot `late`
+// does not arrive. If `blocking`, a rank also waits at a RECV action whose message has not arrived.
 std::size_t CountReachable(const Schedule& lowered, int late, bool blocking) {
   const MessageMap messages(lowered);
   std::set<int> sent;
   std::vector<std::size_t> position(lowered.lanes.size());
   std::size_t count = 0;
-  const auto has_come = [&](int slot) {
+  const auto has_arrived = [&](int slot) {
     return slot < 0 || (slot != late && sent.count(slot) > 0);
   };
   const auto slot_of = [&](const Part& recv) {
@@ -95,9 +95,9 @@ std::size_t CountReachable(const Schedule& lowered, int late, bool blocking) {
       for (; position[rank] < lane.size(); ++position[rank], moved = true) {
         const Part& part = lane[position[rank]].first;
         const bool receives = part.op == Op::kRecvForward || part.op == Op::kRecvBackward;
-        if (receives && blocking && !has_come(slot_of(part))) break;
+        if (receives && blocking && !has_arrived(slot_of(part))) break;
         if (!IsCompute(part.op)) continue;
-        if (!has_come(messages.InSlot(part))) break;
+        if (!has_arrived(messages.InSlot(part))) break;
         if (const int slot = messages.OutSlot(part); slot >= 0) sent.insert(slot);
         ++count;
       }
@@ -111,7 +111,7 @@ struct Keep final : Outlet {
   Message kept;
 };
 
-// The runtime as others have it: every cell in order, a RECV waits for its message.
+// Executes every action in order, as other runtimes do: a RECV waits for its message.
 void RunBlocking(const Schedule& lowered, int rank, std::span<Stage* const> stages,
                  Transport& transport) {
   const MessageMap messages(lowered);
@@ -120,10 +120,10 @@ void RunBlocking(const Schedule& lowered, int rank, std::span<Stage* const> stag
     stages[stage]->BeginStep(0);
   }
   for (const Action& action : lowered.lanes[rank]) {
-    const auto [op, stage, row] = action.first;
+    const auto [op, stage, microbatch] = action.first;
     if (op == Op::kRecvForward || op == Op::kRecvBackward) {
       const Op user = op == Op::kRecvForward ? Op::kForward : Op::kBackwardInput;
-      const int slot = messages.InSlot({user, stage, row});
+      const int slot = messages.InSlot({user, stage, microbatch});
       if (!transport.Receive(slot, 0, arrived[slot])) return;
     }
     if (!IsCompute(op)) continue;
@@ -133,7 +133,7 @@ void RunBlocking(const Schedule& lowered, int rank, std::span<Stage* const> stag
       if (messages.from_rank(slot) != rank) input = std::move(arrived.at(slot));
     }
     Keep output;
-    stages[stage]->Run({op, row, std::move(input), output});
+    stages[stage]->Run({op, microbatch, std::move(input), output});
     if (const int slot = messages.OutSlot(action.first); slot >= 0) {
       transport.Send(slot, 0, std::move(output.kept));
     }
@@ -172,12 +172,13 @@ class HeadOfLineTest : public ::testing::TestWithParam<const char*> {
 
   const Schedule lowered_;
   const std::size_t all_;  // compute actions
-  // The message whose lateness tells the two most apart, and what runs without it.
+  // The slot of the message whose delay makes the largest difference between the two runtimes, and
+  // the numbers of actions that run without it.
   int late_ = kNone;
   std::size_t free_ = 0, blocking_ = 0;
 };
 
-TEST_P(HeadOfLineTest, ALateMessageDelaysOnlyWhatNeedsIt) {
+TEST_P(HeadOfLineTest, LateMessageDelaysOnlyDependentActions) {
   Ran ran;
   Probes probes(lowered_, [&](const Part& part, std::int64_t) { ran.Add(part); });
   GatedTransport transport(MessageMap(lowered_), late_);
@@ -185,7 +186,7 @@ TEST_P(HeadOfLineTest, ALateMessageDelaysOnlyWhatNeedsIt) {
   options.transport = &transport;
   Status status;
   std::thread runner([&] { status = RunRanks(lowered_, probes.stages, options); });
-  // Without the message all of these run, and nothing else can: the rest needs it.
+  // All other actions depend on the message.
   EXPECT_EQ(ran.Await(free_).size(), free_);
   transport.Open();
   runner.join();
@@ -193,7 +194,7 @@ TEST_P(HeadOfLineTest, ALateMessageDelaysOnlyWhatNeedsIt) {
   EXPECT_EQ(ran.Await(0).size(), all_);
 }
 
-TEST_P(HeadOfLineTest, BlockingReceivesStandStillEarlier) {
+TEST_P(HeadOfLineTest, BlockingReceivesStopEarlier) {
   EXPECT_LT(blocking_, free_);
   Ran ran;
   Probes probes(lowered_, [&](const Part& part, std::int64_t) { ran.Add(part); });

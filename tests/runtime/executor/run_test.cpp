@@ -37,7 +37,7 @@ void ExpectRunsAsWritten(const Schedule& schedule, int steps, const ProbeStage::
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// Delays one call in four by up to 0.2 ms: enough to change who arrives first.
+// Delays one call in four by up to 0.2 ms, which perturbs the order of arrival.
 void RandomDelay(const Part&, std::int64_t) {
   thread_local Random random(
       static_cast<unsigned>(std::hash<std::thread::id>()(std::this_thread::get_id())));
@@ -64,7 +64,7 @@ TEST(RunTest, AnyValidScheduleRunsUnderRandomDelays) {
   }
 }
 
-TEST(RunTest, LoweredSchedulesRunTheSame) {
+TEST(RunTest, LoweredSchedulesMakeTheSameCalls) {
   Random random(13);
   for (int i = 0; i < 30; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -78,7 +78,7 @@ TEST(RunTest, LoweredSchedulesRunTheSame) {
   }
 }
 
-TEST(RunTest, SixtyFourRanksOnFewCores) {
+TEST(RunTest, RunsSixtyFourRanksOnFewCores) {
   Random random(14);
   RandomScheduleOptions options;
   options.max_stages_per_rank = 2;
@@ -91,9 +91,9 @@ TEST(RunTest, SixtyFourRanksOnFewCores) {
 
 TEST(RunTest, HooksRunOnTheRanksThreadInOrder) {
   const Schedule schedule = SmallGpipe(3, 2);
-  std::atomic<std::int64_t> first_told{100};
+  std::atomic<std::int64_t> first_seen{100};
   Probes probes(schedule, [&](const Part&, std::int64_t step) {
-    if (step < first_told.load()) first_told.store(step);
+    if (step < first_seen.load()) first_seen.store(step);
   });
   std::mutex mutex;
   std::vector<std::thread::id> threads(3);
@@ -112,11 +112,11 @@ TEST(RunTest, HooksRunOnTheRanksThreadInOrder) {
   };
   ASSERT_TRUE(RunRanks(schedule, probes.stages, options));
   for (const auto& seen : steps) EXPECT_EQ(seen, (std::vector<std::int64_t>{7, 8, 9, 10}));
-  EXPECT_EQ(first_told.load(), 7);
+  EXPECT_EQ(first_seen.load(), 7);
   EXPECT_EQ(std::set<std::thread::id>(threads.begin(), threads.end()).size(), 3U);
 }
 
-TEST(RunTest, AThrowingStageEndsTheRunAndIsNamed) {
+TEST(RunTest, ThrowingStageFailsTheRunAndIsNamed) {
   Random random(15);
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -139,8 +139,8 @@ TEST(RunTest, AThrowingStageEndsTheRunAndIsNamed) {
   }
 }
 
-// Whatever comes out of a stage, the line names the rank and the action, and nothing leaks.
-TEST(RunTest, AnyExceptionIsOneLineThatNamesItsAction) {
+// For any exception of a stage, the message names the rank and the action, and no message leaks.
+TEST(RunTest, EveryExceptionBecomesOneLineThatNamesItsAction) {
   const Schedule schedule = SmallGpipe(3, 4);
   const auto run = [&](const std::function<void()>& fail) {
     Probes probes(schedule, [&](const Part& part, std::int64_t) {
@@ -161,8 +161,8 @@ TEST(RunTest, AnyExceptionIsOneLineThatNamesItsAction) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// All ranks fail: one is told, and nobody waits for the others.
-TEST(RunTest, OfSeveralFailuresOneIsTold) {
+// All ranks fail. One failure is reported and no rank waits for another.
+TEST(RunTest, ReportsOneOfSeveralFailures) {
   const Schedule schedule = SmallGpipe(4, 4);
   Probes probes(schedule, [](const Part& part, std::int64_t) {
     if (part.op == Op::kStep) throw std::runtime_error("no paper");
@@ -174,7 +174,7 @@ TEST(RunTest, OfSeveralFailuresOneIsTold) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-TEST(RunTest, AThrowingHookEndsTheRun) {
+TEST(RunTest, ThrowingHookFailsTheRun) {
   const Schedule schedule = SmallGpipe(2, 2);
   for (const bool at_start : {true, false}) {
     Probes probes(schedule);
@@ -192,8 +192,8 @@ TEST(RunTest, AThrowingHookEndsTheRun) {
   }
 }
 
-// The stage waits for something that only comes when the watchdog has told everyone else.
-TEST(RunTest, TheWatchdogNamesWhoRunsAndWhoWaits) {
+// The stage waits until the watchdog reports the standstill.
+TEST(RunTest, WatchdogNamesRunningAndWaitingRanks) {
   const Schedule schedule = SmallGpipe(3, 2);
   std::atomic<bool> release{false};
   Probes probes(schedule, [&](const Part& part, std::int64_t) {
@@ -201,9 +201,9 @@ TEST(RunTest, TheWatchdogNamesWhoRunsAndWhoWaits) {
   });
   RunOptions options;
   options.watchdog = milliseconds(300);
-  Error told;
+  Error reported;
   options.on_stuck = [&](const Error& reason) {
-    told = reason;
+    reported = reason;
     release.store(true);
     release.notify_all();
   };
@@ -214,12 +214,12 @@ TEST(RunTest, TheWatchdogNamesWhoRunsAndWhoWaits) {
             "no rank made progress for 0.3 s; rank 1 runs 1F1"
             "; rank 0 waits at 0B1 for the input gradient of stage 1, microbatch 1, from rank 1"
             "; rank 2 waits at 2F1 for the activation of stage 1, microbatch 1, from rank 1");
-  EXPECT_EQ(told.message, status.error().message);
+  EXPECT_EQ(reported.message, status.error().message);
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// The same where a stage waits for what it has started itself.
-TEST(RunTest, TheWatchdogNamesAStageThatWaits) {
+// The same for a stage that waits for its own transfers.
+TEST(RunTest, WatchdogNamesAStageThatWaits) {
   class Waiting final : public ProbeStage {
    public:
     using ProbeStage::ProbeStage;
@@ -249,8 +249,8 @@ TEST(RunTest, TheWatchdogNamesAStageThatWaits) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// A slow run is no stuck run: each action is far shorter than the limit, all together far longer.
-TEST(RunTest, TheWatchdogLeavesASlowRunAlone) {
+// Each action is far shorter than the limit, and all together take longer than it.
+TEST(RunTest, WatchdogIgnoresASlowRun) {
   const Schedule schedule = SmallGpipe(1, 8);
   Probes probes(schedule,
                 [](const Part&, std::int64_t) { std::this_thread::sleep_for(milliseconds(15)); });
@@ -276,7 +276,7 @@ TEST(RunTest, CancellationStopsAllRanks) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-TEST(RunTest, AStopEndsAllRanksAfterTheSameStep) {
+TEST(RunTest, StopEndsAllRanksAfterTheSameStep) {
   Random random(14);
   for (int i = 0; i < 60; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -323,7 +323,7 @@ TEST(RunTest, RefusesBadInputBeforeAnythingRuns) {
   for (const ProbeLog& log : probes.logs) EXPECT_TRUE(log.calls.empty());
 }
 
-TEST(RunTest, PinsThreadsOrSaysThatItCannot) {
+TEST(RunTest, PinsThreadsOrReportsThatItCannot) {
   const Schedule schedule = SmallGpipe(2, 1);
   Probes probes(schedule);
   RunOptions options;
@@ -336,7 +336,7 @@ TEST(RunTest, PinsThreadsOrSaysThatItCannot) {
   EXPECT_NE(status.error().message.find("cannot pin the thread to CPU -1"), std::string::npos);
 }
 
-TEST(RunTest, NoStepsIsNothing) {
+TEST(RunTest, ZeroStepsRunNothing) {
   const Schedule schedule = SmallGpipe(2, 1);
   Probes probes(schedule);
   RunOptions options;

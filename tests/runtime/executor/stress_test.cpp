@@ -1,6 +1,6 @@
-// Random valid schedules under random delays: none hangs, no message is lost, repeated or copied,
-// and a stage that throws ends the run and is named. PENSTOCK_STRESS says how many (tools/stress);
-// a failure names its case, which PENSTOCK_STRESS_FIRST runs again.
+// Random valid schedules under random delays: no run hangs, no message is lost, repeated or copied,
+// and a stage that throws fails the run and is named. PENSTOCK_STRESS is the number of cases
+// (tools/stress). A failure names its case; PENSTOCK_STRESS_FIRST is the first case to run.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ int FromEnvironment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// Changes who comes first: most calls go on at once, some let others pass, some take their time.
+// Perturbs the order of arrival: most calls return at once, some yield, some sleep.
 void Delay() {
   thread_local Random random(
       static_cast<unsigned>(std::hash<std::thread::id>()(std::this_thread::get_id())));
@@ -35,7 +35,7 @@ void Delay() {
   if (kind < 4) std::this_thread::yield();
 }
 
-// Every call is made once, in order, with the very message that its sender made.
+// Expects every call once, in order, with the message of its producer.
 void RunWhole(const Schedule& schedule, int steps) {
   Probes probes(schedule, [](const Part&, std::int64_t) { Delay(); });
   RunOptions options;
@@ -63,7 +63,7 @@ void RunWithAFailure(const Schedule& schedule, Random& random) {
   ASSERT_NE(message.find("out of paper"), std::string::npos) << message;
 }
 
-// A schedule of the catalog with what passes add, on devices that take next to no time.
+// Runs a catalog schedule with random passes on devices whose actions take almost no time.
 void RunEmulated(Random& random) {
   const auto catalog = Catalog();
   const Algorithm& algorithm = catalog[random() % catalog.size()];

@@ -27,7 +27,7 @@ TEST(HostedRanksTest, ConsecutiveRanksShareAHost) {
             "host 1 runs no rank: start fewer hosts, or give it one");
 }
 
-// What one end of a channel receives, and a wait for it.
+// Records what one end of a channel receives.
 class Listener {
  public:
   explicit Listener(HostGroup& group) : channel_(group) {}
@@ -57,7 +57,7 @@ class Listener {
   Channel channel_;
 };
 
-TEST(HostGroupTest, AChannelKeepsFramesForAHostThatOpensItLater) {
+TEST(HostGroupTest, ChannelKeepsFramesUntilAHostOpensIt) {
   const auto groups = MakeLocalHosts(2);
   Listener first(*groups[0]), second(*groups[0]);
   first.Open();
@@ -74,7 +74,7 @@ TEST(HostGroupTest, AChannelKeepsFramesForAHostThatOpensItLater) {
   EXPECT_EQ(second_there.Log(3), "0:1:b 0:2: 0:3:c ");
 }
 
-TEST(HostGroupTest, AnAbortReachesEveryChannelOfEveryHostOnce) {
+TEST(HostGroupTest, AbortReachesEveryChannelOfEveryHostOnce) {
   const auto groups = MakeLocalHosts(3);
   std::vector<std::unique_ptr<Listener>> listeners;
   for (const auto& group : groups) {
@@ -93,7 +93,7 @@ TEST(HostGroupTest, AnAbortReachesEveryChannelOfEveryHostOnce) {
   EXPECT_EQ(late.AbortReason().message, "no file");
 }
 
-TEST(HostGroupTest, AHandlerThatThrowsAbortsTheGroup) {
+TEST(HostGroupTest, ThrowingHandlerAbortsTheGroup) {
   const auto groups = MakeLocalHosts(2);
   Channel throws(*groups[0]);
   throws.Open([](int, const FrameTag&, const Message&) { throw std::runtime_error("bad frame"); },
@@ -104,7 +104,7 @@ TEST(HostGroupTest, AHandlerThatThrowsAbortsTheGroup) {
   EXPECT_EQ(other.AbortReason().message, "bad frame");
 }
 
-TEST(HostGroupTest, AHostMayGoOnceItHasLeft) {
+TEST(HostGroupTest, HostMayEndAfterItHasLeft) {
   auto groups = MakeLocalHosts(3);
   Listener stays(*groups[0]);
   stays.Open();

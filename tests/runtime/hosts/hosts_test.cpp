@@ -1,4 +1,4 @@
-// RunRanks on several hosts: the same numbers as on one, to the last bit, and the same end.
+// RunRanks on several hosts gives bitwise the results of one host, and ends all hosts together.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,13 +30,13 @@ struct Job {
   UpdateRule rule;
   WeightStage::Inject inject;
   std::int64_t steps = kSteps;
-  // Called on each rank's thread behind each of its steps.
+  // Runs on each rank's thread after each of its steps.
   std::function<void(int host, int rank, std::int64_t step)> on_step;
   std::function<const std::atomic<bool>*(int host)> stop;
   std::chrono::milliseconds watchdog{60000};
 };
 
-// A host's stages alone are there.
+// Runs the job. Each host has only the stages of its own ranks.
 Outcome RunOn(int hosts, const Schedule& schedule, const Job& job) {
   const auto groups = MakeLocalHosts(hosts);
   Outcome outcome;
@@ -84,7 +84,7 @@ void ExpectSame(const Outcome& one, const Outcome& other) {
   EXPECT_EQ(one.norms, other.norms);
 }
 
-TEST(HostsTest, AnyScheduleLearnsTheSameToTheLastBit) {
+TEST(HostsTest, RandomSchedulesTrainBitwiseAsOnOneHost) {
   Random random(41);
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -103,7 +103,7 @@ TEST(HostsTest, AnyScheduleLearnsTheSameToTheLastBit) {
   }
 }
 
-TEST(HostsTest, NamedSchedulesLearnTheSameToTheLastBit) {
+TEST(HostsTest, CatalogSchedulesTrainBitwiseAsOnOneHost) {
   for (const char* name : {"1f1b", "interleaved", "zbv", "zb-h1", "dualpipe", "dualpipev"}) {
     ScheduleParams params;
     params.ranks = 4;
@@ -118,8 +118,8 @@ TEST(HostsTest, NamedSchedulesLearnTheSameToTheLastBit) {
   }
 }
 
-// Whichever host the request comes to, and whichever rank is ahead.
-TEST(HostsTest, AStopAtOneHostEndsAllAfterTheSameStep) {
+// The host that gets the request and the rank that is ahead are random.
+TEST(HostsTest, StopOnOneHostEndsAllHostsAfterTheSameStep) {
   Random random(42);
   for (int i = 0; i < 60; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -148,7 +148,7 @@ TEST(HostsTest, AStopAtOneHostEndsAllAfterTheSameStep) {
   }
 }
 
-TEST(HostsTest, AFailureAtOneHostEndsAllWithItsReason) {
+TEST(HostsTest, FailureOnOneHostEndsAllHostsWithItsReason) {
   const Schedule schedule = SmallGpipe(4, 2);
   for (const int failing : {0, 3}) {
     Job job;
@@ -164,7 +164,7 @@ TEST(HostsTest, AFailureAtOneHostEndsAllWithItsReason) {
   }
 }
 
-TEST(HostsTest, AnAbortOfTheGroupEndsTheRanksOfEveryHost) {
+TEST(HostsTest, AbortOfTheGroupEndsTheRanksOfEveryHost) {
   const Schedule schedule = SmallGpipe(4, 2);
   const auto groups = MakeLocalHosts(2);
   OnEachHost(groups, [&](HostGroup& group) {
@@ -185,8 +185,8 @@ TEST(HostsTest, AnAbortOfTheGroupEndsTheRanksOfEveryHost) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// The ranks of one host wait far longer than the limit, while those of another work.
-TEST(HostsTest, AWaitForAHostThatMakesProgressIsNoStandstill) {
+// The ranks of one host wait longer than the limit while those of the other compute.
+TEST(HostsTest, WaitingForAProgressingHostIsNotAStandstill) {
   const Schedule schedule = SmallGpipe(2, 40);
   const auto groups = MakeLocalHosts(2);
   OnEachHost(groups, [&](HostGroup& group) {
@@ -203,7 +203,7 @@ TEST(HostsTest, AWaitForAHostThatMakesProgressIsNoStandstill) {
   });
 }
 
-TEST(HostsTest, TheWatchdogNamesTheRanksOfAllHosts) {
+TEST(HostsTest, WatchdogNamesTheRanksOfAllHosts) {
   const Schedule schedule = SmallGpipe(3, 2);
   const auto groups = MakeLocalHosts(3);
   std::atomic<bool> release{false};

@@ -1,4 +1,4 @@
-// Hosts of one run, each on a thread of this process.
+// Runs the hosts of one run, each on its own thread of this process.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// Calls function(group) for every host, each on a thread of its own, and joins them.
+// Calls function(group) for every host on its own thread and joins the threads.
 template <class Function>
 void OnEachHost(const std::vector<std::unique_ptr<HostGroup>>& groups, Function&& function) {
   std::vector<std::thread> threads;

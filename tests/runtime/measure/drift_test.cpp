@@ -19,7 +19,7 @@ struct Planned {
   Timeline timeline;
 };
 
-TEST(DriftTest, ARunThatKeepsToItsPlanHasNone) {
+TEST(DriftTest, RunThatMatchesItsPlanHasNoDrift) {
   Planned planned;
   Trace trace = Trace::Make(planned.schedule).value();
   WriteRound(trace, 0, planned.timeline);
@@ -29,11 +29,11 @@ TEST(DriftTest, ARunThatKeepsToItsPlanHasNone) {
   EXPECT_EQ(DriftText(drift), "no action took longer than planned");
 }
 
-TEST(DriftTest, NamesTheActionTheRankAndTheStep) {
+TEST(DriftTest, NamesTheActionRankAndStep) {
   Planned planned;
   Trace trace = Trace::Make(planned.schedule).value();
   WriteRound(trace, 0, planned.timeline);
-  // In step 1 an action of rank 2 takes 3 s longer, two of rank 1 take 2 s each; all is later then.
+  // In step 1 one action of rank 2 takes 3 s longer and two of rank 1 take 2 s longer each.
   Timeline late = planned.timeline;
   late.spans[2][5].end += 3;
   late.spans[1][6].end += 2;
@@ -53,7 +53,7 @@ TEST(DriftTest, NamesTheActionTheRankAndTheStep) {
   EXPECT_EQ(FindDrift(trace, planned.costs, 1).slowest->step, 1);
 }
 
-TEST(DriftTest, APairIsOneAction) {
+TEST(DriftTest, PairCountsAsOneAction) {
   Schedule schedule;
   schedule.placement = Placement::Linear(1);
   schedule.microbatches = 2;

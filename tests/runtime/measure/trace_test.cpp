@@ -33,9 +33,9 @@ TEST(TraceTest, KeepsTheLastSteps) {
   EXPECT_FALSE(Trace::Make(schedule, 0));
 }
 
-// A rank does one thing at a time, in the order of its lane, and nothing starts before what it
-// needs has started. (A stage may send before its action ends.)
-TEST(TraceTest, ATimelineIsOneThatCouldHaveBeen) {
+// The actions of a rank run one at a time, in the order of its lane, and none ends before the
+// producers of its inputs have started. (A stage may send before its action ends.)
+TEST(TraceTest, TimelineRespectsLanesAndDependencies) {
   Random random(21);
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = AddCommunication(RandomSchedule(random));
@@ -43,7 +43,7 @@ TEST(TraceTest, ATimelineIsOneThatCouldHaveBeen) {
     ASSERT_TRUE(RunTraced(schedule, trace, 2));
     const Timeline timeline = MeasuredTimeline(trace, 1);
     ASSERT_EQ(static_cast<int>(timeline.spans.size()), schedule.ranks());
-    std::vector<double> made(MessageMap(schedule).slots());
+    std::vector<double> produced(MessageMap(schedule).slots());
     const MessageMap messages(schedule);
     for (std::size_t rank = 0; rank < timeline.spans.size(); ++rank) {
       ASSERT_EQ(timeline.spans[rank].size(), schedule.lanes[rank].size());
@@ -55,7 +55,7 @@ TEST(TraceTest, ATimelineIsOneThatCouldHaveBeen) {
         previous_end = span.end;
         ForEachPart(schedule.lanes[rank][k], [&](const Part& part) {
           const int slot = IsCompute(part.op) ? messages.OutSlot(part) : -1;
-          if (slot >= 0) made[slot] = span.start;
+          if (slot >= 0) produced[slot] = span.start;
         });
       }
     }
@@ -64,7 +64,7 @@ TEST(TraceTest, ATimelineIsOneThatCouldHaveBeen) {
         ForEachPart(schedule.lanes[rank][k], [&](const Part& part) {
           const int slot = IsCompute(part.op) ? messages.InSlot(part) : -1;
           if (slot >= 0) {
-            EXPECT_GE(timeline.spans[rank][k].end, made[slot]);
+            EXPECT_GE(timeline.spans[rank][k].end, produced[slot]);
           }
         });
       }
@@ -73,7 +73,7 @@ TEST(TraceTest, ATimelineIsOneThatCouldHaveBeen) {
 }
 
 TEST(TraceTest, WaitsAreNotPartOfActions) {
-  // Rank 1 has nothing to do but wait for rank 0's long forward.
+  // Rank 1 waits for the long forward of rank 0.
   const Schedule schedule = SmallGpipe(2, 1);
   Trace trace = Trace::Make(schedule).value();
   constexpr double kLong = 0.02;
@@ -90,7 +90,7 @@ TEST(TraceTest, WaitsAreNotPartOfActions) {
   EXPECT_GT(run.ranks[1].bubble, run.ranks[0].bubble);
 }
 
-TEST(TraceTest, PeakActivationIsTheSchedules) {
+TEST(TraceTest, PeakActivationMatchesTheSchedule) {
   const Schedule schedule = SmallGpipe(3, 5);
   Trace trace = Trace::Make(schedule).value();
   ASSERT_TRUE(RunTraced(schedule, trace, 3));
@@ -103,8 +103,8 @@ TEST(TraceTest, PeakActivationIsTheSchedules) {
   }
 }
 
-// Of two stages on one rank, one lets go while the other takes: only their sum is the peak.
-TEST(TraceTest, PeakActivationIsOverTheRanksStagesTogether) {
+// One stage of a rank frees memory while the other allocates, so only their sum has this peak.
+TEST(TraceTest, PeakActivationSumsTheStagesOfARank) {
   Schedule schedule;
   schedule.placement = Placement::FromRanks({0, 0}, 1).value();
   schedule.microbatches = 2;
@@ -134,8 +134,8 @@ TEST(TraceTest, FiguresAddUp) {
   }
 }
 
-// One rank, stages 0 and 1 of it: F 2 s, B 4 s, and pairs of them 3 s, in whole seconds by hand.
-TEST(TraceTest, APairCountsOnceAndHoldsBothActivations) {
+// One rank with two stages. F takes 2 s, B 4 s and a pair 3 s.
+TEST(TraceTest, PairCountsOnceAndHoldsBothActivations) {
   Schedule schedule;
   schedule.placement = Placement::FromRanks({0, 0}, 1).value();
   schedule.microbatches = 2;
@@ -166,8 +166,8 @@ TEST(TraceTest, APairCountsOnceAndHoldsBothActivations) {
   EXPECT_EQ(costs.stages[0].activation, 100);
 }
 
-// The road to fidelity: costs -> what the simulator says of them, as a trace -> measured costs.
-TEST(TraceTest, MeasuresTheCostsThatATraceWasMadeFrom) {
+// Costs -> simulated timeline -> trace -> measured costs.
+TEST(TraceTest, RecoversTheCostsOfASimulatedTrace) {
   const Schedule schedule = SmallGpipe(2, 3);
   Costs costs = Costs::Uniform(schedule.placement, 1, 2, 3, 1, 4);
   costs.stages[1].forward = 5;

@@ -10,14 +10,14 @@
 namespace penstock {
 namespace {
 
-// Two ranks, one edge each way, `microbatches` slots an edge.
+// Two ranks with one edge in each direction and `microbatches` slots per edge.
 struct TwoRanks {
   explicit TwoRanks(int microbatches = 2, std::optional<int> spin = 0)
       : schedule(SmallGpipe(2, microbatches)), messages(schedule), transport(messages, {spin}) {}
 
-  int Slot(int row) const { return messages.Slot({ValueKind::kActivation, 0, row}); }
-  Message Make(int row, std::int64_t step = 0) const {
-    return MakePayload(ValueKind::kActivation, 0, row, step);
+  int Slot(int microbatch) const { return messages.Slot({ValueKind::kActivation, 0, microbatch}); }
+  Message Make(int microbatch, std::int64_t step = 0) const {
+    return MakePayload(ValueKind::kActivation, 0, microbatch, step);
   }
 
   Schedule schedule;
@@ -25,12 +25,14 @@ struct TwoRanks {
   ThreadTransport transport;
 };
 
-int RowOf(const Message& message) { return static_cast<ProbePayload*>(message.data())->row; }
+int MicrobatchOf(const Message& message) {
+  return static_cast<ProbePayload*>(message.data())->microbatch;
+}
 std::int64_t StepOf(const Message& message) {
   return static_cast<ProbePayload*>(message.data())->step;
 }
 
-TEST(ThreadTransportTest, HandsOverTheVeryMessageInAnyOrder) {
+TEST(ThreadTransportTest, HandsOverMessagesInAnyOrderWithoutACopy) {
   TwoRanks two;
   Message first = two.Make(0);
   const void* const data = first.data();
@@ -38,12 +40,12 @@ TEST(ThreadTransportTest, HandsOverTheVeryMessageInAnyOrder) {
   two.transport.Send(two.Slot(1), 0, two.Make(1));
   Message got;
   ASSERT_TRUE(two.transport.Receive(two.Slot(1), 0, got));
-  EXPECT_EQ(RowOf(got), 1);
+  EXPECT_EQ(MicrobatchOf(got), 1);
   ASSERT_TRUE(two.transport.Receive(two.Slot(0), 0, got));
   EXPECT_EQ(got.data(), data);
 }
 
-TEST(ThreadTransportTest, AWaitingReceiverIsWokenByItsMessageAlone) {
+TEST(ThreadTransportTest, OnlyItsOwnMessageWakesAReceiver) {
   for (const int spin : {0, 100}) {
     TwoRanks two(2, spin);
     std::atomic<bool> second_sent{false};
@@ -51,7 +53,7 @@ TEST(ThreadTransportTest, AWaitingReceiverIsWokenByItsMessageAlone) {
       Message got;
       EXPECT_TRUE(two.transport.Receive(two.Slot(1), 0, got));
       EXPECT_TRUE(second_sent.load());
-      EXPECT_EQ(RowOf(got), 1);
+      EXPECT_EQ(MicrobatchOf(got), 1);
     });
     two.transport.Send(two.Slot(0), 0, two.Make(0));
     second_sent.store(true);
@@ -61,24 +63,24 @@ TEST(ThreadTransportTest, AWaitingReceiverIsWokenByItsMessageAlone) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// Forwards only: nothing but the slots holds the sender back. No message is lost or overwritten.
-TEST(ThreadTransportTest, ASenderNeverOverwritesAnOlderRound) {
+// With forwards only, the sender waits only for free slots. No message is lost or overwritten.
+TEST(ThreadTransportTest, SenderNeverOverwritesAnOlderRound) {
   constexpr int kRounds = 2000;
   for (const int spin : {0, 1000}) {
     TwoRanks two(3, spin);
     std::thread sender([&] {
       for (int round = 0; round < kRounds; ++round) {
-        for (int row = 0; row < 3; ++row) {
-          two.transport.Send(two.Slot(row), round, two.Make(row, round));
+        for (int microbatch = 0; microbatch < 3; ++microbatch) {
+          two.transport.Send(two.Slot(microbatch), round, two.Make(microbatch, round));
         }
       }
     });
     int wrong = 0;
     for (int round = 0; round < kRounds; ++round) {
-      for (int row = 2; row >= 0; --row) {
+      for (int microbatch = 2; microbatch >= 0; --microbatch) {
         Message got;
-        ASSERT_TRUE(two.transport.Receive(two.Slot(row), round, got));
-        if (RowOf(got) != row || StepOf(got) != round) ++wrong;
+        ASSERT_TRUE(two.transport.Receive(two.Slot(microbatch), round, got));
+        if (MicrobatchOf(got) != microbatch || StepOf(got) != round) ++wrong;
       }
     }
     sender.join();
@@ -87,7 +89,7 @@ TEST(ThreadTransportTest, ASenderNeverOverwritesAnOlderRound) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-TEST(ThreadTransportTest, AbortWakesReceiversAndSendersAndTheFirstReasonWins) {
+TEST(ThreadTransportTest, AbortWakesSendersAndReceiversAndKeepsTheFirstReason) {
   TwoRanks two(1);
   two.transport.Send(two.Slot(0), 0, two.Make(0));
   std::thread sender([&] { two.transport.Send(two.Slot(0), 1, two.Make(0, 1)); });
@@ -106,7 +108,7 @@ TEST(ThreadTransportTest, AbortWakesReceiversAndSendersAndTheFirstReasonWins) {
   EXPECT_EQ(two.transport.reason().code, ErrorCode::kUnavailable);
 }
 
-TEST(ThreadTransportTest, EveryMessageIsReleasedOnceWhateverBecomesOfIt) {
+TEST(ThreadTransportTest, EveryMessageIsReleasedExactlyOnce) {
   {
     TwoRanks two(2);
     two.transport.Send(two.Slot(0), 0, two.Make(0));  // stays in its slot

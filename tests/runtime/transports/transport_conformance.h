@@ -1,5 +1,5 @@
-// What every transport must do, as tests over any of them: INSTANTIATE_TEST_SUITE_P in
-// transports_test.cpp names those that there are.
+// The conformance suite of transports. INSTANTIATE_TEST_SUITE_P in transports_test.cpp lists the
+// transports to which it applies.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,13 +17,13 @@ namespace penstock {
 
 struct TransportCase {
   std::string name;  // in TransportKinds()
-  int hosts;         // that two ranks are on: 1 or 2
+  int hosts;         // of the two ranks: 1 or 2
 };
 inline void PrintTo(const TransportCase& tested, std::ostream* out) {
   *out << tested.name << " on " << tested.hosts;
 }
 
-// Two ranks with `slots` slots for each direction, and the transport's end for each of them.
+// Two ranks with `slots` slots per direction, and the transport's end for each rank.
 class TwoRanks {
  public:
   explicit TwoRanks(const TransportCase& tested, int slots = 2)
@@ -36,13 +36,13 @@ class TwoRanks {
     }
   }
 
-  // The rank's end; the same one for both on one host.
+  // Returns the rank's end. Ranks of one host share it.
   Transport& end(int rank) { return rank == 0 ? *ends_.front() : *ends_.back(); }
   // Slots of messages from rank 0 to rank 1, and back.
   int There(int i) const { return messages_.Slot({ValueKind::kActivation, 0, i}); }
   int Back(int i) const { return messages_.Slot({ValueKind::kGradient, 1, i}); }
 
-  // Rank 1's host ends, as if its process had.
+  // Destroys the host of rank 1, as if its process had ended.
   void EndLastHost() {
     ends_.pop_back();
     groups_.pop_back();
@@ -57,7 +57,7 @@ class TwoRanks {
 };
 
 class TransportConformance : public testing::TestWithParam<TransportCase> {};
-// Those between hosts alone.
+// Tests that apply only to transports between hosts.
 class RemoteTransportConformance : public testing::TestWithParam<TransportCase> {};
 
 }  // namespace penstock

@@ -52,7 +52,7 @@ TEST(TransportsTest, EveryTransportIsInTheSuite) {
   }
 }
 
-TEST(TransportsTest, UnknownAndUnfitTransportsAreRefused) {
+TEST(TransportsTest, UnknownAndUnsuitableTransportsAreRefused) {
   const Schedule schedule = SmallGpipe(2, 1);
   const MessageMap messages(schedule);
   const HostedRanks half = HostedRanks::Split(2, 2, 0).value();
@@ -80,7 +80,7 @@ std::int64_t NumberOf(const Message& message) {
   return number;
 }
 
-TEST_P(TransportConformance, MessagesOfARoundArriveInAnyOrder) {
+TEST_P(TransportConformance, MessagesOfARoundCanBeReceivedInAnyOrder) {
   TwoRanks two(GetParam());
   two.end(0).Send(two.There(1), 0, Number(11));
   two.end(0).Send(two.There(0), 0, Number(10));
@@ -94,7 +94,7 @@ TEST_P(TransportConformance, MessagesOfARoundArriveInAnyOrder) {
   EXPECT_EQ(NumberOf(got), 20);
 }
 
-TEST_P(TransportConformance, ALateMessageIsAwaitedAloneAndNothingElse) {
+TEST_P(TransportConformance, ReceiveWaitsOnlyForItsOwnMessage) {
   TwoRanks two(GetParam());
   std::atomic<bool> sent{false};
   std::thread receiver([&] {
@@ -111,8 +111,8 @@ TEST_P(TransportConformance, ALateMessageIsAwaitedAloneAndNothingElse) {
   receiver.join();
 }
 
-// Nothing but the slots holds the sender back.
-TEST_P(TransportConformance, ASenderThatIsARoundAheadOverwritesNothing) {
+// The sender waits only for free slots.
+TEST_P(TransportConformance, SenderOneRoundAheadOverwritesNothing) {
   constexpr int kRounds = 500;
   constexpr int kSlots = 3;
   TwoRanks two(GetParam(), kSlots);
@@ -137,7 +137,7 @@ TEST_P(TransportConformance, ASenderThatIsARoundAheadOverwritesNothing) {
   }
   sender.join();
   EXPECT_EQ(wrong, 0);
-  // One round in the slots, one that the receiver has not counted yet.
+  // One round is in the slots, and the receiver may not have counted another one yet.
   EXPECT_LE(ahead, 2);
 }
 
@@ -170,7 +170,7 @@ TEST_P(TransportConformance, LargeAndEmptyMessagesArriveWhole) {
   }
 }
 
-TEST_P(TransportConformance, EveryMessageIsReleasedOnceWhateverBecomesOfIt) {
+TEST_P(TransportConformance, EveryMessageIsReleasedExactlyOnce) {
   const auto payload = [] { return MakePayload(ValueKind::kActivation, 0, 0, 0); };
   {
     TwoRanks two(GetParam());
@@ -191,10 +191,9 @@ TEST_P(TransportConformance, AbortOnEitherSideEndsEveryWaitWithTheFirstReason) {
     std::thread sender([&] { two.end(0).Send(two.There(0), 1, Number(1)); });
     std::thread receiver([&] {
       Message got;
-      // Each waits for what the other one never sends.
       Message kept;
       EXPECT_TRUE(two.end(1).Receive(two.There(0), 0, kept) || two.end(1).aborted());
-      EXPECT_FALSE(two.end(1).Receive(two.There(0), 2, got));
+      EXPECT_FALSE(two.end(1).Receive(two.There(0), 2, got));  // never sent
       EXPECT_TRUE(got.empty());
     });
     EXPECT_FALSE(two.end(aborting).aborted());
@@ -213,8 +212,8 @@ TEST_P(TransportConformance, AbortOnEitherSideEndsEveryWaitWithTheFirstReason) {
   }
 }
 
-// The processor time of a thread that waits stands still; a poller's would grow.
-TEST_P(TransportConformance, AWaitUsesNoCore) {
+// The CPU time of a waiting thread stops growing; that of a polling thread would not.
+TEST_P(TransportConformance, WaitingUsesNoCpu) {
   TwoRanks two(GetParam());
   std::atomic<bool> waits{false};
   clockid_t clock{};
@@ -229,7 +228,7 @@ TEST_P(TransportConformance, AWaitUsesNoCore) {
     clock_gettime(clock, &time);
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
   };
-  // So many looks in a row without change, a millisecond or more apart.
+  // Waits for this many consecutive looks without a change, at least a millisecond apart.
   constexpr int kLooks = 50;
   constexpr int kMostLooks = 20000;
   int unchanged = 0;
@@ -243,7 +242,7 @@ TEST_P(TransportConformance, AWaitUsesNoCore) {
   receiver.join();
 }
 
-TEST_P(TransportConformance, AnyScheduleRunsOnIt) {
+TEST_P(TransportConformance, RunsAnySchedule) {
   Random random(31);
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -277,7 +276,7 @@ TEST_P(TransportConformance, AnyScheduleRunsOnIt) {
   }
 }
 
-TEST_P(RemoteTransportConformance, APeerThatVanishesEndsEveryWait) {
+TEST_P(RemoteTransportConformance, LostPeerEndsEveryWait) {
   TwoRanks two(GetParam(), 1);
   two.end(0).Send(two.There(0), 0, Number(0));
   std::thread waiting([&] {

@@ -1,5 +1,5 @@
-// Updates that stages make together: gradients of replicas, clipping by the norm of all gradients,
-// and steps that are made before the norm is known.
+// Updates that involve several stages: gradients of replicas, clipping by the norm of all
+// gradients, and steps before the norm is known.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,13 +21,13 @@ namespace penstock {
 namespace {
 
 constexpr int kSteps = 6;
-constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotFinite = std::numeric_limits<double>::quiet_NaN();
 
 struct Outcome {
   Status status;
   std::vector<double> weights;    // by stage
   std::vector<Verdict> verdicts;  // by step
-  int undone = 0;                 // steps taken back
+  int undone = 0;                 // steps rolled back
   std::int64_t steps = 0;
 };
 
@@ -73,16 +73,16 @@ void ExpectSameRun(const Outcome& one, const Outcome& other) {
   }
 }
 
-// A factor for a gradient that the draw picks: one in `among` is large, one no number.
+// Returns factors for gradients: of `among` + 1 draws, one is large and one is NaN.
 WeightStage::Inject RandomInjection(unsigned seed, int among) {
   return [seed, among](int stage, std::int64_t step) {
     Random random(seed + static_cast<unsigned>(step) * 131 + static_cast<unsigned>(stage) * 7);
     const int draw = Uniform(random, 0, among);
-    return draw == 0 ? 1e3 : draw == 1 ? kNoNumber : 1.0;
+    return draw == 0 ? 1e3 : draw == 1 ? kNotFinite : 1.0;
   };
 }
 
-TEST(UpdateTest, ReplicasStayEqualToTheLastBit) {
+TEST(UpdateTest, ReplicasStayBitwiseEqual) {
   Random random(21);
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -95,7 +95,7 @@ TEST(UpdateTest, ReplicasStayEqualToTheLastBit) {
   }
 }
 
-// A schedule without STEP cells whose stages share weights in groups drawn at random.
+// Returns a schedule without STEPs whose stages share weights in random groups.
 Schedule RandomSharing(Random& random) {
   Schedule schedule = RandomSchedule(random);
   for (Lane& lane : schedule.lanes) {
@@ -111,8 +111,8 @@ Schedule RandomSharing(Random& random) {
   return schedule;
 }
 
-// The norm counts a shared weight once: with clipping the copies' sum is scaled, not each copy.
-TEST(UpdateTest, SharedWeightsStayEqualToTheLastBit) {
+// The norm counts a shared weight once, so clipping scales the sum of its gradients.
+TEST(UpdateTest, SharedWeightsStayBitwiseEqual) {
   Random random(23);
   int groups = 0, undone = 0;
   for (int i = 0; i < 80; ++i) {
@@ -153,13 +153,13 @@ TEST(UpdateTest, SharedWeightsCountOnceInTheNorm) {
   for (const double clip : {1e9, 1e8}) {
     norms.push_back(Train(schedule, {.clip = clip}, nullptr, {.steps = 1}).verdicts.front().norm);
   }
-  // One step from the same weights: the norm is that of the one gradient, which moved the weight.
+  // After one step from the same weights, the norm is that of the gradient that moved the weight.
   const Outcome moved = Train(schedule, {.clip = 1e9}, nullptr, {.steps = 1});
   EXPECT_NEAR(std::abs(moved.weights[0] - 0.3) / 0.05, norms[0], 1e-12);
   EXPECT_EQ(norms[0], norms[1]);
 }
 
-TEST(UpdateTest, AStageThatSharesAndStepsTooEarlyIsNamed) {
+TEST(UpdateTest, StageThatSharesAndStepsTooEarlyIsNamed) {
   Schedule schedule =
       ParseCsv("0F0,3F0,3B0,3STEP,0B0,0STEP\n1F0,2F0,2B0,1B0,1STEP,2STEP\n").value();
   schedule.shared = {{0, 3}};
@@ -170,7 +170,7 @@ TEST(UpdateTest, AStageThatSharesAndStepsTooEarlyIsNamed) {
             "after all other actions of its rank, and 0B0 follows");
 }
 
-TEST(UpdateTest, ClippingKeepsTheNormAndIsOffWhereItIsLarge) {
+TEST(UpdateTest, ClippingLimitsTheNormAndALargeLimitChangesNothing) {
   ScheduleParams params;
   params.microbatches = 8;
   const Schedule schedule = Generate("1f1b", params).value();
@@ -185,8 +185,8 @@ TEST(UpdateTest, ClippingKeepsTheNormAndIsOffWhereItIsLarge) {
   }
 }
 
-// The norm is added up in the order of the model, whatever the ranks.
-TEST(UpdateTest, TheNormIsTheSameForEveryPlacement) {
+// The norm is summed in the order of the model's stages for every placement.
+TEST(UpdateTest, NormIsTheSameForEveryPlacement) {
   std::vector<Outcome> outcomes;
   for (const auto& [name, ranks, chunks] :
        {std::tuple("gpipe", 4, 1), std::tuple("looped-bfs", 2, 2),
@@ -201,7 +201,7 @@ TEST(UpdateTest, TheNormIsTheSameForEveryPlacement) {
   ExpectSameRun(outcomes[0], outcomes[2]);
 }
 
-TEST(UpdateTest, EarlyStepsEndAsLateOnesToTheLastBit) {
+TEST(UpdateTest, EarlyStepsAreBitwiseEqualToLateOnes) {
   Random random(22);
   int undone = 0;
   for (int i = 0; i < 60; ++i) {
@@ -221,8 +221,8 @@ TEST(UpdateTest, EarlyStepsEndAsLateOnesToTheLastBit) {
   EXPECT_GT(undone, 20);
 }
 
-// Steps in the middle of lanes, as the optimizer's pass leaves them.
-TEST(UpdateTest, EarlyStepsInsideLanesEndAsLateOnes) {
+// STEPs inside lanes, as the optimizer pass places them.
+TEST(UpdateTest, EarlyStepsInsideLanesEqualLateOnes) {
   for (const std::string name : {"1f1b", "zb-h2", "zbv", "interleaved", "dualpipe", "chimera"}) {
     ScheduleParams params;
     params.microbatches = 8;
@@ -238,11 +238,11 @@ TEST(UpdateTest, EarlyStepsInsideLanesEndAsLateOnes) {
   }
 }
 
-TEST(UpdateTest, AGradientThatIsNoNumberIsSkippedOrEndsTheRun) {
+TEST(UpdateTest, NonFiniteGradientIsSkippedOrFailsTheRun) {
   ScheduleParams params;
   const Schedule schedule = Generate("1f1b", params).value();
   const auto inject = [](int stage, std::int64_t step) {
-    return stage == 2 && step == 3 ? kNoNumber : 1.0;
+    return stage == 2 && step == 3 ? kNotFinite : 1.0;
   };
   const Outcome skipped = Train(schedule, {.skip_nonfinite = true}, inject);
   ASSERT_TRUE(skipped.status);
@@ -258,8 +258,8 @@ TEST(UpdateTest, AGradientThatIsNoNumberIsSkippedOrEndsTheRun) {
   }
 }
 
-// All ranks end after the same step, with its verdict and nothing of a later one.
-TEST(UpdateTest, ARunThatIsStoppedEndsAsAShorterOne) {
+// All ranks end after the same step, with its verdict and no effect of a later step.
+TEST(UpdateTest, StoppedRunEqualsAShorterRun) {
   Random random(23);
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -282,7 +282,7 @@ TEST(UpdateTest, ARunThatIsStoppedEndsAsAShorterOne) {
   }
 }
 
-TEST(UpdateTest, RefusesANormThatComesTooLate) {
+TEST(UpdateTest, RefusesANormThatIsKnownTooLate) {
   ScheduleParams params;
   params.chunks = 2;
   const Schedule early =
@@ -294,8 +294,8 @@ TEST(UpdateTest, RefusesANormThatComesTooLate) {
       << refused.status.error().message;
 }
 
-// The watchdog says what a rank waits for between its actions.
-TEST(UpdateTest, AStandstillNamesTheExchange) {
+// The watchdog reports what a rank waits for between its actions.
+TEST(UpdateTest, StandstillNamesTheExchange) {
   const Schedule schedule =
       Generate("chimera", ScheduleParams{.ranks = 2, .microbatches = 2}).value();
   std::atomic<bool> release{false};
@@ -322,8 +322,8 @@ TEST(UpdateTest, AStandstillNamesTheExchange) {
       << status.error().message;
 }
 
-// No early forward waits for anything but early forwards.
-TEST(UpdateTest, EarlyForwardsNeedOnlyOneAnother) {
+// Early forwards depend only on other early forwards.
+TEST(UpdateTest, EarlyForwardsDependOnlyOnEarlyForwards) {
   Random random(23);
   for (int i = 0; i < 100; ++i) {
     const Schedule schedule = RandomSchedule(random);
