@@ -1,9 +1,9 @@
-// How many random cases a test draws.
+// The number of random cases of a test.
 #pragma once
 
 namespace penstock::testing {
 
-// `count`; under sanitizers, where each takes ten times as long, a fifth of it.
+// Returns `count`, or a fifth of it under sanitizers, where a case takes ten times as long.
 constexpr int Cases(int count) {
 #ifdef PENSTOCK_SANITIZED
   return (count + 4) / 5;

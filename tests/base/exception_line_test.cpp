@@ -13,7 +13,7 @@ TEST(ExceptionLine, IsTheFirstLine) {
             "a fault");
 }
 
-TEST(ExceptionLine, NamesAFailedAllocationInOurWords) {
+TEST(ExceptionLine, DescribesAFailedAllocation) {
   EXPECT_EQ(ExceptionLine(std::bad_alloc()),
             "out of memory; use a smaller model, batch or sequence, or a schedule that needs less "
             "memory");

@@ -50,7 +50,7 @@ TEST_F(FilesTest, MissingFileIsNotFound) {
   EXPECT_FALSE(ReadFile(folder_.string()));
 }
 
-TEST_F(FilesTest, LargerFilesThanTheLimitAreRefusedByName) {
+TEST_F(FilesTest, FilesAboveTheLimitAreRefusedByName) {
   ASSERT_TRUE(WriteFileAtomically(Path("a"), std::string(100, 'x')));
   EXPECT_EQ(ReadFile(Path("a"), {100, "note"})->size(), 100U);
   const auto refused = ReadFile(Path("a"), {99, "note"});

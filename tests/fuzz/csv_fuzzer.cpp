@@ -1,9 +1,9 @@
-// libFuzzer target: any bytes as the CSV of a schedule. The reader and the validator never crash or
-// hang. A schedule that the reader accepts can be written and read again. A schedule that the
-// validator accepts runs, in its lowered form too and after every pass, and stays valid.
+// libFuzzer target that reads any bytes as the CSV of a schedule. The reader and the validator must
+// not crash or hang. A schedule that the reader accepts must round-trip. A schedule that the
+// validator accepts must run, and stay valid and run after every pass.
 //
 // An input may begin with a line "%RCSW", digits for replicas, slices, steps and the weight policy
-// (0 flush, 1 stashed, 2 double-buffered), which the cells do not contain.
+// (0 flush, 1 stashed, 2 double-buffered), which the CSV does not contain.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,7 +36,8 @@ CsvOptions TakeOptions(std::string_view& text) {
 void RunPasses(const Schedule& schedule, const Costs& costs) {
   for (const SchedulePass& pass : SchedulePasses()) {
     const std::vector<std::string> passes = {std::string(pass.name)};
-    // The call itself checks that the result is valid. A schedule may have no place for a STEP.
+    // RunSchedulePasses checks that the result is valid. Only the optimizer pass may refuse: a
+    // schedule may have no position for a STEP.
     const auto changed = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
     if (!changed) {
       Require(pass.name == "optimizer", "a pass refuses a valid schedule", changed.error().message);

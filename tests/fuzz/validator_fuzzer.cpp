@@ -1,7 +1,7 @@
-// libFuzzer target: bytes as a recipe for a schedule, so that every input gets past the reader. The
-// recipe is a catalog algorithm at some size, a chain of passes, and then some actions dropped,
-// copied, swapped, moved or changed. The validator must agree with the slow, obvious checker and
-// report places that exist. A schedule that it accepts runs.
+// libFuzzer target that reads bytes as a recipe for a schedule, so that no input is lost to syntax
+// errors. The recipe is a catalog algorithm at some size, a chain of passes, and then some actions
+// dropped, copied, swapped, moved or changed. The validator must agree with the slow, obvious
+// checker and report positions that exist. A schedule that it accepts must run.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -50,7 +50,8 @@ void CheckFaults(const Schedule& schedule, const std::vector<Fault>& faults) {
   }
 }
 
-// Excludes the searches, which would take nearly all the time for orders like those of the others.
+// The searches are excluded: they would take nearly all the time, and their orders resemble those
+// of other algorithms.
 bool Searches(std::string_view name) {
   for (const std::string_view other : {"zb-auto", "v-auto", "v-1f1b", "zbv", "v-half", "v-min"}) {
     if (name == other) return true;

@@ -1,10 +1,10 @@
-// Our schedules compared with the figures of public peers (goldens.json, README.md): every entry at
-// its sizes, costs, latency and memory limit.
+// Compares our schedules with the figures of public peers (goldens.json, README.md), each at its
+// sizes, costs, latency and memory limit.
 //
-// 1f1b, interleaved, gpipe and looped-bfs have one right answer: makespan and memory are equal. For
-// the others, the peers with the same algorithm and parameters set the bar: ours is at or below at
-// least one of them in both figures, and no peer is below ours in both. With a memory limit, ours
-// stays within it and is no slower.
+// For 1f1b, interleaved, gpipe and looped-bfs, makespan and memory must be equal. The others are
+// compared with the peers of the same algorithm and parameters: ours must be at or below at least
+// one of them in both figures, and no peer may be below ours in both. With a memory limit, ours
+// must stay within it and be no slower.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct Entry {
   double makespan = 0, peak_memory = 0;
   bool exact = false;
 
-  // Peers with the same key set the bar together.
+  // Entries with the same key are compared with the same schedule of ours.
   std::string Key() const {
     return fmt::format("{} p={} v={} m={} cost={},{},{} comm={} overlap={} limit={} after={}", ours,
                        params.ranks, params.chunks, params.microbatches, params.forward,
@@ -114,7 +114,7 @@ struct Reached {
   double peak_memory = 0;  // in stage-chunks, or slices of them
 };
 
-// The memory of a stage-chunk is 1, as in the file.
+// Returns costs in which the memory of a stage-chunk is 1, as in the file.
 Costs ChunkCosts(const Entry& entry, const Placement& placement) {
   Costs costs =
       Costs::Uniform(placement, entry.params.slices, entry.params.forward,
@@ -217,7 +217,7 @@ const std::set<std::string>& ByRule() {
   return names;
 }
 
-// Several tests, since each is a process and the searches take time.
+// Several tests, because ctest runs each in a process and the searches take long.
 TEST(Golden, ByRule) { ExpectMet(ByRule()); }
 TEST(Golden, Vees) { ExpectMet({"v-half", "v-min", "v-1f1b", "zbv"}); }
 TEST(Golden, ZbAuto) { ExpectMet({"zb-auto"}); }

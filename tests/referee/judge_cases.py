@@ -3,8 +3,8 @@
 
     judge_cases.py CASES > VERDICTS
 
-CASES holds one JSON object a line: `csv` (the schedule's text) and the arguments of
-referee.judge. One verdict a line comes back, in the same order.
+CASES has one JSON object per line: `csv` (the schedule's text) and the arguments of
+referee.judge. VERDICTS has one verdict per line, in the same order.
 """
 import json
 import sys

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A schedule with what borrows it.
+// A schedule with the values that refer to it.
 struct Subject {
   explicit Subject(Schedule made) : schedule(std::move(made)) {
     costs = Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
@@ -71,7 +71,7 @@ TEST(HtmlReport, CarriesEveryDrawnActionWithItsTimes) {
   const Subject subject(WithPair());
   const Json data = DataOf(RenderHtml(subject.Input()).value());
   const Json& run = data["runs"][0];
-  // op, stage, row, start, end; the pair is 255 and two parts; STEP took no time.
+  // op, stage, microbatch, start, end. A pair is 255 and its two parts. STEP takes no time.
   EXPECT_EQ(run["lanes"][0], Json({0, 0, 0, 0, 1, 0, 0, 1, 1, 2, 3, 0, 0, 4, 6, 3, 0, 1, 6, 8}));
   EXPECT_EQ(run["lanes"][1], Json({0, 1, 0, 1, 2, 255, 0, 1, 1, 3, 1, 0, 2, 4, 3, 1, 1, 4, 6}));
   EXPECT_EQ(run["end"], 8);
@@ -95,7 +95,7 @@ TEST(HtmlReport, UserTextCannotBreakThePage) {
   EXPECT_EQ(DataOf(page)["plots"][0]["series"][0]["points"], Json({{0, 1}, {1, 2}}));
 }
 
-TEST(HtmlReport, TwoRunsGiveTheComparison) {
+TEST(HtmlReport, TwoRunsAreCompared) {
   const Subject subject(Named("1f1b", 3, 4));
   ReportInput input = subject.Input();
   EXPECT_EQ(RenderHtml(input)->find("Predicted and measured"), std::string::npos);
@@ -107,7 +107,7 @@ TEST(HtmlReport, TwoRunsGiveTheComparison) {
   EXPECT_EQ(DataOf(page)["runs"][1]["label"], "measured");
 }
 
-TEST(HtmlReport, PlotsWithOddPointsStaySound) {
+TEST(HtmlReport, PlotsSkipNonFinitePoints) {
   const Subject subject(Named("1f1b", 2, 2));
   ReportInput input = subject.Input();
   const double infinity = std::numeric_limits<double>::infinity();
@@ -116,12 +116,12 @@ TEST(HtmlReport, PlotsWithOddPointsStaySound) {
   input.plots.push_back({"one", "x", "y", {{"a", {{3, 3}}}}});
   input.plots.push_back({"lost", "x", "y", {{"a", {{0, infinity}, {1, -infinity}, {2, 5}}}}});
   const std::string page = RenderHtml(input).value();
-  EXPECT_EQ(page.find("inf"), page.find("infinite"));  // no number of that name
+  EXPECT_EQ(page.find("inf"), page.find("infinite"));  // only the word in the page's script
   EXPECT_EQ(page.find(">nan<"), std::string::npos);
   EXPECT_EQ(DataOf(page)["plots"][3]["series"][0]["points"], Json::array({{2, 5}}));
 }
 
-TEST(Svg, DrawsABoxAPartAndStaysSmallAtManyActions) {
+TEST(Svg, DrawsOneBoxPerPartAndStaysSmallWithManyActions) {
   const Subject pair(WithPair());
   const std::string small = RenderSvg(pair.Input()).value();
   EXPECT_EQ(small.find("<title>"), std::string::npos);  // the title is escaped
@@ -133,7 +133,7 @@ TEST(Svg, DrawsABoxAPartAndStaysSmallAtManyActions) {
   EXPECT_LT(RenderSvg(many.Input())->size(), std::size_t{3} << 20);
 }
 
-TEST(Svg, ByRankTheRowsOfAllRunsStandBelowEachOther) {
+TEST(Svg, ByRankGroupsTheRowsOfAllRuns) {
   const Subject predicted(Named("zbv", 4, 8));
   const Subject measured(Named("zbv", 4, 8));
   ReportInput input = predicted.Input();
@@ -155,7 +155,7 @@ TEST(Svg, ByRankTheRowsOfAllRunsStandBelowEachOther) {
   EXPECT_EQ(RenderSvg(input).error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(Svg, APlotStandsAloneAndShowsALonePointAsADot) {
+TEST(Svg, PlotIsAWholeSvgAndShowsALonePointAsADot) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::string picture = RenderPlot({"loss",
                                           "step",
@@ -192,7 +192,7 @@ TEST(ChromeTrace, HasEventsCountersAndNames) {
   EXPECT_EQ(names, 1U + 3);
 }
 
-TEST(Report, RefusesWhatDoesNotFitTogether) {
+TEST(Report, RefusesInconsistentInput) {
   const Subject subject(Named("1f1b", 3, 4));
   const auto refused = [](const ReportInput& input) {
     const auto page = RenderHtml(input);
@@ -220,7 +220,7 @@ TEST(Report, RefusesWhatDoesNotFitTogether) {
   EXPECT_TRUE(refused(input));
 }
 
-TEST(Report, FormatFollowsTheEnding) {
+TEST(Report, FormatFollowsTheFileExtension) {
   const Subject subject(Named("1f1b", 2, 2));
   const std::filesystem::path folder =
       std::filesystem::path(testing::TempDir()) / ("penstock_report_" + std::to_string(getpid()));

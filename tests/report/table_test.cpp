@@ -17,13 +17,13 @@ TEST(Table, ColumnsAreAlignedAndFiguresFlushRight) {
             "é          5.25 ms\n");
 }
 
-TEST(Table, NamesThatBeginWithADigitAreNoFigures) {
+TEST(Table, NamesThatBeginWithADigitAreNotFigures) {
   const Table table{
       "", {"a", "b", "c", "d"}, {{"1f1b", "1.5", "12%", "-"}, {"x", "-2", "", "3 s"}}};
   EXPECT_EQ(FigureColumns(table), (std::vector<bool>{false, true, true, true}));
 }
 
-TEST(Table, CsvQuotesWhatNeedsIt) {
+TEST(Table, CsvQuotesSpecialCharacters) {
   const Table table{"Title", {"a", "b"}, {{"1,5", "say \"so\""}, {"plain", "two\nlines"}}};
   EXPECT_EQ(FormatTableCsv(table), "a,b\n\"1,5\",\"say \"\"so\"\"\"\nplain,\"two\nlines\"\n");
 }
@@ -43,7 +43,7 @@ TEST(Table, Numbers) {
   EXPECT_EQ(FormatAmount(1.5, ""), "1.5");
 }
 
-TEST(Table, PredictedBesideMeasured) {
+TEST(Table, ComparesPredictedAndMeasured) {
   SimulationResult predicted;
   predicted.makespan = 2;
   predicted.bubble = 0.25;
@@ -57,7 +57,7 @@ TEST(Table, PredictedBesideMeasured) {
   for (const auto& row : table.rows) ASSERT_EQ(row.size(), table.columns.size());
   EXPECT_EQ(table.rows[0], (std::vector<std::string>{"0", "1.5 s", "1.8 s", "1.2", "25.0%", "40.0%",
                                                      "1.00 KiB", "1.00 KiB", "1"}));
-  EXPECT_EQ(table.rows[1].back(), "-");  // nothing predicted, so no ratio
+  EXPECT_EQ(table.rows[1].back(), "-");  // without a prediction there is no ratio
   EXPECT_EQ(table.rows[2][3], "1.5");
 }
 

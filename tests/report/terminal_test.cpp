@@ -32,7 +32,7 @@ std::string LineOf(const std::string& text, int rank) {
   return "";
 }
 
-TEST(Terminal, OneCellAUnitInNarrowSpace) {
+TEST(Terminal, OneColumnPerUnitInANarrowTerminal) {
   const Schedule schedule = ParseCsv("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1F1,1B0,1B1\n").value();
   const std::string text = Draw(schedule, {.width = 24, .color = false});
   EXPECT_EQ(LineOf(text, 0).substr(7, 9), "FF...IWIW");
@@ -47,7 +47,7 @@ TEST(Terminal, PairsAreMarked) {
   EXPECT_NE(Draw(schedule, {.width = 38, .color = true}).find("▀"), std::string::npos);
 }
 
-TEST(Terminal, ManyActionsStillFit) {
+TEST(Terminal, ManyActionsFitTheWidth) {
   ScheduleParams params;
   params.ranks = 8;
   params.microbatches = 2000;
@@ -65,7 +65,7 @@ TEST(Terminal, RefusesATimelineOfAnotherSchedule) {
   EXPECT_FALSE(RenderTerminal(schedule, {}, {}));
 }
 
-TEST(Terminal, NothingToDrawIsSaid) {
+TEST(Terminal, EmptyScheduleSaysThatThereIsNothingToDraw) {
   Schedule schedule = ParseCsv("0F0,0B0\n").value();
   schedule.lanes[0].clear();
   Timeline timeline;

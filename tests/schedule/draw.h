@@ -39,7 +39,7 @@ ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
   return params;
 }
 
-// Draws costs for which every pass has something to do.
+// Draws costs with which every pass can change a schedule.
 template <class Random>
 Costs DrawPassCosts(const Schedule& schedule, Random& random) {
   Costs costs = Costs::Uniform(schedule.placement, schedule.slices, Draw(random, 1, 3),

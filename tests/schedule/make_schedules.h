@@ -1,4 +1,4 @@
-// Schedules for tests: every size of a range, and variants that the catalog does not have.
+// Schedules for tests: catalog schedules of any size, and variants that the catalog lacks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ inline Schedule Make(std::string_view name, const Size& size) {
   return *schedule;
 }
 
-// Returns the first fault in full; an empty string for a valid schedule.
+// Returns the description of the first fault; an empty string for a valid schedule.
 inline std::string FirstFault(const Schedule& schedule) {
   const auto faults = Validate(schedule);
   return faults.empty() ? "" : Describe(schedule, faults.front());

@@ -10,7 +10,7 @@
 
 namespace penstock::testing {
 
-// Calls the visitor with `count` schedules of each algorithm.
+// Returns `count` random schedules of each algorithm.
 inline std::vector<Schedule> DrawCatalog(int count, std::mt19937& random) {
   std::vector<Schedule> schedules;
   for (const Algorithm& algorithm : Catalog()) {
@@ -21,12 +21,12 @@ inline std::vector<Schedule> DrawCatalog(int count, std::mt19937& random) {
       schedules.push_back(std::move(*schedule));
       --left;
     }
-    EXPECT_EQ(left, 0) << algorithm.name << " takes hardly any of the sizes drawn";
+    EXPECT_EQ(left, 0) << algorithm.name << " accepts hardly any of the sizes drawn";
   }
   return schedules;
 }
 
-// Describes a schedule in the message of a failure.
+// Returns a description of the schedule for failure messages.
 inline std::string Name(const Schedule& schedule) {
   return fmt::format("{} p={} stages={} m={} slices={} steps={}", schedule.algorithm,
                      schedule.ranks(), schedule.stages(), schedule.microbatches, schedule.slices,

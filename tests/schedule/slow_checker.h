@@ -1,5 +1,5 @@
-// A slow, obvious checker of schedules, to compare with the validator. It runs the lanes by the
-// rules as written down, one action at a time, with sets and maps.
+// A slow, obvious checker of schedules, to compare with the validator. It runs the lanes one action
+// at a time and applies the rules literally, with sets and maps.
 #pragma once
 
 #include <map>
@@ -16,12 +16,12 @@ class SlowChecker {
  public:
   explicit SlowChecker(const Schedule& schedule)
       : schedule_(schedule),
-        rows_an_update_(schedule.weights == WeightPolicy::kStashed
-                            ? schedule.slices
-                            : schedule.indices() / schedule.steps),
-        updates_(schedule.indices() / rows_an_update_) {}
+        microbatches_per_update_(schedule.weights == WeightPolicy::kStashed
+                                     ? schedule.slices
+                                     : schedule.indices() / schedule.steps),
+        updates_(schedule.indices() / microbatches_per_update_) {}
 
-  bool Valid() { return EachHasItsPlace() && EachRunsOnce() && RunsToTheEnd(); }
+  bool Valid() { return AllPartsAreAllowed() && EachRunsOnce() && RunsToTheEnd(); }
 
  private:
   using Key = std::tuple<Op, int, int>;
@@ -34,7 +34,7 @@ class SlowChecker {
 
   // Checks that ops are known, stages are on the rank, and microbatch indices exist; that pairs are
   // a forward and a backward.
-  bool EachHasItsPlace() {
+  bool AllPartsAreAllowed() {
     for (std::size_t rank = 0; rank < schedule_.lanes.size(); ++rank) {
       for (const Action& action : schedule_.lanes[rank]) {
         for (const Part& part : PartsOf(action)) {
@@ -60,7 +60,7 @@ class SlowChecker {
            schedule_.placement.rank_of(stage) != schedule_.placement.rank_of(neighbor);
   }
 
-  // Without a flush an order has a meaning only with its STEPs.
+  // A schedule without a flush must contain its STEPs.
   bool Steps() const {
     return used_.count(Op::kStep) > 0 || schedule_.weights != WeightPolicy::kFlush;
   }
@@ -97,7 +97,7 @@ class SlowChecker {
     return found == times_.end() ? 0 : found->second;
   }
   bool Gathered(int stage) const { return Times(Op::kUnshard, stage) > Times(Op::kReshard, stage); }
-  bool Away(int stage, int microbatch) const {
+  bool Offloaded(int stage, int microbatch) const {
     return Done(Op::kOffload, stage, microbatch) && !Done(Op::kReload, stage, microbatch);
   }
 
@@ -114,7 +114,7 @@ class SlowChecker {
   }
 
   bool BackwardReady(int stage, int microbatch) const {
-    if (!Done(Op::kForward, stage, microbatch) || Away(stage, microbatch)) return false;
+    if (!Done(Op::kForward, stage, microbatch) || Offloaded(stage, microbatch)) return false;
     if (microbatch % schedule_.slices != schedule_.slices - 1 &&
         !InputGradientDone(stage, microbatch + 1)) {
       return false;
@@ -136,12 +136,12 @@ class SlowChecker {
     const int steps = Times(Op::kStep, stage);
     const int batch = microbatch / (schedule_.indices() / schedule_.steps);
     const int in_chain = schedule_.placement.model_stage(stage);
-    const int ranks_behind = schedule_.placement.chain_length() - 1 - in_chain;
+    const int downstream_stages = schedule_.placement.chain_length() - 1 - in_chain;
     switch (schedule_.weights) {
       case WeightPolicy::kFlush:
         return steps == batch;
       case WeightPolicy::kStashed:
-        return steps >= microbatch / schedule_.slices - ranks_behind;
+        return steps >= microbatch / schedule_.slices - downstream_stages;
       case WeightPolicy::kDoubleBuffered: {
         const int version = std::max(0, batch - 1);
         return version == steps || version == steps - 1;
@@ -151,8 +151,8 @@ class SlowChecker {
   }
 
   bool GradientsReady(int stage, int update) {
-    for (int microbatch = update * rows_an_update_; microbatch < (update + 1) * rows_an_update_;
-         ++microbatch) {
+    for (int microbatch = update * microbatches_per_update_;
+         microbatch < (update + 1) * microbatches_per_update_; ++microbatch) {
       const bool ended =
           Done(Op::kBackwardWeight, stage, microbatch) || Done(Op::kBackward, stage, microbatch);
       if (!ended) return false;
@@ -213,9 +213,9 @@ class SlowChecker {
         return between && !Done(Op::kOffload, stage, microbatch) &&
                !Done(Op::kRecompute, stage, microbatch);
       case Op::kReload:
-        return between && Away(stage, microbatch);
+        return between && Offloaded(stage, microbatch);
       case Op::kRecompute:
-        return between && !Away(stage, microbatch) && !Done(Op::kRecompute, stage, microbatch);
+        return between && !Offloaded(stage, microbatch) && !Done(Op::kRecompute, stage, microbatch);
       default:
         return true;
     }
@@ -248,7 +248,7 @@ class SlowChecker {
   }
 
   const Schedule& schedule_;
-  const int rows_an_update_, updates_;
+  const int microbatches_per_update_, updates_;
   std::map<Key, int> count_;  // in all lanes
   std::set<Op> used_;
   std::set<Key> done_;

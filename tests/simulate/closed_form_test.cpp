@@ -1,4 +1,4 @@
-// Closed forms hold exactly: those of the four schedules without split backwards as written here,
+// Closed forms hold exactly: four that are written here, for schedules without split backwards, and
 // those of the catalog at random sizes and times.
 #include <gtest/gtest.h>
 
@@ -167,7 +167,7 @@ TEST_F(ClosedForm, CatalogAgreesWithTheSimulator) {
   int makespans = 0, peaks = 0;
   for (const Algorithm& algorithm : Catalog()) {
     for (int left = testing::Cases(ExtentOf(algorithm).cases), tries = 0; left > 0; ++tries) {
-      ASSERT_LT(tries, 20000) << algorithm.name << " takes hardly any of the sizes drawn";
+      ASSERT_LT(tries, 20000) << algorithm.name << " accepts hardly any of the sizes drawn";
       const auto params = CheckParams(algorithm, DrawParams(algorithm, random));
       if (!params) continue;
       --left;

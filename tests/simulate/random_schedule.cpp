@@ -17,7 +17,7 @@ struct Progress {
   bool forward = false, backward = false, weight = false;
   bool split = false;  // backward as I and W
   bool sent_forward = false, sent_backward = false;
-  bool asked_forward = false, asked_backward = false;  // RECV posted
+  bool posted_forward = false, posted_backward = false;  // RECVs
 };
 
 class Drawer {
@@ -42,7 +42,9 @@ class Drawer {
   }
 
  private:
-  Progress& At(int stage, int row) { return progress_[stage * schedule_.indices() + row]; }
+  Progress& At(int stage, int microbatch) {
+    return progress_[stage * schedule_.indices() + microbatch];
+  }
 
   bool Crosses(int from, int to) const {
     return to >= 0 && schedule_.placement.rank_of(from) != schedule_.placement.rank_of(to);
@@ -58,8 +60,8 @@ class Drawer {
       can = can && (gradient ? made.backward : made.forward);
       if (shape_.communication && Crosses(value.stage, part.stage)) {
         const Progress& own = At(part.stage, part.microbatch);
-        can = can && (gradient ? made.sent_backward && own.asked_backward
-                               : made.sent_forward && own.asked_forward);
+        can = can && (gradient ? made.sent_backward && own.posted_backward
+                               : made.sent_forward && own.posted_forward);
       }
     });
     return can;
@@ -69,29 +71,30 @@ class Drawer {
     if (wanted && CanRun(action.first)) ready.push_back(action);
   }
 
-  void OfferCommunication(std::vector<Action>& ready, int stage, int row) {
-    const Progress& done = At(stage, row);
+  void OfferCommunication(std::vector<Action>& ready, int stage, int microbatch) {
+    const Progress& done = At(stage, microbatch);
     const bool next = Crosses(stage, schedule_.placement.next(stage));
     const bool previous = Crosses(stage, schedule_.placement.previous(stage));
     const auto offer = [&](Op op, bool wanted) {
-      if (wanted) ready.push_back(MakeAction(op, stage, row));
+      if (wanted) ready.push_back(MakeAction(op, stage, microbatch));
     };
     offer(Op::kSendForward, next && done.forward && !done.sent_forward);
     offer(Op::kSendBackward, previous && done.backward && !done.sent_backward);
-    offer(Op::kRecvForward, previous && !done.asked_forward);
-    offer(Op::kRecvBackward, next && !done.asked_backward);
+    offer(Op::kRecvForward, previous && !done.posted_forward);
+    offer(Op::kRecvBackward, next && !done.posted_backward);
   }
 
   std::vector<Action> Ready() {
     std::vector<Action> ready;
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      for (int row = 0; row < schedule_.indices(); ++row) {
-        const Progress& done = At(stage, row);
-        Offer(ready, Forward(stage, row), !done.forward);
-        Offer(ready, done.split ? BackwardInput(stage, row) : Backward(stage, row),
+      for (int microbatch = 0; microbatch < schedule_.indices(); ++microbatch) {
+        const Progress& done = At(stage, microbatch);
+        Offer(ready, Forward(stage, microbatch), !done.forward);
+        Offer(ready, done.split ? BackwardInput(stage, microbatch) : Backward(stage, microbatch),
               done.forward && !done.backward);
-        Offer(ready, BackwardWeight(stage, row), done.split && done.backward && !done.weight);
-        if (shape_.communication) OfferCommunication(ready, stage, row);
+        Offer(ready, BackwardWeight(stage, microbatch),
+              done.split && done.backward && !done.weight);
+        if (shape_.communication) OfferCommunication(ready, stage, microbatch);
       }
     }
     if (shape_.pairs) OfferPairs(ready);
@@ -120,8 +123,8 @@ class Drawer {
     done.weight = done.weight || part.op == Op::kBackwardWeight;
     done.sent_forward = done.sent_forward || part.op == Op::kSendForward;
     done.sent_backward = done.sent_backward || part.op == Op::kSendBackward;
-    done.asked_forward = done.asked_forward || part.op == Op::kRecvForward;
-    done.asked_backward = done.asked_backward || part.op == Op::kRecvBackward;
+    done.posted_forward = done.posted_forward || part.op == Op::kRecvForward;
+    done.posted_backward = done.posted_backward || part.op == Op::kRecvBackward;
   }
 
   const RandomShape& shape_;

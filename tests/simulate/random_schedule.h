@@ -17,11 +17,10 @@ struct RandomShape {
   bool communication = false;  // add SEND and RECV
 };
 
-// Fills the lanes by repeatedly drawing one of all actions that may run next, so that the order
-// runs to its end by construction.
+// Repeatedly appends one of all actions that may run next, so that the lanes cannot deadlock.
 Schedule RandomSchedule(const RandomShape& shape, std::mt19937& random);
 
-// Places any stages on any ranks, with at least one per rank, in one or two chains.
+// Draws a placement with at least one stage per rank, in one or two chains.
 Placement RandomPlacement(std::mt19937& random);
 
 // Draws uneven times, some of them 0, and one amount of activation for all stages.

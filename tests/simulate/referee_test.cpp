@@ -130,8 +130,7 @@ TEST(Referee, AgreesOnRandomOrders) {
   ExpectRefereeAgrees(cases);
 }
 
-// Keeps only the actions that the referee knows, those of torch: without STEPs, so all batches are
-// one.
+// Keeps only the actions of torch, which the referee supports. Without STEPs, all batches are one.
 Schedule WithoutSteps(Schedule schedule) {
   schedule.microbatches *= schedule.steps;
   schedule.steps = 1;
@@ -142,7 +141,8 @@ Schedule WithoutSteps(Schedule schedule) {
   return schedule;
 }
 
-// `count` cases of each algorithm, half of them generated for the costs that price them.
+// Draws `count` cases of each algorithm. Half of the schedules are generated for the costs that
+// price them.
 std::vector<Case> DrawCatalogCases(int count, std::mt19937& random) {
   std::vector<Case> cases;
   for (const Algorithm& algorithm : Catalog()) {
@@ -181,8 +181,8 @@ TEST(Referee, AgreesOnTheCatalog) {
   ExpectRefereeAgrees(cases);
 }
 
-// Every form of a schedule in terms of torch's actions: split, paired, lowered, sharded.
-Schedule InTorchsCells(Schedule schedule, const Costs& costs, std::mt19937& random) {
+// Returns a random form of the schedule in actions of torch: split, paired, lowered, sharded.
+Schedule InActionsOfTorch(Schedule schedule, const Costs& costs, std::mt19937& random) {
   if (random() % 3 == 0) schedule = MergeBackward(schedule);
   if (random() % 3 == 0) schedule = PairForwardBackward(schedule, costs, {.all = true});
   if (random() % 3 == 0) schedule = SplitBackward(schedule, {.delay = int(random() % 3)});
@@ -192,7 +192,7 @@ Schedule InTorchsCells(Schedule schedule, const Costs& costs, std::mt19937& rand
 }
 
 // The referee does not check on which rank a stage is unsharded and its gradients reduced.
-bool ShardsAreHome(const Schedule& schedule) {
+bool ShardActionsAreOnTheirRank(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     for (const Action& action : schedule.lanes[rank]) {
       const bool shard = action.first.op >= Op::kUnshard && action.first.op <= Op::kReduceGrad;
@@ -208,13 +208,13 @@ TEST(Referee, AgreesOnWhatIsValid) {
   std::vector<Case> cases;
   for (const Case& drawn : DrawCatalogCases(testing::Cases(16), random)) {
     if (drawn.schedule.slices > 1) continue;  // the referee has no rule for their order
-    const Schedule sound = InTorchsCells(drawn.schedule, drawn.costs, random);
+    const Schedule sound = InActionsOfTorch(drawn.schedule, drawn.costs, random);
     for (int mutant = 0; mutant < kMutantsEach; ++mutant) {
       Case changed = {sound, drawn.costs};
       for (unsigned count = 1 + random() % 2; count > 0; --count) {
         testing::Mutate(changed.schedule, random);
       }
-      if (ShardsAreHome(changed.schedule)) cases.push_back(std::move(changed));
+      if (ShardActionsAreOnTheirRank(changed.schedule)) cases.push_back(std::move(changed));
     }
   }
   const std::vector<Json> verdicts = Judge(cases);

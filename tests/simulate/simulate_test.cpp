@@ -45,7 +45,7 @@ TEST(Simulate, EdgesInsideARankAreFree) {
   const Schedule schedule = Read("0F0,1F0,1B0,0B0\n");
   const auto result = Simulate(schedule, Uniform(schedule, 100));
   ASSERT_TRUE(result);
-  EXPECT_EQ(result->makespan, 3);  // one rank with two chunks does one microbatch's work
+  EXPECT_EQ(result->makespan, 3);  // the two chunks of the rank share the cost of a microbatch
   EXPECT_EQ(result->messages, 0U);
 }
 
@@ -57,7 +57,7 @@ TEST(Simulate, SendStartsWhenItsRankReachesIt) {
   EXPECT_EQ(Makespan(late, costs), 4);
 }
 
-TEST(Simulate, RecvOnlyPosts) {
+TEST(Simulate, RecvDoesNotBlock) {
   // The receive of microbatch 1 comes before work that does not need it.
   const Schedule schedule = Read("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n");
   EXPECT_EQ(Makespan(schedule, Uniform(schedule)), 3);

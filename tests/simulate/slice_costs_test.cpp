@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-TEST(SliceCosts, AgreeWithACountByHand) {
+TEST(SliceCosts, MatchAHandComputedExample) {
   Schedule schedule = ParseCsv("0F0,0F1,0B1,0B0\n").value();
   schedule.slices = 2;
   schedule.microbatches = 1;
@@ -33,7 +33,7 @@ TEST(SliceCosts, AgreeWithACountByHand) {
 }
 
 // The I of a first stage frees nothing, and its W reads a gradient that was allocated for the I.
-TEST(SliceCosts, AnIMayAllocateMoreThanItFrees) {
+TEST(SliceCosts, BackwardInputMayAllocateMoreThanItFrees) {
   const Schedule schedule = ParseCsv("0F0,0F1,0I0,0W0,0I1,0W1\n").value();
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   costs.stages.front().activation_after_i = 1.5;

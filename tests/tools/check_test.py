@@ -1,4 +1,4 @@
-"""tools/check-names and tools/check-folders: check_test.py; skipped where ctags is missing."""
+"""tools/check-names and tools/check-folders. The tests of check-names are skipped without ctags."""
 import pathlib
 import shutil
 import subprocess
@@ -40,7 +40,7 @@ class NamesTest(CheckTest):
         (fault,) = self.faults("check-names")
         self.assertIn("penstock::Is(const int &): src/a/a.h:2, src/a/b.cpp:2", fault)
 
-    def test_names_of_one_file_are_unique_in_their_target(self):
+    def test_file_local_names_are_unique_in_their_target(self):
         text = "namespace penstock {\nnamespace {\nint Count() { return 1; }\n}\n}\n"
         self.write("src/a/one.cpp", text)
         self.write("src/b/two.cpp", text)
@@ -66,7 +66,7 @@ class FoldersTest(CheckTest):
         (fault,) = self.faults("check-folders")
         self.assertIn("a -> a/deep (src/a/a.h), a/deep -> a (src/a/deep/c.cpp)", fault)
 
-    def test_a_folder_of_too_many_files(self):
+    def test_a_folder_with_too_many_files(self):
         for number in range(26):
             self.write(f"src/a/{number}.h", "")
         (fault,) = self.faults("check-folders")

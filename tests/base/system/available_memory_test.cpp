@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMib = 1 << 20;
 
-// The files of a system, below a folder of the test.
+// Writes the files of an emulated system into a folder.
 class AvailableMemoryTest : public testing::Test {
  protected:
   AvailableMemoryTest() {
@@ -31,12 +31,12 @@ class AvailableMemoryTest : public testing::Test {
                             testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
-TEST_F(AvailableMemoryTest, IsTheMachinesWithoutGroups) {
+TEST_F(AvailableMemoryTest, IsThatOfTheMachineWithoutControlGroups) {
   EXPECT_EQ(Read().bytes, 2 * kMib);
   EXPECT_EQ(Read().of, "this machine");
 }
 
-TEST_F(AvailableMemoryTest, IsWhatTheTightestGroupLeaves) {
+TEST_F(AvailableMemoryTest, IsLimitedByTheTightestControlGroup) {
   Write("/proc/self/cgroup", "0::/outer/inner\n");
   Write("/sys/fs/cgroup/outer/inner/memory.max", "max\n");
   Write("/sys/fs/cgroup/outer/inner/memory.current", "100\n");
@@ -48,7 +48,7 @@ TEST_F(AvailableMemoryTest, IsWhatTheTightestGroupLeaves) {
   EXPECT_EQ(Read().of, "the control group /outer");
 }
 
-TEST_F(AvailableMemoryTest, ReadsTheOlderInterface) {
+TEST_F(AvailableMemoryTest, ReadsControlGroupsOfVersionOne) {
   Write("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/a\n");
   Write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
   Write("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5\n");
@@ -63,7 +63,7 @@ TEST_F(AvailableMemoryTest, IsUnknownIfTheSystemDoesNotReportIt) {
   EXPECT_FALSE(ReadAvailableMemory(root_ + "/none"));
 }
 
-TEST(AvailableMemory, OfThisMachineIsKnown) {
+TEST(AvailableMemory, IsKnownOnThisMachine) {
   const auto available = ReadAvailableMemory();
   ASSERT_TRUE(available);
   EXPECT_GT(available->bytes, kMib);

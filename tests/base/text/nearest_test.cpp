@@ -22,7 +22,7 @@ TEST(Nearest, FindsTypingMistakes) {
   EXPECT_EQ(Nearest("--rank", kOptions), "--ranks");
 }
 
-TEST(Nearest, TakesTheMostSimilarAndTheFirstOfEquals) {
+TEST(Nearest, ReturnsTheMostSimilarAndTheFirstOfEquals) {
   EXPECT_EQ(Nearest("schedul", kCommands), "schedule");
   EXPECT_EQ(Nearest("shedules", kCommands), "schedules");
   EXPECT_EQ(Nearest("zb-h3", Names{"zb-h1", "zb-h2"}), "zb-h1");
@@ -43,7 +43,7 @@ TEST(Nearest, FindsPrefixesAndWholeWords) {
   EXPECT_EQ(Nearest("interleaved_1f1b_schedule", Names{"gpipe", "interleaved"}), "interleaved");
 }
 
-TEST(Nearest, LeavesUnrelatedWordsAlone) {
+TEST(Nearest, ReturnsNothingForUnrelatedWords) {
   for (const char* word : {"", "x", "s", "foo", "banana", "no-such", "a", "-", "--", "\xff"}) {
     EXPECT_EQ(Nearest(word, kCommands), "") << word;
   }

@@ -17,7 +17,7 @@ TEST(ParameterName, IsFoundInAnyClauseWithItsValue) {
   EXPECT_EQ(name->data(), message.data() + message.find("memory_limit"));
 }
 
-TEST(ParameterName, OtherTextIsNone) {
+TEST(ParameterName, IsNotFoundInOtherText) {
   for (const char* message : {"", "chunks", "chunks 3", "chunks: must be 2", "a chunks 3: no",
                               "no chunks 3 x: no", "slices 3: no", "4 chunks: no"}) {
     EXPECT_EQ(FindParameter(message, kNames), std::nullopt) << message;

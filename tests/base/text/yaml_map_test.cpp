@@ -37,7 +37,7 @@ TEST(YamlMap, ErrorsNameLineAndKey) {
   EXPECT_TRUE(map->Text("e").error().message.starts_with("line 6: e: "));
 }
 
-TEST(YamlMap, RefusesWhatNobodyWouldRead) {
+TEST(YamlMap, RefusesDuplicateEmptyAndUnknownKeys) {
   EXPECT_EQ(ErrorOf("a: 1\nb: 2\na: 3\n"), "line 3: 'a' is given twice; give it once");
   EXPECT_TRUE(ErrorOf("a: 1\nb:\n").starts_with("line 2: 'b' has no value"));
   EXPECT_NE(ErrorOf("a: 1\n---\nb: 2\n").find("2 YAML documents"), std::string::npos);

@@ -1,5 +1,5 @@
-// What each algorithm states about itself, compared with the simulator: memory, figures at p = 8,
-// names, and refusals. (Closed forms: tests/simulate/closed_form_test.cpp.)
+// The stated properties of each algorithm, compared with the simulator: memory, figures at p = 8,
+// names, and refusals. tests/simulate/closed_form_test.cpp tests closed forms.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -22,7 +22,7 @@ struct Stated {
   OverlapRule overlap = {};
 };
 
-TEST(AlgorithmFigures, AsStatedAtEightRanks) {
+TEST(AlgorithmFigures, MatchTheStatedFiguresAtEightRanks) {
   const auto with = [](int m, auto set) {
     ScheduleParams params = Sized(8, m);
     set(params);
@@ -128,7 +128,7 @@ TEST(AlgorithmFigures, SearchesKeepAnyLimitWithAnyCosts) {
 
 struct Searched {
   std::string_view name;
-  std::vector<std::string_view> by_rule;  // their memory is the limit
+  std::vector<std::string_view> by_rule;  // rule-based schedules, whose memory is the limit
 };
 
 ScheduleParams RandomTimes(std::mt19937& random) {
@@ -143,7 +143,7 @@ ScheduleParams RandomTimes(std::mt19937& random) {
   return params;
 }
 
-TEST(AlgorithmFigures, SearchesAreNoLongerThanSchedulesByRuleInTheSameMemory) {
+TEST(AlgorithmFigures, SearchesAreNoSlowerThanRulesInTheSameMemory) {
   const Searched all[] = {{"zb-auto", {"zb-h1", "zb-h2"}}, {"v-auto", {"zbv", "v-half", "v-min"}}};
   std::mt19937 random(11);
   for (int i = 0; i < 12; ++i) {
@@ -161,10 +161,9 @@ TEST(AlgorithmFigures, SearchesAreNoLongerThanSchedulesByRuleInTheSameMemory) {
   }
 }
 
-// A search with a limit does not know what was found for a lower one, so its result may be slightly
-// longer.
-TEST(AlgorithmFigures, MoreMemoryIsNoLonger) {
-  constexpr double kLittle = 0.005;
+// A search does not know the result for a lower limit, so its own may be slightly longer.
+TEST(AlgorithmFigures, MoreMemoryIsNoSlower) {
+  constexpr double kTolerance = 0.005;
   std::mt19937 random(13);
   for (int i = 0; i < 8; ++i) {
     for (const std::string_view name : {"zb-auto", "v-auto"}) {
@@ -173,7 +172,7 @@ TEST(AlgorithmFigures, MoreMemoryIsNoLonger) {
       for (double limit = 1; limit <= params.ranks + 1; limit += 1) {
         params.memory_limit = limit;
         const double makespan = FiguresOf(name, params).makespan;
-        EXPECT_LE(makespan, shortest * (1 + kLittle)) << fmt::format(
+        EXPECT_LE(makespan, shortest * (1 + kTolerance)) << fmt::format(
             "{} p={} m={} I={} W={} comm={} limit={}", name, params.ranks, params.microbatches,
             params.backward_input, params.backward_weight, params.comm, limit);
         shortest = std::min(shortest, makespan);
@@ -182,7 +181,7 @@ TEST(AlgorithmFigures, MoreMemoryIsNoLonger) {
   }
 }
 
-TEST(AlgorithmFigures, TheSameInEveryRun) {
+TEST(AlgorithmFigures, SearchesAreDeterministic) {
   ScheduleParams params = Sized(4, 12);
   params.backward_input = 1.3;
   params.memory_limit = 3;
@@ -191,7 +190,7 @@ TEST(AlgorithmFigures, TheSameInEveryRun) {
   }
 }
 
-TEST(AlgorithmFigures, SequenceSlicesOnAVee) {
+TEST(AlgorithmFigures, SequenceSlicesOnAVeeStayWithinTheirMemory) {
   for (int ranks = 1; ranks <= 6; ++ranks) {
     for (int slices = 1; slices <= 4; ++slices) {
       for (const int microbatches : {1, 2, 5, 9}) {
@@ -208,7 +207,7 @@ TEST(AlgorithmFigures, SequenceSlicesOnAVee) {
   }
 }
 
-TEST(AlgorithmFigures, UpdatesWithoutAFlush) {
+TEST(AlgorithmFigures, SchedulesWithoutAFlushStepAsTheirPolicySays) {
   ScheduleParams params = Sized(3, 4);
   params.steps = 2;
   const auto every = Generate("pipedream", params);
@@ -222,7 +221,7 @@ TEST(AlgorithmFigures, UpdatesWithoutAFlush) {
   EXPECT_EQ(FirstFault(*batch), "");
 }
 
-TEST(AlgorithmFigures, GroupsTakeLessMemory) {
+TEST(AlgorithmFigures, SmallerGroupsTakeLessMemory) {
   for (const int ranks : {2, 4, 5, 8}) {
     for (const int microbatches : {1, 3, 8, 13, 25}) {
       double last = 0;
@@ -238,7 +237,7 @@ TEST(AlgorithmFigures, GroupsTakeLessMemory) {
   }
 }
 
-TEST(AlgorithmFigures, NamesThatUsersKnow) {
+TEST(AlgorithmFigures, FindsTheNamesOfOtherProjects) {
   const std::pair<const char*, const char*> names[] = {
       {"ScheduleGPipe", "gpipe"},
       {"Schedule1F1B", "1f1b"},

@@ -1,5 +1,4 @@
-// Every algorithm of the catalog at many sizes: it returns a schedule, which is valid and as the
-// catalog states.
+// Every algorithm of the catalog at many sizes returns a valid schedule with the stated properties.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,7 +71,7 @@ TEST(Algorithms, ValidBeforeAndAfterLowering) {
   }
 }
 
-TEST(Algorithms, PeakMemoryIsTheClosedForm) {
+TEST(Algorithms, PeakMemoryMatchesTheClosedForm) {
   for (const std::string_view name : {"naive", "gpipe", "1f1b", "interleaved"}) {
     const Algorithm& algorithm = **FindAlgorithm(name);
     ForEachSize(algorithm, [&](const Size& size, const Schedule& schedule) {
@@ -94,7 +93,7 @@ TEST(Algorithms, MemoryIsReservedExactly) {
   }
 }
 
-TEST(Algorithms, LanesAsInThePapers) {
+TEST(Algorithms, LanesMatchThePapers) {
   EXPECT_EQ(WriteCsv(Make("1f1b", {4, 0, 6})),
             "0F0,0F1,0F2,0F3,0B0,0F4,0B1,0F5,0B2,0B3,0B4,0B5\n"
             "1F0,1F1,1F2,1B0,1F3,1B1,1F4,1B2,1F5,1B3,1B4,1B5\n"
@@ -145,7 +144,7 @@ TEST(Algorithms, NamesAndAliasesAreUnique) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }
 
-TEST(Algorithms, ComparisonsDropTheKnobsOfOthers) {
+TEST(Algorithms, DropUnusedKnobsKeepsOnlyOwnKnobs) {
   ScheduleParams params;
   params.chunks = 2;
   params.group = 4;
@@ -163,7 +162,7 @@ TEST(Algorithms, ComparisonsDropTheKnobsOfOthers) {
     EXPECT_EQ(kept.steps, knobs.steps ? 5 : 1) << algorithm.name;
     EXPECT_EQ(kept.split, knobs.split) << algorithm.name;
     EXPECT_EQ(kept.memory_limit.has_value(), knobs.memory_limit) << algorithm.name;
-    // Nothing that is left is refused as another's: only an algorithm's own check may refuse.
+    // The knobs that are left are accepted, except by the algorithm's own check.
     Algorithm unchecked = algorithm;
     unchecked.check = nullptr;
     const auto checked = CheckParams(unchecked, kept);

@@ -1,5 +1,5 @@
-// Every schedule with a memory limit stays within it, whatever its stages cost, or says what it
-// would need.
+// Every schedule with a memory limit stays within it for any stage costs, or the refusal names the
+// memory that it needs.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -36,7 +36,7 @@ void ExpectVeeNoSlowerThanLinear(ScheduleParams params) {
   EXPECT_LE(vee.peak_memory, linear.peak_memory * kSlack) << where;
 }
 
-TEST(Seq1f1b, AVeeIsNoSlowerThanALineInItsMemory) {
+TEST(Seq1f1b, VeeIsNoSlowerThanLinearInTheSameMemory) {
   std::mt19937 random(29);
   ScheduleParams params = Sized(8, 32);
   params.slices = 4;
@@ -51,7 +51,7 @@ TEST(Seq1f1b, AVeeIsNoSlowerThanALineInItsMemory) {
 }
 
 // W is long and transfers take time; at a third of 1f1b's memory.
-TEST(Seq1f1b, ASplitVeeBeats1f1bWithUnequalCosts) {
+TEST(Seq1f1b, SplitVeeBeats1f1bWithUnequalCosts) {
   ScheduleParams params = Sized(8, 32);
   params.backward_input = 0.6;
   params.backward_weight = 1.7;

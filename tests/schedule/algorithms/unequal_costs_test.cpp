@@ -52,7 +52,8 @@ TEST(UnequalCosts, ZbH2HasThePublishedBubble) {
   }
 }
 
-// The figures of the order that the algorithm generates for F = I = W, with the costs in `params`.
+// Returns the figures, with the costs in `params`, of the order that the algorithm generates for
+// F = I = W.
 Figures WithOrderForEqualTimes(const Algorithm& algorithm, const ScheduleParams& params) {
   ScheduleParams equal = params;
   equal.forward = equal.backward_input = equal.backward_weight = 1;
@@ -81,7 +82,7 @@ void DrawStageCosts(const Algorithm& algorithm, ScheduleParams& params, std::mt1
   params.costs = costs;
 }
 
-// For all algorithms whose order depends on the costs.
+// Covers all algorithms; the order of some depends on the costs.
 TEST(UnequalCosts, NoScheduleIsSlowerThanItsOrderForEqualTimes) {
   std::mt19937 random(23);
   for (const Algorithm& algorithm : Catalog()) {

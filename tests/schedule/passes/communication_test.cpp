@@ -72,7 +72,7 @@ Schedule ComputeOnly(Schedule schedule) {
   return schedule;
 }
 
-TEST(AddCommunication, EveryEdgeOnceAndNoTransportDeadlocks) {
+TEST(AddCommunication, AddsEveryEdgeOnceWithoutDeadlocks) {
   for (const char* name : {"naive", "gpipe", "1f1b", "interleaved"}) {
     for (int ranks = 1; ranks <= 6; ++ranks) {
       for (const int microbatches : {1, 2, 3, 5, 8, 13}) {
@@ -91,7 +91,7 @@ TEST(AddCommunication, EveryEdgeOnceAndNoTransportDeadlocks) {
   }
 }
 
-TEST(AddCommunication, RanksOfOnePairAgreeOnTheOrder) {
+TEST(AddCommunication, EachPairOfRanksAgreesOnTheOrder) {
   const Schedule lowered = AddCommunication(Make("interleaved", {4, 3, 10}));
   std::map<std::pair<int, int>, std::vector<std::string>> sent, received;
   for (int rank = 0; rank < lowered.ranks(); ++rank) {
@@ -129,7 +129,7 @@ TEST(AddCommunication, OtherActionsKeepTheirPlaces) {
   EXPECT_EQ(ComputeOnly(lowered).lanes, schedule->lanes);
 }
 
-TEST(AddCommunication, SequenceSlicesAndReplicasCount) {
+TEST(AddCommunication, SupportsSequenceSlicesAndReplicas) {
   auto slices = ParseCsv("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n", {.slices = 2});
   ASSERT_TRUE(slices);
   EXPECT_EQ(FirstFault(AddCommunication(*slices)), "");
@@ -141,7 +141,7 @@ TEST(AddCommunication, SequenceSlicesAndReplicasCount) {
   EXPECT_EQ(lowered.action_count(), 8U + 8U);
 }
 
-TEST(AddCommunication, ADeadlockIsABugOfTheCallerAndThrows) {
+TEST(AddCommunication, DeadlockThrowsInternalError) {
   auto schedule = ParseCsv("0F0,0B0,0F1,0B1\n1F0,1F1,1B1,1B0\n");
   ASSERT_TRUE(schedule);
   EXPECT_THROW(AddCommunication(*schedule), InternalError);

@@ -75,9 +75,8 @@ TEST(Offload, NothingStartsLaterAndNoPeakIsHigher) {
   EXPECT_GT(moved, 1000U);
 }
 
-// Finds the lowest peak of one rank that any choice of microbatches, with any places of their
-// RELOADs in the order of their readers, reaches without delaying any action, by trying all of
-// them.
+// Finds the lowest peak of one rank that offloading can reach without delaying any action. Tries
+// every set of microbatches and every position of their RELOADs in the order of their readers.
 class LeastMemory {
  public:
   LeastMemory(const Schedule& schedule, const Costs& costs, std::size_t rank)
@@ -91,8 +90,8 @@ class LeastMemory {
           const Part forward = Forward(part.stage, part.microbatch).first;
           return action.first == forward || action.second == forward;
         });
-        rows_.push_back({part, Index(f - lane.begin()), b, kStays});
-        choices_ *= static_cast<double>(1 + b - rows_.back().f);
+        moves_.push_back({part, Index(f - lane.begin()), b, kStays});
+        choices_ *= static_cast<double>(1 + b - moves_.back().f);
       });
     }
   }
@@ -105,20 +104,20 @@ class LeastMemory {
 
  private:
   static constexpr std::size_t kStays = ~std::size_t{0};
-  struct Row {
+  struct Move {
     Part part;
-    std::size_t f, reader;  // positions
-    std::size_t back;       // that RELOAD goes before
+    std::size_t f, reader;  // positions in the lane
+    std::size_t reload;     // position that RELOAD precedes; kStays without a RELOAD
   };
 
-  void Choose(std::size_t row, std::size_t lowest) {
-    if (row == rows_.size()) return Try();
-    rows_[row].back = kStays;
-    Choose(row + 1, lowest);
-    const Row& chosen = rows_[row];
+  void Choose(std::size_t move, std::size_t lowest) {
+    if (move == moves_.size()) return Try();
+    moves_[move].reload = kStays;
+    Choose(move + 1, lowest);
+    const Move& chosen = moves_[move];
     for (std::size_t at = std::max(lowest, chosen.f + 1); at <= chosen.reader; ++at) {
-      rows_[row].back = at;
-      Choose(row + 1, at);
+      moves_[move].reload = at;
+      Choose(move + 1, at);
     }
   }
 
@@ -127,16 +126,16 @@ class LeastMemory {
     Schedule moved = schedule_;
     Lane& out = moved.lanes[rank_];
     out.clear();
-    const auto cell = [](Op op, const Part& part) {
+    const auto action = [](Op op, const Part& part) {
       return MakeAction(op, part.stage, part.microbatch);
     };
     for (std::size_t i = 0; i < lane.size(); ++i) {
-      for (const Row& row : rows_) {
-        if (row.back == i) out.push_back(cell(Op::kReload, row.part));
+      for (const Move& each : moves_) {
+        if (each.reload == i) out.push_back(action(Op::kReload, each.part));
       }
       out.push_back(lane[i]);
-      for (const Row& row : rows_) {
-        if (row.f == i && row.back != kStays) out.push_back(cell(Op::kOffload, row.part));
+      for (const Move& each : moves_) {
+        if (each.f == i && each.reload != kStays) out.push_back(action(Op::kOffload, each.part));
       }
     }
     const Priced after = PriceOf(moved, costs_);
@@ -154,7 +153,7 @@ class LeastMemory {
   const std::size_t rank_;
   const Priced before_;
   double least_ = 0, choices_ = 1;
-  std::vector<Row> rows_;  // in the order of their readers
+  std::vector<Move> moves_;  // in the order of their readers
 };
 
 // The pass chooses by a rule and does not try everything, so it may rarely miss the minimum.
@@ -183,7 +182,7 @@ TEST(Offload, ReachesTheLeastMemoryThatTheLinkAllows) {
   EXPECT_LE(missed, 1 + searched / 100) << "of " << searched;
 }
 
-TEST(Offload, ALimitMovesNoMoreThanItNeeds) {
+TEST(Offload, LimitMovesNoMoreThanItNeeds) {
   const Schedule schedule = Make("1f1b", {8, 0, 32});
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   costs.offload = costs.reload = 1;
@@ -227,7 +226,7 @@ TEST(Recompute, MicrobatchesThatWaitKeepOnlyTheirInput) {
   EXPECT_EQ(PriceOf(recomputed, costs).makespan, PriceOf(schedule, costs).makespan + 5);
 }
 
-TEST(Recompute, ALimitIsKeptOrRefused) {
+TEST(Recompute, LimitIsMetOrRefused) {
   std::mt19937 random(12);
   int kept = 0;
   for (const Schedule& schedule : DrawCatalog(6, random)) {

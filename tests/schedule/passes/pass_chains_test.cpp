@@ -61,7 +61,7 @@ struct Step {
   bool HasLimit() const { return pass.find('=') != std::string::npos; }
 };
 
-// What depends only on the order and the costs, whatever passes ran before.
+// Checks that passes which must not delay any action keep the makespan.
 void ExpectTimesKept(const Step& step) {
   Costs costs = step.costs;
   // Ignores the time of sharding and STEPs, and what they wait for: an action that takes no time

@@ -20,7 +20,7 @@ using testing::FirstFault;
 using testing::Make;
 using testing::Name;
 
-// Returns the lanes without the ops in `ops`.
+// Returns the lanes without the actions of `ops`.
 std::vector<Lane> Without(const Schedule& schedule, std::initializer_list<Op> ops) {
   std::vector<Lane> lanes = schedule.lanes;
   for (Lane& lane : lanes) {
@@ -101,7 +101,7 @@ TEST(Passes, MisuseIsRefusedByName) {
 
 // ---- sharding
 
-TEST(Sharding, UnshardsAStageWhileItIsAmongTheNext) {
+TEST(Sharding, KeepsTheNextStagesUnsharded) {
   const auto schedule = ParseCsv("0F0,0F1,1F0,1F1,2F0,2B0,2F1,2B1,1B0,1B1,0B0,0B1\n");
   EXPECT_EQ(WriteCsv(*AddSharding(*schedule, {.prefetch = 1})),
             "0UNSHARD,1UNSHARD,0F0,0F1,0RESHARD,2UNSHARD,1F0,1F1,2F0,2B0,2F1,2B1,2RESHARD,"
@@ -111,7 +111,7 @@ TEST(Sharding, UnshardsAStageWhileItIsAmongTheNext) {
             "2REDUCE_GRAD,1B0,1B1,1RESHARD,1REDUCE_GRAD,0B0,0B1,0RESHARD,0REDUCE_GRAD\n");
 }
 
-TEST(Sharding, WindowIsThePrefetchAndNothingMoves) {
+TEST(Sharding, UnshardsWithinThePrefetchAndMovesNothing) {
   std::mt19937 random(6);
   for (const Schedule& schedule : DrawCatalog(8, random)) {
     for (const int prefetch : {0, 1, 2, 5}) {
@@ -130,7 +130,7 @@ TEST(Sharding, WindowIsThePrefetchAndNothingMoves) {
           if (reshard) {
             EXPECT_LE(most, std::min(stages, std::max(prefetch, 1) + 1));
           } else {
-            EXPECT_EQ(times, stages) << "kept: unsharded once";
+            EXPECT_EQ(times, stages) << "without reshard, each stage is unsharded once";
           }
         }
       }
@@ -138,8 +138,8 @@ TEST(Sharding, WindowIsThePrefetchAndNothingMoves) {
   }
 }
 
-// The slow and obvious rule: the next prefetch + 1 different stages are unsharded.
-TEST(Sharding, EachUseFindsTheNextStagesUnsharded) {
+// Checks the rule directly: the next prefetch + 1 different stages are unsharded.
+TEST(Sharding, NextStagesAreUnshardedAtEachUse) {
   std::mt19937 random(7);
   for (const Schedule& schedule : DrawCatalog(4, random)) {
     const int prefetch = Draw(random, 1, 3);
@@ -177,7 +177,7 @@ TEST(ReduceGrad, FollowsTheLastBackwardAndItsSend) {
             "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1I1,1SEND_B1,1W1,1REDUCE_GRAD\n");
 }
 
-TEST(ReduceGrad, ComesOncePerStageAndUpdateWithAnyOtherActions) {
+TEST(ReduceGrad, RunsOncePerStageAndUpdate) {
   std::mt19937 random(8);
   for (const Schedule& schedule : DrawCatalog(8, random)) {
     const Schedule reduced = AddReduceGrad(schedule);
@@ -204,7 +204,7 @@ TEST(ReduceGrad, ComesOncePerStageAndUpdateWithAnyOtherActions) {
 
 // ---- split and merge
 
-TEST(SplitBackward, ByRankMakesZbH1Of1F1B) {
+TEST(SplitBackward, ByRankTurns1F1BIntoZbH1) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (const int microbatches : {ranks, ranks + 1, 2 * ranks, 5 * ranks + 3}) {
       const Schedule split =
@@ -257,7 +257,7 @@ Schedule Unpaired(const Schedule& schedule) {
   return single;
 }
 
-TEST(Overlap, FindsDualPipesPairsAgain) {
+TEST(Overlap, RecoversThePairsOfDualPipe) {
   for (const char* name : {"dualpipe", "dualpipev"}) {
     for (const int ranks : {2, 4, 6}) {
       const Schedule schedule = Make(name, {ranks, 0, 4 * ranks});
@@ -292,9 +292,9 @@ TEST(Overlap, KeepsTheOrderAndStaysValid) {
   }
 }
 
-TEST(Overlap, ReadyPairsThatCostNothingDelayNothing) {
-  // A pair that takes no longer than its longer part, and whose inputs are available, ends no later
-  // than its second part did alone.
+TEST(Overlap, ReadyPairsWithoutExtraCostShortenTheSchedule) {
+  // A pair takes as long as its longer part. If its inputs are available, it ends no later than its
+  // second part did alone.
   for (const int microbatches : {4, 9, 16}) {
     const Schedule schedule = Unpaired(Make("dualpipev", {4, 0, 8 + microbatches}));
     const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
@@ -304,7 +304,7 @@ TEST(Overlap, ReadyPairsThatCostNothingDelayNothing) {
   }
 }
 
-TEST(Overlap, NeverPairsWhatDepends) {
+TEST(Overlap, NeverPairsDependentActions) {
   // On the last rank of 1F1B every B needs the F before it.
   const Schedule schedule = Make("1f1b", {4, 0, 8});
   const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
@@ -335,7 +335,7 @@ TEST(Optimizer, StepsOnceTheGradientsAreComplete) {
   }
 }
 
-TEST(Optimizer, ABatchThatBeginsTooEarlyHasNoPlaceForIt) {
+TEST(Optimizer, RefusesABatchThatBeginsTooEarly) {
   const CsvOptions two_batches = {.steps = 2};
   const auto flushed = ParseCsv("0F0,0B0,0F1,0B1\n", two_batches);
   EXPECT_EQ(WriteCsv(*AddOptimizer(*flushed)), "0F0,0B0,0STEP,0F1,0B1,0STEP\n");

@@ -1,4 +1,4 @@
-// Squeezing in the order of the lanes, by which searches price a schedule, agrees with the
+// Squeezing in the order of the lanes, which searches use to price a schedule, agrees with the
 // simulator for any costs.
 #include "schedule/search/squeeze.h"
 
@@ -16,7 +16,7 @@ SqueezeOptions InOrder() {
   return options;
 }
 
-TEST(Squeezer, InOrderTakesTheSimulatorsTime) {
+TEST(Squeezer, InOrderMatchesTheSimulator) {
   for (const auto* name : {"zb-h1", "zbv", "v-half", "v-min"}) {
     const Schedule schedule = testing::Make(name, {5, 0, 13});
     Costs costs = Costs::Uniform(schedule.placement, 1, 7, 5, 9, 2);

@@ -63,7 +63,7 @@ TEST(Text, RefusesInvalidCellsAndNamesThem) {
   EXPECT_LT(noise.error().message.size(), 200U) << "a long cell is truncated";
 }
 
-TEST(Text, ReadsWhatPythonWrites) {
+TEST(Text, ReadsCsvAsPythonWritesIt) {
   // Carriage returns, quotes, blank cells, blank lines at the end, a byte order mark.
   const auto schedule = ParseCsv(
       "\xEF\xBB\xBF"
@@ -104,7 +104,7 @@ TEST(Text, RefusesOptionsThatDoNotFitTheLanes) {
   const std::string csv = "0F0,0B0\n1F0,1B0\n2F0,2B0\n";
   CsvOptions options;
   options.replicas = 2;
-  EXPECT_FALSE(ParseCsv(csv, options)) << "3 stages do not form two chains";
+  EXPECT_FALSE(ParseCsv(csv, options)) << "3 stages do not form two chains of equal length";
   options = {};
   options.slices = 0;
   EXPECT_FALSE(ParseCsv(csv, options));
@@ -116,7 +116,7 @@ TEST(Text, RefusesOptionsThatDoNotFitTheLanes) {
   EXPECT_FALSE(ParseCsv("\n,,\n"));
 }
 
-TEST(Text, TorchRefusesByName) {
+TEST(Text, RequireTorchOpsNamesTheOp) {
   Schedule schedule = Make("1f1b", {2, 0, 2});
   EXPECT_TRUE(RequireTorchOps(schedule));
   schedule.lanes[1].push_back(MakeAction(Op::kStep, 1));
@@ -141,7 +141,7 @@ class ScheduleFile : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(ScheduleFile, CompanionHasWhatACsvDoesNot) {
+TEST_F(ScheduleFile, CompanionStoresWhatACsvCannot) {
   auto schedule = ParseCsv("0F0,0B0,0F1,0B1\n", {.slices = 2});
   ASSERT_TRUE(schedule);
   ASSERT_TRUE(SaveSchedule(*schedule, Path("a.csv")));
@@ -174,7 +174,7 @@ TEST_F(ScheduleFile, ForeignCompanionIsRefusedAndKept) {
   EXPECT_NE(loaded.error().message.find("unknown key 'model'"), std::string::npos);
 }
 
-TEST_F(ScheduleFile, BrokenFilesGiveOneLine) {
+TEST_F(ScheduleFile, BrokenFilesAreRefusedInOneLine) {
   EXPECT_EQ(LoadSchedule(Path("none.csv")).error().code, ErrorCode::kNotFound);
   EXPECT_FALSE(LoadSchedule(folder_.string()));
   EXPECT_FALSE(SaveSchedule(Make("gpipe", {1, 0, 1}), Path("no/such/folder.csv")));

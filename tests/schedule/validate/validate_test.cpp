@@ -21,7 +21,7 @@ bool Valid(std::string_view csv, const CsvOptions& options = {}) {
   return Validate(Parse(csv, options)).empty();
 }
 
-// The reason, rank and position of the first fault.
+// Returns the first fault.
 Fault First(std::string_view csv, const CsvOptions& options = {}) {
   const auto faults = Validate(Parse(csv, options));
   if (!faults.empty()) return faults.front();
@@ -60,7 +60,7 @@ TEST(Validate, NamesTheWholeCycleOfADeadlock) {
   EXPECT_EQ(text.find("rank 2"), std::string::npos) << text;
 }
 
-TEST(Validate, ACycleMayPassThroughAllRanks) {
+TEST(Validate, CycleMayPassThroughAllRanks) {
   const Fault fault = First("0F0,0B0,3F0,3B0\n1F0,1B0\n2F0,2B0\n");
   EXPECT_EQ(fault.cycle.size(), 3U);
   EXPECT_EQ(fault.reason,
@@ -68,7 +68,7 @@ TEST(Validate, ACycleMayPassThroughAllRanks) {
             "rank 2 at 2B0 waits for 3B0, which comes later in rank 0");
 }
 
-TEST(Validate, AWaitForAMissingActionIsNoCycle) {
+TEST(Validate, WaitForAMissingActionIsNotACycle) {
   const auto faults = Validate(Parse("0F0,0B0\n1F0,1B0\n2B0\n"));
   ASSERT_FALSE(faults.empty());
   for (const Fault& fault : faults) {
@@ -76,7 +76,7 @@ TEST(Validate, AWaitForAMissingActionIsNoCycle) {
   }
 }
 
-TEST(Validate, ABackwardIsWholeOrSplit) {
+TEST(Validate, BackwardIsWholeOrSplit) {
   EXPECT_TRUE(Valid("0F0,0I0,0W0\n"));
   for (const char* csv : {"0F0,0B0,0W0\n", "0F0,0I0,0W0,0B0\n", "0F0,0I0,0B0\n", "0F0,0B0,0I0\n",
                           "0F0,0I0\n", "0F0,0W0\n"}) {
@@ -136,7 +136,7 @@ TEST(Validate, OptimizerStepsUnderEachWeightPolicy) {
   const CsvOptions stashed = {.steps = 2, .weights = WeightPolicy::kStashed};
   EXPECT_TRUE(Valid("0F0,0F1,0B0,0STEP,0B1,0STEP\n1F0,1B0,1STEP,1F1,1B1,1STEP\n", stashed));
   EXPECT_FALSE(Valid("0F0,0F1,0B0,0STEP,0B1,0STEP\n1F0,1B0,1F1,1STEP,1B1,1STEP\n", stashed))
-      << "the last stage's forward reads the version after the step before";
+      << "the last stage's forward reads the version after the previous step";
   EXPECT_FALSE(Valid("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", stashed)) << "no steps";
 
   const CsvOptions double_buffered = {.steps = 3, .weights = WeightPolicy::kDoubleBuffered};
