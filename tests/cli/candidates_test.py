@@ -1,4 +1,4 @@
-"""Options of one candidate, costs of layers, memory limits in a comparison, dumps that are read back."""
+"""Options of one candidate, costs of layers, memory limits in a comparison, and round trips of dumps."""
 import csv
 import io
 
@@ -12,7 +12,7 @@ class CandidatesTest(program.CommandTest):
         return [{**row, "schedule": None} for row in self.run_json("simulate", *words)]
 
     def same(self, words, *expected):
-        """The comparison has the figures of each candidate priced alone."""
+        """Checks that a comparison has the figures of each candidate simulated alone."""
         self.assertEqual(self.figures(*words), [self.figures(*alone)[0] for alone in expected])
 
     def test_options_of_a_candidate_win_over_those_of_the_command(self):
@@ -87,7 +87,7 @@ stage_costs:
         for name in ("1f1b", "zb-auto"):
             self.same(("layers.yaml", name), ("stages.yaml", name))
         self.assertIn("layer_costs", self.refuse("simulate", "stages.yaml", "1f1b", "v-auto"))
-        # A slice takes its share of a microbatch's time, and all ranks together take that of all layers.
+        # A slice takes its share of a microbatch's time. The busy times of all ranks add up to those of all layers.
         for row in self.run_json("simulate", "layers.yaml", "seq1f1b:slices=2", "interleaved", "dualpipe", "zbv",
                                   "--overlap", "sum"):
             self.assertAlmostEqual(sum(rank["busy"] for rank in row["per_rank"]), 8 * (12 + 19 + 10), msg=row)
@@ -134,7 +134,7 @@ stage_costs:
             for limit in ("0", "-1", "six", "1e300"):
                 self.assertIn(pass_name, self.refuse("simulate", "gpipe", "--pass", f"{pass_name}={limit}"))
 
-    def test_dumps_come_back_with_latency_and_unit(self):
+    def test_dumps_round_trip_with_latency_and_unit(self):
         self.write("layers.yaml", "layer_costs:\n- {layers: 9, backward_input: 1.3, activation: 512MiB, "
                    "activation_after_i: 100MiB}\n- {layers: 2, forward: 3, activation: 1GiB}\n")
         for words in ((*SHAPE, "--comm", 0.3, "--activation-bytes", "1.5GiB", "--message-bytes", "1MiB"),
@@ -161,7 +161,7 @@ stage_costs:
             config.write_text(text.replace(f"{key}:", '"unused":', 1).replace("{", "{" + broken + ",", 1))
             self.assertIn("penstock.json: ", self.refuse("simulate", "dumps/1f1b"))
             config.write_text(text)
-        # Files of another run replace ours.
+        # Replaces the files of the ranks by those of another run.
         self.run_ok("simulate", "1f1b", *SHAPE, "--cost", 2, "--dump", "others")
         for rank in range(4):
             (self.folder / f"others/1f1b/pp_rank_{rank}.json").rename(self.folder / f"dumps/1f1b/pp_rank_{rank}.json")

@@ -1,4 +1,4 @@
-"""docs/schedules.md and its pictures are the program's current output."""
+"""docs/schedules.md and its pictures equal the program's current output."""
 import pathlib
 import re
 import xml.etree.ElementTree

@@ -16,7 +16,7 @@ class ShowTest(program.CommandTest):
         text = self.run_ok("show", *words)
         return text, [line for line in text.splitlines() if line.startswith("rank ")]
 
-    def test_plain_where_the_output_is_no_terminal(self):
+    def test_no_color_without_a_terminal(self):
         text, rows = self.rows("--schedule", "1f1b", "-p", 2, "-m", 2, "--width", 48)
         self.assertNotIn("\x1b", text)
         self.assertEqual(len(rows), 2)
@@ -33,7 +33,7 @@ class ShowTest(program.CommandTest):
                     for row in rows:
                         self.assertLessEqual(len(ESCAPE.sub("", row)), max(width, 25))
 
-    def test_colours_on_demand(self):
+    def test_colors_on_demand(self):
         text, _ = self.rows("--schedule", "interleaved", "--color", "always")
         self.assertIn("\x1b[", text)
         self.assertEqual(len(ESCAPE.findall(text)), 2 * text.count("\x1b[0m"))
@@ -83,11 +83,11 @@ class ReportTest(program.CommandTest):
         texts = [node.text for node in root.iter() if node.tag.endswith("text")]
         for rank in range(3):
             self.assertIn(f"rank {rank}", texts)
-        # Here every block is wide enough to show its microbatch: 3 ranks x 2 chunks x F and B.
+        # Every block is wide enough to show its microbatch: 3 ranks x 2 chunks x F and B.
         self.assertGreaterEqual(texts.count("4"), 12)
 
     @unittest.skipUnless(shutil.which("rsvg-convert"), "apt-get install librsvg2-bin")
-    def test_png_has_two_pixels_to_each_of_the_svg(self):
+    def test_png_has_twice_the_resolution_of_the_svg(self):
         svg = xml.etree.ElementTree.fromstring(self.report("a.svg"))
         self.run_ok("report", "--schedule", "interleaved", "-p", 3, "-m", 5, "-o", "a.png")
         png = (self.folder / "a.png").read_bytes()

@@ -1,4 +1,4 @@
-"""Numbers, names and files that are too large are refused with one line that names them."""
+"""Too large numbers, names and files are refused with one line that names them."""
 import json
 
 import program
@@ -9,7 +9,7 @@ NAME = "a" * 100_000
 
 class LimitsTest(program.CommandTest):
     def figures(self, *words):
-        """Every figure of a run is a finite number, and no cell is longer than the longest number."""
+        """Checks that every figure of a run is a finite number, and that no printed one is too long."""
         for row in self.run_json(*words):
             for value in (row["makespan"], row["bubble"], row["span_bubble"], row["peak_memory"]):
                 self.assertIsInstance(value, (int, float), row)
@@ -63,7 +63,7 @@ class LimitsTest(program.CommandTest):
         self.refuse("simulate", "1f1b", "-p", 2, "-m", 2, "--run", "--unit", "1e300s")
         self.refuse("simulate", "1f1b", "-p", 2, "-m", 2, "--run", "--unit", "100s", "--cost", "1e12")
 
-    def test_names_are_quoted_and_cut_off(self):
+    def test_names_are_quoted_and_truncated(self):
         self.write("name.yaml", f"schedule: {NAME}\n")
         self.write("key.yaml", f"schedule: 1f1b\n{NAME}: 1\n")
         self.write("value.yaml", f"schedule: 1f1b\ncost: {NAME}\n")

@@ -1,4 +1,4 @@
-"""Every option of every command has an effect, or is refused with a line that says why."""
+"""Every option of every command has an effect or is refused with a line that says why."""
 import re
 
 import program
@@ -12,13 +12,13 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--time-steps": None, "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv"}
-# Options that select schedules or belong to one command: other tests cover them.
+# Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--unit", "--width", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}
 PRICES = {"--cost", "--comm", "--overlap", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
-# The options that each source does not read, in every command.
+# The options that no command reads for these sources.
 UNREAD = {
     ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price"},
     ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price"},
@@ -27,7 +27,7 @@ UNREAD = {
     ("dumps/1f1b",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price"},
     ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price"},
 }
-# Options that are accepted, but not with the value above.
+# Options that are accepted, but not with their value in VALUES.
 VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"}}
 
 
@@ -51,11 +51,11 @@ class OptionsTest(program.CommandTest):
         self.assertTrue("no effect" in message or "takes no" in message or "of --cost" in message, message)
         self.assertIn(option, message)
 
-    def test_every_option_has_a_row(self):
+    def test_every_option_is_covered(self):
         for command in COMMANDS:
             self.assertLessEqual(self.options(command), set(VALUES) | OWN, command)
 
-    def test_what_a_source_does_not_read_is_refused(self):
+    def test_options_that_a_source_does_not_read_are_refused(self):
         output = {"report": ("-o", "a.svg")}
         for command in ("simulate", "show", "report", "schedule", "validate"):
             offered = self.options(command) - OWN
@@ -69,7 +69,7 @@ class OptionsTest(program.CommandTest):
                     with self.subTest(command=command, sources=sources, option=option):
                         self.refuse_unread(option, command, *sources, *output.get(command, ()))
 
-    def test_what_a_source_reads_is_accepted(self):
+    def test_options_that_a_source_reads_are_accepted(self):
         for sources, unread in UNREAD.items():
             offered = self.options("simulate") - OWN - unread - VALID_ELSEWHERE.get(sources, set())
             for option in sorted(offered - {"--price", "--iteration", "--weights", "--replicas"}):
@@ -82,7 +82,7 @@ class OptionsTest(program.CommandTest):
         self.run_ok("simulate", "1f1b", "--pass", "optimizer", "--price", "step=2")
         self.run_ok("simulate", "1f1b", "--pass", "overlap=all", "--overlap", "sum")
 
-    def test_a_list_without_sizes_reads_none(self):
+    def test_schedules_without_a_size_refuses_other_options(self):
         offered = self.options("schedules")
         for option in sorted(offered & set(VALUES) - OWN - {"--ranks", "--microbatches"}):
             with self.subTest(option=option):
@@ -154,7 +154,7 @@ class OptionsTest(program.CommandTest):
             self.assertIn("a.yaml: line 3: ", message)
             self.assertIn(words, message)
             self.assertNotIn("--" + words.replace("_", "-"), message)
-        # Options of the command line keep their names in errors.
+        # An error about a command-line option names the option, not the key.
         self.write("a.yaml", "schedule: 1f1b\n")
         self.assertIn("--comm -1", self.refuse("simulate", "a.yaml", "--comm=-1"))
 

@@ -1,6 +1,6 @@
-"""Primus's configurations run as they are, with its makespans; its dumps are read and written.
+"""Primus's configurations run unchanged with the same makespans; its dumps are read and written.
 
-primus_figures.json holds what AMD Primus's simulator reports, for configurations whose schedules it makes
+primus_figures.json has the figures of AMD Primus's simulator for configurations whose schedules it generates
 correctly: class, pp_size, vpp_size, micro_batches, further keys, [fwd, bwd, wgrad] times, step time, memory.
 """
 import json
@@ -63,7 +63,7 @@ class PrimusTest(program.CommandTest):
     def entry(self, **keys):
         return {"name": "1f1b", "pp_size": 4, "vpp_size": 1, "micro_batches": 8, **keys}
 
-    def test_its_example_runs_as_it_is(self):
+    def test_the_example_of_primus_runs_unchanged(self):
         rows = self.run_json("simulate", self.write("pp_simulation.yaml", EXAMPLE))
         self.assertEqual([row["makespan"] for row in rows],
                          [117e3, 103e3, 106.5e3, 99.5e3, 104.5e3, 109e3, 103e3])
@@ -73,7 +73,7 @@ class PrimusTest(program.CommandTest):
         self.assertEqual(dump["0"]["total"], rows[5]["per_rank"][7]["last_end"])
         self.assertIn("pp_result", self.run_ok("simulate", "pp_simulation.yaml"))
 
-    def test_its_figures(self):
+    def test_figures_match_those_of_primus(self):
         figures = json.loads(FIGURES.read_text())
         self.assertGreater(len(figures), 250)
         for times in ([1000, 1000, 1000], [1000, 1200, 801]):
@@ -82,15 +82,15 @@ class PrimusTest(program.CommandTest):
                         "micro_batches": row[3], **row[4]} for number, row in enumerate(chosen)]
             config = self.config(schedulers=entries, bwd_time=times[1], wgrad_time=times[2])
             for row, ours in zip(chosen, self.run_json("simulate", config), strict=True):
-                if row[0].endswith("Heuristic"):  # our own search, within the same memory
+                if row[0].endswith("Heuristic"):  # ours is another search within the same memory
                     self.assertLessEqual(ours["makespan"], row[6], row)
                     self.assertLessEqual(ours["peak_memory"], row[4].get("max_mem", row[3]), row)
                     continue
                 self.assertEqual(ours["makespan"], row[6], row)
-                if "Interleaved" not in row[0]:  # there its memory counts microbatches that are not
+                if "Interleaved" not in row[0]:  # whose memory Primus overestimates
                     self.assertEqual(ours["peak_memory"], row[7], row)
 
-    def test_algorithms_by_its_names(self):
+    def test_algorithms_by_the_names_of_primus(self):
         for name, makespan in BY_NAME.items():
             chunks = 2 if name[0] == "v" or "v" in name or "inter" in name else 1
             entry = self.entry(name=name, pp_size=8, vpp_size=chunks, micro_batches=32)
@@ -116,7 +116,7 @@ class PrimusTest(program.CommandTest):
         (row,) = self.run_json("simulate", self.config(fwd_time=5, bwd_time=5, wgrad_time=6, schedulers=[entry]))
         self.assertEqual(row["per_rank"][0]["busy"], 4 * 2 * (5 // 2 + (5 + 6) // 2))
 
-    def test_what_is_wrong_is_named_in_one_line(self):
+    def test_errors_name_the_key_in_one_line(self):
         for keys, words in ((self.entry(foo=1), "foo"), (self.entry(pp_size=0), "pp_size"),
                             (self.entry(micro_batches="many"), "micro_batches"), (self.entry(vpp_size=2), "1f1b"),
                             (self.entry(name="v-half", vpp_size=2, memory_config="third"), "memory_config"),
@@ -133,7 +133,7 @@ class PrimusTest(program.CommandTest):
         self.refuse("simulate", self.write("bad.yaml", "schedulers: [\n"))
         self.refuse("simulate", "none.yaml")
 
-    def test_dumps_go_out_and_come_back(self):
+    def test_dumps_round_trip(self):
         for name, options in (("zb-h1", ()), ("interleaved", ("-v", 3)), ("v-half", ()),
                               ("hanayo", ("--waves", 2)), ("dualpipev", ("--overlap", "sum"))):
             shape = ("-p", 3, "-m", 9, "--cost", "3,2,4", *options)
@@ -153,9 +153,9 @@ class PrimusTest(program.CommandTest):
 
 
 class ConfigTest(program.CommandTest):
-    """Penstock's configuration: the options as keys."""
+    """Penstock's configuration files, whose keys are the options."""
 
-    def test_says_what_options_say(self):
+    def test_keys_equal_options(self):
         self.write("a.yaml", "schedule: [1f1b, interleaved]\nranks: 3\nmicrobatches: 9\ncost: [1, 2, 1.5]\ncomm: 0.25\n")
         options = ("--schedule", "1f1b,interleaved", "-p", 3, "-m", 9, "--cost", "1,2,1.5", "--comm", 0.25)
         self.assertEqual(self.run_json("simulate", "a.yaml"), self.run_json("simulate", *options))

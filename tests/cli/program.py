@@ -1,6 +1,6 @@
-"""Runs the built program and checks what holds for every command: exit codes, one-line errors.
+"""Runs the built program and checks the exit codes and one-line errors of every command.
 
-A test file ends with program.main(); ctest hands it the program: FILE_test.py PROGRAM.
+A test file ends with program.main(); ctest runs it as FILE_test.py PROGRAM.
 """
 import json
 import os
@@ -28,8 +28,8 @@ class CommandTest(unittest.TestCase):
                               env={**os.environ, **(env or {})})
 
     def interrupt(self, *words, thread=None, file=None, number=signal.SIGINT):
-        """A command that gets a signal as soon as it has a thread, or a file that is not empty, of
-        this name; and its output."""
+        """Runs a command and sends it a signal once it has a thread of this name or has written to
+        this file. Returns its exit code and output."""
         with self.begin(*words) as process:
             if file:
                 self.wait_for(process, file)
@@ -52,7 +52,7 @@ class CommandTest(unittest.TestCase):
                 self.fail(f"ended without {name}: {process.communicate()}")
 
     def run_ok(self, *words):
-        """The standard output of a command that must succeed without writing to standard error."""
+        """Runs a command that must succeed without writing to stderr. Returns its stdout."""
         result = self.start(*words)
         self.assertEqual(result.returncode, 0, f"{words}: {result.stderr}")
         self.assertEqual(result.stderr, "", words)
@@ -62,7 +62,7 @@ class CommandTest(unittest.TestCase):
         return json.loads(self.run_ok(*words, "--json"))
 
     def refuse(self, *words, code=2, env=None):
-        """The message of a command that must fail: one line, nothing on standard output."""
+        """Runs a command that must fail with one line on stderr and nothing on stdout. Returns the line."""
         result = self.start(*words, env=env)
         self.assertEqual(result.returncode, code, f"{words}: {result.stderr}{result.stdout}")
         self.assertEqual(result.stdout, "", words)

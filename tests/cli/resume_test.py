@@ -1,6 +1,6 @@
-"""penstock train with checkpoints: killed at random times and resumed, it gives the same run.
+"""A training run that is killed at random times and resumed gives bitwise the same results.
 
-PENSTOCK_KILLS is how many times the run is killed (default 10), PENSTOCK_SEED where.
+PENSTOCK_KILLS is the number of kills (default 10), PENSTOCK_SEED the seed of their times.
 """
 import json
 import os
@@ -20,7 +20,7 @@ RUN = pathlib.Path("runs") / "english"
 
 
 def wait_line(run):
-    """The next line before the first step; empty after the last one."""
+    """Returns the next line before the first step; an empty string once the steps begin."""
     line = run.stdout.readline()
     return "" if line.startswith("model: ") else line
 
@@ -40,7 +40,7 @@ class ResumeTest(program.CommandTest):
         return [[json.loads(line)[key] for key in ("step", "loss", "lr")] for line in lines]
 
     def expect_same(self, run, whole):
-        # The whole file except the time: weights, step and configuration.
+        # Compares everything but the time: weights, step and configuration.
         def without_time(folder):
             header = (folder / "model.safetensors").read_bytes()
             length = int.from_bytes(header[:8], "little")
@@ -52,7 +52,7 @@ class ResumeTest(program.CommandTest):
         self.assertEqual(self.losses(run), self.losses(whole))
 
     def train(self, where, kill=lambda run: None):
-        """The output of a run that ended by itself; None if `kill` killed it."""
+        """Returns the output of a run that ended by itself; None if `kill` killed it."""
         where.mkdir(exist_ok=True)
         with subprocess.Popen([program.PROGRAM, *map(str, self.words("resume=auto"))], cwd=where,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
@@ -62,11 +62,11 @@ class ResumeTest(program.CommandTest):
         if run.returncode == -signal.SIGKILL:
             return None
         self.assertEqual(run.returncode, 0, output)
-        self.assertNotIn("taking the one before", output)
+        self.assertNotIn("trying the previous one", output)
         return output
 
     def killer(self, moments, duration, steps_duration):
-        """Kills after a random time, counted from the start or, more often, from the first step."""
+        """Returns a function that kills a run after a random time from its start or, more often, its first step."""
         among_steps = moments.random() < 0.6
         seconds = moments.uniform(0, steps_duration if among_steps else duration)
 
@@ -79,32 +79,32 @@ class ResumeTest(program.CommandTest):
                 return run.communicate()[0]
         return kill
 
-    def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(self):
+    def test_a_killed_run_resumes_to_the_same_result(self):
         moments = random.Random(int(os.environ.get("PENSTOCK_SEED", "1")))
         whole = self.folder / "whole"
         times = [time.monotonic()]
 
-        def note_begin_of_steps(run):
+        def note_start_of_steps(run):
             while wait_line(run):
                 pass
             times.append(time.monotonic())
-        self.train(whole, note_begin_of_steps)
+        self.train(whole, note_start_of_steps)
         times.append(time.monotonic())
         left = int(os.environ.get("PENSTOCK_KILLS", "10"))
-        behind_steps = []
+        checkpoint_steps = []
         while left > 0:
             killed = self.folder / "killed"
             while self.train(killed, self.killer(moments, times[2] - times[0], times[2] - times[1])
                              if left > 0 else lambda run: None) is None:
                 left -= 1
                 stored = (killed / RUN / "checkpoints").glob("step-*.safetensors")
-                behind_steps.append(max((int(path.stem[5:]) for path in stored), default=0))
+                checkpoint_steps.append(max((int(path.stem[5:]) for path in stored), default=0))
             self.expect_same(killed / RUN, whole / RUN)
             shutil.rmtree(killed)
-        print("killed behind the checkpoints of steps", behind_steps)
-        self.assertGreater(max(behind_steps), 0)
+        print("killed after the checkpoints of steps", checkpoint_steps)
+        self.assertGreater(max(checkpoint_steps), 0)
 
-    def test_a_run_stopped_by_signals_goes_on_to_the_same_end(self):
+    def test_a_run_stopped_by_signals_resumes_to_the_same_result(self):
         for every in (0, 7):
             whole, stopped = self.folder / f"whole{every}", self.folder / f"stopped{every}"
             more = (f"every={every}", "steps=300", "resume=auto")
@@ -126,7 +126,7 @@ class ResumeTest(program.CommandTest):
                 self.assertEqual(run.returncode, 128 + number if number else 0, output)
             self.expect_same(stopped / RUN, whole / RUN)
 
-    def test_eval_and_generate_read_what_a_killed_run_left(self):
+    def test_eval_and_generate_read_the_files_of_a_killed_run(self):
         whole = self.folder / "whole"
         self.train(whole)
         (whole / RUN / "model.safetensors").unlink()

@@ -27,7 +27,7 @@ class SchedulesTest(program.CommandTest):
         self.assertEqual(sum(line.startswith("  closed form") for line in lines), len(rows))
         self.assertLessEqual(max(map(len, lines)), 130)
 
-    def test_with_a_size_refusals_are_said_and_large_ones_not_simulated(self):
+    def test_with_a_size_refusals_are_listed_and_large_schedules_not_simulated(self):
         rows = {row["name"]: row for row in self.run_json("schedules", "-p", 3, "-m", 5)}
         self.assertIn("m", rows["dualpipe"]["refused"])
         self.assertIsNone(rows["dualpipe"]["simulated"])
@@ -38,14 +38,14 @@ class SchedulesTest(program.CommandTest):
         self.assertEqual(rows["1f1b"]["closed_form"]["makespan"], 3 * (8192 + 1023))
         self.assertEqual(rows["1f1b"]["closed_form"]["messages"], 2 * 1023 * 8192)
 
-    def test_writes_rows_of_cells(self):
+    def test_writes_one_line_per_rank(self):
         self.assertEqual(self.run_ok("schedule", "1f1b", "-p", 2, "-m", 3),
                          "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n")
         lowered = self.run_ok("schedule", "1f1b", "-p", 2, "-m", 3, "--lower")
         for cell in ("0SEND_F0", "1RECV_F0", "1SEND_B2", "0RECV_B2"):
             self.assertIn(cell, lowered)
 
-    def test_file_is_what_would_be_printed(self):
+    def test_file_equals_the_printed_csv(self):
         printed = self.run_ok("schedule", "interleaved", "-p", 3, "-m", 7)
         self.run_ok("schedule", "interleaved", "-p", 3, "-m", 7, "-o", "a.csv")
         self.assertEqual((self.folder / "a.csv").read_text(), printed)
@@ -92,7 +92,7 @@ class ValidateTest(program.CommandTest):
     def test_random_bytes_never_crash(self):
         draw = random.Random(9)
         alphabet = "0123456789FIWB,;()\n SENDRCV_OLAPUHT"
-        for _ in range(30):  # the fuzzer tries more
+        for _ in range(30):  # tests/fuzz covers more
             text = "".join(draw.choices(alphabet, k=draw.randint(0, 60)))
             code = self.start("validate", self.write("a.csv", text)).returncode
             self.assertIn(code, (0, 1, 2), text)

@@ -1,4 +1,4 @@
-"""./run and ./test where nothing is installed or built yet."""
+"""./run and ./test when nothing is installed or built yet."""
 import os
 import pathlib
 import re
@@ -8,7 +8,7 @@ import subprocess
 import program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Stand for a machine of a user who is not root and lacks every package.
+# Emulate a machine without any package and a user who is not root.
 STUBS = {"id": "echo 1000", "sudo": "exit 1", "dpkg-query": "exit 1", "apt-get": "exit 1"}
 
 

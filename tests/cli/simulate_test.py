@@ -1,4 +1,4 @@
-"""simulate: figures, forms of output, refusals."""
+"""simulate: figures, output formats, refusals."""
 import csv
 import io
 
@@ -11,7 +11,7 @@ RANK_KEYS = ["busy", "first_start", "last_end", "peak_memory"]
 
 
 class SimulateTest(program.CommandTest):
-    def test_json_has_the_agreed_keys(self):
+    def test_json_has_the_documented_keys(self):
         (row,) = self.run_json("simulate", "--schedule", "1f1b", "-p", 8, "-m", 32)
         self.assertEqual(list(row), KEYS)
         self.assertEqual(len(row["per_rank"]), 8)
@@ -30,7 +30,7 @@ class SimulateTest(program.CommandTest):
         self.assertEqual([row["makespan"] for row in rows], [768, 117, 117, 106.5])
         self.assertEqual([row["peak_memory"] for row in rows], [1, 32, 8, 11.5])
 
-    def test_costs_are_of_a_rank_and_microbatch(self):
+    def test_costs_are_per_rank_and_microbatch(self):
         for name in ("1f1b", "interleaved"):
             (row,) = self.run_json("simulate", "--schedule", name, "-p", 4, "-m", 8, "--cost",
                                    "2,3,4", "--comm", 0)
@@ -52,7 +52,7 @@ class SimulateTest(program.CommandTest):
         self.assertIn("1B0", self.run_ok("simulate", "--schedule", "gpipe", "-p", 2, "-m", 1,
                                          "--time-steps"))
 
-    def test_run_measures_what_is_predicted(self):
+    def test_run_matches_the_prediction(self):
         names = "1f1b,zbv,dualpipe,seq1f1b,pipedream"
         for row in self.run_json("simulate", "-s", names, "-p", 4, "-m", 8, "--slices", 2, "--steps",
                                  2, "--comm", 0.5, "--run", "--unit", "1ms"):
@@ -91,7 +91,7 @@ class SimulateTest(program.CommandTest):
                 self.assertEqual(set(read["closed_form"].values()), {None})
                 self.assertEqual({**read, "schedule": name, "closed_form": made["closed_form"]}, made)
 
-    def test_comparison_has_closed_forms_beside(self):
+    def test_comparison_lists_closed_forms(self):
         words = ("simulate", "--schedule", "gpipe,1f1b,interleaved", "-p", 8, "-m", 32)
         lines = self.run_ok(*words).splitlines()
         self.assertEqual(lines[6].split(), ["interleaved", "8", "2", "32", "1024", "106.5", "9.9%",

@@ -1,9 +1,9 @@
-"""Names, CSV files, folders of dumps and configurations as arguments: the same in every command."""
+"""Every command accepts names, CSV files, folders of dumps and configurations as arguments."""
 import json
 
 import program
 
-# The output of each command for a schedule; report also needs a file.
+# Options for comparable output of each command. report also needs a file.
 COMMANDS = {"schedule": (), "show": ("--json",), "simulate": ("--json",),
             "report": ("--json", "-o", "a.svg"), "validate": ("--json",)}
 SHAPE = ("-p", 2, "-m", 4)
@@ -11,7 +11,7 @@ SHAPE = ("-p", 2, "-m", 4)
 
 class SourcesTest(program.CommandTest):
     def same(self, command, words, expected):
-        """The same output except the label, which is the text that the user wrote."""
+        """Checks that the outputs are equal except for the label, which is what the user wrote."""
         texts = []
         for source in (words, expected):
             text = self.run_ok(command, *source, *COMMANDS[command])
@@ -70,7 +70,7 @@ class SourcesTest(program.CommandTest):
         for command in COMMANDS:
             self.same(command, ("primus.yaml",), ("1f1b", *SHAPE, "--cost", "10,10,10"))
 
-    def test_what_is_no_source_is_refused(self):
+    def test_invalid_sources_are_refused(self):
         self.write("config.yaml", "ranks: 2\n")
         self.write("b.yaml", "schedule: config.yaml\n")
         self.write("a.txt", "0F0,0B0\n")

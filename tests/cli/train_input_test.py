@@ -13,7 +13,7 @@ SMALL = ("dim=16", "heads=2", "sequence=32", "batch=1", "steps=4", "microbatches
 
 
 def change_checkpoint(path, metadata=None, data=None):
-    """Rewrites the file with other metadata and other tensors' bytes, and a checksum that fits."""
+    """Rewrites the file with other metadata and tensor bytes, and a checksum that matches."""
     content = path.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:8 + length])
@@ -50,7 +50,7 @@ class TrainInputTest(program.CommandTest):
                       ("eval", "runs/a", "--data", "fifo")):
             self.assertIn("not a regular file", self.refuse(*words))
 
-    def test_more_memory_than_there_is(self):
+    def test_runs_that_exceed_the_memory_are_refused(self):
         for words, part in ((["layers=100000", "dim=4096"], "model.dim"),
                             (["dim=1000000000"], "model.dim"),
                             (["batch=1000000", "dim=1024"], "batch"),
@@ -62,7 +62,7 @@ class TrainInputTest(program.CommandTest):
         self.assertIn("memory: not checked", self.trained("memory_limit=none"))
         self.assertIn("memory: about", self.trained("memory_limit=8GiB"))
 
-    def test_values_that_cannot_work_are_blamed_by_name(self):
+    def test_values_that_cannot_work_are_refused_by_name(self):
         for word, part in (("watchdog=1e300", "watchdog"), ("epsilon=0", "optimizer.epsilon"),
                            ("trace_steps=4", "trace_steps: the run has no step 4"),
                            ("post_validation=true", "optimizer.clip"),
@@ -73,18 +73,18 @@ class TrainInputTest(program.CommandTest):
         self.assertIn("below its peak", self.trained("warmup=9"))
         self.assertNotIn("below its peak", self.trained())
 
-    def test_mistyped_names_are_answered_with_the_nearest(self):
+    def test_mistyped_names_get_the_nearest_name(self):
         for words, nearest in ((("graph", ENGLISH, "--after", "split_di_wd"), "split_di_dw"),
                                (("graph", ENGLISH, "--disable", "fusee"), "fuse"),
                                (self.words("model.name=lama"), "llama")):
             self.assertIn(f"did you mean '{nearest}'?", self.refuse(*words))
 
-    def test_checkpoints_that_were_tampered_with(self):
+    def test_tampered_checkpoints_are_refused(self):
         self.trained()
         path = self.folder / "runs" / "a" / "model.safetensors"
         whole = path.read_bytes()
         change_checkpoint(path)
-        self.run_ok("eval", "runs/a")  # the rewritten file itself is fine
+        self.run_ok("eval", "runs/a")  # rewriting alone keeps the file valid
         for step in ("-1", "1e5", "0x10", "", "9" * 30):
             change_checkpoint(path, {"step": step})
             self.assertIn(f"step '{step}'", self.refuse("eval", "runs/a"))

@@ -1,4 +1,4 @@
-"""penstock train, generate, eval: the example configuration, made small."""
+"""penstock train, generate and eval on a small version of the example configuration."""
 import json
 import pathlib
 import shutil
@@ -22,7 +22,7 @@ class TrainTest(program.CommandTest):
     def train(self, *words):
         return ("train", ENGLISH, *SMALL, "--data", "text", *words)
 
-    def test_json_is_all_there_is_on_stdout(self):
+    def test_json_is_the_only_output_on_stdout(self):
         result = self.start(*self.train("--name", "a", "--json", "--ranks", "2"))
         self.assertEqual(result.returncode, 0, result.stderr)
         summary = json.loads(result.stdout)
@@ -64,7 +64,7 @@ class TrainTest(program.CommandTest):
         graph = ("graph", ENGLISH, *SMALL, "--timing", "--disable", "fold_constants")
         passes = self.run_json(*graph)["passes"]
         names = [one["name"] for one in passes]
-        self.assertEqual(names[0], "simplify")  # in running order, without what is left out
+        self.assertEqual(names[0], "simplify")  # in running order, without the disabled pass
         self.assertIn("partition", names)
         for one in passes:
             self.assertGreaterEqual(one["seconds"], 0)
@@ -75,7 +75,7 @@ class TrainTest(program.CommandTest):
         self.assertEqual([line.split()[0] for line in lines[1:]], [*names, "all"])
         self.assertNotIn("passes", self.run_json(*graph[:-3]))
 
-    def test_traces_of_the_steps_that_are_asked_for(self):
+    def test_writes_traces_of_the_requested_steps(self):
         result = self.start(*self.train("--name", "a", "--json", "--ranks", "2", "--trace-steps", "1,3"))
         self.assertEqual(result.returncode, 0, result.stderr)
         for step in (1, 3):
@@ -83,7 +83,7 @@ class TrainTest(program.CommandTest):
             self.assertIn(f"runs/a/{path.name}", json.loads(result.stdout)["files"])
             events = json.loads(path.read_text())["traceEvents"]
             actions = [event["name"] for event in events if event["ph"] == "X"]
-            for name in ("0F0", "3F3", "3B0", "0B3"):  # of every stage and microbatch
+            for name in ("0F0", "3F3", "3B0", "0B3"):  # first and last stage and microbatch
                 self.assertEqual(actions.count(name), 1, actions)
             self.assertTrue(any(event["ph"] == "C" for event in events))
         self.assertIn("  bubble ", result.stderr)
@@ -117,7 +117,7 @@ class TrainTest(program.CommandTest):
         self.refuse("generate", "text")
         self.assertEqual([name for name in self.files() if name == "runs"], [])
 
-    def test_says_which_kernels_are_lost(self):
+    def test_names_the_stage_whose_kernels_are_missing(self):
         self.run_ok("compile", ENGLISH, *SMALL, "ranks=2", "fuse=true", "-o", "stages")
         lost = {"XDG_CACHE_HOME": str(self.folder / "empty"), "PENSTOCK_CXX": "/no/such/compiler"}
         message = self.refuse(*self.train("ranks=2", "fuse=true", "compiled=stages"), code=1,
@@ -127,7 +127,7 @@ class TrainTest(program.CommandTest):
         self.assertIn("cannot run the C++ compiler /no/such/compiler", message)
         self.assertNotIn("damaged", message)
 
-    def test_a_run_that_fails_says_so_and_leaves_its_metrics(self):
+    def test_a_failed_run_reports_why_and_keeps_its_metrics(self):
         result = self.start(*self.train("lr=1e30", "steps=50", "--json", "--name", "a"))
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stdout, "")
@@ -179,9 +179,9 @@ class TrainTest(program.CommandTest):
                           run.stderr.readline())
             run.send_signal(signal.SIGTERM)
             run.communicate(timeout=120)
-        self.assertIn(run.returncode, (-signal.SIGTERM, 143))  # or it was done before
+        self.assertIn(run.returncode, (-signal.SIGTERM, 143))  # or it stopped before the second signal
 
-    def test_a_folder_is_one_runs_at_a_time(self):
+    def test_a_folder_is_used_by_one_run_at_a_time(self):
         with self.begin(*self.endless("--name", "a", "every=20", "keep=0")) as run:
             self.wait_for(run, "runs/a/checkpoints/step-20.safetensors")
             message = self.refuse(*self.train("--name", "a", "resume=auto"))
@@ -200,7 +200,7 @@ class TrainTest(program.CommandTest):
         self.assertIn("runs/a was deleted or moved", stderr.splitlines()[-1])
         self.assertFalse((self.folder / "runs").exists())
 
-    def test_nobody_needs_to_read_the_progress(self):
+    def test_a_closed_stdout_does_not_end_the_run(self):
         with self.begin(*self.train("--name", "a")) as run:
             run.stdout.readline()
             run.stdout.close()

@@ -81,7 +81,7 @@ class UsageTest(program.CommandTest):
         for words in (["banana"], ["--banana"], [""], ["-"], ["x" * 100_000], ["show", "banana"],
                       ["show", "1f1b", "--banana"], ["report", "1f1b", "-o", "banana"]):
             self.assertNotIn("did you mean", self.refuse(*words), words[0][:20])
-        self.assertIn("interleaved", self.refuse("show", "banana"))  # all that there are
+        self.assertIn("interleaved", self.refuse("show", "banana"))  # the error lists all names
 
     def test_unknown_words_are_refused(self):
         self.refuse("simulate", "--schedule", "1f1b", "--no-such-option")
@@ -101,7 +101,7 @@ class UsageTest(program.CommandTest):
                 self.refuse("simulate", "--schedule", "interleaved", f"{option}={value}")
         self.refuse("simulate", "--schedule", "interleaved", "-p", "60000", "-v", "60000")
 
-    def test_costs_that_make_no_sense_are_refused(self):
+    def test_invalid_costs_are_refused(self):
         for cost in ("1,2", "a", "1,-1,1", "nan", "inf,1,1", "1,1,1,1", ""):
             self.refuse("simulate", "--schedule", "1f1b", f"--cost={cost}")
         for comm in ("-1", "nan", "x"):

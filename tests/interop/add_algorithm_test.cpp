@@ -1,4 +1,4 @@
-// An algorithm of the embedding program, which the catalog finds by name like the built-in ones.
+// The catalog finds an algorithm that the embedding program registers, like the built-in ones.
 #include <gtest/gtest.h>
 
 #include "schedule/catalog.h"
@@ -29,10 +29,10 @@ Algorithm Alternating(std::string_view name) {
 TEST(AddAlgorithm, IsFoundAndChecked) {
   const std::size_t ours = Catalog().size();
   Algorithm algorithm = Alternating("alternating");
-  algorithm.aliases = {"in-turn"};
+  algorithm.aliases = {"one-by-one"};
   ASSERT_TRUE(AddAlgorithm(algorithm));
   EXPECT_EQ(Catalog().size(), ours);
-  const auto found = FindAlgorithm("In_Turn");
+  const auto found = FindAlgorithm("One_By_One");
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ((*found)->name, "alternating");
   EXPECT_FALSE((*found)->closed_form({}).makespan);
@@ -47,7 +47,7 @@ TEST(AddAlgorithm, IsFoundAndChecked) {
   EXPECT_FALSE(Generate("alternating", params)) << "its knobs are checked like ours";
 }
 
-TEST(AddAlgorithm, RefusesWhatCannotBeFoundOrRun) {
+TEST(AddAlgorithm, RefusesInvalidAndDuplicateAlgorithms) {
   EXPECT_FALSE(AddAlgorithm(Alternating("")));
   EXPECT_FALSE(AddAlgorithm(Alternating("1F1B"))) << "taken by ours";
   ASSERT_TRUE(AddAlgorithm(Alternating("once")));

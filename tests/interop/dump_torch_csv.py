@@ -2,10 +2,11 @@
 
     build/peer-venv/bin/python tests/interop/dump_torch_csv.py [FOLDER]
 
-SCHEDULE_pP_vV_mM.csv is what torch generates (compute only); with .comms. in its name, what torch lowers that
-to: with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD. torch 2.11 cannot save GPipe and 1F1B; their files hold
-what its `_get_pipeline_order` says. That of 1F1B never runs microbatch 0 on the last rank, and torch's own
-check refuses it, as ours must; the 1F1B that torch does run is Interleaved1F1B with one stage a rank.
+SCHEDULE_pP_vV_mM.csv has the compute actions that torch generates. SCHEDULE_pP_vV_mM.comms.csv has the same
+schedule after torch's lowering, with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD. torch 2.11 cannot save GPipe
+and 1F1B; their files have the result of `_get_pipeline_order`. That of 1F1B never runs microbatch 0 on the last
+rank, so torch's own check refuses it, as ours must. The 1F1B that torch executes is Interleaved1F1B with one
+stage per rank.
 """
 import pathlib
 import sys
@@ -16,7 +17,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _Pipel
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# name: (stages a rank, [(ranks, microbatches)])
+# SINGLE: name: [(ranks, microbatches)]; MULTI: name: [(ranks, chunks, microbatches)]
 SINGLE = {"GPipe": [(1, 2), (2, 1), (3, 4)], "1F1B": [(2, 3), (4, 6)]}
 MULTI = {
     "LoopedBFS": [(2, 2, 3), (3, 1, 4), (2, 3, 2)],
@@ -28,7 +29,7 @@ MULTI = {
 
 
 class Stage:
-    """As much of a stage as schedules look at."""
+    """The part of a stage that schedules use."""
 
     def __init__(self, index, ranks, stages):
         self.stage_index, self.num_stages = index, stages
@@ -46,7 +47,7 @@ def multi(name, ranks, chunks, microbatches):
 
 
 def runtime(ranks, stages, microbatches):
-    """What loads a CSV of any schedule."""
+    """Returns a runtime that can load a CSV of any schedule."""
     per_rank = [Stage(stage, ranks, stages) for stage in range(max(1, stages // ranks))]
     return _PipelineScheduleRuntime(per_rank, microbatches, loss_fn=torch.nn.MSELoss())
 

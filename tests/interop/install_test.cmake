@@ -23,12 +23,12 @@ foreach(file eager_1f1b.csv eager_1f1b.html)
   endif()
 endforeach()
 
-# The program runs from where it was put.
+# The installed program runs.
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/whole --component program)
 step(${WORK}/whole/bin/penstock simulate --schedule zb-auto,zbv)
 
-# All headers lie below include/penstock and name no torch. Each compiles alone, beside a program's
-# own headers of the same names: include folders that come first hold a base/result.h and the like.
+# All headers are below include/penstock and include no torch header. Each compiles alone, even if an
+# include folder that comes first has headers of the same names (base/result.h and so on).
 file(GLOB installed RELATIVE ${WORK}/prefix/include ${WORK}/prefix/include/*)
 if(NOT installed STREQUAL "penstock")
   message(FATAL_ERROR "headers are installed as ${installed}, not only below penstock/")
@@ -49,7 +49,7 @@ foreach(header ${headers})
   step(${CXX} -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I${WORK}/own -I${WORK}/prefix/include alone.cpp)
 endforeach()
 
-# Who embeds the source tree, perhaps with another compiler, gets no -Werror unless asked for.
+# A project that embeds the source tree, perhaps with another compiler, gets no -Werror by default.
 step(${CMAKE_COMMAND} -G Ninja -S ${ROOT} -B ${WORK}/plain -DCMAKE_CXX_COMPILER=${CXX}
      -DPENSTOCK_ENGINE=OFF -DPENSTOCK_TESTS=OFF)
 file(STRINGS ${WORK}/plain/compile_commands.json strict REGEX "-Werror")

@@ -24,14 +24,14 @@ function(expect part)
   endif()
 endfunction()
 
-# Without the engine the package says what is missing.
+# Without the engine, the package reports the missing component.
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component core)
 set(configure ${CMAKE_COMMAND} -G Ninja -S ${SOURCE} -B ${WORK}/build
     -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug
     -DCMAKE_CXX_FLAGS=-Wall\ -Wextra\ -Werror)
 run(code ${configure})
 if(code EQUAL 0)
-  message(FATAL_ERROR "the engine was found where it is not installed:\n${output}")
+  message(FATAL_ERROR "the engine was found although it is not installed:\n${output}")
 endif()
 expect("the engine is not installed")
 
@@ -39,7 +39,7 @@ step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component eng
 step(${configure})
 step(${CMAKE_COMMAND} --build ${WORK}/build)
 
-# It trains like a model of ours, on a text that is always there, and continues from a checkpoint.
+# It trains like a built-in model, on its own source as text, and continues from a checkpoint.
 set(train ${WORK}/build/own_model ${SOURCE}/mixer.yaml data.path=${SOURCE}/mixer.cpp)
 step(${train} checkpoint.every=30)
 expect("60 steps: held-out loss")
@@ -52,7 +52,7 @@ endforeach()
 step(${train} name=continued resume=${WORK}/runs/mixer/checkpoints/step-30.safetensors)
 expect("60 steps: held-out loss")
 
-# Its keys are checked like ours.
+# Its keys are checked like those of built-in models.
 run(code ${train} model.decy=0.5)
 expect("did you mean 'model.decay'?")
 run(code ${train} decay=2)

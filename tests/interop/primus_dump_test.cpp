@@ -1,4 +1,4 @@
-// Dumps in Primus's format: ours are read back, and the variants that Primus writes are read too.
+// Dumps in Primus's format round-trip, and the variants that Primus writes are read.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ ScheduleParams Shape(int ranks, int chunks, int microbatches) {
   return params;
 }
 
-TEST_F(PrimusDumps, EveryScheduleOfOneChainComesBack) {
+TEST_F(PrimusDumps, SchedulesOfOneChainRoundTrip) {
   int saved = 0;
   for (const Algorithm& algorithm : Catalog()) {
     if (algorithm.knobs.replicas != 1 || algorithm.knobs.steps) continue;
@@ -80,7 +80,7 @@ TEST_F(PrimusDumps, EveryScheduleOfOneChainComesBack) {
   EXPECT_GE(saved, 50);
 }
 
-TEST_F(PrimusDumps, FormIsThatOfItsSimulator) {
+TEST_F(PrimusDumps, FormatIsThatOfPrimusSimulator) {
   const auto schedule = Generate("zb-h1", Shape(2, 0, 2));
   ASSERT_TRUE(schedule);
   const Schedule lowered = AddCommunication(*schedule);
@@ -101,8 +101,9 @@ TEST_F(PrimusDumps, FormIsThatOfItsSimulator) {
       << *ReadFile(Folder() + "/pp_rank_1.json");
 }
 
-// A trainer's dump: several iterations, "vp_size" and "num_mbs", no microbatches recorded.
-TEST_F(PrimusDumps, TrainersDumpsWithoutMicrobatches) {
+// Primus's trainer writes several iterations and the keys "vp_size" and "num_mbs", and records no
+// microbatches.
+TEST_F(PrimusDumps, ReadsTrainerDumpsWithoutMicrobatches) {
   const auto schedule = Generate("interleaved", Shape(2, 2, 6));
   ASSERT_TRUE(schedule);
   const Costs costs = Costs::Uniform(schedule->placement, 1, 2, 2, 2);
@@ -136,7 +137,7 @@ TEST_F(PrimusDumps, TrainersDumpsWithoutMicrobatches) {
   EXPECT_FALSE(LoadPrimusDump(Folder(), 8));
 }
 
-TEST_F(PrimusDumps, WhatItsFormLacksIsRefused) {
+TEST_F(PrimusDumps, SlicesAreRefused) {
   ScheduleParams params = Shape(2, 0, 4);
   params.slices = 2;
   const auto schedule = Generate("seq1f1b", params);

@@ -1,5 +1,4 @@
-// torch's own CSV files, saved by dump_torch_csv.py, load here, and the validator agrees with
-// torch.
+// CSV files that torch wrote (dump_torch_csv.py) load, and the validator agrees with torch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,7 +65,7 @@ TEST(TorchCsv, EveryScheduleOfTorchLoadsAndIsValid) {
     ++seen[file.schedule];
     EXPECT_EQ(schedule->ranks(), file.ranks);
     EXPECT_EQ(schedule->placement.chunks(), file.chunks);
-    if (file.schedule == "1F1B") continue;  // below
+    if (file.schedule == "1F1B") continue;  // see FindsTheFaultInTorchs1f1bTable
     EXPECT_EQ(schedule->microbatches, file.microbatches);
     const auto faults = Validate(*schedule);
     EXPECT_TRUE(faults.empty()) << Describe(*schedule, faults.front());
@@ -98,8 +97,8 @@ TEST(TorchCsv, LoweringByTorchChangesNeitherOrderNorMakespan) {
   EXPECT_GE(pairs, 20);
 }
 
-// torch never runs this form of its 1F1B: on the last rank it starts with microbatch 1.
-TEST(TorchCsv, TheFaultInTorchs1f1bTableIsFound) {
+// torch does not execute this table of its 1F1B, whose last rank starts with microbatch 1.
+TEST(TorchCsv, FindsTheFaultInTorchs1f1bTable) {
   int files = 0;
   for (const TorchFile& file : TorchFiles()) {
     if (file.schedule != "1F1B") continue;
@@ -115,8 +114,8 @@ TEST(TorchCsv, TheFaultInTorchs1f1bTableIsFound) {
   EXPECT_GE(files, 2);
 }
 
-// Where both implement the same algorithm, the files are equal action by action.
-TEST(TorchCsv, SameAlgorithmSameActions) {
+// For algorithms that both implement, the files are equal action by action.
+TEST(TorchCsv, SameAlgorithmGivesTheSameActions) {
   int same = 0;
   for (const TorchFile& file : TorchFiles()) {
     const bool shared = file.schedule == "LoopedBFS" || file.schedule == "Interleaved1F1B";

@@ -1,12 +1,12 @@
 """torch.distributed.pipelining reads our CSV and trains with it: torch_peer.py PROGRAM PEER_PYTHON.
 
-Run by any Python; the work is done by PEER_PYTHON, which has PyPI torch (tools/peer-test makes it). Where it is
-not there the test is skipped with exit code 77 and the reason.
+Any Python can start it. It continues in PEER_PYTHON, which has PyPI torch (tools/peer-test installs it). Without
+PEER_PYTHON the test is skipped with exit code 77 and the reason.
 
-1. Every schedule of the catalog at several sizes: what `schedule --torch` writes, `_load_csv` reads as the same
-   actions and lowers to something that torch's own simulator runs to its end; what `--torch --lower` writes,
-   it reads as a schedule with communication. What torch has no form for, `--torch` refuses.
-2. torch trains with our zb-auto, interleaved-zb, v-half and others on Gloo, one process a rank; the gradients
+1. For every schedule of the catalog at several sizes, `_load_csv` reads the output of `schedule --torch` as the
+   same actions and lowers it to a schedule that torch's simulator completes. It reads the output of
+   `--torch --lower` as a schedule with communication. `--torch` refuses schedules that torch does not support.
+2. torch trains with our zb-auto, interleaved-zb, v-half and others on Gloo, one process per rank. The gradients
    equal those of torch's own Schedule1F1B on the same layers, data and loss.
 """
 import json
@@ -19,9 +19,9 @@ import tempfile
 SKIPPED = 77
 REFUSED = {"dualpipe", "chimera", "pipedream", "pipedream-2bw"}
 LOAD_SIZES = [(1, 2), (2, 3), (3, 7), (4, 8), (5, 4)]
-# Name, options, ranks: each is trained with, once as torch lowers it and once with our own SEND, RECV and
-# REDUCE_GRAD (--lower; torch lowers no schedule that a pass has changed). All accumulate gradients in the order
-# of the microbatches, as 1F1B does.
+# Name, options, ranks. torch trains with each schedule twice: as it lowers the schedule itself, and with our SEND,
+# RECV and REDUCE_GRAD (--lower). Schedules that a pass has changed are trained only with --lower. All accumulate
+# gradients in the order of the microbatches, as 1F1B does.
 TRAINED = [("zb-auto", ["--memory-limit", "2", "--cost", "3,2,4"], 4), ("interleaved-zb", ["--chunks", "2"], 4),
            ("interleaved", ["--pass", "sharding"], 4), ("hanayo", ["--waves", "2"], 4),
            *[(name, [], ranks) for ranks in (4, 2)
@@ -31,7 +31,7 @@ MICROBATCHES, LAYERS, WIDTH, BATCH = 8, 16, 8, 16
 
 
 def write_csv(program, path, *words):
-    """Runs `penstock schedule`: (stages, None), or (None, the error line) if it refuses."""
+    """Runs `penstock schedule`. Returns (stages, None), or (None, the error line) if it refuses."""
     words = [program, "schedule", *map(str, words), "--torch", "--json", "-o", str(path)]
     result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     if result.returncode:
@@ -39,10 +39,10 @@ def write_csv(program, path, *words):
     return json.loads(result.stdout)["stages"], None
 
 
-# ---- 1: what torch reads ------------------------------------------------------------------------------------
+# ---- 1: loading ------------------------------------------------------------------------------------
 
 def check_messages(lanes, ranks_of):
-    """Between any two ranks, receives are in the order of sends: Gloo and NCCL match only by order."""
+    """Checks that receives are in the order of sends between any two ranks: Gloo and NCCL match only by order."""
     sent, received = {}, {}
     for rank, lane in lanes.items():
         for action in lane:
@@ -98,10 +98,10 @@ def check_loads(program, folder):
         assert error and f"torch has no action {cell}" in error, error
     assert loaded >= 100, f"only {loaded} files were loaded"
     print(f"torch loads {loaded} files of {len(catalog) - len(refused)} schedules; "
-          f"has no form for {', '.join(sorted(refused))}")
+          f"does not support {', '.join(sorted(refused))}")
 
 
-# ---- 2: what torch trains with ------------------------------------------------------------------------------
+# ---- 2: training ------------------------------------------------------------------------------
 
 def make_layers(indices):
     import torch  # pylint: disable=import-outside-toplevel
@@ -114,7 +114,7 @@ def make_layers(indices):
 
 
 def gradients(stages, per_stage):
-    """Gradients by the layer's number in the whole model."""
+    """Returns gradients by the number of the layer in the whole model."""
     found = {}
     for stage in stages:
         for name, parameter in stage.submod.named_parameters():
@@ -124,7 +124,10 @@ def gradients(stages, per_stage):
 
 
 def make_stages(rank, placement):
-    """This rank's stages of a model split in len(placement) stages; placement[s] is the rank of stage s."""
+    """Returns this rank's stages of a model in len(placement) stages, and the layers per stage.
+
+    placement[s] is the rank of stage s.
+    """
     from torch.distributed.pipelining import PipelineStage  # pylint: disable=import-outside-toplevel
 
     per_stage = LAYERS // len(placement)
@@ -142,9 +145,9 @@ def train_rank(rank, ranks, folder, files):
     store = dist.FileStore(str(folder / f"store{ranks}"), ranks)
     dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
     # Gloo refuses torch's warm-up message from a vee's last rank to itself.
-    neighbours = PipelineStage._get_init_p2p_neighbors_ops
+    neighbors = PipelineStage._get_init_p2p_neighbors_ops
     PipelineStage._get_init_p2p_neighbors_ops = lambda stage: [
-        op for op in neighbours(stage) if op.group_peer != rank]
+        op for op in neighbors(stage) if op.group_peer != rank]
 
     torch.manual_seed(1000)
     batch, target = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
