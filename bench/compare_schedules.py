@@ -1,7 +1,7 @@
-"""Training tokens per second by schedule, penstock against torch.distributed.pipelining's schedules of the same name, in one run.
+"""Training tokens per second by schedule: penstock against the schedules of the same name in torch.distributed.pipelining.
 
-Runs of both sides alternate; a ratio compares neighboring runs. The peer's stages are eager, because its schedules
-with a split backward refuse compiled ones. Its compiled 1F1B, its fastest, is listed too.
+Runs of both sides alternate, and a ratio compares neighboring runs. The peer's stages are eager, because its schedules
+with a split backward refuse compiled ones. The last column compares with its compiled 1F1B, its fastest schedule.
 """
 import argparse
 import tempfile
@@ -28,7 +28,7 @@ def main():
                 speed[name][0].append(ours(options, COMPUTE, dict(schedule=name, chunks=chunks), STEPS, folder)[0])
                 speed[name][1].append(peer(options, COMPUTE, ["--schedule", name, "--chunks", str(chunks)], STEPS)[0])
     print("2 ranks, fp32: %s" % " ".join("%s=%s" % item for item in COMPUTE.items()))
-    print("  %-10s %10s %10s   %s" % ("tokens/s", "ours", "peer", "ratio: median (least to most), over its compiled 1F1B"))
+    print("  %-10s %10s %10s   %s" % ("tokens/s", "ours", "peer", "ratio: median (min to max), over its compiled 1F1B"))
     for name, (own, other) in speed.items():
         ratios = [a / b for a, b in zip(own, other)]
         print("  %-10s %10.0f %10.0f   %.2f (%.2f to %.2f)  %.2f" % (

@@ -1,8 +1,9 @@
-"""Training tokens per second and memory of penstock against torch.distributed.pipelining, in one run.
+"""Training tokens per second and memory of penstock against torch.distributed.pipelining.
 
-Runs of all rows alternate, so that a drifting machine affects all alike. A ratio compares neighboring
-runs, with the faster of the peer's eager and compiled stages. In bf16 the peer has bf16 weights, penstock fp32 master
-weights. The peer's zero-bubble schedules refuse compiled stages, so its rows are 1F1B. The limit is bench/matmul_limit.py.
+Runs of all rows alternate, so that a drifting machine affects all alike. A ratio compares a run with the faster of the
+neighboring runs of the peer's eager and compiled stages. In bf16 the peer has bf16 weights, penstock fp32 master
+weights. The peer's zero-bubble schedules refuse compiled stages, so its rows are 1F1B. The limit is that of
+bench/matmul_limit.py.
 """
 import argparse
 import json
@@ -30,7 +31,7 @@ PEER = {"peer, 1f1b, eager": [], "peer, 1f1b, compiled": ["--compile"]}
 
 
 def run(command):
-    """The JSON object that a command prints, and its peak resident bytes."""
+    """Returns the JSON object that a command prints, and its peak resident bytes."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -63,9 +64,9 @@ def ours(options, shape, more, steps, folder):
 
 
 def measure(options, shape, steps, folder):
-    """Rows of (tokens per second, resident bytes per rank), one pair per round."""
+    """Returns, by row, (tokens per second, resident bytes per rank) of each round."""
     rows = {name: [] for name in [*OURS, *PEER, "matmul limit"]}
-    for round_ in range(-1, options.rounds):  # the first fills caches of compiled kernels
+    for round_ in range(-1, options.rounds):  # round -1 fills the caches of compiled kernels
         for name, more in OURS.items():
             rows[name].append(ours(options, shape, more, steps if round_ >= 0 else 1, folder))
         for name, more in PEER.items():
@@ -78,7 +79,7 @@ def measure(options, shape, steps, folder):
 
 def print_case(name, shape, rows):
     print("%s: %s" % (name, " ".join("%s=%s" % item for item in shape.items())))
-    print("  %-22s %10s %10s   %s" % ("", "tokens/s", "MiB per rank", "over the peer's faster: median (least to most)"))
+    print("  %-22s %10s %10s   %s" % ("", "tokens/s", "MiB per rank", "over the peer's faster: median (min to max)"))
     best = [max(pair[0] for pair in pairs) for pairs in zip(*(rows[name] for name in PEER))]
     for side, values in rows.items():
         ratios = [value[0] / peer for value, peer in zip(values, best)]

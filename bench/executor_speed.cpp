@@ -1,4 +1,4 @@
-// The executor and the threads transport alone: stages do nothing, so all the time is overhead.
+// Measures the overhead of the executor and the threads transport: the stages do nothing.
 //
 // Microseconds per action (F or B), medians over runs that alternate between the cases:
 //   wall  wall time, times the cores that the ranks can use, per action of all ranks. It
@@ -86,7 +86,7 @@ int Main(int runs) {
       }
     }
   }
-  fmt::print("Executor and transport alone, microseconds an action, {} microbatches\n",
+  fmt::print("Executor and transport alone, microseconds per action, {} microbatches\n",
              kMicrobatches);
   fmt::print("{:<10} {:>5} {:>12} {:>9} {:>9}\n", "schedule", "ranks", "wall median", "best",
              "cpu");

@@ -1,4 +1,4 @@
-"""Every schedule of the catalog on emulated devices: measured against predicted time.
+"""Measured against predicted time of every schedule of the catalog on emulated devices.
 
 One table per number of ranks, with two microbatches per rank. The unit makes the shortest action take 5 ms; a
 transfer takes a quarter of a forward. Exits with 1 if a schedule is off by more than --allowed.
@@ -16,7 +16,7 @@ def run(program, *words):
 
 
 def measure(program, row, ranks):
-    """The figures of one schedule, by the name of a column; none where it takes no such shape."""
+    """Returns the figures of one schedule by column; None if it does not support the size."""
     words = ["simulate", "-s", row["name"], "-p", ranks, "-m", 2 * ranks, "--comm", 0.25]
     if row["name"] == "seq1f1b":
         words += ["--slices", 2, "--split"]
@@ -43,7 +43,7 @@ def main():
     given = options.parse_args()
     worst = 0
     for ranks in given.ranks:
-        print(f"{ranks} ranks, {2 * ranks} microbatches: seconds; memory and messages are measured less predicted")
+        print(f"{ranks} ranks, {2 * ranks} microbatches: seconds; memory and messages: measured - predicted")
         print(f"{'schedule':16} {'predicted':>9} {'measured':>9} {'off':>7} {'memory':>7} {'messages':>8}"
               f" {'cpu':>6} {'latest':>8}")
         for row in run(given.program, "schedules"):

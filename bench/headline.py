@@ -1,10 +1,10 @@
-"""Step time and activation memory of sequence slices and of schedules of whole sequences: trained on 2 ranks,
-emulated on 8.
+"""Step time and activation memory of sequence slices and of schedules of whole sequences.
 
-Real: the model of examples/english.yaml with long sequences and equal tokens per step. Runs of all rows alternate. A time is
-the median over rounds of the median over steps; memory is that of the worst rank, measured and predicted.
-Emulated: the executor on emulated devices, F = I = W = 1 per microbatch; then with the extra cost of slices that was
-measured on this machine.
+Real: trains the model of examples/english.yaml on 2 ranks with long sequences and equal tokens per step. Runs of all
+rows alternate. A time is the median over rounds of the median over steps; memory is that of the worst rank, measured
+and predicted.
+Emulated: runs the executor on 8 emulated devices with F = I = W = 1 per microbatch, first with equal costs and then
+with the extra cost of slices that was measured on this machine.
 """
 import argparse
 import json
@@ -37,10 +37,10 @@ def output_of(command):
 
 
 def balanced(sequence, slices):
-    """Lengths of slices of equal FLOPs, forward and backward: because later tokens attend to more."""
+    """Returns lengths of slices of equal FLOPs, forward and backward. Later slices are shorter, as they attend to more."""
     dim = MODEL["dim"]
     linear = 6 * (4 * dim * dim + 3 * dim * 352)  # per token and layer: projections, feed-forward of 352
-    pair = 14 * dim                               # a token attending to one: 2 products forward, 5 backward
+    pair = 14 * dim                               # one token attending to one: 2 products forward, 5 backward
     whole = linear * sequence + pair * sequence ** 2 / 2
     ends = [((linear ** 2 + 2 * pair * whole * i / slices) ** 0.5 - linear) / pair for i in range(1, slices)]
     ends = [0] + [8 * round(end / 8) for end in ends] + [sequence]
@@ -64,7 +64,7 @@ def worst(summary, key):
 
 
 def real(options, sequence, folder):
-    """Prints a table; the busy time of each row over that of 1f1b."""
+    """Prints a table. Returns the busy time of each row relative to that of 1f1b."""
     runs = {row: [] for row in ROWS}
     for _ in range(options.rounds):
         for row in ROWS:
@@ -86,13 +86,13 @@ def real(options, sequence, folder):
 
 
 def emulated(options, factor):
-    """Rows at 8 ranks and 32 microbatches; `factor`: what slices cost more."""
+    """Prints a table for 8 ranks and 32 microbatches. `factor` is the cost of all slices relative to a whole sequence."""
     print("8 ranks, 32 microbatches, emulated: F = I = W = 1, with slices %.3f" % factor)
     print("  %-16s %10s %10s %12s %12s" % ("", "time", "measured", "over 1f1b", "memory"))
     first = None
     for row, settings in ROWS.items():
         if "balanced" in row:
-            continue  # all slices are equal here
+            continue  # all slices cost the same here
         cost = factor if row in SLICE else 1
         command = [options.program, "simulate", "--schedule", settings["schedule"], "--ranks", "8", "--microbatches",
                    "32", "--cost", ",".join(["%.4f" % cost] * 3), "--json", "--run", "--unit", "20ms"]

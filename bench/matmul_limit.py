@@ -1,8 +1,8 @@
-"""The limit of training throughput: the matrix products of a model's projections and nothing else.
+"""The limit of training throughput: only the matrix products of a model's projections.
 
-Every product that a step computes (forward, backward for input, backward for weight), of the shapes that one
-microbatch has, on as many processes as there are ranks with one thread each. Attention's products are left out, as no
-two implementations compute the same ones. Prints one JSON object: tokens per second of all processes together.
+Computes every product of a step (forward, backward for input, backward for weight) with the shapes of one microbatch,
+in one process per rank with one thread each. The products of attention are excluded, because implementations differ in
+them. Prints one JSON object: tokens per second of all processes together.
 """
 import argparse
 import json

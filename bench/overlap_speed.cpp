@@ -1,4 +1,4 @@
-// How much of the communication a multiplexed graph hides.
+// Measures how much communication a multiplexed graph hides.
 //
 // Two ranks, one thread each, train a stage of two blocks: matmul -> all_to_all -> two matmuls ->
 // all_to_all, with a residual. The link's bandwidth is set so that the eight exchanges of a forward
@@ -77,7 +77,7 @@ T Value(Result<T> result) {
   return *std::move(result);
 }
 
-// A graph bound to memory. Every run gets new inputs.
+// A graph bound to memory. Every run gets a new list of the inputs.
 class BoundGraph {
  public:
   BoundGraph(const Graph& graph, const GraphBinding& binding, std::vector<at::Tensor> inputs)
@@ -219,7 +219,7 @@ class Measurement {
   }
 
  private:
-  // The slowest rank's time.
+  // Runs the variant on all ranks at the same time and returns the time of the slowest.
   double Timed(Case& measured, int rank, std::size_t variant) {
     all_.arrive_and_wait();
     took_[rank] = measured.Run(rank, variant);

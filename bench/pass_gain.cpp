@@ -1,5 +1,5 @@
-// What each pass of the graph compiler gains: the last stage of the benchmark's model is compiled
-// with all passes and then without each of them, and its F, I and W are timed on one thread.
+// Measures the gain of each pass of the graph compiler: compiles the last stage of the benchmark's
+// model with all passes and then without each of them, and times its F, I and W on one thread.
 //
 // Medians over runs that alternate between the variants, so that a drifting machine affects all
 // alike. "slower" is the time without the pass relative to the time with all passes; "held" is what
@@ -47,7 +47,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A stage compiled in one way, with its inputs.
+// A stage compiled with one set of options, with its inputs.
 struct Variant {
   std::string name;
   std::unique_ptr<BoundProgram> bound;

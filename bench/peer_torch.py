@@ -1,7 +1,7 @@
-"""The peer: torch.distributed.pipelining on CPU processes over Gloo, the same model and data shape.
+"""The peer: torch.distributed.pipelining on CPU processes over Gloo, with the same model and data shape.
 
-bench/run runs it in an environment with PyPI torch. Prints one JSON object: the tokens per second of
-every measured step. One process per rank with one intra-op thread, as in penstock.
+bench/run runs it in an environment with PyPI torch. It has one process per rank with one intra-op thread, as penstock
+has. Prints one JSON object: the tokens per second of every measured step.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ from torch.distributed.pipelining.schedules import ScheduleDualPipeV
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": ScheduleInterleaved1F1B,
              "zb1p": ScheduleInterleavedZeroBubble, "zbv": ScheduleZBVZeroBubble, "dualpipev": ScheduleDualPipeV}
-VEE = ("zbv", "dualpipev")  # a rank holds a stage of the way down and one of the way back up
+VEE = ("zbv", "dualpipev")  # rank r holds stages r and 2p-1-r
 ONE_STAGE = ("1f1b", "gpipe")  # take the stage itself, not a list
 
 
@@ -106,7 +106,9 @@ def worker(rank, args, port, queue):
     pipe = [PipelineStage(m, s, stages, torch.device("cpu")) for m, s in zip(modules, mine)]
     schedule = SCHEDULES[args.schedule](pipe[0] if args.schedule in ONE_STAGE else pipe, args.microbatches, loss_fn=loss_fn)
     if args.schedule in VEE:
-        for stage in pipe:  # the warm-up exchanges with neighboring stages; a vee's middle stages share a rank, which Gloo refuses
+        # torch's warm-up sends messages between neighboring stages. The middle stages of a vee share a rank, and Gloo
+        # refuses messages to the own rank.
+        for stage in pipe:
             stage._get_init_p2p_neighbors_ops = lambda: []
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
     shape = (args.microbatches, args.sequence)

@@ -1,12 +1,12 @@
-// How fast schedules are generated and priced: million compute actions per second of CPU time on
-// one core, for generate, lower (add SEND and RECV), validate and simulate, each alone; simulate
-// with every action's times; generate and simulate together. Medians of repeated runs.
+// Measures how fast schedules are generated and simulated, in million compute actions per second of
+// CPU time on one core: generate, lower (add SEND and RECV), validate, simulate, simulate with the
+// times of every action, and generate and simulate together. Medians of repeated runs.
 //
 // bytes: resident memory per action of a schedule and its simulation with times, if large enough to
 // measure.
 //
-// Then a large job, p=1024 m=8192 with about 50 million actions: seconds to generate, validate and
-// simulate it, and peak resident memory.
+// Then, for a large job (p=1024 m=8192, about 50 million actions), measures the seconds to
+// generate, validate and simulate it, and the peak resident memory.
 //
 //   schedule_speed [ALGORITHM...]     default: 1f1b interleaved zb1p zbv-formatted dualpipev
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Median seconds of a call.
+// Returns the median CPU seconds of a call.
 template <class Call>
 double Measure(Call&& call) {
   std::vector<double> runs;
@@ -62,7 +62,7 @@ double Measure(Call&& call) {
   return runs[runs.size() / 2];
 }
 
-// A figure of /proc/self/status, in bytes.
+// Returns a value of /proc/self/status in bytes.
 double StatusBytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -120,7 +120,7 @@ std::vector<std::string> MeasureOne(std::string_view name, const Size& size) {
   return row;
 }
 
-// One large job. Its peak is that of the process, because nothing before it was larger.
+// Measures one large job. Nothing before it needs more memory, so its peak is that of the process.
 std::vector<std::string> MeasureLarge(std::string_view name) {
   ScheduleParams params;
   params.ranks = 1024;
@@ -149,7 +149,7 @@ std::vector<std::string> MeasureLarge(std::string_view name) {
 
 void PrintSpeeds(const std::vector<std::string>& names) {
   Table table;
-  table.title = "Million compute actions a second of one core";
+  table.title = "Million compute actions per second on one core";
   table.columns = {"schedule", "ranks",    "microbatches", "actions",      "generate", "lower",
                    "validate", "simulate", "with times",   "gen+simulate", "bytes"};
   for (const std::string& name : names) {
@@ -160,7 +160,7 @@ void PrintSpeeds(const std::vector<std::string>& names) {
 
 void PrintLarge(const std::vector<std::string>& names) {
   Table table;
-  table.title = "p=1024 m=8192, seconds of one core";
+  table.title = "p=1024 m=8192, seconds on one core";
   table.columns = {"schedule", "actions", "generate", "validate", "simulate", "total", "GiB"};
   for (const std::string& name : names) table.rows.push_back(MeasureLarge(name));
   fmt::print("\n{}", FormatTable(table));

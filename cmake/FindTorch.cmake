@@ -1,7 +1,7 @@
 # libtorch for CPUs, from the PyPI wheel: the target Torch::cpu.
 #
-# Torch_ROOT names the torch package's folder (the one with include/ and lib/); the default is the
-# virtual environment that ./run makes under build/. The wheel's own TorchConfig.cmake insists on CUDA.
+# Torch_ROOT is the folder of the torch package (with include/ and lib/). The default is in the virtual
+# environment that ./run creates under build/. The wheel's own TorchConfig.cmake requires CUDA.
 
 file(GLOB torch_candidates "${PROJECT_SOURCE_DIR}/build/torch-venv/lib/python3*/site-packages/torch")
 find_path(Torch_INCLUDE_DIR ATen/ATen.h HINTS ${Torch_ROOT} ${torch_candidates}
@@ -13,11 +13,11 @@ find_library(Torch_C10_LIBRARY c10 HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Torch
   REQUIRED_VARS Torch_CPU_LIBRARY Torch_C10_LIBRARY Torch_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "run ./run --setup, name an installed torch with -DTorch_ROOT=.../torch, or build the core alone with -DPENSTOCK_ENGINE=OFF")
+  REASON_FAILURE_MESSAGE "run ./run once to install it, name an installed torch with -DTorch_ROOT=.../torch, or build only the core with -DPENSTOCK_ENGINE=OFF")
 
 if(Torch_FOUND AND NOT TARGET Torch::cpu)
   add_library(Torch::cpu INTERFACE IMPORTED)
-  # The wheel bundles its own fmt headers: found last, they cannot hide the system's.
+  # The wheel bundles its own fmt headers. They are searched last, so that they do not hide the system's.
   set_target_properties(Torch::cpu PROPERTIES
     INTERFACE_COMPILE_OPTIONS
       "SHELL:-idirafter ${Torch_INCLUDE_DIR};SHELL:-idirafter ${Torch_INCLUDE_DIR}/torch/csrc/api/include")

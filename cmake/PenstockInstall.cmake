@@ -1,5 +1,5 @@
-# cmake --install: the package Penstock, and the program where it was built. The engine is a component
-# of its own, since it brings libtorch.
+# cmake --install installs the package Penstock, and the program if it was built. The engine is a
+# separate component, because it requires libtorch.
 #
 #   find_package(Penstock REQUIRED)
 #   target_link_libraries(mine PRIVATE Penstock::report Penstock::runtime)   # or all: Penstock::core
@@ -9,7 +9,7 @@
 #
 #   #include <penstock/schedule/catalog.h>
 #
-# Public headers, each described in docs/library.md. No other header is installed.
+# Public headers; docs/library.md describes each. No other header is installed.
 set(PENSTOCK_PUBLIC_HEADERS
   base/result.h base/index.h base/mutex.h
   schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/costs.h
@@ -52,7 +52,7 @@ install_headers(core ${PENSTOCK_PUBLIC_HEADERS})
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${package_folder} COMPONENT core)
-# Where libtorch was found; another one of the same version is given by -DTorch_ROOT.
+# The default libtorch of the installed package. -DTorch_ROOT selects another one of the same version.
 get_filename_component(PENSTOCK_TORCH_ROOT "${Torch_INCLUDE_DIR}" DIRECTORY)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/PenstockConfig.cmake.in
   ${PROJECT_BINARY_DIR}/PenstockConfig.cmake INSTALL_DESTINATION ${package_folder})

@@ -1,4 +1,4 @@
-# How every target of the project is made: one folder, one library, one test program.
+# Functions that define the targets of the project: one library and one test program per folder.
 
 include(GNUInstallDirs)
 
@@ -18,7 +18,7 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# What every target shares; who links an installed library gets the headers and the standard alone.
+# Options of every target. Users of an installed library get only the include folder and the standard.
 add_library(penstock_options INTERFACE)
 set_target_properties(penstock_options PROPERTIES EXPORT_NAME options)
 target_compile_features(penstock_options INTERFACE cxx_std_20)
@@ -33,27 +33,26 @@ if(PENSTOCK_SANITIZE)
   target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
 endif()
 
-# penstock_unity(TARGET): with PENSTOCK_UNITY, compiles ten files at a time as one. Most of a file's
-# compile time goes to headers and to the templates that they instantiate, which the ten files then
-# share. A changed file is compiled with its batch. Names in unnamed namespaces must be unique in a
-# target (tools/check-names).
+# penstock_unity(TARGET): with PENSTOCK_UNITY, compiles ten files at a time as one. They share headers
+# and template instantiations, which take most of the compile time. A changed file is compiled with
+# its batch. Names in unnamed namespaces must be unique in a target (tools/check-names).
 function(penstock_unity target)
   if(PENSTOCK_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
-    # gcc warns of it in every file but the one that it is given.
+    # gcc takes all but the main file for headers and warns about their unnamed namespaces.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
-# penstock_compile_fast(TARGET): -O1, for code whose speed nobody notices.
+# penstock_compile_fast(TARGET): compiles with -O1, for code whose speed does not matter.
 function(penstock_compile_fast target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# penstock_library(NAME DEPENDS...): the library penstock_NAME from every .cpp below this folder.
+# penstock_library(NAME DEPENDS...): defines the library penstock_NAME of every .cpp below this folder.
 function(penstock_library name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
-  if(NOT sources)  # a folder whose first file is still to come
+  if(NOT sources)  # a folder without files yet
     add_library(penstock_${name} INTERFACE)
     add_library(Penstock::${name} ALIAS penstock_${name})
     target_link_libraries(penstock_${name} INTERFACE penstock_options ${ARGN})
@@ -66,14 +65,14 @@ function(penstock_library name)
   target_link_libraries(penstock_${name} PUBLIC penstock_options ${ARGN})
 endfunction()
 
-# penstock_core_library(NAME DEPENDS...): the same, with the precompiled header that base makes.
+# penstock_core_library(NAME DEPENDS...): the same, with the precompiled header of base.
 function(penstock_core_library name)
   penstock_library(${name} ${ARGN})
   target_precompile_headers(penstock_${name} REUSE_FROM penstock_base)
 endfunction()
 
-# penstock_test(NAME DEPENDS...): the test program NAME_tests from every .cpp below this folder. The
-# first one, base_tests, makes the precompiled header of all.
+# penstock_test(NAME DEPENDS...): defines the test program NAME_tests of every .cpp below this folder.
+# All share the precompiled header of base_tests.
 function(penstock_test name)
   penstock_test_program(${name} ${ARGN})
   gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
@@ -85,9 +84,9 @@ function(penstock_test name)
   endif()
 endfunction()
 
-# penstock_engine_test(NAME DEPENDS...): the same, with the model library's precompiled header. That
-# is shared only between targets compiled alike: -fPIC, not -fPIE. One ctest test for the whole
-# program: it takes a quarter of a second to load libtorch, as much as most of its tests together.
+# penstock_engine_test(NAME DEPENDS...): the same, with the precompiled header of the model library.
+# Targets share it only if they are compiled alike: -fPIC, not -fPIE. The whole program is one ctest
+# test, because loading libtorch takes a quarter of a second, as long as most of its tests together.
 function(penstock_engine_test name)
   penstock_test_program(${name} ${ARGN})
   add_test(NAME ${name} COMMAND ${name}_tests --gtest_brief=1)

@@ -1,6 +1,6 @@
-# Copies `headers` from `source` to `staged` as they are installed. Sources include each other from
-# src/ ("schedule/catalog.h"); a program that uses the library includes <penstock/schedule/catalog.h>,
-# which cannot collide with its own or another library's headers.
+# Copies `headers` from `source` to `staged` and prefixes their includes with penstock/. In the tree,
+# headers are included as "schedule/catalog.h". Programs include the installed ones as
+# <penstock/schedule/catalog.h>, which cannot collide with headers of their own or of other libraries.
 file(REMOVE_RECURSE ${staged})
 foreach(header IN LISTS headers)
   file(READ ${source}/${header} text)

@@ -1,5 +1,5 @@
-# Sourced by ./run and ./test: installs what the build needs and builds. All output goes to stderr.
-# Nothing here touches the network once everything is installed.
+# Sourced by ./run, ./test and the scripts of tools/ and bench/: installs what the build needs and
+# builds. All output goes to stderr. Uses no network once everything is installed.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
@@ -12,7 +12,7 @@ bench_packages="libbenchmark-dev"
 say() { printf 'penstock: %s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
-# install_packages PACKAGE...: apt, as root or by sudo; else the exact line to run.
+# install_packages PACKAGE...: installs missing packages by apt as root or by sudo, or fails with the command to run.
 install_packages() {
   local missing=() package
   for package in "$@"; do
@@ -22,7 +22,7 @@ install_packages() {
   local become=()
   if [ "$(id -u)" != 0 ]; then
     if ! sudo -n true 2>/dev/null; then
-      # Without package lists, as in a fresh container, apt-get installs nothing.
+      # A fresh container has no package lists, without which apt-get installs nothing.
       fail "packages are missing and this user is not root; run:" \
         "sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}"
     fi
@@ -38,7 +38,7 @@ install_packages() {
   fi
 }
 
-# The torch wheel in a virtual environment under build/, unless Torch_ROOT names an installed torch.
+# install_torch: installs the torch wheel into build/torch-venv unless Torch_ROOT names an installed torch.
 install_torch() {
   [ -n "${Torch_ROOT:-}" ] && return
   local venv="$root/build/torch-venv"
@@ -52,7 +52,7 @@ install_torch() {
   printf '%s' "$torch_packages" >"$venv/.complete"
 }
 
-# The peer: PyPI torch with all it depends on (3 GB), in an environment of its own, for tests and benchmarks against it.
+# install_peer: installs PyPI torch with its dependencies (3 GB) into build/peer-venv, for tests and benchmarks against it.
 install_peer() {
   local venv="$root/build/peer-venv"
   [ -f "$venv/.complete" ] && return
@@ -64,8 +64,8 @@ install_peer() {
   touch "$venv/.complete"
 }
 
-# set_up KIND...: packages of each kind (build, test, bench) and torch. Skipped where the stamp of the
-# last set-up names the same packages.
+# set_up KIND...: installs the packages of each kind (build, test, bench) and torch. Does nothing if
+# the stamp of the last set-up names the same packages.
 set_up() {
   local packages="" kind
   for kind in "$@"; do
@@ -82,8 +82,8 @@ set_up() {
   printf '%s' "$wanted" >"$stamp"
 }
 
-# announce MINUTES CPU_MINUTES: before a first build, says what will happen and how long it takes: MINUTES for what
-# is done on one core, and the compiler's CPU_MINUTES.
+# announce MINUTES CPU_MINUTES: before a first build, prints what follows and how long it takes: MINUTES on one core, and
+# CPU_MINUTES of compilation divided among all cores.
 announce() {
   [ -f "$root/build/release/build.ninja" ] && return
   local download="downloads libtorch (540 MB), "
@@ -92,18 +92,18 @@ announce() {
     "about $(($1 + ($2 + $(nproc) - 1) / $(nproc))) minutes on $(nproc) cores, later calls seconds"
 }
 
-# show_progress WHAT: reads ninja's output. On a terminal, one line that counts; otherwise a line
-# every 20 seconds. What compilers say is passed on.
+# show_progress WHAT: reads ninja's output and prints the number of steps, on a terminal in one line,
+# otherwise every 20 seconds. Passes on the output of compilers.
 show_progress() {
-  local line said=$SECONDS
+  local line printed=$SECONDS
   while IFS= read -r line; do
     if [[ $line =~ ^@([0-9]+)/([0-9]+)@ ]]; then
       local steps="$1: ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} steps"
       if [ -t 2 ]; then
         printf '\rpenstock: %s\033[K' "$steps" >&2
-      elif [ $((SECONDS - said)) -ge 20 ]; then
+      elif [ $((SECONDS - printed)) -ge 20 ]; then
         say "$steps"
-        said=$SECONDS
+        printed=$SECONDS
       fi
     elif [[ ! $line =~ ^(ninja: (Entering|no work)|-- ) ]]; then
       [ ! -t 2 ] || printf '\r\033[K' >&2
@@ -113,8 +113,9 @@ show_progress() {
   [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
-# build PRESET TARGET...: configures where needed and builds. A first configuration with
-# warnings_as_errors set keeps that: another compiler's new warning does not stop who only runs.
+# build PRESET TARGET...: configures the preset if needed and builds. Warnings are errors only if
+# warnings_as_errors was set at the first configuration, as ./test does, so that a new warning of
+# another compiler does not stop ./run.
 build() {
   local preset=$1 folder="$root/build/$1"
   shift

@@ -1,5 +1,6 @@
-// Uses all of Penstock's core with a schedule algorithm of its own: generate, validate, compare
-// with 1F1B in the simulator, draw, lower, save, and execute on emulated stages.
+// Uses Penstock's core with a custom schedule algorithm: generates and validates the schedule,
+// compares it with 1F1B in the simulator, draws, lowers and saves it, and executes it on emulated
+// devices.
 #include <fmt/format.h>
 #include <penstock/report/report.h>
 #include <penstock/report/terminal.h>
@@ -46,7 +47,8 @@ Result<Priced> Price(const char* name) {
   return priced;
 }
 
-// Executes with one thread per rank; stages and transfers sleep for their costs.
+// Executes the schedule with one thread per rank, which sleeps for the costs of its actions.
+// Returns the measured makespan in units of cost.
 Result<double> RunEmulated(const Priced& priced) {
   const EmulationOptions emulation{.unit = std::chrono::milliseconds(2)};
   Emulation machine(priced.schedule, priced.costs, emulation);
@@ -70,7 +72,7 @@ Status Tour() {
                RenderTerminal(eager.schedule, eager.timeline, {.width = 100, .color = false}));
   fmt::print("\n{}\n", picture);
 
-  // A file that torch.distributed.pipelining's _load_csv reads, and a report.
+  // Writes a CSV that torch.distributed.pipelining's _load_csv reads, and a report.
   PENSTOCK_TRY_STATUS(SaveSchedule(AddCommunication(eager.schedule), "eager_1f1b.csv"));
   PENSTOCK_TRY(const Schedule loaded, LoadSchedule("eager_1f1b.csv"));
   if (!Validate(loaded).empty()) return InvalidArgument("the saved schedule is not valid");
