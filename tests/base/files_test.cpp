@@ -60,7 +60,7 @@ TEST_F(FilesTest, FilesAboveTheLimitAreRefusedByName) {
   EXPECT_FALSE(ReadFile("/dev/zero", {1 << 20, "note"}));
 }
 
-TEST_F(FilesTest, RefusesFilesThatMayNeverEnd) {
+TEST_F(FilesTest, RefusesPipesAndDevices) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   const auto fifo = ReadFile(Path("fifo"));
   ASSERT_FALSE(fifo);

@@ -28,7 +28,7 @@ TEST(Table, CsvQuotesSpecialCharacters) {
   EXPECT_EQ(FormatTableCsv(table), "a,b\n\"1,5\",\"say \"\"so\"\"\"\nplain,\"two\nlines\"\n");
 }
 
-TEST(Table, Numbers) {
+TEST(Table, FormatsNumbers) {
   EXPECT_EQ(FormatNumber(117), "117");
   EXPECT_EQ(FormatNumber(11.5), "11.5");
   EXPECT_EQ(FormatNumber(100), "100");

@@ -68,7 +68,7 @@ TEST(Passes, EachKeepsEveryCatalogScheduleValid) {
   }
 }
 
-TEST(Passes, AddingTwiceIsAddingOnce) {
+TEST(Passes, AreIdempotent) {
   std::mt19937 random(5);
   for (const Schedule& schedule : DrawCatalog(3, random)) {
     const Costs costs = DrawPassCosts(schedule, random);
