@@ -66,8 +66,10 @@ class SimulateTest(program.CommandTest):
     def test_run_prints_predicted_and_measured(self):
         words = ("simulate", "-s", "gpipe", "-p", 2, "-m", 2, "--run", "--unit")
         text = self.run_ok(*words, "2ms")
-        for word in ("measured", "furthest from the plan: ", "One unit is 2.0 ms"):
+        for word in ("measured", "One unit is 2.0 ms"):
             self.assertIn(word, text)
+        # On a loaded machine, all threads may start their actions late, which then look short.
+        self.assertRegex(text, "gpipe: (furthest from the plan: |no action took longer than planned)")
         self.assertNotIn("too short", text)
         (row,) = csv.DictReader(io.StringIO(self.run_ok(*words, "2ms", "--format", "csv")))
         self.assertEqual(row["measured_messages"], row["messages"])
