@@ -18,18 +18,18 @@
 namespace penstock {
 namespace {
 
-// A key with its value, as the file or an override gives it.
+// A key with its value from the file or from an override.
 struct Entry {
   std::string key;
-  YAML::Node node;    // of the file
-  std::string text;   // of an override
+  YAML::Node node;    // from the file
+  std::string text;   // from an override
   std::string place;  // "a.yaml: line 3: "; empty for an override
 };
 
-// Where the file gives each key, for errors.
+// The place of each key in the file, for errors.
 using Places = std::map<std::string, std::string, std::less<>>;
 
-// Where `text` names a key as a whole word; npos where it does not.
+// Returns the position of `key` as a whole word in `text`, or npos.
 std::size_t FindKey(std::string_view text, std::string_view key) {
   const auto in_key = [&](std::size_t at) {
     return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 ||
@@ -43,7 +43,7 @@ std::size_t FindKey(std::string_view text, std::string_view key) {
   return found;
 }
 
-// Puts the place of the first key that an error names in front of it.
+// Prepends the place of the first key that the error names.
 Status WithPlace(Status status, const Places& places) {
   if (status) return status;
   const std::string& message = status.error().message;
@@ -65,7 +65,7 @@ bool IsSection(std::string_view key, const std::vector<Field>& fields) {
   });
 }
 
-// The file's entries in its order, keys with their section.
+// Appends the entries of the file in order. Their keys include the section.
 Status Collect(const YAML::Node& root, std::string_view where, const std::vector<Field>& fields,
                std::vector<Entry>& entries) {
   const auto collect = [&](const YamlMap& map, const std::string& section,
@@ -102,7 +102,7 @@ Result<Entry> ParseOverride(const std::string& text) {
   return Entry{text.substr(0, equals), {}, text.substr(equals + 1), ""};
 }
 
-// The models that have this key, which the configured one lacks.
+// Returns the other models that have this key, separated by commas.
 std::string ModelsWith(std::string_view key, std::string_view model) {
   std::vector<std::string_view> names;
   for (const std::string_view name : ModelNames()) {
@@ -138,7 +138,7 @@ class ConfigReader {
     return {};
   }
 
-  // The model first: which keys there are depends on it.
+  // Sets the model first, because the valid keys depend on it.
   Status Apply() {
     for (const Entry& entry : entries_) {
       if (entry.key == "model.name") PENSTOCK_TRY_STATUS(Set(entry));
@@ -153,7 +153,8 @@ class ConfigReader {
   const Places& places() const { return places_; }
 
  private:
-  // By the whole key; `shorten` also takes the last word where only one key has it.
+  // Finds a field by its key, or also by the last word of its key with `shorten`. Returns null for
+  // an unknown key unless `unknown_is_error`.
   Result<const Field*> Find(std::string_view given, bool shorten, bool unknown_is_error) const {
     const std::size_t section = given.size() - LastWord(given).size();
     const std::string key =
@@ -218,11 +219,11 @@ class ConfigReader {
 Status CheckConfig(const TrainConfig& config) {
   if (config.name.empty() || config.name == "." || config.name == ".." ||
       config.name.find('/') != std::string::npos) {
-    return InvalidArgument("name: '{}' is not a folder's name", config.name);
+    return InvalidArgument("name: '{}' is not the name of a folder", config.name);
   }
-  if (config.folder.empty()) return InvalidArgument("folder: a folder for the runs is needed");
+  if (config.folder.empty()) return InvalidArgument("folder: a folder for the runs is required");
   if (config.optimizer.beta1 >= 1 || config.optimizer.beta2 >= 1) {
-    return InvalidArgument("optimizer.beta1 and optimizer.beta2 are below 1");
+    return InvalidArgument("optimizer.beta1 and optimizer.beta2 must be below 1");
   }
   if (!config.pipeline.csv.empty() && config.pipeline.schedule != "auto") {
     return InvalidArgument("give either pipeline.schedule '{}' or pipeline.csv '{}'",

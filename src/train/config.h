@@ -43,14 +43,14 @@ struct PipelineConfig {
   std::string overlap;      // max, sum or a factor of F + B; empty: max
 };
 
-// What a microbatch may keep alive of its activations; the rest is recomputed when it is needed.
-// "all", "least" (as little as possible), or bytes with a unit.
+// The activations that a microbatch may keep alive: "all", "least" (as few as possible), or bytes
+// with a unit. The others are recomputed when they are needed.
 struct RecomputeConfig {
   std::string hold = "all";             // from the end of F to its backward
   std::string hold_for_weight = "all";  // from the end of I to W
 };
 
-// Where the OFFLOAD actions of a schedule move activations to.
+// Where OFFLOAD actions move activations to.
 struct OffloadConfig {
   std::string pool;  // a folder for its file; empty: the run's own
 };
@@ -63,13 +63,12 @@ struct OptimizerConfig {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.05;  // matrices only
-  // Maximum norm of all gradients together; gradients with a larger norm are scaled down to it. 0:
-  // no limit.
+  // Maximum global gradient norm. Larger gradients are scaled down to it. 0: no clipping.
   double clip = 0;
   // A gradient that is not finite fails the run ("fail") or skips its step ("skip").
   std::string nonfinite = "fail";
-  // If clip or skip need the norm of all gradients, stages step without waiting for it; a step that
-  // the norm changes is rolled back bit for bit and made again (update.h).
+  // Stages step without waiting for the norm that clip and skip require. A step that should have
+  // been clipped or skipped is rolled back bit for bit and repeated (update.h).
   bool post_validation = false;
 };
 
@@ -105,20 +104,18 @@ struct TrainConfig {
   // Runs chains of pointwise ops and norms as kernels that the machine's C++ compiler compiles once
   // and that stay in the user's cache folder. With `exact`, only if results stay bitwise equal.
   bool fuse = true;
-  // The dtype of the computation: f32 or bf16. Weights, gradient accumulators and updates are in
-  // f32.
+  // Dtype of the computation: f32 or bf16. Weights, gradient accumulators and updates are in f32.
   std::string precision = "f32";
-  // Limit for the memory need that is estimated before the run starts: "auto" (what is available),
-  // bytes with a unit, or "none" (no check).
+  // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
+  // or "none" (no check).
   std::string memory_limit = "auto";
   double watchdog = 60;  // seconds without any progress after which the run fails
 };
 
-// Reads the file, then applies overrides ("model.dim=64", or only the last word of a key if it is
-// unique, "dim=64"). Checks ranges, but not what depends on several sections (layers and stages,
-// for example).
-// Errors: kNotFound for the file; kInvalidArgument for an unknown key (with the nearest known one),
-// a value of the wrong kind or out of range. They name the file and the line.
+// Reads the file, then applies overrides: "model.dim=64", or only the last word of a key if it is
+// unique, "dim=64". Checks ranges, but not values that depend on several sections, such as layers
+// and stages. Errors: kNotFound for a missing file. kInvalidArgument, with file and line, for an
+// unknown key (and the nearest known one), and for a value of the wrong type or out of range.
 Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides = {});
 // The same from YAML text; `where` names it in errors.
@@ -142,12 +139,12 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config);
 // Parses a value of RecomputeConfig as bytes: the maximum for "all", 0 for "least".
 Result<std::int64_t> ParseSavedBytes(std::string_view text);
 
-// The keys of `other` whose values differ from those of `one`, or that are not keys of it.
 struct KeyDifference {
   std::string key;
   std::string before, now;  // of `one` and of `other`
   Changes changes;
 };
+// Returns the keys of `other` whose values differ from those of `one`, or that `one` does not have.
 std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConfig& other);
 
 // Formats the whole configuration as YAML. ParseTrainConfig reads it back unchanged.

@@ -7,9 +7,9 @@ namespace {
 
 using enum Changes;
 
-// Updates are made in fp32: a smaller epsilon is 0 there, and an update without a gradient 0 / 0.
+// A smaller epsilon is 0 in fp32, and an update with a zero gradient would then be 0 / 0.
 constexpr double kLeastEpsilon = 1e-37;
-// 30 years: it is counted in milliseconds.
+// 30 years, which still fits in an integer of milliseconds.
 constexpr double kLongestWatchdog = 1e9;
 constexpr double kAny = std::numeric_limits<double>::lowest();
 
@@ -31,14 +31,14 @@ std::vector<Field> RunFields(TrainConfig& c) {
        {.least = 1},
        "max_steps num_steps training_steps train_iters max_iters"},
       {"seconds", &c.seconds, kRun, "Time for the steps, in seconds; 0: no limit"},
-      {"sample", &c.sample, kRun, "Bytes of the passage that is written at the end"},
+      {"sample", &c.sample, kRun, "Bytes of the passage that is generated at the end"},
       {"exact", &c.exact, kPrograms,
        "Accumulate weight gradients as autograd does, to the last bit"},
       {"fuse", &c.fuse, kPrograms, "Run chains of pointwise operations as compiled kernels"},
       {"precision",
        &c.precision,
        kPrograms,
-       "What is computed in: f32 or bf16; weights and gradients are f32",
+       "Dtype of the computation: f32 or bf16; weights and gradients are f32",
        {.choices = "f32 bf16"},
        "dtype torch_dtype"},
       {"memory_limit", &c.memory_limit, kFiles,
@@ -77,7 +77,7 @@ std::vector<Field> CommonModelFields(ModelConfig& m) {
       {"model.vocabulary",
        &m.vocabulary,
        kModel,
-       "Tokens there are; the first 256 are bytes",
+       "Number of tokens; the first 256 are bytes",
        {.least = 256, .most = kMostModelSize},
        "vocab_size"},
       {"model.dim",
@@ -107,7 +107,7 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
       {"pipeline.stages",
        &c.pipeline.stages,
        kPrograms,
-       "Stages, where ranks and chunks are chosen automatically",
+       "Stages, if ranks and chunks are chosen automatically",
        {.least = 1}},
       {"pipeline.ranks",
        &c.pipeline.ranks,
@@ -118,7 +118,7 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
       {"pipeline.chunks",
        &c.pipeline.chunks,
        kRun,
-       "Stages per rank (auto: the stages over the ranks)",
+       "Stages per rank (auto: stages divided by ranks)",
        {.automatic = true},
        "num_virtual_stages_per_pipeline_rank"},
       {"pipeline.schedule",
@@ -148,7 +148,7 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
       {"pipeline.slice_lengths",
        &c.pipeline.slice_lengths,
        kRun,
-       "Tokens of each slice; empty: all alike",
+       "Tokens of each slice; empty: equal slices",
        {.least = 1}},
       {"pipeline.split", &c.pipeline.split, kRun,
        "Split backward into I and W, if the schedule has both forms"},
@@ -161,12 +161,12 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
       {"pipeline.memory_limit",
        &c.pipeline.memory_limit,
        kRun,
-       "What the schedule may hold: activations of one rank and microbatch (v-auto)",
+       "Memory limit of the schedule, in activations of one rank and microbatch (v-auto)",
        {.automatic = true}},
       {"pipeline.cost", &c.pipeline.cost, kRun,
-       "Times that the schedule is made for: F,I,W of one rank and microbatch; empty: 1,1,1"},
+       "Times that the schedule assumes: F,I,W of one rank and microbatch; empty: 1,1,1"},
       {"pipeline.comm", &c.pipeline.comm, kRun,
-       "Latency of a transfer that the schedule is made for, in the unit of cost"},
+       "Latency of a transfer that the schedule assumes, in the unit of cost"},
       {"pipeline.overlap", &c.pipeline.overlap, kRun,
        "Time of an overlapped F and B: max, sum or a factor of F + B; empty: max"},
       {"pipeline.stage_layers",
@@ -175,9 +175,10 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
        "Layers of each stage; empty: as evenly as possible",
        {.least = kAny}},
       {"recompute.hold", &c.recompute.hold, kPrograms,
-       "What a microbatch holds from F to its backward: all, least, or a size (1.5MiB)"},
+       "Activations that a microbatch keeps from F to its backward: all, least, or a size "
+       "(1.5MiB)"},
       {"recompute.hold_for_weight", &c.recompute.hold_for_weight, kPrograms,
-       "What a microbatch holds from I to W: all, least, or a size (1.5MiB)"},
+       "Activations that a microbatch keeps from I to W: all, least, or a size (1.5MiB)"},
       {"offload.pool", &c.offload.pool, kRun,
        "Folder of the file that activations move to; empty: the run's own"},
   };
@@ -195,7 +196,7 @@ std::vector<Field> OptimizerFields(TrainConfig& c) {
       {"checkpoint.keep",
        &c.checkpoint.keep,
        kRun,
-       "How many of the newest checkpoints are kept; 0: all",
+       "Number of newest checkpoints to keep; 0: all",
        {},
        "save_total_limit keep_latest_k"},
       {"optimizer.lr", &o.lr, kRun, "Peak learning rate", {}, "learning_rate max_lr"},
@@ -223,16 +224,16 @@ std::vector<Field> OptimizerFields(TrainConfig& c) {
       {"optimizer.clip",
        &o.clip,
        kRun,
-       "Largest norm of all gradients; larger ones are scaled down to it; 0: any",
+       "Maximum global gradient norm; larger gradients are scaled down to it; 0: no clipping",
        {},
        "clip_grad grad_clip max_norm max_grad_norm"},
       {"optimizer.nonfinite",
        &o.nonfinite,
        kRun,
-       "A gradient that is not finite ends the run (fail) or leaves its step out (skip)",
+       "A gradient that is not finite fails the run (fail) or skips its step (skip)",
        {.choices = "fail skip"}},
       {"optimizer.post_validation", &o.post_validation, kRun,
-       "With clip or skip: step first, check in the next step"},
+       "With clip or skip: update before the norm is known, check it in the next step"},
   };
 }
 
@@ -252,7 +253,7 @@ ConfigFields FieldsOf(TrainConfig& config) {
   if (fields.options != nullptr) {
     for (Field& field : fields.options->Fields()) {
       const auto given = config.model.options.find(field.key);
-      // What does not fit is refused by CheckModel.
+      // CheckModel rejects invalid values.
       if (given != config.model.options.end()) static_cast<void>(SetField(field, given->second));
       field.key = "model." + field.key;
       fields.all.push_back(std::move(field));

@@ -9,16 +9,16 @@
 
 namespace penstock {
 
-// Every key in the order in which they are printed; keys of one section stand together. Behind the
-// common keys of the model come its own, whose values are in `options`.
+// All keys in printing order, with the keys of a section together. The keys that the model declares
+// follow the common keys of models, and `options` has their values.
 struct ConfigFields {
   std::unique_ptr<ModelOptions> options;  // null for an unknown model
   std::vector<Field> all;
-  std::size_t first_of_model = 0, end_of_model = 0;  // the model's own among them
+  std::size_t first_of_model = 0, end_of_model = 0;  // range of the model's own keys
 };
 
-// The fields of `config`, which must outlive them. The model's own have the values of
-// config.model.options; StoreOptions writes them back.
+// Returns the fields of `config`, which must outlive them. The model's own fields start with the
+// values of config.model.options; StoreOptions writes them back.
 ConfigFields FieldsOf(TrainConfig& config);
 void StoreOptions(const ConfigFields& fields, TrainConfig& config);
 

@@ -1,4 +1,4 @@
-// Converts torch's exceptions to Errors of one line.
+// Converts exceptions to Errors of one line.
 #pragma once
 
 #include <exception>
@@ -9,12 +9,15 @@
 
 namespace penstock {
 
-// An error during a run is a failure of the run, whatever it says about the caller's arguments.
+// Changes the code of an error to kUnavailable. After the start of a run, no error is a mistake in
+// the caller's arguments.
 inline Status FailedRun(Status status) {
   if (!status) status.error().code = ErrorCode::kUnavailable;
   return status;
 }
 
+// Returns the function's result. Converts its exceptions and errors of several lines to Errors of
+// one line.
 template <class T, class Function>
 Result<T> Guard(Function&& function) {
   try {

@@ -12,10 +12,10 @@
 namespace penstock {
 namespace {
 
-// With its dot; empty at the top level.
+// Returns the section with its dot, or an empty text for a top-level key.
 std::string_view SectionOf(std::string_view key) { return key.substr(0, key.rfind('.') + 1); }
 
-// The key that other frameworks call `word`.
+// Returns the key that other frameworks call `word`, or an empty text.
 std::string_view KnownAs(std::string_view word, const std::vector<Field>& fields) {
   std::string name(word);
   for (char& c : name) {
@@ -28,7 +28,7 @@ std::string_view KnownAs(std::string_view word, const std::vector<Field>& fields
   return {};
 }
 
-// The key of `section` whose last word is the most similar.
+// Returns the key of `section` whose last word is the most similar, or an empty text.
 std::string_view NearestIn(std::string_view section, std::string_view word,
                            const std::vector<std::string_view>& keys) {
   std::vector<std::string_view> words;

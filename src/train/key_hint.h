@@ -1,4 +1,4 @@
-// What to write in place of a configuration key that does not exist.
+// Suggestions for configuration keys that do not exist.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace penstock {
 // Returns "lr" of "optimizer.lr".
 std::string_view LastWord(std::string_view key);
 
-// Returns "did you mean 'KEY'?" for what other frameworks call by this name (Field::known_as), for
-// the key of this last word in another section, or for the most similar key of the same section;
-// else the keys there are.
+// Returns "did you mean 'KEY'?" for the key with this last word in another section, the key that
+// other frameworks call by this name (Field::known_as), or the most similar key. If there is none,
+// lists the keys of the section.
 std::string KeyHint(std::string_view unknown, const std::vector<Field>& fields);
 
 }  // namespace penstock

@@ -48,9 +48,7 @@ Status RefuseForCsv(const PipelineConfig& pipeline) {
   for (const auto& [key, is_given] : given) {
     if (!is_given) continue;
     return InvalidArgument(
-        "pipeline.{} has no effect here: the schedule is in a file, no algorithm makes it; leave "
-        "it out",
-        key);
+        "pipeline.{} has no effect, because the schedule is read from a file: remove it", key);
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// What a configuration asks of a schedule's algorithm. Private to train/setup. No torch here.
+// The parameters that a configuration passes to a schedule's algorithm. Private to train/setup. No
+// torch here.
 #pragma once
 
 #include "base/result.h"
@@ -7,13 +8,13 @@
 
 namespace penstock {
 
-// The algorithm's parameters, as the configuration gives them. Errors name the key.
+// Returns the configured parameters of the algorithm. Errors: kInvalidArgument, naming the key.
 Result<ScheduleParams> ParamsOf(const PipelineConfig& pipeline);
 
-// Refuses keys that a schedule in a file does not read.
+// Rejects keys that have no effect on a schedule in a file.
 Status RefuseForCsv(const PipelineConfig& pipeline);
 
-// Returns an algorithm's error with the configuration's key in place of the parameter's name.
+// Replaces the parameter's name in an algorithm's error with the configuration's key.
 Error NameKeys(Error error);
 
 }  // namespace penstock

@@ -25,14 +25,14 @@ int AutomaticRanks(int stages, int cores) {
   return kRanksLeast;
 }
 
-// Stages are divided into chunks if the ranks divide them; a named schedule has its own default.
+// Returns 0 for schedules that have their own default.
 int AutomaticChunks(const PipelineConfig& pipeline) {
   if (pipeline.schedule != "auto" && pipeline.schedule != "interleaved") return 0;
   return pipeline.stages % pipeline.ranks == 0 ? pipeline.stages / pipeline.ranks : 1;
 }
 
-// The maximum number of microbatches of a schedule without a flush: more of them take more memory
-// but make the share of bubbles smaller.
+// Maximum number of microbatches of a schedule without a flush. More of them have a smaller share
+// of bubbles but take more memory.
 constexpr int kStreamedMicrobatches = 1024;
 
 Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores, std::int64_t steps) {
@@ -75,9 +75,9 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
                          pipeline.csv, where, fault.action, fault.reason);
 }
 
-// Rejects options that cannot be combined with stale weights, where no step waits for the norm of
-// all gradients.
-Status CheckStale(const Schedule& schedule, const TrainConfig& config) {
+// Rejects options that do not work without a flush, where no step waits for the global gradient
+// norm.
+Status CheckWithoutFlush(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
   if (UpdateRuleOf(config.optimizer).needs_norm()) refused = "optimizer.clip and nonfinite=skip";
   if (!config.trace_steps.empty()) refused = "trace_steps";
@@ -97,13 +97,13 @@ Status CheckStale(const Schedule& schedule, const TrainConfig& config) {
 Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
   const bool flush = schedule.weights == WeightPolicy::kFlush;
-  if (schedule.steps > 1 && flush) refused = "several steps with a flush: one of them is enough";
+  if (schedule.steps > 1 && flush) refused = "several steps with a flush";
   if (schedule.slices > 1 && !flush) refused = "slices along the sequence without a flush";
   if (refused != nullptr) {
-    return InvalidArgument("schedule '{}' has {}, which training does not support: simulate it",
+    return InvalidArgument("schedule '{}' has {}, which training does not support",
                            schedule.algorithm, refused);
   }
-  return flush ? Status() : CheckStale(schedule, config);
+  return flush ? Status() : CheckWithoutFlush(schedule, config);
 }
 
 Status CheckSlices(const TrainConfig& config) {
@@ -112,7 +112,8 @@ Status CheckSlices(const TrainConfig& config) {
   const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   if (!lengths.empty() && (lengths.size() != Index(slices) || sum != config.model.sequence)) {
     return InvalidArgument(
-        "pipeline.slice_lengths: {} lengths of {} tokens in all, for {} slices of {}",
+        "pipeline.slice_lengths: {} lengths with {} tokens in total, but there are {} slices of a "
+        "sequence of {}",
         lengths.size(), sum, slices, config.model.sequence);
   }
   if (slices == 1) return {};
@@ -123,10 +124,8 @@ Status CheckSlices(const TrainConfig& config) {
         config.model.sequence, slices);
   }
   if (config.compiled.empty()) return {};
-  return InvalidArgument(
-      "compiled stages are for whole sequences, not for {} slices: remove "
-      "'compiled'",
-      slices);
+  return InvalidArgument("compiled stages run whole sequences, not {} slices: remove 'compiled'",
+                         slices);
 }
 
 }  // namespace
@@ -164,7 +163,7 @@ Status SetShared(const TrainConfig& config, Schedule& schedule) {
   for (const SharedParameter& parameter : SharedParameters(config.model, ranges)) {
     if (schedule.weights != WeightPolicy::kFlush) {
       return InvalidArgument(
-          "stages {} share {}, and schedule '{}' does not flush, so that they update it at "
+          "stages {} share {}, but schedule '{}' does not flush, so they would update it at "
           "different times: use a schedule that flushes{}{}",
           fmt::join(parameter.stages, ", "), parameter.name, schedule.algorithm,
           parameter.instead.empty() ? "" : ", or ", parameter.instead);
@@ -179,7 +178,7 @@ Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
   return pipeline.csv.empty() ? FromCatalog(pipeline, 0, steps) : FromCsv(pipeline);
 }
 
-bool EmptiesForCheckpoints(const TrainConfig& config, const Schedule& schedule) {
+bool DrainsForCheckpoints(const TrainConfig& config, const Schedule& schedule) {
   return config.checkpoint.every > 0 &&
          (schedule.weights != WeightPolicy::kFlush || UpdateRuleOf(config.optimizer).steps_early());
 }

@@ -36,7 +36,7 @@ Status ReadInfo(const Safetensors& file, CheckpointInfo& info) {
     return InvalidArgument("its step '{}' is not a number of steps", step);
   }
   if (!ParseNumber(seconds, info.seconds) || !std::isfinite(info.seconds)) {
-    return InvalidArgument("its seconds '{}' are not a time", seconds);
+    return InvalidArgument("its seconds '{}' are not a duration", seconds);
   }
   PENSTOCK_TRY(info.config, ParseTrainConfig(config, "its configuration"));
   return {};
@@ -60,7 +60,7 @@ std::string Sizes(const at::Tensor& tensor) {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-// Checks that `from` has everything that `to` needs.
+// Checks that `from` has all tensors of `to`, with the same shapes.
 Status CheckState(const Checkpoint& checkpoint, const Tensors& from, const NamedState& to) {
   for (const auto& [name, tensor] : to) {
     const auto found = from.find(name);

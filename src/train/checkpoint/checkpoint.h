@@ -23,7 +23,7 @@ namespace penstock {
 
 class AdamW;
 
-// Tensors by name; they share memory with their owners.
+// Tensors by name. They share memory with their owners.
 using NamedState = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct CheckpointInfo {
@@ -39,33 +39,34 @@ struct Checkpoint {
   std::map<std::string, at::Tensor> optimizer;  // by name, including "optimizer."; may be empty
 };
 
-// Returns the state of one optimizer for a checkpoint, except for the parameters `without`. Empty
-// before that state is created.
+// Returns the state of an optimizer for a checkpoint, except for the parameters in `without`. Empty
+// before the state is created.
 NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without = {});
 
 // Adds the metadata that ReadCheckpoint requires.
 void SetInfo(const CheckpointInfo& info, Safetensors& content);
 
-// Saves only the parameters. The file appears completely or not at all.
+// Saves the parameters without optimizer state. The file appears completely or not at all.
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
-// The same of a model whose stages are on several hosts, by all of them: see WriteTogether.
+// The same for a model whose stages are on several hosts. Called on all hosts, see WriteTogether.
 Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
 
 // Reads a checkpoint. `path` is a file or a folder: for a run's folder, uses its model.safetensors
 // or its newest checkpoint, whichever was written last; for a folder of checkpoints, the newest.
-// Errors: kNotFound for a missing file; kInvalidArgument if it is not a checkpoint of Penstock, or
-// is damaged or truncated.
+// Errors: kNotFound for a missing file; kInvalidArgument if the file is damaged, truncated or not a
+// checkpoint of Penstock.
 Result<Checkpoint> ReadCheckpoint(const std::string& path);
 
-// Sets every parameter of the model. Errors: kInvalidArgument, naming the file, if a parameter is
-// missing, unknown or of another shape; the model is then unchanged. If stages of the model are on
-// other hosts, unknown parameters are ignored, because they may be theirs.
+// Sets every parameter of the model. Ignores unknown parameters if other hosts have stages of the
+// model. Errors: kInvalidArgument, naming the file, if a parameter is missing, unknown or of
+// another shape; the model is then unchanged.
 Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model);
 
-// Restores the optimizer to the checkpoint's step. Requires: its state is created, for parameters
-// of the checkpoint's model. Errors: kInvalidArgument if state is missing.
+// Restores the optimizer to the checkpoint's step. Requires: its state was created
+// (AdamW::MakeState), for parameters of the checkpoint's model. Errors: kInvalidArgument if state
+// is missing.
 Status SetOptimizer(const Checkpoint& checkpoint, AdamW& optimizer);
 
 }  // namespace penstock

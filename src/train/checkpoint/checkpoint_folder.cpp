@@ -26,7 +26,7 @@ std::optional<std::int64_t> StepOf(std::string_view name) {
   return step;
 }
 
-// Returns nothing if there is no folder.
+// Returns an empty list if there is no folder.
 Result<std::vector<std::string>> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -42,7 +42,7 @@ Result<std::vector<std::string>> NamesIn(const std::string& folder) {
 }
 
 void Remove(const std::string& path) {
-  std::error_code error;  // a file that stays does no harm
+  std::error_code error;  // ignored: a file that remains does no harm
   fs::remove(path, error);
 }
 
@@ -120,7 +120,7 @@ Result<std::string> CheckpointFileOf(const std::string& path) {
     best_time = time;
   }
   if (best.empty()) {
-    return NotFound("{} holds neither model.safetensors nor a checkpoint", path);
+    return NotFound("{} contains neither model.safetensors nor a checkpoint", path);
   }
   return best;
 }

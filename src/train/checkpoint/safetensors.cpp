@@ -21,10 +21,10 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::size_t kAlignment = 8;  // of the tensors' bytes, by spaces after the header
+constexpr std::size_t kAlignment = 8;  // of the tensors' bytes; spaces pad the header
 constexpr const char* kChecksum = "checksum";
 constexpr std::string_view kNoChecksum = "crc32:00000000";
-// Its text in the header. Quotes within strings are escaped, so no other text can equal it.
+// The checksum's text in the header. Quotes in strings are escaped, so it cannot appear elsewhere.
 constexpr std::string_view kChecksumText = R"("checksum":"crc32:)";
 constexpr std::size_t kDigits = 8;
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
@@ -63,7 +63,7 @@ Result<at::Tensor> ReadTensor(const json& entry, std::string_view data) {
   if (begin > end || end > data.size()) return InvalidArgument("its bytes are not in the file");
   std::size_t bytes = c10::elementSize(type);
   for (const std::int64_t size : shape) {
-    // Rejects more than the file contains before it can overflow.
+    // Rejects sizes beyond the file before `bytes` can overflow.
     if (size < 0 || (size > 0 && bytes > data.size() / Index(size))) {
       return InvalidArgument("its shape does not fit the file");
     }
@@ -78,14 +78,14 @@ Result<at::Tensor> ReadTensor(const json& entry, std::string_view data) {
 }
 
 std::uint32_t Crc32(std::uint32_t before, std::string_view bytes) {
-  if (bytes.empty()) return before;  // a null pointer would start anew
+  if (bytes.empty()) return before;  // a null pointer would restart the checksum
   return static_cast<std::uint32_t>(
       crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 std::string Digits(std::uint32_t checksum) { return fmt::format("{:08x}", checksum); }
 
-// Returns whether there is a checksum. Fails if it is wrong.
+// Returns whether the header has a checksum. Errors: if it is wrong.
 Result<bool> VerifyChecksum(std::string_view header, std::string_view data) {
   const std::size_t found = header.find(kChecksumText);
   if (found == std::string_view::npos) return false;
@@ -99,7 +99,7 @@ Result<bool> VerifyChecksum(std::string_view header, std::string_view data) {
                          header.substr(digits, kDigits));
 }
 
-// Finds repeated keys: the parser keeps the last of them, and other readers may not. Throws
+// Rejects repeated keys: the parser uses the last of them, but other readers may not. Throws
 // json::exception for invalid JSON.
 Status ParseHeader(std::string_view header, json& root) {
   std::vector<std::set<std::string>> open;  // keys of the open objects
@@ -185,7 +185,7 @@ std::string SafetensorsLayout::Head(std::span<const std::uint32_t> checksums) co
 std::uint32_t ChecksumOf(std::string_view bytes) { return Crc32(0, bytes); }
 
 Status WriteSafetensors(const std::string& path, const Safetensors& content) {
-  std::vector<at::Tensor> values;  // what the pieces are of
+  std::vector<at::Tensor> values;  // own the bytes of the pieces
   std::vector<TensorEntry> entries;
   std::vector<std::uint32_t> checksums;
   std::vector<std::string_view> pieces(1);

@@ -1,8 +1,8 @@
 // Files in the safetensors format: named tensors and text metadata.
 //
 // Layout: the length of the header (8 bytes, little-endian), the header (JSON), and the tensors'
-// bytes. We add the metadata entry "checksum": "crc32:" and 8 hexadecimal digits, computed over the
-// header and the bytes with zeros in place of the digits. Other readers see it as text.
+// bytes. Penstock adds the metadata entry "checksum": "crc32:" and 8 hexadecimal digits, computed
+// over the header and the bytes with zeros in place of the digits. Other readers see it as text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,7 @@ struct TensorEntry {
   std::size_t bytes = 0;
 };
 
-// The layout of a file, known before the bytes of any tensor.
+// The layout of a file. It does not depend on the values of tensors.
 class SafetensorsLayout {
  public:
   // Requires: entries are in the order of their names. Errors: kInvalidArgument for a dtype that
@@ -44,7 +44,7 @@ class SafetensorsLayout {
   const std::vector<TensorEntry>& entries() const { return entries_; }
   std::size_t offset(std::size_t entry) const { return head_bytes() + begins_[entry]; }
   std::size_t file_bytes() const { return head_bytes() + begins_.back(); }
-  // Returns the bytes before the tensors. Its checksum is computed from that of each entry.
+  // Returns the bytes before the tensors. Computes their checksum from those of the entries.
   std::string Head(std::span<const std::uint32_t> checksums) const;
 
  private:
@@ -58,12 +58,12 @@ class SafetensorsLayout {
 // Returns the checksum of an entry's bytes, as Head takes it.
 std::uint32_t ChecksumOf(std::string_view bytes);
 
-// The file appears completely or not at all, with its checksum, and survives a crash of the
-// machine. Tensors may be strided; they are written contiguously.
+// Writes a file with its checksum. The file appears completely or not at all, and survives a crash
+// of the machine. Tensors may be strided; they are written contiguously.
 Status WriteSafetensors(const std::string& path, const Safetensors& content);
 
-// The tensors own their memory. Errors: kNotFound for a missing file; kInvalidArgument if it is not
-// such a file, is truncated, or does not match its checksum.
+// Reads a file. The tensors own their memory. Errors: kNotFound for a missing file;
+// kInvalidArgument if it is not such a file, is truncated, or does not match its checksum.
 Result<Safetensors> ReadSafetensors(const std::string& path);
 
 }  // namespace penstock

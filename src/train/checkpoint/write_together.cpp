@@ -14,7 +14,7 @@ std::string_view RawBytes(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// What a host has, without its bytes.
+// Serializes a host's metadata and its tensors' names and shapes.
 std::string Manifest(const Safetensors& own) {
   ByteWriter writer;
   writer.Put(static_cast<std::uint64_t>(own.metadata.size()));
@@ -72,7 +72,7 @@ Result<Shards> Merge(const std::vector<std::string>& manifests) {
 Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host, const std::string& file,
                                             const Safetensors& own) {
   std::vector<std::uint32_t> checksums;
-  std::vector<at::Tensor> tensors;  // what the parts are of
+  std::vector<at::Tensor> tensors;  // own the bytes of the parts
   std::vector<FilePart> parts;
   for (std::size_t i = 0; i < shards.hosts.size(); ++i) {
     if (shards.hosts[i] != host) continue;
@@ -93,20 +93,21 @@ std::vector<std::uint32_t> InOrder(const Shards& shards, const std::vector<std::
   }
   std::vector<std::uint32_t> checksums;
   for (const int host : shards.hosts) {
-    PENSTOCK_CHECK(!by_host[host].empty(), "checksums of host {}", host);
+    PENSTOCK_CHECK(!by_host[host].empty(), "host {} sent too few checksums", host);
     checksums.push_back(by_host[host].back());
     by_host[host].pop_back();
   }
   return checksums;
 }
 
-// What only the leader does, before and after all write.
+// Creates the file before all hosts write to it. Does nothing except on the leader.
 Result<std::string> Create(const Collectives& hosts, const Shards& shards,
                            const std::string& path) {
   if (!hosts.leads()) return std::string();
   return CreateSharedFile(path, shards.layout.file_bytes());
 }
 
+// Writes the head and publishes the file after all hosts have written. Called on the leader.
 Status Complete(const Shards& shards, const std::vector<std::uint32_t>& checksums,
                 const std::string& file, const std::string& path) {
   const std::string head = shards.layout.Head(checksums);

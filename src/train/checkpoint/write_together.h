@@ -1,4 +1,4 @@
-// One safetensors file of tensors that lie on several hosts.
+// Writes one safetensors file with the tensors of several hosts.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace penstock {
 
-// Each host calls it with its own tensors and writes them at their places; only their names, shapes
-// and checksums cross hosts. The file is the one that WriteSafetensors writes of all of them, with
-// the leader's metadata. A tensor that several hosts have is written by the first of them. All
-// hosts must see the file's folder.
-// Errors: on all hosts the first host's that failed, as WriteSafetensors; the reason of an abort.
+// Writes the same file as WriteSafetensors with the tensors of all hosts and the leader's metadata.
+// Called on all hosts. Each host writes its own tensors at their offsets; only names, shapes and
+// checksums are sent. If several hosts have a tensor, the first of them writes it. Requires: all
+// hosts see the file's folder.
+// Errors, on all hosts: as WriteSafetensors, from the first host that failed; the reason of an
+// abort.
 Status WriteTogether(Collectives& hosts, const std::string& path, const Safetensors& own);
 
 }  // namespace penstock

@@ -11,6 +11,7 @@
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
+
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
   CompileOptions with_config = options;
@@ -23,8 +24,8 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   const int stages = schedule.stages();
   if (schedule.slices > 1) {
     return InvalidArgument(
-        "each of {} slices has programs of its own, which 'train' makes: neither printed nor "
-        "stored",
+        "a schedule with slices cannot be printed or compiled to files: each of {} slices has its "
+        "own program, which 'train' compiles",
         schedule.slices);
   }
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
@@ -61,7 +62,7 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
     PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options));
     CompiledStageFile& file = files.emplace_back(
         CompiledStageFile{CompiledFile(folder, stage), MakeStageProgram(graphs)});
-    if (!file.program.exchanges) file.program.overlapped = {};  // a run would not use it
+    if (!file.program.exchanges) file.program.overlapped = {};  // not used by a run
     PENSTOCK_TRY_STATUS(SaveStageProgram(file.path, file.program, KeyOfStage(chosen, stage)));
   }
   return files;

@@ -1,4 +1,4 @@
-// The graphs of one stage of a configuration, for printing.
+// Compiles the stages of a configuration without training, for printing and for files.
 #pragma once
 
 #include "graph/compile.h"
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-// Returns the graphs of the stage after the passes that `options` enables. Rejects a stage that the
-// configuration does not have.
+// Returns the graphs of the stage after the passes that `options` enables. Errors: kInvalidArgument
+// for a stage that the configuration does not have, and for slices.
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options);
 

@@ -43,7 +43,7 @@ class Writer {
   }
 
   Safetensors content;
-  // By prefix: constants that count as numbers in type promotion.
+  // By prefix: constants that type promotion treats as numbers.
   std::map<std::string, std::vector<ValueId>> numbers;
 };
 
@@ -51,7 +51,7 @@ class CompiledReader {
  public:
   explicit CompiledReader(const Safetensors& content) : content_(content) {}
 
-  // The types of constants are in the text, their memory is in the file.
+  // The types of constants are in the text, and their values are tensors of the file.
   Result<Piece> ToPiece(const json& entry, const json& all_numbers,
                         const std::string& prefix = "") {
     const auto text = entry.at("graph").get<std::string>();
@@ -131,7 +131,7 @@ Status CheckSlots(const StageProgram& program) {
       std::count_if(program.inputs.begin(), program.inputs.end(),
                     [](const StagePort& input) { return input.has_gradient; });
   if (program.inputs.size() != program.forward.inputs.size()) {
-    return InvalidArgument("the stage's inputs are not the forward graph's");
+    return InvalidArgument("the stage and its forward graph have different inputs");
   }
   if (program.outputs.empty()) return InvalidArgument("it has no output");
   PENSTOCK_TRY_STATUS(CheckLeaving(program.forward, program.outputs.size()));
@@ -167,19 +167,20 @@ Result<StageProgram> Read(const Safetensors& content) {
   return program;
 }
 
-// A file names its kernels. Their code belongs to this machine and is compiled again if it is
-// missing.
-Status MakeKernels(const StageProgram& program, const std::string& path) {
-  const Status made = LoadKernelsOf({&program.forward.graph, &program.backward_input.graph,
-                                     &program.backward_weight.graph, &program.overlapped.graph});
-  if (made) return {};
-  if (made.error().code != ErrorCode::kUnavailable) {
-    return InvalidArgument("{} is damaged: {}", path, made.error().message);
+// Loads the kernels that the program names. Compiled kernels are in this machine's cache; missing
+// ones are compiled again.
+Status LoadKernels(const StageProgram& program, const std::string& path) {
+  const Status loaded = LoadKernelsOf({&program.forward.graph, &program.backward_input.graph,
+                                       &program.backward_weight.graph, &program.overlapped.graph});
+  if (loaded) return {};
+  if (loaded.error().code != ErrorCode::kUnavailable) {
+    return InvalidArgument("{} is damaged: {}", path, loaded.error().message);
   }
-  return MakeError(ErrorCode::kUnavailable,
-                   "the fused kernels of {} are not in this machine's cache and cannot be compiled "
-                   "again: {}: fix that, or compile with fuse=false",
-                   path, made.error().message);
+  return MakeError(
+      ErrorCode::kUnavailable,
+      "the fused kernels of {} are not in this machine's cache and cannot be compiled: "
+      "{}: fix that, or run 'penstock compile' with fuse=false",
+      path, loaded.error().message);
 }
 
 Status CheckKey(const Safetensors& content, const ProgramKey& key) {
@@ -247,14 +248,14 @@ Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey&
   Result<StageProgram> program = InvalidArgument("");
   try {
     program = Read(content);
-  } catch (const std::exception& error) {  // of json, of numbers and of torch
+  } catch (const std::exception& error) {  // from json, std::stoi and torch
     program = InvalidArgument("{}", error.what());
   }
   if (!program) {
     return InvalidArgument("{} is damaged: {}: run 'penstock compile'", path,
                            program.error().message);
   }
-  PENSTOCK_TRY_STATUS(MakeKernels(*program, path));
+  PENSTOCK_TRY_STATUS(LoadKernels(*program, path));
   return program;
 }
 

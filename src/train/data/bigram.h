@@ -16,7 +16,7 @@ class Bigram {
  public:
   explicit Bigram(std::span<const std::uint8_t> text);
 
-  // -log p(next | previous).
+  // Returns -log p(next | previous).
   double Nats(std::uint8_t previous, std::uint8_t next) const {
     return nats_[Index(previous) * 256 + next];
   }

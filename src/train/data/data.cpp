@@ -101,8 +101,9 @@ struct Document {
   bool held_out = false;
 };
 
-// Marks documents as held out until they contain `share` of the bytes. Goes in the order of their
-// hashes, which is random but the same in every run. Leaves at least one document on each side.
+// Marks documents as held out until they contain `share` of the bytes. Visits them in the order of
+// their hashes, which is random but the same in every run. Leaves at least one document on each
+// side.
 void HoldOut(std::vector<Document>& documents, double share) {
   std::vector<Document*> order;
   std::size_t bytes = 0;
@@ -171,7 +172,7 @@ Result<Corpus> LoadCorpus(const std::string& path, double held_out) {
   }
   if (documents.empty()) {
     return InvalidArgument(
-        "{} holds no text ({} files, all empty or binary); give the path of a text", path,
+        "{} contains no text ({} files, all empty or binary); set data.path to a text", path,
         files.size());
   }
   if (documents.size() < 2) {

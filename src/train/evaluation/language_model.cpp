@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens: enough for the matrix kernels
+constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens; enough to keep matmuls efficient
 
 // Returns the length of the valid UTF-8 character at the front, or 0.
 std::size_t Utf8Length(std::string_view text) {
@@ -69,16 +69,16 @@ std::uint8_t NextByte(const at::Tensor& logits, double temperature, at::Generato
         "checkpoint, or train again with a smaller optimizer.lr");
   }
   const at::Tensor scaled = logits / temperature;
-  // As the temperature approaches 0, only the most likely byte remains. Beyond the range of fp32,
-  // take it directly.
+  // As the temperature approaches 0, only the most likely byte remains. It is chosen directly if
+  // the scaled logits exceed the range of fp32.
   const at::Tensor next = temperature > 0 && IsFinite(scaled)
                               ? at::multinomial(at::softmax(scaled, 0), 1, false, generator)
                               : logits.argmax(0);
   return static_cast<std::uint8_t>(next.item<std::int64_t>());
 }
 
-// Returns the sum over the windows on the host with the last stage, else 0; `bytes` contains them
-// and the last target.
+// Returns the sum of the windows' losses on the host of the last stage, else 0. `bytes` contains
+// the windows and the last target.
 double WindowLoss(SpreadModel& model, std::int64_t number, std::span<const std::uint8_t> bytes,
                   std::int64_t windows) {
   const at::NoGradGuard no_grad;
@@ -160,7 +160,7 @@ double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int 
   const std::int64_t blocks = (windows + at_once - 1) / at_once;
   std::vector<double> sums(blocks);
   const std::int64_t number = model.Reserve(blocks + 1);
-  // Threads of our own, each with every n-th block: torch's split single operators, and wait.
+  // Each thread runs every n-th block. Torch's own threads would divide single operators, and wait.
   const auto run = [&](std::int64_t first) {
     at::set_num_threads(1);
     for (std::int64_t block = first; block < blocks && !model.stopped(); block += threads) {
@@ -175,7 +175,7 @@ double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int 
     try {
       run(first);
     } catch (const std::exception& error) {
-      // Other threads and hosts may wait for what this one has not computed.
+      // Other threads and hosts may wait for results of this one.
       model.Abort({ErrorCode::kUnavailable, ExceptionLine(error)});
       throw;
     }
@@ -196,7 +196,7 @@ std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
 
 std::string WriteText(SpreadModel& model, const WriteOptions& options) {
   const at::NoGradGuard no_grad;
-  at::set_num_threads(1);  // one short sample at a time: nothing to share out
+  at::set_num_threads(1);  // a single short sample has too little work for several threads
   at::Generator generator = at::detail::createCPUGenerator(options.seed);
   std::vector<std::uint8_t> bytes = {kEndOfDocument};
   bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());

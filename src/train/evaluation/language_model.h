@@ -1,5 +1,5 @@
-// A whole language model on one thread, as a sequence of stage modules: for evaluation, text
-// generation and checkpoints. Any partition into stages is the same model.
+// LanguageModel: a whole model as a sequence of stage modules, for evaluation, text generation and
+// checkpoints. Any partition into stages is the same model.
 #pragma once
 
 #include <atomic>
@@ -20,19 +20,19 @@ class SpreadModel;
 
 struct LanguageModel {
   ModelConfig config;
-  std::vector<std::shared_ptr<StageModule>> stages;  // null for those of other hosts
+  std::vector<std::shared_ptr<StageModule>> stages;  // null for stages of other hosts
 
-  // Partitions it into `counts` layers per stage, or about equal numbers if it is empty. Builds the
-  // stages in `here`, or all if it is empty.
+  // Partitions the model into stages with `counts` layers each, or about equally if `counts` is
+  // empty. Builds the stages for which `here` returns true, or all if it is empty.
   static Result<LanguageModel> Build(const ModelConfig& config, int stages = 1,
                                      std::span<const std::int64_t> counts = {},
                                      const std::function<bool(int stage)>& here = {});
 
-  // Maps tokens [batch, length] to what the last stage returns, without gradients. The logits
+  // Returns the outputs of the last stage for tokens [batch, length], without gradients. The logits
   // [batch, length, vocabulary] come first.
   std::vector<at::Tensor> Outputs(const at::Tensor& tokens) const;
   at::Tensor Logits(const at::Tensor& tokens) const { return Outputs(tokens).front(); }
-  // Returns the model's own loss against the next tokens, in nats per token.
+  // Returns the loss that the model defines against the targets, in nats per token.
   at::Tensor Loss(const at::Tensor& tokens, const at::Tensor& targets) const;
 
   // Returns the parameters by name, in the order of the model; for a parameter that several stages
@@ -45,12 +45,12 @@ struct LanguageModel {
 // Converts bytes to tokens [samples, length] int64; `bytes` contains one sample after another.
 at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples);
 
-// Returns the mean nats per byte over the text's complete windows of `config.sequence` targets,
-// each evaluated without the text before it. Does not depend on the number of threads. Requires:
-// CheckLength (data.h). Returns soon after `stop` is set; the result is then meaningless.
+// Returns the mean nats per byte over the text's complete windows of `config.sequence` targets. The
+// model does not see the text before a window. The result does not depend on the number of threads.
+// After `stop` is set, returns soon with a meaningless result. Requires: CheckLength (data.h).
 double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
                     const std::atomic<bool>* stop = nullptr);
-// The same on all hosts of the model, each with any number of threads.
+// The same on all hosts of the model. Each may use another number of threads.
 double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int threads);
 // Returns the part of the text that EvaluateText evaluates, for the baseline.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
@@ -61,14 +61,14 @@ struct WriteOptions {
   int bytes = 300;           // to generate, without the prompt
   double temperature = 0.8;  // 0: always the most likely byte
   std::uint64_t seed = 1;
-  const std::atomic<bool>* stop = nullptr;  // ends the text once it is set
+  const std::atomic<bool>* stop = nullptr;  // if set, the text ends early
 };
 
 // Generates text after the prompt, byte by byte. Ends of documents appear as lines of "%". Bytes
 // that are not valid UTF-8, and control characters, become '?'. Throws std::runtime_error if the
 // model's output is not finite.
 std::string WriteText(const LanguageModel& model, const WriteOptions& options);
-// The same on all hosts of the model, which decides when to stop: `options.stop` is not used.
+// The same on all hosts of the model. Uses the stop of the model, not `options.stop`.
 std::string WriteText(SpreadModel& model, const WriteOptions& options);
 
 }  // namespace penstock

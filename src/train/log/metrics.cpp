@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A number that is not finite is written as null.
+// MetricLine writes numbers that are not finite as null.
 double NumberOf(const ordered_json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
@@ -31,7 +31,7 @@ std::optional<StepMetric> ParseMetric(const std::string& line) {
     metric.step = object.at("step").get<std::int64_t>();
     metric.loss = NumberOf(object.at("loss"));
     metric.lr = object.at("lr").get<double>();
-    // Lines of earlier versions lack these three.
+    // Earlier versions did not write these three.
     if (object.contains("grad_norm")) metric.grad_norm = NumberOf(object.at("grad_norm"));
     metric.clipped = object.value("clipped", false);
     metric.skipped = object.value("skipped", false);

@@ -1,4 +1,4 @@
-// The metrics of every step: one JSON object per line. No torch here.
+// The metrics of a run: one JSON object per step and line. No torch here.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct StepMetric {
   std::int64_t step = 0;
   double loss = 0;
   double lr = 0;
-  double grad_norm = 0;  // of all gradients together, before clipping
+  double grad_norm = 0;  // global norm before clipping
   bool clipped = false;
   bool skipped = false;  // a gradient was not finite, so the weights did not change
   double bubble = 0;     // idle share of the step on its busiest rank
@@ -31,13 +31,12 @@ std::vector<StepMetric> ReadMetrics(const std::string& path, std::int64_t end);
 // of all steps, or of the last tenth of them.
 Status CheckSkipped(const std::vector<StepMetric>& metrics);
 
-// A file of metrics that grows by one line per step. Each line is written by one call, so that a
-// killed process leaves complete lines. A line that does not fit on the disk is removed again.
-// Threads: one at a time.
+// A file of metrics that grows by one line per step. One call writes a line, so a killed process
+// leaves complete lines. If a line does not fit on the disk, its written part is removed.
+// Not thread-safe.
 class MetricsFile {
  public:
-  // `earlier` are the lines that precede what is appended. The first Append or Open creates or
-  // replaces the file.
+  // The file starts with the lines of `earlier`. The first Append or Open creates or replaces it.
   MetricsFile(std::string path, const std::vector<StepMetric>& earlier);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

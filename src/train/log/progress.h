@@ -1,4 +1,4 @@
-// One line of progress: step, loss, tokens per second, bubble, time left.
+// Progress: the progress line with step, loss, tokens per second, bubble and time left.
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,11 @@
 
 namespace penstock {
 
-// On a terminal, the line is overwritten a few times per second; elsewhere, a new line is printed
-// every few seconds.
-// Threads: one at a time.
+// On a terminal, overwrites the line a few times per second. Elsewhere, prints a new line every few
+// seconds. Not thread-safe, except that elapsed() may run in parallel with any method.
 class Progress {
  public:
-  // What earlier processes did: steps, and seconds of training.
+  // The steps and the training time of earlier processes.
   struct Earlier {
     std::int64_t steps = 0;
     double seconds = 0;
@@ -25,8 +24,8 @@ class Progress {
 
   Progress(std::FILE* out, std::int64_t tokens_per_step, const Earlier& earlier);
 
-  // Reports that `done` of `steps` steps are done; `last` belongs to the last one. Shows running
-  // means. May print nothing.
+  // Reports that `done` of `steps` steps are done, the last one with the figures `last`. Shows
+  // running means. Prints nothing if the last line was printed recently.
   void Report(std::int64_t done, std::int64_t steps, const Figures& last);
   // Ends the line on a terminal.
   void Finish();

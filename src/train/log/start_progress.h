@@ -1,4 +1,4 @@
-// Progress lines while a long run starts. A short start prints nothing.
+// StartProgress: progress lines while a run starts. A short start prints nothing.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,11 @@ namespace penstock {
 
 class StartProgress {
  public:
-  // `out` may be null; nothing is printed then.
+  // If `out` is null, prints nothing.
   explicit StartProgress(std::FILE* out) : out_(out) {}
 
-  // Prints "PHASE: DONE of ALL" if some seconds have passed since the last line, or since
-  // construction. If `all_parts` is above 1, also prints which part comes next.
+  // Prints "PHASE: DONE of ALL" if some seconds have passed since the last line or the
+  // construction. If `all_parts` is above 1, also prints the next part.
   void Report(std::string_view phase, int done, int all, std::string_view part_name = {},
               int part = 0, int all_parts = 1);
 

@@ -1,4 +1,4 @@
-// StepPart: what some of the ranks know of a step that they have ended.
+// StepPart: the results of a step on some of the ranks, after they have ended it.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ struct StepPart {
   std::int64_t busiest_ns = 0;
   std::int64_t start_ns = std::numeric_limits<std::int64_t>::max();
   std::int64_t end_ns = 0;
-  std::map<int, double> squared_norms;  // by stage, so that they are added in one order
+  std::map<int, double> squared_norms;  // by stage, so that the order of additions is fixed
   std::optional<Verdict> verdict;
-  double seconds = 0;  // of training, by the leader's clock, when the last of its ranks was known
+  double seconds = 0;  // of training, on the leader's clock, when the last part arrived
 
   double grad_norm() const;
   double bubble() const {
@@ -29,7 +29,7 @@ struct StepPart {
     return length > 0 ? 1 - static_cast<double>(busiest_ns) / length : 0;
   }
 
-  // Adds what other ranks know.
+  // Adds the part of other ranks.
   void Add(const StepPart& other);
 
   void Put(ByteWriter& writer) const;

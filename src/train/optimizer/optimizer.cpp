@@ -112,7 +112,7 @@ void AdamW::Save(const std::vector<NamedParameter>& parameters) {
 
 void AdamW::Restore() {
   std::vector<at::Tensor> changed = Changed();
-  PENSTOCK_CHECK(!saved_.empty() && saved_.size() == changed.size(), "nothing was saved");
+  PENSTOCK_CHECK(!saved_.empty() && saved_.size() == changed.size(), "Restore without a Save");
   for (std::size_t i = 0; i < changed.size(); ++i) changed[i].copy_(saved_[i]);
   step_ = saved_step_;
 }

@@ -35,10 +35,10 @@ struct AdamState {
 
 // AdamW (Loshchilov and Hutter 2019, algorithm 2), using ATen's fused kernel. Decays only matrices.
 // Updates after the first allocate nothing.
-// Ownership: shares the rate, which may be changed only while no thread runs an update.
+// Shares the rate with its creator, who may change it only while no thread runs an update.
 class AdamW {
  public:
-  // The rate applies to a step, which consists of `updates_per_step` updates.
+  // All `updates_per_step` updates of a step use the learning rate of the step.
   explicit AdamW(std::shared_ptr<const LearningRate> rate, int updates_per_step = 1)
       : rate_(std::move(rate)), updates_per_step_(updates_per_step) {}
 
@@ -46,9 +46,9 @@ class AdamW {
   // every call.
   void Update(const std::vector<NamedParameter>& parameters);
 
-  // Creates the state, all zero, if there is none yet. The first update does the same.
+  // Creates the state, which is zero, unless it exists. The first update calls it too.
   void MakeState(const std::vector<NamedParameter>& parameters);
-  // Returns nothing before the state is created.
+  // Returns an empty vector before the state is created.
   std::vector<AdamState> States() const;
   // Skips an update. The learning rate still follows the steps of the run, so that it reaches its
   // end; the moments and their update counts do not change.
@@ -59,11 +59,12 @@ class AdamW {
   void RecordSquaredNorm(double squared);
   double TakeMeanSquaredNorm();
 
-  // Continues after the first `step` steps of the run. Requires: States() are those of that time.
+  // Continues after the first `step` steps of the run. Requires: States() have the values after
+  // them.
   void ResumeAfter(std::int64_t step);
 
-  // Save copies parameters and state (three times the memory of the parameters). Restore brings the
-  // last copy back, bit for bit.
+  // Save copies parameters and state, which takes three times the memory of the parameters. Restore
+  // restores the last copy bit for bit.
   void Save(const std::vector<NamedParameter>& parameters);
   void Restore();
 

@@ -32,9 +32,9 @@ Kind KindOf(const LayerRange& range) {
 
 struct StageNeed {
   double parameters = 0;
-  double shared = 0;     // of these, those that other stages share
+  double shared = 0;     // of these, the ones that other stages share
   double saved = 0;      // bytes that a microbatch keeps alive from F to B
-  double live = 0;       // likewise, from I to W
+  double live = 0;       // likewise from I to W
   double input = 0;      // bytes that a recomputed microbatch keeps
   double workspace = 0;  // additional bytes of its largest action
 
@@ -49,10 +49,10 @@ struct StageNeed {
   }
 };
 
-// The stage of this kind in its small model.
+// Returns the index of the stage of this kind in its small model.
 int IndexOf(Kind kind) { return kind == Kind::kOnly ? 0 : static_cast<int>(kind); }
 
-// Returns a small model of one or three stages, whose stage of this kind has the given number of
+// Returns a small model with one or three stages. Its stage of this kind has the given number of
 // layers.
 TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layers) {
   TrainConfig small = config;
@@ -88,7 +88,7 @@ Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int
 Result<StageNeed> Capture(const TrainConfig& config, Kind kind, std::int64_t layers) {
   CompileOptions options;
   options.exact = config.exact;
-  // As for slices (stage_spec.cpp).
+  // As CompileSlice does for slices.
   if (config.pipeline.slices > 1) options.disabled = {"attention_by_matmul"};
   PENSTOCK_TRY(const StageGraphs graphs,
                GraphsOfStage(SmallConfig(config, kind, layers), IndexOf(kind), options));
@@ -105,8 +105,8 @@ Result<StageNeed> Capture(const TrainConfig& config, Kind kind, std::int64_t lay
   return need;
 }
 
-// Stages of one kind and number of layers are alike, and each layer after the first adds the same
-// amount.
+// The needs of stages, measured with one and two layers per kind. Stages of one kind and number of
+// layers are alike, and each layer after the first adds the same amount.
 class StageNeeds {
  public:
   using Measure = Result<StageNeed> (*)(const TrainConfig& config, Kind kind, std::int64_t layers);
@@ -138,7 +138,7 @@ class StageNeeds {
   std::map<std::pair<Kind, std::int64_t>, StageNeed> measured_;
 };
 
-// By stage of the model.
+// Returns the needs by stage of the model.
 Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Schedule& schedule,
                                              StageNeeds::Measure measure) {
   const ShapesOnly shapes;
@@ -154,7 +154,8 @@ Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Sc
   return needs;
 }
 
-// Computed by the simulator, because the order of each lane determines what is in flight.
+// Returns the sum of the ranks' peaks. Simulates the schedule, because the order of each lane
+// determines which microbatches are in flight.
 Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedule,
                                const HostedRanks& ranks, const std::vector<StageNeed>& needs) {
   Costs costs;
@@ -182,7 +183,7 @@ Status AddParameters(const TrainConfig& config, const Schedule& schedule, const 
                      const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double working = config.precision == "bf16" ? 2 : 0;
   const bool saves = config.checkpoint.every > 0 || !config.resume.empty();
-  const bool takes_back = UpdateRuleOf(config.optimizer).steps_early();
+  const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
   const int replicas = schedule.placement.replicas();
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (!ranks.has(schedule.placement.rank_of(stage))) continue;
@@ -191,12 +192,12 @@ Status AddParameters(const TrainConfig& config, const Schedule& schedule, const 
     PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule, stage));
     const double version = working > 0 ? working : kMasterBytes;
     total.weights += count * (kMasterBytes + working + versions.older * version);
-    // Replicas send theirs as a copy.
+    // A replica sends a copy of its gradients.
     total.gradients += count * kMasterBytes * (replicas > 1 ? 2 : 1);
-    // Other stages read a copy, like replicas.
+    // So does a stage for the parameters that it shares.
     total.gradients += needs[model_stage].shared * kMasterBytes;
     total.optimizer += count * kMomentBytes;
-    if (takes_back) total.optimizer += count * (kMasterBytes + kMomentBytes);
+    if (rolls_back) total.optimizer += count * (kMasterBytes + kMomentBytes);
     if (saves) total.checkpoint += count * (kMasterBytes + kMomentBytes) / replicas;
   }
   return {};
@@ -226,7 +227,7 @@ std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
   return "use a smaller batch or model.sequence, or recompute.hold=least";
 }
 
-// A lower bound before any activation is counted: weights, tokens, and the hidden states of one
+// Returns a lower bound without a capture: weights, tokens, and the hidden states of one
 // microbatch.
 Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule,
                              const HostedRanks& ranks) {
@@ -280,7 +281,7 @@ Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& s
   if (config.memory_limit == "none") return "memory: not checked";
   PENSTOCK_TRY(const AvailableMemory allowed, Allowed(config.memory_limit));
   try {
-    // Do not capture what cannot fit at all, because sizes would overflow.
+    // Check the lower bound first: capturing a model that cannot fit would overflow sizes.
     PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule, ranks));
     PENSTOCK_TRY_STATUS(Compare(config, least, allowed, "at least"));
     PENSTOCK_TRY(const MemoryNeed need, EstimateMemory(config, schedule, ranks));

@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// Bytes, as doubles: a configuration can ask for more than an integer holds.
+// In bytes. The sizes of a configuration may exceed the range of an integer.
 struct MemoryNeed {
   double weights = 0;  // including versions and copies
   double gradients = 0;
@@ -22,19 +22,18 @@ struct MemoryNeed {
   double total() const {
     return weights + gradients + optimizer + checkpoint + activations + batches;
   }
-  // "weights 1.20 GiB, gradients ...".
+  // Formats the parts: "weights 1.20 GiB, gradients ...".
   std::string Text() const;
 };
 
-// Estimates from shapes alone: allocates nothing of the model and captures at most two layers of
-// each kind of stage, whatever the model's size. Requires: ChooseSchedule has filled in the
+// Estimates the need from shapes only. Allocates no weights, and captures at most two layers of
+// each kind of stage for a model of any size. Requires: ChooseSchedule has filled in the
 // configuration.
 Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,
                                   const HostedRanks& ranks);
 
-// Refuses a run that needs more than `config.memory_limit` allows, before it allocates anything;
-// else returns a line about its need for the log. Requires: as EstimateMemory. Errors:
-// kInvalidArgument, saying what is needed, what there is and what to change.
+// Returns a line for the log about the run's need. Requires: as EstimateMemory. Errors:
+// kInvalidArgument if the need exceeds `config.memory_limit`, with both amounts and what to change.
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
                                     const HostedRanks& ranks);
 

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kSkippedSteps = 2;  // the first ones warm caches up
+constexpr int kSkippedSteps = 2;  // the first steps warm up caches
 
 SimulationResult MeasuredResult(const Schedule& schedule, const RunMeasure& measure,
                                 const SimulationResult& predicted) {
@@ -31,14 +31,14 @@ SimulationResult MeasuredResult(const Schedule& schedule, const RunMeasure& meas
   return result;
 }
 
-// The kept round whose makespan is nearest to the median.
+// Returns the round of the trace whose makespan is nearest to the median.
 std::int64_t TypicalRound(const Trace& trace, double makespan) {
   std::int64_t best = trace.last_round() - 1;
-  double distance = std::numeric_limits<double>::max();
+  double least_difference = std::numeric_limits<double>::max();
   for (std::int64_t round = trace.first_round(); round < trace.last_round(); ++round) {
-    const double away = std::abs(MeasureRound(trace, round).makespan - makespan);
-    if (away < distance) {
-      distance = away;
+    const double difference = std::abs(MeasureRound(trace, round).makespan - makespan);
+    if (difference < least_difference) {
+      least_difference = difference;
       best = round;
     }
   }
@@ -49,7 +49,7 @@ double IdleShare(const RankResult& rank, double makespan) {
   return makespan > 0 ? 1 - rank.busy / makespan : 0;
 }
 
-// The training loss of every step, and the held-out loss after the last one beside its baseline.
+// Plots the training loss of every step, the held-out loss after the last one, and its baseline.
 Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
   Plot plot{"Loss", "step", "nats per byte", {}};
   if (record.metrics.empty()) return plot;
@@ -95,18 +95,18 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
   return report;
 }
 
-// The time of a step in the middle of a schedule without a flush: of the later half of its steps,
-// each ended by its last STEP.
+// Returns the mean time of the later half of the steps of a schedule without a flush. A step ends
+// with its last STEP action.
 double SteadyStepTime(const Schedule& schedule, const Timeline& timeline) {
   std::vector<double> ends(schedule.steps);
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     const Lane& lane = schedule.lanes[rank];
     const auto is_step = [](const Action& action) { return action.first.op == Op::kStep; };
-    const auto a_step = std::count_if(lane.begin(), lane.end(), is_step) / schedule.steps;
-    std::int64_t made = 0;
+    const auto updates_per_step = std::count_if(lane.begin(), lane.end(), is_step) / schedule.steps;
+    std::int64_t updates = 0;
     for (std::size_t i = 0; i < lane.size(); ++i) {
       if (!is_step(lane[i])) continue;
-      double& end = ends[made++ / a_step];
+      double& end = ends[updates++ / updates_per_step];
       end = std::max(end, timeline.spans[rank][i].end);
     }
   }
@@ -115,7 +115,7 @@ double SteadyStepTime(const Schedule& schedule, const Timeline& timeline) {
   return (ends.back() - ends[ends.size() - 1 - counted]) / static_cast<double>(counted);
 }
 
-// STEP stands among the other actions where there is no flush: its time counts.
+// Without a flush, STEP is an action between others, so its time is part of the makespan.
 void AddStepCosts(const Schedule& schedule, const RunMeasure& measure, Costs& costs) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const Lane& lane = schedule.lanes[rank];
@@ -128,7 +128,7 @@ void AddStepCosts(const Schedule& schedule, const RunMeasure& measure, Costs& co
   }
 }
 
-// The path of a file in the run's folder.
+// Returns the path of a file in the run's folder and appends it to the summary.
 std::string AddFile(const char* name, const RunRecord& record, TrainSummary& summary) {
   return summary.files.emplace_back(fmt::format("{}/{}", RunPath(record.config), name));
 }

@@ -1,4 +1,4 @@
-// What a run leaves behind: its figures, predicted beside measured, and its files.
+// The results of a run: predicted and measured figures, and files.
 #pragma once
 
 #include <string>
@@ -16,45 +16,45 @@
 
 namespace penstock {
 
-// Predicted and measured, of the same schedule and in seconds and bytes.
+// Prediction and measurement of the same schedule, in seconds and bytes.
 struct Comparison {
   SimulationResult predicted;
   Timeline predicted_timeline;
   SimulationResult measured;                 // medians over the kept steps
-  Timeline measured_timeline;                // of the step that is the median one
+  Timeline measured_timeline;                // of the step nearest to the median
   std::vector<MemoryCurve> measured_memory;  // of the same step
-  Costs costs;                               // what the prediction is made from
+  Costs costs;                               // that the prediction uses
   double step_time = 0;
   double predicted_step_time = 0;
-  Drift drift;  // from the prediction's times
+  Drift drift;  // from the predicted times
 };
 
-// The prediction is the simulator's, from the median time of each stage's actions in the trace; an
-// optimizer update of the rank that starts the next step is added to its makespan for a step.
+// Simulates the schedule with the median time of each stage's actions in the trace. The predicted
+// step time is the makespan plus the optimizer update of the rank that starts the next step.
 Result<Comparison> Compare(const Trace& trace);
 
-// Fills the summary's figures by rank, its table, its step times and its drift; `first_step` is the
-// number of the trace's first round.
+// Fills in the summary's figures per rank, table, step times and drift. `first_step` is the step of
+// the trace's first round.
 void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSummary& summary);
 
 struct RunRecord {
   TrainConfig config;
   const Schedule* schedule = nullptr;
   const LanguageModel* model = nullptr;
-  const Comparison* comparison = nullptr;  // null where no step was run
+  const Comparison* comparison = nullptr;  // null if no step was run
   std::vector<StepMetric> metrics;
   double seconds = 0;  // of training
 };
 
-// Below, files go to the run's folder and their paths to summary.files; each appears whole or not
-// at all. Errors: kUnavailable.
+// The functions below write files to the run's folder and append their paths to summary.files. Each
+// file appears completely or not at all. Errors: kUnavailable.
 
-// What ran, to run it again: config.yaml and schedule.csv.
+// Writes config.yaml and schedule.csv, which repeat the run.
 Status WriteStartFiles(const RunRecord& record, TrainSummary& summary);
-// The trained model: model.safetensors, after summary.steps steps. By all hosts.
+// Writes model.safetensors, the weights after summary.steps steps. Called on all hosts.
 Status WriteWeights(const RunRecord& record, Collectives& hosts, TrainSummary& summary);
-// Where there is a comparison: trace.json, report.html, loss.svg, and timeline.svg with the
-// predicted and the measured row of each rank below each other.
+// Writes trace.json, report.html, loss.svg, and timeline.svg with the predicted and the measured
+// timeline of each rank below each other. Writes nothing without a comparison.
 Status WriteReports(const RunRecord& record, TrainSummary& summary);
 
 }  // namespace penstock

@@ -23,21 +23,22 @@ struct RunStart {
   double seconds() const { return checkpoint ? checkpoint->info.seconds : 0; }
 };
 
-// The run's folder.
+// Returns the path of the run's folder.
 std::string RunPath(const TrainConfig& config);
 
 // Finds the start that `config.resume` requests. For a folder, uses the newest checkpoint that is
-// complete. Damaged ones, and differences in the configuration, are named on `log`.
-// Errors: kNotFound if there is no checkpoint (except for "auto"); kInvalidArgument if none is
-// complete, or it is of another model, lacks the optimizer state or has more steps than the run;
-// and if a run that writes checkpoints would start among those of another.
+// complete. Logs damaged checkpoints and differences in the configuration.
+// Errors: kNotFound if there is no checkpoint (except for "auto"). kInvalidArgument if no
+// checkpoint is complete; if the checkpoint belongs to another model, lacks the optimizer state or
+// has more steps than the run; or if a run that writes checkpoints would start in the folder of
+// another.
 Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log);
-// The same on all hosts: the leader finds the checkpoint, all read it.
+// The same on all hosts: the leader finds the checkpoint, and all read it.
 Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log);
 
-// Moves those of the run's own checkpoints that `start` does not continue out of the way: those of
-// later steps, or all of them if the run starts elsewhere. Otherwise the next resume would take one
-// of them for the newest of this run. Logs where they are.
+// Moves the run's own checkpoints that `start` does not continue to another folder: those of later
+// steps, or all of them if the run starts elsewhere. Otherwise the next resume would use one of
+// them as the newest of this run. Logs the folder.
 Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log);
 
 }  // namespace penstock

@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-// Returns one line for the log for each thing that is likely a mistake. Errors:
-// kInvalidArgument for a key that would have no effect.
+// Returns a line for the log for each value that is probably a mistake. Errors: kInvalidArgument
+// for a key that has no effect.
 Result<std::vector<std::string>> CheckRun(const TrainConfig& config);
 
 }  // namespace penstock

@@ -32,8 +32,8 @@ std::string ThisProcess() {
   return fmt::format("process {} on {}", getpid(), host.data());
 }
 
-// Returns what the holder of the lock has written into its file; empty if it has only just locked
-// it.
+// Returns the process that the holder of the lock wrote to the file. Empty if it has not written
+// yet.
 std::string HolderOf(int lock) {
   std::array<char, 300> text{};
   const ssize_t length = pread(lock, text.data(), text.size(), 0);
@@ -55,12 +55,12 @@ Result<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& path, std:
 
 RunFolder::~RunFolder() {
   if (lock_ >= 0) {
-    // Remove it while it is locked, so that the next one to open it finds another file or none.
+    // Removes the file before the lock is released, so that no other run can lock a removed file.
     if (LeadsTo(lock_path(), lock_)) unlink(lock_path().c_str());
     close(lock_);
   }
   if (folder_ >= 0) close(folder_);
-  std::error_code error;  // of a folder that is not empty
+  std::error_code error;  // ignored: fails for a folder that is not empty
   for (const std::string& created : created_) fs::remove(created, error);
 }
 
@@ -95,7 +95,7 @@ Status RunFolder::Lock(std::FILE* log) {
       return InvalidArgument(
           "{} is in use by another run, {}: choose another name (name=...), or wait until "
           "that run ends",
-          path_, holder.empty() ? "whose process is not known yet" : holder);
+          path_, holder.empty() ? "in an unknown process" : holder);
     }
     if (LeadsTo(lock_path(), lock)) {
       lock_ = lock;

@@ -10,21 +10,21 @@
 
 namespace penstock {
 
-// Holds a lock on the file `.lock` in the folder. The kernel releases it however the process ends.
+// Locks the file `.lock` in the folder. The kernel releases the lock however the process ends.
 // Readers of a run's files need no lock.
 class RunFolder {
  public:
   // Creates the folder if necessary and locks it. Logs if the file system has no locks. Errors:
-  // kInvalidArgument if the folder cannot be created or written, or if another run holds it, in
-  // this process or another; names that process.
+  // kInvalidArgument if the folder cannot be created or written, or if another run uses it. The
+  // message names the process of that run.
   static Result<std::unique_ptr<RunFolder>> Open(const std::string& path, std::FILE* log);
   // Releases the folder, and removes it if Open created it and it is empty.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // Checks that the folder is still where Open found it. Otherwise, files that are written now
-  // would be lost or go to another run. Any thread. Errors: kUnavailable.
+  // Checks that the path still leads to the folder that was opened. Otherwise, files would be lost
+  // or written to another run's folder. Thread-safe. Errors: kUnavailable.
   Status Check() const;
 
  private:

@@ -13,16 +13,16 @@
 namespace penstock {
 namespace {
 
-constexpr int kKeptSteps = 32;            // by the trace
-constexpr int kFirstBlock = 6;            // steps that a time limit's first estimate is made from
-constexpr std::int64_t kBlocks = 8;       // of the steps left: how often the estimate is renewed
-constexpr std::int64_t kTracedSteps = 3;  // least steps of a block that replaces the kept trace
+constexpr int kKeptSteps = 32;            // of the trace
+constexpr int kFirstBlock = 6;            // steps before the first estimate of a time limit
+constexpr std::int64_t kBlocks = 8;       // a block is this fraction of the steps left
+constexpr std::int64_t kTracedSteps = 3;  // minimum steps of a block that replaces the kept trace
 
 }  // namespace
 
 StepRunner::StepRunner(const RunParts& parts)
     : parts_(parts),
-      empties_(EmptiesForCheckpoints(parts.config, parts.schedule)),
+      drains_(DrainsForCheckpoints(parts.config, parts.schedule)),
       last_rank_(parts.schedule.placement.rank_of(parts.schedule.stages() - 1)),
       total_(parts.config.steps) {}
 
@@ -46,15 +46,15 @@ Status StepRunner::RunSteps() {
   while (done_ < total_ && !stop) {
     const std::int64_t before = done_;
     PENSTOCK_TRY_STATUS(RunBlock(done_, BlockSize(done_)));
-    if (done_ == before) break;  // a stop was requested before its first step
-    if (empties_) CheckpointEmpty(done_);
+    if (done_ == before) break;  // a stop was requested before the first step of the block
+    if (drains_) WriteDrainedCheckpoint(done_);
     PENSTOCK_TRY(stop, StopRequested());
     if (timed && !stop) PENSTOCK_TRY_STATUS(Estimate(done_));
   }
   return {};
 }
 
-// The same on all hosts.
+// Returns the same on all hosts.
 Result<bool> StepRunner::StopRequested() {
   return parts_.hosts.Any(parts_.options.stop != nullptr && parts_.options.stop->load());
 }
@@ -62,7 +62,7 @@ Result<bool> StepRunner::StopRequested() {
 std::int64_t StepRunner::BlockSize(std::int64_t done) const {
   std::int64_t left = total_ - done;
   const std::int64_t every = parts_.config.checkpoint.every;
-  if (empties_) left = std::min(left, every - done % every);
+  if (drains_) left = std::min(left, every - done % every);
   if (parts_.schedule.steps > 1 && parts_.config.pipeline.csv.empty()) {
     left = std::min<std::int64_t>(left, parts_.schedule.steps);
   }
@@ -71,7 +71,7 @@ std::int64_t StepRunner::BlockSize(std::int64_t done) const {
   return std::min(left, std::max<std::int64_t>(kTracedSteps, (total_ - done) / kBlocks));
 }
 
-// How many steps the time limit allows, from those so far; the learning rate follows.
+// Estimates from the steps so far how many the time limit allows. The learning rate follows.
 Status StepRunner::Estimate(std::int64_t done) {
   PENSTOCK_TRY(const double elapsed, parts_.hosts.FromLeader(parts_.log.elapsed()));
   const double more = (parts_.config.seconds - elapsed) / elapsed * static_cast<double>(done);
@@ -115,7 +115,7 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   return {};
 }
 
-// One without a flush is made for the block's number of steps.
+// A schedule without a flush is generated for the block's number of steps.
 Result<const Schedule*> StepRunner::BlockSchedule(std::int64_t steps) {
   if (parts_.schedule.steps == 1 || steps % parts_.schedule.steps == 0) return &parts_.schedule;
   PENSTOCK_TRY(Schedule schedule, ScheduleOver(parts_.config, steps));
@@ -129,13 +129,13 @@ void StepRunner::AfterStep(int rank, std::int64_t step) {
   const bool skips = parts_.config.optimizer.nonfinite == "skip";
   if (loss && !std::isfinite(*loss) && !skips) {
     throw std::runtime_error(
-        fmt::format("the loss of step {} is {}: give a smaller optimizer.lr", step, *loss));
+        fmt::format("the loss of step {} is {}: use a smaller optimizer.lr", step, *loss));
   }
   parts_.log.AfterStep(rank, step, loss, NormsOf(rank));
-  if (!empties_) parts_.checkpoints.AfterStep(rank, step + 1, parts_.log.elapsed());
+  if (!drains_) parts_.checkpoints.AfterStep(rank, step + 1, parts_.log.elapsed());
 }
 
-// Replicas count once.
+// Skips replicas, whose norms are those of their originals.
 std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
   std::vector<StageNorm> norms;
   for (const int stage : parts_.schedule.placement.stages_of(rank)) {
@@ -146,8 +146,9 @@ std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
   return norms;
 }
 
-// No rank runs. A run that goes on from here has no older weights; nor has this one, then.
-void StepRunner::CheckpointEmpty(std::int64_t done) {
+// Requires: no rank is running. A run that resumes from the checkpoint has no older weights, so
+// this run must not use them either.
+void StepRunner::WriteDrainedCheckpoint(std::int64_t done) {
   if (done % parts_.config.checkpoint.every != 0) return;
   for (const int rank : parts_.ranks.here()) {
     parts_.checkpoints.AfterStep(rank, done, parts_.log.elapsed());

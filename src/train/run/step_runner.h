@@ -1,4 +1,5 @@
-// StepRunner: the training steps of one run, in one block or, with a time limit, in several.
+// StepRunner: runs the training steps of a run in one or several blocks. It uses several if the run
+// has a time limit, or if the pipeline must drain in between.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace penstock {
 
-// What the steps of a run are made with; all of it outlives the runner.
+// The parts of a run that its steps use. All of them must outlive the runner.
 struct RunParts {
   const TrainConfig& config;
   const TrainOptions& options;
@@ -35,16 +36,16 @@ class StepRunner {
  public:
   explicit StepRunner(const RunParts& parts);
 
-  // From step `done` on; then writes the last checkpoint. Ends early, with a checkpoint even where
-  // the run makes none, when a stop is requested: after the step at hand, or where the pipeline is
-  // next empty if the schedule does not flush.
+  // Runs the steps from `done` on, then writes the last checkpoint. On a stop request, ends after
+  // the current step, or where the pipeline next drains if the schedule does not flush, and writes
+  // a checkpoint even if the run writes no others.
   Status Run(std::int64_t done);
 
-  double seconds() const { return seconds_; }  // of training, earlier processes' too
+  double seconds() const { return seconds_; }  // of training, including earlier processes
   double steps_per_second() const { return steps_per_second_; }
   std::int64_t steps() const { return done_; }
   bool ended_early() const { return done_ < total_; }
-  Trace* trace() const { return trace_.get(); }                // null where no step was run
+  Trace* trace() const { return trace_.get(); }                // null if no step was run
   std::int64_t first_traced() const { return first_traced_; }  // step of the trace's first round
 
  private:
@@ -56,17 +57,17 @@ class StepRunner {
   Result<const Schedule*> BlockSchedule(std::int64_t steps);
   void AfterStep(int rank, std::int64_t step);
   std::vector<StageNorm> NormsOf(int rank) const;
-
-  void CheckpointEmpty(std::int64_t done);
+  void WriteDrainedCheckpoint(std::int64_t done);
 
   const RunParts parts_;
-  const bool empties_;  // for checkpoints
+  const bool drains_;  // the pipeline, for each checkpoint
   int last_rank_;
-  std::int64_t total_;  // steps, as far as is known
+  std::int64_t total_;  // steps of the run as currently estimated
   std::int64_t done_ = 0;
   double seconds_ = 0;
   double steps_per_second_ = 0;
-  std::vector<std::unique_ptr<Schedule>> schedules_;  // of blocks, other than the run's
+  std::vector<std::unique_ptr<Schedule>>
+      schedules_;  // of blocks whose length differs from the run's schedule
   std::unique_ptr<Trace> trace_;
   std::int64_t first_traced_ = 0;
 };

@@ -1,4 +1,4 @@
-// Train(): the main job, from a configuration to the files of a run.
+// Train(): from a configuration to the files of a run.
 
 #include <algorithm>
 #include <cmath>
@@ -34,16 +34,15 @@ namespace penstock {
 namespace {
 
 constexpr const char* kBf16InFp32 =
-    "bf16: this processor has no instructions for it; matmuls and attention are computed in fp32 "
-    "and "
+    "bf16: this processor has no bf16 instructions; matmuls and attention are computed in fp32 and "
     "rounded to bf16";
 
-// The part of a run that this host has.
+// This host's part of a run.
 struct HostPart {
   Collectives& hosts;
   HostedRanks ranks;
   int cores;
-  std::FILE* log;  // the leader's is the user's
+  std::FILE* log;  // discarded except on the leader
 };
 
 struct CloseFile {
@@ -55,11 +54,11 @@ Result<HostedRanks> RanksOf(const TrainOptions& options, const Collectives& host
   if (options.host_of.empty()) return HostedRanks::Split(ranks, hosts.hosts(), hosts.host());
   PENSTOCK_TRY(HostedRanks own, HostedRanks::Of(options.host_of, hosts.hosts(), hosts.host()));
   if (own.ranks() == ranks) return own;
-  return InvalidArgument("the hosts of {} ranks are given, the schedule has {}", own.ranks(),
+  return InvalidArgument("hosts are given for {} ranks, but the schedule has {}", own.ranks(),
                          ranks);
 }
 
-// Refuses hosts that were not started for the same run.
+// Returns an error on all hosts if they were started with different configurations or schedules.
 Status CheckSameRun(Collectives& hosts, const TrainConfig& config, const Schedule& schedule) {
   if (hosts.hosts() == 1) return {};
   PENSTOCK_TRY(const std::vector<std::string> configs, hosts.AllGather(ToYaml(config)));
@@ -73,13 +72,13 @@ Status CheckSameRun(Collectives& hosts, const TrainConfig& config, const Schedul
                              differs.key, differs.before, differs.now, host);
     }
     if (schedules[host] == schedules[0]) continue;
-    return InvalidArgument("hosts 0 and {} have different schedules: start them with the same",
+    return InvalidArgument("hosts 0 and {} have different schedules: start all hosts with the same",
                            host);
   }
   return {};
 }
 
-// Of the whole model; counts where the leader asks.
+// Returns the number of parameters of the whole model on the leader. Called on all hosts.
 Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& model) {
   std::map<std::string, std::int64_t> sizes;
   ByteWriter writer;
@@ -112,7 +111,7 @@ void PrintStart(const TrainConfig& config, const Corpus& corpus, std::int64_t pa
   std::fflush(log);
 }
 
-// Whether a stop was requested on any host.
+// Returns whether a stop was requested on any host.
 Result<bool> StopRequested(Collectives& hosts, const TrainOptions& options) {
   return hosts.Any(options.stop != nullptr && options.stop->load());
 }
@@ -123,7 +122,7 @@ void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
       metrics.size(), count(&StepMetric::skipped));
 }
 
-// The host of each stage of the model.
+// Returns the host of each stage of the model.
 std::vector<int> HostsOfStages(const Schedule& schedule, const HostedRanks& ranks) {
   std::vector<int> hosts;
   for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
@@ -132,159 +131,193 @@ std::vector<int> HostsOfStages(const Schedule& schedule, const HostedRanks& rank
   return hosts;
 }
 
-// The held-out loss, and the passage that the model writes. Sets summary.interrupted.
-Status TryModel(const HostPart& part, const RunRecord& record, const Corpus& corpus,
-                const TrainOptions& options, TrainSummary& summary) {
-  const TrainConfig& config = record.config;
-  SpreadModel model(*record.model, HostsOfStages(*record.schedule, part.ranks), part.hosts.group(),
-                    options.stop);
-  summary.held_out_loss = EvaluateText(model, corpus.held_out, part.cores);
-  PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, options));
+// A run on this host, after all checks.
+struct PreparedRun {
+  const TrainConfig& config;
+  const TrainOptions& options;
+  const Schedule& schedule;
+  const HostPart& part;
+  const RunFolder* folder;  // null except on the leader
+  const Corpus& corpus;
+};
+
+// Computes the held-out loss and generates the passage. Sets summary.interrupted.
+Status EvaluateModel(const PreparedRun& run, const LanguageModel& trained, TrainSummary& summary) {
+  const TrainConfig& config = run.config;
+  Collectives& hosts = run.part.hosts;
+  SpreadModel model(trained, HostsOfStages(run.schedule, run.part.ranks), hosts.group(),
+                    run.options.stop);
+  summary.held_out_loss = EvaluateText(model, run.corpus.held_out, run.part.cores);
+  PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));
   if (summary.interrupted) return {};
   if (!std::isfinite(summary.held_out_loss)) {
     return MakeError(ErrorCode::kUnavailable,
-                     "the held-out loss is {}: the weights in {} are of no use, give a smaller "
-                     "optimizer.lr",
+                     "the held-out loss is {}, so the weights in {} are useless: train with a "
+                     "smaller optimizer.lr",
                      summary.held_out_loss, summary.saved);
   }
-  if (part.hosts.leads()) {
+  if (hosts.leads()) {
     summary.baseline_loss =
-        Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
+        Bigram(run.corpus.train)
+            .MeanNats(EvaluatedPart(run.corpus.held_out, config.model.sequence));
   }
   WriteOptions write;
   write.bytes = config.sample;
   write.seed = config.seed;
   summary.passage = WriteText(model, write);
-  PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, options));
+  PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));
   return {};
 }
 
-// What is left to do after the last step: first the weights, then what a stop may cut off.
-Status Finish(const HostPart& part, const StepRunner& runner, RunRecord record,
-              const Corpus& corpus, const TrainOptions& options, TrainSummary& summary) {
+// The work after the last step. Writes the weights first, because a stop may end the rest.
+Status Finish(const PreparedRun& run, const StepRunner& runner, RunRecord record,
+              TrainSummary& summary) {
+  Collectives& hosts = run.part.hosts;
   const std::int64_t tokens_per_step =
       record.config.batch * record.schedule->microbatches * record.config.model.sequence;
   summary.tokens_per_second = runner.steps_per_second() * static_cast<double>(tokens_per_step);
-  PENSTOCK_TRY_STATUS(WriteWeights(record, part.hosts, summary));
+  PENSTOCK_TRY_STATUS(WriteWeights(record, hosts, summary));
   summary.saved = summary.files.back();
-  if (part.hosts.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
-  PENSTOCK_TRY_STATUS(TryModel(part, record, corpus, options, summary));
+  if (hosts.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
+  PENSTOCK_TRY_STATUS(EvaluateModel(run, *record.model, summary));
   if (summary.interrupted) return {};
   Comparison comparison;
   if (runner.trace() != nullptr) {
-    PENSTOCK_TRY_STATUS(GatherTrace(part.hosts, part.ranks, *runner.trace()));
-    if (!part.hosts.leads()) return {};
+    PENSTOCK_TRY_STATUS(GatherTrace(hosts, run.part.ranks, *runner.trace()));
+    if (!hosts.leads()) return {};
     PENSTOCK_TRY(comparison, Compare(*runner.trace()));
     Summarize(comparison, runner.first_traced(), summary);
     record.schedule = &runner.trace()->schedule();
     record.comparison = &comparison;
   }
-  return part.hosts.leads() ? WriteReports(record, summary) : Status();
+  return hosts.leads() ? WriteReports(record, summary) : Status();
 }
 
-CheckpointWriterOptions CheckpointOptions(const TrainConfig& config, const HostPart& part,
-                                          const RunFolder* folder, const Schedule& schedule,
-                                          const Pipeline& pipeline) {
+CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline& pipeline) {
   CheckpointWriterOptions options;
-  options.folder = CheckpointFolder(RunPath(config));
-  if (folder != nullptr) options.check = [folder] { return folder->Check(); };
-  options.config = config;
-  options.group = part.hosts.group();
-  options.ranks.resize(schedule.ranks());
-  for (const int rank : part.ranks.here()) {
-    options.ranks[rank] = [&pipeline, &schedule, rank] {
+  options.folder = CheckpointFolder(RunPath(run.config));
+  if (run.folder != nullptr) options.check = [folder = run.folder] { return folder->Check(); };
+  options.config = run.config;
+  options.group = run.part.hosts.group();
+  options.ranks.resize(run.schedule.ranks());
+  for (const int rank : run.part.ranks.here()) {
+    options.ranks[rank] = [&pipeline, &schedule = run.schedule, rank] {
       return RankState(pipeline, schedule, rank);
     };
   }
   return options;
 }
 
-// What the leader alone writes when a run starts.
-Status BeginRun(const HostPart& part, const RunStart& start, const RunRecord& record,
-                const Corpus& corpus, const std::vector<std::string>& notes,
-                TrainSummary& summary) {
+// Counts the parameters on all hosts. Moves superseded checkpoints, writes the first files and logs
+// the start on the leader.
+Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& record,
+                const std::vector<std::string>& notes, TrainSummary& summary) {
+  const HostPart& part = run.part;
   PENSTOCK_TRY(const std::int64_t parameters, CountParameters(part.hosts, *record.model));
   if (!part.hosts.leads()) return {};
   PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
   PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
-  PrintStart(record.config, corpus, parameters, part.log);
+  PrintStart(record.config, run.corpus, parameters, part.log);
   for (const std::string& note : notes) Log(part.log, "{}\n", note);
   return {};
 }
 
-Result<TrainSummary> TrainHere(TrainConfig config, const TrainOptions& options,
-                               Collectives& hosts) {
+// Runs the steps from `first` on. Fills in the summary's steps, files and checkpoint.
+Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, StepLog& log,
+                CheckpointWriter& checkpoints, TrainSummary& summary) {
+  std::FILE* const out = run.part.log;
+  PENSTOCK_TRY_STATUS(runner.Run(first));
+  if (const int skipped = checkpoints.skipped(); skipped > 0) {
+    Log(out, "{} checkpoints were skipped because a rank had not reached the previous one yet\n",
+        skipped);
+  }
+  if (UpdateRuleOf(run.config.optimizer).needs_norm()) PrintUpdates(log.metrics(), out);
+  if (run.part.hosts.leads()) {
+    PENSTOCK_TRY_STATUS(run.folder->Check());
+    PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
+  }
+  summary.files.push_back(RunPath(run.config) + "/metrics.jsonl");
+  const std::vector<std::string> traces = log.traces();
+  summary.files.insert(summary.files.end(), traces.begin(), traces.end());
+  summary.steps = runner.steps();
+  summary.interrupted = runner.ended_early();
+  if (!summary.interrupted) {
+    summary.planned_steps = summary.steps;
+  } else if (summary.steps > first) {
+    summary.saved = CheckpointPath(CheckpointFolder(RunPath(run.config)), summary.steps);
+  }
+  return {};
+}
+
+Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
+                               const std::vector<std::string>& notes) {
+  const TrainConfig& config = run.config;
+  const HostPart& part = run.part;
+  const Sampler sampler(run.corpus.train, config.model.sequence, config.seed);
+  auto built = BuildPipeline(
+      config, run.schedule, part.ranks, MakeBatchSource(sampler, config, run.schedule, part.ranks),
+      start.checkpoint ? &*start.checkpoint : nullptr, run.options.stop, part.log);
+  TrainSummary summary;
+  summary.steps = start.step();
+  summary.planned_steps = config.steps;
+  // Checked before the result, because an interrupted pipeline lacks stages.
+  PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, run.options));
+  if (summary.interrupted) return summary;
+  PENSTOCK_TRY(Pipeline pipeline, std::move(built));
+  RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}};
+  PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
+  StepLog log({config, run.folder, *pipeline.rate, part.hosts, part.ranks}, start, part.log);
+  const std::int64_t first = start.step();
+  start = {};  // frees the tensors of the checkpoint
+  CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));
+  const int threads = std::max(1, part.cores / static_cast<int>(part.ranks.here().size()));
+  StepRunner runner({config, run.options, run.schedule, part.ranks, part.hosts, threads, pipeline,
+                     log, checkpoints});
+  PENSTOCK_TRY_STATUS(RunSteps(run, first, runner, log, checkpoints, summary));
+  if (summary.interrupted) return summary;
+  record.metrics = log.metrics();
+  record.seconds = runner.seconds();
+  PENSTOCK_TRY_STATUS(Finish(run, runner, std::move(record), summary));
+  return summary;
+}
+
+// Checks that need neither the text nor the weights. Returns lines for the log.
+Result<std::vector<std::string>> CheckBeforeStart(const TrainConfig& config,
+                                                  const Schedule& schedule,
+                                                  const HostedRanks& ranks) {
+  PENSTOCK_TRY_STATUS(CheckModel(config.model));
+  PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
+  PENSTOCK_TRY(notes.emplace_back(), CheckMemoryNeed(config, schedule, ranks));
+  if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
+  return notes;
+}
+
+Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options,
+                                 Collectives& hosts) {
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
   PENSTOCK_TRY(HostedRanks ranks, RanksOf(options, hosts, schedule.ranks()));
-  const OwnFile nowhere(hosts.leads() ? nullptr : std::fopen("/dev/null", "w"));
+  const OwnFile null_log(hosts.leads() ? nullptr : std::fopen("/dev/null", "w"));
   const HostPart part{hosts, std::move(ranks), options.cores > 0 ? options.cores : Cores(),
-                      hosts.leads() ? options.log : nowhere.get()};
-  PENSTOCK_TRY_STATUS(CheckModel(config.model));
-  PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
-  PENSTOCK_TRY(notes.emplace_back(), CheckMemoryNeed(config, schedule, part.ranks));
-  if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
-  std::unique_ptr<RunFolder> folder;  // the leader's
+                      hosts.leads() ? options.log : null_log.get()};
+  PENSTOCK_TRY(const std::vector<std::string> notes,
+               CheckBeforeStart(config, schedule, part.ranks));
+  std::unique_ptr<RunFolder> folder;
   if (hosts.leads()) {
     PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
   }
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
   PENSTOCK_TRY(RunStart start, FindStart(hosts, config, part.log));
-  config.resume.clear();  // what is recorded runs from the start again
-  const Sampler sampler(corpus.train, config.model.sequence, config.seed);
-  auto built = BuildPipeline(
-      config, schedule, part.ranks, MakeBatchSource(sampler, config, schedule, part.ranks),
-      start.checkpoint ? &*start.checkpoint : nullptr, options.stop, part.log);
-  TrainSummary summary;
-  summary.steps = start.step();
-  summary.planned_steps = config.steps;
-  // Before the result is looked at: a pipeline that was interrupted lacks stages.
-  PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, options));
-  if (summary.interrupted) return summary;
-  PENSTOCK_TRY(Pipeline pipeline, std::move(built));
-  RunRecord record{config, &schedule, &pipeline.model, nullptr, {}};
-  PENSTOCK_TRY_STATUS(BeginRun(part, start, record, corpus, notes, summary));
-  StepLog log({config, folder.get(), *pipeline.rate, hosts, part.ranks}, start, part.log);
-  const std::int64_t first = start.step();
-  start = {};  // its tensors' memory
-  CheckpointWriter checkpoints(CheckpointOptions(config, part, folder.get(), schedule, pipeline));
-  const int threads = std::max(1, part.cores / static_cast<int>(part.ranks.here().size()));
-  StepRunner runner(
-      {config, options, schedule, part.ranks, hosts, threads, pipeline, log, checkpoints});
-  PENSTOCK_TRY_STATUS(runner.Run(first));
-  if (const int skipped = checkpoints.skipped(); skipped > 0) {
-    Log(part.log,
-        "{} checkpoints were skipped because a rank had not reached the previous one yet\n",
-        skipped);
-  }
-  if (UpdateRuleOf(config.optimizer).needs_norm()) PrintUpdates(log.metrics(), part.log);
-  if (hosts.leads()) {
-    PENSTOCK_TRY_STATUS(folder->Check());
-    PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
-  }
-  summary.files.push_back(RunPath(config) + "/metrics.jsonl");
-  const std::vector<std::string> traces = log.traces();
-  summary.files.insert(summary.files.end(), traces.begin(), traces.end());
-  summary.steps = runner.steps();
-  summary.interrupted = runner.ended_early();
-  if (summary.interrupted) {
-    if (summary.steps > first) {
-      summary.saved = CheckpointPath(CheckpointFolder(RunPath(config)), summary.steps);
-    }
-    return summary;
-  }
-  summary.planned_steps = summary.steps;
-  record.metrics = log.metrics();
-  record.seconds = runner.seconds();
-  PENSTOCK_TRY_STATUS(Finish(part, runner, std::move(record), corpus, options, summary));
-  return summary;
+  config.resume.clear();  // the recorded configuration must start from the first step
+  return TrainFrom({config, options, schedule, part, folder.get(), corpus}, std::move(start),
+                   notes);
 }
 
 Result<TrainSummary> TrainUnguarded(const TrainConfig& config, const TrainOptions& options) {
   Collectives hosts(options.group);
-  PENSTOCK_TRY(TrainSummary summary, TrainHere(config, options, hosts));
-  // No host is gone before all are through.
+  PENSTOCK_TRY(TrainSummary summary, TrainOnHost(config, options, hosts));
+  // A host must not leave the group before all hosts are done.
   PENSTOCK_TRY_STATUS(hosts.All(Status()));
   return summary;
 }

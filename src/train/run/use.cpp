@@ -1,4 +1,4 @@
-// What is done with a checkpoint: Evaluate() and GenerateText().
+// Evaluate() and GenerateText().
 #include <ATen/ops/isfinite.h>
 
 #include <cmath>
