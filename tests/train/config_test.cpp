@@ -29,7 +29,7 @@ TEST(Config, OverridesWinOverTheFile) {
   EXPECT_EQ(config->pipeline.stage_layers, (std::vector<std::int64_t>{1, 5}));
 }
 
-TEST(Config, SeedIsTheModelsToo) {
+TEST(Config, TheSeedIsAlsoTheModels) {
   EXPECT_EQ(ParseTrainConfig("seed: 9", "a.yaml")->model.seed, 9U);
 }
 
@@ -42,7 +42,7 @@ TEST(Config, FormerNamesKeepWorking) {
   EXPECT_EQ(ToYaml(*former), ToYaml(*current));
 }
 
-TEST(Config, PrintsWhatReadsBackToTheSame) {
+TEST(Config, PrintedYamlReadsBackUnchanged) {
   const std::vector<std::string> odd = {"data.path=a \"b\": #c\\d",
                                         "optimizer.lr=0.00012345678901",
                                         "stage_layers=2,1,1",
@@ -60,7 +60,7 @@ TEST(Config, PrintsWhatReadsBackToTheSame) {
   EXPECT_EQ(again->pipeline.ranks, 0);
 }
 
-TEST(Config, HoldsBytesWithAUnit) {
+TEST(Config, ReadsBytesWithAUnit) {
   EXPECT_EQ(*ParseSavedBytes("1.5MiB"), 3 << 19);
   EXPECT_EQ(*ParseSavedBytes("least"), 0);
   EXPECT_GT(*ParseSavedBytes("all"), std::int64_t{1} << 60);
@@ -69,7 +69,7 @@ TEST(Config, HoldsBytesWithAUnit) {
       std::string::npos);
 }
 
-TEST(Config, KeysAreThoseOfTheConfiguredModel) {
+TEST(Config, HasTheKeysOfTheConfiguredModel) {
   const auto config =
       ParseTrainConfig("model: {heads: 8, name: gpt2, tied: false}", "a.yaml", {"hidden=32"});
   ASSERT_TRUE(config) << config.error().message;
@@ -86,8 +86,8 @@ TEST(Config, KeysAreThoseOfTheConfiguredModel) {
             std::string::npos);
 }
 
-// Each key's declaration is all that reading, printing and comparing need.
-TEST(Config, EveryKeyIsPrintedReadAndCompared) {
+// Reading, printing and comparing need nothing but a key's declaration.
+TEST(Config, PrintsReadsAndComparesEveryKey) {
   for (const std::string_view model : ModelNames()) {
     TrainConfig config;
     config.model.name = model;
@@ -104,7 +104,7 @@ TEST(Config, EveryKeyIsPrintedReadAndCompared) {
   }
 }
 
-TEST(Config, AScheduleMayBringItsOptions) {
+TEST(Config, AScheduleMayHaveOptions) {
   const auto config = ParseTrainConfig(
       "pipeline:\n  schedule: {name: interleaved, group: 2, cost: '1,2,1'}\n  ranks: 2\n", "a");
   ASSERT_TRUE(config) << config.error().message;
@@ -133,7 +133,7 @@ TEST(Config, ErrorsNameTheLine) {
   EXPECT_EQ(ErrorOf("optimizer: {lr: 1}\n", {"lr=x"}), "optimizer.lr: 'x' is not a number");
 }
 
-TEST(Config, RefusesUnknownKeysWithTheNearest) {
+TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
   EXPECT_NE(ErrorOf("model: {dimm: 3}").find("unknown key 'model.dimm': did you mean 'model.dim'"),
             std::string::npos);
   EXPECT_NE(ErrorOf("", {"lerning.lr=3"}).find("'optimizer.lr'"), std::string::npos);
@@ -143,8 +143,8 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
   EXPECT_NE(ErrorOf("", {"=3"}), "");
 }
 
-// Suggests a key of the same section, and what other frameworks call the same thing.
-TEST(Config, SuggestsTheKeyThatWasMeant) {
+// Suggests keys of the same section, and keys that other frameworks call so.
+TEST(Config, SuggestsTheIntendedKey) {
   const auto suggests = [](const char* written, const std::string& meant) {
     const std::string error = ErrorOf("", {std::string(written) + "=1"});
     EXPECT_NE(error.find("did you mean '" + meant + "'?"), std::string::npos) << error;
@@ -160,13 +160,13 @@ TEST(Config, SuggestsTheKeyThatWasMeant) {
   suggests("modle.name", "model.name");
   suggests("pipeline.schedul", "pipeline.schedule");
   suggests("max_grad_norm", "optimizer.clip");
-  // Nothing is like it: no guess, but what there is.
+  // No key is similar, so the error lists the keys of the section.
   const std::string error = ErrorOf("", {"checkpoint.zzzzzzz=1"});
   EXPECT_EQ(error,
             "unknown key 'checkpoint.zzzzzzz': the keys are checkpoint.every, checkpoint.keep");
 }
 
-TEST(Config, RefusesValuesThatMakeNoSense) {
+TEST(Config, RefusesInvalidValues) {
   for (const char* bad : {"steps=0",
                           "steps=many",
                           "steps=1.5",

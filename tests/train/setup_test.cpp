@@ -1,4 +1,4 @@
-// What a configuration asks of its schedule.
+// The schedule that a configuration describes.
 #include "train/setup.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ std::string ErrorOf(const std::vector<std::string>& overrides) {
   return schedule ? "" : schedule.error().message;
 }
 
-// Each option reaches the algorithm: the schedule is another one.
+// Each option changes the schedule, so it reaches the algorithm.
 TEST(Setup, OptionsReachTheSchedule) {
   const std::vector<std::string> interleaved = {"schedule=interleaved", "ranks=2", "chunks=2"};
   const auto with = [](std::vector<std::string> all, const std::vector<std::string>& more) {
@@ -41,7 +41,7 @@ TEST(Setup, OptionsReachTheSchedule) {
   EXPECT_NE(LanesOf(with(priced, {"cost=1,3,1"})), LanesOf(with(priced, {"cost=1,1,3"})));
 }
 
-TEST(Setup, OptionsWithoutAnEffectAreRefused) {
+TEST(Setup, RefusesOptionsWithoutAnEffect) {
   EXPECT_EQ(ErrorOf({"schedule=1f1b", "ranks=2", "group=2"}),
             "schedule 1f1b: pipeline.group 2: the schedule takes no group");
   EXPECT_EQ(ErrorOf({"schedule=1f1b", "ranks=2", "pipeline.memory_limit=2"}),
@@ -53,8 +53,7 @@ TEST(Setup, OptionsWithoutAnEffectAreRefused) {
   const TempFolder folder;
   const std::string path = folder.Write("a.csv", "0F0,0B0\n1F0,1B0\n");
   EXPECT_EQ(ErrorOf({"csv=" + path, "waves=2"}),
-            "pipeline.waves has no effect here: the schedule is in a file, no algorithm makes it; "
-            "leave it out");
+            "pipeline.waves has no effect, because the schedule is read from a file: remove it");
 }
 
 }  // namespace

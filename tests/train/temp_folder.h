@@ -1,4 +1,4 @@
-// A folder of a test's own, removed behind it.
+// TempFolder: a temporary folder that its destructor removes.
 #pragma once
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ class TempFolder {
 
   std::string path() const { return path_.string(); }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  // Returns the file's path.
+  // Writes a file, creates its folders, and returns its path.
   std::string Write(const std::string& name, std::string_view content) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name, std::ios::binary) << content;

@@ -25,7 +25,7 @@ LanguageModel Build(std::uint64_t seed, int stages) {
   return LanguageModel::Build(config, stages).value();
 }
 
-TEST(Checkpoint, AnotherCutReadsTheSameModel) {
+TEST(Checkpoint, AModelWithOtherStagesReadsIt) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
   const LanguageModel saved = Build(1, 3);
@@ -34,7 +34,7 @@ TEST(Checkpoint, AnotherCutReadsTheSameModel) {
   LanguageModel loaded = Build(2, 2);
   const at::Tensor tokens = at::arange(6, at::kLong).view({1, 6});
   EXPECT_FALSE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
-  const auto checkpoint = ReadCheckpoint(folder.path());  // the run's folder will do
+  const auto checkpoint = ReadCheckpoint(folder.path());  // a run's folder
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   ASSERT_TRUE(SetWeights(*checkpoint, loaded));
   EXPECT_TRUE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
@@ -43,7 +43,7 @@ TEST(Checkpoint, AnotherCutReadsTheSameModel) {
   EXPECT_EQ(ToYaml(checkpoint->info.config), ToYaml(SmallConfig()));
 }
 
-TEST(Checkpoint, RefusesAModelOfOtherSizesAndLeavesItAlone) {
+TEST(Checkpoint, RefusesAModelOfOtherSizesAndDoesNotChangeIt) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
   ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
@@ -85,7 +85,7 @@ TEST(Checkpoint, RefusesBrokenFiles) {
   }
 }
 
-TEST(Safetensors, RefusesANameThatIsThereTwice) {
+TEST(Safetensors, RefusesARepeatedName) {
   const TempFolder folder;
   const auto read = [&](const std::string& header) {
     const std::uint64_t length = header.size();
@@ -103,19 +103,19 @@ TEST(Safetensors, RefusesANameThatIsThereTwice) {
   EXPECT_FALSE(read(R"({"__metadata__": {"step": "1", "step": "2"}, "a": )" + entry + "}"));
 }
 
-// A bit anywhere: lengths, names, numbers, the checksum itself, white space, a weight.
-TEST(Checkpoint, RefusesAFileWithOneBitTurned) {
+// The bit may be in a length, a name, a number, the checksum itself, white space or a weight.
+TEST(Checkpoint, RefusesAFileWithOneFlippedBit) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
   ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
   const std::string whole = ReadFile(path).value();
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
-    std::string turned = whole;
+    std::string flipped = whole;
     // Half of them in the header.
     const std::size_t at = random() % (i % 2 == 0 ? 4000 : whole.size());
-    turned[at] = static_cast<char>(turned[at] ^ (1 << random() % 8));
-    const auto read = ReadCheckpoint(folder.Write("turned", turned));
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << random() % 8));
+    const auto read = ReadCheckpoint(folder.Write("flipped", flipped));
     ASSERT_FALSE(read) << "byte " << at;
     EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().message;
   }

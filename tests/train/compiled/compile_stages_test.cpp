@@ -1,4 +1,4 @@
-// A stage that no machine here holds: its graphs, memory and FLOPs all the same.
+// The graphs, memory and FLOPs of a stage that is too large for this machine.
 #include "train/compiled/compile_stages.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A run from compiled stages is the run that captures; files that do not fit are refused.
+// A run with compiled stages equals a run that captures them. Files that do not match are refused.
 #include "train/compiled/compiled.h"
 
 #include <ATen/Parallel.h>
@@ -27,7 +27,7 @@ steps: 3
       .value();
 }
 
-// The losses of a run's steps.
+// Returns the losses of a run's steps.
 Result<std::vector<double>> LossesOf(TrainConfig config) {
   at::set_num_threads(1);
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, 2));
@@ -49,7 +49,7 @@ Result<std::vector<double>> LossesOf(TrainConfig config) {
   return losses;
 }
 
-TEST(Compiled, RunsAsTheCapturedStagesDo) {
+TEST(Compiled, RunsLikeCapturedStages) {
   const std::vector<std::vector<std::string>> ways = {{},
                                                       {"exact=false"},
                                                       {"precision=bf16"},
@@ -70,7 +70,7 @@ TEST(Compiled, RunsAsTheCapturedStagesDo) {
   }
 }
 
-TEST(Compiled, RefusesWhatDoesNotFitInOneLine) {
+TEST(Compiled, RefusesFilesThatDoNotMatch) {
   const TempFolder folder;
   ASSERT_TRUE(CompileStages(Config(), folder / "made"));
   const auto error = [&](const std::vector<std::string>& overrides) {

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-TEST(Bigram, IsADistributionBehindEveryByte) {
+TEST(Bigram, IsADistributionAfterEveryByte) {
   std::mt19937 random(1);
   std::vector<std::uint8_t> text(500);
   for (auto& byte : text) byte = static_cast<std::uint8_t>(random() % 7 * 31);
@@ -25,7 +25,7 @@ TEST(Bigram, IsADistributionBehindEveryByte) {
 }
 
 TEST(Bigram, FindsTheEntropyOfAMarkovChain) {
-  // From each of two letters: 3 of 4 times the other one.
+  // Each of two letters is followed by the other one with probability 3/4.
   std::mt19937 random(2);
   const auto chain = [&random](std::size_t length) {
     std::vector<std::uint8_t> text(length, 'a');

@@ -32,7 +32,7 @@ std::vector<std::string> Parts(const std::vector<std::uint8_t>& bytes) {
   return parts;
 }
 
-// Forty fortunes in two files, some of them in both, with other spaces and case.
+// Forty fortunes in two files. Some are in both, with different spaces and case.
 class Fortunes : public testing::Test {
  protected:
   Fortunes() {
@@ -53,7 +53,7 @@ class Fortunes : public testing::Test {
   std::vector<std::string> texts_;
 };
 
-TEST_F(Fortunes, SplitWholeAndOnceEach) {
+TEST_F(Fortunes, AreSplitIntoWholeAndUniqueDocuments) {
   const auto corpus = LoadCorpus(folder_.path(), 0.25);
   ASSERT_TRUE(corpus) << corpus.error().message;
   EXPECT_EQ(corpus->documents, 40);
@@ -75,16 +75,16 @@ TEST_F(Fortunes, SkipsLinksAndBinaryFiles) {
   const auto corpus = LoadCorpus(folder_.path(), 0.25);
   ASSERT_TRUE(corpus) << corpus.error().message;
   EXPECT_EQ(corpus->documents, 40);
-  EXPECT_EQ(corpus->files, 1);  // what the second holds is in the first
+  EXPECT_EQ(corpus->files, 1);  // the second has only duplicates
 }
 
-TEST_F(Fortunes, SplitIsTheSameEveryTime) {
+TEST_F(Fortunes, AreSplitTheSameWayEveryTime) {
   const auto one = LoadCorpus(folder_.path(), 0.25), two = LoadCorpus(folder_.path(), 0.25);
   EXPECT_EQ(one->train, two->train);
   EXPECT_EQ(one->held_out, two->held_out);
 }
 
-TEST(Data, AnyTextIsCutIntoSectionsWithoutLoss) {
+TEST(Data, SplitsAnyTextIntoSectionsWithoutLoss) {
   std::mt19937 random(7);
   for (int i = 0; i < 50; ++i) {
     std::string text;
@@ -105,7 +105,7 @@ TEST(Data, AnyTextIsCutIntoSectionsWithoutLoss) {
   }
 }
 
-TEST(Data, RefusesWhatIsMissingEmptyOrTooShort) {
+TEST(Data, RefusesMissingEmptyAndShortText) {
   const TempFolder folder;
   const auto code = [](const std::string& path) {
     const auto corpus = LoadCorpus(path, 0.05);
@@ -141,7 +141,7 @@ TEST(Sampler, DependsOnSeedStepAndSampleAndReachesAll) {
       equal += bytes.data() == other.Sample(step, sample).data() ? 1 : 0;
     }
   }
-  EXPECT_EQ(begins.size(), 10U);  // every place where 41 bytes begin
+  EXPECT_EQ(begins.size(), 10U);  // every start of 41 bytes
   EXPECT_LT(equal, 60);           // 20 expected by chance
 }
 

@@ -21,7 +21,7 @@ StepMetric Metric(std::int64_t step) {
   return metric;
 }
 
-TEST(Metrics, ALineReadsBack) {
+TEST(Metrics, ReadsItsLinesAndThoseOfEarlierVersions) {
   const TempFolder folder;
   const std::string old = R"({"step":0,"loss":null,"lr":0.1,"bubble":0.2,"seconds":3})";
   const auto read = ReadMetrics(folder.Write("a", old + "\n" + MetricLine(Metric(1))), 9);
@@ -33,8 +33,8 @@ TEST(Metrics, ALineReadsBack) {
   EXPECT_FALSE(read[1].skipped);
 }
 
-// The limit on the size of files stands in for a full disk.
-TEST(Metrics, ALineThatDoesNotFitIsLeftOutWhole) {
+// A limit on the size of files simulates a full disk.
+TEST(Metrics, RemovesALineThatDoesNotFitOnTheDisk) {
   const TempFolder folder;
   const std::string path = folder / "metrics.jsonl";
   MetricsFile file(path, {});
@@ -54,7 +54,7 @@ TEST(Metrics, ALineThatDoesNotFitIsLeftOutWhole) {
   EXPECT_EQ(ReadFile(path).value(), before);
 }
 
-TEST(Metrics, ARunThatSkipsMostStepsHasFailed) {
+TEST(Metrics, ARunThatSkipsMostStepsFails) {
   const auto fails = [](int steps, auto skipped) {
     std::vector<StepMetric> metrics;
     for (int step = 0; step < steps; ++step) {
@@ -66,8 +66,8 @@ TEST(Metrics, ARunThatSkipsMostStepsHasFailed) {
   EXPECT_FALSE(fails(0, [](int) { return true; }));
   EXPECT_FALSE(fails(100, [](int step) { return step % 2 == 0; }));
   EXPECT_TRUE(fails(100, [](int step) { return step % 3 != 0; }));
-  EXPECT_FALSE(fails(100, [](int step) { return step == 99; }));  // by chance, the last
-  EXPECT_TRUE(fails(100, [](int step) { return step >= 94; }));   // it ended so
+  EXPECT_FALSE(fails(100, [](int step) { return step == 99; }));  // only the last step
+  EXPECT_TRUE(fails(100, [](int step) { return step >= 94; }));   // most of the last tenth
   EXPECT_TRUE(fails(5, [](int step) { return step == 4; }));
 }
 

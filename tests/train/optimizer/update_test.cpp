@@ -1,6 +1,5 @@
-// Steps of real stages that are made before the norm of all gradients is known end, to the last
-// bit, where steps end that wait for it: with gradients that are clipped, and some that are no
-// numbers.
+// With post-validation, runs end with the same bits as runs whose steps wait for the global
+// gradient norm. Some gradients are clipped, and some are not finite.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +19,7 @@ namespace penstock {
 namespace {
 
 constexpr int kSteps = 6;
-constexpr int kNoNumberStep = 2;
+constexpr int kNonFiniteStep = 2;
 constexpr int kLargeStep = 4;
 
 struct Outcome {
@@ -29,22 +28,23 @@ struct Outcome {
   std::vector<Verdict> verdicts;
 };
 
-// When the last microbatch's forward runs on the last stage, the gradients so far are changed: at
-// two steps, behind the early forwards.
-BatchSource Injecting(BatchSource source, const Pipeline& pipeline, int last_row) {
+// Changes the accumulated gradients at two steps, when the last microbatch runs forward on the last
+// stage. This is after the forwards that post-validation repeats.
+BatchSource WithInjectedGradients(BatchSource source, const Pipeline& pipeline,
+                                  int last_microbatch) {
   const auto targets = source.targets;
-  source.targets = [&pipeline, targets, last_row](std::int64_t step, int row) {
-    if (row == last_row && !pipeline.stages.empty()) {
+  source.targets = [&pipeline, targets, last_microbatch](std::int64_t step, int microbatch) {
+    if (microbatch == last_microbatch && !pipeline.stages.empty()) {
       at::Tensor& gradient = pipeline.stages.back()->Parameters().front().gradient;
-      if (step == kNoNumberStep) gradient.fill_(std::numeric_limits<double>::quiet_NaN());
+      if (step == kNonFiniteStep) gradient.fill_(std::numeric_limits<double>::quiet_NaN());
       if (step == kLargeStep) gradient.add_(1000.0);
     }
-    return targets(step, row);
+    return targets(step, microbatch);
   };
   return source;
 }
 
-// The first `steps` of a run of kSteps.
+// Runs the first `steps` steps of a run of kSteps.
 Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kSteps) {
   at::set_num_threads(1);
   config.pipeline.microbatches = schedule.microbatches;
@@ -54,8 +54,8 @@ Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kSteps
   const std::vector<std::uint8_t> text = Text();
   Pipeline pipeline;
   const BatchSource source =
-      Injecting(MakeBatchSource(Sampler(text, config.model.sequence, 1), config), pipeline,
-                schedule.microbatches - 1);
+      WithInjectedGradients(MakeBatchSource(Sampler(text, config.model.sequence, 1), config),
+                            pipeline, schedule.microbatches - 1);
   pipeline = BuildPipeline(config, schedule, source).value();
   Outcome outcome;
   RunOptions options;
@@ -73,9 +73,9 @@ Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kSteps
 // A schedule and a model.
 using Pair = std::pair<const char*, const char*>;
 
-class EarlySteps : public testing::TestWithParam<Pair> {};
+class PostValidation : public testing::TestWithParam<Pair> {};
 
-TEST_P(EarlySteps, EndWhereLateOnesDo) {
+TEST_P(PostValidation, GivesTheBitsOfARunThatWaits) {
   ScheduleParams params;
   params.ranks = 2;
   params.microbatches = 8;
@@ -102,14 +102,14 @@ TEST_P(EarlySteps, EndWhereLateOnesDo) {
   ASSERT_EQ(early.verdicts.size(), late.verdicts.size());
   for (int step = 0; step < kSteps; ++step) {
     const Verdict& expected = late.verdicts[step];
-    EXPECT_EQ(expected.apply, step != kNoNumberStep);
+    EXPECT_EQ(expected.apply, step != kNonFiniteStep);
     EXPECT_EQ(early.verdicts[step].apply, expected.apply);
     EXPECT_EQ(early.verdicts[step].scale, expected.scale);
   }
   EXPECT_LT(late.verdicts[kLargeStep].scale, 0.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, EarlySteps,
+INSTANTIATE_TEST_SUITE_P(Schedules, PostValidation,
                          testing::Values(Pair("1f1b", "llama"), Pair("zb-h2", "llama"),
                                          Pair("zbv", "llama"), Pair("dualpipe", "llama"),
                                          Pair("1f1b", "gpt2"), Pair("zbv", "gpt2"),
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EarlySteps,
                            return name;
                          });
 
-TEST(NonFiniteGradients, EndTheRunWithOneLineThatNamesThem) {
+TEST(NonFiniteGradients, FailTheRunWithTheNameOfTheParameter) {
   ScheduleParams params;
   params.ranks = 2;
   params.microbatches = 4;
@@ -135,9 +135,9 @@ TEST(NonFiniteGradients, EndTheRunWithOneLineThatNamesThem) {
   }
 }
 
-// The learning rate is 0 at the last step of the schedule of rates, so that step changes nothing:
-// also where one before it was skipped.
-TEST(SkippedSteps, LeaveTheLearningRatesWhereTheyWere) {
+// The learning rate is 0 at the last step of a run, so that step changes nothing. A skipped step
+// before it must not delay the schedule of learning rates.
+TEST(SkippedSteps, DoNotDelayTheLearningRates) {
   ScheduleParams params;
   params.ranks = 2;
   params.microbatches = 4;
@@ -150,7 +150,7 @@ TEST(SkippedSteps, LeaveTheLearningRatesWhereTheyWere) {
     const Outcome all = Train(config, schedule, kSteps);
     const Outcome but_last = Train(config, schedule, kSteps - 1);
     ASSERT_TRUE(all.status && but_last.status);
-    EXPECT_FALSE(all.verdicts[kNoNumberStep].apply);
+    EXPECT_FALSE(all.verdicts[kNonFiniteStep].apply);
     for (const auto& [name, value] : all.weights) {
       EXPECT_TRUE(at::equal(value, but_last.weights.at(name))) << name;
     }

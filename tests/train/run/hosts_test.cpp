@@ -1,5 +1,5 @@
-// One training run on two hosts, each with its own part of the pipeline: the same to the last bit
-// as in one process.
+// A training run on two hosts, each with a part of the pipeline, gives the same bits as in one
+// process.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -70,7 +70,7 @@ class HostsTrain : public testing::Test {
     return Train(Config(options), Options());
   }
 
-  // Neighboring ranks are on different hosts. `stop` is that of the last host.
+  // Places neighboring ranks on different hosts. Only the last host has the stop.
   std::vector<Result<TrainSummary>> RunOnHosts(const std::vector<std::string>& options,
                                                const std::atomic<bool>* stop = nullptr) const {
     const auto groups = MakeLocalHosts(kHosts);
@@ -87,7 +87,7 @@ class HostsTrain : public testing::Test {
     return summaries;
   }
 
-  // What a run leaves behind that does not depend on the clock.
+  // The results of a run that do not depend on time.
   struct Outcome {
     std::vector<std::string> metrics;
     std::map<std::string, Safetensors> weights;  // by file
@@ -163,14 +163,14 @@ class HostsTrain : public testing::Test {
   std::FILE* log_;
 };
 
-TEST_F(HostsTrain, IsTheSameToTheLastBit) {
+TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
   const std::vector<std::vector<std::string>> runs = {
       {"schedule=1f1b", "trace_steps=[1]"},
       {"schedule=zbv", "layers=8", "clip=0.5"},
       {"schedule=interleaved", "chunks=2", "layers=8", "clip=0.5", "post_validation=true"},
       {"schedule=dualpipe", "clip=0.5"},
       {"schedule=pipedream"},
-      // The first stage and the last, on different hosts, hold copies of the embedding.
+      // The first and the last stage, on different hosts, hold copies of the embedding.
       {"schedule=1f1b", "model.name=gpt2", "clip=0.5"},
       {"schedule=1f1b", "ranks=2", "stages=2", "precision=bf16", "fuse=false"},
   };
@@ -180,7 +180,7 @@ TEST_F(HostsTrain, IsTheSameToTheLastBit) {
   }
 }
 
-TEST_F(HostsTrain, ResumesFromACheckpointOfEitherKind) {
+TEST_F(HostsTrain, ResumesFromCheckpointsOfOneAndOfSeveralHosts) {
   const std::vector<std::string> options = {"schedule=zbv", "layers=8", "clip=0.5"};
   ASSERT_TRUE(RunAlone(options));
   const Outcome whole = Collect("run");
@@ -205,7 +205,7 @@ TEST_F(HostsTrain, ResumesFromACheckpointOfEitherKind) {
   ExpectSame(Collect("run"), whole);
 }
 
-TEST_F(HostsTrain, AStopAtOneHostEndsAllWithACheckpointToContinueFrom) {
+TEST_F(HostsTrain, AStopOnOneHostStopsAllWithACheckpoint) {
   const std::vector<std::string> options = {"schedule=1f1b", "every=0"};
   ASSERT_TRUE(RunAlone(options));
   const Outcome whole = CollectAndRemove("run");
@@ -228,7 +228,7 @@ TEST_F(HostsTrain, AStopAtOneHostEndsAllWithACheckpointToContinueFrom) {
     EXPECT_EQ(summary->steps, summaries[0]->steps);
     EXPECT_EQ(summary->saved, summaries[0]->saved);
   }
-  if (summaries[0]->steps == 5) return;  // it was through before the stop came
+  if (summaries[0]->steps == 5) return;  // it ended before the stop
   EXPECT_TRUE(summaries[0]->interrupted);
   EXPECT_TRUE(std::filesystem::exists(summaries[0]->saved));
   std::vector<std::string> resumed = options;
@@ -242,7 +242,7 @@ TEST_F(HostsTrain, AStopAtOneHostEndsAllWithACheckpointToContinueFrom) {
   }
 }
 
-TEST_F(HostsTrain, HostsOfDifferentRunsAreRefused) {
+TEST_F(HostsTrain, RefusesHostsOfDifferentRuns) {
   const auto groups = MakeLocalHosts(kHosts);
   OnEachHost(groups, [&](HostGroup& group) {
     TrainOptions options = Options();
@@ -255,7 +255,7 @@ TEST_F(HostsTrain, HostsOfDifferentRunsAreRefused) {
   });
 }
 
-TEST_F(HostsTrain, AFailureAtOneHostEndsAllWithItsReason) {
+TEST_F(HostsTrain, AFailureOnOneHostFailsAllWithItsReason) {
   const auto groups = MakeLocalHosts(kHosts);
   OnEachHost(groups, [&](HostGroup& group) {
     TrainOptions options = Options();
@@ -267,7 +267,7 @@ TEST_F(HostsTrain, AFailureAtOneHostEndsAllWithItsReason) {
   });
 }
 
-TEST_F(HostsTrain, AHostHasTheStagesOfItsRanksAlone) {
+TEST_F(HostsTrain, AHostBuildsOnlyTheStagesOfItsRanks) {
   TrainConfig config = Config({"schedule=1f1b"});
   const Schedule schedule = ChooseSchedule(config, 1).value();
   const HostedRanks ranks = HostedRanks::Split(4, 2, 1).value();
@@ -285,7 +285,7 @@ TEST_F(HostsTrain, AHostHasTheStagesOfItsRanksAlone) {
   }
 }
 
-TEST_F(HostsTrain, AFileWrittenTogetherIsTheOneThatOneHostWrites) {
+TEST_F(HostsTrain, WriteTogetherWritesTheFileOfOneHost) {
   Safetensors whole;
   whole.metadata = {{"step", "3"}, {"note", "x"}};
   for (const char* name : {"a", "b.weight", "c", "z"}) {

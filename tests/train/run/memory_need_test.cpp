@@ -1,4 +1,4 @@
-// The memory that a run is said to need is what it then takes.
+// The estimated memory need of a run is the memory that it takes.
 #include "train/run/memory_need.h"
 
 #include <gtest/gtest.h>
@@ -37,8 +37,8 @@ TrainConfig Config() {
   return config;
 }
 
-// Against the stages themselves, of several layers, in the ways that change what they hold.
-TEST(MemoryNeed, IsWhatTheStagesTake) {
+// Compares with stages of several layers, with the options that change their memory.
+TEST(MemoryNeed, EqualsTheMemoryOfTheStages) {
   std::vector<TrainConfig> configs(5, Config());
   configs[1].recompute.hold = "least";
   configs[2].precision = "bf16";
@@ -72,13 +72,13 @@ TEST(MemoryNeed, IsWhatTheStagesTake) {
     EXPECT_GE(need.activations, saved);
     if (config.recompute.hold == "all") {
       EXPECT_LT(need.activations, saved * 1.5);
-    } else {  // what is made again takes room while it is used
+    } else {  // recomputed values take memory while they are used
       EXPECT_LT(need.activations, NeedOf(Config()).activations);
     }
   }
 }
 
-TEST(MemoryNeed, FollowsWhatTheScheduleHolds) {
+TEST(MemoryNeed, FollowsTheMicrobatchesInFlight) {
   TrainConfig config = Config();
   config.pipeline.microbatches = 30;
   const double all_at_once = NeedOf(config).activations;
@@ -92,8 +92,8 @@ TEST(MemoryNeed, FollowsWhatTheScheduleHolds) {
   EXPECT_EQ(NeedOf(config).checkpoint, NeedOf(config).weights * 3);
 }
 
-// Sizes that no machine has are refused without being tried, whatever they overflow.
-TEST(MemoryNeed, RefusesWhatDoesNotFit) {
+// Sizes beyond any machine are refused without an attempt, even if they overflow.
+TEST(MemoryNeed, RefusesARunThatDoesNotFit) {
   const auto refused = [](auto change) {
     TrainConfig config = Config();
     change(config);

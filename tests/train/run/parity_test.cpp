@@ -1,10 +1,10 @@
-// Every schedule trains as one rank does with plain autograd: the same losses and the same weights.
+// Every schedule trains with the same losses and weights as plain autograd on one rank, bit for
+// bit.
 //
-// Bit for bit: each stage adds up its microbatches' weight gradients in the order of its own B or W
-// cells, then those of its replicas in the order of their chains, and the reference adds in that
-// order, too. In another order the sums differ in the last bits, and so do schedules among each
-// other. Schedules without a flush are held to their recurrences: each stage's weights are those of
-// the version that a microbatch reads there.
+// Each stage accumulates the weight gradients of its microbatches in the order of its B or W
+// actions, then adds those of its replicas in the order of their chains. The reference adds in the
+// same order; in another order, the last bits would differ. Schedules without a flush are compared
+// with their recurrences: each stage uses the weight version that its microbatch reads.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -35,14 +35,14 @@ struct Trained {
   std::map<std::string, at::Tensor> parameters;
 };
 
-// Microbatches of a step in the order in which the stage's weight gradients are made.
+// Returns the microbatches of a step in the order in which the stage computes weight gradients.
 std::vector<int> OrderOfGradients(const Schedule& schedule, int stage) {
-  const int rows = schedule.microbatches / schedule.placement.replicas();
-  const int first = stage / schedule.placement.chain_length() * rows;
+  const int count = schedule.microbatches / schedule.placement.replicas();
+  const int first = stage / schedule.placement.chain_length() * count;
   std::vector<int> order;
   for (const Action& action : schedule.lanes[schedule.placement.rank_of(stage)]) {
     ForEachPart(action, [&](const Part& part) {
-      if (part.stage != stage || !EndsMicrobatch(part.op) || part.microbatch >= rows) return;
+      if (part.stage != stage || !EndsMicrobatch(part.op) || part.microbatch >= count) return;
       order.push_back(first + part.microbatch);
     });
   }
@@ -52,8 +52,8 @@ std::vector<int> OrderOfGradients(const Schedule& schedule, int stage) {
 // How one stage of the model is trained.
 struct StageRule {
   std::vector<std::vector<int>> orders;  // by chain
-  int microbatches_an_update = 1;
-  int lag = 0;  // versions that a microbatch's weights are behind
+  int microbatches_per_update = 1;
+  int lag = 0;  // how many versions old the weights of a microbatch are
 };
 
 StageRule RuleOf(const Schedule& schedule, int stage) {
@@ -62,19 +62,18 @@ StageRule RuleOf(const Schedule& schedule, int stage) {
   for (int chain = 0; chain < schedule.placement.replicas(); ++chain) {
     rule.orders.push_back(OrderOfGradients(schedule, chain * length + stage));
   }
-  rule.microbatches_an_update = schedule.microbatches;
+  rule.microbatches_per_update = schedule.microbatches;
   if (schedule.weights == WeightPolicy::kDoubleBuffered) rule.lag = 1;
   if (schedule.weights == WeightPolicy::kStashed) {
-    rule.microbatches_an_update = 1;
+    rule.microbatches_per_update = 1;
     rule.orders = {{0}};
     rule.lag = length - 1 - stage;
   }
   return rule;
 }
 
-// One rank, the stages one after the other, autograd. Each microbatch reads every stage's weights
-// as they were after so many updates as its rule says: W(v+1) = W(v) - update(gradients at
-// W(v-lag)).
+// Runs all stages on one rank with autograd. Each microbatch reads the weight version of its
+// stage's rule: W(v+1) = W(v) - update(gradients at W(v-lag)).
 class Reference {
  public:
   Reference(const TrainConfig& config, std::vector<StageRule> rules)
@@ -84,7 +83,7 @@ class Reference {
     const auto rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
     for (std::size_t i = 0; i < start.stages.size(); ++i) {
       auto& stage = stages_.emplace_back();
-      const int updates = config.pipeline.microbatches / rules_[i].microbatches_an_update;
+      const int updates = config.pipeline.microbatches / rules_[i].microbatches_per_update;
       stage.optimizer = std::make_unique<AdamW>(rate, updates);
       for (const auto& parameter : start.stages[i]->named_parameters()) {
         const at::Tensor value = parameter.value().detach();
@@ -150,9 +149,9 @@ class Reference {
     stage.versions.push_back(std::move(version));
   }
 
-  void Read(std::size_t i, int run_row) {
+  void Read(std::size_t i, int of_run) {
     const StageRule& rule = rules_[i];
-    const int version = std::max(0, run_row / rule.microbatches_an_update - rule.lag);
+    const int version = std::max(0, of_run / rule.microbatches_per_update - rule.lag);
     const at::NoGradGuard no_grad;
     for (auto& parameter : working_[i]->named_parameters()) {
       const Tensors& weights = stages_[i].versions[version];
@@ -160,41 +159,43 @@ class Reference {
     }
   }
 
-  at::Tensor Forward(at::Tensor value, int step, int row) {
+  at::Tensor Forward(at::Tensor value, int step, int microbatch) {
     for (std::size_t i = 0; i < working_.size(); ++i) {
       StageModule& stage = *working_[i];
-      Read(i, step * config_.pipeline.microbatches + row);
+      Read(i, step * config_.pipeline.microbatches + microbatch);
       stage.zero_grad();
       stage.train();
       at::Generator generator = at::detail::getDefaultCPUGenerator();
-      generator.set_current_seed(SeedOfRun(SeedOf(config_.seed, i), step, row, Op::kForward));
+      generator.set_current_seed(
+          SeedOfRun(SeedOf(config_.seed, i), step, microbatch, Op::kForward));
       value = stage.forward(value);
     }
     return value;
   }
 
   double Step(const BatchSource& source, int step) {
-    const int rows = config_.pipeline.microbatches;
+    const int count = config_.pipeline.microbatches;
     double sum = 0;
-    for (int row = 0; row < rows; ++row) {
-      const at::Tensor logits = Forward(source.tokens(step, row), step, row).to(at::kFloat);
-      const at::Tensor loss = at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
-                                                     source.targets(step, row).reshape({-1}));
-      (loss / rules_[0].microbatches_an_update).backward();
+    for (int microbatch = 0; microbatch < count; ++microbatch) {
+      const at::Tensor logits =
+          Forward(source.tokens(step, microbatch), step, microbatch).to(at::kFloat);
+      const at::Tensor loss = at::cross_entropy_loss(
+          logits.reshape({-1, logits.size(-1)}), source.targets(step, microbatch).reshape({-1}));
+      (loss / rules_[0].microbatches_per_update).backward();
       sum += loss.item<float>();
       for (std::size_t i = 0; i < stages_.size(); ++i) {
-        auto& of_row = stages_[i].gradients.emplace_back();
+        auto& of_microbatch = stages_[i].gradients.emplace_back();
         for (const auto& parameter : working_[i]->named_parameters()) {
-          of_row[parameter.key()] = parameter.value().grad().clone();
+          of_microbatch[parameter.key()] = parameter.value().grad().clone();
         }
       }
-      if ((row + 1) % rules_[0].microbatches_an_update == 0) Update();
+      if ((microbatch + 1) % rules_[0].microbatches_per_update == 0) Update();
     }
-    return sum / rows;
+    return sum / count;
   }
 
   void Update() {
-    for (std::size_t i = 0; i < stages_.size(); ++i) AddUp(stages_[i], rules_[i]);
+    for (std::size_t i = 0; i < stages_.size(); ++i) SumGradients(stages_[i], rules_[i]);
     for (const std::vector<NamedParameter*>& copies : shared_) {
       at::Tensor sum = copies.front()->gradient.clone();
       for (std::size_t i = 1; i < copies.size(); ++i) sum.add_(copies[i]->gradient);
@@ -228,13 +229,13 @@ class Reference {
     }
   }
 
-  static void AddUp(StageState& stage, const StageRule& rule) {
+  static void SumGradients(StageState& stage, const StageRule& rule) {
     for (NamedParameter& parameter : stage.parameters) {
       std::vector<at::Tensor> sums;
       for (const std::vector<int>& order : rule.orders) {
         sums.push_back(at::zeros_like(parameter.gradient));
-        for (const int row : order) {
-          sums.back().add_(stage.gradients[row].at(parameter.name));
+        for (const int microbatch : order) {
+          sums.back().add_(stage.gradients[microbatch].at(parameter.name));
         }
       }
       parameter.gradient.copy_(sums[0]);
@@ -246,17 +247,17 @@ class Reference {
 
   TrainConfig config_;
   std::vector<StageRule> rules_;
-  std::vector<std::shared_ptr<StageModule>> working_;  // what is computed with
+  std::vector<std::shared_ptr<StageModule>> working_;  // modules that compute
   std::vector<StageState> stages_;
   std::vector<std::vector<NamedParameter*>> shared_;  // copies of one parameter
 };
 
-// What the pipeline and the reference make of one schedule.
+// The results of the pipeline and of the reference for one schedule.
 struct Both {
   Trained pipeline, reference;
 };
 
-// Every copy of a parameter and of its optimizer's state, in replicas and in stages that share it.
+// Checks all copies of parameters and optimizer state, in replicas and in stages that share them.
 void ExpectCopiesEqual(const Pipeline& pipeline) {
   const auto expected = ByName(pipeline.model);
   for (const auto& [name, value] : pipeline.model.AllCopies()) {
@@ -275,7 +276,7 @@ void ExpectCopiesEqual(const Pipeline& pipeline) {
   }
 }
 
-// As many versions of the weights as the schedule needs, and no byte more.
+// Checks that stages keep as many weight versions as the schedule needs, and no more bytes.
 void ExpectVersions(const Pipeline& pipeline, const Schedule& schedule) {
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     TorchStage& made = *pipeline.stages[stage];
@@ -323,7 +324,7 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
 
   ExpectVersions(pipeline, schedule);
 
-  // Something was trained: no parameter is where it began.
+  // Training has changed every parameter.
   const LanguageModel start = LanguageModel::Build(config.model).value();
   for (const auto& [name, value] : start.Parameters()) {
     EXPECT_FALSE(at::equal(value, both.pipeline.parameters.at(name))) << name;
@@ -345,7 +346,7 @@ void ExpectEqual(const Trained& actual, const Trained& expected) {
   }
 }
 
-// Layers of `stages` stages, 1 to 2 each, drawn at random.
+// Returns 1 or 2 layers per stage at random.
 std::vector<std::int64_t> UnevenLayers(std::mt19937& random, int stages) {
   std::vector<std::int64_t> layers;
   for (int stage = 0; stage < stages; ++stage) {
@@ -367,7 +368,7 @@ std::vector<Pair> Pairs() {
 
 class Parity : public testing::TestWithParam<Pair> {};
 
-TEST_P(Parity, TrainsAsOneRankDoes) {
+TEST_P(Parity, TrainsLikeOneRank) {
   const auto& [algorithm, model] = GetParam();
   std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(algorithm)));
   int cases = 0;
@@ -404,7 +405,7 @@ TEST_P(Parity, TrainsAsOneRankDoes) {
     const Both both = TrainBoth(config, attempt % 2 == 0 ? *schedule : AddCommunication(*schedule));
     ExpectEqual(both.pipeline, both.reference);
   }
-  EXPECT_GT(cases, 0) << "no small parameters that the algorithm takes";
+  EXPECT_GT(cases, 0) << "the algorithm accepts none of the small parameters";
 }
 
 INSTANTIATE_TEST_SUITE_P(Catalog, Parity, testing::ValuesIn(Pairs()), [](const auto& info) {
@@ -414,9 +415,9 @@ INSTANTIATE_TEST_SUITE_P(Catalog, Parity, testing::ValuesIn(Pairs()), [](const a
   return name;
 });
 
-// Any order of rows that the dependencies allow, with B cut in I and W here and there: written by
-// hand. Stages 0 and 3 on rank 0, 1 and 2 on rank 1.
-TEST(AnySchedule, TrainsACsvMadeByHand) {
+// A schedule written by hand, in an arbitrary order that the dependencies allow, with some B split
+// into I and W. Stages 0 and 3 are on rank 0, 1 and 2 on rank 1.
+TEST(AnySchedule, TrainsAHandwrittenCsv) {
   const Schedule schedule = ParseCsv(
                                 "0F2,0F0,0F1,3F2,3F0,3I0,3B2,3F1,3B1,0B1,3W0,0B0,0B2\n"
                                 "1F2,2F2,1F0,2F0,1F1,2F1,2B0,2I2,2B1,1B1,1B0,2W2,1B2\n")
@@ -428,7 +429,7 @@ TEST(AnySchedule, TrainsACsvMadeByHand) {
   ExpectEqual(both.pipeline, both.reference);
 }
 
-TEST(SharedParameters, NeedAScheduleThatFlushes) {
+TEST(SharedParameters, NeedAFlush) {
   TrainConfig config = TinyConfig();
   config.model.name = "gpt2";
   ScheduleParams params;
@@ -438,8 +439,8 @@ TEST(SharedParameters, NeedAScheduleThatFlushes) {
   const Status status = SetShared(config, schedule);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message,
-            "stages 0, 3 share embedding.weight, and schedule 'pipedream' does not flush, so that "
-            "they update it at different times: use a schedule that flushes, or model.tied=false");
+            "stages 0, 3 share embedding.weight, but schedule 'pipedream' does not flush, so they "
+            "would update it at different times: use a schedule that flushes, or model.tied=false");
   config.model.options["tied"] = "false";
   EXPECT_TRUE(SetShared(config, schedule));
 }
@@ -449,9 +450,9 @@ TEST(AnySchedule, AThrowingStageFailsTheRunWithItsAction) {
   config.pipeline.microbatches = 4;
   const std::vector<std::uint8_t> text = Text();
   BatchSource source = MakeBatchSource(Sampler(text, config.model.sequence, 1), config);
-  source.targets = [targets = source.targets](std::int64_t step, int row) {
-    if (step == 1 && row == 2) throw std::runtime_error("the disk is gone");
-    return targets(step, row);
+  source.targets = [targets = source.targets](std::int64_t step, int microbatch) {
+    if (step == 1 && microbatch == 2) throw std::runtime_error("the disk is gone");
+    return targets(step, microbatch);
   };
   ScheduleParams params;
   params.ranks = 4;

@@ -1,4 +1,4 @@
-// Runs that are interrupted and go on: to the last bit what they would have been.
+// Interrupted runs continue with the same bits as runs without an interruption.
 #include "train/run/resume.h"
 
 #include <fmt/ranges.h>
@@ -32,7 +32,8 @@ class Resume : public testing::Test {
   }
   ~Resume() override { std::fclose(log_); }
 
-  // A tiny model with dropout, in 2 ranks of 2 stages; a checkpoint every 3 steps.
+  // Trains a tiny model with dropout on 2 ranks with 2 stages each, with a checkpoint every 3
+  // steps.
   Result<TrainSummary> Run(const std::vector<std::string>& options,
                            const std::atomic<bool>* stop = nullptr) {
     std::vector<std::string> all = {"data.path=" + text_,
@@ -109,7 +110,7 @@ class Resume : public testing::Test {
     return ReadFile(folder_ / "log").value();
   }
 
-  // Losses and learning rates of all steps, and weights and moments behind the last.
+  // Compares losses and learning rates of all steps, and weights and moments after the last one.
   void ExpectSame(const std::string& one, const std::string& other) {
     const auto a = ReadMetrics(folder_ / "runs/" + one + "/metrics.jsonl", kSteps);
     const auto b = ReadMetrics(folder_ / "runs/" + other + "/metrics.jsonl", kSteps);
@@ -138,8 +139,8 @@ class Resume : public testing::Test {
   std::FILE* log_;
 };
 
-// One stage saves a parameter that two share; each continues with its own copy.
-TEST_F(Resume, SharedParametersContinueToTheLastBit) {
+// One stage saves a parameter that two stages share. Each continues with its own copy.
+TEST_F(Resume, SharedParametersContinueBitForBit) {
   const std::vector<std::string> tied = {"model.name=gpt2", "clip=0.5"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), tied.begin(), tied.end());
@@ -152,7 +153,7 @@ TEST_F(Resume, SharedParametersContinueToTheLastBit) {
     ASSERT_TRUE(Run(with({"name=" + later, "schedule=" + schedule, "resume=" + At(whole, 3)})));
     ExpectSame(whole, later);
     EXPECT_EQ(ReadCheckpoint(At(whole, 3))->weights.count("embedding.weight"), 1U);
-    // A model in another number of stages reads it, too.
+    // A model with another number of stages reads it too.
     ASSERT_TRUE(Run(with({"name=other-" + schedule, "stages=1", "ranks=1", "schedule=1f1b",
                           "resume=" + At(whole, 3)})));
   }
@@ -162,7 +163,7 @@ TEST_F(Resume, SharedParametersContinueToTheLastBit) {
       << error;
 }
 
-TEST_F(Resume, GoesOnToTheLastBitFromAnyCheckpoint) {
+TEST_F(Resume, ContinuesBitForBitFromAnyCheckpoint) {
   ASSERT_TRUE(Run({"name=whole"}));
   ASSERT_FALSE(ReadCheckpoint(At("whole", 3))->optimizer.empty());
   ASSERT_TRUE(Run({"name=three", "resume=" + At("whole", 3)}));
@@ -171,9 +172,9 @@ TEST_F(Resume, GoesOnToTheLastBitFromAnyCheckpoint) {
   ExpectSame("whole", "six");
 }
 
-// Without dropout, whose seeds are by stage. Both schedules run the microbatches' backwards in
-// their order, so sums are the same.
-TEST_F(Resume, AnotherCutGoesOn) {
+// Without dropout, because its seeds depend on the stage. Both schedules run the backwards in the
+// order of the microbatches, so the sums are the same.
+TEST_F(Resume, ContinuesWithOtherStages) {
   const std::vector<std::string> base = {"schedule=1f1b", "dropout=0"};
   const auto run = [&](std::vector<std::string> more) {
     more.insert(more.begin(), base.begin(), base.end());
@@ -184,8 +185,8 @@ TEST_F(Resume, AnotherCutGoesOn) {
   ExpectSame("whole", "two");
 }
 
-// Checkpoints of these are of an empty pipeline, which fills again behind them.
-TEST_F(Resume, StepsTakenBackReplicasAndStaleWeightsGoOn) {
+// For some of these, the pipeline drains for a checkpoint and fills again after it.
+TEST_F(Resume, ContinuesWithPostValidationReplicasAndStaleWeights) {
   const std::vector<std::vector<std::string>> kinds = {
       {"optimizer.clip=0.3", "post_validation=true"},
       {"optimizer.clip=0.3", "schedule=zb-h1", "stages=2"},
@@ -207,7 +208,7 @@ TEST_F(Resume, StepsTakenBackReplicasAndStaleWeightsGoOn) {
   }
 }
 
-TEST_F(Resume, AnotherScheduleGoesOn) {
+TEST_F(Resume, ContinuesWithAnotherSchedule) {
   ASSERT_TRUE(Run({"name=whole"}));
   const auto summary = Run({"name=other", "schedule=zb-h1", "resume=" + At("whole", 3)});
   ASSERT_TRUE(summary) << summary.error().message;
@@ -218,15 +219,15 @@ TEST_F(Resume, AnotherScheduleGoesOn) {
   EXPECT_NEAR(a.back().loss, b.back().loss, 0.05);
 }
 
-TEST_F(Resume, Bf16GoesOnFromItsMasters) {
+TEST_F(Resume, Bf16ContinuesFromItsMasterWeights) {
   ASSERT_TRUE(Run({"name=whole", "precision=bf16"}));
   ASSERT_TRUE(Run({"name=three", "precision=bf16", "resume=" + At("whole", 3)}));
   ExpectSame("whole", "three");
 }
 
-TEST_F(Resume, AutoTakesTheNewestThatIsWhole) {
+TEST_F(Resume, AutoUsesTheNewestCompleteCheckpoint) {
   ASSERT_TRUE(Run({"name=whole"}));
-  ASSERT_TRUE(Run({"resume=auto"}));  // there is nothing yet
+  ASSERT_TRUE(Run({"resume=auto"}));  // no checkpoint yet
   EXPECT_NE(Log().find("starting from the first step"), std::string::npos);
   ExpectSame("whole", "run");
   const std::string newest = At("run", 9);
@@ -242,7 +243,7 @@ TEST_F(Resume, AutoTakesTheNewestThatIsWhole) {
   ExpectSame("whole", "run");
 }
 
-TEST_F(Resume, AFinishedRunOnlyWritesItsFilesAgain) {
+TEST_F(Resume, AFinishedRunWritesOnlyItsFiles) {
   ASSERT_TRUE(Run({}));
   const std::string model = folder_ / "runs/run/model.safetensors";
   const auto before = ReadCheckpoint(model);
@@ -257,7 +258,7 @@ TEST_F(Resume, AFinishedRunOnlyWritesItsFilesAgain) {
   EXPECT_EQ(ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100).size(), 9U);
 }
 
-TEST_F(Resume, KeepsAsManyAsAskedForAndAllOfLaterSteps) {
+TEST_F(Resume, KeepsTheNewestAndThoseOfLaterSteps) {
   ASSERT_TRUE(Run({"every=1", "keep=2"}));
   const std::string own = CheckpointFolder(folder_ / "runs/run");
   const auto steps = [&] {
@@ -277,8 +278,8 @@ TEST_F(Resume, KeepsAsManyAsAskedForAndAllOfLaterSteps) {
   EXPECT_FALSE(std::filesystem::exists(own + "/step-4.safetensors.77.tmp"));
 }
 
-// With keep=1, which removes all others of the same run.
-TEST_F(Resume, FromAnOlderCheckpointKeepsTheNewerOnesAside) {
+// With keep=1, which removes the older checkpoints of a run.
+TEST_F(Resume, FromAnOlderCheckpointMovesTheNewerOnes) {
   ASSERT_TRUE(Run({"name=whole"}));
   ASSERT_TRUE(Run({}));
   const std::string last = ReadFile(At("run", 9)).value();
@@ -288,19 +289,19 @@ TEST_F(Resume, FromAnOlderCheckpointKeepsTheNewerOnesAside) {
   EXPECT_EQ(ReadFile(CheckpointPath(CheckpointFolder(aside), 9)).value(), last);
   EXPECT_TRUE(std::filesystem::exists(CheckpointPath(CheckpointFolder(aside), 6)));
   EXPECT_NE(ReadFile(At("run", 9)).value(), last);
-  // What was set aside continues as a run's folder does, metrics and all.
+  // A run can resume from the moved checkpoints, with their metrics.
   ASSERT_TRUE(Run({"name=again", "resume=" + aside}));
   ExpectSame("whole", "again");
-  // A run that starts over keeps all of them.
+  // A run that starts over moves all of them.
   ASSERT_TRUE(Run({"every=0"}));
   EXPECT_TRUE(ListCheckpoints(CheckpointFolder(folder_ / "runs/run"))->empty());
   EXPECT_EQ(ListCheckpoints(CheckpointFolder(folder_ / "runs/run/superseded-2"))->size(), 1U);
 }
 
-TEST_F(Resume, CheckpointsThatCannotBeListedAreNoNewRun) {
+TEST_F(Resume, RefusesCheckpointsThatCannotBeListed) {
   std::filesystem::create_directories(folder_ / "runs/run");
   const std::string own = CheckpointFolder(folder_ / "runs/run");
-  for (const std::string target : {"checkpoints", "no/such/disk"}) {  // a loop, and nothing
+  for (const std::string target : {"checkpoints", "no/such/disk"}) {  // a loop and a dangling link
     std::filesystem::create_symlink(target, own);
     EXPECT_NE(ErrorOf({"resume=auto"}).find("cannot list the checkpoints in " + own),
               std::string::npos);
@@ -308,8 +309,8 @@ TEST_F(Resume, CheckpointsThatCannotBeListedAreNoNewRun) {
   }
 }
 
-// A run that is stopped three times, wherever it is then.
-TEST_F(Resume, AStoppedRunContinuesToTheLastBit) {
+// Stops each run up to three times, at any step.
+TEST_F(Resume, AStoppedRunContinuesBitForBit) {
   const std::vector<std::vector<std::string>> kinds = {
       {"every=0"},
       {"every=7", "optimizer.clip=0.3"},
@@ -341,7 +342,7 @@ TEST_F(Resume, AStoppedRunContinuesToTheLastBit) {
   }
 }
 
-TEST_F(Resume, RefusesInOneLine) {
+TEST_F(Resume, RefusesUnusableCheckpoints) {
   ASSERT_TRUE(Run({}));
   const std::string three = At("run", 3);
   EXPECT_NE(ErrorOf({"resume=" + (folder_ / "none")}).find("none"), std::string::npos);
@@ -359,13 +360,13 @@ TEST_F(Resume, RefusesInOneLine) {
   EXPECT_NE(ErrorOf({"resume=auto"}).find("none of 3"), std::string::npos);
 }
 
-TEST_F(Resume, NamesWhatIsDifferent) {
+TEST_F(Resume, LogsChangedKeys) {
   ASSERT_TRUE(Run({"name=whole"}));
   ASSERT_TRUE(Run({"resume=" + At("whole", 3), "seed=2", "watchdog=50"}));
   EXPECT_NE(Log().find("resume: seed was 1, is 2\n"), std::string::npos) << Log();
 }
 
-TEST_F(Resume, MetricsThatAreNotWholeAreLeftOut) {
+TEST_F(Resume, SkipsIncompleteLinesOfMetrics) {
   const auto line = [](std::int64_t step, double loss) {
     StepMetric metric;
     metric.step = step;
@@ -381,8 +382,8 @@ TEST_F(Resume, MetricsThatAreNotWholeAreLeftOut) {
   EXPECT_TRUE(ReadMetrics(folder_ / "none", 3).empty());
 }
 
-// Parts of one step only, whatever the order in which ranks come and how far one is ahead.
-TEST_F(Resume, ASnapshotIsOfOneStep) {
+// All parts are of one step, for any order of the ranks and however far one is ahead.
+TEST_F(Resume, ASnapshotHasThePartsOfOneStep) {
   CheckpointWriterOptions options;
   options.folder = folder_ / "checkpoints";
   options.config = ParseTrainConfig("", "none", {"every=1", "keep=0"}).value();
@@ -421,8 +422,8 @@ TEST_F(Resume, ASnapshotIsOfOneStep) {
   }
 }
 
-TEST_F(Resume, ADiskThatFailsEndsTheRun) {
-  folder_.Write("runs/run/checkpoints", "a file in the way");
+TEST_F(Resume, AFailedWriteFailsTheRun) {
+  folder_.Write("runs/run/checkpoints", "a file in place of the folder");
   EXPECT_NE(ErrorOf({}).find("runs/run/checkpoints"), std::string::npos);
 }
 

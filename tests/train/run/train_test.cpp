@@ -1,4 +1,4 @@
-// Whole runs, small ones: their files, their errors, and that they are the same every time.
+// Whole small runs: their files, their errors, and that they are reproducible.
 #include "train/train.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class TrainRun : public testing::Test {
     text_ = folder_.Write("text", text);
   }
 
-  // Options as `penstock train` takes them, over a tiny model.
+  // Applies options of `penstock train` to a tiny model.
   Result<TrainConfig> Config(std::vector<std::string> options) {
     const std::vector<std::string> base = {"data.path=" + text_,
                                            "folder=" + (folder_ / "runs"),
@@ -62,7 +62,7 @@ class TrainRun : public testing::Test {
     return Train(config, train_options);
   }
 
-  // The error of a run that must fail; it leaves what ran and its steps' metrics at most.
+  // Returns the error of a run that must fail. Checks that it leaves no files of a complete run.
   Error ErrorOf(const std::vector<std::string>& options) {
     const auto summary = Run(options);
     EXPECT_FALSE(summary);
@@ -102,15 +102,14 @@ class TrainRun : public testing::Test {
   std::string text_;
 };
 
-// The weights are the same for every schedule and number of stages, up to the order in which
-// gradients are added; the model that was trained is read, evaluated and writes text.
+// The checkpoint of each trained model can be read and evaluated, and generates text.
 TEST_F(TrainRun, TrainsEveryModel) {
   for (const std::string_view model : ModelNames()) {
     SCOPED_TRACE(model);
     const std::string name(model);
     const auto summary = Run({"model.name=" + name, "name=" + name, "steps=40", "lr=0.01"});
     ASSERT_TRUE(summary) << summary.error().message;
-    EXPECT_LT(summary->held_out_loss, 4.5);  // of log(256) = 5.55 at first
+    EXPECT_LT(summary->held_out_loss, 4.5);  // log(256) = 5.55 at the start
     const std::string run = folder_ / "runs/" + name;
     const auto evaluated = Evaluate(run);
     ASSERT_TRUE(evaluated) << evaluated.error().message;
@@ -123,7 +122,7 @@ TEST_F(TrainRun, TrainsEveryModel) {
   }
 }
 
-TEST_F(TrainRun, LeavesAllItsFilesAndFigures) {
+TEST_F(TrainRun, WritesAllFilesAndFigures) {
   const auto summary = Run({"steps=12"});
   ASSERT_TRUE(summary) << summary.error().message;
   const std::set<std::string> expected = {"config.yaml",       "schedule.csv", "trace.json",
@@ -153,7 +152,7 @@ TEST_F(TrainRun, LeavesAllItsFilesAndFigures) {
   EXPECT_FALSE(nlohmann::json::parse(ReadFile(folder_ / "runs/run/trace.json").value()).empty());
 }
 
-TEST_F(TrainRun, CheckpointsGiveTheSameLossAgain) {
+TEST_F(TrainRun, ItsCheckpointHasTheSameLoss) {
   const auto summary = Run({});
   ASSERT_TRUE(summary) << summary.error().message;
   const auto again = Evaluate(folder_ / "runs/run");
@@ -168,7 +167,7 @@ TEST_F(TrainRun, CheckpointsGiveTheSameLossAgain) {
   EXPECT_FALSE(GenerateText(folder_ / "runs/none", {}));
 }
 
-TEST_F(TrainRun, IsTheSameEveryTimeAndOnAnyRanks) {
+TEST_F(TrainRun, IsReproducibleOnAnyNumberOfRanks) {
   for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
            {"name=one"},
            {"name=two"},
@@ -186,7 +185,7 @@ TEST_F(TrainRun, IsTheSameEveryTimeAndOnAnyRanks) {
 }
 
 TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
-  // 1f1b of two ranks with one cell taken away is no schedule any more.
+  // 1f1b on two ranks; the second CSV lacks its last action.
   const std::string good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
   const auto summary = Run({"name=csv", "ranks=auto", "csv=" + folder_.Write("good.csv", good)});
   ASSERT_TRUE(summary) << summary.error().message;
@@ -212,7 +211,7 @@ TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
     EXPECT_GT(summary->predicted_step_time, 0);
     EXPECT_EQ(ReadMetrics(folder_ / ("runs/" + schedule + "/metrics.jsonl"), 100).size(), 7U);
   }
-  // The same without a flush, in blocks: first six steps, then as many as the time allows.
+  // Without a flush and with a time limit, a run has several blocks.
   const auto limited = Run({"name=limited", "schedule=2bw", "seconds=0.2", "steps=1000000"});
   ASSERT_TRUE(limited) << limited.error().message;
   const auto code = [this](std::initializer_list<std::string> options) {
@@ -222,7 +221,7 @@ TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
   EXPECT_EQ(code({"schedule=pipedream", "trace_steps=1"}), ErrorCode::kInvalidArgument);
 }
 
-TEST_F(TrainRun, ClipsEarlyAndLateAlike) {
+TEST_F(TrainRun, PostValidationClipsToTheSameWeights) {
   for (const std::vector<std::string>& options :
        std::vector<std::vector<std::string>>{{"name=any"},
                                              {"name=late", "clip=0.5"},
@@ -235,13 +234,13 @@ TEST_F(TrainRun, ClipsEarlyAndLateAlike) {
   EXPECT_EQ(ErrorOf({"nonfinite=maybe"}).code, ErrorCode::kInvalidArgument);
 }
 
-TEST_F(TrainRun, ATimeLimitEndsIt) {
+TEST_F(TrainRun, EndsAfterItsTimeLimit) {
   const auto summary = Run({"seconds=0.2", "steps=1000000"});
   ASSERT_TRUE(summary) << summary.error().message;
   EXPECT_LT(summary->steps, 1000000);
 }
 
-TEST_F(TrainRun, RefusesWhatCannotRun) {
+TEST_F(TrainRun, RefusesInvalidRuns) {
   const auto code = [this](std::initializer_list<std::string> options) {
     return ErrorOf(options).code;
   };
@@ -254,17 +253,17 @@ TEST_F(TrainRun, RefusesWhatCannotRun) {
   EXPECT_EQ(code({"data.path=" + folder_.Write("empty", "")}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({"data.path=" + folder_.Write("short", std::string(100, 'a') + "\n\nab\n")}),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code({"folder=" + text_}), ErrorCode::kInvalidArgument);  // a file is in the way
+  EXPECT_EQ(code({"folder=" + text_}), ErrorCode::kInvalidArgument);  // a file
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
 }
 
-TEST_F(TrainRun, ALossThatIsNoNumberFailsTheRun) {
+TEST_F(TrainRun, ALossThatIsNotFiniteFailsTheRun) {
   const Error error = ErrorOf({"lr=1e30", "steps=50"});
   EXPECT_EQ(error.code, ErrorCode::kUnavailable);
   EXPECT_NE(error.message.find("optimizer.lr"), std::string::npos) << error.message;
 }
 
-// The last step's weights alone are out of range: no loss before it shows that.
+// Only the weights of the last step are out of range, so the training losses are finite.
 TEST_F(TrainRun, AHeldOutLossThatIsNotFiniteFailsTheRun) {
   const auto summary = Run({"lr=1e45", "steps=1"});
   ASSERT_FALSE(summary);
@@ -275,7 +274,7 @@ TEST_F(TrainRun, AHeldOutLossThatIsNotFiniteFailsTheRun) {
                                                    "model.safetensors", "schedule.csv"}));
 }
 
-TEST_F(TrainRun, ARunWhoseStepsWereSkippedFails) {
+TEST_F(TrainRun, ARunThatSkippedMostStepsFails) {
   const auto summary = Run({"lr=1e9", "steps=20", "nonfinite=skip"});
   ASSERT_FALSE(summary);
   EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
@@ -289,7 +288,7 @@ TEST_F(TrainRun, ARunWhoseStepsWereSkippedFails) {
   EXPECT_DOUBLE_EQ(metrics.back().lr, 1e9 * 0.05);
 }
 
-TEST_F(TrainRun, MetricsHaveTheNormOfEveryStepsGradients) {
+TEST_F(TrainRun, MetricsHaveTheGradientNormOfEveryStep) {
   ASSERT_TRUE(Run({"name=plain"}));
   ASSERT_TRUE(Run({"name=late", "clip=1e9"}));
   ASSERT_TRUE(Run({"name=early", "clip=1e9", "post_validation=true"}));
@@ -311,7 +310,7 @@ TEST_F(TrainRun, MetricsHaveTheNormOfEveryStepsGradients) {
       EXPECT_FALSE(metrics[i].clipped || metrics[i].skipped);
     }
   }
-  EXPECT_NEAR(of("clipped").front().grad_norm, plain.front().grad_norm, 1e-6);  // before it is
+  EXPECT_NEAR(of("clipped").front().grad_norm, plain.front().grad_norm, 1e-6);  // before clipping
   for (const StepMetric& metric : of("clipped")) EXPECT_TRUE(metric.clipped);
   for (const std::string schedule : {"plain", "dualpipe", "pipedream", "pipedream-2bw"}) {
     for (const StepMetric& metric : of(schedule)) EXPECT_GT(metric.grad_norm, 0) << schedule;
@@ -319,7 +318,7 @@ TEST_F(TrainRun, MetricsHaveTheNormOfEveryStepsGradients) {
   EXPECT_NEAR(of("dualpipe").front().grad_norm, plain.front().grad_norm, 1e-4);
 }
 
-TEST_F(TrainRun, AFolderIsOneRunsAtATime) {
+TEST_F(TrainRun, OnlyOneRunAtATimeUsesAFolder) {
   const std::string path = folder_ / "runs/run";
   {
     const auto holder = RunFolder::Open(path, stderr);
@@ -337,15 +336,15 @@ TEST_F(TrainRun, AFolderIsOneRunsAtATime) {
   EXPECT_FALSE(std::filesystem::exists(path + "/.lock"));
 }
 
-TEST_F(TrainRun, AFolderThatIsDeletedOrMovedIsNoticed) {
+TEST_F(TrainRun, NoticesADeletedOrMovedFolder) {
   const auto deleted = RunFolder::Open(folder_ / "runs/deleted", stderr);
   const auto moved = RunFolder::Open(folder_ / "runs/moved", stderr);
   ASSERT_TRUE(deleted && moved);
   EXPECT_TRUE((*deleted)->Check());
   std::filesystem::remove_all(folder_ / "runs/deleted");
   std::filesystem::rename(folder_ / "runs/moved", folder_ / "runs/elsewhere");
-  const auto in_its_place = RunFolder::Open(folder_ / "runs/moved", stderr);
-  ASSERT_TRUE(in_its_place);
+  const auto replacement = RunFolder::Open(folder_ / "runs/moved", stderr);
+  ASSERT_TRUE(replacement);
   for (const auto* folder : {&deleted, &moved}) {
     const Status status = (**folder)->Check();
     ASSERT_FALSE(status);
@@ -353,7 +352,7 @@ TEST_F(TrainRun, AFolderThatIsDeletedOrMovedIsNoticed) {
   }
 }
 
-TEST_F(TrainRun, AStopBeforeTheFirstStepLeavesNothing) {
+TEST_F(TrainRun, AStopBeforeTheFirstStepLeavesNoFiles) {
   const std::atomic<bool> stop{true};
   const auto summary = Run({"steps=1000000"}, &stop);
   ASSERT_TRUE(summary) << summary.error().message;

@@ -1,4 +1,4 @@
-// The pool returns what was offloaded, whatever the order, and counts the offloaded bytes.
+// The pool reloads offloaded tensors in any order and counts the offloaded bytes.
 #include "train/stage/activation_pool.h"
 
 #include <ATen/ops/equal.h>

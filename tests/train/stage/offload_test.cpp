@@ -1,4 +1,4 @@
-// Schedules with OFFLOAD, RELOAD and RECOMPUTE cells train to the same bits and hold less.
+// Schedules with OFFLOAD, RELOAD and RECOMPUTE actions train to the same bits with less memory.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ class Offload : public ::testing::TestWithParam<const char*> {
       EXPECT_TRUE(at::equal(expected.parameters[i], actual.parameters[i]));
     }
   }
-  // Of any rank.
+  // Returns the highest peak of all ranks.
   static std::int64_t Peak(const Trained& trained) {
     std::int64_t peak = 0;
     for (const RankMeasure& rank : trained.measure.ranks) {
@@ -101,17 +101,17 @@ class Offload : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(Offload, KeepsTheBits) {
+TEST_P(Offload, TrainsToTheSameBits) {
   const Schedule schedule = With({"offload"});
   ExpectSameBits(TrainWith(Plain()), TrainWith(schedule));
 }
 
-TEST_P(Offload, AndRecomputeKeepTheBitsAndHoldLess) {
+TEST_P(Offload, AndRecomputeTrainToTheSameBitsWithLessMemory) {
   const Trained plain = TrainWith(Plain());
   const Schedule schedule = With({"recompute"});
   const Trained recomputed = TrainWith(schedule);
   ExpectSameBits(plain, recomputed);
-  EXPECT_LE(Peak(recomputed), Peak(plain));  // the same where what is between I and W makes it
+  EXPECT_LE(Peak(recomputed), Peak(plain));  // equal if the peak is between I and W
   if (GetParam() == std::string("gpipe")) {
     EXPECT_LT(2 * Peak(recomputed), Peak(plain));
   }
@@ -119,14 +119,14 @@ TEST_P(Offload, AndRecomputeKeepTheBitsAndHoldLess) {
   ExpectSameBits(plain, TrainWith(With({"recompute", "offload"})));
 }
 
-// Rows are away, or on their way, when the stages and the pool go.
+// The stages and the pool are destroyed while microbatches are offloaded or in flight.
 TEST_P(Offload, MayEndInTheMiddleOfAStep) {
   const Schedule schedule = With({"offload"});
   TrainConfig config = ConfigOf(schedule);
   BatchSource source = SourceOf(config);
-  source.targets = [targets = source.targets](std::int64_t step, int row) {
-    if (step == 1 && row == 4) throw std::runtime_error("the disk is gone");
-    return targets(step, row);
+  source.targets = [targets = source.targets](std::int64_t step, int microbatch) {
+    if (step == 1 && microbatch == 4) throw std::runtime_error("the disk is gone");
+    return targets(step, microbatch);
   };
   const auto pipeline = BuildPipeline(config, schedule, source);
   ASSERT_TRUE(pipeline) << pipeline.error().message;

@@ -1,4 +1,4 @@
-// A pair of a rank's stages gives the bits of its parts run in turn, and hides what they exchange.
+// An overlapped pair gives the same bits as its parts in turn, and overlaps their exchanges.
 #include <ATen/Parallel.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
@@ -26,19 +26,19 @@ constexpr int kGroup = 60;
 constexpr int kMicrobatches = 3;
 constexpr std::int64_t kVocabulary = 7, kDim = 4, kTokens = 6;
 
-// Turns data around in blocks of four bytes, as it is when it is waited for, and counts what is on
-// its way.
+// Reverses data in blocks of four bytes when it is waited for. Records in `most` how many exchanges
+// were in flight at once.
 class Reversing final : public Collective {
  public:
   explicit Reversing(int& most) : most_(most) {}
   int ranks() const override { return 1; }
   std::int64_t StartAllToAll(std::span<const std::byte> data) override {
     pending_.push_back(data);
-    most_ = std::max(most_, ++on_their_way_);
+    most_ = std::max(most_, ++in_flight_);
     return static_cast<std::int64_t>(pending_.size()) - 1;
   }
   void Wait(std::int64_t ticket, std::span<std::byte> result) override {
-    --on_their_way_;
+    --in_flight_;
     const std::span<const std::byte> data = pending_.at(Index(ticket));
     for (std::size_t i = 0; i < data.size(); i += 4) {
       std::copy_n(data.data() + i, 4, result.data() + data.size() - 4 - i);
@@ -47,11 +47,11 @@ class Reversing final : public Collective {
 
  private:
   int& most_;
-  int on_their_way_ = 0;
+  int in_flight_ = 0;
   std::vector<std::span<const std::byte>> pending_;
 };
 
-// Embedding or not, experts behind an exchange, dropout, logits or not.
+// Experts between two exchanges, with dropout, and optionally with an embedding and logits.
 class ExpertStage final : public StageModule {
  public:
   ExpertStage(bool first, bool last, bool exchanges) : exchanges_(exchanges) {
@@ -79,12 +79,12 @@ class ExpertStage final : public StageModule {
   at::Tensor table_, in_, out_, head_;
 };
 
-at::Tensor Batch(std::int64_t step, int row, int which) {
-  at::manual_seed(static_cast<std::uint64_t>(step * 100 + row * 2 + which));
+at::Tensor Batch(std::int64_t step, int microbatch, int which) {
+  at::manual_seed(static_cast<std::uint64_t>(step * 100 + microbatch * 2 + which));
   return at::randint(kVocabulary, {1, kTokens}, at::kLong);
 }
 
-// Keeps messages until they are asked for, in order.
+// Queues messages.
 class Inbox final : public Outlet {
  public:
   void Send(Message message) override { messages_.push_back(std::move(message)); }
@@ -98,14 +98,14 @@ class Inbox final : public Outlet {
   std::deque<Message> messages_;
 };
 
-// A first and a last stage on one rank, which train in pairs or with the same parts in turn.
+// A first and a last stage on one rank, which run overlapped pairs or the same parts in turn.
 class TwoStages {
  public:
   struct Options {
     bool pairs = true;
     bool exchanges = true;
-    bool backward_first = false;  // in the text of a pair
-    bool compiled = false;        // written by one run, read by another
+    bool backward_first = false;  // of a pair
+    bool compiled = false;        // saved and loaded
   };
 
   explicit TwoStages(const Options& options) : options_(options) {
@@ -119,19 +119,19 @@ class TwoStages {
       StageExamples examples{{example}, Batch(0, 0, 1)};
       const auto module = std::make_shared<ExpertStage>(i == 0, i == 1, options.exchanges);
       if (options.compiled) Compile(i, module, examples, stage_options);
-      auto made = TorchStage::Make(module, examples,
-                                   {[](std::int64_t step, int row) { return Batch(step, row, 0); },
-                                    [](std::int64_t step, int row) { return Batch(step, row, 1); }},
-                                   stage_options, [](std::vector<NamedParameter>& parameters) {
-                                     for (NamedParameter& each : parameters)
-                                       each.value.sub_(each.gradient, 0.1);
-                                   });
+      auto made = TorchStage::Make(
+          module, examples,
+          {[](std::int64_t step, int microbatch) { return Batch(step, microbatch, 0); },
+           [](std::int64_t step, int microbatch) { return Batch(step, microbatch, 1); }},
+          stage_options, [](std::vector<NamedParameter>& parameters) {
+            for (NamedParameter& each : parameters) each.value.sub_(each.gradient, 0.1);
+          });
       stages_.push_back(std::move(made).value());
       if (i == 0) example = stages_[0]->ExampleOutputs().front();
     }
   }
 
-  // Pairs of the two stages, both ways, and of a stage with itself.
+  // Runs a step with pairs of the two stages in both orders, and of a stage with itself.
   double Step(std::int64_t step) {
     for (auto& stage : stages_) stage->BeginStep(step);
     Run(Forward(0, 0));
@@ -159,7 +159,7 @@ class TwoStages {
   }
 
  private:
-  // Writes the stage with its pair with itself, and reads it back.
+  // Saves the stage and the pair of it with itself, and loads them.
   static void Compile(int stage, const std::shared_ptr<StageModule>& module,
                       const StageExamples& examples, TorchStageOptions& options) {
     CompileOptions how;
@@ -211,7 +211,7 @@ class TwoStages {
   Inbox activations_, gradients_;
 };
 
-// Most exchanges that were on their way at once.
+// Returns the maximum number of exchanges in flight.
 int ExpectSameTraining(TwoStages::Options options) {
   at::set_num_threads(1);
   int most = 0;
@@ -234,12 +234,12 @@ int ExpectSameTraining(TwoStages::Options options) {
   return most;
 }
 
-TEST(OverlappedStages, TrainAsInTurnAndExchangeMeanwhile) {
+TEST(OverlappedStages, TrainAsInTurnAndOverlapExchanges) {
   EXPECT_EQ(ExpectSameTraining({}), 2);
   EXPECT_EQ(ExpectSameTraining({.backward_first = true}), 2);
 }
 
-TEST(OverlappedStages, RunInTurnWhereNothingIsExchanged) {
+TEST(OverlappedStages, RunInTurnWithoutExchanges) {
   EXPECT_EQ(ExpectSameTraining({.exchanges = false}), 0);
 }
 

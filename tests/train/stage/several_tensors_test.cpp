@@ -1,5 +1,5 @@
-// Stages that hand over several tensors, whole numbers among them, train like one module under
-// plain autograd, to the last bit.
+// Stages that exchange several tensors, some of them integers, train with the same bits as one
+// module under plain autograd.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
@@ -24,7 +24,7 @@ constexpr int kMicrobatches = 4, kSteps = 3;
 using Tensors = std::vector<at::Tensor>;
 using In = std::span<const at::Tensor>;
 
-// Hands over hidden states and gates, which have gradients, and token ids and a mask, which do not.
+// Sends hidden states and gates, which have gradients, and token ids and a mask, which do not.
 class SeveralStage : public StageModule {
  public:
   at::Tensor forward(at::Tensor input) override { return ForwardAll({&input, 1}).front(); }
@@ -80,22 +80,23 @@ std::vector<std::shared_ptr<StageModule>> Model() {
           std::make_shared<LastStage>()};
 }
 
-// Tokens (0) or targets (1) of a step's microbatch.
-at::Tensor Batch(std::int64_t step, int row, int which) {
-  at::manual_seed(static_cast<std::uint64_t>(step * 100 + row * 2 + which));
+// Returns the tokens (0) or targets (1) of a step's microbatch.
+at::Tensor Batch(std::int64_t step, int microbatch, int which) {
+  at::manual_seed(static_cast<std::uint64_t>(step * 100 + microbatch * 2 + which));
   return torch::randint(kVocabulary, {kBatch, kSequence}, torch::kLong);
 }
 
-// Fills the same tensors again in every step, as a run's source does.
+// Fills the same tensors in every step, like a run's source.
 std::function<at::Tensor(std::int64_t, int)> Source(int which) {
   std::vector<Tensors> all(kSteps);
   for (int step = 0; step < kSteps; ++step) {
-    for (int row = 0; row < kMicrobatches; ++row) all[step].push_back(Batch(step, row, which));
+    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch)
+      all[step].push_back(Batch(step, microbatch, which));
   }
   Tensors buffers;
   for (const at::Tensor& each : all[0]) buffers.push_back(at::empty_like(each));
-  return [=](std::int64_t step, int row) {
-    const std::size_t index = row;
+  return [=](std::int64_t step, int microbatch) {
+    const std::size_t index = microbatch;
     at::Tensor buffer = buffers[index];
     return buffer.copy_(all[step][index]);
   };
@@ -111,11 +112,11 @@ Trained ByAutograd() {
   Trained trained;
   for (int step = 0; step < kSteps; ++step) {
     double sum = 0;
-    for (int row = 0; row < kMicrobatches; ++row) {
-      Tensors values = {Batch(step, row, 0)};
+    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
+      Tensors values = {Batch(step, microbatch, 0)};
       for (const auto& stage : model) values = stage->ForwardAll(values);
       const at::Tensor loss = torch::nn::functional::cross_entropy(
-          values[0].reshape({-1, kVocabulary}), Batch(step, row, 1).reshape({-1}));
+          values[0].reshape({-1, kVocabulary}), Batch(step, microbatch, 1).reshape({-1}));
       (loss / kMicrobatches).backward();
       sum += loss.item<float>();
     }
@@ -208,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Train, SeveralTensors,
                            return name + (info.param.compiled ? "_compiled" : "");
                          });
 
-TEST(TorchStage, AsksForGradientsOfWhatHasThem) {
+TEST(TorchStage, ExampleOutputsRequireGradientsWhereTheyHaveThem) {
   const auto stages = Stages(Model(), {"1f1b"});
   for (const std::size_t i : {0U, 1U}) {
     std::vector<bool> has_gradient;
@@ -241,7 +242,7 @@ class TensorMessage : public ::testing::TestWithParam<std::size_t> {
   std::vector<TensorType> types_;
 };
 
-TEST_P(TensorMessage, HandsTensorsOver) {
+TEST_P(TensorMessage, MovesTensors) {
   Tensors sent = tensors_;
   const Tensors received = Received(ToMessage(sent));
   ASSERT_EQ(received.size(), tensors_.size());
@@ -251,7 +252,7 @@ TEST_P(TensorMessage, HandsTensorsOver) {
   }
 }
 
-TEST_P(TensorMessage, IsTheSameAsBytes) {
+TEST_P(TensorMessage, PreservesTensorsAsBytes) {
   Tensors sent = tensors_;
   const Tensors received = Received(Packed(ToMessage(sent)));
   ASSERT_EQ(received.size(), tensors_.size());
@@ -261,13 +262,13 @@ TEST_P(TensorMessage, IsTheSameAsBytes) {
   }
 }
 
-TEST_P(TensorMessage, RefusesWhatIsNotDue) {
+TEST_P(TensorMessage, RefusesOtherTypes) {
   Tensors sent = tensors_;
   types_.push_back(TypeOf(at::randn({9})));
   EXPECT_THROW(Received(Packed(ToMessage(sent))), std::runtime_error);
   sent = tensors_;
   EXPECT_THROW(Received(ToMessage(sent)), std::runtime_error);
-  EXPECT_EQ(tensors_.empty() ? 1 : tensors_[0].use_count(), 1);  // dropped, not leaked
+  EXPECT_EQ(tensors_.empty() ? 1 : tensors_[0].use_count(), 1);  // freed, not leaked
 }
 
 TEST(OneTensorMessage, AllocatesNothing) {

@@ -1,14 +1,15 @@
-// Sequences in slices train as whole ones do.
+// Sequences in slices train like whole sequences.
 //
 // Not bit for bit: a softmax over the keys of several slices, and weight gradients of parts of a
-// sequence, add up in another order. The bound: losses within 1e-5 of each other, and gradients
-// within 2e-5 of the largest of their parameter, in fp32.
+// sequence, are summed in another order. Losses differ by at most 1e-5, and gradients by at most
+// 2e-5 of the largest of their parameter, in fp32.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
+#include "base/mutex.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
@@ -28,7 +29,7 @@ struct Case {
   Schedule schedule;
 };
 
-// A small model whose sequences are `length` tokens a slice.
+// Returns a small model.
 TrainConfig Config(std::int64_t layers, std::int64_t sequence) {
   TrainConfig config;
   config.model.vocabulary = 24;
@@ -90,14 +91,14 @@ struct Gradients {
   std::map<std::string, at::Tensor> of;
 };
 
-// One step of the schedule; nothing is trained.
+// Runs the schedule without updates. Returns the gradients of a step.
 Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace = nullptr) {
   const ModelConfig& model = made.config.model;
   const Schedule& schedule = made.schedule;
   const LanguageModel whole =
       LanguageModel::Build(model, schedule.stages(), made.config.pipeline.stage_layers).value();
   Gradients found;
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<Stage*> pointers;
   const at::Tensor tokens =
@@ -113,7 +114,7 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
     options.save_budget = ParseSavedBytes(made.config.recompute.hold).value();
     options.save_budget_for_weight = ParseSavedBytes(made.config.recompute.hold_for_weight).value();
     const auto keep = [&](std::vector<NamedParameter>& parameters) {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       for (const NamedParameter& each : parameters) {
         at::Tensor& sum = found.of[each.name];  // over the stages that share it
         sum = sum.defined() ? sum + each.gradient : each.gradient.clone();
@@ -136,16 +137,16 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
   return found;
 }
 
-// Whole sequences on one rank, by autograd.
+// Returns the gradients of whole sequences by autograd, on one rank.
 Gradients OfAutograd(const Case& made, const BatchSource& source) {
   const LanguageModel whole = LanguageModel::Build(made.config.model).value();
   StageModule& module = *whole.stages.front();
   const int microbatches = made.schedule.microbatches;
   Gradients found;
-  for (int row = 0; row < microbatches; ++row) {
-    const at::Tensor logits = module.forward(source.tokens(0, row));
+  for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+    const at::Tensor logits = module.forward(source.tokens(0, microbatch));
     const at::Tensor loss = at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
-                                                   source.targets(0, row).reshape({-1}));
+                                                   source.targets(0, microbatch).reshape({-1}));
     (loss / microbatches).backward();
     found.loss += loss.item<double>() / microbatches;
   }
@@ -166,14 +167,14 @@ void ExpectNear(const Gradients& actual, const Gradients& expected) {
   for (const auto& [name, gradient] : expected.of) {
     const double largest = gradient.abs().max().item<double>();
     EXPECT_GT(largest, 0) << name;
-    const double away = (actual.of.at(name) - gradient).abs().max().item<double>();
-    EXPECT_LE(away, kGradientBound * largest) << name;
+    const double error = (actual.of.at(name) - gradient).abs().max().item<double>();
+    EXPECT_LE(error, kGradientBound * largest) << name;
   }
 }
 
 class Slices : public testing::TestWithParam<bool> {};
 
-TEST_P(Slices, TrainAsWholeSequencesDo) {
+TEST_P(Slices, TrainLikeWholeSequences) {
   std::mt19937 random(GetParam() ? 3 : 4);
   for (int i = 0; i < 6; ++i) {
     const Case made = RandomCase(random, GetParam());
@@ -188,7 +189,7 @@ TEST_P(Slices, TrainAsWholeSequencesDo) {
   }
 }
 
-TEST_P(Slices, HoldWhatIsPredicted) {
+TEST_P(Slices, HaveThePredictedPeak) {
   std::mt19937 random(GetParam() ? 7 : 8);
   for (int i = 0; i < 3; ++i) {
     const Case made = RandomCase(random, GetParam());
@@ -206,8 +207,8 @@ TEST_P(Slices, HoldWhatIsPredicted) {
 INSTANTIATE_TEST_SUITE_P(Backward, Slices, testing::Bool(),
                          [](const auto& info) { return info.param ? "Split" : "Whole"; });
 
-// Keys and values are held once, by their own slice, however many slices read them.
-TEST(SliceMemory, ASliceHoldsItsShareOfTheSequence) {
+// Only their own slice stores keys and values, however many slices read them.
+TEST(SliceMemory, SlicesTogetherHoldAsMuchAsTheSequence) {
   const auto saved = [](int slices) {
     TrainConfig config = Config(2, 32);
     config.model.options["kv_heads"] = "4";
@@ -230,7 +231,10 @@ TEST(SliceConfig, IsChecked) {
   EXPECT_EQ(reason(),
             "model.sequence 30 does not divide into 4 equal slices: set pipeline.slice_lengths");
   config.pipeline.slice_lengths = {10, 5, 7, 9};
-  EXPECT_EQ(reason(), "pipeline.slice_lengths: 4 lengths of 31 tokens in all, for 4 slices of 30");
+  EXPECT_EQ(
+      reason(),
+      "pipeline.slice_lengths: 4 lengths with 31 tokens in total, but there are 4 slices of a "
+      "sequence of 30");
   config.pipeline.slice_lengths = {10, 5, 7, 8};
   EXPECT_TRUE(ChooseSchedule(config, 2));
   config.pipeline.slice_lengths.clear();
@@ -240,7 +244,7 @@ TEST(SliceConfig, IsChecked) {
   EXPECT_NE(CompileStages(config, testing::TempDir()).error().message.find("of 3 slices"),
             std::string::npos);
   config.compiled = "stages";
-  EXPECT_NE(reason().find("not for 3 slices"), std::string::npos) << reason();
+  EXPECT_NE(reason().find("not 3 slices"), std::string::npos) << reason();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is alike is captured, and compiled, once.
+// Identical stages are captured once, and slices share their kernels.
 #include "train/stage/stage_spec.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-// Captures that a pipeline of these stages takes.
+// Returns the number of captures for a pipeline of these stages.
 int Captures(const std::vector<std::int64_t>& layers, int slices) {
   TrainConfig config = TinyConfig();
   config.pipeline.schedule = "seq1f1b";
@@ -33,14 +33,14 @@ int Captures(const std::vector<std::int64_t>& layers, int slices) {
   return CompiledSlices() - before;
 }
 
-TEST(StageSpec, StagesThatAreAlikeAreCapturedOnce) {
+TEST(StageSpec, CapturesIdenticalStagesOnce) {
   EXPECT_EQ(Captures({1, 1}, 1), 2);  // with the embedding, with the head
   EXPECT_EQ(Captures({1, 1, 1, 1, 1, 1, 1}, 1), 3);
   EXPECT_EQ(Captures({1, 2, 1, 2, 1, 1}, 1), 4);
   EXPECT_EQ(Captures({1, 1, 1, 1, 1, 1}, 3), 9);
 }
 
-// What the compiler sees of a program's kernels.
+// Returns the source code of a program's kernels.
 std::set<std::string> KernelsOf(const StageProgram& program) {
   std::set<std::string> kernels;
   for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
@@ -52,8 +52,8 @@ std::set<std::string> KernelsOf(const StageProgram& program) {
   return kernels;
 }
 
-// Later slices differ in where they stand in the sequence, and with several samples in how far
-// apart those lie in the keys and values so far: the code of their kernels does not.
+// Later slices differ in their position in the sequence and, with several samples, in the strides
+// of the keys and values so far. The code of their kernels is the same.
 TEST(StageSpec, SlicesShareTheirKernels) {
   ModelConfig model = TinyConfig().model;
   model.sequence = 24;
@@ -70,7 +70,7 @@ TEST(StageSpec, SlicesShareTheirKernels) {
     ASSERT_TRUE(programs) << programs.error().message;
     const std::set<std::string> second = KernelsOf((*programs)[1]);
     EXPECT_FALSE(second.empty());
-    // The last one has no gradient from later slices to add.
+    // Not the last slice, which has no gradients from later slices to add.
     for (std::size_t slice = 2; slice + 1 < programs->size(); ++slice) {
       EXPECT_EQ(KernelsOf((*programs)[slice]), second) << "slice " << slice << ", batch " << batch;
     }

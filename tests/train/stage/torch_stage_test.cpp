@@ -22,12 +22,12 @@ ModelConfig SmallConfig() {
   return config;
 }
 
-at::Tensor Batch(std::int64_t step, int row, int which, std::int64_t length = 8) {
-  at::manual_seed(static_cast<std::uint64_t>(step * 100 + row * 2 + which));
+at::Tensor Batch(std::int64_t step, int microbatch, int which, std::int64_t length = 8) {
+  at::manual_seed(static_cast<std::uint64_t>(step * 100 + microbatch * 2 + which));
   return torch::randint(13, {2, length}, torch::kLong);
 }
 
-// Holds the last message sent.
+// Stores the last message sent.
 class Inbox final : public Outlet {
  public:
   void Send(Message message) override { message_ = std::move(message); }
@@ -37,7 +37,7 @@ class Inbox final : public Outlet {
   Message message_;
 };
 
-// A message as a transport between processes would make it: the bytes alone.
+// Returns a message of only the bytes, as a transport between processes would deliver it.
 Message Copied(const Message& message) {
   auto* bytes = new std::vector<std::byte>(message.bytes());
   message.Pack(bytes->data());
@@ -47,14 +47,14 @@ Message Copied(const Message& message) {
 
 struct Options {
   int stages = 3;
-  bool split = false;  // I and W for B
+  bool split = false;  // I and W instead of B
   bool copy = false;   // messages as bytes
   bool exact = true;
-  bool lengths = false;  // each microbatch has its own
+  bool lengths = false;  // each microbatch has another length
 };
 
-std::int64_t LengthOf(bool lengths, std::int64_t step, int row) {
-  return lengths ? 8 - (step + row) % 4 : 8;
+std::int64_t LengthOf(bool lengths, std::int64_t step, int microbatch) {
+  return lengths ? 8 - (step + microbatch) % 4 : 8;
 }
 
 class Chain {
@@ -69,8 +69,8 @@ class Chain {
       stage_options.microbatches = kMicrobatches;
       stage_options.exact = options.exact;
       const auto read = [lengths = options.lengths](int which) {
-        return [=](std::int64_t step, int row) {
-          return Batch(step, row, which, LengthOf(lengths, step, row));
+        return [=](std::int64_t step, int microbatch) {
+          return Batch(step, microbatch, which, LengthOf(lengths, step, microbatch));
         };
       };
       BatchSource source{read(0), read(1)};
@@ -88,18 +88,18 @@ class Chain {
     }
   }
 
-  // One step; returns its loss.
+  // Runs a step and returns its loss.
   double Step(std::int64_t step) {
     gradients_.clear();
     for (auto& stage : stages_) stage->BeginStep(step);
-    for (int row = 0; row < kMicrobatches; ++row) {
-      for (auto& stage : stages_) stage->Forward(row, Carry(), inbox_);
+    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
+      for (auto& stage : stages_) stage->Forward(microbatch, Carry(), inbox_);
       for (auto& stage : stages_) {
         if (!options_.lengths) {
           EXPECT_EQ(stage->ActivationBytes(), stage->SavedBytes());
         }
       }
-      for (std::size_t i = stages_.size(); i-- > 0;) BackwardOf(*stages_[i], row);
+      for (std::size_t i = stages_.size(); i-- > 0;) BackwardOf(*stages_[i], microbatch);
       for (auto& stage : stages_) EXPECT_EQ(stage->ActivationBytes(), 0);
     }
     for (auto& stage : stages_) stage->Step();
@@ -115,20 +115,20 @@ class Chain {
     return options_.copy && !message.empty() ? Copied(message) : std::move(message);
   }
 
-  void BackwardOf(TorchStage& stage, int row) {
-    if (!options_.split) return stage.Backward(row, Carry(), inbox_);
-    stage.BackwardInput(row, Carry(), inbox_);
+  void BackwardOf(TorchStage& stage, int microbatch) {
+    if (!options_.split) return stage.Backward(microbatch, Carry(), inbox_);
+    stage.BackwardInput(microbatch, Carry(), inbox_);
     if (!options_.lengths) {
       EXPECT_EQ(stage.ActivationBytes(), stage.LiveBytes());
     }
-    stage.BackwardWeight(row);
+    stage.BackwardWeight(microbatch);
   }
 
   Options options_;
   Inbox inbox_;
 };
 
-// The same training by torch's own autograd, in one module.
+// The same training with autograd, in one module.
 class Plain {
  public:
   explicit Plain(bool lengths) : lengths_(lengths) {
@@ -141,11 +141,11 @@ class Plain {
   double Step(std::int64_t step) {
     module_->zero_grad();
     double sum = 0;
-    for (int row = 0; row < kMicrobatches; ++row) {
-      const std::int64_t length = LengthOf(lengths_, step, row);
-      const at::Tensor logits = module_->forward(Batch(step, row, 0, length));
+    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
+      const std::int64_t length = LengthOf(lengths_, step, microbatch);
+      const at::Tensor logits = module_->forward(Batch(step, microbatch, 0, length));
       const at::Tensor loss = torch::nn::functional::cross_entropy(
-          logits.view({-1, 13}), Batch(step, row, 1, length).view({-1}));
+          logits.view({-1, 13}), Batch(step, microbatch, 1, length).view({-1}));
       (loss / kMicrobatches).backward();
       sum += loss.item<float>();
     }
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return fmt::format("{}stages{}{}{}{}", info.param.stages, info.param.split ? "Split" : "",
                          info.param.copy ? "Copied" : "", info.param.exact ? "" : "Inexact",
-                         info.param.lengths ? "OfAllLengths" : "");
+                         info.param.lengths ? "OfVariousLengths" : "");
     });
 
 class Misuse : public ::testing::Test {
@@ -231,12 +231,12 @@ TEST_F(Misuse, WeightBeforeInput) {
   EXPECT_THROW(first().BackwardWeight(0), InternalError);
 }
 
-TEST_F(Misuse, RowBeyondTheStep) {
+TEST_F(Misuse, MicrobatchBeyondTheStep) {
   first().BeginStep(0);
   EXPECT_THROW(first().Forward(kMicrobatches, {}, inbox_), InternalError);
 }
 
-TEST_F(Misuse, StepWhileSomethingIsHeld) {
+TEST_F(Misuse, StepWhileAMicrobatchIsInFlight) {
   first().BeginStep(0);
   first().Forward(0, {}, inbox_);
   EXPECT_THROW(first().BeginStep(1), InternalError);
