@@ -89,6 +89,7 @@ endfunction()
 # test, because loading libtorch takes a quarter of a second, as long as most of its tests together.
 function(penstock_engine_test name)
   penstock_test_program(${name} ${ARGN})
+  penstock_unity(${name}_tests)  # most of a file's compile time goes to torch's headers
   add_test(NAME ${name} COMMAND ${name}_tests --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS ${name})
   set_target_properties(${name}_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)

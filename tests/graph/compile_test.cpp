@@ -10,13 +10,13 @@
 namespace penstock::testing {
 namespace {
 
-struct Case {
+struct CompileCase {
   const char* name;
   StageSpec (*make)();
 };
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const CompileCase& value, std::ostream* out) { *out << value.name; }
 
-class EveryStage : public ::testing::TestWithParam<Case> {};
+class EveryStage : public ::testing::TestWithParam<CompileCase> {};
 
 TEST_P(EveryStage, MatchesAutogradBitwise) {
   const StageSpec spec = GetParam().make();
@@ -91,8 +91,10 @@ TEST_P(EveryStage, InputGradientsDoNotDependOnWeightGradients) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStage,
-                         ::testing::Values(Case{"first", FirstStage}, Case{"middle", MiddleStage},
-                                           Case{"last", LastStage}, Case{"whole", WholeModel}),
+                         ::testing::Values(CompileCase{"first", FirstStage},
+                                           CompileCase{"middle", MiddleStage},
+                                           CompileCase{"last", LastStage},
+                                           CompileCase{"whole", WholeModel}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(CompileStage, CountsTheBytesThatAMicrobatchSaves) {

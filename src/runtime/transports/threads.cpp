@@ -79,9 +79,10 @@ bool ThreadTransport::Receive(int slot, std::int64_t round, Message& message) {
   return true;
 }
 
-// The waiter announces the slot that it waits for and then checks the slot again; a thread that changes a
-// slot checks afterwards which waiter waits for it. All four accesses are sequentially consistent, so one
-// side sees the other. The bell is read before the last check, so no ring in between is lost.
+// The waiter announces the slot that it waits for and then checks the slot again; a thread that
+// changes a slot checks afterwards which waiter waits for it. All four accesses are sequentially
+// consistent, so one side sees the other. The bell is read before the last check, so no ring in
+// between is lost.
 bool ThreadTransport::WaitFor(int rank, int slot, std::uint32_t state) {
   const std::atomic<std::uint32_t>& current = slots_[slot].state;
   for (int i = 0; i < spin_; ++i) {

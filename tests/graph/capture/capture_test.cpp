@@ -38,13 +38,13 @@ StageSpec Spec(const Forward& forward) {
   return spec;
 }
 
-struct Case {
+struct CaptureCase {
   const char* name;
   Forward forward;
 };
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const CaptureCase& value, std::ostream* out) { *out << value.name; }
 
-class Accepted : public ::testing::TestWithParam<Case> {};
+class Accepted : public ::testing::TestWithParam<CaptureCase> {};
 
 TEST_P(Accepted, MatchesAutograd) {
   const StageSpec spec = Spec(GetParam().forward);
@@ -60,73 +60,73 @@ at::Tensor Scaled(const at::Tensor& x, const at::Tensor& w) { return x * w; }
 
 INSTANTIATE_TEST_SUITE_P(
     Capture, Accepted,
-    ::testing::Values(Case{"InPlace", [](In x, In w) { return Scaled(x, w).add_(1.5); }},
-                      Case{"InPlaceThenReadThroughAView",
-                           [](In x, In w) {
-                             const at::Tensor y = Scaled(x, w);
-                             const at::Tensor transposed = y.t();
-                             y.mul_(2);
-                             return transposed + y.t();
-                           }},
-                      Case{"InPlaceThroughAView",
-                           [](In x, In w) {
-                             const at::Tensor y = Scaled(x, w);
-                             y.view({24}).mul_(3);
-                             return y + 1;
-                           }},
-                      Case{"InPlaceOfAPart",
-                           [](In x, In w) {
-                             const at::Tensor y = Scaled(x, w);
-                             y.select(0, 1).add_(2);
-                             y.narrow(1, 2, 3).mul_(x.narrow(1, 0, 3));
-                             return y * w;
-                           }},
-                      Case{"FillAnEmptyTensor",
-                           [](In x, In w) {
-                             const at::Tensor y = at::empty_like(x);
-                             y.select(0, 0).fill_(1);
-                             y.narrow(0, 1, 3).copy_(Scaled(x, w).narrow(0, 0, 3));
-                             return y;
-                           }},
-                      Case{"Split",
-                           [](In x, In w) {
-                             const auto parts = Scaled(x, w).chunk(3, 1);
-                             return at::stack({parts[2], parts[0] * parts[1], parts[1]}, 1);
-                           }},
-                      Case{"IndexByTensors",
-                           [](In x, In w) {
-                             const at::Tensor rows = at::full({2}, 3, at::kLong);
-                             return Scaled(x, w).index({rows});
-                           }},
-                      Case{"Dropout",
-                           [](In x, In w) { return at::dropout(Scaled(x, w), 0.5, true); }},
-                      Case{"DropoutTwice",
-                           [](In x, In w) {
-                             const at::Tensor y = Scaled(x, w);
-                             return at::dropout(y, 0.5, true) + at::dropout(y, 0.5, true);
-                           }},
-                      Case{"RandomNumbers",
-                           [](In x, In w) {
-                             return Scaled(x, w) + at::randn_like(x) * at::rand({4, 6}) +
-                                    at::empty_like(x).normal_(2, 3);
-                           }},
-                      Case{"AttentionWithDropout",
-                           [](In x, In w) {
-                             const at::Tensor y = Scaled(x, w).view({1, 1, 4, 6});
-                             return at::scaled_dot_product_attention(y, y, y, {}, 0.3, true);
-                           }},
-                      Case{"UnsqueezeInPlace",
-                           [](In x, In w) {
-                             at::Tensor y = Scaled(x, w);
-                             y.unsqueeze_(0);
-                             return y + x;
-                           }},
-                      Case{"ResultIsAView", [](In x, In w) { return Scaled(x, w).t(); }},
-                      Case{"SameExpressionTwice", [](In x, In w) { return Scaled(x, w) + x * w; }},
-                      Case{"UnusedWeight", [](In x, In) { return x * 2; }}),
+    ::testing::Values(
+        CaptureCase{"InPlace", [](In x, In w) { return Scaled(x, w).add_(1.5); }},
+        CaptureCase{"InPlaceThenReadThroughAView",
+                    [](In x, In w) {
+                      const at::Tensor y = Scaled(x, w);
+                      const at::Tensor transposed = y.t();
+                      y.mul_(2);
+                      return transposed + y.t();
+                    }},
+        CaptureCase{"InPlaceThroughAView",
+                    [](In x, In w) {
+                      const at::Tensor y = Scaled(x, w);
+                      y.view({24}).mul_(3);
+                      return y + 1;
+                    }},
+        CaptureCase{"InPlaceOfAPart",
+                    [](In x, In w) {
+                      const at::Tensor y = Scaled(x, w);
+                      y.select(0, 1).add_(2);
+                      y.narrow(1, 2, 3).mul_(x.narrow(1, 0, 3));
+                      return y * w;
+                    }},
+        CaptureCase{"FillAnEmptyTensor",
+                    [](In x, In w) {
+                      const at::Tensor y = at::empty_like(x);
+                      y.select(0, 0).fill_(1);
+                      y.narrow(0, 1, 3).copy_(Scaled(x, w).narrow(0, 0, 3));
+                      return y;
+                    }},
+        CaptureCase{"Split",
+                    [](In x, In w) {
+                      const auto parts = Scaled(x, w).chunk(3, 1);
+                      return at::stack({parts[2], parts[0] * parts[1], parts[1]}, 1);
+                    }},
+        CaptureCase{"IndexByTensors",
+                    [](In x, In w) {
+                      const at::Tensor rows = at::full({2}, 3, at::kLong);
+                      return Scaled(x, w).index({rows});
+                    }},
+        CaptureCase{"Dropout", [](In x, In w) { return at::dropout(Scaled(x, w), 0.5, true); }},
+        CaptureCase{"DropoutTwice",
+                    [](In x, In w) {
+                      const at::Tensor y = Scaled(x, w);
+                      return at::dropout(y, 0.5, true) + at::dropout(y, 0.5, true);
+                    }},
+        CaptureCase{"RandomNumbers",
+                    [](In x, In w) {
+                      return Scaled(x, w) + at::randn_like(x) * at::rand({4, 6}) +
+                             at::empty_like(x).normal_(2, 3);
+                    }},
+        CaptureCase{"AttentionWithDropout",
+                    [](In x, In w) {
+                      const at::Tensor y = Scaled(x, w).view({1, 1, 4, 6});
+                      return at::scaled_dot_product_attention(y, y, y, {}, 0.3, true);
+                    }},
+        CaptureCase{"UnsqueezeInPlace",
+                    [](In x, In w) {
+                      at::Tensor y = Scaled(x, w);
+                      y.unsqueeze_(0);
+                      return y + x;
+                    }},
+        CaptureCase{"ResultIsAView", [](In x, In w) { return Scaled(x, w).t(); }},
+        CaptureCase{"SameExpressionTwice", [](In x, In w) { return Scaled(x, w) + x * w; }},
+        CaptureCase{"UnusedWeight", [](In x, In) { return x * 2; }}),
     [](const auto& info) { return info.param.name; });
 
-class Rejected : public ::testing::TestWithParam<Case> {};
+class Rejected : public ::testing::TestWithParam<CaptureCase> {};
 
 TEST_P(Rejected, WithOneLine) {
   const auto joint = CaptureStage(Spec(GetParam().forward));
@@ -141,21 +141,23 @@ TEST_P(Rejected, WithOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     Capture, Rejected,
     ::testing::Values(
-        Case{"RandomWithoutGenerator",
-             [](In x, In w) { return std::get<0>(at::native_dropout(Scaled(x, w), 0.5, true)); }},
-        Case{"Item", [](In x, In w) { return Scaled(x, w) * x.sum().item<float>(); }},
-        Case{"ShapeFromData", [](In x, In w) { return at::masked_select(Scaled(x, w), x > 0); }},
-        Case{"MutatesItsInput",
-             [](In x, In w) {
-               x.detach().add_(1);
-               return Scaled(x, w);
-             }},
-        Case{"MutatesItsParameter",
-             [](In x, In w) {
-               w.detach().add_(1);
-               return Scaled(x, w);
-             }},
-        Case{"Throws", [](In x, In w) { return at::mul(x, w.narrow(0, 0, 3)); }}),
+        CaptureCase{
+            "RandomWithoutGenerator",
+            [](In x, In w) { return std::get<0>(at::native_dropout(Scaled(x, w), 0.5, true)); }},
+        CaptureCase{"Item", [](In x, In w) { return Scaled(x, w) * x.sum().item<float>(); }},
+        CaptureCase{"ShapeFromData",
+                    [](In x, In w) { return at::masked_select(Scaled(x, w), x > 0); }},
+        CaptureCase{"MutatesItsInput",
+                    [](In x, In w) {
+                      x.detach().add_(1);
+                      return Scaled(x, w);
+                    }},
+        CaptureCase{"MutatesItsParameter",
+                    [](In x, In w) {
+                      w.detach().add_(1);
+                      return Scaled(x, w);
+                    }},
+        CaptureCase{"Throws", [](In x, In w) { return at::mul(x, w.narrow(0, 0, 3)); }}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Capture, SeesOpsOnceAndFoldsConstants) {

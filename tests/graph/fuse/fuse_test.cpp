@@ -29,7 +29,7 @@ int CountKernels(const Graph& graph) {
   return count;
 }
 
-int Count(const Graph& graph, std::string_view op) {
+int CountNodes(const Graph& graph, std::string_view op) {
   int count = 0;
   for (const Node& node : graph.nodes) count += c10::toString(node.op.operator_name()) == op;
   return count;
@@ -44,7 +44,7 @@ double Distance(In expected, In actual) {
   return (wide - actual.to(at::kDouble)).abs().max().item<double>() / most;
 }
 
-void ExpectNear(const Answer& expected, const Answer& actual, double bound) {
+void ExpectWithin(const Answer& expected, const Answer& actual, double bound) {
   EXPECT_LT(Distance(expected.outputs[0], actual.outputs[0]), bound);
   ASSERT_EQ(expected.input_gradients.size(), actual.input_gradients.size());
   for (std::size_t i = 0; i < expected.input_gradients.size(); ++i) {
@@ -69,7 +69,7 @@ StageGraphs Checked(const StageSpec& spec, bool exact, double bound = 1e-6) {
     const Answer expected = RunGraphs(spec, plain, data, {});
     for (const bool reference : {true, false}) {
       const Answer actual = RunGraphs(spec, fused, data, {true, reference});
-      exact ? ExpectSame(expected, actual) : ExpectNear(expected, actual, bound);
+      exact ? ExpectSame(expected, actual) : ExpectWithin(expected, actual, bound);
     }
   }
   return fused;
@@ -120,8 +120,8 @@ TEST(Fuse, FusesANormIntoOneKernel) {
 
 TEST(Fuse, AccumulatesNormWeightsRowByRow) {
   const StageGraphs graphs = Checked(LastStage(), false);
-  EXPECT_EQ(Count(graphs.backward_weight, "penstock::fused_gather"), 2);
-  EXPECT_EQ(Count(graphs.backward_weight, "aten::sum.dim_IntList"), 0);
+  EXPECT_EQ(CountNodes(graphs.backward_weight, "penstock::fused_gather"), 2);
+  EXPECT_EQ(CountNodes(graphs.backward_weight, "aten::sum.dim_IntList"), 0);
 }
 
 TEST(Fuse, IsBitwiseEqualInBf16) {
@@ -146,9 +146,9 @@ TEST(Fuse, ReadsSwappedHalvesInPlace) {
 }
 
 // Generates graphs of random ops over tensors that broadcast: [6,4,8], views of it, rows, columns.
-class RandomGraph {
+class RandomFusibleGraph {
  public:
-  explicit RandomGraph(unsigned seed) : random_(seed) {}
+  explicit RandomFusibleGraph(unsigned seed) : random_(seed) {}
 
   std::string Text() {
     text_ = "graph random(%0: f32[6,4,8], %1: f32[24,8], %2: f32[8], %3: f32[4,6,8]) -> (%OUT)\n";
@@ -209,7 +209,7 @@ class RandomGraph {
 TEST(Fuse, RandomGraphsStayClose) {
   int kernels = 0;
   for (unsigned seed = 0; seed < 12; ++seed) {
-    const std::string text = RandomGraph(seed).Text();
+    const std::string text = RandomFusibleGraph(seed).Text();
     StageGraphs graphs;
     graphs.forward = ParseGraph(text).value();
     const std::vector<at::Tensor> inputs = {at::randn({6, 4, 8}), at::randn({24, 8}),

@@ -20,7 +20,7 @@ constexpr const char* kSource = "extern \"C\" int Answer() { return 42; }\n";
 const std::vector<std::string> kNames = {"Answer"};
 
 // Returns the result of Answer(), or -1 if it is not compiled.
-int Answer(const Result<CompiledFunctions>& functions) {
+int ResultOfAnswer(const Result<CompiledFunctions>& functions) {
   if (!functions) return -1;
   return reinterpret_cast<int (*)()>(functions->addresses.at(0))();
 }
@@ -69,7 +69,7 @@ TEST(KernelCompiler, RecompilesALibraryThatLacksAFunction) {
   const std::string path = CompileToLibrary(kSource)->file();
   fs::copy_file(other, path, fs::copy_options::overwrite_existing);
   const auto functions = CompileFunctions(kSource, kNames);
-  EXPECT_EQ(Answer(functions), 42);
+  EXPECT_EQ(ResultOfAnswer(functions), 42);
   EXPECT_TRUE(functions->compiled);
   EXPECT_FALSE(CompileToLibrary(kSource)->compiled);  // it is in the cache
 }
@@ -82,7 +82,7 @@ TEST(KernelCompiler, LoadsNothingFromAFolderThatOthersCanWrite) {
   ::testing::internal::CaptureStderr();
   const auto functions = CompileFunctions(kSource, kNames);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(Answer(functions), 42);
+  EXPECT_EQ(ResultOfAnswer(functions), 42);
   EXPECT_FALSE(fs::exists(mark));
   EXPECT_TRUE(functions->compiled);
   EXPECT_NE(said.find("other users may write to the folder " + cache.folder().string()),
@@ -95,7 +95,7 @@ TEST(KernelCompiler, LoadsNoFileThatOthersCanWrite) {
   const fs::path mark = cache.scratch() / "mark";
   const fs::path file = PlantLibrary(mark);
   fs::permissions(file, fs::perms::others_write, fs::perm_options::add);
-  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_EQ(ResultOfAnswer(CompileFunctions(kSource, kNames)), 42);
   EXPECT_FALSE(fs::exists(mark));
 }
 
@@ -105,7 +105,7 @@ TEST(KernelCompiler, LoadsNoFileOfAnotherUser) {
   const fs::path mark = cache.scratch() / "mark";
   const fs::path file = PlantLibrary(mark);
   ASSERT_EQ(chown(file.c_str(), 12345, 12345), 0);
-  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_EQ(ResultOfAnswer(CompileFunctions(kSource, kNames)), 42);
   EXPECT_FALSE(fs::exists(mark));
 }
 
@@ -115,7 +115,7 @@ TEST(KernelCompiler, LoadsNothingFromAFolderOfAnotherUser) {
   const fs::path mark = cache.scratch() / "mark";
   PlantLibrary(mark);
   ASSERT_EQ(chown(cache.folder().c_str(), 12345, 12345), 0);
-  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_EQ(ResultOfAnswer(CompileFunctions(kSource, kNames)), 42);
   EXPECT_FALSE(fs::exists(mark));
 }
 
@@ -124,13 +124,13 @@ TEST(KernelCompiler, DoesNotBlockOnAFifo) {
   const fs::path file = CompileToLibrary(kSource)->file();
   fs::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
-  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_EQ(ResultOfAnswer(CompileFunctions(kSource, kNames)), 42);
 }
 
 TEST(KernelCompiler, WorksWithoutACacheFolder) {
   KernelCache cache;
   cache.Set("XDG_CACHE_HOME", "/dev/null");
-  EXPECT_EQ(Answer(CompileFunctions(kSource, kNames)), 42);
+  EXPECT_EQ(ResultOfAnswer(CompileFunctions(kSource, kNames)), 42);
 }
 
 TEST(KernelCompiler, ReportsWhatFails) {

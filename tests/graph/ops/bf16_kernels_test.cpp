@@ -43,13 +43,13 @@ constexpr double kBf16Rounding = 1.0 / 256;  // half of the last of 8 significan
 
 // [n, k] by [k, m] over a batch: within one block, in several blocks along each dimension, and in a
 // batch that does not fit into a block.
-struct Case {
+struct MatmulCase {
   std::int64_t batch, n, k, m;
 };
-class Bf16Product : public ::testing::TestWithParam<Case> {};
+class Bf16Product : public ::testing::TestWithParam<MatmulCase> {};
 
 TEST_P(Bf16Product, IsRoundedOnce) {
-  const Case& c = GetParam();
+  const MatmulCase& c = GetParam();
   const Tensor left = Whole({c.batch, c.n, c.k}), right = Whole({c.batch, c.k, c.m});
   const Tensor added = Whole({c.n, c.m});
   const Tensor product = at::bmm(left.to(at::kFloat), right.to(at::kFloat));
@@ -65,8 +65,9 @@ TEST_P(Bf16Product, IsRoundedOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Bf16Product,
-                         ::testing::Values(Case{1, 1, 1, 1}, Case{3, 7, 5, 9}, Case{1, 530, 40, 17},
-                                           Case{1, 17, 1030, 530}, Case{600, 40, 64, 33}));
+                         ::testing::Values(MatmulCase{1, 1, 1, 1}, MatmulCase{3, 7, 5, 9},
+                                           MatmulCase{1, 530, 40, 17}, MatmulCase{1, 17, 1030, 530},
+                                           MatmulCase{600, 40, 64, 33}));
 
 TEST(Bf16Product, KeepsNumbersThatAreNotFinite) {
   const float infinity = std::numeric_limits<float>::infinity();

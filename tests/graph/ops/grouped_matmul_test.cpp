@@ -14,19 +14,19 @@
 namespace penstock::testing {
 namespace {
 
-constexpr std::int64_t kTokens = 24, kExperts = 3, kWidth = 16, kInner = 32;
+constexpr std::int64_t kRoutedTokens = 24, kExperts = 3, kRoutedDim = 16, kInner = 32;
 
 // One feed-forward layer per expert. A token is routed to the expert with the highest score.
 StageSpec Experts(c10::ScalarType dtype) {
   const auto parameter = [&](std::vector<std::int64_t> sizes) {
     return (at::randn(sizes) * 0.2).to(dtype).requires_grad_(true);
   };
-  const at::Tensor router = parameter({kWidth, kExperts});
-  const at::Tensor up = parameter({kExperts, kWidth, kInner});
-  const at::Tensor down = parameter({kExperts, kInner, kWidth});
+  const at::Tensor router = parameter({kRoutedDim, kExperts});
+  const at::Tensor up = parameter({kExperts, kRoutedDim, kInner});
+  const at::Tensor down = parameter({kExperts, kInner, kRoutedDim});
   StageSpec spec;
   spec.parameters = {{"router", router}, {"up", up}, {"down", down}};
-  spec.inputs = {at::randn({kTokens, kWidth}).to(dtype)};
+  spec.inputs = {at::randn({kRoutedTokens, kRoutedDim}).to(dtype)};
   spec.input_gradients = {0};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     const at::Tensor& x = inputs[0];
@@ -89,7 +89,7 @@ TEST(GroupedMatmul, CountsItsFlops) {
         flops += FlopsOf(*graph, node).value();
     }
   }
-  EXPECT_EQ(flops, 3 * 2 * 2 * kTokens * kWidth * kInner);
+  EXPECT_EQ(flops, 3 * 2 * 2 * kRoutedTokens * kRoutedDim * kInner);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace penstock::testing {
 namespace {
 
-struct Case {
+struct AttentionCase {
   const char* name;
   std::int64_t batch, heads, length, dim;
   bool heads_inside;  // [batch, length, heads, dim] in memory, as after projections
@@ -21,7 +21,7 @@ struct Case {
   bool rewritten = true;
 };
 
-StageSpec Spec(const Case& c) {
+StageSpec Spec(const AttentionCase& c) {
   StageSpec spec;
   const at::Tensor weight = (1 + at::randn({c.dim}) * 0.1).to(c.dtype).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
@@ -47,12 +47,12 @@ int CountFlash(const Graph& graph) {
   return count;
 }
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name; }
 
-class Attention : public ::testing::TestWithParam<Case> {};
+class Attention : public ::testing::TestWithParam<AttentionCase> {};
 
 TEST_P(Attention, AgreesWithTheFusedKernel) {
-  const Case& c = GetParam();
+  const AttentionCase& c = GetParam();
   const StageSpec spec = Spec(c);
   CompileOptions options;
   EXPECT_EQ(CountFlash(Build(spec, options)->joint.graph), 4);
@@ -77,20 +77,21 @@ TEST_P(Attention, AgreesWithTheFusedKernel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Attention,
-    ::testing::Values(Case{"HeadsInside", 2, 3, 32, 4, true, true, {}, at::kFloat},
-                      Case{"HeadsOutside", 2, 3, 32, 4, false, true, {}, at::kFloat},
-                      Case{"OneSample", 1, 3, 32, 4, true, true, {}, at::kFloat},
-                      Case{"OneHead", 2, 1, 32, 4, true, true, {}, at::kFloat},
-                      Case{"NotCausal", 2, 3, 32, 4, true, false, {}, at::kFloat},
-                      Case{"Scaled", 1, 2, 32, 4, true, true, 0.3, at::kFloat},
-                      Case{"Bf16", 2, 2, 40, 8, true, true, {}, at::kBFloat16},
-                      Case{"TooShort", 1, 1, 31, 2, true, true, {}, at::kFloat, false},
-                      Case{"TwoBlocks", 2, 2, 256, 4, true, true, {}, at::kFloat},
-                      Case{"ThreeBlocksHeadsOutside", 2, 2, 384, 4, false, true, {}, at::kFloat},
-                      Case{"NoBlocks", 1, 2, 250, 4, true, true, {}, at::kFloat},
-                      Case{"LongBf16", 1, 2, 384, 8, true, true, {}, at::kBFloat16},
-                      Case{"LongNotCausal", 1, 1, 384, 2, true, false, {}, at::kFloat, false},
-                      Case{"TooLong", 1, 1, 640, 2, true, true, {}, at::kFloat, false}),
+    ::testing::Values(
+        AttentionCase{"HeadsInside", 2, 3, 32, 4, true, true, {}, at::kFloat},
+        AttentionCase{"HeadsOutside", 2, 3, 32, 4, false, true, {}, at::kFloat},
+        AttentionCase{"OneSample", 1, 3, 32, 4, true, true, {}, at::kFloat},
+        AttentionCase{"OneHead", 2, 1, 32, 4, true, true, {}, at::kFloat},
+        AttentionCase{"NotCausal", 2, 3, 32, 4, true, false, {}, at::kFloat},
+        AttentionCase{"Scaled", 1, 2, 32, 4, true, true, 0.3, at::kFloat},
+        AttentionCase{"Bf16", 2, 2, 40, 8, true, true, {}, at::kBFloat16},
+        AttentionCase{"TooShort", 1, 1, 31, 2, true, true, {}, at::kFloat, false},
+        AttentionCase{"TwoBlocks", 2, 2, 256, 4, true, true, {}, at::kFloat},
+        AttentionCase{"ThreeBlocksHeadsOutside", 2, 2, 384, 4, false, true, {}, at::kFloat},
+        AttentionCase{"NoBlocks", 1, 2, 250, 4, true, true, {}, at::kFloat},
+        AttentionCase{"LongBf16", 1, 2, 384, 8, true, true, {}, at::kBFloat16},
+        AttentionCase{"LongNotCausal", 1, 1, 384, 2, true, false, {}, at::kFloat, false},
+        AttentionCase{"TooLong", 1, 1, 640, 2, true, true, {}, at::kFloat, false}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

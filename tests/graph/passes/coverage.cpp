@@ -13,7 +13,7 @@
 namespace penstock::testing {
 namespace {
 
-std::string TextOf(StageGraphs& graphs) {
+std::string TextOfAll(StageGraphs& graphs) {
   std::string text;
   for (const Graph* graph : AllGraphs(graphs)) text += PrintGraph(*graph);
   return text;
@@ -23,7 +23,7 @@ class PassCoverage : public ::testing::Environment {
  public:
   void SetUp() override {
     observer_.emplace([this](std::string_view pass, double, StageGraphs& graphs) {
-      std::string text = TextOf(graphs);
+      std::string text = TextOfAll(graphs);
       if (!pass.empty() && text != before_) changed_.emplace(pass);
       before_ = std::move(text);
     });

@@ -240,11 +240,11 @@ TEST_P(RandomGraphs, MatchSequentialRunsBitwise) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, ::testing::Range(0, 5));
 
-struct Case {
+struct MultiplexCase {
   const char* name;
   StageSpec (*make)();
 };
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const MultiplexCase& value, std::ostream* out) { *out << value.name; }
 
 // Matmuls with all_to_all in between, as for experts on other ranks.
 StageSpec Experts() {
@@ -265,7 +265,7 @@ StageSpec Experts() {
   return spec;
 }
 
-class EveryStageOverlapped : public ::testing::TestWithParam<Case> {};
+class EveryStageOverlapped : public ::testing::TestWithParam<MultiplexCase> {};
 
 // Returns the saved values of a microbatch after its forward, in the order of the backward's
 // inputs.
@@ -370,9 +370,11 @@ TEST_P(EveryStageOverlapped, OverlapsWithAnotherStagesBackward) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStageOverlapped,
-                         ::testing::Values(Case{"first", FirstStage}, Case{"middle", MiddleStage},
-                                           Case{"last", LastStage}, Case{"whole", WholeModel},
-                                           Case{"experts", Experts}),
+                         ::testing::Values(MultiplexCase{"first", FirstStage},
+                                           MultiplexCase{"middle", MiddleStage},
+                                           MultiplexCase{"last", LastStage},
+                                           MultiplexCase{"whole", WholeModel},
+                                           MultiplexCase{"experts", Experts}),
                          [](const auto& info) { return info.param.name; });
 
 // Returns the text of the nodes, one per line.

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-TrainConfig SmallConfig() {
+TrainConfig StoredConfig() {
   TrainConfig config;
   config.model.dim = 8;
   config.model.layers = 3;
@@ -20,7 +20,7 @@ TrainConfig SmallConfig() {
 }
 
 LanguageModel Build(std::uint64_t seed, int stages) {
-  ModelConfig config = SmallConfig().model;
+  ModelConfig config = StoredConfig().model;
   config.seed = seed;
   return LanguageModel::Build(config, stages).value();
 }
@@ -29,7 +29,7 @@ TEST(Checkpoint, AModelWithOtherStagesReadsIt) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
   const LanguageModel saved = Build(1, 3);
-  ASSERT_TRUE(SaveCheckpoint(saved, {42, SmallConfig(), 0.1}, path));
+  ASSERT_TRUE(SaveCheckpoint(saved, {42, StoredConfig(), 0.1}, path));
 
   LanguageModel loaded = Build(2, 2);
   const at::Tensor tokens = at::arange(6, at::kLong).view({1, 6});
@@ -40,16 +40,16 @@ TEST(Checkpoint, AModelWithOtherStagesReadsIt) {
   EXPECT_TRUE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
   EXPECT_EQ(checkpoint->info.step, 42);
   EXPECT_EQ(checkpoint->info.seconds, 0.1);
-  EXPECT_EQ(ToYaml(checkpoint->info.config), ToYaml(SmallConfig()));
+  EXPECT_EQ(ToYaml(checkpoint->info.config), ToYaml(StoredConfig()));
 }
 
 TEST(Checkpoint, RefusesAModelOfOtherSizesAndDoesNotChangeIt) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
-  ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
+  ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, StoredConfig()}, path));
   const Checkpoint checkpoint = ReadCheckpoint(path).value();
   const auto refused = [&](auto change) {
-    ModelConfig config = SmallConfig().model;
+    ModelConfig config = StoredConfig().model;
     change(config);
     LanguageModel model = LanguageModel::Build(config).value();
     const at::Tensor before = model.Parameters().front().second.clone();
@@ -65,7 +65,7 @@ TEST(Checkpoint, RefusesAModelOfOtherSizesAndDoesNotChangeIt) {
 TEST(Checkpoint, RefusesBrokenFiles) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
-  ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
+  ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, StoredConfig()}, path));
   const std::string whole = ReadFile(path).value();
   EXPECT_EQ(ReadCheckpoint(folder / "missing").error().code, ErrorCode::kNotFound);
   std::vector<std::string> broken = {"", "short", std::string(8, '\xFF'), std::string(16, '\0')};
@@ -107,7 +107,7 @@ TEST(Safetensors, RefusesARepeatedName) {
 TEST(Checkpoint, RefusesAFileWithOneFlippedBit) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
-  ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, SmallConfig()}, path));
+  ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, StoredConfig()}, path));
   const std::string whole = ReadFile(path).value();
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {

@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kSteps = 6;
+constexpr int kUpdateSteps = 6;
 constexpr int kNonFiniteStep = 2;
 constexpr int kLargeStep = 4;
 
@@ -44,13 +44,13 @@ BatchSource WithInjectedGradients(BatchSource source, const Pipeline& pipeline,
   return source;
 }
 
-// Runs the first `steps` steps of a run of kSteps.
-Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kSteps) {
+// Runs the first `steps` steps of a run of kUpdateSteps.
+Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kUpdateSteps) {
   at::set_num_threads(1);
   config.pipeline.microbatches = schedule.microbatches;
   config.model.layers = schedule.placement.chain_length();
   EXPECT_TRUE(SetShared(config, schedule));
-  config.steps = kSteps;
+  config.steps = kUpdateSteps;
   const std::vector<std::uint8_t> text = Text();
   Pipeline pipeline;
   const BatchSource source =
@@ -71,9 +71,9 @@ Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kSteps
 }
 
 // A schedule and a model.
-using Pair = std::pair<const char*, const char*>;
+using ScheduleAndModel = std::pair<const char*, const char*>;
 
-class PostValidation : public testing::TestWithParam<Pair> {};
+class PostValidation : public testing::TestWithParam<ScheduleAndModel> {};
 
 TEST_P(PostValidation, GivesTheBitsOfARunThatWaits) {
   ScheduleParams params;
@@ -98,9 +98,9 @@ TEST_P(PostValidation, GivesTheBitsOfARunThatWaits) {
     EXPECT_TRUE(at::equal(value, early.weights.at(name))) << name;
     EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
   }
-  ASSERT_EQ(late.verdicts.size(), Index(kSteps));
+  ASSERT_EQ(late.verdicts.size(), Index(kUpdateSteps));
   ASSERT_EQ(early.verdicts.size(), late.verdicts.size());
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kUpdateSteps; ++step) {
     const Verdict& expected = late.verdicts[step];
     EXPECT_EQ(expected.apply, step != kNonFiniteStep);
     EXPECT_EQ(early.verdicts[step].apply, expected.apply);
@@ -109,16 +109,17 @@ TEST_P(PostValidation, GivesTheBitsOfARunThatWaits) {
   EXPECT_LT(late.verdicts[kLargeStep].scale, 0.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, PostValidation,
-                         testing::Values(Pair("1f1b", "llama"), Pair("zb-h2", "llama"),
-                                         Pair("zbv", "llama"), Pair("dualpipe", "llama"),
-                                         Pair("1f1b", "gpt2"), Pair("zbv", "gpt2"),
-                                         Pair("dualpipe", "gpt2")),
-                         [](const auto& info) {
-                           std::string name = std::string(info.param.first) + info.param.second;
-                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, PostValidation,
+    testing::Values(ScheduleAndModel("1f1b", "llama"), ScheduleAndModel("zb-h2", "llama"),
+                    ScheduleAndModel("zbv", "llama"), ScheduleAndModel("dualpipe", "llama"),
+                    ScheduleAndModel("1f1b", "gpt2"), ScheduleAndModel("zbv", "gpt2"),
+                    ScheduleAndModel("dualpipe", "gpt2")),
+    [](const auto& info) {
+      std::string name = std::string(info.param.first) + info.param.second;
+      name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+      return name;
+    });
 
 TEST(NonFiniteGradients, FailTheRunWithTheNameOfTheParameter) {
   ScheduleParams params;
@@ -147,8 +148,8 @@ TEST(SkippedSteps, DoNotDelayTheLearningRates) {
     config.optimizer.nonfinite = "skip";
     config.optimizer.lr_end = 0;
     config.optimizer.post_validation = early;
-    const Outcome all = Train(config, schedule, kSteps);
-    const Outcome but_last = Train(config, schedule, kSteps - 1);
+    const Outcome all = Train(config, schedule, kUpdateSteps);
+    const Outcome but_last = Train(config, schedule, kUpdateSteps - 1);
     ASSERT_TRUE(all.status && but_last.status);
     EXPECT_FALSE(all.verdicts[kNonFiniteStep].apply);
     for (const auto& [name, value] : all.weights) {

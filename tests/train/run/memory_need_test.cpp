@@ -27,7 +27,7 @@ MemoryNeed NeedOf(const TrainConfig& config) {
   return need.value_or(MemoryNeed{});
 }
 
-TrainConfig Config() {
+TrainConfig SmallRun() {
   TrainConfig config = TinyConfig();
   config.fuse = false;
   config.model.layers = 7;
@@ -39,7 +39,7 @@ TrainConfig Config() {
 
 // Compares with stages of several layers, with the options that change their memory.
 TEST(MemoryNeed, EqualsTheMemoryOfTheStages) {
-  std::vector<TrainConfig> configs(5, Config());
+  std::vector<TrainConfig> configs(5, SmallRun());
   configs[1].recompute.hold = "least";
   configs[2].precision = "bf16";
   configs[3].exact = false;
@@ -73,19 +73,19 @@ TEST(MemoryNeed, EqualsTheMemoryOfTheStages) {
     if (config.recompute.hold == "all") {
       EXPECT_LT(need.activations, saved * 1.5);
     } else {  // recomputed values take memory while they are used
-      EXPECT_LT(need.activations, NeedOf(Config()).activations);
+      EXPECT_LT(need.activations, NeedOf(SmallRun()).activations);
     }
   }
 }
 
 TEST(MemoryNeed, FollowsTheMicrobatchesInFlight) {
-  TrainConfig config = Config();
+  TrainConfig config = SmallRun();
   config.pipeline.microbatches = 30;
   const double all_at_once = NeedOf(config).activations;
   config.pipeline.schedule = "1f1b";  // 3, 2 and 1 in flight
   EXPECT_LT(NeedOf(config).activations, all_at_once / 5);
   config.pipeline.schedule = "pipedream";
-  EXPECT_GT(NeedOf(config).weights, NeedOf(Config()).weights * 1.5);  // older versions
+  EXPECT_GT(NeedOf(config).weights, NeedOf(SmallRun()).weights * 1.5);  // older versions
   config.pipeline.schedule = "gpipe";
   EXPECT_EQ(NeedOf(config).checkpoint, 0);
   config.checkpoint.every = 1;
@@ -95,7 +95,7 @@ TEST(MemoryNeed, FollowsTheMicrobatchesInFlight) {
 // Sizes beyond any machine are refused without an attempt, even if they overflow.
 TEST(MemoryNeed, RefusesARunThatDoesNotFit) {
   const auto refused = [](auto change) {
-    TrainConfig config = Config();
+    TrainConfig config = SmallRun();
     change(config);
     const Prepared run = Prepare(config);
     const auto checked =

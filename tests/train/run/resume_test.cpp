@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::int64_t kSteps = 9;
+constexpr std::int64_t kPlannedSteps = 9;
 
 class Resume : public testing::Test {
  protected:
@@ -45,7 +45,7 @@ class Resume : public testing::Test {
                                     "warmup=2",
                                     "ranks=2",
                                     "microbatches=4",
-                                    "steps=" + std::to_string(kSteps),
+                                    "steps=" + std::to_string(kPlannedSteps),
                                     "sample=5",
                                     "dropout=0.1",
                                     "every=3",
@@ -112,17 +112,17 @@ class Resume : public testing::Test {
 
   // Compares losses and learning rates of all steps, and weights and moments after the last one.
   void ExpectSame(const std::string& one, const std::string& other) {
-    const auto a = ReadMetrics(folder_ / "runs/" + one + "/metrics.jsonl", kSteps);
-    const auto b = ReadMetrics(folder_ / "runs/" + other + "/metrics.jsonl", kSteps);
-    ASSERT_EQ(a.size(), Index(kSteps));
+    const auto a = ReadMetrics(folder_ / "runs/" + one + "/metrics.jsonl", kPlannedSteps);
+    const auto b = ReadMetrics(folder_ / "runs/" + other + "/metrics.jsonl", kPlannedSteps);
+    ASSERT_EQ(a.size(), Index(kPlannedSteps));
     ASSERT_EQ(b.size(), a.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
       EXPECT_EQ(b[i].step, static_cast<std::int64_t>(i));
       EXPECT_EQ(a[i].loss, b[i].loss) << i;
       EXPECT_EQ(a[i].lr, b[i].lr) << i;
     }
-    const auto left = ReadCheckpoint(At(one, kSteps));
-    const auto right = ReadCheckpoint(At(other, kSteps));
+    const auto left = ReadCheckpoint(At(one, kPlannedSteps));
+    const auto right = ReadCheckpoint(At(other, kPlannedSteps));
     ASSERT_TRUE(left && right);
     ExpectEqual(left->weights, right->weights);
     ExpectEqual(left->optimizer, right->optimizer);
@@ -212,8 +212,8 @@ TEST_F(Resume, ContinuesWithAnotherSchedule) {
   ASSERT_TRUE(Run({"name=whole"}));
   const auto summary = Run({"name=other", "schedule=zb-h1", "resume=" + At("whole", 3)});
   ASSERT_TRUE(summary) << summary.error().message;
-  const auto a = ReadMetrics(folder_ / "runs/whole/metrics.jsonl", kSteps);
-  const auto b = ReadMetrics(folder_ / "runs/other/metrics.jsonl", kSteps);
+  const auto a = ReadMetrics(folder_ / "runs/whole/metrics.jsonl", kPlannedSteps);
+  const auto b = ReadMetrics(folder_ / "runs/other/metrics.jsonl", kPlannedSteps);
   ASSERT_EQ(a.size(), b.size());
   EXPECT_EQ(a[2].loss, b[2].loss);
   EXPECT_NEAR(a.back().loss, b.back().loss, 0.05);
@@ -251,7 +251,7 @@ TEST_F(Resume, AFinishedRunWritesOnlyItsFiles) {
   std::filesystem::remove(model);
   const auto again = Run({"resume=auto"});
   ASSERT_TRUE(again) << again.error().message;
-  EXPECT_EQ(again->steps, kSteps);
+  EXPECT_EQ(again->steps, kPlannedSteps);
   const auto after = ReadCheckpoint(model);
   ASSERT_TRUE(after) << after.error().message;
   ExpectEqual(before->weights, after->weights);
@@ -268,12 +268,12 @@ TEST_F(Resume, KeepsTheNewestAndThoseOfLaterSteps) {
     return all;
   };
   ASSERT_EQ(steps().size(), 2U);
-  EXPECT_EQ(steps().front(), kSteps);
+  EXPECT_EQ(steps().front(), kPlannedSteps);
   folder_.Write("runs/run/checkpoints/step-4.safetensors.77.tmp", "what a killed process left");
   folder_.Write("runs/run/checkpoints/step-20.safetensors", "of another run");
   folder_.Write("runs/run/checkpoints/mine", "not ours");
-  RemoveOldCheckpoints(own, kSteps, 1);
-  EXPECT_EQ(steps(), (std::vector<std::int64_t>{20, kSteps}));
+  RemoveOldCheckpoints(own, kPlannedSteps, 1);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{20, kPlannedSteps}));
   EXPECT_TRUE(std::filesystem::exists(own + "/mine"));
   EXPECT_FALSE(std::filesystem::exists(own + "/step-4.safetensors.77.tmp"));
 }

@@ -16,9 +16,9 @@
 namespace penstock {
 namespace {
 
-constexpr int kSteps = 4;
+constexpr int kOffloadSteps = 4;
 
-struct Trained {
+struct TrainedWithPool {
   std::vector<at::Tensor> parameters;
   RunMeasure measure;
   Costs costs;
@@ -38,7 +38,7 @@ TrainConfig ConfigOf(const Schedule& schedule) {
   return config;
 }
 
-BatchSource SourceOf(const TrainConfig& config) {
+BatchSource OffloadSourceOf(const TrainConfig& config) {
   static const std::vector<std::uint8_t> text = [] {
     std::vector<std::uint8_t> bytes(400);
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * i % 23);
@@ -47,19 +47,19 @@ BatchSource SourceOf(const TrainConfig& config) {
   return MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
 }
 
-Trained TrainWith(const Schedule& schedule) {
+TrainedWithPool TrainWith(const Schedule& schedule) {
   at::set_num_threads(1);
   const TrainConfig config = ConfigOf(schedule);
-  const auto pipeline = BuildPipeline(config, schedule, SourceOf(config));
+  const auto pipeline = BuildPipeline(config, schedule, OffloadSourceOf(config));
   EXPECT_TRUE(pipeline) << pipeline.error().message;
   Trace trace = Trace::Make(schedule).value();
   RunOptions options;
-  options.steps = kSteps;
+  options.steps = kOffloadSteps;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   options.trace = &trace;
   const Status status = RunRanks(schedule, pipeline->pointers(), options);
   EXPECT_TRUE(status) << status.error().message;
-  Trained trained;
+  TrainedWithPool trained;
   for (const auto& [name, value] : pipeline->model.Parameters()) {
     trained.parameters.push_back(value.clone());
   }
@@ -82,21 +82,21 @@ class Offload : public ::testing::TestWithParam<const char*> {
     costs.offload = costs.reload = 0.1;
     return RunSchedulePasses(std::move(schedule), passes, SimulatedContext(costs)).value();
   }
-  static void ExpectSameBits(const Trained& expected, const Trained& actual) {
+  static void ExpectSameBits(const TrainedWithPool& expected, const TrainedWithPool& actual) {
     ASSERT_EQ(expected.parameters.size(), actual.parameters.size());
     for (std::size_t i = 0; i < expected.parameters.size(); ++i) {
       EXPECT_TRUE(at::equal(expected.parameters[i], actual.parameters[i]));
     }
   }
   // Returns the highest peak of all ranks.
-  static std::int64_t Peak(const Trained& trained) {
+  static std::int64_t Peak(const TrainedWithPool& trained) {
     std::int64_t peak = 0;
     for (const RankMeasure& rank : trained.measure.ranks) {
       peak = std::max(peak, rank.peak_activation_bytes);
     }
     return peak;
   }
-  static std::int64_t PredictedPeak(const Schedule& schedule, const Trained& trained) {
+  static std::int64_t PredictedPeak(const Schedule& schedule, const TrainedWithPool& trained) {
     return std::llround(Simulate(schedule, trained.costs).value().peak_memory);
   }
 };
@@ -107,9 +107,9 @@ TEST_P(Offload, TrainsToTheSameBits) {
 }
 
 TEST_P(Offload, AndRecomputeTrainToTheSameBitsWithLessMemory) {
-  const Trained plain = TrainWith(Plain());
+  const TrainedWithPool plain = TrainWith(Plain());
   const Schedule schedule = With({"recompute"});
-  const Trained recomputed = TrainWith(schedule);
+  const TrainedWithPool recomputed = TrainWith(schedule);
   ExpectSameBits(plain, recomputed);
   EXPECT_LE(Peak(recomputed), Peak(plain));  // equal if the peak is between I and W
   if (GetParam() == std::string("gpipe")) {
@@ -123,7 +123,7 @@ TEST_P(Offload, AndRecomputeTrainToTheSameBitsWithLessMemory) {
 TEST_P(Offload, MayEndInTheMiddleOfAStep) {
   const Schedule schedule = With({"offload"});
   TrainConfig config = ConfigOf(schedule);
-  BatchSource source = SourceOf(config);
+  BatchSource source = OffloadSourceOf(config);
   source.targets = [targets = source.targets](std::int64_t step, int microbatch) {
     if (step == 1 && microbatch == 4) throw std::runtime_error("the disk is gone");
     return targets(step, microbatch);
@@ -131,7 +131,7 @@ TEST_P(Offload, MayEndInTheMiddleOfAStep) {
   const auto pipeline = BuildPipeline(config, schedule, source);
   ASSERT_TRUE(pipeline) << pipeline.error().message;
   RunOptions options;
-  options.steps = kSteps;
+  options.steps = kOffloadSteps;
   const Status status = RunRanks(schedule, pipeline->pointers(), options);
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("the disk is gone"), std::string::npos);

@@ -23,8 +23,8 @@ namespace penstock {
 namespace {
 
 constexpr int kGroup = 60;
-constexpr int kMicrobatches = 3;
-constexpr std::int64_t kVocabulary = 7, kDim = 4, kTokens = 6;
+constexpr int kPairMicrobatches = 3;
+constexpr std::int64_t kPairVocabulary = 7, kPairDim = 4, kTokens = 6;
 
 // Reverses data in blocks of four bytes when it is waited for. Records in `most` how many exchanges
 // were in flight at once.
@@ -59,17 +59,17 @@ class ExpertStage final : public StageModule {
     const auto weight = [this](const char* name, std::int64_t rows, std::int64_t columns) {
       return register_parameter(name, at::randn({rows, columns}) * 0.5);
     };
-    if (first) table_ = weight("table", kVocabulary, kDim);
-    in_ = weight("in", kDim, kDim);
-    out_ = weight("out", kDim, kDim);
-    if (last) head_ = weight("head", kDim, kVocabulary);
+    if (first) table_ = weight("table", kPairVocabulary, kPairDim);
+    in_ = weight("in", kPairDim, kPairDim);
+    out_ = weight("out", kPairDim, kPairDim);
+    if (last) head_ = weight("head", kPairDim, kPairVocabulary);
   }
 
   at::Tensor forward(at::Tensor input) override {
     const at::Tensor x = table_.defined() ? at::embedding(table_, input.reshape({-1})) : input;
     const at::Tensor inside = at::dropout(Exchange(x.mm(in_)).tanh(), 0.3, is_training());
     const at::Tensor y = x + Exchange(inside.mm(out_));
-    return head_.defined() ? y.mm(head_).reshape({1, kTokens, kVocabulary}) : y;
+    return head_.defined() ? y.mm(head_).reshape({1, kTokens, kPairVocabulary}) : y;
   }
 
  private:
@@ -79,13 +79,13 @@ class ExpertStage final : public StageModule {
   at::Tensor table_, in_, out_, head_;
 };
 
-at::Tensor Batch(std::int64_t step, int microbatch, int which) {
+at::Tensor DrawBatch(std::int64_t step, int microbatch, int which) {
   at::manual_seed(static_cast<std::uint64_t>(step * 100 + microbatch * 2 + which));
-  return at::randint(kVocabulary, {1, kTokens}, at::kLong);
+  return at::randint(kPairVocabulary, {1, kTokens}, at::kLong);
 }
 
 // Queues messages.
-class Inbox final : public Outlet {
+class PairInbox final : public Outlet {
  public:
   void Send(Message message) override { messages_.push_back(std::move(message)); }
   Message Take() {
@@ -109,20 +109,20 @@ class TwoStages {
   };
 
   explicit TwoStages(const Options& options) : options_(options) {
-    at::Tensor example = Batch(0, 0, 0);
+    at::Tensor example = DrawBatch(0, 0, 0);
     for (int i = 0; i < 2; ++i) {
       TorchStageOptions stage_options;
       stage_options.first = i == 0;
       stage_options.last = i == 1;
-      stage_options.microbatches = kMicrobatches;
+      stage_options.microbatches = kPairMicrobatches;
       stage_options.seed = static_cast<std::uint64_t>(i);
-      StageExamples examples{{example}, Batch(0, 0, 1)};
+      StageExamples examples{{example}, DrawBatch(0, 0, 1)};
       const auto module = std::make_shared<ExpertStage>(i == 0, i == 1, options.exchanges);
       if (options.compiled) Compile(i, module, examples, stage_options);
       auto made = TorchStage::Make(
           module, examples,
-          {[](std::int64_t step, int microbatch) { return Batch(step, microbatch, 0); },
-           [](std::int64_t step, int microbatch) { return Batch(step, microbatch, 1); }},
+          {[](std::int64_t step, int microbatch) { return DrawBatch(step, microbatch, 0); },
+           [](std::int64_t step, int microbatch) { return DrawBatch(step, microbatch, 1); }},
           stage_options, [](std::vector<NamedParameter>& parameters) {
             for (NamedParameter& each : parameters) each.value.sub_(each.gradient, 0.1);
           });
@@ -208,7 +208,7 @@ class TwoStages {
 
   Options options_;
   std::vector<std::unique_ptr<TorchStage>> stages_;
-  Inbox activations_, gradients_;
+  PairInbox activations_, gradients_;
 };
 
 // Returns the maximum number of exchanges in flight.

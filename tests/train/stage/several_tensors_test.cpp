@@ -19,7 +19,7 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t kVocabulary = 11, kDim = 6, kBatch = 2, kSequence = 5;
-constexpr int kMicrobatches = 4, kSteps = 3;
+constexpr int kTensorMicrobatches = 4, kTensorSteps = 3;
 
 using Tensors = std::vector<at::Tensor>;
 using In = std::span<const at::Tensor>;
@@ -88,9 +88,9 @@ at::Tensor Batch(std::int64_t step, int microbatch, int which) {
 
 // Fills the same tensors in every step, like a run's source.
 std::function<at::Tensor(std::int64_t, int)> Source(int which) {
-  std::vector<Tensors> all(kSteps);
-  for (int step = 0; step < kSteps; ++step) {
-    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch)
+  std::vector<Tensors> all(kTensorSteps);
+  for (int step = 0; step < kTensorSteps; ++step) {
+    for (int microbatch = 0; microbatch < kTensorMicrobatches; ++microbatch)
       all[step].push_back(Batch(step, microbatch, which));
   }
   Tensors buffers;
@@ -102,25 +102,25 @@ std::function<at::Tensor(std::int64_t, int)> Source(int which) {
   };
 }
 
-struct Trained {
+struct TrainedTensors {
   std::vector<double> losses;
   std::map<std::string, at::Tensor> parameters;
 };
 
-Trained ByAutograd() {
+TrainedTensors ByAutograd() {
   const auto model = Model();
-  Trained trained;
-  for (int step = 0; step < kSteps; ++step) {
+  TrainedTensors trained;
+  for (int step = 0; step < kTensorSteps; ++step) {
     double sum = 0;
-    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
+    for (int microbatch = 0; microbatch < kTensorMicrobatches; ++microbatch) {
       Tensors values = {Batch(step, microbatch, 0)};
       for (const auto& stage : model) values = stage->ForwardAll(values);
       const at::Tensor loss = torch::nn::functional::cross_entropy(
           values[0].reshape({-1, kVocabulary}), Batch(step, microbatch, 1).reshape({-1}));
-      (loss / kMicrobatches).backward();
+      (loss / kTensorMicrobatches).backward();
       sum += loss.item<float>();
     }
-    trained.losses.push_back(sum / kMicrobatches);
+    trained.losses.push_back(sum / kTensorMicrobatches);
     const torch::NoGradGuard no_gradients;
     for (const auto& stage : model) {
       for (at::Tensor& parameter : stage->parameters()) parameter.sub_(parameter.grad(), 0.1);
@@ -134,14 +134,14 @@ Trained ByAutograd() {
   return trained;
 }
 
-struct Case {
+struct TensorsCase {
   const char* schedule;
   bool compiled = false;  // from a file
 };
-void PrintTo(const Case& value, std::ostream* out) { *out << value.schedule; }
+void PrintTo(const TensorsCase& value, std::ostream* out) { *out << value.schedule; }
 
 std::vector<std::unique_ptr<TorchStage>> Stages(
-    const std::vector<std::shared_ptr<StageModule>>& model, const Case& way) {
+    const std::vector<std::shared_ptr<StageModule>>& model, const TensorsCase& way) {
   const TempFolder folder;
   std::vector<std::unique_ptr<TorchStage>> stages;
   StageExamples examples{{Batch(0, 0, 0)}, Batch(0, 0, 1)};
@@ -150,7 +150,7 @@ std::vector<std::unique_ptr<TorchStage>> Stages(
     TorchStageOptions options;
     options.first = i == 0;
     options.last = i + 1 == model.size();
-    options.microbatches = kMicrobatches;
+    options.microbatches = kTensorMicrobatches;
     if (way.compiled) {
       const auto program = CompileStage(MakeStageSpec(model[i], examples, options), {}).value();
       EXPECT_TRUE(SaveStageProgram(folder / "stage", program, {}));
@@ -170,7 +170,7 @@ std::vector<std::unique_ptr<TorchStage>> Stages(
   return stages;
 }
 
-class SeveralTensors : public ::testing::TestWithParam<Case> {};
+class SeveralTensors : public ::testing::TestWithParam<TensorsCase> {};
 
 TEST_P(SeveralTensors, TrainLikeAutograd) {
   at::set_num_threads(1);
@@ -181,10 +181,10 @@ TEST_P(SeveralTensors, TrainLikeAutograd) {
 
   ScheduleParams params;
   params.ranks = 3;
-  params.microbatches = kMicrobatches;
-  Trained trained;
+  params.microbatches = kTensorMicrobatches;
+  TrainedTensors trained;
   RunOptions options;
-  options.steps = kSteps;
+  options.steps = kTensorSteps;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   options.on_step = [&](int rank, std::int64_t) {
     if (rank == 2) trained.losses.push_back(stages.back()->StepLoss());
@@ -192,7 +192,7 @@ TEST_P(SeveralTensors, TrainLikeAutograd) {
   const Status status = RunRanks(Generate(GetParam().schedule, params).value(), pointers, options);
   ASSERT_TRUE(status) << status.error().message;
 
-  const Trained expected = ByAutograd();
+  const TrainedTensors expected = ByAutograd();
   EXPECT_EQ(trained.losses, expected.losses);
   for (const auto& stage : model) {
     for (const auto& each : stage->named_parameters()) {
@@ -202,7 +202,8 @@ TEST_P(SeveralTensors, TrainLikeAutograd) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Train, SeveralTensors,
-                         ::testing::Values(Case{"1f1b"}, Case{"zb-h1"}, Case{"1f1b", true}),
+                         ::testing::Values(TensorsCase{"1f1b"}, TensorsCase{"zb-h1"},
+                                           TensorsCase{"1f1b", true}),
                          [](const auto& info) {
                            std::string name = info.param.schedule;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -79,7 +79,7 @@ Case RandomCase(std::mt19937& random, bool split) {
   return made;
 }
 
-std::vector<std::uint8_t> Text() {
+std::vector<std::uint8_t> RandomBytes() {
   std::mt19937 random(5);
   std::vector<std::uint8_t> text(500);
   for (auto& byte : text) byte = static_cast<std::uint8_t>(random() % 24);
@@ -157,7 +157,7 @@ Gradients OfAutograd(const Case& made, const BatchSource& source) {
 }
 
 BatchSource SourceOf(const TrainConfig& config) {
-  static const std::vector<std::uint8_t> kText = Text();
+  static const std::vector<std::uint8_t> kText = RandomBytes();
   return MakeBatchSource(Sampler(kText, config.model.sequence, config.seed), config);
 }
 
