@@ -89,7 +89,6 @@ endfunction()
 # test, because loading libtorch takes a quarter of a second, as long as most of its tests together.
 function(penstock_engine_test name)
   penstock_test_program(${name} ${ARGN})
-  penstock_unity(${name}_tests)  # most of a file's compile time goes to torch's headers
   add_test(NAME ${name} COMMAND ${name}_tests --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS ${name})
   set_target_properties(${name}_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -100,6 +99,7 @@ endfunction()
 function(penstock_test_program name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   add_executable(${name}_tests ${sources})
+  penstock_unity(${name}_tests)
   penstock_compile_fast(${name}_tests)
   target_include_directories(${name}_tests PRIVATE "${PROJECT_SOURCE_DIR}")  # "tests/FOLDER/HELPER.h"
   target_link_libraries(${name}_tests PRIVATE penstock_options ${ARGN} GTest::gtest_main)

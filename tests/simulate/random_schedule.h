@@ -3,11 +3,21 @@
 #pragma once
 
 #include <random>
+#include <string_view>
 
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
+
+inline Schedule Read(std::string_view csv, const CsvOptions& options = {}) {
+  return ParseCsv(csv, options).value();
+}
+
+inline Costs Uniform(const Schedule& schedule, double comm = 0) {
+  return Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1, comm);
+}
 
 struct RandomShape {
   Placement placement;

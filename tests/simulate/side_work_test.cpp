@@ -19,10 +19,6 @@
 namespace penstock {
 namespace {
 
-Schedule Read(std::string_view csv, const CsvOptions& options = {}) {
-  return ParseCsv(csv, options).value();
-}
-
 struct Outcome {
   SimulationResult result;
   Timeline timeline;
@@ -34,10 +30,6 @@ Outcome Simulated(const Schedule& schedule, const Costs& costs) {
   EXPECT_TRUE(result) << result.error().message;
   if (result) run.result = *result;
   return run;
-}
-
-Costs Uniform(const Schedule& schedule) {
-  return Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
 }
 
 TEST(SideWork, OffloadsRunOneAtATimeDuringComputeAndFreeAtTheirEnd) {

@@ -14,14 +14,6 @@
 namespace penstock {
 namespace {
 
-Schedule Read(std::string_view csv, const CsvOptions& options = {}) {
-  return ParseCsv(csv, options).value();
-}
-
-Costs Uniform(const Schedule& schedule, double comm = 0) {
-  return Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1, comm);
-}
-
 double Makespan(const Schedule& schedule, const Costs& costs) {
   const auto result = Simulate(schedule, costs);
   EXPECT_TRUE(result) << result.error().message;

@@ -17,9 +17,9 @@
 namespace penstock {
 namespace {
 
-constexpr int kSteps = 6;
+constexpr int kHostSteps = 6;
 
-struct Outcome {
+struct HostsOutcome {
   std::vector<double> weights;  // by stage
   std::map<std::int64_t, double> norms;
   std::vector<std::int64_t> rounds;  // by host
@@ -29,7 +29,7 @@ struct Outcome {
 struct Job {
   UpdateRule rule;
   WeightStage::Inject inject;
-  std::int64_t steps = kSteps;
+  std::int64_t steps = kHostSteps;
   // Runs on each rank's thread after each of its steps.
   std::function<void(int host, int rank, std::int64_t step)> on_step;
   std::function<const std::atomic<bool>*(int host)> stop;
@@ -37,9 +37,9 @@ struct Job {
 };
 
 // Runs the job. Each host has only the stages of its own ranks.
-Outcome RunOn(int hosts, const Schedule& schedule, const Job& job) {
+HostsOutcome RunOn(int hosts, const Schedule& schedule, const Job& job) {
   const auto groups = MakeLocalHosts(hosts);
-  Outcome outcome;
+  HostsOutcome outcome;
   outcome.weights.resize(schedule.stages());
   outcome.rounds.resize(hosts);
   outcome.status.resize(hosts);
@@ -76,8 +76,8 @@ Outcome RunOn(int hosts, const Schedule& schedule, const Job& job) {
   return outcome;
 }
 
-void ExpectSame(const Outcome& one, const Outcome& other) {
-  for (const Outcome* outcome : {&one, &other}) {
+void ExpectSame(const HostsOutcome& one, const HostsOutcome& other) {
+  for (const HostsOutcome* outcome : {&one, &other}) {
     for (const Status& status : outcome->status) ASSERT_TRUE(status) << status.error().message;
   }
   EXPECT_EQ(one.weights, other.weights);
@@ -95,7 +95,7 @@ TEST(HostsTest, RandomSchedulesTrainBitwiseAsOnOneHost) {
     job.inject = [&](int stage, std::int64_t step) {
       return (stage + step + i) % 5 == 0 ? 1e3 : 1;
     };
-    const Outcome alone = RunOn(1, schedule, job);
+    const HostsOutcome alone = RunOn(1, schedule, job);
     for (const int hosts : {2, 3}) {
       if (hosts <= schedule.ranks()) ExpectSame(RunOn(hosts, schedule, job), alone);
     }
@@ -134,7 +134,7 @@ TEST(HostsTest, StopOnOneHostEndsAllHostsAfterTheSameStep) {
     job.on_step = [&](int host, int, std::int64_t step) {
       if (host == stopping && step == stop_step) stop.store(true);
     };
-    const Outcome stopped = RunOn(hosts, schedule, job);
+    const HostsOutcome stopped = RunOn(hosts, schedule, job);
     for (const std::int64_t rounds : stopped.rounds) {
       EXPECT_EQ(rounds, stopped.rounds.front());
       EXPECT_GT(rounds, stop_step);
@@ -156,7 +156,7 @@ TEST(HostsTest, FailureOnOneHostEndsAllHostsWithItsReason) {
       if (stage == failing && step == 2) throw std::runtime_error("out of paper");
       return 1;
     };
-    const Outcome outcome = RunOn(2, schedule, job);
+    const HostsOutcome outcome = RunOn(2, schedule, job);
     for (const Status& status : outcome.status) {
       ASSERT_FALSE(status);
       EXPECT_EQ(status.error().message, fmt::format("rank {0}: {0}B0: out of paper", failing));

@@ -11,8 +11,8 @@ namespace penstock {
 namespace {
 
 // Two ranks with one edge in each direction and `microbatches` slots per edge.
-struct TwoRanks {
-  explicit TwoRanks(int microbatches = 2, std::optional<int> spin = 0)
+struct RankPair {
+  explicit RankPair(int microbatches = 2, std::optional<int> spin = 0)
       : schedule(SmallGpipe(2, microbatches)), messages(schedule), transport(messages, {spin}) {}
 
   int Slot(int microbatch) const { return messages.Slot({ValueKind::kActivation, 0, microbatch}); }
@@ -33,7 +33,7 @@ std::int64_t StepOf(const Message& message) {
 }
 
 TEST(ThreadTransportTest, HandsOverMessagesInAnyOrderWithoutACopy) {
-  TwoRanks two;
+  RankPair two;
   Message first = two.Make(0);
   const void* const data = first.data();
   two.transport.Send(two.Slot(0), 0, std::move(first));
@@ -47,7 +47,7 @@ TEST(ThreadTransportTest, HandsOverMessagesInAnyOrderWithoutACopy) {
 
 TEST(ThreadTransportTest, OnlyItsOwnMessageWakesAReceiver) {
   for (const int spin : {0, 100}) {
-    TwoRanks two(2, spin);
+    RankPair two(2, spin);
     std::atomic<bool> second_sent{false};
     std::thread receiver([&] {
       Message got;
@@ -67,7 +67,7 @@ TEST(ThreadTransportTest, OnlyItsOwnMessageWakesAReceiver) {
 TEST(ThreadTransportTest, SenderNeverOverwritesAnOlderRound) {
   constexpr int kRounds = 2000;
   for (const int spin : {0, 1000}) {
-    TwoRanks two(3, spin);
+    RankPair two(3, spin);
     std::thread sender([&] {
       for (int round = 0; round < kRounds; ++round) {
         for (int microbatch = 0; microbatch < 3; ++microbatch) {
@@ -90,7 +90,7 @@ TEST(ThreadTransportTest, SenderNeverOverwritesAnOlderRound) {
 }
 
 TEST(ThreadTransportTest, AbortWakesSendersAndReceiversAndKeepsTheFirstReason) {
-  TwoRanks two(1);
+  RankPair two(1);
   two.transport.Send(two.Slot(0), 0, two.Make(0));
   std::thread sender([&] { two.transport.Send(two.Slot(0), 1, two.Make(0, 1)); });
   std::thread receiver([&] {
@@ -110,7 +110,7 @@ TEST(ThreadTransportTest, AbortWakesSendersAndReceiversAndKeepsTheFirstReason) {
 
 TEST(ThreadTransportTest, EveryMessageIsReleasedExactlyOnce) {
   {
-    TwoRanks two(2);
+    RankPair two(2);
     two.transport.Send(two.Slot(0), 0, two.Make(0));  // stays in its slot
     two.transport.Abort({ErrorCode::kUnavailable, "over"});
     two.transport.Send(two.Slot(0), 1, two.Make(0));  // dropped

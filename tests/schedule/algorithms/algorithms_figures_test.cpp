@@ -5,6 +5,7 @@
 #include <random>
 
 #include "schedule/search/problem/lower_bound.h"
+#include "tests/cases.h"
 #include "tests/schedule/figures.h"
 
 namespace penstock {
@@ -106,7 +107,7 @@ double OneMicrobatch(const Placement& placement, const Costs& costs) {
 
 TEST(AlgorithmFigures, SearchesKeepAnyLimitWithAnyCosts) {
   std::mt19937 random(7);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < testing::Cases(60); ++i) {
     const bool vee = i % 2 == 0;
     ScheduleParams params = RandomCosts(random, vee ? 2 : 1);
     const Placement placement =
@@ -146,7 +147,7 @@ ScheduleParams RandomTimes(std::mt19937& random) {
 TEST(AlgorithmFigures, SearchesAreNoSlowerThanRulesInTheSameMemory) {
   const Searched all[] = {{"zb-auto", {"zb-h1", "zb-h2"}}, {"v-auto", {"zbv", "v-half", "v-min"}}};
   std::mt19937 random(11);
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < testing::Cases(12); ++i) {
     for (const auto& [name, by_rule] : all) {
       ScheduleParams params = RandomTimes(random);
       for (const std::string_view rule : by_rule) {
@@ -165,7 +166,7 @@ TEST(AlgorithmFigures, SearchesAreNoSlowerThanRulesInTheSameMemory) {
 TEST(AlgorithmFigures, MoreMemoryIsNoSlower) {
   constexpr double kTolerance = 0.005;
   std::mt19937 random(13);
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < testing::Cases(8); ++i) {
     for (const std::string_view name : {"zb-auto", "v-auto"}) {
       ScheduleParams params = RandomTimes(random);
       double shortest = kNever;

@@ -16,7 +16,7 @@ using testing::Figures;
 using testing::FiguresOf;
 using testing::Sized;
 
-constexpr double kSlack = 1 + 1e-9;
+constexpr double kRounding = 1 + 1e-9;
 
 ScheduleParams RandomSlices(std::mt19937& random) {
   ScheduleParams params = Sized(Draw(random, 1, 16), Draw(random, 1, 24));
@@ -32,8 +32,8 @@ void ExpectVeeNoSlowerThanLinear(ScheduleParams params) {
   const std::string where =
       fmt::format("p={} m={} k={} split={} I={} W={}", params.ranks, params.microbatches,
                   params.slices, params.split, params.backward_input, params.backward_weight);
-  EXPECT_LE(vee.makespan, linear.makespan * kSlack) << where;
-  EXPECT_LE(vee.peak_memory, linear.peak_memory * kSlack) << where;
+  EXPECT_LE(vee.makespan, linear.makespan * kRounding) << where;
+  EXPECT_LE(vee.peak_memory, linear.peak_memory * kRounding) << where;
 }
 
 TEST(Seq1f1b, VeeIsNoSlowerThanLinearInTheSameMemory) {

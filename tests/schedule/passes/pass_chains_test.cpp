@@ -5,6 +5,7 @@
 #include "schedule/passes/pass_table.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
+#include "tests/schedule/passes/pass_figures.h"
 #include "tests/schedule/random_catalog.h"
 #include "tests/schedule/slow_checker.h"
 
@@ -12,19 +13,15 @@ namespace penstock {
 namespace {
 
 using testing::Cases;
+using testing::CountPairs;
 using testing::Draw;
 using testing::DrawCatalog;
 using testing::DrawPass;
 using testing::DrawPassCosts;
 using testing::FirstFault;
 using testing::Name;
+using testing::Price;
 using testing::SlowlyValid;
-
-SimulationResult Price(const Schedule& schedule, const Costs& costs) {
-  const auto result = Simulate(schedule, costs);
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? *result : SimulationResult{};
-}
 
 bool Has(const Schedule& schedule, std::initializer_list<Op> ops) {
   for (const Lane& lane : schedule.lanes) {
@@ -35,14 +32,6 @@ bool Has(const Schedule& schedule, std::initializer_list<Op> ops) {
     }
   }
   return false;
-}
-
-std::size_t Pairs(const Schedule& schedule) {
-  std::size_t pairs = 0;
-  for (const Lane& lane : schedule.lanes) {
-    for (const Action& action : lane) pairs += action.is_pair() ? 1 : 0;
-  }
-  return pairs;
 }
 
 void ExpectNoPeakHigher(const SimulationResult& before, const SimulationResult& after) {
@@ -99,7 +88,7 @@ void ExpectFormKept(const Step& step) {
     EXPECT_FALSE(Has(step.after, {Op::kBackwardInput}));
   }
   if (step.Is("overlap")) {
-    EXPECT_GE(Pairs(step.after), Pairs(step.before));
+    EXPECT_GE(CountPairs(step.after), CountPairs(step.before));
   }
 }
 

@@ -8,17 +8,20 @@
 #include "schedule/passes/pass_table.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
+#include "tests/schedule/passes/pass_figures.h"
 #include "tests/schedule/random_catalog.h"
 
 namespace penstock {
 namespace {
 
+using testing::CountPairs;
 using testing::Draw;
 using testing::DrawCatalog;
 using testing::DrawPassCosts;
 using testing::FirstFault;
 using testing::Make;
 using testing::Name;
+using testing::Price;
 
 // Returns the lanes without the actions of `ops`.
 std::vector<Lane> Without(const Schedule& schedule, std::initializer_list<Op> ops) {
@@ -39,12 +42,6 @@ Schedule Applied(const std::string& pass, const Schedule& schedule, const Costs&
   auto result = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
   if (!result) ADD_FAILURE() << result.error().message << " on " << Name(schedule);
   return result ? *result : schedule;
-}
-
-SimulationResult Price(const Schedule& schedule, const Costs& costs) {
-  auto result = Simulate(schedule, costs);
-  if (!result) ADD_FAILURE() << result.error().message << " on " << Name(schedule);
-  return result ? *result : SimulationResult{};
 }
 
 const std::vector<std::string> kEveryPass = {"communication",    "sharding=0",
@@ -236,14 +233,6 @@ TEST(MergeBackward, UndoesSplitBackward) {
 
 // ---- overlap
 
-std::size_t Pairs(const Schedule& schedule) {
-  std::size_t pairs = 0;
-  for (const Lane& lane : schedule.lanes) {
-    for (const Action& action : lane) pairs += action.is_pair() ? 1 : 0;
-  }
-  return pairs;
-}
-
 // Replaces every pair by its two actions, in the order of the text.
 Schedule Unpaired(const Schedule& schedule) {
   Schedule single = schedule;
@@ -264,7 +253,7 @@ TEST(Overlap, RecoversThePairsOfDualPipe) {
       const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
       const Schedule paired = PairForwardBackward(Unpaired(schedule), costs, {.all = true});
       EXPECT_EQ(FirstFault(paired), "");
-      EXPECT_GE(Pairs(paired), Pairs(schedule)) << name << " " << ranks;
+      EXPECT_GE(CountPairs(paired), CountPairs(schedule)) << name << " " << ranks;
     }
   }
 }
@@ -299,7 +288,7 @@ TEST(Overlap, ReadyPairsWithoutExtraCostShortenTheSchedule) {
     const Schedule schedule = Unpaired(Make("dualpipev", {4, 0, 8 + microbatches}));
     const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
     const Schedule paired = PairForwardBackward(schedule, costs);
-    EXPECT_GT(Pairs(paired), 0U);
+    EXPECT_GT(CountPairs(paired), 0U);
     EXPECT_LT(Price(paired, costs).makespan, Price(schedule, costs).makespan);
   }
 }
