@@ -49,10 +49,13 @@ Result<Placement> Placement::FromRanks(std::vector<int> rank_of_stage, int ranks
 }
 
 int Placement::chunks() const {
-  std::size_t most = 0;
-  for (const auto& stages : stages_of_rank_) most = std::max(most, stages.size());
-  const std::size_t replicas = replicas_;
-  return static_cast<int>((most + replicas - 1) / replicas);
+  int most = 0;
+  std::vector<int> of_chain(replicas_);
+  for (const auto& stages : stages_of_rank_) {
+    std::ranges::fill(of_chain, 0);
+    for (const int stage : stages) most = std::max(most, ++of_chain[stage / chain_length()]);
+  }
+  return most;
 }
 
 }  // namespace penstock

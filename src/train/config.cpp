@@ -156,6 +156,7 @@ class ConfigReader {
   // Finds a field by its key, or also by the last word of its key with `shorten`. Returns null for
   // an unknown key unless `unknown_is_error`.
   Result<const Field*> Find(std::string_view given, bool shorten, bool unknown_is_error) const {
+    given = CurrentKey(given);
     const std::size_t section = given.size() - LastWord(given).size();
     const std::string key =
         fmt::format("{}{}", given.substr(0, section), CurrentName(given.substr(section)));

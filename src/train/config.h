@@ -29,7 +29,7 @@ struct PipelineConfig {
   int chunks = 0;
   std::string schedule = "auto";            // a name in the catalog
   std::string csv;                          // the file of a schedule, instead of `schedule`
-  int microbatches = 8;                     // per step
+  int microbatches = 8;                     // per step, over all replicas of the pipeline
   int slices = 1;                           // pieces of a microbatch along its sequences
   std::vector<std::int64_t> slice_lengths;  // tokens of each slice; empty: equal slices
   bool split = false;                       // backward as I and W, if the schedule has both forms
@@ -41,6 +41,11 @@ struct PipelineConfig {
   std::string cost;         // "F" or "F,I,W", of one rank and microbatch; empty: 1,1,1
   double comm = 0;          // latency of a transfer, in the unit of `cost`
   std::string overlap;      // max, sum or a factor of F + B; empty: max
+};
+
+// The mesh of ranks, besides pipeline.ranks.
+struct ParallelConfig {
+  int data = 1;  // replicas of the pipeline; each trains on an equal share of a step's microbatches
 };
 
 // The activations that a microbatch may keep alive: "all", "least" (as few as possible), or bytes
@@ -85,6 +90,7 @@ struct TrainConfig {
   ModelConfig model;       // its seed is set from the one above
   DataConfig data;
   PipelineConfig pipeline;
+  ParallelConfig parallel;
   RecomputeConfig recompute;
   OffloadConfig offload;
   OptimizerConfig optimizer;

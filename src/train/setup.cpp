@@ -8,6 +8,7 @@
 
 #include "base/index.h"
 #include "schedule/catalog.h"
+#include "schedule/data_parallel.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
 #include "train/schedule_params.h"
@@ -35,9 +36,16 @@ int AutomaticChunks(const PipelineConfig& pipeline) {
 // of bubbles but take more memory.
 constexpr int kStreamedMicrobatches = 1024;
 
-Result<Schedule> FromCatalog(PipelineConfig& pipeline, int cores, std::int64_t steps) {
+// The schedule of one of `data` replicas of the pipeline.
+Result<Schedule> FromCatalog(PipelineConfig& pipeline, int data, int cores, std::int64_t steps) {
   if (pipeline.ranks == 0) pipeline.ranks = AutomaticRanks(pipeline.stages, cores);
   PENSTOCK_TRY(ScheduleParams params, ParamsOf(pipeline));
+  if (params.microbatches % data != 0) {
+    return InvalidArgument(
+        "pipeline.microbatches {} does not divide into {} equal shares (parallel.data)",
+        params.microbatches, data);
+  }
+  params.microbatches /= data;
   if (pipeline.chunks == 0) params.chunks = AutomaticChunks(pipeline);
   if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(pipeline.schedule));
@@ -140,12 +148,13 @@ int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 
 Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   PipelineConfig& pipeline = config.pipeline;
-  auto chosen =
-      pipeline.csv.empty() ? FromCatalog(pipeline, cores, config.steps) : FromCsv(pipeline);
-  if (!chosen) return tl::unexpected(std::move(chosen).error());
-  Schedule schedule = *std::move(chosen);
+  const int data = config.parallel.data;
+  PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty()
+                                      ? FromCatalog(pipeline, data, cores, config.steps)
+                                      : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
-  pipeline.ranks = schedule.ranks();
+  PENSTOCK_TRY(schedule, AddDataParallelism(schedule, data));
+  pipeline.ranks = schedule.ranks() / data;
   pipeline.chunks = schedule.placement.chunks();
   pipeline.stages = schedule.placement.chain_length();
   pipeline.microbatches = schedule.microbatches;
@@ -175,7 +184,7 @@ Status SetShared(const TrainConfig& config, Schedule& schedule) {
 
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
   PipelineConfig pipeline = config.pipeline;
-  return pipeline.csv.empty() ? FromCatalog(pipeline, 0, steps) : FromCsv(pipeline);
+  return pipeline.csv.empty() ? FromCatalog(pipeline, 1, 0, steps) : FromCsv(pipeline);
 }
 
 bool DrainsForCheckpoints(const TrainConfig& config, const Schedule& schedule) {

@@ -1,4 +1,4 @@
-// Former names of keys and options. Files and command lines that use one keep working; --help and
+// Former and other names of keys and options. Files and command lines that use one work; --help and
 // the documents know only the current name.
 #pragma once
 
@@ -13,6 +13,11 @@ constexpr std::string_view CurrentName(std::string_view name) {
   if (name == "cut_lengths") return "slice_lengths";
   if (name == "--cuts") return "--slices";
   return name;
+}
+
+// The same for a key of a training configuration with its section.
+constexpr std::string_view CurrentKey(std::string_view key) {
+  return key == "parallel.pipeline" ? "pipeline.ranks" : key;
 }
 
 }  // namespace penstock

@@ -20,6 +20,7 @@
 #include "train/evaluation/spread_model.h"
 #include "train/guard.h"
 #include "train/run/memory_need.h"
+#include "train/run/mesh_log.h"
 #include "train/run/pipeline.h"
 #include "train/run/results.h"
 #include "train/run/resume.h"
@@ -104,10 +105,11 @@ void PrintStart(const TrainConfig& config, const Corpus& corpus, std::int64_t pa
   Log(log, "text: {} documents of {} files, {} to train on, {} held out\n", corpus.documents,
       corpus.files, FormatBytes(static_cast<std::int64_t>(corpus.train.size())),
       FormatBytes(static_cast<std::int64_t>(corpus.held_out.size())));
-  Log(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({})\n",
+  Log(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({}){}\n",
       static_cast<double>(parameters) * 1e-6, config.model.layers, config.pipeline.stages,
       config.pipeline.ranks,
-      config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv);
+      config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv,
+      config.parallel.data > 1 ? fmt::format(", {} replicas", config.parallel.data) : "");
   std::fflush(log);
 }
 
@@ -214,12 +216,14 @@ Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& 
                 const std::vector<std::string>& notes, TrainSummary& summary) {
   const HostPart& part = run.part;
   PENSTOCK_TRY(const std::int64_t parameters, CountParameters(part.hosts, *record.model));
-  if (!part.hosts.leads()) return {};
-  PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
-  PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
-  PrintStart(record.config, run.corpus, parameters, part.log);
-  for (const std::string& note : notes) Log(part.log, "{}\n", note);
-  return {};
+  if (part.hosts.leads()) {
+    PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
+    PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
+    PrintStart(record.config, run.corpus, parameters, part.log);
+    for (const std::string& note : notes) Log(part.log, "{}\n", note);
+  }
+  const Mesh mesh{record.config.pipeline.ranks, record.config.parallel.data};
+  return LogMesh(part.hosts, part.ranks, mesh, part.log);
 }
 
 // Runs the steps from `first` on. Fills in the summary's steps, files and checkpoint.
@@ -292,8 +296,16 @@ Result<std::vector<std::string>> CheckBeforeStart(const TrainConfig& config,
   return notes;
 }
 
+// Chooses a rank per host, if the configuration leaves the number of ranks open.
+void ChooseRanks(const Collectives& hosts, TrainConfig& config) {
+  const bool is_open = config.pipeline.ranks == 0 && config.pipeline.csv.empty();
+  if (!is_open || hosts.hosts() == 1) return;
+  config.pipeline.ranks = std::max(2, hosts.hosts() / config.parallel.data);
+}
+
 Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options,
                                  Collectives& hosts) {
+  ChooseRanks(hosts, config);
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
   PENSTOCK_TRY(HostedRanks ranks, RanksOf(options, hosts, schedule.ranks()));

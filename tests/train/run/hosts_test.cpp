@@ -70,7 +70,8 @@ class HostsTrain : public testing::Test {
     return Train(Config(options), Options());
   }
 
-  // Places neighboring ranks on different hosts. Only the last host has the stop.
+  // Places neighboring ranks on different hosts, or whole replicas of the pipeline if there are
+  // several. Only the last host has the stop.
   std::vector<Result<TrainSummary>> RunOnHosts(const std::vector<std::string>& options,
                                                const std::atomic<bool>* stop = nullptr) const {
     const auto groups = MakeLocalHosts(kHosts);
@@ -79,8 +80,9 @@ class HostsTrain : public testing::Test {
       const TrainConfig config = Config(options);
       TrainOptions train = Options(group.host() == kHosts - 1 ? stop : nullptr);
       train.group = &group;
-      for (int rank = 0; rank < config.pipeline.ranks; ++rank) {
-        train.host_of.push_back(rank % kHosts);
+      const int replicas = config.parallel.data;
+      for (int rank = 0; rank < replicas * config.pipeline.ranks; ++rank) {
+        train.host_of.push_back((replicas > 1 ? rank / config.pipeline.ranks : rank) % kHosts);
       }
       summaries[group.host()] = Train(config, train);
     });
@@ -170,6 +172,8 @@ TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
       {"schedule=interleaved", "chunks=2", "layers=8", "clip=0.5", "post_validation=true"},
       {"schedule=dualpipe", "clip=0.5"},
       {"schedule=pipedream"},
+      {"schedule=1f1b", "ranks=2", "parallel.data=2", "clip=0.5", "trace_steps=[1]"},
+      {"schedule=zbv", "ranks=2", "parallel.data=4"},
       // The first and the last stage, on different hosts, hold copies of the embedding.
       {"schedule=1f1b", "model.name=gpt2", "clip=0.5"},
       {"schedule=1f1b", "ranks=2", "stages=2", "precision=bf16", "fuse=false"},

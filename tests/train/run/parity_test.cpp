@@ -17,6 +17,7 @@
 #include "base/mix_bits.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
+#include "schedule/data_parallel.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "tests/train/tiny_run.h"
@@ -378,18 +379,21 @@ TEST_P(Parity, TrainsLikeOneRank) {
     params.chunks = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 2);
     params.microbatches = 1 + static_cast<int>(random() % 9);
     if (FindAlgorithm(algorithm).value()->knobs.steps) params.steps = kSteps;
-    const auto schedule = Generate(algorithm, params);
-    if (!schedule || schedule->placement.chain_length() > 6) continue;
+    const auto pipeline = Generate(algorithm, params);
+    if (!pipeline || pipeline->placement.chain_length() > 6) continue;
     ++cases;
-    SCOPED_TRACE(fmt::format("case {} p={} v={} m={}", cases, params.ranks,
-                             schedule->placement.chunks(), params.microbatches));
+    const bool flushes = pipeline->weights == WeightPolicy::kFlush;
+    const int data = flushes ? 1 + static_cast<int>(random() % 3) : 1;
+    const auto schedule = AddDataParallelism(*pipeline, data);
+    SCOPED_TRACE(fmt::format("case {} p={} v={} m={} data={}", cases, params.ranks,
+                             schedule->placement.chunks(), params.microbatches, data));
     TrainConfig config = TinyConfig();
     config.model.name = model;
     config.seed = config.model.seed = random();
     config.pipeline.stage_layers = UnevenLayers(random, schedule->placement.chain_length());
     config.model.layers = 0;
     for (const std::int64_t count : config.pipeline.stage_layers) config.model.layers += count;
-    if (schedule->weights == WeightPolicy::kFlush && random() % 2 == 0) {
+    if (flushes && random() % 2 == 0) {
       config.optimizer.clip = 0.5;
       config.optimizer.post_validation = random() % 2 == 0;
     }
@@ -399,7 +403,7 @@ TEST_P(Parity, TrainsLikeOneRank) {
       if (random() % 2 == 0) config.precision = "bf16";
     }
     // Stages that share a parameter update it together, so without a flush they share none.
-    if (model == "gpt2" && schedule->weights != WeightPolicy::kFlush) {
+    if (model == "gpt2" && !flushes) {
       config.model.options["tied"] = "false";
     }
     const Both both = TrainBoth(config, attempt % 2 == 0 ? *schedule : AddCommunication(*schedule));
