@@ -6,18 +6,25 @@ torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13
 build_packages="g++ cmake ninja-build mold ccache python3-venv libfmt-dev libyaml-cpp-dev
   nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev zlib1g-dev libxxhash-dev fortunes
   fortunes-min"
-test_packages="clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags"
+mpi_packages="libopenmpi-dev openmpi-bin"  # without them, a run has one process
+test_packages="$mpi_packages clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags"
 bench_packages="libbenchmark-dev"
 
 say() { printf 'penstock: %s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
+# missing_packages PACKAGE...: prints those that are not installed.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null)" = "ii " ] || printf '%s ' "$package"
+  done
+}
+
 # install_packages PACKAGE...: installs missing packages by apt as root or by sudo, or fails with the command to run.
 install_packages() {
-  local missing=() package
-  for package in "$@"; do
-    [ "$(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null)" = "ii " ] || missing+=("$package")
-  done
+  local missing
+  read -ra missing <<<"$(missing_packages "$@")"
   [ ${#missing[@]} -eq 0 ] && return
   local become=()
   if [ "$(id -u)" != 0 ]; then
@@ -78,7 +85,10 @@ set_up() {
   mkdir -p "$root/build"
   # shellcheck disable=SC2086
   install_packages $packages
+  # shellcheck disable=SC2086
+  (install_packages $mpi_packages) 2>/dev/null || say "without $mpi_packages: a run has one process"
   install_torch
+  rm -f "$root"/build/*/build.ninja  # the next build looks for packages again
   printf '%s' "$wanted" >"$stamp"
 }
 

@@ -5,7 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <vector>
+
+#include "cli/launcher.h"
 
 namespace penstock {
 namespace {
@@ -25,13 +28,21 @@ class EngineCommand final : public Command {
     std::error_code error;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
     if (error) return NotFound("cannot find the folder of this program: {}", error.message());
-    const std::string program = (self.parent_path() / "penstock-engine").string();
+    const bool on_mpi = entry_.name == std::string_view(kTrainEntry.name) && StartedByMpi();
+    const std::string program =
+        (self.parent_path() / (on_mpi ? "penstock-engine-mpi" : "penstock-engine")).string();
     std::vector<std::string> arguments = {program, entry_.name};
     for (const std::string& rest : app_->remaining()) arguments.push_back(rest);
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     ::execv(program.c_str(), pointers.data());
+    if (on_mpi && errno == ENOENT) {
+      return NotFound(
+          "this process was started by an MPI launcher, but {} does not exist: install an MPI "
+          "library (libopenmpi-dev, openmpi-bin) and build again",
+          program);
+    }
     return NotFound("cannot start {}, which 'penstock {}' needs: {}", program, entry_.name,
                     std::strerror(errno));
   }

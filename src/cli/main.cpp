@@ -13,30 +13,16 @@
 #include "cli/commands.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"
+#include "cli/print_error.h"
 
 namespace penstock {
 namespace {
 
 using CommandList = std::vector<std::unique_ptr<Command>>;
 
-// Messages may quote paths and errors of libraries, of any length and with any bytes.
-void PrintError(const std::string& message) {
-  constexpr std::size_t kLongest = 4000;
-  const bool is_cut_off = message.size() > kLongest;
-  fmt::print(stderr, "penstock: error: {}{}\n", Printable(message.substr(0, kLongest)),
-             is_cut_off ? "..." : "");
-}
-
 int Fail(const Error& error) {
   PrintError(error.message);
-  switch (error.code) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kInfeasible:
-    case ErrorCode::kNotFound:
-      return kExitUsage;
-    default:
-      return kExitFailed;
-  }
+  return ExitCodeOf(error);
 }
 
 // A usage error; `help` is the command whose --help describes the usage.

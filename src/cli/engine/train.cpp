@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"
+#include "cli/hosts/run_on_hosts.h"
 #include "cli/stop_signals.h"
 
 namespace penstock {
@@ -49,9 +50,11 @@ void Print(const TrainSummary& summary) {
   for (const std::string& file : summary.files) Log(stdout, "  {}\n", file);
 }
 
-// Prints one line. Returns the exit code of a process that a signal ended.
-int ReportStop(const TrainSummary& summary) {
-  const int signal = stop_signal;
+// Prints one line on the leader. Returns the exit code of a process that a signal ended.
+int ReportStop(const TrainSummary& summary, bool leads) {
+  // On several hosts, the signal may have reached only another one.
+  const int signal = stop_signal != 0 ? stop_signal.load() : SIGTERM;
+  if (!leads) return kExitSignal + signal;
   std::string what = fmt::format("after {} of {} steps: resume=auto continues from {}",
                                  summary.steps, summary.planned_steps, summary.saved);
   if (summary.saved.empty()) {
@@ -139,6 +142,15 @@ class TrainCommand final : public Command {
   }
 
   Result<int> Run() override {
+    PENSTOCK_TRY(Hosts hosts, OpenHosts());
+    HostGroup* const group = hosts.group.get();
+    const int cores = hosts.cores;
+    return RunOnHosts(std::move(hosts), [&] { return TrainOn(group, cores); });
+  }
+
+ private:
+  // Trains as one of the hosts of the group, which is null if there is only this one.
+  Result<int> TrainOn(HostGroup* group, int cores) {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
     const std::atomic<bool>& stop = CatchStopSignals();
     std::signal(SIGPIPE, SIG_IGN);  // training continues when the reader of its progress exits
@@ -149,8 +161,12 @@ class TrainCommand final : public Command {
       fmt::print(stderr, "penstock: error: {}\n", reason.message);
       std::_Exit(kExitFailed);
     };
+    options.group = group;
+    options.cores = cores;
     PENSTOCK_TRY(const TrainSummary summary, Train(config, options));
-    if (summary.interrupted) return ReportStop(summary);
+    const bool leads = group == nullptr || group->host() == 0;
+    if (summary.interrupted) return ReportStop(summary, leads);
+    if (!leads) return kExitOk;
     if (json_) {
       Log(stdout, "{}\n", ToJson(summary).dump(2));
     } else {
@@ -159,7 +175,6 @@ class TrainCommand final : public Command {
     return kExitOk;
   }
 
- private:
   void Override(const std::string& key, const std::string& value) {
     options_.push_back(key + "=" + value);
     has_csv_ = has_csv_ || key == "pipeline.csv";

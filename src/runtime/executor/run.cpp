@@ -27,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 // How often to check the cancellation flag and the progress of the ranks.
 constexpr std::chrono::milliseconds kPoll{50};
+// How often to report the ranks' actions to another host.
+constexpr std::int64_t kPollsPerReport = 10;
 
 void PinThread(int cpu) {
   cpu_set_t set;
@@ -163,9 +165,11 @@ class Run {
     Clock::time_point last_progress = Clock::now();
     bool reported_standstill = false;
     bool reported_stuck = false;
+    std::int64_t polls = 0;
     MutexLock lock(mutex_);
     while (WaitForEnd(lock, poll)) {
       if (transport_.aborted()) control_.Abort(transport_.reason());
+      if (polls++ % kPollsPerReport == 0) control_.ReportActions(OwnActions());
       if (options_.cancel != nullptr && options_.cancel->load() && !transport_.aborted()) {
         transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
         last_progress = Clock::now();
@@ -207,6 +211,15 @@ class Run {
     }
     if (here) control_.ReportProgress();
     return control_.TakeProgress() || here;
+  }
+
+  std::string OwnActions() const {
+    std::string actions;
+    for (const Rank& rank : ranks_) {
+      actions += fmt::format("{}rank {} {}", actions.empty() ? "" : ", ", rank.number,
+                             rank.executor->Doing());
+    }
+    return actions;
   }
 
   Standstill OwnStandstill() const PENSTOCK_REQUIRES(mutex_) {

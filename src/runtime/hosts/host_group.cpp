@@ -1,5 +1,6 @@
 #include "runtime/hosts/host_group.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -36,7 +37,7 @@ void HostGroup::Abort(const Error& reason) {
   if (aborted()) return;
   AbortHere(reason);
   for (int host = 0; host < hosts(); ++host) {
-    if (host != host_) SendFrame(host, kGroupChannel, tag, CopyToMessage(text));
+    if (host != host_ && host != lost()) SendFrame(host, kGroupChannel, tag, CopyToMessage(text));
   }
 }
 
@@ -106,15 +107,38 @@ void HostGroup::End::Handle(HostGroup& group, Frame frame) {
   }
 }
 
-void HostGroup::Lose(int host) {
+void HostGroup::Lose(int host, std::string_view why) {
+  if (HasLeft(host) || aborted()) return;
+  int none = -1;
+  lost_.compare_exchange_strong(none, host);
+  std::string message = fmt::format("{} is gone: {}", NameOf(host), why);
   {
     const MutexLock lock(mutex_);
-    if (left_[host]) return;
+    const std::string& activity = activities_[host];
+    if (!activity.empty()) message += fmt::format("; it last reported: {}", activity);
   }
-  // The other hosts notice the loss on their own.
-  AbortHere(
-      {ErrorCode::kUnavailable,
-       fmt::format("host {} is gone: its process has ended or its connection is broken", host)});
+  Abort({ErrorCode::kUnavailable, std::move(message)});
+}
+
+void HostGroup::NoteActivity(int host, std::string activity) {
+  const MutexLock lock(mutex_);
+  activities_[host] = std::move(activity);
+}
+
+std::string HostGroup::NameOf(int host) const {
+  const std::size_t index = host;
+  if (index >= machines_.size()) return fmt::format("host {}", host);
+  return fmt::format("host {} on {}", host, machines_[index]);
+}
+
+bool HostGroup::HasLeft(int host) const {
+  const MutexLock lock(mutex_);
+  return left_[host];
+}
+
+bool HostGroup::OthersHaveLeft() const {
+  const MutexLock lock(mutex_);
+  return std::ranges::count(left_, true) == hosts_ - 1;
 }
 
 std::pair<std::int64_t, std::shared_ptr<HostGroup::End>> HostGroup::AddEnd() {

@@ -44,19 +44,32 @@ class HostGroup {
 
   int host() const { return host_; }
   int hosts() const { return hosts_; }
+  // Returns "host 3", and the machine's name if it is known: "host 3 on node17".
+  std::string NameOf(int host) const;
 
   // Ends the run on all hosts. The first reason on a host wins.
   void Abort(const Error& reason);
   bool aborted() const { return aborted_.load(std::memory_order_seq_cst); }
   // Requires aborted().
   Error reason() const;
+  // Returns the first host that was lost, or -1.
+  int lost() const { return lost_.load(); }
+
+  // Notes what a host does, for the error if it is lost.
+  void NoteActivity(int host, std::string activity);
 
   // Declares that this host and the others need nothing more from each other. If it vanishes later,
   // the others continue.
   void Leave();
 
  protected:
-  HostGroup(int host, int hosts) : host_(host), hosts_(hosts), left_(hosts) {}
+  // `machines` are the machines' names by host, if known.
+  HostGroup(int host, int hosts, std::vector<std::string> machines = {})
+      : host_(host),
+        hosts_(hosts),
+        machines_(std::move(machines)),
+        activities_(hosts),
+        left_(hosts) {}
 
   // Sends a frame to another host, in the order of the calls. Never waits for the receiver, and
   // never calls Deliver of this host. The receiver gets the message as Packed returns it.
@@ -65,8 +78,11 @@ class HostGroup {
   // Handles a frame that has arrived. The derived class calls it on threads of its own, for the
   // frames of one sender in the order in which they were sent.
   void Deliver(int from, std::int64_t channel, const FrameTag& tag, Message message);
-  // Handles the loss of a host, whose process has ended or whose connection is broken.
-  void Lose(int host);
+  // Handles the loss of a host: aborts the group unless the host has left.
+  void Lose(int host, std::string_view why = "its process has ended or its connection is broken");
+  bool HasLeft(int host) const;
+  // Returns whether all other hosts have left.
+  bool OthersHaveLeft() const;
 
  private:
   friend class Channel;
@@ -85,8 +101,11 @@ class HostGroup {
 
   const int host_;
   const int hosts_;
+  const std::vector<std::string> machines_;
+  std::atomic<int> lost_{-1};
   std::atomic<bool> aborted_{false};
   mutable Mutex mutex_;
+  std::vector<std::string> activities_ PENSTOCK_GUARDED_BY(mutex_);  // by host
   bool has_reason_ PENSTOCK_GUARDED_BY(mutex_) = false;
   Error reason_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<bool> left_ PENSTOCK_GUARDED_BY(mutex_);  // by host

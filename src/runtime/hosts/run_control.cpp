@@ -35,6 +35,12 @@ Standstill RunControl::All(const Standstill& own) const {
   return all;
 }
 
+void RunControl::ReportActions(const std::string& own) {
+  if (!channel_) return;
+  const int to = channel_->group().host() == 0 ? 1 : 0;
+  channel_->Send(to, {kActions, 0, 0}, CopyToMessage(own));
+}
+
 void RunControl::Abort(const Error& reason) {
   gate_.Cancel();
   if (channel_) channel_->group().Abort(reason);
@@ -46,6 +52,9 @@ void RunControl::OnFrame(int from, const FrameTag& tag, const Message& message) 
     return;
   }
   if (tag.kind == kClosed) return gate_.HostClosed(tag.number);
+  if (tag.kind == kActions) {
+    return channel_->group().NoteActivity(from, std::string(TextOf(message)));
+  }
   const MutexLock lock(mutex_);
   Standstill& other = others_[from];
   (tag.kind == kComputing ? other.computing : other.waiting) = TextOf(message);

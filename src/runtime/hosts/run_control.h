@@ -38,13 +38,17 @@ class RunControl {
   // Returns the state of this host's ranks and the last that the other hosts have reported.
   Standstill All(const Standstill& own) const;
 
+  // Sends what this host's ranks are doing to the host that reports it if this host is lost: the
+  // leader, or host 1 for the leader itself.
+  void ReportActions(const std::string& own);
+
   // Ends every wait at the gate and aborts the other hosts. Called after the transport was aborted.
   void Abort(const Error& reason);
   // Called after all ranks of this host have ended.
   void End() { gate_.Close(); }
 
  private:
-  enum Kind : std::int32_t { kProgress, kClosed, kComputing, kWaiting };
+  enum Kind : std::int32_t { kProgress, kClosed, kComputing, kWaiting, kActions };
 
   void OnFrame(int from, const FrameTag& tag, const Message& message);
 

@@ -1,9 +1,10 @@
-// The conformance suite of transports. INSTANTIATE_TEST_SUITE_P in transports_test.cpp lists the
-// transports to which it applies.
+// The conformance suite of transports (transport_conformance.cpp). A program that contains it
+// defines TestedTransports().
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -15,10 +16,16 @@
 
 namespace penstock {
 
+using MakeHosts = std::function<std::vector<std::unique_ptr<HostGroup>>(int hosts)>;
+
 struct TransportCase {
   std::string name;  // in TransportKinds()
   int hosts;         // of the two ranks: 1 or 2
+  MakeHosts make_hosts = MakeLocalHosts;
 };
+// The transports to which the suite applies.
+std::vector<TransportCase> TestedTransports();
+
 inline void PrintTo(const TransportCase& tested, std::ostream* out) {
   *out << tested.name << " on " << tested.hosts;
 }
@@ -28,7 +35,7 @@ class TwoRanks {
  public:
   explicit TwoRanks(const TransportCase& tested, int slots = 2)
       : schedule_(SmallGpipe(2, slots)), messages_(schedule_) {
-    groups_ = MakeLocalHosts(tested.hosts);
+    groups_ = tested.make_hosts(tested.hosts);
     for (int host = 0; host < tested.hosts; ++host) {
       ranks_.push_back(HostedRanks::Split(2, tested.hosts, host).value());
       const TransportParams params{messages_, ranks_.back(), groups_[host].get()};

@@ -1,0 +1,22 @@
+#include "cli/hosts/run_on_hosts.h"
+
+#include "cli/print_error.h"
+
+namespace penstock {
+
+Result<int> RunOnHosts(Hosts hosts, const std::function<Result<int>()>& run) {
+  HostGroup* const group = hosts.group.get();
+  Result<int> code = run();
+  if (group == nullptr) return code;
+  if (!code) {
+    const Error error = code.error();
+    group->Abort(error);
+    const int reporter = group->lost() == 0 ? 1 : 0;
+    if (group->host() == reporter) PrintError(error.message);
+    code = ExitCodeOf(group->reason());
+  }
+  group->Leave();
+  return code;
+}
+
+}  // namespace penstock

@@ -1,0 +1,358 @@
+#include "mpi/mpi_hosts.h"
+
+#include <mpi.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/index.h"
+#include "base/mutex.h"
+#include "mpi/doorbell.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The start of each frame. The payload follows as Message::Pack writes it.
+struct alignas(Message::kAlign) Header {
+  std::int64_t channel;
+  FrameTag tag;
+  std::int32_t from;  // host
+};
+static_assert(sizeof(Header) == Message::kAlign);
+
+// Channels of frames that this file handles.
+constexpr std::int64_t kGoodbye = -1;  // the last frame of a host in a loopback
+constexpr std::int64_t kBeat = -2;     // shows another machine that this one makes progress
+
+constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other hosts
+constexpr int kChecksPerBeat = 4;
+constexpr std::chrono::seconds kSilence{20};  // after which a host is lost
+constexpr std::array<std::byte, Message::kAlign> kPadding{};
+
+// Describes header and parts where they are, so that MPI sends them without a copy.
+class FrameType {
+ public:
+  FrameType(const Header& header, const Message& message) {
+    Add(&header, sizeof(header));
+    std::size_t end = 0;
+    for (const MessagePart& part : message.parts()) {
+      Add(kPadding.data(), Message::Align(end) - end);
+      Add(part.data, part.bytes);
+      end = Message::Align(end) + part.bytes;
+    }
+    MPI_Type_create_hindexed(static_cast<int>(sizes_.size()), sizes_.data(), addresses_.data(),
+                             MPI_BYTE, &type_);
+    MPI_Type_commit(&type_);
+  }
+  ~FrameType() { MPI_Type_free(&type_); }  // pending sends keep it
+  FrameType(const FrameType&) = delete;
+  FrameType& operator=(const FrameType&) = delete;
+
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  // A block has at most INT_MAX bytes.
+  void Add(const void* data, std::size_t bytes) {
+    constexpr std::size_t kMost = std::size_t{1} << 30;
+    const auto* at = static_cast<const std::byte*>(data);
+    for (std::size_t done = 0; done < bytes; done += kMost) {
+      sizes_.push_back(static_cast<int>(std::min(kMost, bytes - done)));
+      MPI_Aint address = 0;
+      MPI_Get_address(at + done, &address);
+      addresses_.push_back(address);
+    }
+  }
+
+  std::vector<int> sizes_;
+  std::vector<MPI_Aint> addresses_;
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+// A frame that MPI is still reading.
+struct Sending {
+  Header header;
+  Message message;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+// Where the hosts are. The frames to host h carry tag h, so a process may have several hosts.
+struct MpiPlace {
+  MPI_Comm processes = MPI_COMM_NULL;
+  int host = 0;
+  bool is_loopback = false;           // all hosts are in this process
+  std::vector<int> process_of;        // by host
+  std::vector<std::string> machines;  // names, by host
+  std::vector<int> first_of_machine;  // by host: the first host on its machine
+};
+
+// The first hosts of the machines watch each other in a ring, because a machine or its network may
+// fail as a whole. Returns the host at `distance` in the ring, or -1 if there is no other machine
+// or `host` is not the first one of its machine.
+int InRing(const MpiPlace& place, int distance) {
+  std::vector<int> ring = place.first_of_machine;
+  std::ranges::sort(ring);
+  ring.erase(std::ranges::unique(ring).begin(), ring.end());
+  const auto own = std::ranges::find(ring, place.host);
+  if (ring.size() < 2 || own == ring.end()) return -1;
+  const auto size = std::ssize(ring);
+  return ring[Index((own - ring.begin() + distance + size) % size)];
+}
+
+class MpiHosts final : public HostGroup {
+ public:
+  explicit MpiHosts(MpiPlace place)
+      : HostGroup(place.host, static_cast<int>(place.process_of.size()), place.machines),
+        place_(std::move(place)),
+        next_in_ring_(InRing(place_, 1)),
+        previous_in_ring_(InRing(place_, -1)),
+        bell_(place_.processes, !place_.is_loopback),
+        seen_(place_.process_of.size()),
+        thread_([this] { Progress(); }) {}
+
+  ~MpiHosts() override {
+    for (int to = 0; place_.is_loopback && to < hosts(); ++to) {
+      if (to != host()) SendFrame(to, kGoodbye, {}, AllocateMessage(0));
+    }
+    ending_.store(true);
+    bell_.RingOwn();
+    thread_.join();
+    // The calls below wait for all processes.
+    if (place_.is_loopback || lost() >= 0 || !OthersHaveLeft()) return;
+    bell_.Free();
+    MPI_Comm_free(&place_.processes);
+    MPI_Finalize();
+  }
+
+ private:
+  void SendFrame(int to, std::int64_t channel, const FrameTag& tag, Message message) override {
+    auto sending = std::make_unique<Sending>(Header{channel, tag, host()}, std::move(message));
+    const FrameType type(sending->header, sending->message);
+    MPI_Isend(MPI_BOTTOM, 1, type.get(), place_.process_of[Index(to)], to, place_.processes,
+              &sending->request);
+    int done = 0;
+    MPI_Test(&sending->request, &done, MPI_STATUS_IGNORE);
+    if (done == 0) {
+      const MutexLock lock(mutex_);
+      sending_.push_back(std::move(sending));
+      pending_.fetch_add(1);
+    }
+    bell_.RingForFrame(to);
+    if (done == 0) bell_.RingOwn();
+  }
+
+  // The progress thread: receives frames and completes sends.
+  void Progress() {
+    for (int idle = 0;;) {
+      const std::uint32_t seen = bell_.rings();
+      if (ReceiveOne() | CompleteSends()) {
+        idle = 0;
+        continue;
+      }
+      if (ending_.load() && MayEnd()) return;
+      Pause(seen, ++idle);
+      if (Clock::now() - last_check_ >= kCheck) CheckHosts();
+    }
+  }
+
+  // Loses the hosts whose processes have ended or do not respond.
+  void CheckHosts() {
+    const Clock::time_point now = Clock::now();
+    // If this process itself was stopped, it has not looked at the others.
+    const bool was_stopped = now - last_check_ > kSilence / 4;
+    last_check_ = now;
+    bell_.Beat();
+    if (next_in_ring_ >= 0 && checks_++ % kChecksPerBeat == 0) {
+      SendFrame(next_in_ring_, kBeat, {}, AllocateMessage(0));
+    }
+    for (int other = 0; other < hosts(); ++other) {
+      const bool is_local = other != host() && bell_.is_local(other);
+      if (!is_local && other != previous_in_ring_) continue;
+      Seen& seen = seen_[Index(other)];
+      if (is_local && seen.beats != bell_.beats(other)) {
+        seen.beats = bell_.beats(other);
+        seen.time = now;
+      }
+      if (was_stopped) seen.time = now;
+      if (is_local && bell_.HasEnded(other)) Lose(other, "its process has ended");
+      if (now - seen.time > kSilence) {
+        Lose(other, fmt::format("it has not responded for {} s", kSilence.count()));
+      }
+    }
+  }
+
+  void Pause(std::uint32_t seen, int idle) {
+    constexpr int kYields = 50;
+    const bool expects = pending_.load() > 0 || bell_.frames() != received_;
+    if (expects && idle < kYields) {
+      std::this_thread::yield();
+    } else if (expects || !bell_.all_local()) {
+      bell_.Wait(seen, std::chrono::microseconds(expects ? 20 : std::min(20 * idle, 200)));
+    } else {
+      bell_.Wait(seen, std::chrono::milliseconds(100));
+    }
+  }
+
+  bool ReceiveOne() {
+    int there = 0;
+    MPI_Message probed = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    MPI_Improbe(MPI_ANY_SOURCE, host(), place_.processes, &there, &probed, &status);
+    if (there == 0) return false;
+    MPI_Count bytes = 0;
+    MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
+    Header header;
+    Message message = AllocateMessage(static_cast<std::size_t>(bytes) - sizeof(header));
+    {
+      const MessagePart payload{message.data(), message.bytes()};
+      const Message view(std::span(&payload, 1), nullptr, nullptr);
+      const FrameType type(header, view);
+      MPI_Mrecv(MPI_BOTTOM, 1, type.get(), &probed, MPI_STATUS_IGNORE);
+    }
+    if (bell_.is_local(header.from)) ++received_;
+    if (header.channel == kGoodbye) {
+      Lose(header.from);
+    } else if (header.channel == kBeat) {
+      seen_[Index(header.from)].time = Clock::now();
+    } else {
+      Deliver(header.from, header.channel, header.tag, std::move(message));
+    }
+    return true;
+  }
+
+  bool CompleteSends() {
+    if (pending_.load() == 0) return false;
+    std::vector<std::unique_ptr<Sending>> completed;  // released without the lock
+    const MutexLock lock(mutex_);
+    for (auto& sending : sending_) {
+      int done = 0;
+      MPI_Test(&sending->request, &done, MPI_STATUS_IGNORE);
+      if (done != 0) completed.push_back(std::move(sending));
+    }
+    std::erase(sending_, nullptr);
+    pending_.fetch_sub(static_cast<int>(completed.size()));
+    return !completed.empty();
+  }
+
+  // Returns whether all frames are sent and all processes have left, or do not within kPatience.
+  bool MayEnd() {
+    if (pending_.load() == 0 && (place_.is_loopback || OthersHaveLeft())) return true;
+    constexpr std::chrono::milliseconds kPatience{5000}, kPatienceWithoutAll{200};
+    if (deadline_ == Clock::time_point()) {
+      const bool without_all = place_.is_loopback || lost() >= 0;
+      deadline_ = Clock::now() + (without_all ? kPatienceWithoutAll : kPatience);
+    }
+    return Clock::now() > deadline_;
+  }
+
+  // When another host was last known to make progress. Of the progress thread.
+  struct Seen {
+    std::uint32_t beats = 0;
+    Clock::time_point time = Clock::now();
+  };
+
+  MpiPlace place_;
+  const int next_in_ring_;      // host, or -1
+  const int previous_in_ring_;  // host, or -1
+  Doorbell bell_;
+  std::vector<Seen> seen_;  // by host
+  Clock::time_point last_check_ = Clock::now();
+  int checks_ = 0;
+  std::atomic<bool> ending_{false};
+  std::atomic<int> pending_{0};  // sends that have not completed
+  std::uint32_t received_ = 0;   // frames from this machine; of the progress thread
+  Clock::time_point deadline_;   // of the progress thread
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Sending>> sending_ PENSTOCK_GUARDED_BY(mutex_);
+  std::thread thread_;  // last, because it uses all of the above
+};
+
+// Divides cores that processes of this machine share. Launchers bind each process to cores of its
+// own unless told otherwise. Collective.
+int ShareOfCores() {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof(own), &own) != 0) return 1;
+  MPI_Comm machine = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+  int processes = 0;
+  MPI_Comm_size(machine, &processes);
+  std::vector<cpu_set_t> all(Index(processes));
+  MPI_Allgather(&own, sizeof(own), MPI_BYTE, all.data(), sizeof(own), MPI_BYTE, machine);
+  MPI_Comm_free(&machine);
+  const auto sharing = std::ranges::count_if(
+      all, [&](const cpu_set_t& other) { return CPU_EQUAL(&own, &other) != 0; });
+  return std::max(1, CPU_COUNT(&own) / static_cast<int>(sharing));
+}
+
+Status InitializeMpi() {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  if (provided >= MPI_THREAD_MULTIPLE) return {};
+  return MakeError(ErrorCode::kUnavailable,
+                   "this MPI library does not allow calls from several threads: use one that "
+                   "provides MPI_THREAD_MULTIPLE");
+}
+
+MPI_Comm Duplicate(MPI_Comm processes) {
+  MPI_Comm_dup(processes, &processes);
+  MPI_Comm_set_errhandler(processes, MPI_ERRORS_RETURN);  // sending to a lost host is no failure
+  return processes;
+}
+
+// Collective.
+void FindMachines(MpiPlace& place) {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  MPI_Get_processor_name(name.data(), &length);
+  std::vector<std::array<char, MPI_MAX_PROCESSOR_NAME>> names(place.process_of.size());
+  MPI_Allgather(name.data(), name.size(), MPI_CHAR, names.data(), name.size(), MPI_CHAR,
+                place.processes);
+  for (const auto& one : names) place.machines.emplace_back(one.data());
+  MPI_Comm machine = MPI_COMM_NULL;
+  MPI_Comm_split_type(place.processes, MPI_COMM_TYPE_SHARED, place.host, MPI_INFO_NULL, &machine);
+  int first = place.host;
+  MPI_Bcast(&first, 1, MPI_INT, 0, machine);
+  MPI_Comm_free(&machine);
+  place.first_of_machine.resize(place.process_of.size());
+  MPI_Allgather(&first, 1, MPI_INT, place.first_of_machine.data(), 1, MPI_INT, place.processes);
+}
+
+}  // namespace
+
+Result<MpiJob> OpenMpiJob() {
+  PENSTOCK_TRY_STATUS(InitializeMpi());
+  MpiPlace place;
+  int count = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &place.host);
+  MPI_Comm_size(MPI_COMM_WORLD, &count);
+  place.process_of.resize(Index(count));
+  std::iota(place.process_of.begin(), place.process_of.end(), 0);
+  place.processes = Duplicate(MPI_COMM_WORLD);
+  FindMachines(place);
+  const int cores = ShareOfCores();
+  return MpiJob{std::make_unique<MpiHosts>(std::move(place)), cores};
+}
+
+std::vector<std::unique_ptr<HostGroup>> MakeMpiLoopback(int hosts) {
+  static const Status kInitialized = InitializeMpi();
+  PENSTOCK_CHECK(kInitialized, "{}", kInitialized.error().message);
+  std::vector<std::unique_ptr<HostGroup>> groups;
+  const MPI_Comm processes = Duplicate(MPI_COMM_SELF);
+  for (int host = 0; host < hosts; ++host) {
+    groups.push_back(std::make_unique<MpiHosts>(
+        MpiPlace{processes, host, true, std::vector<int>(Index(hosts), 0), {}, {}}));
+  }
+  return groups;
+}
+
+}  // namespace penstock
