@@ -129,9 +129,10 @@ class TrainCommand final : public Command {
     app.add_flag("--json", json_, "Print one JSON object to stdout and all else to stderr");
     app.footer(
         "Files go to runs/NAME, which only one run at a time may use. Each line of metrics.jsonl "
-        "has step, loss, lr, grad_norm, clipped, skipped, bubble and seconds. SIGINT (Ctrl-C) and "
-        "SIGTERM stop the run after the current step, with a checkpoint that resume=auto resumes "
-        "from; a second signal stops at once.");
+        "has step, loss, lr, grad_norm, clipped, skipped, bubble and seconds, and by rank busy (in "
+        "seconds), rank_bubble and peak_activation_bytes. SIGINT "
+        "(Ctrl-C) and SIGTERM stop the run after the current step, with a checkpoint that "
+        "resume=auto resumes from; a second signal stops at once.");
   }
 
   std::string MoreHelp() const override { return HelpOfKeys(); }

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "monitor/metrics.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/measure/drift.h"
 #include "runtime/measure/trace.h"
 #include "simulate/memory.h"
 #include "simulate/simulate.h"
 #include "train/evaluation/language_model.h"
-#include "train/log/metrics.h"
 #include "train/train.h"
 
 namespace penstock {

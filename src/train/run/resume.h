@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "monitor/metrics.h"
 #include "runtime/hosts/collectives.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/config.h"
-#include "train/log/metrics.h"
 
 namespace penstock {
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "runtime/measure/gather_trace.h"
+#include "train/log/rank_step.h"
 #include "train/log/step_trace.h"
 
 namespace penstock {
@@ -13,6 +14,12 @@ namespace {
 std::int64_t TokensPerStep(const TrainConfig& config) {
   return static_cast<std::int64_t>(config.batch) * config.pipeline.microbatches *
          config.model.sequence;
+}
+
+// The figures of ranks are only for the file: a long run would need much memory for them.
+std::vector<StepMetric> WithoutRanks(std::vector<StepMetric> metrics) {
+  for (StepMetric& metric : metrics) metric.ranks = {};
+  return metrics;
 }
 
 }  // namespace
@@ -24,7 +31,7 @@ StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
       folder_(RunPath(config_)),
       progress_(out, TokensPerStep(config_), {start.step(), start.seconds()}),
       file_(folder_ + "/metrics.jsonl", start.metrics),
-      metrics_(start.metrics) {}
+      metrics_(WithoutRanks(start.metrics)) {}
 
 void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
   trace_ = &trace;
@@ -74,9 +81,11 @@ std::vector<StepMetric> StepLog::metrics() {
   return metrics_;
 }
 
-std::vector<std::string> StepLog::traces() {
+std::vector<std::string> StepLog::files() {
   const MutexLock lock(mutex_);
-  return traces_;
+  std::vector<std::string> files = {folder_ + "/metrics.jsonl"};
+  files.insert(files.end(), traces_.begin(), traces_.end());
+  return files;
 }
 
 void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
@@ -84,14 +93,9 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
   const MutexLock lock(mutex_);
   if (!failure_) throw std::runtime_error(failure_.error().message);
   StepPart part;
-  part.ranks = 1;
   part.loss = loss;
   for (const StageNorm& norm : norms) part.squared_norms[norm.stage] = norm.squared;
-  if (trace_->schedule().steps == 1) {
-    AddRank(*trace_, rank, step - first_, part);
-  } else {
-    AddStreamed(*trace_, rank, step - first_, part);
-  }
+  AddRankStep(*trace_, rank, step - first_, part);
   Add(step, part, rank);
 }
 
@@ -112,14 +116,14 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
   }
   StepPart& open = open_[step];
   open.Add(part);
-  if (part.ranks > 0) open.seconds = progress_.elapsed();
+  if (!part.ranks.empty()) open.seconds = progress_.elapsed();
   ReportIfComplete(step);
 }
 
 // With post-validation, the verdict on a step comes after the step.
 void StepLog::ReportIfComplete(std::int64_t step) {
   const StepPart& open = open_.at(step);
-  if (open.ranks < place_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
+  if (std::ssize(open.ranks) < place_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
   const Status reported = Report(step, open);
   open_.erase(step);
   ++reported_;
@@ -144,47 +148,6 @@ bool StepLog::WantsTrace(std::int64_t step) const {
   return std::ranges::find(config_.trace_steps, step) != config_.trace_steps.end();
 }
 
-// Follows the rules of MeasureRound, but for one rank and on its thread.
-void StepLog::AddRank(const Trace& trace, int rank, std::int64_t round, StepPart& part) {
-  const Program& program = trace.program(rank);
-  const std::span<const Stamp> stamps = trace.RankStep(rank, round);
-  std::int64_t busy = 0;
-  for (std::size_t i = 0; i < program.size(); ++i) {
-    const ProgramEntry& entry = program[i];
-    if (entry.position < 0 || entry.ends_pair || !OccupiesRank(entry.part.op)) continue;
-    busy += stamps[i].end_ns - stamps[i].start_ns;
-    part.end_ns = std::max(part.end_ns, stamps[i].end_ns);
-    if (IsCompute(entry.part.op)) part.start_ns = std::min(part.start_ns, stamps[i].start_ns);
-  }
-  part.busiest_ns = std::max(part.busiest_ns, busy);
-}
-
-// Without a flush, a step of a rank lasts from its last update of the previous step to its last
-// update of this one. `step` counts from the first step of the block.
-void StepLog::AddStreamed(const Trace& trace, int rank, std::int64_t step, StepPart& part) {
-  const Schedule& schedule = trace.schedule();
-  const auto updates = static_cast<std::int64_t>(schedule.placement.stages_of(rank).size()) *
-                       (schedule.weights == WeightPolicy::kStashed ? schedule.microbatches : 1);
-  const std::int64_t of_round = step % schedule.steps;
-  const Program& program = trace.program(rank);
-  const std::span<const Stamp> stamps = trace.RankStep(rank, step / schedule.steps);
-  std::int64_t updated = 0, busy = 0;
-  std::int64_t begin = stamps.front().start_ns, end = begin;
-  for (std::size_t i = 0; i < program.size() && updated < (of_round + 1) * updates; ++i) {
-    const Op op = program[i].part.op;
-    if (updated < of_round * updates) {
-      begin = stamps[i].end_ns;
-    } else if (OccupiesRank(op) && !program[i].ends_pair) {
-      busy += stamps[i].end_ns - stamps[i].start_ns;
-    }
-    end = stamps[i].end_ns;
-    if (op == Op::kStep) ++updated;
-  }
-  part.busiest_ns = std::max(part.busiest_ns, busy);
-  part.start_ns = 0;
-  part.end_ns = std::max(part.end_ns, end - begin);
-}
-
 Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   StepMetric metric;
   metric.step = step;
@@ -195,11 +158,17 @@ Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   metric.skipped = ended.verdict && !ended.verdict->apply;
   metric.bubble = ended.bubble();
   metric.seconds = ended.seconds;
-  metrics_.push_back(metric);
+  metric.ranks = ended.rank_metrics();
   PENSTOCK_TRY_STATUS(place_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
+  metric.ranks = {};
+  metrics_.push_back(metric);
   progress_.Report(step + 1, total_, {metric.loss, metric.bubble});
-  if (!WantsTrace(step)) return {};
+  if (WantsTrace(step)) return WriteTrace(step);
+  return {};
+}
+
+Status StepLog::WriteTrace(std::int64_t step) {
   const std::string path = fmt::format("{}/trace-step-{}.json", folder_, step);
   PENSTOCK_TRY_STATUS(WriteStepTrace(
       *trace_, step - first_, fmt::format("Training run {}, step {}", config_.name, step), path));

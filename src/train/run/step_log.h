@@ -1,6 +1,7 @@
 // StepLog: reports each step of a run after all ranks have ended it. Updates the progress line,
-// appends a line to metrics.jsonl, and writes the step's trace if configured. The leader of the
-// hosts reports; the other hosts send it the parts of their ranks.
+// appends a line to metrics.jsonl, and writes the step's trace if it
+// is configured. The leader of the hosts reports; the other hosts send it the parts of
+// their ranks.
 //
 // Threads: AfterStep, AfterVerdict and elapsed are thread-safe. Requires for all other methods: no
 // rank is running.
@@ -17,12 +18,12 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
+#include "monitor/metrics.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
 #include "runtime/update/update.h"
 #include "train/config.h"
-#include "train/log/metrics.h"
 #include "train/log/progress.h"
 #include "train/log/step_part.h"
 #include "train/optimizer/optimizer.h"
@@ -73,11 +74,9 @@ class StepLog {
 
   double elapsed();  // seconds of training
   std::vector<StepMetric> metrics();
-  std::vector<std::string> traces();  // paths of the files written
+  std::vector<std::string> files();  // their paths
 
  private:
-  static void AddRank(const Trace& trace, int rank, std::int64_t round, StepPart& part);
-  static void AddStreamed(const Trace& trace, int rank, std::int64_t step, StepPart& part);
   // Adds a part to the step on the leader; sends it to the leader elsewhere. `rank` is the rank of
   // the part, or -1 for a verdict and for parts of other hosts.
   void Add(std::int64_t step, const StepPart& part, int rank) PENSTOCK_REQUIRES(mutex_);
@@ -86,6 +85,7 @@ class StepLog {
   void OnFrame(std::int64_t step, const Message& message);
   bool WantsTrace(std::int64_t step) const;
   Status Report(std::int64_t step, const StepPart& ended) PENSTOCK_REQUIRES(mutex_);
+  Status WriteTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
 
   const TrainConfig& config_;
   const Place place_;
@@ -103,7 +103,7 @@ class StepLog {
   Status failure_ PENSTOCK_GUARDED_BY(mutex_);  // of a report that a frame of another host caused
   Progress progress_ PENSTOCK_GUARDED_BY(mutex_);
   MetricsFile file_ PENSTOCK_GUARDED_BY(mutex_);
-  std::vector<StepMetric> metrics_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<StepMetric> metrics_ PENSTOCK_GUARDED_BY(mutex_);  // without ranks
   std::vector<std::string> traces_ PENSTOCK_GUARDED_BY(mutex_);
   std::unique_ptr<Channel> channel_;  // of the block; null for one host
 };

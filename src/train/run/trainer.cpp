@@ -240,9 +240,8 @@ Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, 
     PENSTOCK_TRY_STATUS(run.folder->Check());
     PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
   }
-  summary.files.push_back(RunPath(run.config) + "/metrics.jsonl");
-  const std::vector<std::string> traces = log.traces();
-  summary.files.insert(summary.files.end(), traces.begin(), traces.end());
+  const std::vector<std::string> files = log.files();
+  summary.files.insert(summary.files.end(), files.begin(), files.end());
   summary.steps = runner.steps();
   summary.interrupted = runner.ended_early();
   if (!summary.interrupted) {
@@ -270,7 +269,8 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   PENSTOCK_TRY(Pipeline pipeline, std::move(built));
   RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}};
   PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
-  StepLog log({config, run.folder, *pipeline.rate, part.hosts, part.ranks}, start, part.log);
+  StepLog log(
+      {config, run.folder, *pipeline.rate, part.hosts, part.ranks}, start, part.log);
   const std::int64_t first = start.step();
   start = {};  // frees the tensors of the checkpoint
   CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));

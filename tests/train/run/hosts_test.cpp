@@ -8,13 +8,13 @@
 #include <thread>
 
 #include "base/files.h"
+#include "monitor/metrics.h"
 #include "runtime/hosts/local_hosts.h"
 #include "tests/runtime/hosts/on_hosts.h"
 #include "tests/train/temp_folder.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/write_together.h"
-#include "train/log/metrics.h"
 #include "train/run/pipeline.h"
 #include "train/setup.h"
 #include "train/train.h"
@@ -243,6 +243,38 @@ TEST_F(HostsTrain, AStopOnOneHostStopsAllWithACheckpoint) {
   const std::string model = runs() + "/run/model.safetensors";
   for (const auto& [name, tensor] : whole.weights.at(model).tensors) {
     EXPECT_TRUE(at::equal(tensor, end.weights.at(model).tensors.at(name))) << name;
+  }
+}
+
+TEST_F(HostsTrain, MetricsHaveTheFiguresOfAllRanksOfAllHosts) {
+  for (const std::string schedule : {"1f1b", "dualpipe", "pipedream"}) {
+    const std::vector<std::string> options = {"schedule=" + schedule};
+    const auto alone = RunAlone(options);
+    ASSERT_TRUE(alone) << alone.error().message;
+    const auto of_one = ReadMetrics(runs() + "/run/metrics.jsonl", 100);
+    std::filesystem::remove_all(runs());
+    for (const auto& summary : RunOnHosts(options)) {
+      ASSERT_TRUE(summary) << summary.error().message;
+    }
+    const auto of_two = ReadMetrics(runs() + "/run/metrics.jsonl", 100);
+    ASSERT_EQ(of_two.size(), 5U);
+    for (std::size_t step = 0; step < of_two.size(); ++step) {
+      const StepMetric& metric = of_two[step];
+      ASSERT_EQ(metric.ranks.size(), 4U);
+      double least = 1;
+      for (std::size_t rank = 0; rank < 4; ++rank) {
+        const RankMetric& figures = metric.ranks[rank];
+        EXPECT_GT(figures.busy, 0);
+        EXPECT_GE(figures.bubble, 0);
+        EXPECT_EQ(figures.peak_activation_bytes, of_one[step].ranks[rank].peak_activation_bytes);
+        if (schedule != "pipedream") {
+          EXPECT_EQ(figures.peak_activation_bytes, alone->per_rank[rank].peak_activation_bytes);
+        }
+        least = std::min(least, figures.bubble);
+      }
+      EXPECT_NEAR(least, metric.bubble, 1e-3);  // that of the busiest rank
+    }
+    std::filesystem::remove_all(runs());
   }
 }
 

@@ -11,10 +11,10 @@
 #include <set>
 
 #include "base/files.h"
+#include "monitor/metrics.h"
 #include "tests/train/temp_folder.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/evaluation/language_model.h"
-#include "train/log/metrics.h"
 #include "train/run/run_folder.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-#include "train/log/metrics.h"
+#include "monitor/metrics.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -28,9 +28,34 @@ TEST(Metrics, ReadsItsLinesAndThoseOfEarlierVersions) {
   ASSERT_EQ(read.size(), 2U);
   EXPECT_TRUE(std::isnan(read[0].loss));
   EXPECT_FALSE(read[0].clipped);
+  EXPECT_TRUE(read[0].ranks.empty());
   EXPECT_EQ(read[1].grad_norm, 0.25);
   EXPECT_TRUE(read[1].clipped);
   EXPECT_FALSE(read[1].skipped);
+}
+
+TEST(Metrics, ALineHasTheFiguresOfEveryRankAsArrays) {
+  StepMetric metric = Metric(3);
+  metric.ranks = {{0.062612345, 0.25, 4096}, {0.5, 1.0 / 3, 0}};
+  const std::string line = MetricLine(metric);
+  EXPECT_NE(line.find(R"("busy":[0.062612345,0.5],"rank_bubble":[0.25,0.3333],)"
+                      R"("peak_activation_bytes":[4096,0]})"),
+            std::string::npos)
+      << line;
+  const auto read = ParseMetric(line);
+  ASSERT_TRUE(read);
+  ASSERT_EQ(read->ranks.size(), 2U);
+  EXPECT_EQ(read->ranks[0].busy, 0.062612345);
+  EXPECT_EQ(read->ranks[0].peak_activation_bytes, 4096);
+  EXPECT_NEAR(read->ranks[1].bubble, 1.0 / 3, 1e-4);
+}
+
+TEST(Metrics, ALineWithArraysOfDifferentLengthsIsInvalid) {
+  StepMetric metric = Metric(3);
+  metric.ranks.resize(2);
+  std::string line = MetricLine(metric);
+  line.replace(line.find("\"rank_bubble\":[0.0,0.0]"), 23, "\"rank_bubble\":[0.0]");
+  EXPECT_FALSE(ParseMetric(line));
 }
 
 // A limit on the size of files simulates a full disk.

@@ -1,14 +1,9 @@
-#include "train/log/metrics.h"
-
-#include <fcntl.h>
-#include <unistd.h>
+#include "monitor/metrics.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <sstream>
 
 #include "base/files.h"
@@ -24,41 +19,69 @@ double NumberOf(const ordered_json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
-std::optional<StepMetric> ParseMetric(const std::string& line) {
+// Throws if the arrays have different lengths.
+std::vector<RankMetric> RanksOf(const ordered_json& object) {
+  if (!object.contains("busy")) return {};
+  std::vector<RankMetric> ranks(object.at("busy").size());
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank].busy = object.at("busy").at(rank).get<double>();
+    ranks[rank].bubble = object.at("rank_bubble").at(rank).get<double>();
+    ranks[rank].peak_activation_bytes =
+        object.at("peak_activation_bytes").at(rank).get<std::int64_t>();
+  }
+  return ranks;
+}
+
+void AddRanks(const std::vector<RankMetric>& ranks, ordered_json& line) {
+  if (ranks.empty()) return;
+  ordered_json busy, bubble, peak;
+  for (const RankMetric& rank : ranks) {
+    busy.push_back(rank.busy);
+    bubble.push_back(std::round(rank.bubble * 1e4) / 1e4);
+    peak.push_back(rank.peak_activation_bytes);
+  }
+  line["busy"] = std::move(busy);
+  line["rank_bubble"] = std::move(bubble);
+  line["peak_activation_bytes"] = std::move(peak);
+}
+
+}  // namespace
+
+std::string MetricLine(const StepMetric& metric) {
+  ordered_json line = {{"step", metric.step},       {"loss", metric.loss},
+                       {"lr", metric.lr},           {"grad_norm", metric.grad_norm},
+                       {"clipped", metric.clipped}, {"skipped", metric.skipped},
+                       {"bubble", metric.bubble},   {"seconds", metric.seconds}};
+  AddRanks(metric.ranks, line);
+  return line.dump() + '\n';
+}
+
+std::optional<StepMetric> ParseMetric(std::string_view line) {
   const ordered_json object = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
   try {
     StepMetric metric;
     metric.step = object.at("step").get<std::int64_t>();
     metric.loss = NumberOf(object.at("loss"));
     metric.lr = object.at("lr").get<double>();
-    // Earlier versions did not write these three.
+    // Earlier versions did not write these three, nor the figures of ranks.
     if (object.contains("grad_norm")) metric.grad_norm = NumberOf(object.at("grad_norm"));
     metric.clipped = object.value("clipped", false);
     metric.skipped = object.value("skipped", false);
     metric.bubble = object.at("bubble").get<double>();
     metric.seconds = object.at("seconds").get<double>();
+    metric.ranks = RanksOf(object);
     return metric;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
 }
 
-}  // namespace
-
-std::string MetricLine(const StepMetric& metric) {
-  const ordered_json line = {{"step", metric.step},       {"loss", metric.loss},
-                             {"lr", metric.lr},           {"grad_norm", metric.grad_norm},
-                             {"clipped", metric.clipped}, {"skipped", metric.skipped},
-                             {"bubble", metric.bubble},   {"seconds", metric.seconds}};
-  return line.dump() + '\n';
-}
-
 std::vector<StepMetric> ReadMetrics(const std::string& path, std::int64_t end) {
   std::vector<StepMetric> metrics;
   std::istringstream lines(ReadFile(path).value_or(""));
   for (std::string line; std::getline(lines, line);) {
-    const auto metric = ParseMetric(line);
-    if (metric && metric->step < end) metrics.push_back(*metric);
+    auto metric = ParseMetric(line);
+    if (metric && metric->step < end) metrics.push_back(*std::move(metric));
   }
   return metrics;
 }
@@ -79,35 +102,15 @@ Status CheckSkipped(const std::vector<StepMetric>& metrics) {
 }
 
 MetricsFile::MetricsFile(std::string path, const std::vector<StepMetric>& earlier)
-    : path_(std::move(path)) {
+    : file_(std::move(path)) {
   for (const StepMetric& metric : earlier) earlier_ += MetricLine(metric);
 }
 
-MetricsFile::~MetricsFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
-Status MetricsFile::Open() {
-  if (descriptor_ >= 0) return {};
-  PENSTOCK_TRY_STATUS(WriteFileAtomically(path_, earlier_));
-  descriptor_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  size_ = static_cast<std::int64_t>(earlier_.size());
-  if (descriptor_ >= 0) return {};
-  return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path_, std::strerror(errno));
-}
+Status MetricsFile::Open() { return file_.is_open() ? Status() : file_.Open(earlier_); }
 
 Status MetricsFile::Append(const StepMetric& metric) {
   PENSTOCK_TRY_STATUS(Open());
-  const std::string line = MetricLine(metric);
-  const ssize_t written = write(descriptor_, line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) {
-    size_ += written;
-    return {};
-  }
-  const std::string reason = written < 0 ? std::strerror(errno) : "the disk is full";
-  const bool whole = written <= 0 || ftruncate(descriptor_, size_) == 0;
-  return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}{}", path_, reason,
-                   whole ? "" : " (its last line is incomplete)");
+  return file_.Append(MetricLine(metric));
 }
 
 }  // namespace penstock
