@@ -59,17 +59,22 @@ install_torch() {
   printf '%s' "$torch_packages" >"$venv/.complete"
 }
 
-# install_peer: installs PyPI torch with its dependencies (3 GB) into build/peer-venv, for tests and benchmarks against it.
-install_peer() {
-  local venv="$root/build/peer-venv"
+# install_into VENV PACKAGE...: installs PyPI packages with their dependencies into the virtual environment build/VENV.
+install_into() {
+  local venv="$root/build/$1"
   [ -f "$venv/.complete" ] && return
-  say "installing the peer, PyPI torch, into build/peer-venv"
+  say "installing ${*:2} into build/$1"
   rm -rf "$venv"
   /usr/bin/python3 -m venv "$venv" >&2 || fail "python3 -m venv failed: install python3-venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check torch==2.11.0 numpy >&2 ||
-    fail "pip could not install the peer: check the network"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2 ||
+    fail "pip could not install ${*:2}: check the network"
   touch "$venv/.complete"
 }
+
+# install_peer: installs PyPI torch with its dependencies (3 GB), for tests and benchmarks against it.
+install_peer() { install_into peer-venv torch==2.11.0 numpy; }
+# install_tensorboard: installs TensorBoard (180 MB), for the test that reads event files.
+install_tensorboard() { install_into tensorboard-venv tensorboard==2.21.0; }
 
 # set_up KIND...: installs the packages of each kind (build, test, bench) and torch. Does nothing if
 # the stamp of the last set-up names the same packages.

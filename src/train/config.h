@@ -99,6 +99,7 @@ struct TrainConfig {
   // the run, or the first step if there is none; empty: the first step.
   std::string resume;
   std::vector<std::int64_t> trace_steps;  // steps (from 0) whose timelines are written as traces
+  bool tensorboard = false;               // writes event files
   std::string compiled;      // a folder from 'penstock compile'; empty: stages are captured
   int batch = 4;             // samples per microbatch
   std::int64_t steps = 300;  // optimizer steps

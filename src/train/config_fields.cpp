@@ -57,6 +57,13 @@ std::vector<Field> RunFields(TrainConfig& c) {
        {},
        "load resume_from_checkpoint"},
       {"trace_steps", &c.trace_steps, kFiles, "Steps whose timelines are written as traces: 10,20"},
+      {"tensorboard",
+       &c.tensorboard,
+       kFiles,
+       "Also write event files for TensorBoard; off by default, because metrics.jsonl has the same "
+       "figures",
+       {},
+       "enable_tensorboard use_tensorboard report_to"},
       {"data.path",
        &c.data.path,
        kRun,

@@ -22,6 +22,23 @@ std::vector<StepMetric> WithoutRanks(std::vector<StepMetric> metrics) {
   return metrics;
 }
 
+// Returns what TensorBoard shows.
+std::vector<Scalar> ScalarsOf(const StepMetric& metric, double tokens_per_second) {
+  std::vector<Scalar> scalars = {{"loss", metric.loss},
+                                 {"lr", metric.lr},
+                                 {"grad_norm", metric.grad_norm},
+                                 {"bubble", metric.bubble},
+                                 {"tokens_per_second", tokens_per_second}};
+  for (std::size_t rank = 0; rank < metric.ranks.size(); ++rank) {
+    const RankMetric& figures = metric.ranks[rank];
+    scalars.push_back({fmt::format("busy/rank{}", rank), figures.busy});
+    scalars.push_back({fmt::format("rank_bubble/rank{}", rank), figures.bubble});
+    scalars.push_back({fmt::format("peak_activation_bytes/rank{}", rank),
+                       static_cast<double>(figures.peak_activation_bytes)});
+  }
+  return scalars;
+}
+
 }  // namespace
 
 StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
@@ -31,7 +48,10 @@ StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
       folder_(RunPath(config_)),
       progress_(out, TokensPerStep(config_), {start.step(), start.seconds()}),
       file_(folder_ + "/metrics.jsonl", start.metrics),
-      metrics_(WithoutRanks(start.metrics)) {}
+      metrics_(WithoutRanks(start.metrics)),
+      last_seconds_(start.seconds()) {
+  if (config_.tensorboard) events_.emplace(folder_, start.step());
+}
 
 void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
   trace_ = &trace;
@@ -84,6 +104,7 @@ std::vector<StepMetric> StepLog::metrics() {
 std::vector<std::string> StepLog::files() {
   const MutexLock lock(mutex_);
   std::vector<std::string> files = {folder_ + "/metrics.jsonl"};
+  if (events_ && events_->is_open()) files.push_back(events_->path());
   files.insert(files.end(), traces_.begin(), traces_.end());
   return files;
 }
@@ -161,11 +182,20 @@ Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   metric.ranks = ended.rank_metrics();
   PENSTOCK_TRY_STATUS(place_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
+  PENSTOCK_TRY_STATUS(AppendEvents(metric));
   metric.ranks = {};
   metrics_.push_back(metric);
   progress_.Report(step + 1, total_, {metric.loss, metric.bubble});
   if (WantsTrace(step)) return WriteTrace(step);
   return {};
+}
+
+Status StepLog::AppendEvents(const StepMetric& metric) {
+  if (!events_) return {};
+  const double seconds = metric.seconds - last_seconds_;
+  last_seconds_ = metric.seconds;
+  const double rate = seconds > 0 ? static_cast<double>(TokensPerStep(config_)) / seconds : 0;
+  return events_->Append(metric.step, ScalarsOf(metric, rate));
 }
 
 Status StepLog::WriteTrace(std::int64_t step) {

@@ -1,5 +1,5 @@
 // StepLog: reports each step of a run after all ranks have ended it. Updates the progress line,
-// appends a line to metrics.jsonl, and writes the step's trace if it
+// appends a line to metrics.jsonl and an event for TensorBoard, and writes the step's trace if it
 // is configured. The leader of the hosts reports; the other hosts send it the parts of
 // their ranks.
 //
@@ -18,6 +18,7 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
+#include "monitor/event_file.h"
 #include "monitor/metrics.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/hosts/hosted_ranks.h"
@@ -85,6 +86,7 @@ class StepLog {
   void OnFrame(std::int64_t step, const Message& message);
   bool WantsTrace(std::int64_t step) const;
   Status Report(std::int64_t step, const StepPart& ended) PENSTOCK_REQUIRES(mutex_);
+  Status AppendEvents(const StepMetric& metric) PENSTOCK_REQUIRES(mutex_);
   Status WriteTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
 
   const TrainConfig& config_;
@@ -103,7 +105,9 @@ class StepLog {
   Status failure_ PENSTOCK_GUARDED_BY(mutex_);  // of a report that a frame of another host caused
   Progress progress_ PENSTOCK_GUARDED_BY(mutex_);
   MetricsFile file_ PENSTOCK_GUARDED_BY(mutex_);
+  std::optional<EventFile> events_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<StepMetric> metrics_ PENSTOCK_GUARDED_BY(mutex_);  // without ranks
+  double last_seconds_ PENSTOCK_GUARDED_BY(mutex_) = 0;          // of the last step
   std::vector<std::string> traces_ PENSTOCK_GUARDED_BY(mutex_);
   std::unique_ptr<Channel> channel_;  // of the block; null for one host
 };
