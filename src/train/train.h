@@ -50,6 +50,10 @@ struct TrainOptions {
   // Set it, in a signal handler for example, to end the run early with a checkpoint: after the
   // current step, or where the pipeline next drains if the schedule does not flush. May be null.
   const std::atomic<bool>* stop = nullptr;
+  // Set it, in a signal handler for example, to write the timeline of the step that ends next as
+  // trace-step-N.json in the run's folder. The run resets it. On several hosts, either all or none
+  // have it; any of them may be set. May be null.
+  std::atomic<bool>* trace_request = nullptr;
   // Called with the reason if the run has failed but a rank does not return from its stage. The
   // program can only print it and exit. If empty, Train waits for the rank.
   std::function<void(const Error& reason)> on_stuck;

@@ -88,6 +88,36 @@ class TrainTest(program.CommandTest):
             self.assertTrue(any(event["ph"] == "C" for event in events))
         self.assertIn("  bubble ", result.stderr)
 
+    def test_sigusr1_writes_the_timeline_of_the_current_step(self):
+        folder = self.folder / "runs" / "a"
+        with self.begin(*self.endless("--name", "a")) as run:
+            self.wait_for(run, "runs/a/metrics.jsonl")
+            for count in (1, 2):  # it works repeatedly
+                run.send_signal(signal.SIGUSR1)
+                while len(list(folder.glob("trace-step-*.json"))) < count:
+                    self.assertIsNone(run.poll())
+            run.send_signal(signal.SIGINT)
+            stdout, stderr = run.communicate(timeout=120)
+        self.assertEqual(run.returncode, 130, stderr)
+        steps = len((folder / "metrics.jsonl").read_text().splitlines())
+        for path in folder.glob("trace-step-*.json"):
+            self.assertIn(f"wrote runs/a/{path.name}\n", stdout)
+            self.assertLess(int(path.stem.rpartition("-")[2]), steps)
+            events = json.loads(path.read_text())["traceEvents"]
+            actions = [event["name"] for event in events if event["ph"] == "X"]
+            for name in ("0F0", "3F3", "3B0", "0B3"):  # the whole step, on both ranks
+                self.assertEqual(actions.count(name), 1, actions)
+
+    def test_sigusr1_does_not_end_a_run_without_a_flush(self):
+        with self.begin(*self.endless("--name", "a", "--schedule", "pipedream", "chunks=auto", "stages=2")) as run:
+            self.wait_for(run, "runs/a/metrics.jsonl")
+            run.send_signal(signal.SIGUSR1)
+            lines = iter(run.stdout.readline, "")
+            self.assertIn("'pipedream' does not flush", next(line for line in lines if "no timeline" in line))
+            run.send_signal(signal.SIGTERM)
+            run.communicate(timeout=120)
+        self.assertEqual(run.returncode, 143)
+
     def test_the_stored_configuration_and_schedule_run_again(self):
         words = self.train("--schedule", "zb-h1", "--ranks", "2", "--name", "a")
         self.assertEqual(self.start(*words).returncode, 0)

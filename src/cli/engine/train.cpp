@@ -11,6 +11,7 @@
 #include "cli/help.h"
 #include "cli/hosts/run_on_hosts.h"
 #include "cli/stop_signals.h"
+#include "cli/trace_signal.h"
 
 namespace penstock {
 namespace {
@@ -132,7 +133,8 @@ class TrainCommand final : public Command {
         "has step, loss, lr, grad_norm, clipped, skipped, bubble and seconds, and by rank busy (in "
         "seconds), rank_bubble and peak_activation_bytes. SIGINT "
         "(Ctrl-C) and SIGTERM stop the run after the current step, with a checkpoint that "
-        "resume=auto resumes from; a second signal stops at once.");
+        "resume=auto resumes from; a second signal stops at once. SIGUSR1 writes the timeline of "
+        "the current step, once it has ended, to trace-step-N.json.");
   }
 
   std::string MoreHelp() const override { return HelpOfKeys(); }
@@ -158,6 +160,7 @@ class TrainCommand final : public Command {
     TrainOptions options;
     options.log = json_ ? stderr : stdout;
     options.stop = &stop;
+    options.trace_request = &CatchTraceSignal();
     options.on_stuck = [](const Error& reason) {
       fmt::print(stderr, "penstock: error: {}\n", reason.message);
       std::_Exit(kExitFailed);

@@ -60,6 +60,7 @@ void StepPart::Add(const StepPart& other) {
   end_ns = std::max(end_ns, other.end_ns);
   squared_norms.insert(other.squared_norms.begin(), other.squared_norms.end());
   if (other.verdict) verdict = other.verdict;
+  trace_requested = trace_requested || other.trace_requested;
 }
 
 void StepPart::Put(ByteWriter& writer) const {
@@ -71,6 +72,7 @@ void StepPart::Put(ByteWriter& writer) const {
   PutMap(squared_norms, writer);
   writer.Put(verdict.has_value());
   writer.Put(verdict.value_or(Verdict()));
+  writer.Put(trace_requested);
 }
 
 StepPart StepPart::Take(ByteReader& reader) {
@@ -85,6 +87,7 @@ StepPart StepPart::Take(ByteReader& reader) {
   const bool has_verdict = reader.Get<bool>();
   const auto verdict = reader.Get<Verdict>();
   if (has_verdict) part.verdict = verdict;
+  part.trace_requested = reader.Get<bool>();
   return part;
 }
 

@@ -26,6 +26,7 @@ struct StepPart {
   std::int64_t end_ns = 0;
   std::map<int, double> squared_norms;  // by stage, so that the order of additions is fixed
   std::optional<Verdict> verdict;
+  bool trace_requested = false;  // by a signal
   double seconds = 0;            // of training, on the leader's clock, when the last part arrived
 
   double grad_norm() const;

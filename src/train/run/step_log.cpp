@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/log.h"
 #include "runtime/measure/gather_trace.h"
 #include "train/log/rank_step.h"
 #include "train/log/step_trace.h"
@@ -46,6 +47,7 @@ StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
       place_(place),
       has_verdicts_(UpdateRuleOf(config_.optimizer).needs_norm()),
       folder_(RunPath(config_)),
+      out_(out),
       progress_(out, TokensPerStep(config_), {start.step(), start.seconds()}),
       file_(folder_ + "/metrics.jsonl", start.metrics),
       metrics_(WithoutRanks(start.metrics)),
@@ -117,6 +119,7 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
   part.loss = loss;
   for (const StageNorm& norm : norms) part.squared_norms[norm.stage] = norm.squared;
   AddRankStep(*trace_, rank, step - first_, part);
+  part.trace_requested = TakeTraceRequest();
   Add(step, part, rank);
 }
 
@@ -131,7 +134,7 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
   if (!place_.hosts.leads()) {
     ByteWriter writer;
     part.Put(writer);
-    if (rank >= 0 && WantsTrace(step)) PutStamps(*trace_, rank, step - first_, writer);
+    if (rank >= 0 && SendsStamps(step)) PutStamps(*trace_, rank, step - first_, writer);
     channel_->Send(0, {0, 0, step}, CopyToMessage(writer.bytes()));
     return;
   }
@@ -169,6 +172,18 @@ bool StepLog::WantsTrace(std::int64_t step) const {
   return std::ranges::find(config_.trace_steps, step) != config_.trace_steps.end();
 }
 
+bool StepLog::TakeTraceRequest() {
+  return place_.trace_request != nullptr && place_.trace_request->exchange(false);
+}
+
+// A signal may request any step, and a host learns of it only after it has ended the step. So every
+// step is sent with its stamps if a signal can request it.
+bool StepLog::SendsStamps(std::int64_t step) const {
+  return WantsTrace(step) || (place_.trace_request != nullptr && HasStepTimelines());
+}
+
+bool StepLog::HasStepTimelines() const { return trace_->schedule().steps == 1; }
+
 Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   StepMetric metric;
   metric.step = step;
@@ -187,6 +202,7 @@ Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   metrics_.push_back(metric);
   progress_.Report(step + 1, total_, {metric.loss, metric.bubble});
   if (WantsTrace(step)) return WriteTrace(step);
+  if (ended.trace_requested) WriteRequestedTrace(step);
   return {};
 }
 
@@ -204,6 +220,20 @@ Status StepLog::WriteTrace(std::int64_t step) {
       *trace_, step - first_, fmt::format("Training run {}, step {}", config_.name, step), path));
   traces_.push_back(path);
   return {};
+}
+
+// A failure does not end the run, which works without the file.
+void StepLog::WriteRequestedTrace(std::int64_t step) {
+  progress_.Finish();
+  if (!HasStepTimelines()) {
+    Log(out_, "no timeline of step {}: schedule '{}' does not flush, so its steps overlap\n", step,
+        trace_->schedule().algorithm);
+  } else if (const Status status = WriteTrace(step); !status) {
+    Log(out_, "no timeline of step {}: {}\n", step, status.error().message);
+  } else {
+    Log(out_, "wrote {}\n", traces_.back());
+  }
+  std::fflush(out_);
 }
 
 }  // namespace penstock

@@ -1,12 +1,13 @@
 // StepLog: reports each step of a run after all ranks have ended it. Updates the progress line,
 // appends a line to metrics.jsonl and an event for TensorBoard, and writes the step's trace if it
-// is configured. The leader of the hosts reports; the other hosts send it the parts of
+// is configured or requested. The leader of the hosts reports; the other hosts send it the parts of
 // their ranks.
 //
 // Threads: AfterStep, AfterVerdict and elapsed are thread-safe. Requires for all other methods: no
 // rank is running.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -48,6 +49,7 @@ class StepLog {
     const LearningRate& rate;
     Collectives& hosts;
     const HostedRanks& ranks;
+    std::atomic<bool>* trace_request;  // see TrainOptions; may be null
   };
   // Metrics and training time continue from `start`.
   StepLog(const Place& place, const RunStart& start, std::FILE* out);
@@ -85,14 +87,19 @@ class StepLog {
   void ReportIfComplete(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
   void OnFrame(std::int64_t step, const Message& message);
   bool WantsTrace(std::int64_t step) const;
+  bool TakeTraceRequest();
+  bool SendsStamps(std::int64_t step) const;
+  bool HasStepTimelines() const;  // of the block's schedule
   Status Report(std::int64_t step, const StepPart& ended) PENSTOCK_REQUIRES(mutex_);
   Status AppendEvents(const StepMetric& metric) PENSTOCK_REQUIRES(mutex_);
   Status WriteTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
+  void WriteRequestedTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
 
   const TrainConfig& config_;
   const Place place_;
   const bool has_verdicts_;
   const std::string folder_;
+  std::FILE* const out_;
   // Of the block. Set by Begin, constant while ranks run.
   Trace* trace_ = nullptr;
   std::int64_t first_ = 0;

@@ -270,7 +270,8 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}};
   PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
   StepLog log(
-      {config, run.folder, *pipeline.rate, part.hosts, part.ranks}, start, part.log);
+      {config, run.folder, *pipeline.rate, part.hosts, part.ranks, run.options.trace_request},
+      start, part.log);
   const std::int64_t first = start.step();
   start = {};  // frees the tensors of the checkpoint
   CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "base/files.h"
@@ -73,13 +74,15 @@ class HostsTrain : public testing::Test {
   // Places neighboring ranks on different hosts, or whole replicas of the pipeline if there are
   // several. Only the last host has the stop.
   std::vector<Result<TrainSummary>> RunOnHosts(const std::vector<std::string>& options,
-                                               const std::atomic<bool>* stop = nullptr) const {
+                                               const std::atomic<bool>* stop = nullptr,
+                                               std::span<std::atomic<bool>> requests = {}) const {
     const auto groups = MakeLocalHosts(kHosts);
     std::vector<Result<TrainSummary>> summaries(kHosts, TrainSummary());
     OnEachHost(groups, [&](HostGroup& group) {
       const TrainConfig config = Config(options);
       TrainOptions train = Options(group.host() == kHosts - 1 ? stop : nullptr);
       train.group = &group;
+      if (!requests.empty()) train.trace_request = &requests[group.host()];
       const int replicas = config.parallel.data;
       for (int rank = 0; rank < replicas * config.pipeline.ranks; ++rank) {
         train.host_of.push_back((replicas > 1 ? rank / config.pipeline.ranks : rank) % kHosts);
@@ -274,6 +277,24 @@ TEST_F(HostsTrain, MetricsHaveTheFiguresOfAllRanksOfAllHosts) {
       }
       EXPECT_NEAR(least, metric.bubble, 1e-3);  // that of the busiest rank
     }
+    std::filesystem::remove_all(runs());
+  }
+}
+
+TEST_F(HostsTrain, AnyHostCanRequestATimeline) {
+  for (int host = 0; host < kHosts; ++host) {
+    std::array<std::atomic<bool>, kHosts> requests{};
+    requests[host] = true;
+    for (const auto& summary : RunOnHosts({"schedule=1f1b"}, nullptr, requests)) {
+      ASSERT_TRUE(summary) << summary.error().message;
+    }
+    EXPECT_FALSE(requests[host]);
+    const std::string path = runs() + "/run/trace-step-0.json";
+    const std::string trace = ReadFile(path).value_or("");
+    for (const char* action : {"\"0F0\"", "\"1B7\"", "\"2F3\"", "\"3B0\""}) {
+      EXPECT_NE(trace.find(action), std::string::npos) << action << " " << host;
+    }
+    EXPECT_FALSE(std::filesystem::exists(runs() + "/run/trace-step-1.json"));
     std::filesystem::remove_all(runs());
   }
 }
