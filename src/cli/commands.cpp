@@ -13,11 +13,13 @@ std::unique_ptr<Command> MakeValidateCommand();
 std::unique_ptr<Command> MakeSimulateCommand();
 std::unique_ptr<Command> MakeShowCommand();
 std::unique_ptr<Command> MakeReportCommand();
+std::unique_ptr<Command> MakeWatchCommand();
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (const auto make : {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
-                          MakeSimulateCommand, MakeShowCommand, MakeReportCommand}) {
+  for (const auto make :
+       {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand, MakeSimulateCommand,
+        MakeShowCommand, MakeReportCommand, MakeWatchCommand}) {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE

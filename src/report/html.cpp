@@ -5,6 +5,7 @@
 
 #include "report/markup.h"
 #include "report/page_assets.h"
+#include "report/page_parts.h"
 #include "report/report.h"
 
 namespace penstock {
@@ -147,41 +148,6 @@ class PageData {
   std::string text_;
 };
 
-std::string TableHtml(const Table& table) {
-  const std::vector<bool> figures = FigureColumns(table);
-  const auto cell = [&](const char* tag, std::size_t column, const std::string& text) {
-    const bool right = column < figures.size() && figures[column];
-    return fmt::format("<{}{}>{}</{}>", tag, right ? R"( class="right")" : "", EscapeMarkup(text),
-                       tag);
-  };
-  std::string html = R"(<div class="scroll"><table><thead><tr>)";
-  for (std::size_t i = 0; i < table.columns.size(); ++i) html += cell("th", i, table.columns[i]);
-  html += "</tr></thead><tbody>";
-  for (const auto& row : table.rows) {
-    html += "<tr>";
-    for (std::size_t i = 0; i < row.size(); ++i) html += cell("td", i, row[i]);
-    html += "</tr>\n";
-  }
-  return html + "</tbody></table></div>";
-}
-
-std::string Card(const std::string& title, const std::string& inside) {
-  return fmt::format("<section class=\"card\"><h2>{}</h2>{}</section>\n", EscapeMarkup(title),
-                     inside);
-}
-
-std::string Figures(const ReportInput& input) {
-  std::string html;
-  for (const KeyFigure& figure : input.figures) {
-    html += fmt::format(
-        R"(<div class="figure"><div class="name">{}</div><div class="value">{}</div>)"
-        R"(<div class="note">{}</div></div>)"
-        "\n",
-        EscapeMarkup(figure.name), EscapeMarkup(figure.value), EscapeMarkup(figure.note));
-  }
-  return html.empty() ? html : "<div class=\"figures\">\n" + html + "</div>\n";
-}
-
 std::string Legend(const ReportInput& input) {
   std::string html = R"(<div class="legend">)";
   std::size_t chunks = 1;
@@ -232,17 +198,17 @@ Result<std::string> TimelineCard(const ReportInput& input) {
 
 std::string TableCards(const ReportInput& input) {
   std::string html;
-  for (const Table& table : input.tables) html += Card(table.title, TableHtml(table));
+  for (const Table& table : input.tables) html += CardHtml(table.title, TableHtml(table));
   if (input.runs.size() > 1 &&
       &ScheduleOf(input, input.runs[0]) == &ScheduleOf(input, input.runs[1])) {
-    html += Card("Predicted and measured",
-                 TableHtml(PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
-                                                  input.time_unit, input.memory_unit)));
+    html += CardHtml("Predicted and measured",
+                     TableHtml(PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
+                                                      input.time_unit, input.memory_unit)));
   }
   html += "<div class=\"columns\">";
   for (const ReportRun& run : input.runs) {
-    html += Card(fmt::format("Ranks, {}", run.label),
-                 TableHtml(RankTable(run.result, input.time_unit, input.memory_unit)));
+    html += CardHtml(fmt::format("Ranks, {}", run.label),
+                     TableHtml(RankTable(run.result, input.time_unit, input.memory_unit)));
   }
   return html + "</div>\n";
 }
@@ -252,20 +218,14 @@ std::string TableCards(const ReportInput& input) {
 Result<std::string> RenderHtml(const ReportInput& input) {
   PENSTOCK_TRY_STATUS(CheckReport(input));
   PENSTOCK_TRY(const std::string timeline, TimelineCard(input));
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>{} - Penstock</title>\n<style>\n{}</style></head>\n<body>\n"
-      "<header><h1>{}</h1><div class=\"subtitle\">{}</div></header>\n",
-      EscapeMarkup(input.title), kPageStyle, EscapeMarkup(input.title),
-      EscapeMarkup(input.subtitle));
-  html += Figures(input) + timeline;
+  std::string html = PageStart(input.title, input.subtitle);
+  html += FiguresHtml(input.figures) + timeline;
   std::string plots;
-  for (const Plot& plot : input.plots) plots += Card(plot.title, PlotSvg(plot));
+  for (const Plot& plot : input.plots) plots += CardHtml(plot.title, PlotSvg(plot));
   if (!plots.empty()) html += "<div class=\"columns\">" + plots + "</div>\n";
   html += TableCards(input);
   for (const Passage& passage : input.passages) {
-    html += Card(passage.title, "<pre>" + EscapeMarkup(passage.text) + "</pre>");
+    html += CardHtml(passage.title, "<pre>" + EscapeMarkup(passage.text) + "</pre>");
   }
   html += "<footer>Made by Penstock.</footer>\n<div id=\"tip\" role=\"tooltip\"></div>\n";
   html += "<script type=\"application/json\" id=\"data\">" + PageData(input).Write() +

@@ -4,7 +4,7 @@ import re
 
 import program
 
-COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
+COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report", "watch")
 
 
 class UsageTest(program.CommandTest):
@@ -114,6 +114,8 @@ class UsageTest(program.CommandTest):
                  "--width", "7", "-o", "x.html", "--time-steps", "\x01", "--", "--memory-limit"]
         for _ in range(60):
             command = [draw.choice(COMMANDS)] + draw.choices(words, k=draw.randint(0, 6))
+            if command[0] == "watch":
+                command.append("--once")  # otherwise it waits for the run
             result = self.start(*command)
             self.assertIn(result.returncode, (0, 1, 2), command)
             self.assertLessEqual(result.stderr.count("\n"), 1, f"{command}: {result.stderr}")
