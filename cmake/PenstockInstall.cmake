@@ -64,6 +64,9 @@ install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake
 set(programs penstock)
 if(PENSTOCK_ENGINE)
   list(APPEND programs penstock_engine)
+  if(PENSTOCK_MPI)
+    list(APPEND programs penstock_engine_mpi)
+  endif()
   install_headers(engine ${PENSTOCK_ENGINE_HEADERS})
   install(TARGETS penstock_graph penstock_model penstock_train EXPORT PenstockEngineTargets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT engine)

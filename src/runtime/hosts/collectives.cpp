@@ -1,11 +1,22 @@
 #include "runtime/hosts/collectives.h"
 
 #include <bit>
+#include <chrono>
+#include <limits>
 #include <utility>
 
 #include "base/byte_stream.h"
 
 namespace penstock {
+namespace {
+
+std::int64_t SteadyNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
 
 Collectives::Collectives(HostGroup* group) : group_(group), received_(hosts()) {
   if (group == nullptr || group->hosts() == 1) return;
@@ -78,6 +89,29 @@ Result<bool> Collectives::Any(bool own) {
     if (one == "1") return true;
   }
   return false;
+}
+
+Result<ClockOffset> Collectives::MeasureClock() {
+  constexpr int kRoundTrips = 8;
+  ClockOffset offset;
+  if (!channel_) return offset;
+  if (leads()) {
+    for (int trip = 0; trip < kRoundTrips * (hosts() - 1); ++trip) {
+      const int to = 1 + trip / kRoundTrips;
+      PENSTOCK_TRY_STATUS(Receive(to));
+      channel_->Send(to, {}, CopyToMessage(std::to_string(SteadyNow())));
+    }
+    return offset;
+  }
+  offset.error = std::numeric_limits<std::int64_t>::max();
+  for (int trip = 0; trip < kRoundTrips; ++trip) {
+    const std::int64_t sent = SteadyNow();
+    channel_->Send(0, {}, CopyToMessage({}));
+    PENSTOCK_TRY(const std::string leaders, Receive(0));
+    const std::int64_t one_way = (SteadyNow() - sent + 1) / 2;
+    if (one_way < offset.error) offset = {std::stoll(leaders) - sent - one_way, one_way};
+  }
+  return offset;
 }
 
 Status Collectives::All(const Status& own) {

@@ -4,6 +4,7 @@
 // a time. Errors: the reason of the abort, if the group is aborted.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
@@ -14,6 +15,12 @@
 #include "runtime/hosts/host_group.h"
 
 namespace penstock {
+
+// The steady clock of a host relative to the leader's.
+struct ClockOffset {
+  std::int64_t ns = 0;     // to be added to a time of this host
+  std::int64_t error = 0;  // maximum of its error
+};
 
 class Collectives {
  public:
@@ -37,6 +44,9 @@ class Collectives {
   Result<bool> Any(bool own);
   // Returns the error of the lowest-numbered host that has one, on every host.
   Status All(const Status& own);
+  // Measures the offset of this host's clock by the quickest of several round trips. The machines'
+  // clocks may drift apart later.
+  Result<ClockOffset> MeasureClock();
 
  private:
   Result<std::string> Receive(int from);

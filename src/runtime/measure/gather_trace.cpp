@@ -4,10 +4,17 @@
 
 namespace penstock {
 
-void PutStamps(const Trace& trace, int rank, std::int64_t round, ByteWriter& writer) {
+void PutStamps(const Trace& trace, int rank, std::int64_t round, const ClockOffset& clock,
+               ByteWriter& writer) {
+  const std::span<const Stamp> own = trace.RankStep(rank, round);
+  std::vector<Stamp> stamps(own.begin(), own.end());
+  for (Stamp& stamp : stamps) {
+    stamp.start_ns += clock.ns;
+    stamp.end_ns += clock.ns;
+  }
   writer.Put(rank);
   writer.Put(round);
-  writer.PutAll(trace.RankStep(rank, round));
+  writer.PutAll(std::span<const Stamp>(stamps));
 }
 
 void TakeStamps(ByteReader& reader, Trace& trace) {
@@ -16,12 +23,13 @@ void TakeStamps(ByteReader& reader, Trace& trace) {
   trace.Set(rank, round, reader.GetAll<Stamp>());
 }
 
-Status GatherTrace(Collectives& hosts, const HostedRanks& ranks, Trace& trace) {
+Status GatherTrace(Collectives& hosts, const HostedRanks& ranks, const ClockOffset& clock,
+                   Trace& trace) {
   if (hosts.hosts() == 1) return {};
   ByteWriter writer;
   for (const int rank : ranks.here()) {
     for (std::int64_t round = trace.first_round(); round < trace.last_round(); ++round) {
-      PutStamps(trace, rank, round, writer);
+      PutStamps(trace, rank, round, clock, writer);
     }
   }
   PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));

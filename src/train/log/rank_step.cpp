@@ -25,7 +25,8 @@ class HeldActivations {
   std::int64_t total_ = 0;
 };
 
-void AddFlushed(const Trace& trace, int rank, std::int64_t round, StepPart& part) {
+void AddFlushed(const Trace& trace, int rank, std::int64_t round, const ClockOffset& clock,
+                StepPart& part) {
   const Program& program = trace.program(rank);
   const std::span<const Stamp> stamps = trace.RankStep(rank, round);
   HeldActivations held(trace.schedule().stages());
@@ -36,8 +37,10 @@ void AddFlushed(const Trace& trace, int rank, std::int64_t round, StepPart& part
         std::max(figures.peak_activation_bytes, held.After(entry, stamps[i]));
     if (entry.position < 0 || entry.ends_pair || !OccupiesRank(entry.part.op)) continue;
     figures.busy_ns += stamps[i].end_ns - stamps[i].start_ns;
-    part.end_ns = std::max(part.end_ns, stamps[i].end_ns);
-    if (IsCompute(entry.part.op)) part.start_ns = std::min(part.start_ns, stamps[i].start_ns);
+    part.end_ns = std::max(part.end_ns, stamps[i].end_ns + clock.ns);
+    if (IsCompute(entry.part.op)) {
+      part.start_ns = std::min(part.start_ns, stamps[i].start_ns + clock.ns);
+    }
   }
 }
 
@@ -72,9 +75,10 @@ void AddStreamed(const Trace& trace, int rank, std::int64_t step, StepPart& part
 
 }  // namespace
 
-void AddRankStep(const Trace& trace, int rank, std::int64_t step, StepPart& part) {
+void AddRankStep(const Trace& trace, int rank, std::int64_t step, const ClockOffset& clock,
+                 StepPart& part) {
   if (trace.schedule().steps == 1) {
-    AddFlushed(trace, rank, step, part);
+    AddFlushed(trace, rank, step, clock, part);
   } else {
     AddStreamed(trace, rank, step, part);
   }

@@ -3,14 +3,17 @@
 
 #include <cstdint>
 
+#include "runtime/hosts/collectives.h"
 #include "runtime/measure/trace.h"
 #include "train/log/step_part.h"
 
 namespace penstock {
 
 // Adds the rank's times and memory to `part`. `step` counts from the first step of the trace. For a
-// schedule that flushes, follows the rules of MeasureRound. Otherwise a step of a rank lasts from
+// schedule that flushes, follows the rules of MeasureRound; start and end are times of the leader's
+// clock. Otherwise a step of a rank lasts from
 // its last update of the previous step to its last update of this one, and start_ns is 0.
-void AddRankStep(const Trace& trace, int rank, std::int64_t step, StepPart& part);
+void AddRankStep(const Trace& trace, int rank, std::int64_t step, const ClockOffset& clock,
+                 StepPart& part);
 
 }  // namespace penstock

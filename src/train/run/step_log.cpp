@@ -118,7 +118,7 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
   StepPart part;
   part.loss = loss;
   for (const StageNorm& norm : norms) part.squared_norms[norm.stage] = norm.squared;
-  AddRankStep(*trace_, rank, step - first_, part);
+  AddRankStep(*trace_, rank, step - first_, place_.clock, part);
   part.trace_requested = TakeTraceRequest();
   Add(step, part, rank);
 }
@@ -134,7 +134,8 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
   if (!place_.hosts.leads()) {
     ByteWriter writer;
     part.Put(writer);
-    if (rank >= 0 && SendsStamps(step)) PutStamps(*trace_, rank, step - first_, writer);
+    if (rank >= 0 && SendsStamps(step))
+      PutStamps(*trace_, rank, step - first_, place_.clock, writer);
     channel_->Send(0, {0, 0, step}, CopyToMessage(writer.bytes()));
     return;
   }

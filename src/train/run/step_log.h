@@ -49,6 +49,7 @@ class StepLog {
     const LearningRate& rate;
     Collectives& hosts;
     const HostedRanks& ranks;
+    const ClockOffset& clock;
     std::atomic<bool>* trace_request;  // see TrainOptions; may be null
   };
   // Metrics and training time continue from `start`.

@@ -42,6 +42,7 @@ constexpr const char* kBf16InFp32 =
 struct HostPart {
   Collectives& hosts;
   HostedRanks ranks;
+  ClockOffset clock;
   int cores;
   std::FILE* log;  // discarded except on the leader
 };
@@ -185,7 +186,7 @@ Status Finish(const PreparedRun& run, const StepRunner& runner, RunRecord record
   if (summary.interrupted) return {};
   Comparison comparison;
   if (runner.trace() != nullptr) {
-    PENSTOCK_TRY_STATUS(GatherTrace(hosts, run.part.ranks, *runner.trace()));
+    PENSTOCK_TRY_STATUS(GatherTrace(hosts, run.part.ranks, run.part.clock, *runner.trace()));
     if (!hosts.leads()) return {};
     PENSTOCK_TRY(comparison, Compare(*runner.trace()));
     Summarize(comparison, runner.first_traced(), summary);
@@ -269,9 +270,9 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   PENSTOCK_TRY(Pipeline pipeline, std::move(built));
   RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}};
   PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
-  StepLog log(
-      {config, run.folder, *pipeline.rate, part.hosts, part.ranks, run.options.trace_request},
-      start, part.log);
+  StepLog log({config, run.folder, *pipeline.rate, part.hosts, part.ranks, part.clock,
+               run.options.trace_request},
+              start, part.log);
   const std::int64_t first = start.step();
   start = {};  // frees the tensors of the checkpoint
   CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));
@@ -311,7 +312,8 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
   PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
   PENSTOCK_TRY(HostedRanks ranks, RanksOf(options, hosts, schedule.ranks()));
   const OwnFile null_log(hosts.leads() ? nullptr : std::fopen("/dev/null", "w"));
-  const HostPart part{hosts, std::move(ranks), options.cores > 0 ? options.cores : Cores(),
+  PENSTOCK_TRY(const ClockOffset clock, hosts.MeasureClock());
+  const HostPart part{hosts, std::move(ranks), clock, options.cores > 0 ? options.cores : Cores(),
                       hosts.leads() ? options.log : null_log.get()};
   PENSTOCK_TRY(const std::vector<std::string> notes,
                CheckBeforeStart(config, schedule, part.ranks));

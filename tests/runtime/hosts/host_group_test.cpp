@@ -6,6 +6,7 @@
 #include <future>
 #include <optional>
 
+#include "runtime/hosts/collectives.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "tests/runtime/hosts/on_hosts.h"
 
@@ -120,6 +121,16 @@ TEST(HostGroupTest, HostMayEndAfterItHasLeft) {
   groups[2].reset();
   EXPECT_EQ(stays.AbortReason().message,
             "host 2 is gone: its process has ended or its connection is broken");
+}
+
+TEST(CollectivesTest, ClocksOfOneMachineDifferByNoMoreThanTheError) {
+  const auto groups = MakeLocalHosts(3);
+  OnEachHost(groups, [](HostGroup& group) {
+    Collectives hosts(&group);
+    const ClockOffset offset = hosts.MeasureClock().value();
+    EXPECT_LE(std::abs(offset.ns), offset.error);
+    ASSERT_TRUE(hosts.All(Status()));
+  });
 }
 
 }  // namespace

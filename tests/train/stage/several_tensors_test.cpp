@@ -81,7 +81,7 @@ std::vector<std::shared_ptr<StageModule>> Model() {
 }
 
 // Returns the tokens (0) or targets (1) of a step's microbatch.
-at::Tensor Batch(std::int64_t step, int microbatch, int which) {
+at::Tensor BatchPart(std::int64_t step, int microbatch, int which) {
   at::manual_seed(static_cast<std::uint64_t>(step * 100 + microbatch * 2 + which));
   return torch::randint(kVocabulary, {kBatch, kSequence}, torch::kLong);
 }
@@ -91,7 +91,7 @@ std::function<at::Tensor(std::int64_t, int)> Source(int which) {
   std::vector<Tensors> all(kTensorSteps);
   for (int step = 0; step < kTensorSteps; ++step) {
     for (int microbatch = 0; microbatch < kTensorMicrobatches; ++microbatch)
-      all[step].push_back(Batch(step, microbatch, which));
+      all[step].push_back(BatchPart(step, microbatch, which));
   }
   Tensors buffers;
   for (const at::Tensor& each : all[0]) buffers.push_back(at::empty_like(each));
@@ -113,10 +113,10 @@ TrainedTensors ByAutograd() {
   for (int step = 0; step < kTensorSteps; ++step) {
     double sum = 0;
     for (int microbatch = 0; microbatch < kTensorMicrobatches; ++microbatch) {
-      Tensors values = {Batch(step, microbatch, 0)};
+      Tensors values = {BatchPart(step, microbatch, 0)};
       for (const auto& stage : model) values = stage->ForwardAll(values);
       const at::Tensor loss = torch::nn::functional::cross_entropy(
-          values[0].reshape({-1, kVocabulary}), Batch(step, microbatch, 1).reshape({-1}));
+          values[0].reshape({-1, kVocabulary}), BatchPart(step, microbatch, 1).reshape({-1}));
       (loss / kTensorMicrobatches).backward();
       sum += loss.item<float>();
     }
@@ -144,7 +144,7 @@ std::vector<std::unique_ptr<TorchStage>> Stages(
     const std::vector<std::shared_ptr<StageModule>>& model, const TensorsCase& way) {
   const TempFolder folder;
   std::vector<std::unique_ptr<TorchStage>> stages;
-  StageExamples examples{{Batch(0, 0, 0)}, Batch(0, 0, 1)};
+  StageExamples examples{{BatchPart(0, 0, 0)}, BatchPart(0, 0, 1)};
   const BatchSource source{Source(0), Source(1)};
   for (std::size_t i = 0; i < model.size(); ++i) {
     TorchStageOptions options;
