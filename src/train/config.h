@@ -95,8 +95,8 @@ struct TrainConfig {
   OffloadConfig offload;
   OptimizerConfig optimizer;
   CheckpointConfig checkpoint;
-  // What to resume from: a checkpoint file or a folder of them; "auto": the newest checkpoint of
-  // the run, or the first step if there is none; empty: the first step.
+  // What to resume from: a checkpoint, a folder of them or a run's folder; "auto": the newest
+  // checkpoint of the run, or the first step if there is none; empty: the first step.
   std::string resume;
   std::vector<std::int64_t> trace_steps;  // steps (from 0) whose timelines are written as traces
   bool tensorboard = false;               // writes event files

@@ -30,7 +30,7 @@ struct TrainSummary {
   bool interrupted = false;
   std::int64_t steps = 0;          // done
   std::int64_t planned_steps = 0;  // in total
-  std::string saved;               // the file to continue from; empty if no step was run
+  std::string saved;               // the checkpoint to continue from; empty if no step was run
 
   double held_out_loss = 0;  // nats per byte
   double baseline_loss = 0;  // of the bigram model on the same bytes
@@ -68,11 +68,12 @@ struct TrainOptions {
 
 // Trains a model and writes the run's files to config.folder/config.name, which it locks. After an
 // error, the files that were complete by then remain. On several hosts, host 0 writes the log and
-// the files, and each host writes its part of the weights. The summaries of other hosts have only
-// the fields before `baseline_loss`, and the passage. Threads: only one run at a time in a process.
-// Sets torch's number of threads. Errors: kInvalidArgument and kNotFound before the first step,
-// also if another run uses the folder. kUnavailable if a stage or a file fails, if a loss is not
-// finite, or if too many steps were skipped (CheckSkipped). kDeadlineExceeded if ranks are stuck.
+// the files, and each host writes its part of the weights and its shards of checkpoints. The
+// summaries of other hosts have only the fields before `baseline_loss`, and the passage. Threads:
+// only one run at a time in a process. Sets torch's number of threads. Errors: kInvalidArgument and
+// kNotFound before the first step, also if another run uses the folder. kUnavailable if a stage or
+// a file fails, if a loss is not finite, or if too many steps were skipped (CheckSkipped).
+// kDeadlineExceeded if ranks are stuck.
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options);
 
 struct EvalSummary {
@@ -81,7 +82,7 @@ struct EvalSummary {
   std::int64_t bytes = 0;  // predicted
   std::int64_t step = 0;   // of the checkpoint
 };
-// Computes the held-out loss of a checkpoint: a file or a folder, see ReadCheckpoint. `data`
+// Computes the held-out loss of a checkpoint: a file or a folder, see CheckpointAt. `data`
 // replaces the configured text if not empty.
 Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {});
 

@@ -97,8 +97,9 @@ class ResumeTest(program.CommandTest):
             while self.train(killed, self.killer(moments, times[2] - times[0], times[2] - times[1])
                              if left > 0 else lambda run: None) is None:
                 left -= 1
-                stored = (killed / RUN / "checkpoints").glob("step-*.safetensors")
-                checkpoint_steps.append(max((int(path.stem[5:]) for path in stored), default=0))
+                stored = (killed / RUN / "checkpoints").glob("step-*/manifest.json")
+                steps = [int(path.parent.name[5:]) for path in stored]
+                checkpoint_steps.append(max(steps, default=0))
             self.expect_same(killed / RUN, whole / RUN)
             shutil.rmtree(killed)
         print("killed after the checkpoints of steps", checkpoint_steps)
@@ -130,7 +131,7 @@ class ResumeTest(program.CommandTest):
         whole = self.folder / "whole"
         self.train(whole)
         (whole / RUN / "model.safetensors").unlink()
-        newest = RUN / "checkpoints" / "step-60.safetensors"
+        newest = RUN / "checkpoints" / "step-60"
         self.assertTrue((whole / newest).exists())
         for path in (RUN, RUN / "checkpoints", newest):
             self.assertEqual(self.run_json("eval", whole / path)["step"], 60)

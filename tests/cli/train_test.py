@@ -188,7 +188,7 @@ class TrainTest(program.CommandTest):
             self.assertEqual(self.left(name),
                              ["checkpoints", "config.yaml", "metrics.jsonl", "schedule.csv"])
             metrics = (self.folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
-            saved = f"runs/{name}/checkpoints/step-{len(metrics)}.safetensors"
+            saved = f"runs/{name}/checkpoints/step-{len(metrics)}"
             self.assertEqual(result.stderr.splitlines()[-1],
                              f"penstock: stopped by {name} after {len(metrics)} of 1000000 steps: "
                              f"resume=auto continues from {saved}")
@@ -213,7 +213,7 @@ class TrainTest(program.CommandTest):
 
     def test_a_folder_is_used_by_one_run_at_a_time(self):
         with self.begin(*self.endless("--name", "a", "every=20", "keep=0")) as run:
-            self.wait_for(run, "runs/a/checkpoints/step-20.safetensors")
+            self.wait_for(run, "runs/a/checkpoints/step-20/manifest.json")
             message = self.refuse(*self.train("--name", "a", "resume=auto"))
             self.assertIn(f"runs/a is in use by another run, process {run.pid} on ", message)
             self.assertGreaterEqual(self.run_json("eval", "runs/a")["step"], 20)

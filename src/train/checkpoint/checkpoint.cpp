@@ -1,102 +1,86 @@
 #include "train/checkpoint/checkpoint.h"
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
-#include "base/files.h"
-#include "train/checkpoint/checkpoint_folder.h"
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/write_together.h"
 #include "train/optimizer/optimizer.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::string_view kOptimizer = "optimizer.";
-
-// Parses the whole text as a number of at least 0, in the form that SetInfo writes.
-template <class T>
-bool ParseNumber(std::string_view text, T& number) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && stop == end && number >= 0;
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-Status ReadInfo(const Safetensors& file, CheckpointInfo& info) {
-  const auto text = [&](const char* key) -> Result<std::string> {
-    const auto found = file.metadata.find(key);
-    if (found == file.metadata.end()) return InvalidArgument("its {} is missing", key);
-    return found->second;
-  };
-  if (!file.verified) return InvalidArgument("its checksum is missing");
-  PENSTOCK_TRY(const std::string step, text("step"));
-  PENSTOCK_TRY(const std::string seconds, text("seconds"));
-  PENSTOCK_TRY(const std::string config, text("config"));
-  if (!ParseNumber(step, info.step)) {
-    return InvalidArgument("its step '{}' is not a number of steps", step);
+bool IsWeight(std::string_view name) { return !name.starts_with(kOptimizerPrefix); }
+
+// Checks that the checkpoint has the whole tensor of a piece, with the same shape and dtype.
+Status CheckPiece(const Checkpoint& checkpoint, const StatePiece& piece) {
+  const ManifestTensor* const stored = checkpoint.reader.Find(piece.name);
+  if (stored == nullptr) {
+    return InvalidArgument("{}: '{}' is missing", checkpoint.path(), piece.name);
   }
-  if (!ParseNumber(seconds, info.seconds) || !std::isfinite(info.seconds)) {
-    return InvalidArgument("its seconds '{}' are not a duration", seconds);
+  if (stored->shape != piece.shape) {
+    return InvalidArgument("{}: '{}' is {}, not {}", checkpoint.path(), piece.name,
+                           ShapeText(stored->shape), ShapeText(piece.shape));
   }
-  PENSTOCK_TRY(info.config, ParseTrainConfig(config, "its configuration"));
+  PENSTOCK_TRY(const std::string dtype, DtypeName(piece.values.scalar_type()));
+  if (stored->dtype == dtype) return {};
+  return InvalidArgument("{}: '{}' is {}, not {}", checkpoint.path(), piece.name, stored->dtype,
+                         dtype);
+}
+
+Status ReadPiece(Checkpoint& checkpoint, const StatePiece& piece) {
+  const bool in_place = piece.values.is_cpu() && piece.values.is_contiguous();
+  const at::Tensor to =
+      in_place ? piece.values : at::empty(piece.values.sizes(), piece.values.scalar_type());
+  const auto begin = static_cast<std::uint64_t>(piece.begin);
+  const auto end = begin + static_cast<std::uint64_t>(piece.values.numel());
+  PENSTOCK_TRY_STATUS(checkpoint.reader.Read(
+      piece.name, begin, end, {static_cast<char*>(to.mutable_data_ptr()), to.nbytes()}));
+  if (!in_place) piece.values.copy_(to);
   return {};
 }
 
-// Weights and optimizer state are in fp32.
-Status TakeTensors(Safetensors& stored, Checkpoint& content) {
-  for (auto& [name, tensor] : stored.tensors) {
-    if (tensor.scalar_type() != at::kFloat) {
-      return InvalidArgument("tensor '{}' is not F32", name);
-    }
-    auto& to = name.starts_with(kOptimizer) ? content.optimizer : content.weights;
-    to.emplace(name, std::move(tensor));
-  }
-  return {};
-}
-
-std::string Sizes(const at::Tensor& tensor) {
-  return fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", "));
-}
-
-using Tensors = std::map<std::string, at::Tensor>;
-
-// Checks that `from` has all tensors of `to`, with the same shapes.
-Status CheckState(const Checkpoint& checkpoint, const Tensors& from, const NamedState& to) {
-  for (const auto& [name, tensor] : to) {
-    const auto found = from.find(name);
-    if (found == from.end()) return InvalidArgument("{}: '{}' is missing", checkpoint.path, name);
-    if (found->second.sizes() == tensor.sizes()) continue;
-    return InvalidArgument("{}: '{}' is {}, not {}", checkpoint.path, name, Sizes(found->second),
-                           Sizes(tensor));
-  }
-  return {};
-}
-
-void CopyState(const Tensors& from, const NamedState& to) {
-  for (const auto& [name, tensor] : to) tensor.copy_(from.at(name));
+NamedState StateOf(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  NamedState state;
+  for (const auto& [name, tensor] : tensors) state.emplace_back(name, tensor);
+  return state;
 }
 
 }  // namespace
 
-NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without) {
-  NamedState tensors;
-  const auto add = [&](const char* kind, const std::string& parameter, const at::Tensor& tensor) {
-    tensors.emplace_back(fmt::format("{}{}.{}", kOptimizer, kind, parameter), tensor);
-  };
-  for (const AdamState& state : optimizer.States()) {
-    if (without.contains(state.parameter)) continue;
-    add("first_moment", state.parameter, state.first_moment);
-    add("second_moment", state.parameter, state.second_moment);
-    add("steps", state.parameter, state.steps);
-  }
-  return tensors;
+bool Checkpoint::has_optimizer() const {
+  const auto& tensors = reader.manifest().tensors;
+  return std::ranges::any_of(tensors, [](const auto& each) { return !IsWeight(each.first); });
 }
 
-void SetInfo(const CheckpointInfo& info, Safetensors& content) {
-  content.metadata = {{"format", "pt"},
-                      {"step", std::to_string(info.step)},
-                      {"seconds", fmt::format("{}", info.seconds)},
-                      {"config", ToYaml(info.config)}};
+NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without) {
+  NamedState state;
+  const auto add = [&](const char* kind, const std::string& parameter, const at::Tensor& tensor) {
+    state.emplace_back(fmt::format("{}{}.{}", kOptimizerPrefix, kind, parameter), tensor);
+  };
+  for (const AdamState& each : optimizer.States()) {
+    if (without.contains(each.parameter)) continue;
+    add("first_moment", each.parameter, each.first_moment);
+    add("second_moment", each.parameter, each.second_moment);
+    add("steps", each.parameter, each.steps);
+  }
+  return state;
+}
+
+Manifest ManifestOf(const CheckpointInfo& info) {
+  Manifest manifest;
+  manifest.step = info.step;
+  manifest.seconds = info.seconds;
+  manifest.config = ToYaml(info.config);
+  return manifest;
 }
 
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
@@ -108,40 +92,51 @@ Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
 Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path) {
   Safetensors content;
-  SetInfo(info, content);
+  content.metadata = MetadataOf(ManifestOf(info));
   for (const auto& [name, parameter] : model.Parameters()) content.tensors[name] = parameter;
   return WriteTogether(hosts, path, content);
 }
 
-Result<Checkpoint> ReadCheckpoint(const std::string& path) {
-  PENSTOCK_TRY(const std::string file, CheckpointFileOf(path));
-  PENSTOCK_TRY(Safetensors stored, ReadSafetensors(file));
-  Checkpoint content;
-  content.path = file;
-  Status status = ReadInfo(stored, content.info);
-  if (status) status = TakeTensors(stored, content);
-  if (status) return content;
-  return InvalidArgument("{} is not a checkpoint of a run: {}", file, status.error().message);
-}
-
-Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model) {
-  const NamedState parameters = model.Parameters();
-  PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.weights, parameters));
-  const bool has_all = std::ranges::find(model.stages, nullptr) == model.stages.end();
-  if (has_all && checkpoint.weights.size() != parameters.size()) {
-    return InvalidArgument("{} has {} parameters, but the model has {}", checkpoint.path,
-                           checkpoint.weights.size(), parameters.size());
+Result<Checkpoint> OpenCheckpoint(const std::string& path) {
+  PENSTOCK_TRY(const std::string found, CheckpointAt(path));
+  PENSTOCK_TRY(CheckpointReader reader, CheckpointReader::Open(found));
+  const Manifest& manifest = reader.manifest();
+  auto config = ParseTrainConfig(manifest.config, "its configuration");
+  if (!config) {
+    return InvalidArgument("{} is not a checkpoint of a run: {}", found, config.error().message);
   }
-  CopyState(checkpoint.weights, model.AllCopies());
+  CheckpointInfo info{manifest.step, *std::move(config), manifest.seconds};
+  return Checkpoint{std::move(info), std::move(reader)};
+}
+
+Status Restore(Checkpoint& checkpoint, const NamedState& state) {
+  const at::NoGradGuard no_gradients;
+  for (const StatePiece& piece : state) PENSTOCK_TRY_STATUS(CheckPiece(checkpoint, piece));
+  // Copies of the same elements, of replicas for example, are read once.
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, at::Tensor> known;
+  for (const StatePiece& piece : state) {
+    const auto [found, is_new] =
+        known.try_emplace({piece.name, piece.begin, piece.values.numel()}, piece.values);
+    if (is_new) {
+      PENSTOCK_TRY_STATUS(ReadPiece(checkpoint, piece));
+    } else {
+      piece.values.copy_(found->second);
+    }
+  }
   return {};
 }
 
-Status SetOptimizer(const Checkpoint& checkpoint, AdamW& optimizer) {
-  const NamedState state = OptimizerState(optimizer);
-  PENSTOCK_TRY_STATUS(CheckState(checkpoint, checkpoint.optimizer, state));
-  CopyState(checkpoint.optimizer, state);
-  optimizer.ResumeAfter(checkpoint.info.step);
-  return {};
+Status SetWeights(Checkpoint& checkpoint, const LanguageModel& model) {
+  const bool has_all = std::ranges::find(model.stages, nullptr) == model.stages.end();
+  const std::size_t parameters = model.Parameters().size();
+  const auto& tensors = checkpoint.reader.manifest().tensors;
+  const auto weights = static_cast<std::size_t>(
+      std::ranges::count_if(tensors, [](const auto& each) { return IsWeight(each.first); }));
+  if (has_all && weights > parameters) {
+    return InvalidArgument("{} has {} parameters, but the model has {}", checkpoint.path(), weights,
+                           parameters);
+  }
+  return Restore(checkpoint, StateOf(model.AllCopies()));
 }
 
 }  // namespace penstock

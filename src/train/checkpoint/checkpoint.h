@@ -1,19 +1,18 @@
-// Checkpoints in the safetensors format: parameters and optimizer state under the parameters' names
-// in the whole model, so that a checkpoint is independent of the partition into stages. The step
-// and the configuration are metadata.
+// Checkpoints of a run: parameters and optimizer state under the parameters' names in the whole
+// model, so that a checkpoint is independent of the partition into stages, ranks and hosts.
 //
 // The checkpoint at the end of a run (model.safetensors) contains only the parameters. A checkpoint
-// during a run also contains "optimizer.KIND.PARAMETER", and a run can resume from it.
+// during a run is a folder with the shards of all hosts (checkpoint/manifest.h). It also contains
+// "optimizer.KIND.PARAMETER", and a run can resume from it.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "runtime/hosts/collectives.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/config.h"
@@ -23,8 +22,21 @@ namespace penstock {
 
 class AdamW;
 
-// Tensors by name. They share memory with their owners.
-using NamedState = std::vector<std::pair<std::string, at::Tensor>>;
+// A tensor of a run's state, or a range of its elements. It shares memory with its owner.
+struct StatePiece {
+  StatePiece(std::string tensor, at::Tensor whole)
+      : name(std::move(tensor)), values(std::move(whole)), shape(values.sizes().vec()) {}
+  // `range` has the elements of the flattened tensor from `first` on.
+  StatePiece(std::string tensor, at::Tensor range, std::vector<std::int64_t> whole,
+             std::int64_t first)
+      : name(std::move(tensor)), values(std::move(range)), shape(std::move(whole)), begin(first) {}
+
+  std::string name;
+  at::Tensor values;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::int64_t begin = 0;           // index of the first value in the flattened tensor
+};
+using NamedState = std::vector<StatePiece>;
 
 struct CheckpointInfo {
   std::int64_t step = 0;  // optimizer steps done
@@ -32,19 +44,21 @@ struct CheckpointInfo {
   double seconds = 0;  // of training until then
 };
 
+// An open checkpoint. Its tensors are read when they are needed.
 struct Checkpoint {
-  std::string path;  // of the file
   CheckpointInfo info;
-  std::map<std::string, at::Tensor> weights;    // by parameter
-  std::map<std::string, at::Tensor> optimizer;  // by name, including "optimizer."; may be empty
+  CheckpointReader reader;
+
+  const std::string& path() const { return reader.path(); }
+  bool has_optimizer() const;
 };
 
 // Returns the state of an optimizer for a checkpoint, except for the parameters in `without`. Empty
 // before the state is created.
 NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without = {});
 
-// Adds the metadata that ReadCheckpoint requires.
-void SetInfo(const CheckpointInfo& info, Safetensors& content);
+// Returns a manifest without files and tensors.
+Manifest ManifestOf(const CheckpointInfo& info);
 
 // Saves the parameters without optimizer state. The file appears completely or not at all.
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
@@ -53,20 +67,17 @@ Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
 Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
 
-// Reads a checkpoint. `path` is a file or a folder: for a run's folder, uses its model.safetensors
-// or its newest checkpoint, whichever was written last; for a folder of checkpoints, the newest.
-// Errors: kNotFound for a missing file; kInvalidArgument if the file is damaged, truncated or not a
-// checkpoint of Penstock.
-Result<Checkpoint> ReadCheckpoint(const std::string& path);
+// Opens the checkpoint that `path` refers to, see CheckpointAt. Errors: kNotFound for a missing
+// checkpoint; kInvalidArgument if it is damaged, truncated or not a checkpoint of Penstock.
+Result<Checkpoint> OpenCheckpoint(const std::string& path);
+
+// Reads the values of all pieces, and nothing else of the checkpoint. Errors: kInvalidArgument,
+// naming the checkpoint, if a tensor is missing or has another shape or dtype; the state is then
+// unchanged. As CheckpointReader::Read if it is damaged; the state is then unspecified.
+Status Restore(Checkpoint& checkpoint, const NamedState& state);
 
 // Sets every parameter of the model. Ignores unknown parameters if other hosts have stages of the
-// model. Errors: kInvalidArgument, naming the file, if a parameter is missing, unknown or of
-// another shape; the model is then unchanged.
-Status SetWeights(const Checkpoint& checkpoint, const LanguageModel& model);
-
-// Restores the optimizer to the checkpoint's step. Requires: its state was created
-// (AdamW::MakeState), for parameters of the checkpoint's model. Errors: kInvalidArgument if state
-// is missing.
-Status SetOptimizer(const Checkpoint& checkpoint, AdamW& optimizer);
+// model. Errors: as Restore, and kInvalidArgument for an unknown parameter.
+Status SetWeights(Checkpoint& checkpoint, const LanguageModel& model);
 
 }  // namespace penstock

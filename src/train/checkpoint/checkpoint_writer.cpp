@@ -7,8 +7,9 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "train/checkpoint/checkpoint_folder.h"
-#include "train/checkpoint/write_together.h"
+#include "base/files.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/write_shards.h"
 #include "train/guard.h"
 
 namespace penstock {
@@ -100,9 +101,13 @@ void CheckpointWriter::CopyPart(int rank) {
   const NamedState state = options_.ranks[index]();
   NamedState& copies = copies_[index];
   if (copies.empty()) {
-    for (const auto& [name, tensor] : state) copies.emplace_back(name, at::empty_like(tensor));
+    copies = state;
+    for (StatePiece& copy : copies) {
+      copy.values =
+          at::empty_like(copy.values, copy.values.options(), at::MemoryFormat::Contiguous);
+    }
   }
-  for (std::size_t i = 0; i < state.size(); ++i) copies[i].second.copy_(state[i].second);
+  for (std::size_t i = 0; i < state.size(); ++i) copies[i].values.copy_(state[i].values);
 }
 
 void CheckpointWriter::Arrive() {
@@ -131,10 +136,9 @@ void CheckpointWriter::WriteSnapshots() {
 
 Status CheckpointWriter::Write(const CheckpointInfo& info) {
   PENSTOCK_TRY_STATUS(hosts_.All(Prepare()));
-  Safetensors content;
-  SetInfo(info, content);
-  for (const NamedState& part : copies_) content.tensors.insert(part.begin(), part.end());
-  PENSTOCK_TRY_STATUS(WriteTogether(hosts_, CheckpointPath(options_.folder, info.step), content));
+  NamedState own;
+  for (const NamedState& part : copies_) own.insert(own.end(), part.begin(), part.end());
+  PENSTOCK_TRY_STATUS(WriteShards(hosts_, CheckpointPath(options_.folder, info.step), info, own));
   if (hosts_.leads()) {
     RemoveOldCheckpoints(options_.folder, info.step, options_.config.checkpoint.keep);
   }
@@ -147,9 +151,12 @@ Status CheckpointWriter::Prepare() const {
   if (options_.check) PENSTOCK_TRY_STATUS(options_.check());
   std::error_code error;
   // Not its parents: if the run's folder was deleted, the checkpoint must fail.
-  std::filesystem::create_directory(options_.folder, error);
-  if (!error) return {};
-  return InvalidArgument("cannot create the folder {}: {}", options_.folder, error.message());
+  const bool is_new = std::filesystem::create_directory(options_.folder, error);
+  if (error) {
+    return InvalidArgument("cannot create the folder {}: {}", options_.folder, error.message());
+  }
+  if (!is_new || SyncFolderOf(options_.folder)) return {};
+  return MakeError(ErrorCode::kUnavailable, "cannot write the folder of {}", options_.folder);
 }
 
 }  // namespace penstock

@@ -1,14 +1,13 @@
 // CheckpointWriter: writes checkpoints while the ranks of a run train.
 //
 // A snapshot is the state of one step over all ranks. Each rank copies its own part after it has
-// ended the step, and a thread of the writer writes the file when all parts are copied. Only one
-// snapshot is in progress at a time. If the next one is due before the file is on disk, the ranks
-// wait for the disk, so that which checkpoints exist does not depend on its speed. Ranks of one
-// host never wait for each other. With several hosts, a rank that is a whole snapshot ahead waits
-// for the other ranks, so that all hosts write the same checkpoints.
+// ended the step, and a thread of the writer writes the files when all parts are copied. Only one
+// snapshot is in progress at a time. If the next one is due before the files are on disk, the
+// ranks wait for the disk, so that which checkpoints exist does not depend on its speed. Ranks of
+// one host never wait for each other. With several hosts, a rank that is a whole snapshot ahead
+// waits for the other ranks, so that all hosts write the same checkpoints.
 //
-// Each host copies the state of its own ranks and writes it to its place in the file
-// (WriteTogether).
+// Each host copies the state of its own ranks and writes it to its own shard (WriteShards).
 #pragma once
 
 #include <cstdint>
@@ -26,13 +25,14 @@
 namespace penstock {
 
 struct CheckpointWriterOptions {
-  // For the files. Created with the first checkpoint; its parent must exist.
+  // For the checkpoints. Created with the first one; its parent must exist.
   std::string folder;
-  // Called before each file is written. Its error makes the checkpoint fail. May be empty.
+  // Called before each checkpoint is written. Its error makes the checkpoint fail. May be empty.
   std::function<Status()> check;
-  TrainConfig config;  // stored in the files; `config.checkpoint` also controls the writer
+  TrainConfig config;  // stored in the checkpoints; `config.checkpoint` also controls the writer
   // Returns what a rank saves, by rank. Called on the rank's thread. Must return the same names and
-  // sizes every time. Empty for ranks of other hosts.
+  // ranges every time. Elements that several ranks save are written once. Empty for ranks of other
+  // hosts.
   std::vector<std::function<NamedState()>> ranks;
   HostGroup* group = nullptr;  // null: this host runs all ranks
 };
@@ -50,8 +50,8 @@ class CheckpointWriter {
   // 0. Throws std::runtime_error if an earlier checkpoint could not be written.
   void AfterStep(int rank, std::int64_t done, double seconds);
 
-  // Waits for the disk, then writes the state after `done` steps unless its file exists, regardless
-  // of `checkpoint.every`. Requires: no rank is running. Errors: kUnavailable.
+  // Waits for the disk, then writes the state after `done` steps unless its checkpoint exists,
+  // regardless of `checkpoint.every`. Requires: no rank is running. Errors: kUnavailable.
   Status Finish(std::int64_t done, double seconds);
 
   // Returns the number of snapshots that were skipped because parts of another one were missing.

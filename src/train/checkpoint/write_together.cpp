@@ -6,16 +6,13 @@
 
 #include "base/byte_stream.h"
 #include "base/shared_file.h"
+#include "checkpoint/crc32.h"
 
 namespace penstock {
 namespace {
 
-std::string_view RawBytes(const at::Tensor& tensor) {
-  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
 // Serializes a host's metadata and its tensors' names and shapes.
-std::string Manifest(const Safetensors& own) {
+Result<std::string> Describe(const Safetensors& own) {
   ByteWriter writer;
   writer.Put(static_cast<std::uint64_t>(own.metadata.size()));
   for (const auto& [key, text] : own.metadata) {
@@ -25,7 +22,8 @@ std::string Manifest(const Safetensors& own) {
   writer.Put(static_cast<std::uint64_t>(own.tensors.size()));
   for (const auto& [name, tensor] : own.tensors) {
     writer.PutText(name);
-    writer.Put(tensor.scalar_type());
+    PENSTOCK_TRY(const std::string dtype, DtypeName(tensor.scalar_type()));
+    writer.PutText(dtype);
     writer.PutAll(std::span<const std::int64_t>(tensor.sizes()));
     writer.Put(static_cast<std::uint64_t>(tensor.nbytes()));
   }
@@ -35,14 +33,14 @@ std::string Manifest(const Safetensors& own) {
 // A file's tensors, and the host that writes each of them.
 struct Shards {
   SafetensorsLayout layout;
-  std::vector<int> hosts;
+  std::vector<int> hosts;  // by entry
 };
 
-Result<Shards> Merge(const std::vector<std::string>& manifests) {
+Shards Merge(const std::vector<std::string>& descriptions) {
   std::map<std::string, std::string> metadata;
   std::map<std::string, std::pair<TensorEntry, int>> all;
-  for (int host = 0; host < std::ssize(manifests); ++host) {
-    ByteReader reader(manifests[host]);
+  for (int host = 0; host < std::ssize(descriptions); ++host) {
+    ByteReader reader(descriptions[host]);
     for (auto left = reader.Get<std::uint64_t>(); left > 0; --left) {
       std::string key = reader.GetText();
       std::string text = reader.GetText();
@@ -51,21 +49,20 @@ Result<Shards> Merge(const std::vector<std::string>& manifests) {
     for (auto left = reader.Get<std::uint64_t>(); left > 0; --left) {
       TensorEntry entry;
       entry.name = reader.GetText();
-      entry.dtype = reader.Get<c10::ScalarType>();
+      entry.dtype = reader.GetText();
       entry.shape = reader.GetAll<std::int64_t>();
       entry.bytes = reader.Get<std::uint64_t>();
       const std::string name = entry.name;
       all.emplace(name, std::pair(std::move(entry), host));
     }
   }
-  Shards shards;
   std::vector<TensorEntry> entries;
+  std::vector<int> hosts;
   for (auto& [name, entry] : all) {
     entries.push_back(std::move(entry.first));
-    shards.hosts.push_back(entry.second);
+    hosts.push_back(entry.second);
   }
-  PENSTOCK_TRY(shards.layout, SafetensorsLayout::Make(metadata, std::move(entries)));
-  return shards;
+  return {SafetensorsLayout(metadata, std::move(entries)), std::move(hosts)};
 }
 
 // Writes this host's tensors and returns the checksum of each, in the order of the file.
@@ -79,7 +76,7 @@ Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host, cons
     const at::Tensor& tensor = own.tensors.at(shards.layout.entries()[i].name);
     tensors.push_back(tensor.to(at::kCPU).contiguous());
     parts.push_back({shards.layout.offset(i), RawBytes(tensors.back())});
-    checksums.push_back(ChecksumOf(parts.back().bytes));
+    checksums.push_back(Crc32(parts.back().bytes));
   }
   PENSTOCK_TRY_STATUS(WriteParts(file, parts));
   return checksums;
@@ -120,8 +117,10 @@ Status Complete(const Shards& shards, const std::vector<std::uint32_t>& checksum
 
 Status WriteTogether(Collectives& hosts, const std::string& path, const Safetensors& own) {
   if (hosts.hosts() == 1) return WriteSafetensors(path, own);
-  PENSTOCK_TRY(const std::vector<std::string> manifests, hosts.AllGather(Manifest(own)));
-  PENSTOCK_TRY(const Shards shards, Merge(manifests));
+  PENSTOCK_TRY(std::string description, Describe(own));
+  PENSTOCK_TRY(const std::vector<std::string> descriptions,
+               hosts.AllGather(std::move(description)));
+  const Shards shards = Merge(descriptions);
   const Result<std::string> created = Create(hosts, shards, path);
   PENSTOCK_TRY_STATUS(hosts.All(created ? Status() : tl::unexpected(created.error())));
   PENSTOCK_TRY(const std::string file, hosts.FromLeader(*created));

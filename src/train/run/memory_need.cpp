@@ -183,7 +183,7 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
 Status AddParameters(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
                      const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double working = config.precision == "bf16" ? 2 : 0;
-  const bool saves = config.checkpoint.every > 0 || !config.resume.empty();
+  const bool saves = config.checkpoint.every > 0;
   const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
   const int replicas = schedule.placement.replicas();
   for (int stage = 0; stage < schedule.stages(); ++stage) {

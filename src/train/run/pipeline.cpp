@@ -186,15 +186,14 @@ class SharedPrograms {
 }  // namespace
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source, const Checkpoint* from,
-                               const std::atomic<bool>* stop, std::FILE* log) {
-  return BuildPipeline(config, schedule, HostedRanks(schedule.ranks()), source, from, stop, log);
+                               const BatchSource& source, const std::atomic<bool>* stop,
+                               std::FILE* log) {
+  return BuildPipeline(config, schedule, HostedRanks(schedule.ranks()), source, stop, log);
 }
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const HostedRanks& ranks, const BatchSource& source,
-                               const Checkpoint* from, const std::atomic<bool>* stop,
-                               std::FILE* log) {
+                               const std::atomic<bool>* stop, std::FILE* log) {
   const Placement& placement = schedule.placement;
   const int length = placement.chain_length();
   const auto& counts = config.pipeline.stage_layers;
@@ -206,12 +205,6 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     PENSTOCK_TRY(LanguageModel replica,
                  LanguageModel::Build(config.model, length, counts, is_replica_here));
     pipeline.replicas.push_back(std::move(replica));
-  }
-  if (from != nullptr) {
-    PENSTOCK_TRY_STATUS(SetWeights(*from, pipeline.model));
-    for (const LanguageModel& replica : pipeline.replicas) {
-      PENSTOCK_TRY_STATUS(SetWeights(*from, replica));
-    }
   }
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
@@ -277,7 +270,6 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
     optimizer->MakeState(pipeline.stages.back()->Parameters());
-    if (from != nullptr) PENSTOCK_TRY_STATUS(SetOptimizer(*from, *optimizer));
     pipeline.optimizers.push_back(optimizer);
     examples.inputs = pipeline.stages.back()->ExampleOutputs();
   }
@@ -301,6 +293,28 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int ran
     state.insert(state.end(), kept.begin(), kept.end());
   }
   return state;
+}
+
+Status RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
+  NamedState state;
+  const auto add_weights = [&](const LanguageModel& model) {
+    for (const auto& [name, value] : model.AllCopies()) state.emplace_back(name, value);
+  };
+  add_weights(pipeline.model);
+  for (const LanguageModel& replica : pipeline.replicas) add_weights(replica);
+  for (const auto& optimizer : pipeline.optimizers) {
+    if (optimizer == nullptr) continue;
+    const NamedState kept = OptimizerState(*optimizer);
+    state.insert(state.end(), kept.begin(), kept.end());
+  }
+  PENSTOCK_TRY_STATUS(Restore(from, state));
+  for (const auto& optimizer : pipeline.optimizers) {
+    if (optimizer != nullptr) optimizer->ResumeAfter(from.info.step);
+  }
+  for (const auto& stage : pipeline.stages) {
+    if (stage != nullptr) stage->ReadWeights();
+  }
+  return {};
 }
 
 }  // namespace penstock

@@ -40,21 +40,25 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
                             const Schedule& schedule, const HostedRanks& ranks);
 
-// Builds the stages of the schedule. Restores weights and optimizers from the checkpoint if one is
-// given. Captures identical stages once. Logs its progress to `log`, if given, every few seconds.
-// After `stop` is set, returns soon with a pipeline that lacks stages. Requires: ChooseSchedule has
-// filled in `config.pipeline`.
+// Builds the stages of the schedule. Captures identical stages once. Logs its progress to `log`, if
+// given, every few seconds. After `stop` is set, returns soon with a pipeline that lacks stages.
+// Requires: ChooseSchedule has filled in `config.pipeline`.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source, const Checkpoint* from = nullptr,
-                               const std::atomic<bool>* stop = nullptr, std::FILE* log = nullptr);
+                               const BatchSource& source, const std::atomic<bool>* stop = nullptr,
+                               std::FILE* log = nullptr);
 // The same for only the stages of this host's ranks.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const HostedRanks& ranks, const BatchSource& source,
-                               const Checkpoint* from, const std::atomic<bool>* stop,
-                               std::FILE* log);
+                               const std::atomic<bool>* stop, std::FILE* log);
 
 // Returns what a checkpoint saves of the stages of one rank. Of the stages that share a parameter,
 // the first one saves it.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);
+
+// Sets the weights and the optimizer state of this host's stages, with all copies of replicas and
+// shared parameters, and continues after the checkpoint's step. Reads nothing else of the
+// checkpoint. Requires: no rank has run since BuildPipeline. Errors: as Restore; the pipeline is
+// then unusable until another checkpoint is restored.
+Status RestorePipeline(Checkpoint& from, Pipeline& pipeline);
 
 }  // namespace penstock

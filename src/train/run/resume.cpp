@@ -3,59 +3,57 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/byte_stream.h"
 #include "base/log.h"
-#include "train/checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_folder.h"
 
 namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the checkpoints of a folder, in descending order of steps.
-Result<std::vector<std::string>> FilesOf(const std::string& folder) {
-  PENSTOCK_TRY(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
-  std::vector<std::string> files;
-  for (const StoredCheckpoint& one : stored) files.push_back(one.path);
-  return files;
+// Returns the complete checkpoints of a folder, in descending order of steps. Logs newer ones that
+// are unfinished.
+Result<std::vector<std::string>> CheckpointsIn(const std::string& folder, std::FILE* log) {
+  PENSTOCK_TRY(const std::vector<StoredCheckpoint> stored, ListAllCheckpoints(folder));
+  std::vector<std::string> paths;
+  for (const StoredCheckpoint& one : stored) {
+    if (one.complete) {
+      paths.push_back(one.path);
+    } else if (paths.empty()) {
+      Log(log, "resume: {} was not completed: it has no manifest\n", one.path);
+    }
+  }
+  return paths;
 }
 
-// Returns the files to try, best first; only `path` if it is not a folder.
-Result<std::vector<std::string>> Candidates(const std::string& path) {
+// Returns the checkpoints to try, best first; only `path` if it is a checkpoint or a file.
+Result<std::vector<std::string>> Candidates(const std::string& path, std::FILE* log) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
-  PENSTOCK_TRY(std::vector<std::string> files, FilesOf(CheckpointFolder(path)));
-  if (files.empty()) return FilesOf(path);
-  return files;
-}
-
-Result<Checkpoint> ReadNewestComplete(const std::vector<std::string>& files, std::FILE* log) {
-  Result<Checkpoint> first = ReadCheckpoint(files.front());
-  if (first || files.size() == 1) return first;
-  std::string reason = first.error().message;
-  for (auto file = files.begin() + 1; file != files.end(); ++file) {
-    Log(log, "resume: {}; trying the previous one, {}\n", reason, *file);
-    Result<Checkpoint> next = ReadCheckpoint(*file);
-    if (next) return next;
-    reason = next.error().message;
+  if (IsCheckpointFolder(path)) {
+    const fs::path plain = fs::path(path).lexically_normal();  // "step-3/" has no file name
+    return std::vector<std::string>{(plain.has_filename() ? plain : plain.parent_path()).string()};
   }
-  return InvalidArgument("none of {} checkpoints is complete: {}", files.size(),
-                         first.error().message);
+  PENSTOCK_TRY(std::vector<std::string> paths, CheckpointsIn(CheckpointFolder(path), log));
+  if (paths.empty()) return CheckpointsIn(path, log);
+  return paths;
 }
 
 Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* log) {
-  if (from.optimizer.empty()) {
+  if (!from.has_optimizer()) {
     return InvalidArgument("{} has no optimizer state: resume from one of a run's checkpoints",
-                           from.path);
+                           from.path());
   }
   if (from.info.step > config.steps) {
     return InvalidArgument("{} is after step {}, but 'steps' is only {}: set a larger 'steps'",
-                           from.path, from.info.step, config.steps);
+                           from.path(), from.info.step, config.steps);
   }
   std::string changed;
   for (const KeyDifference& each : DifferentKeys(from.info.config, config)) {
     if (each.changes == Changes::kModel) {
-      return InvalidArgument("{} is of another model: {} is {} there, {} here", from.path, each.key,
-                             each.before, each.now);
+      return InvalidArgument("{} is of another model: {} is {} there, {} here", from.path(),
+                             each.key, each.before, each.now);
     }
     if (each.changes == Changes::kFiles) continue;
     changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", each.key, each.before,
@@ -70,56 +68,110 @@ std::string MetricsBeside(const std::string& checkpoint) {
   return (fs::absolute(checkpoint).parent_path().parent_path() / "metrics.jsonl").string();
 }
 
+// Returns the checkpoints that `config.resume` may mean, best first. Empty: the first step.
+Result<std::vector<std::string>> FindCandidates(const TrainConfig& config, std::FILE* log) {
+  const std::string own = CheckpointFolder(RunPath(config));
+  if (!config.resume.empty() && config.resume != "auto") {
+    PENSTOCK_TRY(std::vector<std::string> paths, Candidates(config.resume, log));
+    if (paths.empty()) return NotFound("{} has no checkpoint to resume from", config.resume);
+    return paths;
+  }
+  PENSTOCK_TRY(std::vector<std::string> paths, CheckpointsIn(own, log));
+  if (config.resume == "auto") {
+    if (paths.empty()) {
+      Log(log, "resume: no checkpoint in {} yet, starting from the first step\n", own);
+    }
+    return paths;
+  }
+  if (config.checkpoint.every == 0 || paths.empty()) return std::vector<std::string>();
+  return InvalidArgument(
+      "{} has checkpoints of an earlier run: resume from them with resume=auto, choose another "
+      "name, or remove them",
+      own);
+}
+
+// Returns host 0's list on every host.
+Result<std::vector<std::string>> FromLeader(Collectives& hosts,
+                                            const std::vector<std::string>& own) {
+  ByteWriter writer;
+  for (const std::string& each : own) writer.PutText(each);
+  PENSTOCK_TRY(const std::string bytes, hosts.FromLeader(writer.Take()));
+  std::vector<std::string> list;
+  for (ByteReader reader(bytes); !reader.at_end();) list.push_back(reader.GetText());
+  return list;
+}
+
+// Notes that a checkpoint is damaged. Returns an error if no other one is left, or if the run was
+// aborted.
+Status SkipDamaged(const Collectives& hosts, RunStart& start, Error reason, std::FILE* log) {
+  if (hosts.group() != nullptr && hosts.group()->aborted()) {
+    return tl::unexpected(hosts.group()->reason());
+  }
+  start.damaged.push_back(reason.message);
+  if (!start.others.empty()) {
+    Log(log, "resume: {}; trying the previous one, {}\n", reason.message, start.others.front());
+    return {};
+  }
+  if (start.damaged.size() == 1) return tl::unexpected(std::move(reason));
+  return InvalidArgument("none of {} checkpoints is complete: {}", start.damaged.size(),
+                         start.damaged.front());
+}
+
+// Opens the first of the other checkpoints that all hosts can open. Does nothing if there are none.
+Status OpenNext(Collectives& hosts, const TrainConfig& config, RunStart& start, std::FILE* log) {
+  while (!start.others.empty()) {
+    const std::string path = start.others.front();
+    start.others.erase(start.others.begin());
+    Result<Checkpoint> opened = OpenCheckpoint(path);
+    const Status status = hosts.All(opened ? Status() : tl::unexpected(opened.error()));
+    if (!status) {
+      PENSTOCK_TRY_STATUS(SkipDamaged(hosts, start, status.error(), log));
+      continue;
+    }
+    start.checkpoint.emplace(*std::move(opened));
+    PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
+    start.metrics = ReadMetrics(MetricsBeside(path), start.step());
+    return {};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string RunPath(const TrainConfig& config) {
   return fmt::format("{}/{}", config.folder, config.name);
 }
 
-Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log) {
+Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log) {
+  std::vector<std::string> found;
+  if (hosts.leads()) {
+    PENSTOCK_TRY(found, FindCandidates(config, log));
+  }
   RunStart start;
-  const std::string own = CheckpointFolder(RunPath(config));
-  PENSTOCK_TRY(std::vector<std::string> files, FilesOf(own));
-  if (config.resume.empty()) {
-    if (config.checkpoint.every == 0 || files.empty()) return start;
-    return InvalidArgument(
-        "{} has checkpoints of an earlier run: resume from them with resume=auto, choose another "
-        "name, or remove them",
-        own);
-  }
-  if (config.resume == "auto") {
-    if (files.empty()) {
-      Log(log, "resume: no checkpoint in {} yet, starting from the first step\n", own);
-      return start;
-    }
-  } else {
-    PENSTOCK_TRY(files, Candidates(config.resume));
-    if (files.empty()) return NotFound("{} has no checkpoint to resume from", config.resume);
-  }
-  PENSTOCK_TRY(start.checkpoint, ReadNewestComplete(files, log));
-  PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
-  start.metrics = ReadMetrics(MetricsBeside(start.checkpoint->path), start.step());
-  Log(log, "resume: {}, after step {}\n", start.checkpoint->path, start.step());
+  PENSTOCK_TRY(start.others, FromLeader(hosts, found));
+  PENSTOCK_TRY_STATUS(OpenNext(hosts, config, start, log));
   return start;
 }
 
-Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log) {
-  RunStart start;
-  if (hosts.leads()) {
-    PENSTOCK_TRY(start, FindStart(config, log));
+Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pipeline,
+                    RunStart& start, std::FILE* log) {
+  while (start.checkpoint) {
+    const Status status = hosts.All(RestorePipeline(*start.checkpoint, pipeline));
+    if (status) {
+      Log(log, "resume: {}, after step {}\n", start.checkpoint->path(), start.step());
+      return {};
+    }
+    PENSTOCK_TRY_STATUS(SkipDamaged(hosts, start, status.error(), log));
+    PENSTOCK_TRY_STATUS(OpenNext(hosts, config, start, log));
   }
-  PENSTOCK_TRY(const std::string path,
-               hosts.FromLeader(start.checkpoint ? start.checkpoint->path : std::string()));
-  if (hosts.leads() || path.empty()) return start;
-  PENSTOCK_TRY(start.checkpoint, ReadCheckpoint(path));
-  return start;
+  return {};
 }
 
 Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log) {
   const std::string run = RunPath(config);
   std::error_code error;
   const bool continues =
-      start.checkpoint && fs::equivalent(fs::absolute(start.checkpoint->path).parent_path(),
+      start.checkpoint && fs::equivalent(fs::absolute(start.checkpoint->path()).parent_path(),
                                          CheckpointFolder(run), error);
   PENSTOCK_TRY(const std::string aside, SetAsideCheckpoints(run, continues ? start.step() : -1));
   if (aside.empty()) return {};

@@ -12,12 +12,17 @@
 #include "runtime/hosts/collectives.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/config.h"
+#include "train/run/pipeline.h"
 
 namespace penstock {
 
 struct RunStart {
   std::optional<Checkpoint> checkpoint;  // none: start from the first step
   std::vector<StepMetric> metrics;       // of the steps before it
+  // Those to try if this one is damaged, best first.
+  std::vector<std::string> others;
+  // The errors of those that were damaged.
+  std::vector<std::string> damaged;
 
   std::int64_t step() const { return checkpoint ? checkpoint->info.step : 0; }
   double seconds() const { return checkpoint ? checkpoint->info.seconds : 0; }
@@ -26,15 +31,19 @@ struct RunStart {
 // Returns the path of the run's folder.
 std::string RunPath(const TrainConfig& config);
 
-// Finds the start that `config.resume` requests. For a folder, uses the newest checkpoint that is
-// complete. Logs damaged checkpoints and differences in the configuration.
-// Errors: kNotFound if there is no checkpoint (except for "auto"). kInvalidArgument if no
-// checkpoint is complete; if the checkpoint belongs to another model, lacks the optimizer state or
-// has more steps than the run; or if a run that writes checkpoints would start in the folder of
-// another.
-Result<RunStart> FindStart(const TrainConfig& config, std::FILE* log);
-// The same on all hosts: the leader finds the checkpoint, and all read it.
+// Finds the start that `config.resume` requests. For a folder, uses the newest complete checkpoint
+// that all hosts can open: its files exist and have the right sizes. Logs the others and
+// differences in the configuration. Called on all hosts; host 0 lists the folder.
+// Errors: kNotFound if there is no checkpoint (except for "auto"). kInvalidArgument if none can be
+// opened; if the checkpoint belongs to another model, lacks the optimizer state or has more steps
+// than the run; or if a run that writes checkpoints would start in the folder of another.
 Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log);
+
+// Restores the pipeline from the start's checkpoint; does nothing if there is none. Each host reads
+// and verifies only what its own stages need. If that is damaged on any host, all hosts use the
+// checkpoint before, which replaces that of `start`. Called on all hosts. Errors: as FindStart.
+Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pipeline,
+                    RunStart& start, std::FILE* log);
 
 // Moves the run's own checkpoints that `start` does not continue to another folder: those of later
 // steps, or all of them if the run starts elsewhere. Otherwise the next resume would use one of

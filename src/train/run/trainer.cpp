@@ -9,11 +9,11 @@
 #include "base/byte_stream.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "graph/ops/bf16_kernels.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/measure/gather_trace.h"
 #include "schedule/text/text.h"
-#include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
 #include "train/data/data.h"
@@ -258,9 +258,9 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   const TrainConfig& config = run.config;
   const HostPart& part = run.part;
   const Sampler sampler(run.corpus.train, config.model.sequence, config.seed);
-  auto built = BuildPipeline(
-      config, run.schedule, part.ranks, MakeBatchSource(sampler, config, run.schedule, part.ranks),
-      start.checkpoint ? &*start.checkpoint : nullptr, run.options.stop, part.log);
+  auto built = BuildPipeline(config, run.schedule, part.ranks,
+                             MakeBatchSource(sampler, config, run.schedule, part.ranks),
+                             run.options.stop, part.log);
   TrainSummary summary;
   summary.steps = start.step();
   summary.planned_steps = config.steps;
@@ -268,13 +268,15 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, run.options));
   if (summary.interrupted) return summary;
   PENSTOCK_TRY(Pipeline pipeline, std::move(built));
+  PENSTOCK_TRY_STATUS(RestoreStart(part.hosts, config, pipeline, start, part.log));
+  summary.steps = start.step();
   RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}};
   PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
   StepLog log({config, run.folder, *pipeline.rate, part.hosts, part.ranks, part.clock,
                run.options.trace_request},
               start, part.log);
   const std::int64_t first = start.step();
-  start = {};  // frees the tensors of the checkpoint
+  start = {};  // closes the checkpoint
   CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));
   const int threads = std::max(1, part.cores / static_cast<int>(part.ranks.here().size()));
   StepRunner runner({config, run.options, run.schedule, part.ranks, part.hosts, threads, pipeline,

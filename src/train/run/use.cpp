@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-Result<LanguageModel> ModelOf(const Checkpoint& checkpoint) {
+Result<LanguageModel> ModelOf(Checkpoint& checkpoint) {
   PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(checkpoint.info.config.model));
   PENSTOCK_TRY_STATUS(SetWeights(checkpoint, model));
   for (const auto& [name, value] : model.Parameters()) {
@@ -22,13 +22,13 @@ Result<LanguageModel> ModelOf(const Checkpoint& checkpoint) {
     return InvalidArgument(
         "{}: the weights of {} are not finite (NaN or Inf): the run diverged; take an earlier "
         "checkpoint, or train again with a smaller optimizer.lr",
-        checkpoint.path, name);
+        checkpoint.path(), name);
   }
   return model;
 }
 
 Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data) {
-  PENSTOCK_TRY(Checkpoint checkpoint, ReadCheckpoint(path));
+  PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
   CheckpointInfo& info = checkpoint.info;
   if (!data.empty()) info.config.data.path = data;
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(info.config.data.path, info.config.data.held_out));
@@ -50,7 +50,7 @@ Result<std::string> GenerateTextUnguarded(const std::string& path, const Generat
     return InvalidArgument("temperature {}: must be a finite number of at least 0",
                            options.temperature);
   }
-  PENSTOCK_TRY(const Checkpoint checkpoint, ReadCheckpoint(path));
+  PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint));
   return WriteText(model, {options.prompt, options.bytes, options.temperature, options.seed});
 }

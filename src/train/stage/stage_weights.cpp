@@ -111,6 +111,7 @@ void StageWeights::Update(const TorchStage::Update& update) {
 }
 
 void StageWeights::SetWorking() {
+  const at::NoGradGuard no_gradients;
   for (std::size_t i = 0; cast_ && i < parameters_.size(); ++i) {
     newest_[i].copy_(parameters_[i].value);
   }

@@ -35,6 +35,8 @@ class StageWeights {
   void StartAt(std::int64_t updates) { updates_ = updates; }
   // Switches to a version. Requires: the version is kept.
   void Use(std::int64_t version);
+  // Copies the masters to the working tensors.
+  void SetWorking();
   // Returns the bytes of all versions.
   std::int64_t VersionBytes() const;
   int versions() const { return 1 + static_cast<int>(older_.size()); }
@@ -70,7 +72,6 @@ class StageWeights {
   };
 
   void Update(const TorchStage::Update& update);
-  void SetWorking();
   void Clear();
 
   bool cast_;

@@ -216,6 +216,7 @@ class CompiledStage final : public TorchStage {
   }
   std::vector<NamedParameter>& Parameters() override { return weights_.parameters(); }
   void Restart() override { first_update_ = -1; }
+  void ReadWeights() override { weights_.SetWorking(); }
   int WeightVersions() const override { return weights_.versions(); }
   std::int64_t WeightVersionBytes() const override { return weights_.VersionBytes(); }
   double StepLoss() const override {

@@ -125,6 +125,9 @@ class TorchStage : public Stage {
   // Makes the next step the first of the run: no microbatch reads weights older than the current
   // ones.
   virtual void Restart() = 0;
+  // Continues with the module's weights after they were changed outside of an update. Requires: no
+  // step has run since.
+  virtual void ReadWeights() = 0;
   // Returns the number of weight versions that the stage keeps, and their bytes.
   virtual int WeightVersions() const = 0;
   virtual std::int64_t WeightVersionBytes() const = 0;

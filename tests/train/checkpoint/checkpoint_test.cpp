@@ -5,7 +5,12 @@
 #include <random>
 
 #include "base/files.h"
+#include "runtime/hosts/local_hosts.h"
+#include "tests/checkpoint/small_checkpoint.h"
+#include "tests/runtime/hosts/on_hosts.h"
+#include "tests/train/checkpoint/all_tensors.h"
 #include "tests/train/temp_folder.h"
+#include "train/checkpoint/write_shards.h"
 
 namespace penstock {
 namespace {
@@ -34,7 +39,7 @@ TEST(Checkpoint, AModelWithOtherStagesReadsIt) {
   LanguageModel loaded = Build(2, 2);
   const at::Tensor tokens = at::arange(6, at::kLong).view({1, 6});
   EXPECT_FALSE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
-  const auto checkpoint = ReadCheckpoint(folder.path());  // a run's folder
+  auto checkpoint = OpenCheckpoint(folder.path());  // a run's folder
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   ASSERT_TRUE(SetWeights(*checkpoint, loaded));
   EXPECT_TRUE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
@@ -47,7 +52,7 @@ TEST(Checkpoint, RefusesAModelOfOtherSizesAndDoesNotChangeIt) {
   const TempFolder folder;
   const std::string path = folder / "model.safetensors";
   ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, StoredConfig()}, path));
-  const Checkpoint checkpoint = ReadCheckpoint(path).value();
+  Checkpoint checkpoint = OpenCheckpoint(path).value();
   const auto refused = [&](auto change) {
     ModelConfig config = StoredConfig().model;
     change(config);
@@ -67,7 +72,7 @@ TEST(Checkpoint, RefusesBrokenFiles) {
   const std::string path = folder / "model.safetensors";
   ASSERT_TRUE(SaveCheckpoint(Build(1, 1), {1, StoredConfig()}, path));
   const std::string whole = ReadFile(path).value();
-  EXPECT_EQ(ReadCheckpoint(folder / "missing").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(OpenCheckpoint(folder / "missing").error().code, ErrorCode::kNotFound);
   std::vector<std::string> broken = {"", "short", std::string(8, '\xFF'), std::string(16, '\0')};
   for (const std::size_t length : {std::size_t{20}, whole.size() / 2, whole.size() - 1}) {
     broken.push_back(whole.substr(0, length));
@@ -79,7 +84,7 @@ TEST(Checkpoint, RefusesBrokenFiles) {
   other.replace(other.find("\"shape\""), 7, "\"shapf\"");
   broken.push_back(other);
   for (const std::string& content : broken) {
-    const auto read = ReadCheckpoint(folder.Write("broken", content));
+    const auto read = OpenCheckpoint(folder.Write("broken", content));
     ASSERT_FALSE(read);
     EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().message;
   }
@@ -90,15 +95,15 @@ TEST(Safetensors, RefusesARepeatedName) {
   const auto read = [&](const std::string& header) {
     const std::uint64_t length = header.size();
     const std::string content =
-        std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(4, '\0');
+        std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(8, '\0');
     return ReadSafetensors(folder.Write("file", content));
   };
   const std::string entry = R"({"dtype": "F32", "shape": [1], "data_offsets": [0, 4]})";
-  EXPECT_TRUE(read(R"({"a": )" + entry + R"(, "b": )" + entry + "}"));
-  const auto twice = read(R"({"a": )" + entry + R"(, "b": )" + entry + R"(, "a": )" + entry + "}");
+  const std::string next = R"({"dtype": "F32", "shape": [1], "data_offsets": [4, 8]})";
+  EXPECT_TRUE(read(R"({"a": )" + entry + R"(, "b": )" + next + "}"));
+  const auto twice = read(R"({"a": )" + entry + R"(, "b": )" + next + R"(, "a": )" + entry + "}");
   ASSERT_FALSE(twice);
-  EXPECT_NE(twice.error().message.find("the name 'a' appears twice in its header"),
-            std::string::npos)
+  EXPECT_NE(twice.error().message.find("the name 'a' appears twice"), std::string::npos)
       << twice.error().message;
   EXPECT_FALSE(read(R"({"__metadata__": {"step": "1", "step": "2"}, "a": )" + entry + "}"));
 }
@@ -115,10 +120,100 @@ TEST(Checkpoint, RefusesAFileWithOneFlippedBit) {
     // Half of them in the header.
     const std::size_t at = random() % (i % 2 == 0 ? 4000 : whole.size());
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << random() % 8));
-    const auto read = ReadCheckpoint(folder.Write("flipped", flipped));
+    const auto read = OpenCheckpoint(folder.Write("flipped", flipped));
     ASSERT_FALSE(read) << "byte " << at;
     EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().message;
   }
+}
+
+// Three hosts: "cut" has elements of each, "both" is on two of them.
+class WriteShardsTest : public testing::Test {
+ protected:
+  NamedState StateOf(int host) const {
+    const std::int64_t begin = 4 * host;
+    NamedState state = {{"cut", cut_.view({-1}).slice(0, begin, begin + 4), {3, 4}, begin},
+                        {fmt::format("own{}", host), at::full({2, 2}, host)}};
+    if (host != 1) state.emplace_back("both", both_.t());  // not contiguous
+    return state;
+  }
+  // Returns the error of each host.
+  std::vector<std::string> Write(const std::string& path) const {
+    const auto groups = MakeLocalHosts(3);
+    std::vector<std::string> errors(3);
+    OnEachHost(groups, [&](HostGroup& group) {
+      Collectives hosts(&group);
+      const Status status =
+          WriteShards(hosts, path, {7, StoredConfig(), 2.5}, StateOf(group.host()));
+      if (!status) errors[group.host()] = status.error().message;
+    });
+    return errors;
+  }
+
+  TempFolder folder_;
+  const std::string path_ = folder_ / "step-7";
+  const at::Tensor cut_ = at::arange(12, at::kFloat).view({3, 4});
+  const at::Tensor both_ = at::rand({2, 5});
+};
+
+TEST_F(WriteShardsTest, EveryHostWritesItsElements) {
+  EXPECT_EQ(Write(path_), std::vector<std::string>(3));
+  const std::map<std::string, at::Tensor> all = AllTensors(path_);
+  EXPECT_EQ(all.size(), 5U);
+  EXPECT_TRUE(at::equal(all.at("cut"), cut_));
+  EXPECT_TRUE(at::equal(all.at("both"), both_.t()));
+  EXPECT_TRUE(at::equal(all.at("own2"), at::full({2, 2}, 2)));
+  const Checkpoint checkpoint = OpenCheckpoint(path_).value();
+  EXPECT_EQ(checkpoint.info.step, 7);
+  EXPECT_EQ(checkpoint.info.seconds, 2.5);
+  EXPECT_EQ(ToYaml(checkpoint.info.config), ToYaml(StoredConfig()));
+  // Each shard is a safetensors file of its own.
+  const auto shard = ReadSafetensors(path_ + "/shard-3-of-3.safetensors");
+  ASSERT_TRUE(shard) << shard.error().message;
+  EXPECT_TRUE(shard->verified);
+  EXPECT_EQ(shard->tensors.size(), 2U);
+  EXPECT_TRUE(at::equal(shard->tensors.at("cut[8:12]"), at::arange(8, 12, at::kFloat)));
+}
+
+TEST_F(WriteShardsTest, RestoresRangesAndReadsNothingElse) {
+  EXPECT_EQ(Write(path_), std::vector<std::string>(3));
+  // Damages all of the first host's shard.
+  const std::string first = path_ + "/shard-1-of-3.safetensors";
+  ASSERT_TRUE(WriteFileAtomically(first, std::string(ReadFile(first)->size(), 'x')));
+  Checkpoint checkpoint = OpenCheckpoint(path_).value();
+  at::Tensor end = at::empty({2, 7}).slice(1, 0, 4);  // not contiguous
+  ASSERT_TRUE(Restore(checkpoint, {{"cut", end, {3, 4}, 4}}));
+  EXPECT_TRUE(at::equal(end, cut_.slice(0, 1)));
+  EXPECT_EQ(checkpoint.reader.bytes_read(), 8 * sizeof(float));
+  EXPECT_FALSE(Restore(checkpoint, {{"cut", at::empty({12}), {3, 4}, 0}}));
+}
+
+TEST_F(WriteShardsTest, ReplacesWhatAKilledProcessLeft) {
+  folder_.Write("step-7/shard-1-of-1.safetensors", "of a killed process");
+  EXPECT_EQ(Write(path_), std::vector<std::string>(3));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/shard-1-of-1.safetensors"));
+  EXPECT_TRUE(OpenCheckpoint(path_)->reader.Verify());
+}
+
+TEST_F(WriteShardsTest, DoesNotReplaceACheckpoint) {
+  EXPECT_EQ(Write(path_), std::vector<std::string>(3));
+  const std::string before = ReadFile(path_ + "/manifest.json").value();
+  cut_.zero_();
+  EXPECT_EQ(Write(path_), std::vector<std::string>(3));
+  EXPECT_EQ(ReadFile(path_ + "/manifest.json").value(), before);
+  EXPECT_TRUE(OpenCheckpoint(path_)->reader.Verify());
+}
+
+TEST_F(WriteShardsTest, AFailureOnOneHostIsThatOfAllAndLeavesNothing) {
+  const std::vector<std::string> errors = Write(folder_ / "no/step-7");
+  EXPECT_NE(errors[0].find("cannot create the folder"), std::string::npos) << errors[0];
+  EXPECT_EQ(errors, std::vector<std::string>(3, errors[0]));
+  // The name of the second host's shard is taken by a folder that is not ours.
+  folder_.Write("step-7/shard-2-of-3.safetensors/mine", "not ours");
+  const std::vector<std::string> taken = Write(path_);
+  EXPECT_NE(taken[0].find("shard-2-of-3.safetensors"), std::string::npos) << taken[0];
+  EXPECT_EQ(taken, std::vector<std::string>(3, taken[0]));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/shard-1-of-3.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/manifest.json"));
 }
 
 }  // namespace

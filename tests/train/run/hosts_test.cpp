@@ -2,141 +2,20 @@
 // process.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
-#include <random>
 #include <span>
 #include <thread>
 
-#include "base/files.h"
-#include "monitor/metrics.h"
-#include "runtime/hosts/local_hosts.h"
-#include "tests/runtime/hosts/on_hosts.h"
-#include "tests/train/temp_folder.h"
-#include "train/checkpoint/checkpoint_folder.h"
-#include "train/checkpoint/safetensors.h"
+#include "tests/train/run/hosts_run.h"
 #include "train/checkpoint/write_together.h"
 #include "train/run/pipeline.h"
 #include "train/setup.h"
-#include "train/train.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kHosts = 2;
-
-class HostsTrain : public testing::Test {
+class HostsTrain : public HostsRun {
  protected:
-  HostsTrain() : log_(std::fopen((folder_ / "log").c_str(), "w")) {
-    std::mt19937 random(4);
-    std::string text;
-    for (int i = 0; i < 4000; ++i) {
-      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
-    }
-    text_ = folder_.Write("text", text);
-  }
-  ~HostsTrain() override { std::fclose(log_); }
-
-  std::string runs() const { return folder_ / "runs"; }
-
-  TrainConfig Config(const std::vector<std::string>& options) const {
-    std::vector<std::string> all = {"data.path=" + text_,
-                                    "folder=" + runs(),
-                                    "dim=16",
-                                    "heads=2",
-                                    "layers=4",
-                                    "sequence=16",
-                                    "batch=1",
-                                    "warmup=2",
-                                    "ranks=4",
-                                    "microbatches=8",
-                                    "steps=5",
-                                    "sample=12",
-                                    "dropout=0.1",
-                                    "every=2",
-                                    "keep=0"};
-    all.insert(all.end(), options.begin(), options.end());
-    return ParseTrainConfig("", "none", all).value();
-  }
-
-  TrainOptions Options(const std::atomic<bool>* stop = nullptr) const {
-    TrainOptions options;
-    options.log = log_;
-    options.cores = 1;
-    options.stop = stop;
-    return options;
-  }
-
-  Result<TrainSummary> RunAlone(const std::vector<std::string>& options) const {
-    return Train(Config(options), Options());
-  }
-
-  // Places neighboring ranks on different hosts, or whole replicas of the pipeline if there are
-  // several. Only the last host has the stop.
-  std::vector<Result<TrainSummary>> RunOnHosts(const std::vector<std::string>& options,
-                                               const std::atomic<bool>* stop = nullptr,
-                                               std::span<std::atomic<bool>> requests = {}) const {
-    const auto groups = MakeLocalHosts(kHosts);
-    std::vector<Result<TrainSummary>> summaries(kHosts, TrainSummary());
-    OnEachHost(groups, [&](HostGroup& group) {
-      const TrainConfig config = Config(options);
-      TrainOptions train = Options(group.host() == kHosts - 1 ? stop : nullptr);
-      train.group = &group;
-      if (!requests.empty()) train.trace_request = &requests[group.host()];
-      const int replicas = config.parallel.data;
-      for (int rank = 0; rank < replicas * config.pipeline.ranks; ++rank) {
-        train.host_of.push_back((replicas > 1 ? rank / config.pipeline.ranks : rank) % kHosts);
-      }
-      summaries[group.host()] = Train(config, train);
-    });
-    return summaries;
-  }
-
-  // The results of a run that do not depend on time.
-  struct Outcome {
-    std::vector<std::string> metrics;
-    std::map<std::string, Safetensors> weights;  // by file
-  };
-  Outcome Collect(const std::string& name) const {
-    const std::string run = runs() + "/" + name;
-    Outcome outcome;
-    for (const StepMetric& metric : ReadMetrics(run + "/metrics.jsonl", 1000)) {
-      outcome.metrics.push_back(fmt::format("{} {:a} {:a} {:a} {} {}", metric.step, metric.loss,
-                                            metric.lr, metric.grad_norm, metric.clipped,
-                                            metric.skipped));
-    }
-    const auto add = [&](const std::string& file) {
-      Safetensors content = ReadSafetensors(file).value();
-      EXPECT_TRUE(content.verified);
-      content.metadata.erase("seconds");
-      outcome.weights.emplace(file, std::move(content));
-    };
-    const std::vector<StoredCheckpoint> stored = ListCheckpoints(CheckpointFolder(run)).value();
-    for (const StoredCheckpoint& checkpoint : stored) add(checkpoint.path);
-    if (std::filesystem::exists(run + "/model.safetensors")) add(run + "/model.safetensors");
-    return outcome;
-  }
-  Outcome CollectAndRemove(const std::string& name) const {
-    Outcome outcome = Collect(name);
-    std::filesystem::remove_all(runs() + "/" + name);
-    return outcome;
-  }
-
-  static void ExpectSame(const Outcome& one, const Outcome& other) {
-    EXPECT_EQ(one.metrics, other.metrics);
-    ASSERT_EQ(one.weights.size(), other.weights.size());
-    for (const auto& [file, content] : one.weights) {
-      ASSERT_TRUE(other.weights.contains(file)) << file;
-      const Safetensors& same = other.weights.at(file);
-      EXPECT_EQ(content.metadata, same.metadata) << file;
-      ASSERT_EQ(content.tensors.size(), same.tensors.size()) << file;
-      for (const auto& [name, tensor] : content.tensors) {
-        ASSERT_TRUE(same.tensors.contains(name)) << file << " " << name;
-        EXPECT_TRUE(at::equal(tensor, same.tensors.at(name))) << file << " " << name;
-      }
-    }
-  }
-
   void ExpectSameRun(const std::vector<std::string>& options) {
     const auto alone = RunAlone(options);
     ASSERT_TRUE(alone) << alone.error().message;
@@ -162,10 +41,6 @@ class HostsTrain : public testing::Test {
     }
     ExpectSame(CollectAndRemove("run"), expected);
   }
-
-  TempFolder folder_;
-  std::string text_;
-  std::FILE* log_;
 };
 
 TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
@@ -195,7 +70,7 @@ TEST_F(HostsTrain, ResumesFromCheckpointsOfOneAndOfSeveralHosts) {
   const auto remove_from = [&](std::int64_t step) {
     const std::vector<StoredCheckpoint> all = ListCheckpoints(checkpoints).value();
     for (const StoredCheckpoint& stored : all) {
-      if (stored.step >= step) std::filesystem::remove(stored.path);
+      if (stored.step >= step) RemoveCheckpoint(stored.path);
     }
     std::filesystem::remove(runs() + "/run/model.safetensors");
   };
@@ -237,16 +112,14 @@ TEST_F(HostsTrain, AStopOnOneHostStopsAllWithACheckpoint) {
   }
   if (summaries[0]->steps == 5) return;  // it ended before the stop
   EXPECT_TRUE(summaries[0]->interrupted);
-  EXPECT_TRUE(std::filesystem::exists(summaries[0]->saved));
+  EXPECT_TRUE(IsCheckpointFolder(summaries[0]->saved));
   std::vector<std::string> resumed = options;
   resumed.emplace_back("resume=auto");
   ASSERT_TRUE(RunAlone(resumed));
   const Outcome end = Collect("run");
   EXPECT_EQ(end.metrics, whole.metrics);
   const std::string model = runs() + "/run/model.safetensors";
-  for (const auto& [name, tensor] : whole.weights.at(model).tensors) {
-    EXPECT_TRUE(at::equal(tensor, end.weights.at(model).tensors.at(name))) << name;
-  }
+  ExpectSameTensors(whole.tensors.at(model), end.tensors.at(model));
 }
 
 TEST_F(HostsTrain, MetricsHaveTheFiguresOfAllRanksOfAllHosts) {
@@ -285,7 +158,7 @@ TEST_F(HostsTrain, AnyHostCanRequestATimeline) {
   for (int host = 0; host < kHosts; ++host) {
     std::array<std::atomic<bool>, kHosts> requests{};
     requests[host] = true;
-    for (const auto& summary : RunOnHosts({"schedule=1f1b"}, nullptr, requests)) {
+    for (const auto& summary : RunOnHosts({"schedule=1f1b"}, nullptr, kHosts, requests)) {
       ASSERT_TRUE(summary) << summary.error().message;
     }
     EXPECT_FALSE(requests[host]);
@@ -334,7 +207,7 @@ TEST_F(HostsTrain, AHostBuildsOnlyTheStagesOfItsRanks) {
   EXPECT_FALSE(source.tokens);
   EXPECT_TRUE(source.targets);
   const Pipeline pipeline =
-      BuildPipeline(config, schedule, ranks, source, nullptr, nullptr, nullptr).value();
+      BuildPipeline(config, schedule, ranks, source, nullptr, nullptr).value();
   for (int stage = 0; stage < 4; ++stage) {
     EXPECT_EQ(pipeline.stages[stage] != nullptr, stage >= 2) << stage;
     EXPECT_EQ(pipeline.model.stages[stage] != nullptr, stage >= 2) << stage;

@@ -266,8 +266,9 @@ void ExpectCopiesEqual(const Pipeline& pipeline) {
   }
   std::map<std::string, at::Tensor> states;
   for (const auto& optimizer : pipeline.optimizers) {
-    for (const auto& [name, value] : OptimizerState(*optimizer)) {
-      EXPECT_TRUE(at::equal(states.emplace(name, value).first->second, value)) << name;
+    for (const StatePiece& piece : OptimizerState(*optimizer)) {
+      const at::Tensor& first = states.emplace(piece.name, piece.values).first->second;
+      EXPECT_TRUE(at::equal(first, piece.values)) << piece.name;
     }
   }
   for (const LanguageModel& replica : pipeline.replicas) {

@@ -10,8 +10,11 @@
 
 #include "base/files.h"
 #include "base/index.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/merge.h"
+#include "tests/checkpoint/small_checkpoint.h"
+#include "tests/train/checkpoint/all_tensors.h"
 #include "tests/train/temp_folder.h"
-#include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/train.h"
 
@@ -82,8 +85,8 @@ class Resume : public testing::Test {
 
   void ExpectSameModelAndMetrics(const std::string& one, const std::string& other) {
     const std::string left = folder_ / ("runs/" + one), right = folder_ / ("runs/" + other);
-    ExpectEqual(ReadCheckpoint(left + "/model.safetensors")->weights,
-                ReadCheckpoint(right + "/model.safetensors")->weights);
+    ExpectSameTensors(AllTensors(left + "/model.safetensors"),
+                      AllTensors(right + "/model.safetensors"));
     const auto a = ReadMetrics(left + "/metrics.jsonl", 1000);
     const auto b = ReadMetrics(right + "/metrics.jsonl", 1000);
     ASSERT_EQ(a.size(), b.size());
@@ -121,17 +124,7 @@ class Resume : public testing::Test {
       EXPECT_EQ(a[i].loss, b[i].loss) << i;
       EXPECT_EQ(a[i].lr, b[i].lr) << i;
     }
-    const auto left = ReadCheckpoint(At(one, kPlannedSteps));
-    const auto right = ReadCheckpoint(At(other, kPlannedSteps));
-    ASSERT_TRUE(left && right);
-    ExpectEqual(left->weights, right->weights);
-    ExpectEqual(left->optimizer, right->optimizer);
-  }
-
-  static void ExpectEqual(const std::map<std::string, at::Tensor>& a,
-                          const std::map<std::string, at::Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+    ExpectSameTensors(AllTensors(At(one, kPlannedSteps)), AllTensors(At(other, kPlannedSteps)));
   }
 
   TempFolder folder_;
@@ -152,7 +145,9 @@ TEST_F(Resume, SharedParametersContinueBitForBit) {
     ASSERT_TRUE(Run(with({"name=" + whole, "schedule=" + schedule})));
     ASSERT_TRUE(Run(with({"name=" + later, "schedule=" + schedule, "resume=" + At(whole, 3)})));
     ExpectSame(whole, later);
-    EXPECT_EQ(ReadCheckpoint(At(whole, 3))->weights.count("embedding.weight"), 1U);
+    const Checkpoint third = OpenCheckpoint(At(whole, 3)).value();
+    ASSERT_NE(third.reader.Find("embedding.weight"), nullptr);
+    EXPECT_EQ(third.reader.Find("embedding.weight")->pieces.size(), 1U);
     // A model with another number of stages reads it too.
     ASSERT_TRUE(Run(with({"name=other-" + schedule, "stages=1", "ranks=1", "schedule=1f1b",
                           "resume=" + At(whole, 3)})));
@@ -165,7 +160,7 @@ TEST_F(Resume, SharedParametersContinueBitForBit) {
 
 TEST_F(Resume, ContinuesBitForBitFromAnyCheckpoint) {
   ASSERT_TRUE(Run({"name=whole"}));
-  ASSERT_FALSE(ReadCheckpoint(At("whole", 3))->optimizer.empty());
+  ASSERT_TRUE(OpenCheckpoint(At("whole", 3))->has_optimizer());
   ASSERT_TRUE(Run({"name=three", "resume=" + At("whole", 3)}));
   ASSERT_TRUE(Run({"name=six", "resume=" + At("whole", 6)}));
   ExpectSame("whole", "three");
@@ -225,40 +220,78 @@ TEST_F(Resume, Bf16ContinuesFromItsMasterWeights) {
   ExpectSame("whole", "three");
 }
 
+// Shards of 2 ranks are in one file, because one process runs both.
 TEST_F(Resume, AutoUsesTheNewestCompleteCheckpoint) {
   ASSERT_TRUE(Run({"name=whole"}));
-  ASSERT_TRUE(Run({"resume=auto"}));  // no checkpoint yet
+  ASSERT_TRUE(Run({"resume=auto", "every=1"}));  // no checkpoint yet
   EXPECT_NE(Log().find("starting from the first step"), std::string::npos);
   ExpectSame("whole", "run");
-  const std::string newest = At("run", 9);
-  const std::string content = ReadFile(newest).value();
-  ASSERT_TRUE(WriteFileAtomically(newest, content.substr(0, content.size() / 2)));
-  std::string damaged = ReadFile(At("run", 6)).value();
-  damaged[damaged.size() / 2] ^= 1;
-  ASSERT_TRUE(WriteFileAtomically(At("run", 6), damaged));
+  // Killed before the manifest was written; truncated by a full disk; a flipped bit.
+  std::filesystem::remove(At("run", 9) + "/manifest.json");
+  const auto shard = [&](std::int64_t step) {
+    return At("run", step) + "/shard-1-of-1.safetensors";
+  };
+  const std::string content = ReadFile(shard(8)).value();
+  ASSERT_TRUE(WriteFileAtomically(shard(8), content.substr(0, content.size() / 2)));
+  FlipBit(shard(7), ReadFile(shard(7))->size() - 100);
+  FlipBit(At("run", 6) + "/manifest.json", 1000);
   ASSERT_TRUE(Run({"resume=auto"}));
-  EXPECT_NE(Log().find(At("run", 9) + " is not"), std::string::npos);
-  EXPECT_NE(Log().find(At("run", 6) + " is not"), std::string::npos);
-  EXPECT_NE(Log().find(At("run", 3) + ", after step 3"), std::string::npos);
+  EXPECT_NE(Log().find(At("run", 9) + " was not completed"), std::string::npos) << Log();
+  EXPECT_NE(Log().find(shard(8) + " has "), std::string::npos);
+  EXPECT_NE(Log().find(shard(7) + " is damaged: '"), std::string::npos);
+  EXPECT_NE(Log().find(At("run", 6) + "/manifest.json is not a manifest: it is damaged"),
+            std::string::npos);
+  EXPECT_NE(Log().find(At("run", 5) + ", after step 5"), std::string::npos);
   ExpectSame("whole", "run");
+}
+
+// A checkpoint of an earlier version of Penstock is one file.
+TEST_F(Resume, ContinuesFromACheckpointInOneFile) {
+  ASSERT_TRUE(Run({"name=whole"}));
+  Checkpoint third = OpenCheckpoint(At("whole", 3)).value();
+  Safetensors content;
+  content.metadata = MetadataOf(third.reader.manifest());
+  content.tensors = AllTensors(At("whole", 3));
+  const std::string own = CheckpointFolder(folder_ / "runs/run");
+  std::filesystem::create_directories(own);
+  ASSERT_TRUE(WriteSafetensors(own + "/step-3.safetensors", content));
+  std::filesystem::copy_file(folder_ / "runs/whole/metrics.jsonl",
+                             folder_ / "runs/run/metrics.jsonl");
+  ASSERT_TRUE(Run({"resume=auto"}));
+  EXPECT_NE(Log().find("step-3.safetensors, after step 3"), std::string::npos);
+  ExpectSame("whole", "run");
+  // If its newest checkpoint is damaged, a run falls back to the file too.
+  for (const std::int64_t step : {6, 9}) {
+    std::filesystem::remove(At("run", step) + "/shard-1-of-1.safetensors");
+  }
+  ASSERT_TRUE(Run({"resume=auto"}));
+  ExpectSame("whole", "run");
+}
+
+// The last checkpoint is written after the last step, with the time that the weights have too.
+TEST_F(Resume, AMergedCheckpointIsTheModelOfTheRun) {
+  ASSERT_TRUE(Run({"every=4"}));
+  CheckpointReader last = CheckpointReader::Open(At("run", kPlannedSteps)).value();
+  const std::string merged = folder_ / "merged.safetensors";
+  ASSERT_TRUE(MergeWeights(last, merged));
+  EXPECT_EQ(ReadFile(merged).value(), ReadFile(folder_ / "runs/run/model.safetensors").value());
 }
 
 TEST_F(Resume, AFinishedRunWritesOnlyItsFiles) {
   ASSERT_TRUE(Run({}));
   const std::string model = folder_ / "runs/run/model.safetensors";
-  const auto before = ReadCheckpoint(model);
-  ASSERT_TRUE(before) << before.error().message;
+  const std::string manifest = ReadFile(At("run", kPlannedSteps) + "/manifest.json").value();
+  const std::map<std::string, at::Tensor> before = AllTensors(model);
   std::filesystem::remove(model);
   const auto again = Run({"resume=auto"});
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->steps, kPlannedSteps);
-  const auto after = ReadCheckpoint(model);
-  ASSERT_TRUE(after) << after.error().message;
-  ExpectEqual(before->weights, after->weights);
+  ExpectSameTensors(before, AllTensors(model));
+  EXPECT_EQ(ReadFile(At("run", kPlannedSteps) + "/manifest.json").value(), manifest);
   EXPECT_EQ(ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100).size(), 9U);
 }
 
-TEST_F(Resume, KeepsTheNewestAndThoseOfLaterSteps) {
+TEST_F(Resume, KeepsTheNewest) {
   ASSERT_TRUE(Run({"every=1", "keep=2"}));
   const std::string own = CheckpointFolder(folder_ / "runs/run");
   const auto steps = [&] {
@@ -269,26 +302,21 @@ TEST_F(Resume, KeepsTheNewestAndThoseOfLaterSteps) {
   };
   ASSERT_EQ(steps().size(), 2U);
   EXPECT_EQ(steps().front(), kPlannedSteps);
-  folder_.Write("runs/run/checkpoints/step-4.safetensors.77.tmp", "what a killed process left");
-  folder_.Write("runs/run/checkpoints/step-20.safetensors", "of another run");
-  folder_.Write("runs/run/checkpoints/mine", "not ours");
-  RemoveOldCheckpoints(own, kPlannedSteps, 1);
-  EXPECT_EQ(steps(), (std::vector<std::int64_t>{20, kPlannedSteps}));
-  EXPECT_TRUE(std::filesystem::exists(own + "/mine"));
-  EXPECT_FALSE(std::filesystem::exists(own + "/step-4.safetensors.77.tmp"));
+  EXPECT_EQ(steps().back(), kPlannedSteps - 1);
 }
 
 // With keep=1, which removes the older checkpoints of a run.
 TEST_F(Resume, FromAnOlderCheckpointMovesTheNewerOnes) {
   ASSERT_TRUE(Run({"name=whole"}));
   ASSERT_TRUE(Run({}));
-  const std::string last = ReadFile(At("run", 9)).value();
+  const std::string last = ReadFile(At("run", 9) + "/manifest.json").value();
   ASSERT_TRUE(Run({"resume=" + At("run", 3), "keep=1", "seed=2"}));
   const std::string aside = folder_ / "runs/run/superseded-1";
   EXPECT_NE(Log().find("after step 3 are kept in " + aside), std::string::npos) << Log();
-  EXPECT_EQ(ReadFile(CheckpointPath(CheckpointFolder(aside), 9)).value(), last);
+  const std::string moved = CheckpointPath(CheckpointFolder(aside), 9);
+  EXPECT_EQ(ReadFile(moved + "/manifest.json").value(), last);
   EXPECT_TRUE(std::filesystem::exists(CheckpointPath(CheckpointFolder(aside), 6)));
-  EXPECT_NE(ReadFile(At("run", 9)).value(), last);
+  EXPECT_NE(ReadFile(At("run", 9) + "/manifest.json").value(), last);
   // A run can resume from the moved checkpoints, with their metrics.
   ASSERT_TRUE(Run({"name=again", "resume=" + aside}));
   ExpectSame("whole", "again");
@@ -334,7 +362,7 @@ TEST_F(Resume, AStoppedRunContinuesBitForBit) {
       done = !summary->interrupted;
       if (done || summary->saved.empty() || summary->steps == 150) continue;
       ++stops;
-      EXPECT_EQ(ReadCheckpoint(summary->saved)->info.step, summary->steps);
+      EXPECT_EQ(OpenCheckpoint(summary->saved)->info.step, summary->steps);
     }
     EXPECT_GT(stops, 0) << kinds[kind].front();
     ExpectSameModelAndMetrics(whole, stopped);
@@ -356,7 +384,9 @@ TEST_F(Resume, RefusesUnusableCheckpoints) {
   EXPECT_NE(ErrorOf({}).find("resume=auto"), std::string::npos);  // among the run's own
   const std::string text = folder_.Write("text.safetensors", "no such thing");
   EXPECT_NE(ErrorOf({"resume=" + text}).find("text.safetensors"), std::string::npos);
-  for (const std::int64_t step : {3, 6, 9}) ASSERT_TRUE(WriteFileAtomically(At("run", step), "x"));
+  for (const std::int64_t step : {3, 6, 9}) {
+    ASSERT_TRUE(WriteFileAtomically(At("run", step) + "/manifest.json", "x"));
+  }
   EXPECT_NE(ErrorOf({"resume=auto"}).find("none of 3"), std::string::npos);
 }
 
@@ -413,10 +443,9 @@ TEST_F(Resume, ASnapshotHasThePartsOfOneStep) {
   EXPECT_EQ(stored.front().step, kLast);
   EXPECT_GE(static_cast<int>(stored.size()) + skipped, kLast);
   for (const StoredCheckpoint& one : stored) {
-    const auto content = ReadSafetensors(one.path);
-    ASSERT_TRUE(content) << content.error().message;
-    ASSERT_EQ(content->tensors.size(), values.size());
-    for (const auto& [name, tensor] : content->tensors) {
+    const std::map<std::string, at::Tensor> content = AllTensors(one.path);
+    ASSERT_EQ(content.size(), values.size());
+    for (const auto& [name, tensor] : content) {
       EXPECT_TRUE(tensor.eq(static_cast<double>(one.step)).all().item<bool>()) << name;
     }
   }

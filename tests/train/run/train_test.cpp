@@ -84,7 +84,7 @@ class TrainRun : public testing::Test {
   }
 
   LanguageModel ModelOf(const std::string& run) const {
-    const Checkpoint checkpoint = ReadCheckpoint(folder_ / "runs/" + run).value();
+    Checkpoint checkpoint = OpenCheckpoint(folder_ / "runs/" + run).value();
     LanguageModel model = LanguageModel::Build(checkpoint.info.config.model).value();
     EXPECT_TRUE(SetWeights(checkpoint, model));
     return model;
@@ -189,7 +189,7 @@ TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
   const std::string good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
   const auto summary = Run({"name=csv", "ranks=auto", "csv=" + folder_.Write("good.csv", good)});
   ASSERT_TRUE(summary) << summary.error().message;
-  EXPECT_EQ(ReadCheckpoint(folder_ / "runs/csv")->info.config.pipeline.microbatches, 2);
+  EXPECT_EQ(OpenCheckpoint(folder_ / "runs/csv")->info.config.pipeline.microbatches, 2);
 
   const std::string bad = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1\n";
   const Error error = ErrorOf({"csv=" + folder_.Write("bad.csv", bad)});

@@ -1,0 +1,86 @@
+// The manifest of a checkpoint: which files it has, and which file contains which elements of which
+// tensor. A checkpoint is a folder with shards (safetensors files) and its manifest, manifest.json,
+// which is written last: a folder without it is not a checkpoint.
+//
+// A tensor is in one piece or in several pieces of different shards. Each piece is a range of the
+// elements of the flattened tensor. Tensors are addressed by their names in the whole model, so a
+// checkpoint does not depend on the stages, ranks and hosts that wrote it.
+//
+// Each piece has a CRC-32 for every kBlockBytes of its bytes. So a reader that needs only a range
+// of a piece reads and verifies only the blocks that contain it. The manifest contains a CRC-32 of
+// itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/safetensors_header.h"
+
+namespace penstock {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+
+// The start of the names of optimizer state. Other tensors are weights.
+inline constexpr std::string_view kOptimizerPrefix = "optimizer.";
+
+struct ManifestFile {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;  // of the whole file
+
+  bool operator==(const ManifestFile&) const = default;
+};
+
+struct ManifestPiece {
+  std::string file;                  // in the checkpoint's folder
+  std::string key;                   // the tensor's name in that file
+  std::uint64_t begin = 0, end = 0;  // elements
+  std::vector<std::uint32_t> crc32;  // by block; see Manifest::block_bytes
+
+  bool operator==(const ManifestPiece&) const = default;
+};
+
+struct ManifestTensor {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::vector<ManifestPiece> pieces;  // in order; together they are the whole tensor
+
+  std::uint64_t elements() const { return pieces.empty() ? 0 : pieces.back().end; }
+  bool operator==(const ManifestTensor&) const = default;
+};
+
+struct Manifest {
+  std::int64_t step = 0;  // optimizer steps done
+  double seconds = 0;     // of training until then
+  std::string config;     // YAML
+  // The bytes per checksum. 0: pieces have no checksums, because their file was verified as a
+  // whole.
+  std::uint64_t block_bytes = kBlockBytes;
+  std::map<std::string, ManifestFile> files;
+  std::map<std::string, ManifestTensor> tensors;
+
+  bool operator==(const Manifest&) const = default;
+};
+
+// Returns the number of blocks of a piece of `bytes` bytes.
+std::uint64_t BlocksOf(std::uint64_t bytes, std::uint64_t block_bytes);
+
+// Returns the metadata that every file of a checkpoint contains, and model.safetensors.
+Metadata MetadataOf(const Manifest& manifest);
+// Sets the step, the seconds and the configuration. Errors: kInvalidArgument if one is missing.
+Status ReadMetadata(const Metadata& metadata, Manifest& manifest);
+
+std::string FormatManifest(const Manifest& manifest);
+
+// Parses a manifest and verifies its checksum. The pieces of the result are all elements of their
+// tensors, their files are files of the manifest without a path, and the pieces of a file do not
+// have more bytes than the file. Errors: kInvalidArgument, without the name of the file.
+Result<Manifest> ParseManifest(std::string_view text);
+// The same without verifying the checksum.
+Result<Manifest> ParseManifestContent(std::string_view text);
+
+}  // namespace penstock

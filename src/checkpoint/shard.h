@@ -1,0 +1,36 @@
+// Writes one host's shard of a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/shard_plan.h"
+
+namespace penstock {
+
+// What a host has written: its file, and the checksums of the blocks of each of its pieces, in the
+// order of the plan.
+struct WrittenShard {
+  ManifestFile file;  // 0 bytes: the host has no pieces and no file
+  std::vector<std::vector<std::uint32_t>> blocks;
+};
+
+// Returns the name of a piece within its shard: that of the tensor if the piece is the whole of it.
+std::string PieceKey(const std::string& name, const PlannedTensor& tensor,
+                     const ChosenPiece& piece);
+
+// Writes the pieces that the plan chooses from `host` to the shard `path`. `bytes` are those of the
+// pieces that the host offers. The file appears completely or not at all, and survives a crash of
+// the machine. Errors: as WriteFileDurably.
+Result<WrittenShard> WriteShard(const std::string& path, const Metadata& metadata,
+                                const ShardPlan& plan, int host,
+                                const std::vector<std::string_view>& bytes);
+
+// Adds the files and tensors to a manifest. Requires: `shards` are those of all hosts.
+void AddShards(const ShardPlan& plan, const std::vector<WrittenShard>& shards, Manifest& manifest);
+
+}  // namespace penstock

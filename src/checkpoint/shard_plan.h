@@ -1,0 +1,49 @@
+// Decides which host writes which elements of a checkpoint.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/manifest.h"
+
+namespace penstock {
+
+// Elements [begin, end) of a tensor that a host can write.
+struct OfferedPiece {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::uint64_t begin = 0, end = 0;
+};
+
+// Elements that a host writes: a part of one of its offered pieces.
+struct ChosenPiece {
+  int host = 0;
+  std::size_t offered = 0;          // index among the pieces that the host offers
+  std::uint64_t offered_begin = 0;  // of that piece
+  std::uint64_t begin = 0, end = 0;
+};
+
+struct PlannedTensor {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::vector<ChosenPiece> pieces;  // in order; together they are the whole tensor
+};
+
+// By name. The same for the same offers.
+using ShardPlan = std::map<std::string, PlannedTensor>;
+
+// Chooses each element of each tensor once. If several pieces contain it, prefers the one that
+// begins first, then the longest, then that of the lowest host. `offers` are the pieces of each
+// host. Errors: kInvalidArgument if no host offers an element, or if offers of a tensor have
+// different dtypes or shapes.
+Result<ShardPlan> PlanShards(const std::vector<std::vector<OfferedPiece>>& offers);
+
+// Returns the name of a host's shard.
+std::string ShardName(int host, int hosts);
+
+}  // namespace penstock
