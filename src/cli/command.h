@@ -14,7 +14,7 @@ namespace penstock {
 
 enum ExitCode {
   kExitOk = 0,
-  kExitFailed = 1,    // a run failed, or `validate` found a fault
+  kExitFailed = 1,    // a run failed, or `validate` or `checkpoint` found a fault
   kExitUsage = 2,     // bad usage or input
   kExitSignal = 128,  // plus the number of the signal that stopped `train`
 };

@@ -14,12 +14,13 @@ std::unique_ptr<Command> MakeSimulateCommand();
 std::unique_ptr<Command> MakeShowCommand();
 std::unique_ptr<Command> MakeReportCommand();
 std::unique_ptr<Command> MakeWatchCommand();
+std::unique_ptr<Command> MakeCheckpointCommand();
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (const auto make :
        {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand, MakeSimulateCommand,
-        MakeShowCommand, MakeReportCommand, MakeWatchCommand}) {
+        MakeShowCommand, MakeReportCommand, MakeWatchCommand, MakeCheckpointCommand}) {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE

@@ -107,8 +107,8 @@ std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands)
   help += "\n'penstock COMMAND --help' describes its arguments and options.\n\n";
   return help +
          Wrap(
-             "Exit codes: 0 success; 1 a run failed, or validate found a fault; 2 bad "
-             "usage or input.",
+             "Exit codes: 0 success; 1 a run failed, validate found a fault, or checkpoint found "
+             "damage; 2 bad usage or input.",
              0) +
          '\n';
 }

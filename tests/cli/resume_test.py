@@ -100,6 +100,8 @@ class ResumeTest(program.CommandTest):
                 stored = (killed / RUN / "checkpoints").glob("step-*/manifest.json")
                 steps = [int(path.parent.name[5:]) for path in stored]
                 checkpoint_steps.append(max(steps, default=0))
+                if steps:
+                    self.run_ok("checkpoint", killed / RUN, "--verify")
             self.expect_same(killed / RUN, whole / RUN)
             shutil.rmtree(killed)
         print("killed after the checkpoints of steps", checkpoint_steps)

@@ -4,7 +4,8 @@ import re
 
 import program
 
-COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report", "watch")
+COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report", "watch",
+            "checkpoint")
 
 
 class UsageTest(program.CommandTest):
