@@ -64,7 +64,7 @@ def check(program, folder):
     check_equal_to_metrics(run, 20)
 
     # Steps 10 to 19 run again, with other values.
-    train(program, folder, "steps=25", "every=5", "keep=0", "lr=0.01", "resume=runs/a/checkpoints/step-10.safetensors")
+    train(program, folder, "steps=25", "every=5", "keep=0", "lr=0.01", "resume=runs/a/checkpoints/step-10")
     assert len(list(run.glob("events.out.tfevents.*"))) == 2
     check_equal_to_metrics(run, 25)
 
