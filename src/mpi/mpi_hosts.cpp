@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -80,6 +81,9 @@ class FrameType {
 
 // A frame that MPI is still reading.
 struct Sending {
+  Sending(const Header& its_header, Message its_message)
+      : header(its_header), message(std::move(its_message)) {}
+
   Header header;
   Message message;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -99,13 +103,12 @@ struct MpiPlace {
 // fail as a whole. Returns the host at `distance` in the ring, or -1 if there is no other machine
 // or `host` is not the first one of its machine.
 int InRing(const MpiPlace& place, int distance) {
-  std::vector<int> ring = place.first_of_machine;
-  std::ranges::sort(ring);
-  ring.erase(std::ranges::unique(ring).begin(), ring.end());
-  const auto own = std::ranges::find(ring, place.host);
-  if (ring.size() < 2 || own == ring.end()) return -1;
+  const std::set<int> firsts(place.first_of_machine.begin(), place.first_of_machine.end());
+  if (firsts.size() < 2 || !firsts.contains(place.host)) return -1;
+  const std::vector<int> ring(firsts.begin(), firsts.end());
+  const auto own = std::find(ring.begin(), ring.end(), place.host) - ring.begin();
   const auto size = std::ssize(ring);
-  return ring[Index((own - ring.begin() + distance + size) % size)];
+  return ring[Index((own + distance + size) % size)];
 }
 
 class MpiHosts final : public HostGroup {

@@ -135,7 +135,7 @@ Status WriteShards(Collectives& hosts, const std::string& path, const Checkpoint
   // Host 0 decides, because another host may still see an older state of the folder.
   PENSTOCK_TRY(const bool exists, hosts.Any(hosts.leads() && IsCheckpointFolder(path)));
   if (exists) return {};
-  const Status status = WriteAll(hosts, path, info, plan, own);
+  Status status = WriteAll(hosts, path, info, plan, own);
   if (!status && hosts.leads()) RemoveCheckpoint(path);
   return status;
 }
