@@ -88,7 +88,7 @@ MessageMap::MessageMap(const Schedule& schedule)
       stages_(schedule.stages()),
       microbatches_(schedule.indices()),
       first_gradient_(2 * stages_ * microbatches_),
-      first_shared_(first_gradient_ + stages_ * (schedule.placement.replicas() - 1)),
+      first_shared_(first_gradient_ + 2 * stages_ * (schedule.placement.replicas() - 1)),
       first_norm_(first_shared_) {
   ForEachSharedPair(schedule, [&](int parameter, int from, int to) {
     shared_.push_back({parameter, from, to});
@@ -149,13 +149,25 @@ int MessageMap::GradientSlot(int stage, int to_chain) const {
   return first_gradient_ + stage * others + (to_chain < chain ? to_chain : to_chain - 1);
 }
 
+int MessageMap::ParameterSlot(int stage, int to_chain) const {
+  const int slot = GradientSlot(stage, to_chain);
+  return slot < 0 ? -1 : slot + stages_ * (schedule_->placement.replicas() - 1);
+}
+
+MessageMap::ReplicaMessage MessageMap::ReplicaMessageOf(int slot) const {
+  const int others = schedule_->placement.replicas() - 1;
+  const int index = slot - first_gradient_;
+  const int stage = index / others % stages_;
+  const int chain = stage / schedule_->placement.chain_length();
+  const int other = index % others;
+  return {stage, other < chain ? other : other + 1, index < stages_ * others};
+}
+
 int MessageMap::from_rank(int slot) const {
   const Placement& placement = schedule_->placement;
   if (slot < first_gradient_) return placement.rank_of(ValueOf(slot).stage);
   if (const SharedMessage* shared = SharedOf(slot)) return placement.rank_of(shared->from);
-  if (slot < first_norm_) {
-    return placement.rank_of((slot - first_gradient_) / (placement.replicas() - 1));
-  }
+  if (slot < first_norm_) return placement.rank_of(ReplicaMessageOf(slot).stage);
   return slot < VerdictSlot(0) ? slot - first_norm_ : root();
 }
 
@@ -167,11 +179,9 @@ int MessageMap::to_rank(int slot) const {
   }
   if (const SharedMessage* shared = SharedOf(slot)) return placement.rank_of(shared->to);
   if (slot < first_norm_) {
-    const int others = placement.replicas() - 1;
-    const int stage = (slot - first_gradient_) / others;
-    const int other = (slot - first_gradient_) % others;
-    const int chain = other < stage / placement.chain_length() ? other : other + 1;
-    return placement.rank_of(chain * placement.chain_length() + placement.model_stage(stage));
+    const ReplicaMessage message = ReplicaMessageOf(slot);
+    return placement.rank_of(message.to_chain * placement.chain_length() +
+                             placement.model_stage(message.stage));
   }
   return slot < VerdictSlot(0) ? root() : slot - VerdictSlot(0);
 }
@@ -184,8 +194,9 @@ std::string MessageMap::Describe(int slot) const {
                        from_rank(slot));
   }
   if (slot >= first_gradient_) {
-    return fmt::format("gradients of stage {}, from rank {}",
-                       (slot - first_gradient_) / (schedule_->placement.replicas() - 1),
+    const ReplicaMessage message = ReplicaMessageOf(slot);
+    return fmt::format("{} of stage {}, from rank {}",
+                       message.has_gradients ? "gradients" : "updated parameters", message.stage,
                        from_rank(slot));
   }
   const Value value = ValueOf(slot);

@@ -47,6 +47,8 @@ class MessageMap {
 
   // Returns the slot of a stage's gradients for its replica in another chain; -1 for its own chain.
   int GradientSlot(int stage, int to_chain) const;
+  // The same for a stage's shard of the parameters.
+  int ParameterSlot(int stage, int to_chain) const;
   // Returns the slot of the gradient of a parameter that stages share (Schedule::shared), from one
   // of them to another of the same chain.
   int SharedSlot(int parameter, int from_stage, int to_stage) const;
@@ -67,7 +69,13 @@ class MessageMap {
     int parameter, from, to;
   };
 
-  int Receiver(const Value& value) const;         // stage; -1 for none
+  int Receiver(const Value& value) const;  // stage; -1 for none
+  // A message from a stage to its replica in another chain, by a slot from first_gradient_ on.
+  struct ReplicaMessage {
+    int stage, to_chain;
+    bool has_gradients;  // else parameters
+  };
+  ReplicaMessage ReplicaMessageOf(int slot) const;
   const SharedMessage* SharedOf(int slot) const;  // null for another slot
 
   const Schedule* schedule_;

@@ -84,13 +84,18 @@ class Stage {
   // Updates that involve several stages (update_exchange.h). A stage without weights need not
   // implement these.
 
-  // Returns the gradients accumulated since the last update, for the stage's replica in another
-  // chain. Called once per replica.
-  virtual Message ShareGradients() { return {}; }
-  // Takes the gradients of the replica in `chain`. After all have arrived, AddGradients() sets the
-  // stage's own to the sum over all chains, in the order of the chains.
+  // Returns the gradients accumulated since the last update that the stage's replica in `to_chain`
+  // updates: all, or those of its shard. Called once per replica.
+  virtual Message ShareGradients(int /*to_chain*/) { return {}; }
+  // Takes the gradients of the replica in `chain`. After all have arrived, AddGradients() sets
+  // those that the stage updates to the sum over all chains, in the order of the chains.
   virtual void TakeGradients(int /*chain*/, Message) {}
   virtual void AddGradients() {}
+  // With UpdateRule::sharded: returns the parameters of the stage's own shard after its step, for
+  // another replica. Called once per replica. TakeParameters sets those of the shard of the replica
+  // in `chain`.
+  virtual Message ShareParameters() { return {}; }
+  virtual void TakeParameters(int /*chain*/, Message) {}
   // Updates parameters that several stages hold a copy of. `parameter` is an index in
   // Schedule::shared, and `holder` an index of a stage in its entry. ShareParameter returns the
   // gradient accumulated since the last update, for another holder; it is called once per holder.
@@ -99,8 +104,9 @@ class Stage {
   virtual Message ShareParameter(int /*parameter*/) { return {}; }
   virtual void TakeParameter(int /*parameter*/, int /*holder*/, Message) {}
   virtual void AddParameter(int /*parameter*/) {}
-  // Returns the squared norm of each parameter's gradient, in the order of the model. A shared
-  // parameter counts at its first holder and is 0 at the others. Valid until the next call.
+  // Returns the squared norm of each parameter's gradient, in the order of the model; with
+  // UpdateRule::sharded, of the part in the stage's own shard. A shared parameter counts at its
+  // first holder and is 0 at the others. Valid until the next call.
   virtual std::span<const double> SquaredNorms() { return {}; }
   // Returns the name of a parameter by its index in SquaredNorms(), for error messages.
   virtual std::string ParameterName(std::size_t /*index*/) const { return "a parameter"; }

@@ -187,6 +187,12 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
        "Replicas of the pipeline; each trains on an equal share of a step's microbatches",
        {.least = 1},
        "dp data_parallel_size data_parallel_degree data_parallel_replicate_degree"},
+      {"parallel.zero",
+       &c.parallel.zero,
+       kRun,
+       "What replicas shard (ZeRO): 0 nothing, 1 the optimizer state",
+       {.most = 1},
+       "zero_stage zero_optimization use_distributed_optimizer"},
       {"recompute.hold", &c.recompute.hold, kPrograms,
        "Activations that a microbatch keeps from F to its backward: all, least, or a size "
        "(1.5MiB)"},

@@ -187,6 +187,10 @@ Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
   return pipeline.csv.empty() ? FromCatalog(pipeline, 1, 0, steps) : FromCsv(pipeline);
 }
 
+bool UpdatesShards(const ParallelConfig& parallel, const Schedule& schedule) {
+  return parallel.zero > 0 && schedule.placement.replicas() > 1;
+}
+
 bool DrainsForCheckpoints(const TrainConfig& config, const Schedule& schedule) {
   return config.checkpoint.every > 0 &&
          (schedule.weights != WeightPolicy::kFlush || UpdateRuleOf(config.optimizer).steps_early());

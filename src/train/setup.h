@@ -32,6 +32,9 @@ Status SetShared(const TrainConfig& config, Schedule& schedule);
 // ChooseSchedule has filled in the configuration.
 std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
 
+// Returns whether each replica of a stage updates a shard of its parameters (UpdateRule::sharded).
+bool UpdatesShards(const ParallelConfig& parallel, const Schedule& schedule);
+
 // Returns whether the pipeline must drain for a checkpoint of such a run. True without a flush, and
 // if a step may be rolled back in the next one.
 bool DrainsForCheckpoints(const TrainConfig& config, const Schedule& schedule);

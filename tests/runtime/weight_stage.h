@@ -88,7 +88,7 @@ class WeightStage final : public Stage {
   }
   std::int64_t ActivationBytes() const override { return held_ * 8; }
 
-  Message ShareGradients() override { return MakeNumber(gradient_); }
+  Message ShareGradients(int) override { return MakeNumber(gradient_); }
   void TakeGradients(int chain, Message gradients) override {
     shared_[chain] = TakeNumber(gradients);
   }

@@ -88,6 +88,9 @@ bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_
     case UpdatePoint::Kind::kSend:
       exchange_->SendNorms(round);
       return true;
+    case UpdatePoint::Kind::kSendParameters:
+      exchange_->SendParameters(point.stage, round + times_again_);
+      return true;
     case UpdatePoint::Kind::kAgree:
       break;
   }
@@ -103,6 +106,14 @@ bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_
 bool Executor::Agree(std::int64_t round, std::int64_t step, Verdict& verdict) {
   if (!exchange_->Agree(round, verdict)) return false;
   if (binding_.on_verdict && binding_.rank == messages_.root()) binding_.on_verdict(step, verdict);
+  return true;
+}
+
+bool Executor::TakeParameters(std::int64_t round) {
+  if (!binding_.update.sharded || exchange_ == nullptr) return true;
+  for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
+    if (!exchange_->TakeParameters(stage, round + times_again_)) return false;
+  }
   return true;
 }
 
@@ -138,13 +149,27 @@ bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
   }
   for (Stage* stage : stages_) stage->DropForwards();
   ++times_again_;
+  if (!ExchangeAgain(round - 1)) return false;
   return RunActions(0, early_actions_, round);
 }
 
+bool Executor::ExchangeAgain(std::int64_t round) {
+  if (!binding_.update.sharded || exchange_ == nullptr) return true;
+  for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
+    exchange_->SendParameters(stage, round + times_again_);
+  }
+  return TakeParameters(round);
+}
+
 bool Executor::Finish(std::int64_t rounds, std::int64_t step) {
-  if (!binding_.update.steps_early() || rounds == 0) return true;
+  if (rounds == 0) return true;
+  if (!TakeParameters(rounds - 1)) return false;
+  if (!binding_.update.steps_early()) return true;
   bool amended = false;
-  return SettleLastStep(rounds - 1, step, amended);
+  if (!SettleLastStep(rounds - 1, step, amended)) return false;
+  if (!amended) return true;
+  ++times_again_;
+  return ExchangeAgain(rounds - 1);
 }
 
 }  // namespace penstock

@@ -17,6 +17,9 @@ struct UpdateRule {
   // its backward starts. A step that the verdict changes is rolled back and made again, together
   // with the forwards after it (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 4).
   bool post_validation = false;
+  // Each replica of a stage updates a shard of the parameters and sends it to the other replicas
+  // (Rajbhandari et al., ZeRO, SC 2020, section 5.1).
+  bool sharded = false;
   // The end of an error about a value that is not finite. A layer with a configuration of its own
   // names its keys here. Must outlive the rule.
   std::string_view nonfinite_remedy = "lower the learning rate, or set skip_nonfinite";

@@ -65,17 +65,14 @@ Verdict Judge(const UpdateRule& rule, double squared_norm) {
 }
 
 UpdateExchange::UpdateExchange(const Place& place, const UpdateRule& rule)
-    : place_(place),
-      rule_(rule),
-      messages_(*place.schedule),
-      norms_(place.schedule->placement.chain_length()) {}
+    : place_(place), rule_(rule), messages_(*place.schedule), norms_(place.schedule->stages()) {}
 
 void UpdateExchange::ShareGradients(int stage, std::int64_t round) {
   const Placement& placement = place_.schedule->placement;
   for (int chain = 0; chain < placement.replicas(); ++chain) {
     const int slot = messages_.GradientSlot(stage, chain);
     if (slot < 0) continue;
-    place_.transport->Send(slot, round, place_.stages[stage]->ShareGradients());
+    place_.transport->Send(slot, round, place_.stages[stage]->ShareGradients(chain));
   }
 }
 
@@ -113,6 +110,28 @@ bool UpdateExchange::AddParameters(int stage, std::int64_t round) {
     own.TakeParameter(with.parameter, with.holder, std::move(message));
     const bool last = i + 1 == all.size() || all[i + 1].parameter != with.parameter;
     if (last) own.AddParameter(with.parameter);
+  }
+  return true;
+}
+
+void UpdateExchange::SendParameters(int stage, std::int64_t round) {
+  const Placement& placement = place_.schedule->placement;
+  for (int chain = 0; chain < placement.replicas(); ++chain) {
+    const int slot = messages_.ParameterSlot(stage, chain);
+    if (slot < 0) continue;
+    place_.transport->Send(slot, round, place_.stages[stage]->ShareParameters());
+  }
+}
+
+bool UpdateExchange::TakeParameters(int stage, std::int64_t round) {
+  const Placement& placement = place_.schedule->placement;
+  const int own_chain = stage / placement.chain_length();
+  for (int chain = 0; chain < placement.replicas(); ++chain) {
+    if (chain == own_chain) continue;
+    const int replica = chain * placement.chain_length() + placement.model_stage(stage);
+    Message message;
+    if (!Receive(messages_.ParameterSlot(replica, own_chain), round, message)) return false;
+    place_.stages[stage]->TakeParameters(chain, std::move(message));
   }
   return true;
 }
@@ -162,8 +181,15 @@ bool UpdateExchange::GatherNorms(std::int64_t round, double& squared_norm) {
     TakeNorms(Numbers(message));
   }
   squared_norm = 0;
-  for (const std::vector<double>& norms : norms_) {
-    for (const double norm : norms) squared_norm += norm;
+  const int length = place_.schedule->placement.chain_length();
+  for (int stage = 0; stage < length; ++stage) {
+    for (std::size_t parameter = 0; parameter < norms_[stage].size(); ++parameter) {
+      double norm = 0;
+      for (std::size_t shard = stage; shard < norms_.size(); shard += length) {
+        if (parameter < norms_[shard].size()) norm += norms_[shard][parameter];
+      }
+      squared_norm += norm;
+    }
   }
   return true;
 }

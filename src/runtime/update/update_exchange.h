@@ -6,10 +6,12 @@
 // that all replicas have bitwise the same sum and stay equal.
 // Shared parameters: every stage that holds a copy sends its gradient to the other holders, and
 // each adds all of them in the order of the stages, so that the copies stay bitwise equal.
+// Shards: with UpdateRule::sharded, a stage sends each replica only the gradients of that replica's
+// shard, and after the step its own shard of the parameters.
 // Norm: each rank sends the squared norms of its stages' gradients, one per parameter, to the rank
 // of the last stage, which is the first to need the verdict. That rank adds them in the order of
-// the model, for chain 0 only, and sends the sum to all ranks. The result is the same for every
-// placement.
+// the model, for chain 0 only (with shards, of each parameter over all chains in their order), and
+// sends the sum to all ranks. The result is the same for every placement.
 // Threads: its rank's thread.
 #pragma once
 
@@ -47,6 +49,10 @@ class UpdateExchange {
   // The same for the parameters that the stage shares with others of its chain.
   void ShareParameters(int stage, std::int64_t round);
   [[nodiscard]] bool AddParameters(int stage, std::int64_t round);
+  // With UpdateRule::sharded: sends the stage's updated shard to its replicas, and waits for those
+  // of the replicas. `round` counts steps, including repeated ones.
+  void SendParameters(int stage, std::int64_t round);
+  [[nodiscard]] bool TakeParameters(int stage, std::int64_t round);
   // Records the norms of the stage's gradients, which must be complete and added.
   void Measure(int stage);
   // Sends the recorded norms of the rank's stages. Never waits.
@@ -61,7 +67,9 @@ class UpdateExchange {
   [[nodiscard]] bool Receive(int slot, std::int64_t round, Message& message);
   [[nodiscard]] bool GatherNorms(std::int64_t round, double& squared_norm);
   void TakeNorms(std::span<const double> norms);
-  bool counts(int stage) const { return stage < place_.schedule->placement.chain_length(); }
+  bool counts(int stage) const {
+    return rule_.sharded || stage < place_.schedule->placement.chain_length();
+  }
 
   Place place_;
   UpdateRule rule_;

@@ -20,6 +20,7 @@ struct UpdatePoint {
     kMeasure,          // record the norms of the stage
     kSend,             // send the norms of the rank
     kAgree,            // wait for the verdict
+    kSendParameters,   // send the stage's updated shard to its replicas
   };
   std::size_t before;  // index of an entry of the program, or its size
   Kind kind;
@@ -31,6 +32,8 @@ struct UpdatePoint {
 // Returns the points in the order of the program; none if nothing is exchanged.
 //   replicas:            share after a stage's last weight gradient, add before its STEP
 //   shared parameters:   the same; with replicas, they are shared when the replicas are added
+//   sharded:             send the parameters after each STEP; they are taken when the next round
+//                        begins
 //   norm:                measure, send and agree before the rank's first STEP
 //   norm, steps early:   measure before each STEP, send after the last; the verdict comes in the
 //                        next round (see FindCheckPoints)

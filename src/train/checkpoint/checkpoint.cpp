@@ -63,14 +63,14 @@ bool Checkpoint::has_optimizer() const {
 
 NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without) {
   NamedState state;
-  const auto add = [&](const char* kind, const std::string& parameter, const at::Tensor& tensor) {
-    state.emplace_back(fmt::format("{}{}.{}", kOptimizerPrefix, kind, parameter), tensor);
+  const auto name = [](const char* kind, const AdamState& each) {
+    return fmt::format("{}{}.{}", kOptimizerPrefix, kind, each.parameter);
   };
   for (const AdamState& each : optimizer.States()) {
     if (without.contains(each.parameter)) continue;
-    add("first_moment", each.parameter, each.first_moment);
-    add("second_moment", each.parameter, each.second_moment);
-    add("steps", each.parameter, each.steps);
+    state.emplace_back(name("first_moment", each), each.first_moment, each.shape, each.begin);
+    state.emplace_back(name("second_moment", each), each.second_moment, each.shape, each.begin);
+    state.emplace_back(name("steps", each), each.steps);
   }
   return state;
 }

@@ -31,12 +31,12 @@ Result<std::string> Describe(const Safetensors& own) {
 }
 
 // A file's tensors, and the host that writes each of them.
-struct Shards {
+struct TensorsByHost {
   SafetensorsLayout layout;
   std::vector<int> hosts;  // by entry
 };
 
-Shards Merge(const std::vector<std::string>& descriptions) {
+TensorsByHost Merge(const std::vector<std::string>& descriptions) {
   std::map<std::string, std::string> metadata;
   std::map<std::string, std::pair<TensorEntry, int>> all;
   for (int host = 0; host < std::ssize(descriptions); ++host) {
@@ -66,8 +66,8 @@ Shards Merge(const std::vector<std::string>& descriptions) {
 }
 
 // Writes this host's tensors and returns the checksum of each, in the order of the file.
-Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host, const std::string& file,
-                                            const Safetensors& own) {
+Result<std::vector<std::uint32_t>> WriteOwn(const TensorsByHost& shards, int host,
+                                            const std::string& file, const Safetensors& own) {
   std::vector<std::uint32_t> checksums;
   std::vector<at::Tensor> tensors;  // own the bytes of the parts
   std::vector<FilePart> parts;
@@ -82,7 +82,8 @@ Result<std::vector<std::uint32_t>> WriteOwn(const Shards& shards, int host, cons
   return checksums;
 }
 
-std::vector<std::uint32_t> InOrder(const Shards& shards, const std::vector<std::string>& all) {
+std::vector<std::uint32_t> InOrder(const TensorsByHost& shards,
+                                   const std::vector<std::string>& all) {
   std::vector<std::vector<std::uint32_t>> by_host;
   for (const std::string& bytes : all) {
     by_host.push_back(ByteReader(bytes).GetAll<std::uint32_t>());
@@ -98,14 +99,14 @@ std::vector<std::uint32_t> InOrder(const Shards& shards, const std::vector<std::
 }
 
 // Creates the file before all hosts write to it. Does nothing except on the leader.
-Result<std::string> Create(const Collectives& hosts, const Shards& shards,
+Result<std::string> Create(const Collectives& hosts, const TensorsByHost& shards,
                            const std::string& path) {
   if (!hosts.leads()) return std::string();
   return CreateSharedFile(path, shards.layout.file_bytes());
 }
 
 // Writes the head and publishes the file after all hosts have written. Called on the leader.
-Status Complete(const Shards& shards, const std::vector<std::uint32_t>& checksums,
+Status Complete(const TensorsByHost& shards, const std::vector<std::uint32_t>& checksums,
                 const std::string& file, const std::string& path) {
   const std::string head = shards.layout.Head(checksums);
   const FilePart part{0, head};
@@ -120,7 +121,7 @@ Status WriteTogether(Collectives& hosts, const std::string& path, const Safetens
   PENSTOCK_TRY(std::string description, Describe(own));
   PENSTOCK_TRY(const std::vector<std::string> descriptions,
                hosts.AllGather(std::move(description)));
-  const Shards shards = Merge(descriptions);
+  const TensorsByHost shards = Merge(descriptions);
   const Result<std::string> created = Create(hosts, shards, path);
   PENSTOCK_TRY_STATUS(hosts.All(created ? Status() : tl::unexpected(created.error())));
   PENSTOCK_TRY(const std::string file, hosts.FromLeader(*created));

@@ -40,8 +40,8 @@ void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {
   groups_.resize(2);
   groups_[0].weight_decay = rate_->config.weight_decay;
   for (const NamedParameter& parameter : parameters) {
-    Group& group = groups_[parameter.value.dim() >= 2 ? 0 : 1];
-    group.names.push_back(parameter.name);
+    Group& group = groups_[parameter.shape.size() >= 2 ? 0 : 1];
+    group.about.push_back({parameter.name, parameter.shape, parameter.begin, {}, {}, {}});
     group.values.push_back(parameter.value);
     group.gradients.push_back(parameter.gradient);
     group.first_moments.push_back(at::zeros_like(parameter.value));
@@ -81,9 +81,11 @@ void AdamW::ResumeAfter(std::int64_t step) { step_ = step * updates_per_step_; }
 std::vector<AdamState> AdamW::States() const {
   std::vector<AdamState> states;
   for (const Group& group : groups_) {
-    for (std::size_t i = 0; i < group.names.size(); ++i) {
-      states.push_back(
-          {group.names[i], group.first_moments[i], group.second_moments[i], group.steps[i]});
+    for (std::size_t i = 0; i < group.about.size(); ++i) {
+      AdamState& state = states.emplace_back(group.about[i]);
+      state.first_moment = group.first_moments[i];
+      state.second_moment = group.second_moments[i];
+      state.steps = group.steps[i];
     }
   }
   return states;

@@ -25,9 +25,12 @@ struct LearningRate {
 // parameter, if one is not finite.
 double FiniteSquaredNorm(const UpdateRule& rule, const std::vector<NamedParameter>& parameters);
 
-// The optimizer state of one parameter. The tensors are the optimizer's own.
+// The optimizer state of one parameter, or of a range of its elements. The tensors are the
+// optimizer's own.
 struct AdamState {
   std::string parameter;
+  std::vector<std::int64_t> shape;  // of the whole parameter
+  std::int64_t begin = 0;           // the first element
   at::Tensor first_moment;
   at::Tensor second_moment;
   at::Tensor steps;  // a scalar
@@ -71,7 +74,7 @@ class AdamW {
  private:
   struct Group {
     double weight_decay = 0;
-    std::vector<std::string> names;
+    std::vector<AdamState> about;  // without tensors
     std::vector<at::Tensor> values, gradients, first_moments, second_moments, steps;
   };
 

@@ -14,6 +14,7 @@
 #include "runtime/versions.h"
 #include "simulate/simulate.h"
 #include "train/compiled/compile_stages.h"
+#include "train/setup.h"
 
 namespace penstock {
 namespace {
@@ -197,8 +198,9 @@ Status AddParameters(const TrainConfig& config, const Schedule& schedule, const 
     total.gradients += count * kMasterBytes * (replicas > 1 ? 2 : 1);
     // So does a stage for the parameters that it shares.
     total.gradients += needs[model_stage].shared * kMasterBytes;
-    total.optimizer += count * kMomentBytes;
-    if (rolls_back) total.optimizer += count * (kMasterBytes + kMomentBytes);
+    const double shards = UpdatesShards(config.parallel, schedule) ? replicas : 1;
+    total.optimizer += count * kMomentBytes / shards;
+    if (rolls_back) total.optimizer += count * (kMasterBytes + kMomentBytes) / shards;
     if (saves) total.checkpoint += count * (kMasterBytes + kMomentBytes) / replicas;
   }
   return {};

@@ -99,12 +99,16 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
 namespace {
 
 // Sets the options that follow from the schedule.
-Status SetScheduled(const Schedule& schedule, int stage, TorchStageOptions& options) {
+Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, int stage,
+                    TorchStageOptions& options) {
   const Placement& placement = schedule.placement;
   options.first = placement.previous(stage) < 0;
   options.last = placement.next(stage) < 0;
   options.replicas = placement.replicas();
   options.chain = stage / placement.chain_length();
+  // Norms are bitwise the same for all values of `zero`, because they are added shard by shard.
+  options.shards = parallel.data > 1 || parallel.zero > 0 ? placement.replicas() : 1;
+  options.sharded = UpdatesShards(parallel, schedule);
   options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
   options.steps = schedule.steps;
   options.weights = schedule.weights;
@@ -206,6 +210,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                  LanguageModel::Build(config.model, length, counts, is_replica_here));
     pipeline.replicas.push_back(std::move(replica));
   }
+  pipeline.sharded = UpdatesShards(config.parallel, schedule);
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, length, counts));
@@ -226,7 +231,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     }
     const int model_stage = placement.model_stage(stage);
     TorchStageOptions options;
-    PENSTOCK_TRY_STATUS(SetScheduled(schedule, stage, options));
+    PENSTOCK_TRY_STATUS(SetScheduled(schedule, config.parallel, stage, options));
     PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
     SetShared(pipeline.shared, model_stage, options);
     if (options.first) {
@@ -278,16 +283,18 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
   NamedState state;
+  const bool sharded = pipeline.sharded;
   for (const int stage : schedule.placement.stages_of(rank)) {
-    if (stage >= schedule.placement.chain_length()) continue;  // a replica
+    const bool is_replica = stage >= schedule.placement.chain_length();
+    if (is_replica && !sharded) continue;
     const std::size_t index = stage;
     std::set<std::string> saved_elsewhere;
     for (const SharedParameter& parameter : pipeline.shared) {
       if (parameter.stages.front() != stage) saved_elsewhere.insert(parameter.name);
     }
-    for (const auto& parameter : pipeline.model.stages[index]->named_parameters()) {
-      if (saved_elsewhere.contains(parameter.key())) continue;
-      state.emplace_back(parameter.key(), parameter.value().detach());
+    for (const NamedParameter& parameter : pipeline.stages[index]->Parameters()) {
+      if (saved_elsewhere.contains(parameter.name)) continue;
+      state.emplace_back(parameter.name, parameter.value, parameter.shape, parameter.begin);
     }
     const NamedState kept = OptimizerState(*pipeline.optimizers[index], saved_elsewhere);
     state.insert(state.end(), kept.begin(), kept.end());

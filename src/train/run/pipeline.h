@@ -25,6 +25,7 @@ struct Pipeline {
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<std::shared_ptr<AdamW>> optimizers;
   std::vector<SharedParameter> shared;  // parameters that several stages hold
+  bool sharded = false;                 // see UpdatesShards
   std::shared_ptr<LearningRate> rate;   // of all stages; may be changed only while no rank runs
 
   std::vector<Stage*> pointers() const;  // for RunRanks

@@ -89,6 +89,7 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   RunOptions run;
   run.steps = steps / schedule->steps;
   run.update = UpdateRuleOf(parts_.config.optimizer);
+  run.update.sharded = parts_.pipeline.sharded;
   run.on_verdict = [this](std::int64_t step, const Verdict& verdict) {
     parts_.log.AfterVerdict(step, verdict);
   };
@@ -135,11 +136,12 @@ void StepRunner::AfterStep(int rank, std::int64_t step) {
   if (!drains_) parts_.checkpoints.AfterStep(rank, step + 1, parts_.log.elapsed());
 }
 
-// Skips replicas, whose norms are those of their originals.
+// Without shards, skips replicas, whose norms are those of their originals.
 std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
   std::vector<StageNorm> norms;
   for (const int stage : parts_.schedule.placement.stages_of(rank)) {
-    if (stage >= parts_.schedule.placement.chain_length()) continue;
+    const bool is_replica = stage >= parts_.schedule.placement.chain_length();
+    if (is_replica && !parts_.pipeline.sharded) continue;
     AdamW& optimizer = *parts_.pipeline.optimizers[stage];
     norms.push_back({stage, optimizer.TakeMeanSquaredNorm()});
   }

@@ -1,13 +1,13 @@
 #include "train/stage/stage_weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -24,17 +24,39 @@ at::Tensor WithOwnStorage(const at::Tensor& tensor) {
                        tensor.options().requires_grad(false));
 }
 
-// Copies `from` to `kept` and returns a message of the copy. The next call reuses `kept` if all
-// readers have dropped it, and allocates otherwise.
-Message MessageOfCopy(const at::Tensor& from, at::Tensor& kept) {
-  if (!kept.defined() || kept.use_count() > 1) {
-    kept = at::empty_like(from, from.options(), at::MemoryFormat::Contiguous);
-  }
+// Returns `kept`, or a new tensor in its place if a reader still holds it.
+at::Tensor& Unread(std::int64_t elements, at::Tensor& kept) {
+  if (!kept.defined() || kept.use_count() > 1) kept = at::empty({elements}, at::kFloat);
   std::atomic_thread_fence(std::memory_order_acquire);
-  kept.copy_(from);
-  auto* const owner = new at::Tensor(kept);
-  return Message(kept.mutable_data_ptr(), kept.nbytes(), owner,
-                 [](void* tensor) { delete static_cast<at::Tensor*>(tensor); });
+  return kept;
+}
+
+Message MessageOf(const at::Tensor& tensor) {
+  auto* const owner = new at::Tensor(tensor);
+  return Message(tensor.mutable_data_ptr(), tensor.nbytes(), owner,
+                 [](void* held) { delete static_cast<at::Tensor*>(held); });
+}
+
+// Returns the elements from `begin` on in the order of memory.
+at::Tensor InMemory(const at::Tensor& tensor, std::int64_t begin, std::int64_t size) {
+  return tensor.as_strided({size}, {1}, tensor.storage_offset() + begin);
+}
+
+void CheckBytes(const Message& message, std::int64_t elements, const char* what) {
+  if (message.bytes() == Index(elements) * sizeof(float)) return;
+  throw std::runtime_error(fmt::format("received {} bytes of {} from a replica, not {}",
+                                       message.bytes(), what, Index(elements) * sizeof(float)));
+}
+
+Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options) {
+  std::vector<std::int64_t> elements;
+  std::vector<bool> shared;
+  for (const NamedTensor& parameter : parameters) {
+    elements.push_back(parameter.tensor.numel());
+    shared.push_back(std::ranges::any_of(
+        options.shared, [&](const auto& one) { return one && one->parameter == parameter.name; }));
+  }
+  return Shards(elements, shared, options.shards);
 }
 
 }  // namespace
@@ -46,19 +68,16 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       optimizer_(options.optimizer),
       chain_(options.chain),
       older_(options.versions.older),
+      shards_(ShardsOf(masters, options)),
+      sharded_(options.sharded),
+      outgoing_(Index(options.sharded ? options.shards : 1)),
       incoming_(options.replicas),
       tails_(options.replicas, std::vector<float>(tail)) {
-  constexpr std::int64_t kAlign = 64;  // elements: a cache line at least
-  std::vector<std::int64_t> starts;
-  for (const NamedTensor& parameter : working) {
-    starts.push_back(flat_size_);
-    flat_size_ += (parameter.tensor.numel() + kAlign - 1) / kAlign * kAlign;
-  }
-  flat_ = at::zeros({flat_size_ + static_cast<std::int64_t>(tail)}, at::kFloat);
+  flat_ = at::zeros({shards_.end() + static_cast<std::int64_t>(tail)}, at::kFloat);
   for (std::size_t i = 0; i < working.size(); ++i) {
     const at::Tensor& like = working[i].tensor;
-    gradients_.push_back(flat_.as_strided(like.sizes(), like.strides(), starts[i]));
-    parameters_.push_back({masters[i].name, masters[i].tensor.detach(), gradients_.back()});
+    gradients_.push_back(flat_.as_strided(like.sizes(), like.strides(), shards_.start(i)));
+    parameters_.emplace_back(masters[i].name, masters[i].tensor.detach(), gradients_.back());
     newest_.push_back(like.detach());
     values_.push_back(older_.empty() ? newest_.back() : WithOwnStorage(newest_.back()));
     for (auto& version : older_) version.push_back(at::empty_like(newest_.back()));
@@ -77,6 +96,32 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
     own->holder = shared->holder;
     own->incoming.resize(Index(shared->holders));
   }
+  ChooseUpdated(options);
+}
+
+void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
+  if (!sharded_) {
+    updated_ = parameters_;
+    return;
+  }
+  PENSTOCK_CHECK(options.shards == options.replicas && older_.empty(), "{} shards", options.shards);
+  for (const Shards::Piece& piece : shards_.pieces(chain_)) {
+    NamedParameter part = parameters_[piece.parameter];
+    PENSTOCK_CHECK(part.value.is_contiguous(), "{} is not contiguous", part.name);
+    part.value = InMemory(part.value, piece.begin, piece.size());
+    part.gradient = GradientOf(piece);
+    part.begin = piece.begin;
+    updated_.push_back(std::move(part));
+  }
+  for (const Shards::Piece& piece : shards_.unsharded()) {
+    updated_.push_back(parameters_[piece.parameter]);
+    // Only one replica's norm of it counts.
+    updated_.back().counts = updated_.back().counts && chain_ == 0;
+  }
+}
+
+at::Tensor StageWeights::GradientOf(const Shards::Piece& piece) const {
+  return flat_.narrow(0, shards_.start(piece.parameter) + piece.begin, piece.size());
 }
 
 void StageWeights::Use(std::int64_t version) {
@@ -105,8 +150,9 @@ void StageWeights::Update(const TorchStage::Update& update) {
     auto& stashed = older_[Index(updates_) % older_.size()];
     for (std::size_t i = 0; i < newest_.size(); ++i) stashed[i].copy_(newest_[i]);
   }
-  update(parameters_);
+  update(updated_);
   ++updates_;
+  outgoing_shard_.reset();
   SetWorking();
 }
 
@@ -131,7 +177,7 @@ void StageWeights::Step(const TorchStage::Update& update) {
 void StageWeights::TryStep(const TorchStage::Update& update) {
   const at::NoGradGuard no_gradients;
   PENSTOCK_CHECK(optimizer_.save && older_.empty(), "the stage's steps cannot be rolled back");
-  optimizer_.save(parameters_);
+  optimizer_.save(updated_);
   Update(update);
 }
 
@@ -146,22 +192,49 @@ void StageWeights::RollBackStep() {
 
 void StageWeights::ScaleGradients(double factor) { flat_.mul_(factor); }
 
+// Adds the norms of a parameter's pieces in the order of the shards, as the ranks do that have one
+// shard each.
 std::span<const double> StageWeights::SquaredNorms() {
-  norms_.clear();
-  for (const NamedParameter& parameter : parameters_) {
-    norms_.push_back(parameter.counts ? SquaredNorm(parameter.gradient) : 0);
+  norms_.assign(parameters_.size(), 0);
+  const auto add = [this](const Shards::Piece& piece) {
+    norms_[piece.parameter] += SquaredNorm(GradientOf(piece));
+  };
+  const int first = sharded_ ? chain_ : 0;
+  const int last = sharded_ ? chain_ : shards_.shards() - 1;
+  for (int shard = first; shard <= last; ++shard) {
+    for (const Shards::Piece& piece : shards_.pieces(shard)) add(piece);
+  }
+  for (const Shards::Piece& piece : shards_.unsharded()) {
+    const bool elsewhere = sharded_ && chain_ != 0;
+    if (parameters_[piece.parameter].counts && !elsewhere) add(piece);
   }
   return norms_;
 }
 
-Message StageWeights::Share(std::span<const float> tail) {
-  std::copy(tail.begin(), tail.end(), flat_.mutable_data_ptr<float>() + flat_size_);
-  return MessageOfCopy(flat_, outgoing_);
+std::vector<StageWeights::Range> StageWeights::RangesOf(int chain) const {
+  const std::int64_t all = flat_.numel();
+  if (!sharded_) return {{0, all, 0}};
+  const std::int64_t shard = shards_.shard_elements();
+  return {{chain * shard, shard, 0}, {shards_.rest(), all - shards_.rest(), shard}};
+}
+
+Message StageWeights::Share(int to_chain, std::span<const float> tail) {
+  std::copy(tail.begin(), tail.end(), flat_.mutable_data_ptr<float>() + shards_.end());
+  const std::vector<Range> ranges = RangesOf(to_chain);
+  const std::int64_t elements = ranges.back().in_message + ranges.back().size;
+  at::Tensor& outgoing = Unread(elements, outgoing_[sharded_ ? Index(to_chain) : 0]);
+  for (const Range& range : ranges) {
+    outgoing.narrow(0, range.in_message, range.size)
+        .copy_(flat_.narrow(0, range.begin, range.size));
+  }
+  return MessageOf(outgoing);
 }
 
 Message StageWeights::ShareParameter(int parameter) {
   Shared& shared = *shared_[parameter];
-  return MessageOfCopy(gradients_[shared.index], shared.outgoing);
+  const at::Tensor& gradient = gradients_[shared.index];
+  Unread(gradient.numel(), shared.outgoing).copy_(InMemory(gradient, 0, gradient.numel()));
+  return MessageOf(shared.outgoing);
 }
 
 void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
@@ -192,30 +265,61 @@ void StageWeights::AddParameter(int parameter) {
 }
 
 void StageWeights::Take(int chain, Message gradients) {
-  if (gradients.bytes() != flat_.nbytes()) {
-    throw std::runtime_error(fmt::format("received {} bytes of gradients from a replica, not {}",
-                                         gradients.bytes(), flat_.nbytes()));
-  }
+  const Range last = RangesOf(chain_).back();
+  CheckBytes(gradients, last.in_message + last.size, "gradients");
   incoming_[chain] = std::move(gradients);
 }
 
 // Every replica adds in the order of the chains, so that all arrive at the same sum.
 void StageWeights::Add() {
   const at::NoGradGuard no_gradients;
-  const auto of_chain = [this](std::size_t chain) {
-    if (static_cast<int>(chain) == chain_) return flat_;
-    return at::from_blob(incoming_[chain].data(), flat_.sizes(), flat_.options());
-  };
-  at::Tensor sum = of_chain(0);
-  for (std::size_t chain = 1; chain < incoming_.size(); ++chain) {
-    sum = chain == 1 ? sum.add(of_chain(chain)) : sum.add_(of_chain(chain));
+  const std::size_t tail = tails_.front().size();
+  for (const Range& range : RangesOf(chain_)) {
+    at::Tensor own = flat_.narrow(0, range.begin, range.size);
+    const auto of_chain = [&](std::size_t chain) {
+      if (static_cast<int>(chain) == chain_) return own;
+      float* const data = static_cast<float*>(incoming_[chain].data()) + range.in_message;
+      return at::from_blob(data, {range.size}, at::kFloat);
+    };
+    at::Tensor sum = of_chain(0).add(of_chain(1));
+    for (std::size_t chain = 2; chain < incoming_.size(); ++chain) sum.add_(of_chain(chain));
+    // The tail is at the end of the last range.
+    for (std::size_t chain = 0; chain < incoming_.size(); ++chain) {
+      const float* const end = of_chain(chain).const_data_ptr<float>() + range.size;
+      if (range.begin + range.size == flat_.numel()) {
+        std::copy(end - tail, end, tails_[chain].begin());
+      }
+    }
+    own.copy_(sum);
   }
-  for (std::size_t chain = 0; chain < incoming_.size(); ++chain) {
-    const float* const from = of_chain(chain).const_data_ptr<float>() + flat_size_;
-    std::copy_n(from, tails_[chain].size(), tails_[chain].begin());
-    if (static_cast<int>(chain) != chain_) incoming_[chain] = {};
+  for (Message& message : incoming_) message = {};
+}
+
+Message StageWeights::ShareShard() {
+  const at::NoGradGuard no_gradients;
+  if (!outgoing_shard_.defined()) {
+    outgoing_shard_ = at::empty({shards_.shard_elements()}, at::kFloat);
+    std::int64_t at = 0;
+    for (const Shards::Piece& piece : shards_.pieces(chain_)) {
+      outgoing_shard_.narrow(0, at, piece.size())
+          .copy_(InMemory(parameters_[piece.parameter].value, piece.begin, piece.size()));
+      at += piece.size();
+    }
   }
-  flat_.copy_(sum);
+  return MessageOf(outgoing_shard_);
+}
+
+void StageWeights::TakeShard(int chain, const Message& parameters) {
+  const at::NoGradGuard no_gradients;
+  CheckBytes(parameters, shards_.shard_elements(), "parameters");
+  auto* from = static_cast<float*>(parameters.data());
+  for (const Shards::Piece& piece : shards_.pieces(chain)) {
+    const at::Tensor values = at::from_blob(from, {piece.size()}, at::kFloat);
+    const at::Tensor& master = parameters_[piece.parameter].value;
+    InMemory(master, piece.begin, piece.size()).copy_(values);
+    if (cast_) InMemory(newest_[piece.parameter], piece.begin, piece.size()).copy_(values);
+    from += piece.size();
+  }
 }
 
 }  // namespace penstock

@@ -13,6 +13,7 @@
 
 #include "graph/capture/capture.h"
 #include "runtime/message.h"
+#include "train/stage/shards.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -27,7 +28,8 @@ class StageWeights {
   // The tensors that graphs are bound to: the weights of the version in use, and the gradients.
   const std::vector<at::Tensor>& values() const { return values_; }
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
-  std::vector<NamedParameter>& parameters() { return parameters_; }
+  // What the stage updates: all of its parameters, or those of its shard.
+  std::vector<NamedParameter>& parameters() { return updated_; }
   const std::string& name(std::size_t parameter) const { return parameters_[parameter].name; }
 
   // Returns the number of updates of the run so far, which is also the newest version.
@@ -48,7 +50,7 @@ class StageWeights {
   void RollBackStep();
   void ScaleGradients(double factor);
   void DropGradients() { dropped_ = true; }
-  std::span<const double> SquaredNorms();  // by parameter, as parameters()
+  std::span<const double> SquaredNorms();  // by parameter, also of those that it does not update
 
   // As in Stage. `parameter` is an index in TorchStageOptions::shared.
   Message ShareParameter(int parameter);
@@ -56,9 +58,12 @@ class StageWeights {
   void AddParameter(int parameter);
 
   // As ShareGradients, TakeGradients and AddGradients in Stage. Share appends the tail.
-  Message Share(std::span<const float> tail);
+  Message Share(int to_chain, std::span<const float> tail);
   void Take(int chain, Message gradients);
   void Add();
+  // As ShareParameters and TakeParameters in Stage.
+  Message ShareShard();
+  void TakeShard(int chain, const Message& parameters);
   // Returns the tail of another chain's gradients. Valid after Add().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
 
@@ -71,6 +76,14 @@ class StageWeights {
     std::vector<Message> incoming;  // by holder
   };
 
+  // A range of `flat_`, and its place in messages between replicas. In elements.
+  struct Range {
+    std::int64_t begin, size, in_message;
+  };
+  // The ranges of `flat_` that the replica in a chain receives.
+  std::vector<Range> RangesOf(int chain) const;
+  void ChooseUpdated(const TorchStageOptions& options);
+  at::Tensor GradientOf(const Shards::Piece& piece) const;
   void Update(const TorchStage::Update& update);
   void Clear();
 
@@ -83,14 +96,17 @@ class StageWeights {
   int in_use_ = -1;                             // index in older_; -1: the newest
   std::int64_t updates_ = 0;
   at::Tensor flat_;  // all gradients, then the tail, so that one call clears or adds them
-  std::int64_t flat_size_ = 0;  // without the tail
+  Shards shards_;
+  bool sharded_;
   std::vector<at::Tensor> gradients_;
   std::vector<NamedParameter> parameters_;
+  std::vector<NamedParameter> updated_;
   std::vector<std::optional<Shared>> shared_;  // as in TorchStageOptions
   bool dropped_ = false;
   std::vector<double> norms_;
-  at::Tensor outgoing_;                    // replicas read it; reused after all have read it
-  std::vector<Message> incoming_;          // by chain
+  std::vector<at::Tensor> outgoing_;  // by shard; replicas read it; reused after all have read it
+  at::Tensor outgoing_shard_;         // of parameters; undefined before the step
+  std::vector<Message> incoming_;     // by chain
   std::vector<std::vector<float>> tails_;  // by chain
 };
 

@@ -164,11 +164,13 @@ class CompiledStage final : public TorchStage {
   void DropGradients() override { weights_.DropGradients(); }
   std::span<const double> SquaredNorms() override { return weights_.SquaredNorms(); }
   std::string ParameterName(std::size_t index) const override { return weights_.name(index); }
-  Message ShareGradients() override { return weights_.Share(losses_); }
+  Message ShareGradients(int to_chain) override { return weights_.Share(to_chain, losses_); }
   void TakeGradients(int chain, Message gradients) override {
     weights_.Take(chain, std::move(gradients));
   }
   void AddGradients() override { weights_.Add(); }
+  Message ShareParameters() override { return weights_.ShareShard(); }
+  void TakeParameters(int chain, Message shard) override { weights_.TakeShard(chain, shard); }
   Message ShareParameter(int parameter) override { return weights_.ShareParameter(parameter); }
   void TakeParameter(int parameter, int holder, Message gradient) override {
     weights_.TakeParameter(parameter, holder, std::move(gradient));
@@ -278,7 +280,6 @@ class CompiledStage final : public TorchStage {
   }
   // The program for the shape that the stage was created for.
   const StageProgram& Expected() const { return programs_.front()->program; }
-
   void SeedRandom(const StageProgram& program, int microbatch, Op op) {
     if (!program.random) return;
     binding_.generator.set_current_seed(

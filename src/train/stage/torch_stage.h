@@ -74,6 +74,11 @@ struct TorchStageOptions {
   // Replicas of the stage. Each runs its own microbatches of a step; chain 0 runs the first ones.
   int replicas = 1;
   int chain = 0;
+  // Ranges of the parameters whose norms are computed separately (Shards). 1 or `replicas`.
+  int shards = 1;
+  // Whether the stage updates only its own shard (UpdateRule::sharded). Requires one shard per
+  // replica.
+  bool sharded = false;
   WeightPolicy weights = WeightPolicy::kFlush;
   VersionRule versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.
@@ -95,12 +100,20 @@ struct TorchStageOptions {
   int slices() const { return std::max(1, static_cast<int>(slice_lengths.size())); }
 };
 
-// A parameter and its accumulated gradient, which has the same shape and is zero when a step
-// starts.
+// A parameter that a stage updates, or a range of its elements, and the accumulated gradient, which
+// has the same shape as the value and is zero when a step starts.
 struct NamedParameter {
+  NamedParameter(std::string parameter, at::Tensor whole, at::Tensor its_gradient)
+      : name(std::move(parameter)),
+        value(std::move(whole)),
+        gradient(std::move(its_gradient)),
+        shape(value.sizes().vec()) {}
+
   std::string name;
   at::Tensor value;
   at::Tensor gradient;
+  std::vector<std::int64_t> shape;  // of the whole parameter
+  std::int64_t begin = 0;           // the first element, if the value is a range
   // Whether the global gradient norm includes it. A shared parameter counts at its first holder.
   bool counts = true;
 };

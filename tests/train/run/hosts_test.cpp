@@ -52,6 +52,9 @@ TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
       {"schedule=pipedream"},
       {"schedule=1f1b", "ranks=2", "parallel.data=2", "clip=0.5", "trace_steps=[1]"},
       {"schedule=zbv", "ranks=2", "parallel.data=4"},
+      {"schedule=1f1b", "ranks=2", "parallel.data=4", "parallel.zero=1"},
+      {"schedule=zbv", "ranks=2", "layers=8", "parallel.data=2", "parallel.zero=1", "clip=0.5",
+       "post_validation=true"},
       // The first and the last stage, on different hosts, hold copies of the embedding.
       {"schedule=1f1b", "model.name=gpt2", "clip=0.5"},
       {"schedule=1f1b", "ranks=2", "stages=2", "precision=bf16", "fuse=false"},
@@ -59,6 +62,32 @@ TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
   for (const std::vector<std::string>& options : runs) {
     ExpectSameRun(options);
     if (HasFailure()) FAIL() << options.front();
+  }
+}
+
+TEST_F(HostsTrain, ShardedOptimizerGivesTheBitsOfAWholeOne) {
+  const std::vector<std::vector<std::string>> runs = {
+      {"schedule=1f1b", "ranks=2", "parallel.data=4"},
+      {"schedule=zbv", "ranks=2", "layers=8", "parallel.data=2", "clip=0.5"},
+      {"schedule=interleaved", "ranks=2", "chunks=2", "parallel.data=2", "clip=0.5",
+       "post_validation=true", "lr=0.1"},
+      {"schedule=dualpipe", "microbatches=16", "parallel.data=2", "precision=bf16", "clip=0.5"},
+      {"schedule=1f1b", "model.name=gpt2", "parallel.data=2", "clip=0.5"},
+  };
+  for (std::vector<std::string> options : runs) {
+    SCOPED_TRACE(options.front());
+    options.emplace_back("parallel.zero=0");
+    ASSERT_TRUE(RunAlone(options));
+    const Outcome whole = CollectAndRemove("run");
+    options.back() = "parallel.zero=1";
+    ASSERT_TRUE(RunAlone(options));
+    const Outcome sharded = CollectAndRemove("run");
+    EXPECT_EQ(whole.metrics.size(), sharded.metrics.size());
+    ASSERT_EQ(whole.tensors.size(), sharded.tensors.size());
+    for (const auto& [file, tensors] : whole.tensors) {
+      SCOPED_TRACE(file);
+      ExpectSameTensors(tensors, sharded.tensors.at(file));
+    }
   }
 }
 

@@ -20,10 +20,10 @@
 #include "schedule/data_parallel.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
+#include "tests/train/run/norms_by_shard.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
 #include "train/setup.h"
-#include "train/stage/gradient_norm.h"
 
 namespace penstock {
 namespace {
@@ -213,13 +213,8 @@ class Reference {
 
   void Clip() {
     double squares = 0;
-    for (const StageState& stage : stages_) {
-      for (const auto& parameter : stage.parameters) {
-        const bool is_copy = std::ranges::any_of(shared_, [&](const auto& copies) {
-          return std::find(copies.begin() + 1, copies.end(), &parameter) != copies.end();
-        });
-        if (!is_copy) squares += SquaredNorm(parameter.gradient);
-      }
+    for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+      for (const double norm : SquaredNorms(stage)) squares += norm;
     }
     const double norm = std::sqrt(squares);
     if (norm <= config_.optimizer.clip) return;
@@ -228,6 +223,21 @@ class Reference {
         parameter.gradient.mul_(config_.optimizer.clip / norm);
       }
     }
+  }
+
+  std::vector<double> SquaredNorms(std::size_t stage) const {
+    std::vector<bool> shared;
+    std::vector<bool> is_copy;
+    for (const NamedParameter& parameter : stages_[stage].parameters) {
+      const auto holds = [&](const auto& copies, std::ptrdiff_t from) {
+        return std::find(copies.begin() + from, copies.end(), &parameter) != copies.end();
+      };
+      shared.push_back(std::ranges::any_of(shared_, [&](auto& all) { return holds(all, 0); }));
+      is_copy.push_back(std::ranges::any_of(shared_, [&](auto& all) { return holds(all, 1); }));
+    }
+    const bool by_shard = config_.parallel.data > 1 || config_.parallel.zero > 0;
+    const auto replicas = static_cast<int>(rules_[stage].orders.size());
+    return NormsByShard(stages_[stage].parameters, shared, is_copy, by_shard ? replicas : 1);
   }
 
   static void SumGradients(StageState& stage, const StageRule& rule) {
@@ -267,7 +277,8 @@ void ExpectCopiesEqual(const Pipeline& pipeline) {
   std::map<std::string, at::Tensor> states;
   for (const auto& optimizer : pipeline.optimizers) {
     for (const StatePiece& piece : OptimizerState(*optimizer)) {
-      const at::Tensor& first = states.emplace(piece.name, piece.values).first->second;
+      const std::string key = fmt::format("{} {}", piece.name, piece.begin);
+      const at::Tensor& first = states.emplace(key, piece.values).first->second;
       EXPECT_TRUE(at::equal(first, piece.values)) << piece.name;
     }
   }
@@ -287,6 +298,7 @@ void ExpectVersions(const Pipeline& pipeline, const Schedule& schedule) {
     if (schedule.weights == WeightPolicy::kStashed) versions = schedule.stages() - stage;
     EXPECT_EQ(made.WeightVersions(), versions) << "stage " << stage;
     std::int64_t elements = 0;
+    if (pipeline.sharded) continue;  // it lists only its shard
     for (const NamedParameter& parameter : made.Parameters()) elements += parameter.value.numel();
     const std::int64_t size = made.WeightVersionBytes() / (elements * versions);
     EXPECT_EQ(size * elements * versions, made.WeightVersionBytes());
@@ -311,6 +323,7 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
   RunOptions options;
   options.steps = rounds;
   options.update = UpdateRuleOf(config.optimizer);
+  options.update.sharded = pipeline.sharded;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const int last_rank = schedule.placement.rank_of(schedule.stages() - 1);
   options.on_step = [&](int rank, std::int64_t step) {
@@ -394,6 +407,7 @@ TEST_P(Parity, TrainsLikeOneRank) {
     config.pipeline.stage_layers = UnevenLayers(random, schedule->placement.chain_length());
     config.model.layers = 0;
     for (const std::int64_t count : config.pipeline.stage_layers) config.model.layers += count;
+    config.parallel = {data, flushes ? static_cast<int>(random() % 2) : 0};
     if (flushes && random() % 2 == 0) {
       config.optimizer.clip = 0.5;
       config.optimizer.post_validation = random() % 2 == 0;

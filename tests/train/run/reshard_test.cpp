@@ -67,6 +67,9 @@ TEST_F(Reshard, EveryLayoutReadsAndWritesTheSameState) {
       {2, {"schedule=1f1b", "ranks=2", "stages=2", "stage_layers=7,1"}},
       {4, {"schedule=dualpipe", "ranks=4"}},
       {2, {"schedule=zb-h1", "ranks=4", "post_validation=true"}},
+      {2, {"schedule=1f1b", "ranks=2", "stages=2", "parallel.data=2", "parallel.zero=1"}},
+      {1, {"schedule=1f1b", "ranks=4", "parallel.data=4", "parallel.zero=1"}},
+      {2, {"schedule=zbv", "ranks=2", "stages=4", "parallel.data=2"}},
   };
   RunWell(model, layouts[0].hosts, layouts[0].options);
   const std::map<std::string, at::Tensor> state = AllTensors(At("run", 5));

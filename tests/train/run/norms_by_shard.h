@@ -1,0 +1,34 @@
+// The norms of gradients as replicas compute them: each parameter as the sum over its shards.
+#pragma once
+
+#include <vector>
+
+#include "train/stage/gradient_norm.h"
+#include "train/stage/shards.h"
+#include "train/stage/torch_stage.h"
+
+namespace penstock {
+
+// Returns the squared norms by parameter. `shared` marks parameters that other stages hold too;
+// those in `copies` count elsewhere.
+inline std::vector<double> NormsByShard(const std::vector<NamedParameter>& parameters,
+                                        const std::vector<bool>& shared,
+                                        const std::vector<bool>& copies, int replicas) {
+  std::vector<std::int64_t> elements;
+  for (const NamedParameter& parameter : parameters) elements.push_back(parameter.value.numel());
+  const Shards shards(elements, shared, replicas);
+  std::vector<double> norms(parameters.size());
+  const auto add = [&](const Shards::Piece& piece) {
+    const at::Tensor flat = parameters[piece.parameter].gradient.flatten();
+    norms[piece.parameter] += SquaredNorm(flat.narrow(0, piece.begin, piece.size()));
+  };
+  for (int shard = 0; shard < replicas; ++shard) {
+    for (const Shards::Piece& piece : shards.pieces(shard)) add(piece);
+  }
+  for (const Shards::Piece& piece : shards.unsharded()) {
+    if (!copies[piece.parameter]) add(piece);
+  }
+  return norms;
+}
+
+}  // namespace penstock
