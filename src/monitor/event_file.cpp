@@ -7,6 +7,8 @@
 #include <chrono>
 #include <string_view>
 
+#include "base/system/machine_name.h"
+
 namespace penstock {
 namespace {
 
@@ -19,11 +21,9 @@ std::int64_t Now() {
 
 // TensorBoard reads the files of a folder in the order of their names.
 std::string FileName() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host.front() = '?';
   const std::int64_t now = Now();
   return fmt::format("events.out.tfevents.{:010}.{:06}.{}.{}", now / 1'000'000, now % 1'000'000,
-                     host.data(), getpid());
+                     MachineName(), getpid());
 }
 
 // ---- tensorflow.Event as protobuf: each field is a key (number * 8 + wire type) and a value

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/index.h"
+#include "monitor/file_time.h"
 
 namespace penstock {
 
@@ -24,8 +25,7 @@ void MetricsFollower::Read() {
       device_ = status.st_dev;
       inode_ = status.st_ino;
     }
-    changed_ = static_cast<double>(status.st_mtim.tv_sec) +
-               1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
+    changed_ = ChangeTime(status);
     ReadFrom(descriptor);
   }
   if (descriptor >= 0) close(descriptor);

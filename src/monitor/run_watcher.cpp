@@ -1,9 +1,7 @@
 #include "monitor/run_watcher.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -12,7 +10,9 @@
 #include <string_view>
 
 #include "base/files.h"
+#include "base/system/machine_name.h"
 #include "base/text/yaml_map.h"
+#include "monitor/file_time.h"
 
 namespace penstock {
 namespace {
@@ -29,11 +29,8 @@ bool MayBeAlive(std::string_view holder) {
   constexpr std::string_view kProcess = "process ", kOn = " on ";
   const std::size_t on = holder.find(kOn);
   if (!holder.starts_with(kProcess) || on == std::string_view::npos) return true;
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0 ||
-      holder.substr(on + kOn.size()) != host.data()) {
-    return true;
-  }
+  const std::string machine = MachineName();
+  if (machine == kUnknownMachine || holder.substr(on + kOn.size()) != machine) return true;
   int process = 0;
   const auto read = std::from_chars(holder.data() + kProcess.size(), holder.data() + on, process);
   if (read.ec != std::errc() || process <= 0) return true;
@@ -49,8 +46,7 @@ RunSigns SignsOf(const std::string& folder, double changed) {
   struct stat status {};
   if (stat(lock.c_str(), &status) != 0) return signs;
   signs.has_process = MayBeAlive(ReadFile(lock).value_or(""));
-  signs.locked = static_cast<double>(status.st_mtim.tv_sec) +
-                 1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
+  signs.locked = ChangeTime(status);
   return signs;
 }
 

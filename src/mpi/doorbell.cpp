@@ -29,25 +29,22 @@ std::uint64_t PidNamespace() {
 
 }  // namespace
 
-Doorbell::Doorbell(MPI_Comm processes, bool shared) {
-  if (!shared) return;
+Doorbell::Doorbell(MPI_Comm processes, MPI_Comm machine) {
+  if (machine == MPI_COMM_NULL) return;
   all_local_ = true;
   int size = 0;
-  int rank = 0;
   MPI_Comm_size(processes, &size);
-  MPI_Comm_rank(processes, &rank);
-  MPI_Comm_split_type(processes, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine_);
   void* memory = nullptr;
-  MPI_Win_allocate_shared(sizeof(Bell), 1, MPI_INFO_NULL, machine_, static_cast<void*>(&memory),
+  MPI_Win_allocate_shared(sizeof(Bell), 1, MPI_INFO_NULL, machine, static_cast<void*>(&memory),
                           &window_);
   own_ = new (memory) Bell{};
   own_->pid = getpid();
   own_->pid_namespace = PidNamespace();
-  MPI_Barrier(machine_);  // every bell is initialized before one rings
+  MPI_Barrier(machine);  // every bell is initialized before one rings
   MPI_Group all = MPI_GROUP_NULL;
   MPI_Group here = MPI_GROUP_NULL;
   MPI_Comm_group(processes, &all);
-  MPI_Comm_group(machine_, &here);
+  MPI_Comm_group(machine, &here);
   for (int process = 0; process < size; ++process) {
     int local = MPI_UNDEFINED;
     MPI_Group_translate_ranks(all, 1, &process, here, &local);
@@ -67,10 +64,7 @@ Doorbell::Doorbell(MPI_Comm processes, bool shared) {
   MPI_Group_free(&here);
 }
 
-void Doorbell::Free() {
-  MPI_Win_free(&window_);
-  MPI_Comm_free(&machine_);
-}
+void Doorbell::Free() { MPI_Win_free(&window_); }
 
 bool Doorbell::HasEnded(int process) const {
   const Bell& bell = *BellOf(process);

@@ -20,8 +20,9 @@ namespace penstock {
 
 class Doorbell {
  public:
-  // Collective over `processes`. With `shared` false, all processes count as remote.
-  Doorbell(MPI_Comm processes, bool shared);
+  // Collective over `machine`, the processes of this machine among `processes`. If it is null, all
+  // count as remote.
+  Doorbell(MPI_Comm processes, MPI_Comm machine);
   // Collective.
   void Free();
 
@@ -68,7 +69,6 @@ class Doorbell {
   }
 
   MPI_Win window_ = MPI_WIN_NULL;
-  MPI_Comm machine_ = MPI_COMM_NULL;
   std::vector<Bell*> bells_;  // by process; null on another machine
   Bell unshared_{};
   Bell* own_ = &unshared_;

@@ -92,11 +92,14 @@ struct Sending {
 // Where the hosts are. The frames to host h carry tag h, so a process may have several hosts.
 struct MpiPlace {
   MPI_Comm processes = MPI_COMM_NULL;
+  MPI_Comm machine = MPI_COMM_NULL;  // of this machine's processes; null in a loopback
   int host = 0;
-  bool is_loopback = false;           // all hosts are in this process
   std::vector<int> process_of;        // by host
   std::vector<std::string> machines;  // names, by host
   std::vector<int> first_of_machine;  // by host: the first host on its machine
+
+  // Whether all hosts are in this process.
+  bool is_loopback() const { return machine == MPI_COMM_NULL; }
 };
 
 // The first hosts of the machines watch each other in a ring, because a machine or its network may
@@ -118,20 +121,21 @@ class MpiHosts final : public HostGroup {
         place_(std::move(place)),
         next_in_ring_(InRing(place_, 1)),
         previous_in_ring_(InRing(place_, -1)),
-        bell_(place_.processes, !place_.is_loopback),
+        bell_(place_.processes, place_.machine),
         seen_(place_.process_of.size()),
         thread_([this] { Progress(); }) {}
 
   ~MpiHosts() override {
-    for (int to = 0; place_.is_loopback && to < hosts(); ++to) {
+    for (int to = 0; place_.is_loopback() && to < hosts(); ++to) {
       if (to != host()) SendFrame(to, kGoodbye, {}, AllocateMessage(0));
     }
     ending_.store(true);
     bell_.RingOwn();
     thread_.join();
     // The calls below wait for all processes.
-    if (place_.is_loopback || lost() >= 0 || !OthersHaveLeft()) return;
+    if (place_.is_loopback() || lost() >= 0 || !OthersHaveLeft()) return;
     bell_.Free();
+    MPI_Comm_free(&place_.machine);
     MPI_Comm_free(&place_.processes);
     MPI_Finalize();
   }
@@ -248,10 +252,10 @@ class MpiHosts final : public HostGroup {
 
   // Returns whether all frames are sent and all processes have left, or do not within kPatience.
   bool MayEnd() {
-    if (pending_.load() == 0 && (place_.is_loopback || OthersHaveLeft())) return true;
+    if (pending_.load() == 0 && (place_.is_loopback() || OthersHaveLeft())) return true;
     constexpr std::chrono::milliseconds kPatience{5000}, kPatienceWithoutAll{200};
     if (deadline_ == Clock::time_point()) {
-      const bool without_all = place_.is_loopback || lost() >= 0;
+      const bool without_all = place_.is_loopback() || lost() >= 0;
       deadline_ = Clock::now() + (without_all ? kPatienceWithoutAll : kPatience);
     }
     return Clock::now() > deadline_;
@@ -281,17 +285,14 @@ class MpiHosts final : public HostGroup {
 
 // Divides cores that processes of this machine share. Launchers bind each process to cores of its
 // own unless told otherwise. Collective.
-int ShareOfCores() {
+int ShareOfCores(MPI_Comm machine) {
   cpu_set_t own;
   CPU_ZERO(&own);
   if (sched_getaffinity(0, sizeof(own), &own) != 0) return 1;
-  MPI_Comm machine = MPI_COMM_NULL;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
   int processes = 0;
   MPI_Comm_size(machine, &processes);
   std::vector<cpu_set_t> all(Index(processes));
   MPI_Allgather(&own, sizeof(own), MPI_BYTE, all.data(), sizeof(own), MPI_BYTE, machine);
-  MPI_Comm_free(&machine);
   const auto sharing = std::ranges::count_if(
       all, [&](const cpu_set_t& other) { return CPU_EQUAL(&own, &other) != 0; });
   return std::max(1, CPU_COUNT(&own) / static_cast<int>(sharing));
@@ -321,11 +322,10 @@ void FindMachines(MpiPlace& place) {
   MPI_Allgather(name.data(), name.size(), MPI_CHAR, names.data(), name.size(), MPI_CHAR,
                 place.processes);
   for (const auto& one : names) place.machines.emplace_back(one.data());
-  MPI_Comm machine = MPI_COMM_NULL;
-  MPI_Comm_split_type(place.processes, MPI_COMM_TYPE_SHARED, place.host, MPI_INFO_NULL, &machine);
+  MPI_Comm_split_type(place.processes, MPI_COMM_TYPE_SHARED, place.host, MPI_INFO_NULL,
+                      &place.machine);
   int first = place.host;
-  MPI_Bcast(&first, 1, MPI_INT, 0, machine);
-  MPI_Comm_free(&machine);
+  MPI_Bcast(&first, 1, MPI_INT, 0, place.machine);
   place.first_of_machine.resize(place.process_of.size());
   MPI_Allgather(&first, 1, MPI_INT, place.first_of_machine.data(), 1, MPI_INT, place.processes);
 }
@@ -342,7 +342,7 @@ Result<MpiJob> OpenMpiJob() {
   std::iota(place.process_of.begin(), place.process_of.end(), 0);
   place.processes = Duplicate(MPI_COMM_WORLD);
   FindMachines(place);
-  const int cores = ShareOfCores();
+  const int cores = ShareOfCores(place.machine);
   return MpiJob{std::make_unique<MpiHosts>(std::move(place)), cores};
 }
 
@@ -353,7 +353,7 @@ std::vector<std::unique_ptr<HostGroup>> MakeMpiLoopback(int hosts) {
   const MPI_Comm processes = Duplicate(MPI_COMM_SELF);
   for (int host = 0; host < hosts; ++host) {
     groups.push_back(std::make_unique<MpiHosts>(
-        MpiPlace{processes, host, true, std::vector<int>(Index(hosts), 0), {}, {}}));
+        MpiPlace{processes, MPI_COMM_NULL, host, std::vector<int>(Index(hosts), 0), {}, {}}));
   }
   return groups;
 }

@@ -149,7 +149,7 @@ int MessageMap::GradientSlot(int stage, int to_chain) const {
   return first_gradient_ + stage * others + (to_chain < chain ? to_chain : to_chain - 1);
 }
 
-int MessageMap::ParameterSlot(int stage, int to_chain) const {
+int MessageMap::ShardSlot(int stage, int to_chain) const {
   const int slot = GradientSlot(stage, to_chain);
   return slot < 0 ? -1 : slot + stages_ * (schedule_->placement.replicas() - 1);
 }

@@ -92,10 +92,10 @@ class Stage {
   virtual void TakeGradients(int /*chain*/, Message) {}
   virtual void AddGradients() {}
   // With UpdateRule::sharded: returns the parameters of the stage's own shard after its step, for
-  // another replica. Called once per replica. TakeParameters sets those of the shard of the replica
+  // another replica. Called once per replica. TakeShard sets those of the shard of the replica
   // in `chain`.
-  virtual Message ShareParameters() { return {}; }
-  virtual void TakeParameters(int /*chain*/, Message) {}
+  virtual Message ShareShard() { return {}; }
+  virtual void TakeShard(int /*chain*/, Message) {}
   // Updates parameters that several stages hold a copy of. `parameter` is an index in
   // Schedule::shared, and `holder` an index of a stage in its entry. ShareParameter returns the
   // gradient accumulated since the last update, for another holder; it is called once per holder.

@@ -143,7 +143,7 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   progress_.store(Progress(round, 0, false), std::memory_order_relaxed);
   for (Stage* stage : stages_) stage->BeginStep(step);
   stamps_ = binding_.trace->Begin(binding_.rank, round);
-  if (round > 0 && !TakeParameters(round - 1)) return false;
+  if (round > 0 && !TakeShards(round - 1)) return false;
   if (binding_.update.steps_early() && round > 0 && !RunEarlyForwards(round, step)) return false;
   std::size_t done = binding_.update.steps_early() && round > 0 ? early_actions_ : 0;
   for (const BoundPoint& point : points_) {

@@ -126,9 +126,9 @@ class Executor {
   [[nodiscard]] bool AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_t step);
   [[nodiscard]] bool Agree(std::int64_t round, std::int64_t step, Verdict& verdict);
   // Sends and takes the parameters of a repeated step.
-  [[nodiscard]] bool ExchangeAgain(std::int64_t round);
+  [[nodiscard]] bool ShareShardsAgain(std::int64_t round);
   // Waits for the parameters that the replicas of the rank's stages updated in the last step.
-  [[nodiscard]] bool TakeParameters(std::int64_t round);
+  [[nodiscard]] bool TakeShards(std::int64_t round);
   // Applies the verdict on the previous step, and rolls that step back if necessary; `amended` says
   // whether it did.
   [[nodiscard]] bool SettleLastStep(std::int64_t round, std::int64_t step, bool& amended);

@@ -88,8 +88,8 @@ bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_
     case UpdatePoint::Kind::kSend:
       exchange_->SendNorms(round);
       return true;
-    case UpdatePoint::Kind::kSendParameters:
-      exchange_->SendParameters(point.stage, round + times_again_);
+    case UpdatePoint::Kind::kShareShard:
+      exchange_->ShareShard(point.stage, round + times_again_);
       return true;
     case UpdatePoint::Kind::kAgree:
       break;
@@ -109,10 +109,10 @@ bool Executor::Agree(std::int64_t round, std::int64_t step, Verdict& verdict) {
   return true;
 }
 
-bool Executor::TakeParameters(std::int64_t round) {
+bool Executor::TakeShards(std::int64_t round) {
   if (!binding_.update.sharded || exchange_ == nullptr) return true;
   for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
-    if (!exchange_->TakeParameters(stage, round + times_again_)) return false;
+    if (!exchange_->TakeShards(stage, round + times_again_)) return false;
   }
   return true;
 }
@@ -149,27 +149,27 @@ bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
   }
   for (Stage* stage : stages_) stage->DropForwards();
   ++times_again_;
-  if (!ExchangeAgain(round - 1)) return false;
+  if (!ShareShardsAgain(round - 1)) return false;
   return RunActions(0, early_actions_, round);
 }
 
-bool Executor::ExchangeAgain(std::int64_t round) {
+bool Executor::ShareShardsAgain(std::int64_t round) {
   if (!binding_.update.sharded || exchange_ == nullptr) return true;
   for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
-    exchange_->SendParameters(stage, round + times_again_);
+    exchange_->ShareShard(stage, round + times_again_);
   }
-  return TakeParameters(round);
+  return TakeShards(round);
 }
 
 bool Executor::Finish(std::int64_t rounds, std::int64_t step) {
   if (rounds == 0) return true;
-  if (!TakeParameters(rounds - 1)) return false;
+  if (!TakeShards(rounds - 1)) return false;
   if (!binding_.update.steps_early()) return true;
   bool amended = false;
   if (!SettleLastStep(rounds - 1, step, amended)) return false;
   if (!amended) return true;
   ++times_again_;
-  return ExchangeAgain(rounds - 1);
+  return ShareShardsAgain(rounds - 1);
 }
 
 }  // namespace penstock

@@ -165,11 +165,14 @@ class Run {
     Clock::time_point last_progress = Clock::now();
     bool reported_standstill = false;
     bool reported_stuck = false;
+    const bool several_hosts = options_.group != nullptr && options_.group->hosts() > 1;
     std::int64_t polls = 0;
     MutexLock lock(mutex_);
     while (WaitForEnd(lock, poll)) {
       if (transport_.aborted()) control_.Abort(transport_.reason());
-      if (polls++ % kPollsPerReport == 0) control_.ReportActions(OwnActions());
+      if (several_hosts && polls++ % kPollsPerReport == 0) {
+        control_.ReportActions(OwnActions());
+      }
       if (options_.cancel != nullptr && options_.cancel->load() && !transport_.aborted()) {
         transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
         last_progress = Clock::now();

@@ -67,27 +67,43 @@ Verdict Judge(const UpdateRule& rule, double squared_norm) {
 UpdateExchange::UpdateExchange(const Place& place, const UpdateRule& rule)
     : place_(place), rule_(rule), messages_(*place.schedule), norms_(place.schedule->stages()) {}
 
-void UpdateExchange::ShareGradients(int stage, std::int64_t round) {
-  const Placement& placement = place_.schedule->placement;
-  for (int chain = 0; chain < placement.replicas(); ++chain) {
-    const int slot = messages_.GradientSlot(stage, chain);
-    if (slot < 0) continue;
-    place_.transport->Send(slot, round, place_.stages[stage]->ShareGradients(chain));
+template <class Share>
+void UpdateExchange::SendToReplicas(int stage, std::int64_t round, ReplicaSlot slot_of,
+                                    Share share) {
+  for (int chain = 0; chain < place_.schedule->placement.replicas(); ++chain) {
+    const int slot = (messages_.*slot_of)(stage, chain);
+    if (slot >= 0) place_.transport->Send(slot, round, share(chain));
   }
 }
 
-bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
+template <class Take>
+bool UpdateExchange::TakeFromReplicas(int stage, std::int64_t round, ReplicaSlot slot_of,
+                                      Take take) {
   const Placement& placement = place_.schedule->placement;
   const int own_chain = stage / placement.chain_length();
   for (int chain = 0; chain < placement.replicas(); ++chain) {
     if (chain == own_chain) continue;
     const int replica = chain * placement.chain_length() + placement.model_stage(stage);
     Message message;
-    if (!Receive(messages_.GradientSlot(replica, own_chain), round, message)) return false;
-    place_.stages[stage]->TakeGradients(chain, std::move(message));
+    if (!Receive((messages_.*slot_of)(replica, own_chain), round, message)) return false;
+    take(chain, std::move(message));
   }
-  place_.stages[stage]->AddGradients();
   return true;
+}
+
+void UpdateExchange::ShareGradients(int stage, std::int64_t round) {
+  Stage& own = *place_.stages[stage];
+  SendToReplicas(stage, round, &MessageMap::GradientSlot,
+                 [&](int chain) { return own.ShareGradients(chain); });
+}
+
+bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
+  Stage& own = *place_.stages[stage];
+  const bool taken = TakeFromReplicas(
+      stage, round, &MessageMap::GradientSlot,
+      [&](int chain, Message gradients) { own.TakeGradients(chain, std::move(gradients)); });
+  if (taken) own.AddGradients();
+  return taken;
 }
 
 void UpdateExchange::ShareParameters(int stage, std::int64_t round) {
@@ -114,26 +130,16 @@ bool UpdateExchange::AddParameters(int stage, std::int64_t round) {
   return true;
 }
 
-void UpdateExchange::SendParameters(int stage, std::int64_t round) {
-  const Placement& placement = place_.schedule->placement;
-  for (int chain = 0; chain < placement.replicas(); ++chain) {
-    const int slot = messages_.ParameterSlot(stage, chain);
-    if (slot < 0) continue;
-    place_.transport->Send(slot, round, place_.stages[stage]->ShareParameters());
-  }
+void UpdateExchange::ShareShard(int stage, std::int64_t round) {
+  Stage& own = *place_.stages[stage];
+  SendToReplicas(stage, round, &MessageMap::ShardSlot, [&](int) { return own.ShareShard(); });
 }
 
-bool UpdateExchange::TakeParameters(int stage, std::int64_t round) {
-  const Placement& placement = place_.schedule->placement;
-  const int own_chain = stage / placement.chain_length();
-  for (int chain = 0; chain < placement.replicas(); ++chain) {
-    if (chain == own_chain) continue;
-    const int replica = chain * placement.chain_length() + placement.model_stage(stage);
-    Message message;
-    if (!Receive(messages_.ParameterSlot(replica, own_chain), round, message)) return false;
-    place_.stages[stage]->TakeParameters(chain, std::move(message));
-  }
-  return true;
+bool UpdateExchange::TakeShards(int stage, std::int64_t round) {
+  Stage& own = *place_.stages[stage];
+  return TakeFromReplicas(stage, round, &MessageMap::ShardSlot, [&](int chain, Message shard) {
+    own.TakeShard(chain, std::move(shard));
+  });
 }
 
 void UpdateExchange::Measure(int stage) {

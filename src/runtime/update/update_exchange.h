@@ -51,8 +51,8 @@ class UpdateExchange {
   [[nodiscard]] bool AddParameters(int stage, std::int64_t round);
   // With UpdateRule::sharded: sends the stage's updated shard to its replicas, and waits for those
   // of the replicas. `round` counts steps, including repeated ones.
-  void SendParameters(int stage, std::int64_t round);
-  [[nodiscard]] bool TakeParameters(int stage, std::int64_t round);
+  void ShareShard(int stage, std::int64_t round);
+  [[nodiscard]] bool TakeShards(int stage, std::int64_t round);
   // Records the norms of the stage's gradients, which must be complete and added.
   void Measure(int stage);
   // Sends the recorded norms of the rank's stages. Never waits.
@@ -64,6 +64,14 @@ class UpdateExchange {
   int waits_for() const { return waits_for_.load(std::memory_order_relaxed); }
 
  private:
+  using ReplicaSlot = int (MessageMap::*)(int stage, int to_chain) const;
+  // Sends share(chain) to the stage's replica in each other chain.
+  template <class Share>
+  void SendToReplicas(int stage, std::int64_t round, ReplicaSlot slot_of, Share share);
+  // Calls take(chain, message) for what the replica in each other chain has sent.
+  template <class Take>
+  [[nodiscard]] bool TakeFromReplicas(int stage, std::int64_t round, ReplicaSlot slot_of,
+                                      Take take);
   [[nodiscard]] bool Receive(int slot, std::int64_t round, Message& message);
   [[nodiscard]] bool GatherNorms(std::int64_t round, double& squared_norm);
   void TakeNorms(std::span<const double> norms);

@@ -38,7 +38,7 @@ class PointFinder {
           if (!Shares(part.stage)) Add(i, part.stage);
           Finish(i, part.stage);
         }
-        if (rule_.sharded) points_.push_back({i + 1, Kind::kSendParameters, part.stage});
+        if (rule_.sharded) points_.push_back({i + 1, Kind::kShareShard, part.stage});
       }
       if (gradients.Note(part) > 0) {
         complete_[part.stage] = true;

@@ -20,7 +20,7 @@ struct UpdatePoint {
     kMeasure,          // record the norms of the stage
     kSend,             // send the norms of the rank
     kAgree,            // wait for the verdict
-    kSendParameters,   // send the stage's updated shard to its replicas
+    kShareShard,       // send the stage's updated shard to its replicas
   };
   std::size_t before;  // index of an entry of the program, or its size
   Kind kind;

@@ -60,7 +60,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.pipeline = {};
   small.pipeline.schedule = "gpipe";
   small.pipeline.microbatches = 1;
-  small.parallel.data = 1;
+  small.parallel = {};
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
   small.pipeline.stages = small.pipeline.ranks;
   small.pipeline.stage_layers.assign(small.pipeline.ranks, 1);

@@ -1,23 +1,13 @@
 #include "train/run/mesh_log.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <string>
 #include <vector>
 
 #include "base/index.h"
 #include "base/log.h"
+#include "base/system/machine_name.h"
 
 namespace penstock {
-namespace {
-
-std::string MachineName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-}  // namespace
 
 Status LogMesh(Collectives& hosts, const HostedRanks& ranks, const Mesh& mesh, std::FILE* log) {
   if (hosts.hosts() == 1 && mesh.data == 1) return {};

@@ -283,10 +283,9 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
   NamedState state;
-  const bool sharded = pipeline.sharded;
   for (const int stage : schedule.placement.stages_of(rank)) {
     const bool is_replica = stage >= schedule.placement.chain_length();
-    if (is_replica && !sharded) continue;
+    if (is_replica && !pipeline.sharded) continue;
     const std::size_t index = stage;
     std::set<std::string> saved_elsewhere;
     for (const SharedParameter& parameter : pipeline.shared) {

@@ -12,6 +12,7 @@
 
 #include "base/index.h"
 #include "base/log.h"
+#include "base/system/machine_name.h"
 
 namespace penstock {
 namespace {
@@ -26,11 +27,7 @@ bool LeadsTo(const std::string& path, int descriptor) {
          named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
-std::string ThisProcess() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host.front() = '?';
-  return fmt::format("process {} on {}", getpid(), host.data());
-}
+std::string ThisProcess() { return fmt::format("process {} on {}", getpid(), MachineName()); }
 
 // Returns the process that the holder of the lock wrote to the file. Empty if it has not written
 // yet.

@@ -61,7 +61,7 @@ class StageWeights {
   Message Share(int to_chain, std::span<const float> tail);
   void Take(int chain, Message gradients);
   void Add();
-  // As ShareParameters and TakeParameters in Stage.
+  // As ShareShard and TakeShard in Stage.
   Message ShareShard();
   void TakeShard(int chain, const Message& parameters);
   // Returns the tail of another chain's gradients. Valid after Add().

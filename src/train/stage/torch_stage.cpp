@@ -169,8 +169,8 @@ class CompiledStage final : public TorchStage {
     weights_.Take(chain, std::move(gradients));
   }
   void AddGradients() override { weights_.Add(); }
-  Message ShareParameters() override { return weights_.ShareShard(); }
-  void TakeParameters(int chain, Message shard) override { weights_.TakeShard(chain, shard); }
+  Message ShareShard() override { return weights_.ShareShard(); }
+  void TakeShard(int chain, Message shard) override { weights_.TakeShard(chain, shard); }
   Message ShareParameter(int parameter) override { return weights_.ShareParameter(parameter); }
   void TakeParameter(int parameter, int holder, Message gradient) override {
     weights_.TakeParameter(parameter, holder, std::move(gradient));

@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
-#include <random>
 #include <span>
 
 #include "base/files.h"
@@ -14,6 +12,7 @@
 #include "runtime/hosts/local_hosts.h"
 #include "tests/runtime/hosts/on_hosts.h"
 #include "tests/train/checkpoint/all_tensors.h"
+#include "tests/train/sentences.h"
 #include "tests/train/temp_folder.h"
 #include "train/train.h"
 
@@ -24,12 +23,7 @@ inline constexpr int kHosts = 2;
 class HostsRun : public testing::Test {
  protected:
   HostsRun() : log_(std::fopen((folder_ / "log").c_str(), "w")) {
-    std::mt19937 random(4);
-    std::string text;
-    for (int i = 0; i < 4000; ++i) {
-      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
-    }
-    text_ = folder_.Write("text", text);
+    text_ = folder_.Write("text", Sentences());
   }
   ~HostsRun() override { std::fclose(log_); }
 

@@ -2,6 +2,7 @@
 // process.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <span>
 #include <thread>

@@ -14,6 +14,7 @@
 #include "checkpoint/merge.h"
 #include "tests/checkpoint/small_checkpoint.h"
 #include "tests/train/checkpoint/all_tensors.h"
+#include "tests/train/sentences.h"
 #include "tests/train/temp_folder.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/train.h"
@@ -26,12 +27,7 @@ constexpr std::int64_t kPlannedSteps = 9;
 class Resume : public testing::Test {
  protected:
   Resume() : log_(std::fopen((folder_ / "log").c_str(), "w")) {
-    std::mt19937 random(4);
-    std::string text;
-    for (int i = 0; i < 4000; ++i) {
-      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
-    }
-    text_ = folder_.Write("text", text);
+    text_ = folder_.Write("text", Sentences());
   }
   ~Resume() override { std::fclose(log_); }
 

@@ -7,11 +7,11 @@
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 
 #include "base/files.h"
 #include "monitor/metrics.h"
+#include "tests/train/sentences.h"
 #include "tests/train/temp_folder.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/evaluation/language_model.h"
@@ -26,14 +26,7 @@ struct CloseFile {
 
 class TrainRun : public testing::Test {
  protected:
-  TrainRun() {
-    std::mt19937 random(4);
-    std::string text;
-    for (int i = 0; i < 4000; ++i) {
-      text += std::array{"the ", "cat ", "sat ", "on ", "a ", "mat.\n"}[random() % 6];
-    }
-    text_ = folder_.Write("text", text);
-  }
+  TrainRun() { text_ = folder_.Write("text", Sentences()); }
 
   // Applies options of `penstock train` to a tiny model.
   Result<TrainConfig> Config(std::vector<std::string> options) {
