@@ -28,6 +28,8 @@ class Command {
   virtual void Define(CLI::App& app) = 0;
   // Returns the exit code. An Error is printed as one line and mapped to an exit code by its kind.
   virtual Result<int> Run() = 0;
+  // What the usage line shows after the options.
+  virtual std::string Operands() const { return ""; }
   // What --help lists after the options: whole lines.
   virtual std::string MoreHelp() const { return ""; }
   // The exit codes as --help prints them.

@@ -74,7 +74,8 @@ std::string UsageOf(const Command& command, const CLI::App& app) {
     if (!option->get_positional()) continue;
     usage += fmt::format(fmt::runtime(option->get_required() ? " {}" : " [{}]"), NameOf(*option));
   }
-  return usage + " [OPTION...]\n";
+  const std::string operands = command.Operands();
+  return fmt::format("{} [OPTION...]{}{}\n", usage, operands.empty() ? "" : " ", operands);
 }
 
 std::string Group(const CLI::App& app, const std::string& title,

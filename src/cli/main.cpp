@@ -47,9 +47,11 @@ std::string UnknownOption(const std::string& word, const CLI::App& app) {
 std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
   const std::vector<std::string> unknown = app.remaining();
   for (const std::string& word : unknown) {
+    if (word == "--") break;
     if (word.size() > 1 && word.front() == '-') return UnknownOption(word, app);
   }
-  if (!unknown.empty()) return fmt::format("unexpected argument {}", Quote(unknown.front()));
+  if (!unknown.empty() && unknown.front() != "--")
+    return fmt::format("unexpected argument {}", Quote(unknown.front()));
   std::string message = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
       message.ends_with(" missing")) {  // "--ranks: 1 required INT missing"
@@ -64,6 +66,7 @@ int RunCommand(Command& command, std::vector<std::string> words) {
   // Added last, to the group of the last options. A command without a help flag forwards --help.
   if (app.get_help_ptr() != nullptr) app.set_help_flag("-h,--help", "Print this help");
   for (std::string& word : words) {
+    if (word == "--") break;  // what follows is for another program
     const std::size_t name = std::min(word.find('='), word.size());
     word.replace(0, name, CurrentName(std::string_view(word).substr(0, name)));
   }

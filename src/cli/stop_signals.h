@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM of a training run: the first requests a stop, the second ends the process.
+// SIGINT, SIGTERM and SIGUSR2 of a training run: the first requests a stop, the second ends the
+// process. SIGUSR2 is for Open MPI's mpirun, which passes it on at once and without a time limit.
 #pragma once
 
 #include <unistd.h>
@@ -21,6 +22,7 @@ inline const std::atomic<bool>& CatchStopSignals() {
     stop_requested = true;
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
+    std::signal(SIGUSR2, SIG_DFL);
     constexpr std::string_view kNotice =
         "\npenstock: stopping after the current step; a second signal stops at once\n";
     // If this fails, there is nobody to report it to.
@@ -29,6 +31,7 @@ inline const std::atomic<bool>& CatchStopSignals() {
   };
   std::signal(SIGINT, handler);
   std::signal(SIGTERM, handler);
+  std::signal(SIGUSR2, handler);
   return stop_requested;
 }
 

@@ -64,7 +64,9 @@ int ReportStop(const TrainSummary& summary, bool leads) {
     what = fmt::format("after its last step: the weights are in {}, no report was written",
                        summary.saved);
   }
-  Log(stderr, "penstock: stopped by {} {}\n", signal == SIGTERM ? "SIGTERM" : "SIGINT", what);
+  const char* const name =
+      signal == SIGINT ? "SIGINT" : (signal == SIGUSR2 ? "SIGUSR2" : "SIGTERM");
+  Log(stderr, "penstock: stopped by {} {}\n", name, what);
   return kExitSignal + signal;
 }
 
@@ -132,7 +134,7 @@ class TrainCommand final : public Command {
         "Files go to runs/NAME, which only one run at a time may use. Each line of metrics.jsonl "
         "has step, loss, lr, grad_norm, clipped, skipped, bubble and seconds, and by rank busy (in "
         "seconds), rank_bubble and peak_activation_bytes; 'penstock watch NAME' shows them. SIGINT "
-        "(Ctrl-C) and SIGTERM stop the run after the current step, with a checkpoint that "
+        "(Ctrl-C), SIGTERM and SIGUSR2 stop the run after the current step, with a checkpoint that "
         "resume=auto resumes from; a second signal stops at once. SIGUSR1 writes the timeline of "
         "the current step, once it has ended, to trace-step-N.json.");
   }
@@ -141,7 +143,8 @@ class TrainCommand final : public Command {
 
   std::string ExitCodes() const override {
     return "0 success; 1 the run failed: a stage, a file, a loss that is not finite, or too many "
-           "skipped steps; 2 bad usage or input; 130 stopped by SIGINT; 143 stopped by SIGTERM";
+           "skipped steps; 2 bad usage or input; 130 stopped by SIGINT; 140 stopped by SIGUSR2; "
+           "143 stopped by SIGTERM";
   }
 
   Result<int> Run() override {
@@ -157,6 +160,7 @@ class TrainCommand final : public Command {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
     const std::atomic<bool>& stop = CatchStopSignals();
     std::signal(SIGPIPE, SIG_IGN);  // training continues when the reader of its progress exits
+    std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails instead
     TrainOptions options;
     options.log = json_ ? stderr : stdout;
     options.stop = &stop;
