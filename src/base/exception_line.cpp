@@ -12,8 +12,9 @@
 namespace penstock {
 namespace {
 
-// The message of libtorch's allocator, whose exception has no type of its own.
-constexpr std::string_view kTorchOutOfMemory = "not enough memory: you tried to allocate ";
+// In both messages of libtorch's allocator, whose exception has no type of its own: "not enough
+// memory: ..." and "can't allocate memory: ...".
+constexpr std::string_view kTorchOutOfMemory = "memory: you tried to allocate ";
 
 }  // namespace
 

@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -14,8 +16,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/exception_line.h"
 #include "base/index.h"
 #include "base/mutex.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 #include "mpi/doorbell.h"
 
 namespace penstock {
@@ -37,7 +42,7 @@ constexpr std::int64_t kBeat = -2;     // shows another machine that this one ma
 
 constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other hosts
 constexpr int kChecksPerBeat = 4;
-constexpr std::chrono::seconds kSilence{20};  // after which a host is lost
+constexpr const char* kTimeoutVariable = "PENSTOCK_HOST_TIMEOUT";  // in seconds
 constexpr std::array<std::byte, Message::kAlign> kPadding{};
 
 // Describes header and parts where they are, so that MPI sends them without a copy.
@@ -94,9 +99,10 @@ struct MpiPlace {
   MPI_Comm processes = MPI_COMM_NULL;
   MPI_Comm machine = MPI_COMM_NULL;  // of this machine's processes; null in a loopback
   int host = 0;
-  std::vector<int> process_of;        // by host
-  std::vector<std::string> machines;  // names, by host
-  std::vector<int> first_of_machine;  // by host: the first host on its machine
+  std::vector<int> process_of;                // by host
+  std::vector<std::string> machines;          // names, by host
+  std::vector<int> first_of_machine;          // by host: the first host on its machine
+  std::chrono::duration<double> timeout{20};  // a host that does not respond for longer is lost
 
   // Whether all hosts are in this process.
   bool is_loopback() const { return machine == MPI_COMM_NULL; }
@@ -161,7 +167,7 @@ class MpiHosts final : public HostGroup {
   void Progress() {
     for (int idle = 0;;) {
       const std::uint32_t seen = bell_.rings();
-      if (ReceiveOne() | CompleteSends()) {
+      if (MakeProgress()) {
         idle = 0;
         continue;
       }
@@ -171,13 +177,27 @@ class MpiHosts final : public HostGroup {
     }
   }
 
+  // Returns whether a frame has arrived or was sent.
+  bool MakeProgress() {
+    try {
+      return ReceiveOne() | CompleteSends();
+    } catch (const std::exception& error) {  // no memory for a message
+      Abort({ErrorCode::kUnavailable, fmt::format("{}: {}", NameOf(host()), ExceptionLine(error))});
+      return true;
+    }
+  }
+
   // Loses the hosts whose processes have ended or do not respond.
   void CheckHosts() {
     const Clock::time_point now = Clock::now();
     // If this process itself was stopped, it has not looked at the others.
-    const bool was_stopped = now - last_check_ > kSilence / 4;
+    const bool was_stopped = now - last_check_ > place_.timeout / 4;
     last_check_ = now;
     bell_.Beat();
+    if (was_stopped) {
+      for (Seen& seen : seen_) seen.time = now;
+      return;  // frames of hosts that have ended meanwhile may wait
+    }
     if (next_in_ring_ >= 0 && checks_++ % kChecksPerBeat == 0) {
       SendFrame(next_in_ring_, kBeat, {}, AllocateMessage(0));
     }
@@ -189,10 +209,9 @@ class MpiHosts final : public HostGroup {
         seen.beats = bell_.beats(other);
         seen.time = now;
       }
-      if (was_stopped) seen.time = now;
       if (is_local && bell_.HasEnded(other)) Lose(other, "its process has ended");
-      if (now - seen.time > kSilence) {
-        Lose(other, fmt::format("it has not responded for {} s", kSilence.count()));
+      if (now - seen.time > place_.timeout) {
+        Lose(other, fmt::format("it has not responded for {} s", place_.timeout.count()));
       }
     }
   }
@@ -250,15 +269,22 @@ class MpiHosts final : public HostGroup {
     return !completed.empty();
   }
 
-  // Returns whether all frames are sent and all processes have left, or do not within kPatience.
+  // Returns whether all frames are sent and all processes have left, or do not within Patience().
   bool MayEnd() {
     if (pending_.load() == 0 && (place_.is_loopback() || OthersHaveLeft())) return true;
-    constexpr std::chrono::milliseconds kPatience{5000}, kPatienceWithoutAll{200};
-    if (deadline_ == Clock::time_point()) {
-      const bool without_all = place_.is_loopback() || lost() >= 0;
-      deadline_ = Clock::now() + (without_all ? kPatienceWithoutAll : kPatience);
-    }
+    if (deadline_ == Clock::time_point()) deadline_ = Clock::now() + Patience();
     return Clock::now() > deadline_;
+  }
+
+  // If another machine is lost, mpirun must notice before this process ends. Otherwise it requests
+  // that machine to end its processes and waits for the answer, for a quarter of an hour.
+  std::chrono::milliseconds Patience() const {
+    constexpr std::chrono::milliseconds kForAll{5000}, kWithoutAll{200}, kForLauncher{20'000};
+    if (place_.is_loopback()) return kWithoutAll;
+    for (int other = 0; other < hosts(); ++other) {
+      if (other != host() && !bell_.is_local(other) && !HasLeft(other)) return kForLauncher;
+    }
+    return lost() >= 0 ? kWithoutAll : kForAll;
   }
 
   // When another host was last known to make progress. Of the progress thread.
@@ -298,6 +324,18 @@ int ShareOfCores(MPI_Comm machine) {
   return std::max(1, CPU_COUNT(&own) / static_cast<int>(sharing));
 }
 
+Result<std::chrono::duration<double>> HostTimeout() {
+  const char* const text = std::getenv(kTimeoutVariable);
+  if (text == nullptr) return MpiPlace().timeout;
+  constexpr double kLeast = 1, kMost = 1e6;
+  const Result<double> seconds = ParseNumber(text);
+  if (seconds && *seconds >= kLeast && *seconds <= kMost) {
+    return std::chrono::duration<double>(*seconds);
+  }
+  return InvalidArgument("{}: {} is not a number of seconds from {} to {}", kTimeoutVariable,
+                         Quote(text), kLeast, kMost);
+}
+
 Status InitializeMpi() {
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
@@ -333,8 +371,9 @@ void FindMachines(MpiPlace& place) {
 }  // namespace
 
 Result<MpiJob> OpenMpiJob() {
-  PENSTOCK_TRY_STATUS(InitializeMpi());
   MpiPlace place;
+  PENSTOCK_TRY(place.timeout, HostTimeout());
+  PENSTOCK_TRY_STATUS(InitializeMpi());
   int count = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &place.host);
   MPI_Comm_size(MPI_COMM_WORLD, &count);

@@ -1,5 +1,7 @@
 #include "cli/hosts/run_on_hosts.h"
 
+#include <csignal>
+
 #include "cli/print_error.h"
 
 namespace penstock {
@@ -14,6 +16,8 @@ Result<int> RunOnHosts(Hosts hosts, const std::function<Result<int>()>& run) {
     const int reporter = group->lost() == 0 ? 1 : 0;
     if (group->host() == reporter) PrintError(error.message);
     code = ExitCodeOf(group->reason());
+    // Nothing is left to stop, so a launcher may end this process at once.
+    std::signal(SIGTERM, SIG_DFL);
   }
   group->Leave();
   return code;

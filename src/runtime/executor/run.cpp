@@ -156,7 +156,15 @@ class Run {
         where = "after a step";
         break;
     }
-    transport_.Abort({code, fmt::format("rank {}: {}: {}", rank.number, where, what)});
+    transport_.Abort(
+        {code, fmt::format("rank {}{}: {}: {}", rank.number, HostText(), where, what)});
+  }
+
+  // Returns the host of this host's ranks, if there are several: " (host 3 on node17)".
+  std::string HostText() const {
+    const HostGroup* const group = options_.group;
+    if (group == nullptr || group->hosts() == 1) return "";
+    return fmt::format(" ({})", group->NameOf(group->host()));
   }
 
   // Waits until no thread runs, and meanwhile checks for cancellation and progress.

@@ -122,12 +122,12 @@ Status Collectives::All(const Status& own) {
     writer.PutText(own.error().message);
   }
   PENSTOCK_TRY(const std::vector<std::string> all, AllGather(writer.Take()));
-  for (const std::string& one : all) {
-    if (one.empty()) continue;
-    ByteReader reader(one);
+  for (int from = 0; from < hosts(); ++from) {
+    if (all[from].empty()) continue;
+    ByteReader reader(all[from]);
     Error error;
     error.code = reader.Get<ErrorCode>();
-    error.message = reader.GetText();
+    error.message = fmt::format("{}: {}", group_->NameOf(from), reader.GetText());
     return tl::unexpected(std::move(error));
   }
   return {};

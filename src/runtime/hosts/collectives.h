@@ -42,7 +42,7 @@ class Collectives {
   Result<double> FromLeader(double own);
   // Returns whether `own` is true on any host.
   Result<bool> Any(bool own);
-  // Returns the error of the lowest-numbered host that has one, on every host.
+  // Returns the error of the lowest-numbered host that has one, with its name, on every host.
   Status All(const Status& own);
   // Measures the offset of this host's clock by the quickest of several round trips. The machines'
   // clocks may drift apart later.

@@ -126,6 +126,7 @@ void CheckpointWriter::WriteSnapshots() {
     const CheckpointInfo info = info_;
     lock.Unlock();
     Status status = FailedRun(Guard<void>([&] { return Write(info); }));
+    if (!status && several_hosts()) options_.group->Abort(status.error());
     lock.Lock();
     if (status) written_ = info.step;
     if (failure_) failure_ = std::move(status);  // else the group was aborted while writing

@@ -67,8 +67,7 @@ Result<WrittenShard> WriteOwnShard(const Collectives& hosts, const std::string& 
                                    const NamedState& own) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
-    return InvalidArgument("host {} does not see {}: all hosts must see the run's folder",
-                           hosts.host(), path);
+    return InvalidArgument("{} does not exist there: all hosts must see the run's folder", path);
   }
   std::vector<at::Tensor> values;  // own the bytes
   std::vector<std::string_view> bytes;
@@ -108,7 +107,7 @@ Status Complete(const std::string& path, const CheckpointInfo& info, const Shard
     const std::string shard = fmt::format("{}/{}", path, name);
     if (fs::file_size(shard, error) == file.bytes && !error) continue;
     return MakeError(ErrorCode::kUnavailable,
-                     "{} was written, but host 0 does not see it: all hosts must see the run's "
+                     "{} was written, but does not exist there: all hosts must see the run's "
                      "folder",
                      shard);
   }

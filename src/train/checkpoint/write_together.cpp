@@ -131,9 +131,12 @@ Status WriteTogether(Collectives& hosts, const std::string& path, const Safetens
       std::span<const std::uint32_t>(written ? *written : std::vector<std::uint32_t>()));
   PENSTOCK_TRY(const std::vector<std::string> all, hosts.AllGather(checksums.Take()));
   Status status = hosts.All(written ? Status() : tl::unexpected(written.error()));
-  if (status && hosts.leads()) status = Complete(shards, InOrder(shards, all), file, path);
+  if (status) {
+    status =
+        hosts.All(hosts.leads() ? Complete(shards, InOrder(shards, all), file, path) : Status());
+  }
   if (!status && hosts.leads()) std::remove(file.c_str());
-  return hosts.All(status);
+  return status;
 }
 
 }  // namespace penstock

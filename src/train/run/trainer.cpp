@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <stdexcept>
 
 #include "base/byte_stream.h"
+#include "base/exception_line.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -26,6 +28,7 @@
 #include "train/run/resume.h"
 #include "train/run/run_checks.h"
 #include "train/run/run_folder.h"
+#include "train/run/same_run.h"
 #include "train/run/step_log.h"
 #include "train/run/step_runner.h"
 #include "train/setup.h"
@@ -58,26 +61,6 @@ Result<HostedRanks> RanksOf(const TrainOptions& options, const Collectives& host
   if (own.ranks() == ranks) return own;
   return InvalidArgument("hosts are given for {} ranks, but the schedule has {}", own.ranks(),
                          ranks);
-}
-
-// Returns an error on all hosts if they were started with different configurations or schedules.
-Status CheckSameRun(Collectives& hosts, const TrainConfig& config, const Schedule& schedule) {
-  if (hosts.hosts() == 1) return {};
-  PENSTOCK_TRY(const std::vector<std::string> configs, hosts.AllGather(ToYaml(config)));
-  PENSTOCK_TRY(const std::vector<std::string> schedules, hosts.AllGather(WriteCsv(schedule)));
-  for (int host = 1; host < hosts.hosts(); ++host) {
-    PENSTOCK_TRY(const TrainConfig first, ParseTrainConfig(configs[0], "host 0's configuration"));
-    PENSTOCK_TRY(const TrainConfig other,
-                 ParseTrainConfig(configs[host], "a host's configuration"));
-    for (const KeyDifference& differs : DifferentKeys(first, other)) {
-      return InvalidArgument("{} is {} on host 0 and {} on host {}: start all hosts with the same",
-                             differs.key, differs.before, differs.now, host);
-    }
-    if (schedules[host] == schedules[0]) continue;
-    return InvalidArgument("hosts 0 and {} have different schedules: start all hosts with the same",
-                           host);
-  }
-  return {};
 }
 
 // Returns the number of parameters of the whole model on the leader. Called on all hosts.
@@ -253,6 +236,13 @@ Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, 
   return {};
 }
 
+// Returns the value if all hosts have one, otherwise the error of one of them with its name.
+template <class T>
+Result<T> OnAll(Collectives& hosts, Result<T> own) {
+  PENSTOCK_TRY_STATUS(hosts.All(own ? Status() : tl::unexpected(own.error())));
+  return own;
+}
+
 Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
                                const std::vector<std::string>& notes) {
   const TrainConfig& config = run.config;
@@ -267,7 +257,7 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   // Checked before the result, because an interrupted pipeline lacks stages.
   PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, run.options));
   if (summary.interrupted) return summary;
-  PENSTOCK_TRY(Pipeline pipeline, std::move(built));
+  PENSTOCK_TRY(Pipeline pipeline, OnAll(part.hosts, std::move(built)));
   PENSTOCK_TRY_STATUS(RestoreStart(part.hosts, config, pipeline, start, part.log));
   summary.steps = start.step();
   RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}};
@@ -291,11 +281,11 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
 
 // Checks that need neither the text nor the weights. Returns lines for the log.
 Result<std::vector<std::string>> CheckBeforeStart(const TrainConfig& config,
-                                                  const Schedule& schedule,
-                                                  const HostedRanks& ranks) {
+                                                  const Schedule& schedule, const HostPart& part) {
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
   PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
-  PENSTOCK_TRY(notes.emplace_back(), CheckMemoryNeed(config, schedule, ranks));
+  PENSTOCK_TRY(notes.emplace_back(),
+               OnAll(part.hosts, CheckMemoryNeed(config, schedule, part.ranks)));
   if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
   return notes;
 }
@@ -309,6 +299,7 @@ void ChooseRanks(const Collectives& hosts, TrainConfig& config) {
 
 Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options,
                                  Collectives& hosts) {
+  PENSTOCK_TRY_STATUS(CheckSameProgram(hosts));
   ChooseRanks(hosts, config);
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
@@ -317,13 +308,13 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
   PENSTOCK_TRY(const ClockOffset clock, hosts.MeasureClock());
   const HostPart part{hosts, std::move(ranks), clock, options.cores > 0 ? options.cores : Cores(),
                       hosts.leads() ? options.log : null_log.get()};
-  PENSTOCK_TRY(const std::vector<std::string> notes,
-               CheckBeforeStart(config, schedule, part.ranks));
+  PENSTOCK_TRY(const std::vector<std::string> notes, CheckBeforeStart(config, schedule, part));
   std::unique_ptr<RunFolder> folder;
   if (hosts.leads()) {
     PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
   }
-  PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
+  PENSTOCK_TRY(const Corpus corpus,
+               OnAll(hosts, LoadCorpus(config.data.path, config.data.held_out)));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
   PENSTOCK_TRY(RunStart start, FindStart(hosts, config, part.log));
   config.resume.clear();  // the recorded configuration must start from the first step
@@ -331,9 +322,23 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
                    notes);
 }
 
+// Adds the host's name to exceptions, of which the other hosts have none.
+Result<TrainSummary> TrainOnNamedHost(const TrainConfig& config, const TrainOptions& options,
+                                      Collectives& hosts) {
+  if (hosts.hosts() == 1) return TrainOnHost(config, options, hosts);
+  try {
+    return TrainOnHost(config, options, hosts);
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(
+        fmt::format("{}: {}", hosts.group()->NameOf(hosts.host()), ExceptionLine(error)));
+  }
+}
+
 Result<TrainSummary> TrainUnguarded(const TrainConfig& config, const TrainOptions& options) {
   Collectives hosts(options.group);
-  PENSTOCK_TRY(TrainSummary summary, TrainOnHost(config, options, hosts));
+  PENSTOCK_TRY(TrainSummary summary, TrainOnNamedHost(config, options, hosts));
   // A host must not leave the group before all hosts are done.
   PENSTOCK_TRY_STATUS(hosts.All(Status()));
   return summary;
