@@ -159,7 +159,8 @@ TEST(HostsTest, FailureOnOneHostEndsAllHostsWithItsReason) {
     const HostsOutcome outcome = RunOn(2, schedule, job);
     for (const Status& status : outcome.status) {
       ASSERT_FALSE(status);
-      EXPECT_EQ(status.error().message, fmt::format("rank {0}: {0}B0: out of paper", failing));
+      EXPECT_EQ(status.error().message,
+                fmt::format("rank {0} (host {1}): {0}B0: out of paper", failing, failing / 2));
     }
   }
 }

@@ -268,8 +268,9 @@ TEST_F(HostsTrain, WriteTogetherWritesTheFileOfOneHost) {
     EXPECT_TRUE(status) << status.error().message;
     const Status refused = WriteTogether(hosts, folder_ / "no/folder", own);
     ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().message,
-              fmt::format("cannot write {}: No such file or directory", folder_ / "no/folder"));
+    EXPECT_EQ(
+        refused.error().message,
+        fmt::format("host 0: cannot write {}: No such file or directory", folder_ / "no/folder"));
   });
   EXPECT_EQ(ReadFile(together).value(), ReadFile(alone).value());
 }
