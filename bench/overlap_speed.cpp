@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "base/system/allocator.h"
+#include "collective/local_group.h"
 #include "graph/compile.h"
 #include "graph/ops/collective.h"
-#include "graph/ops/local_collective.h"
 #include "graph/passes/multiplex.h"
 
 namespace penstock {
@@ -101,10 +101,9 @@ class Case {
   Case(double share, int number) : share_(share), group_(number) {}
 
   // Called by the threads of all ranks at the same time.
-  void Build(int rank, std::unique_ptr<Collective> collective, NodeCosts& costs,
-             std::barrier<>& all) {
+  void Build(int rank, std::unique_ptr<RankGroup> end, NodeCosts& costs, std::barrier<>& all) {
     Rank& mine = ranks_[rank];
-    mine.end = std::make_unique<GroupEndpoint>(group_, std::move(collective));
+    mine.end = std::make_unique<GroupEndpoint>(group_, std::move(end));
     const StageSpec spec = Blocks(group_);
     const StageGraphs graphs = Value(BuildStageGraphs(Value(CaptureStage(spec)), CompileOptions{}));
     const Graph backward = WholeBackward(graphs);
@@ -254,7 +253,7 @@ class Measurement {
   }
 
   void BuildCase(int rank, Case& built, LinkSpeed speed) {
-    if (rank == 0) ends_ = MakeLocalGroup(kRanks, speed);
+    if (rank == 0) ends_ = MakeLocalGroup(kRanks, {}, speed);
     all_.arrive_and_wait();
     built.Build(rank, std::move(ends_[rank]), costs_, all_);
   }
@@ -262,7 +261,7 @@ class Measurement {
   std::vector<std::unique_ptr<Case>> cases_;
   std::barrier<> all_{kRanks};
   std::array<double, kRanks> took_ = {};
-  std::vector<std::unique_ptr<Collective>> ends_;
+  std::vector<std::unique_ptr<RankGroup>> ends_;
   NodeCosts costs_;
 };
 

@@ -37,8 +37,12 @@ std::string CallOf(const Graph& graph, const Node& node) {
 
 double EstimateSeconds(const Graph& graph, const Node& node) {
   if (IsCollective(node)) {
-    const ValueId sent = std::get<ValueId>(node.arguments.front());
-    return kLatency + static_cast<double>(BytesOf(graph.value(sent).type)) / kBytesPerSecond;
+    // An all-gather receives more than it sends.
+    std::int64_t bytes = BytesOf(graph.value(std::get<ValueId>(node.arguments.front())).type);
+    for (const ValueId result : node.outputs) {
+      if (result != kNoValue) bytes = std::max(bytes, BytesOf(graph.value(result).type));
+    }
+    return kLatency + static_cast<double>(bytes) / kBytesPerSecond;
   }
   return static_cast<double>(CostOfRunning(graph, node)) / kFlopsPerSecond;
 }

@@ -1,134 +1,365 @@
+// Each op is a struct: Describe checks the arguments and returns the call without its tensors, and
+// RowsOf returns the rows of the result.
 #include "graph/ops/collective.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <map>
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
 
+#include "base/index.h"
 #include "base/result.h"
 #include "graph/ir/graph_tools.h"
+#include "graph/ops/collective_endpoint.h"
 
 namespace penstock {
 namespace {
 
-constexpr const char* kAllToAll = "penstock::all_to_all";
-constexpr const char* kAllToAllStart = "penstock::all_to_all_start";
-constexpr const char* kAllToAllWait = "penstock::all_to_all_wait";
+std::int64_t Rows(const at::Tensor& x) { return x.dim() == 0 ? 0 : x.size(0); }
 
-thread_local bool collectives_disabled = false;
+std::size_t BytesPerRow(const at::Tensor& x) {
+  if (x.dim() == 0) return 0;
+  const at::IntArrayRef row = x.sizes().slice(1);
+  return std::accumulate(row.begin(), row.end(), x.element_size(), std::multiplies<std::size_t>());
+}
 
-thread_local std::map<int, std::unique_ptr<Collective>> endpoints;  // by group
+void RequireRanks(std::int64_t ranks, std::int64_t group, std::string_view op) {
+  const int joined = RanksOfGroup(group);
+  if (joined == ranks) return;
+  throw std::runtime_error(
+      fmt::format("{}: group {} has {} ranks instead of {}", op, group, joined, ranks));
+}
 
-Collective& FindEndpoint(std::int64_t group) {
-  const auto found = endpoints.find(static_cast<int>(group));
-  if (found == endpoints.end()) {
-    throw std::runtime_error(fmt::format(
-        "a collective uses group {}, which this thread has not joined; create a GroupEndpoint",
-        group));
+void RequireSplit(const at::Tensor& x, std::int64_t ranks, std::string_view op) {
+  if (x.dim() > 0 && Rows(x) % ranks == 0) return;
+  throw std::runtime_error(
+      fmt::format("{}: {} ranks cannot split {} rows evenly", op, ranks, Rows(x)));
+}
+
+ElementType ElementTypeOf(const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      return ElementType::kFloat32;
+    case at::kBFloat16:
+      return ElementType::kBfloat16;
+    case at::kDouble:
+      return ElementType::kFloat64;
+    case at::kLong:
+      return ElementType::kInt64;
+    default:
+      throw std::runtime_error(
+          fmt::format("sums of {} are not supported; use float32, bfloat16, float64 or int64",
+                      c10::toString(x.scalar_type())));
   }
-  return *found->second;
 }
 
-at::Tensor ResultLike(const at::Tensor& x) {
-  return at::empty_like(x, x.options().memory_format(at::MemoryFormat::Contiguous));
-}
-
-at::Tensor Start(const at::Tensor& x, std::int64_t group) {
-  at::Tensor ticket = at::empty({1}, at::TensorOptions().dtype(at::kLong));
-  auto& number = *ticket.mutable_data_ptr<std::int64_t>();
-  number = -1;
-  if (collectives_disabled) return ticket;
-  Collective& endpoint = FindEndpoint(group);
-  if (!x.is_contiguous()) throw std::runtime_error("all_to_all: the tensor is not contiguous");
-  if (x.dim() == 0 || x.size(0) % endpoint.ranks() != 0) {
-    throw std::runtime_error(fmt::format("all_to_all: {} ranks cannot split {} rows evenly",
-                                         endpoint.ranks(), x.dim() == 0 ? 0 : x.size(0)));
-  }
-  number = endpoint.StartAllToAll({static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()});
-  return ticket;
-}
-
-at::Tensor Wait(const at::Tensor& ticket, const at::Tensor& x, std::int64_t group) {
-  if (collectives_disabled) return at::zeros_like(x, at::MemoryFormat::Contiguous);
-  at::Tensor result = ResultLike(x);
-  FindEndpoint(group).Wait(*ticket.const_data_ptr<std::int64_t>(),
-                           {static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes()});
-  return result;
-}
-
-at::Tensor Whole(const at::Tensor& x, std::int64_t group) {
-  const at::Tensor sent = x.contiguous();
-  return Wait(Start(sent, group), sent, group);
-}
-
-at::Tensor StartShape(const at::Tensor& x, std::int64_t) {
-  return at::empty({1}, x.options().dtype(at::kLong));
-}
-at::Tensor WaitShape(const at::Tensor&, const at::Tensor& x, std::int64_t) { return ResultLike(x); }
-at::Tensor ExchangedShape(const at::Tensor& x, std::int64_t) { return ResultLike(x); }
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-struct AllToAllFunction : torch::autograd::Function<AllToAllFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, std::int64_t group) {
-    context->saved_data["group"] = group;
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return AllToAll(x.contiguous(), static_cast<int>(group));
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto group = static_cast<int>(context->saved_data["group"].toInt());
-    return {AllToAll(gradients[0], group), at::Tensor()};
+struct AllGatherOp {
+  static constexpr const char* kName = "all_gather";
+  static std::int64_t RowsOf(const at::Tensor& x, std::int64_t ranks) { return ranks * Rows(x); }
+  static CollectiveCall Describe(const at::Tensor&, std::int64_t ranks, std::int64_t group) {
+    RequireRanks(ranks, group, kName);
+    return {.kind = CollectiveKind::kAllGather};
   }
 };
 
+struct ReduceScatterOp {
+  static constexpr const char* kName = "reduce_scatter";
+  static std::int64_t RowsOf(const at::Tensor& x, std::int64_t ranks) { return Rows(x) / ranks; }
+  static CollectiveCall Describe(const at::Tensor& x, std::int64_t ranks, std::int64_t group) {
+    RequireRanks(ranks, group, kName);
+    RequireSplit(x, ranks, kName);
+    return {.kind = CollectiveKind::kReduceScatter, .type = ElementTypeOf(x)};
+  }
+};
+
+struct AllReduceOp {
+  static constexpr const char* kName = "all_reduce";
+  static std::int64_t RowsOf(const at::Tensor& x) { return Rows(x); }
+  static CollectiveCall Describe(const at::Tensor& x, std::int64_t) {
+    return {.kind = CollectiveKind::kAllReduce, .type = ElementTypeOf(x)};
+  }
+};
+
+struct BroadcastOp {
+  static constexpr const char* kName = "broadcast";
+  static std::int64_t RowsOf(const at::Tensor& x, std::int64_t) { return Rows(x); }
+  static CollectiveCall Describe(const at::Tensor&, std::int64_t root, std::int64_t) {
+    return {.kind = CollectiveKind::kBroadcast, .root = static_cast<int>(root)};
+  }
+};
+
+struct AllToAllOp {
+  static constexpr const char* kName = "all_to_all";
+  static std::int64_t RowsOf(const at::Tensor& x) { return Rows(x); }
+  static CollectiveCall Describe(const at::Tensor& x, std::int64_t group) {
+    const int ranks = RanksOfGroup(group);
+    RequireSplit(x, ranks, kName);
+    const std::vector<std::size_t> blocks(Index(ranks), x.nbytes() / Index(ranks));
+    return {.kind = CollectiveKind::kAllToAll, .send_bytes = blocks, .receive_bytes = blocks};
+  }
+};
+
+struct UnevenAllToAllOp {
+  static constexpr const char* kName = "all_to_all_uneven";
+  static std::int64_t RowsOf(const at::Tensor&, at::IntArrayRef, at::IntArrayRef received) {
+    return std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  }
+  static CollectiveCall Describe(const at::Tensor& x, at::IntArrayRef sent,
+                                 at::IntArrayRef received, std::int64_t) {
+    CollectiveCall call{.kind = CollectiveKind::kAllToAll};
+    for (const std::int64_t rows : sent) call.send_bytes.push_back(Index(rows) * BytesPerRow(x));
+    for (const std::int64_t rows : received) {
+      call.receive_bytes.push_back(Index(rows) * BytesPerRow(x));
+    }
+    return call;
+  }
+};
+
+// The kernels of an op that has the arguments Args between x and the group.
+template <class Op, class... Args>
+struct Kernels {
+  static at::Tensor Empty(const at::Tensor& x, Args... args) {
+    std::vector<std::int64_t> sizes = x.sizes().vec();
+    if (!sizes.empty()) sizes[0] = Op::RowsOf(x, args...);
+    return at::empty(sizes, x.options());
+  }
+  static at::Tensor WholeShape(const at::Tensor& x, Args... args, std::int64_t) {
+    return Empty(x, args...);
+  }
+  static at::Tensor StartShape(const at::Tensor& x, Args..., std::int64_t) {
+    return at::empty({1}, x.options().dtype(at::kLong));
+  }
+  static at::Tensor WaitShape(const at::Tensor&, const at::Tensor& x, Args... args, std::int64_t) {
+    return Empty(x, args...);
+  }
+
+  static at::Tensor Start(const at::Tensor& x, Args... args, std::int64_t group) {
+    at::Tensor ticket = at::empty({1}, at::TensorOptions().dtype(at::kLong));
+    auto& number = *ticket.mutable_data_ptr<std::int64_t>();
+    number = -1;
+    if (CollectivesDisabled()) return ticket;
+    const CollectiveCall call = Op::Describe(x, args..., group);
+    at::Tensor result = Empty(x, args...);
+    if (call.kind == CollectiveKind::kBroadcast) result.copy_(x);
+    number = StartOnGroup(group, call, x, result);
+    return ticket;
+  }
+  static at::Tensor Wait(const at::Tensor& ticket, const at::Tensor& x, Args... args,
+                         std::int64_t group) {
+    if (CollectivesDisabled()) return Empty(x, args...).zero_();
+    return WaitOnGroup(group, *ticket.const_data_ptr<std::int64_t>());
+  }
+  static at::Tensor Whole(const at::Tensor& x, Args... args, std::int64_t group) {
+    const at::Tensor sent = x.contiguous();
+    return Wait(Start(sent, args..., group), sent, args..., group);
+  }
+
+  static void Register(torch::Library& library) {
+    library.impl(Op::kName, Whole);
+    library.impl(HalfName("_start").c_str(), Start);
+    library.impl(HalfName("_wait").c_str(), Wait);
+  }
+  static void RegisterShapes(torch::Library& library) {
+    library.impl(Op::kName, WholeShape);
+    library.impl(HalfName("_start").c_str(), StartShape);
+    library.impl(HalfName("_wait").c_str(), WaitShape);
+  }
+  static std::string HalfName(const char* half) { return std::string(Op::kName) + half; }
+};
+
+using AllGatherKernels = Kernels<AllGatherOp, std::int64_t>;
+using ReduceScatterKernels = Kernels<ReduceScatterOp, std::int64_t>;
+using AllReduceKernels = Kernels<AllReduceOp>;
+using AllToAllKernels = Kernels<AllToAllOp>;
+using UnevenAllToAllKernels = Kernels<UnevenAllToAllOp, at::IntArrayRef, at::IntArrayRef>;
+using BroadcastKernels = Kernels<BroadcastOp, std::int64_t>;
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using IntList = std::vector<std::int64_t>;
+
+// A collective and its gradient, which is the same collective with its two lists swapped, or the
+// transposed collective. An op with one number has it in the first list.
+enum class Differentiable : std::int64_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kAllToAll,
+  kUnevenAllToAll,
+};
+
+at::Tensor CallDifferentiable(Differentiable op, const at::Tensor& x, const IntList& first,
+                              const IntList& second, int group) {
+  switch (op) {
+    case Differentiable::kAllGather:
+      return AllGather(x, static_cast<int>(first.front()), group);
+    case Differentiable::kReduceScatter:
+      return ReduceScatter(x, static_cast<int>(first.front()), group);
+    case Differentiable::kAllReduce:
+      return AllReduce(x, group);
+    case Differentiable::kAllToAll:
+      return AllToAll(x, group);
+    case Differentiable::kUnevenAllToAll:
+      break;
+  }
+  return AllToAll(x, first, second, group);
+}
+
+Differentiable Transposed(Differentiable op) {
+  if (op == Differentiable::kAllGather) return Differentiable::kReduceScatter;
+  if (op == Differentiable::kReduceScatter) return Differentiable::kAllGather;
+  return op;
+}
+
+struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Differentiable op,
+                            IntList first, IntList second, std::int64_t group) {
+    context->saved_data["op"] = static_cast<std::int64_t>(op);
+    context->saved_data["first"] = first;
+    context->saved_data["second"] = second;
+    context->saved_data["group"] = group;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return CallDifferentiable(op, x.contiguous(), first, second, static_cast<int>(group));
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    auto& saved = context->saved_data;
+    const auto op = Transposed(static_cast<Differentiable>(saved["op"].toInt()));
+    const IntList first = saved["first"].toIntVector();
+    const IntList second = saved["second"].toIntVector();
+    const bool swaps = op == Differentiable::kUnevenAllToAll;
+    const at::Tensor gradient =
+        CallDifferentiable(op, gradients[0], swaps ? second : first, swaps ? first : second,
+                           static_cast<int>(saved["group"].toInt()));
+    return {gradient, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+template <Differentiable kOp>
+at::Tensor WithRanks(const at::Tensor& x, std::int64_t ranks, std::int64_t group) {
+  return CollectiveFunction::apply(x, kOp, IntList{ranks}, IntList(), group);
+}
+
+template <Differentiable kOp>
 at::Tensor WithGradient(const at::Tensor& x, std::int64_t group) {
-  return AllToAllFunction::apply(x, group);
+  return CollectiveFunction::apply(x, kOp, IntList(), IntList(), group);
+}
+
+at::Tensor UnevenWithGradient(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef received,
+                              std::int64_t group) {
+  return CollectiveFunction::apply(x, Differentiable::kUnevenAllToAll, sent.vec(), received.vec(),
+                                   group);
+}
+
+at::Tensor BroadcastWithoutGradient(const at::Tensor& x, std::int64_t root, std::int64_t group) {
+  if (x.requires_grad() && at::GradMode::is_enabled()) {
+    throw std::runtime_error("broadcast: it has no gradient; detach the tensor");
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return Broadcast(x, static_cast<int>(root), static_cast<int>(group));
 }
 
 TORCH_LIBRARY_FRAGMENT(penstock, library) {
-  library.def("all_to_all(Tensor x, int group) -> Tensor");
-  library.def("all_to_all_start(Tensor x, int group) -> Tensor");
-  library.def("all_to_all_wait(Tensor ticket, Tensor x, int group) -> Tensor");
+  const auto define = [&](const std::string& name, const std::string& arguments) {
+    library.def((name + "(Tensor x, " + arguments + "int group) -> Tensor").c_str());
+    library.def((name + "_start(Tensor x, " + arguments + "int group) -> Tensor").c_str());
+    library.def(
+        (name + "_wait(Tensor ticket, Tensor x, " + arguments + "int group) -> Tensor").c_str());
+  };
+  define("all_gather", "int ranks, ");
+  define("reduce_scatter", "int ranks, ");
+  define("all_reduce", "");
+  define("all_to_all", "");
+  define("all_to_all_uneven", "int[] sent, int[] received, ");
+  define("broadcast", "int root, ");
 }
 TORCH_LIBRARY_IMPL(penstock, CPU, library) {
-  library.impl("all_to_all", Whole);
-  library.impl("all_to_all_start", Start);
-  library.impl("all_to_all_wait", Wait);
+  AllGatherKernels::Register(library);
+  ReduceScatterKernels::Register(library);
+  AllReduceKernels::Register(library);
+  AllToAllKernels::Register(library);
+  UnevenAllToAllKernels::Register(library);
+  BroadcastKernels::Register(library);
 }
 TORCH_LIBRARY_IMPL(penstock, Meta, library) {
-  library.impl("all_to_all", ExchangedShape);
-  library.impl("all_to_all_start", StartShape);
-  library.impl("all_to_all_wait", WaitShape);
+  AllGatherKernels::RegisterShapes(library);
+  ReduceScatterKernels::RegisterShapes(library);
+  AllReduceKernels::RegisterShapes(library);
+  AllToAllKernels::RegisterShapes(library);
+  UnevenAllToAllKernels::RegisterShapes(library);
+  BroadcastKernels::RegisterShapes(library);
 }
-TORCH_LIBRARY_IMPL(penstock, Autograd, library) { library.impl("all_to_all", WithGradient); }
+TORCH_LIBRARY_IMPL(penstock, Autograd, library) {
+  library.impl("all_gather", WithRanks<Differentiable::kAllGather>);
+  library.impl("reduce_scatter", WithRanks<Differentiable::kReduceScatter>);
+  library.impl("all_reduce", WithGradient<Differentiable::kAllReduce>);
+  library.impl("all_to_all", WithGradient<Differentiable::kAllToAll>);
+  library.impl("all_to_all_uneven", UnevenWithGradient);
+  library.impl("broadcast", BroadcastWithoutGradient);
+}
+
+constexpr std::string_view kWholeOps[] = {"penstock::all_gather",        "penstock::reduce_scatter",
+                                          "penstock::all_reduce",        "penstock::all_to_all",
+                                          "penstock::all_to_all_uneven", "penstock::broadcast"};
+
+bool IsWhole(std::string_view name) {
+  return std::ranges::find(kWholeOps, name) != std::end(kWholeOps);
+}
+
+auto OpOfTensor(const char* name) {
+  return FindOp(name, "").typed<at::Tensor(const at::Tensor&, std::int64_t)>();
+}
+auto OpWithNumber(const char* name) {
+  return FindOp(name, "").typed<at::Tensor(const at::Tensor&, std::int64_t, std::int64_t)>();
+}
 
 }  // namespace
 
-GroupEndpoint::GroupEndpoint(int group, std::unique_ptr<Collective> collective) : group_(group) {
-  const bool is_new = endpoints.try_emplace(group, std::move(collective)).second;
-  PENSTOCK_CHECK(is_new, "this thread has already joined group {}", group);
+at::Tensor AllGather(const at::Tensor& x, int ranks, int group) {
+  static const auto op = OpWithNumber("penstock::all_gather");
+  return op.call(x, ranks, group);
 }
-GroupEndpoint::~GroupEndpoint() { endpoints.erase(group_); }
 
-DisableCollectivesGuard::DisableCollectivesGuard()
-    : previous_(std::exchange(collectives_disabled, true)) {}
-DisableCollectivesGuard::~DisableCollectivesGuard() { collectives_disabled = previous_; }
+at::Tensor ReduceScatter(const at::Tensor& x, int ranks, int group) {
+  static const auto op = OpWithNumber("penstock::reduce_scatter");
+  return op.call(x, ranks, group);
+}
+
+at::Tensor AllReduce(const at::Tensor& x, int group) {
+  static const auto op = OpOfTensor("penstock::all_reduce");
+  return op.call(x, group);
+}
 
 at::Tensor AllToAll(const at::Tensor& x, int group) {
-  static const auto op = FindOp(kAllToAll, "").typed<at::Tensor(const at::Tensor&, std::int64_t)>();
+  static const auto op = OpOfTensor("penstock::all_to_all");
   return op.call(x, group);
+}
+
+at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef received,
+                    int group) {
+  static const auto op =
+      FindOp("penstock::all_to_all_uneven", "")
+          .typed<at::Tensor(const at::Tensor&, at::IntArrayRef, at::IntArrayRef, std::int64_t)>();
+  return op.call(x, sent, received, group);
+}
+
+at::Tensor Broadcast(const at::Tensor& x, int root, int group) {
+  static const auto op = OpWithNumber("penstock::broadcast");
+  return op.call(x, root, group);
 }
 
 TensorType TicketType() { return {at::kLong, {1}, {1}}; }
 
 std::optional<SplitCollective> SplitOf(const Node& node) {
-  if (node.op.operator_name().name != kAllToAll) return std::nullopt;
-  return SplitCollective{FindOp(kAllToAllStart, ""), FindOp(kAllToAllWait, "")};
+  const std::string& name = node.op.operator_name().name;
+  if (!IsWhole(name)) return std::nullopt;
+  return SplitCollective{FindOp((name + "_start").c_str(), ""),
+                         FindOp((name + "_wait").c_str(), "")};
 }
 
 std::int64_t GroupOf(const Node& node) {
@@ -136,8 +367,11 @@ std::int64_t GroupOf(const Node& node) {
 }
 
 bool IsCollective(const Node& node) {
-  const std::string& name = node.op.operator_name().name;
-  return name == kAllToAll || name == kAllToAllStart || name == kAllToAllWait;
+  std::string_view name = node.op.operator_name().name;
+  for (const std::string_view half : {"_start", "_wait"}) {
+    if (name.ends_with(half)) name.remove_suffix(half.size());
+  }
+  return IsWhole(name);
 }
 
 }  // namespace penstock

@@ -1,49 +1,45 @@
-// Collectives in a graph: the ops, and the interface of their implementations.
+// Collectives in a graph. x and the results are split along their first dimension, their rows.
 //
-//   penstock::all_to_all(Tensor x, int group) -> Tensor              differentiable
-//   penstock::all_to_all_start(Tensor x, int group) -> Tensor        returns a ticket
-//   penstock::all_to_all_wait(Tensor ticket, Tensor x, int group) -> Tensor   returns the result
+//   penstock::all_gather(Tensor x, int ranks, int group) -> Tensor
+//   penstock::reduce_scatter(Tensor x, int ranks, int group) -> Tensor
+//   penstock::all_reduce(Tensor x, int group) -> Tensor
+//   penstock::all_to_all(Tensor x, int group) -> Tensor
+//   penstock::all_to_all_uneven(Tensor x, int[] sent, int[] received, int group) -> Tensor
+//   penstock::broadcast(Tensor x, int root, int group) -> Tensor
 //
-// x is split along its first dimension into one equal block per rank of the group. Block r is sent
-// to rank r, and block s of the result comes from rank s. The gradient of x is all_to_all of the
-// gradient of the result. A model calls all_to_all, which the multiplex pass splits into the other
-// two ops. The wait takes x, so that the data stays in memory while it is in flight. `group` is the
-// number of the group, which is the same on all its ranks. A thread joins a group by a
-// GroupEndpoint. Order: all ranks of a group start the same collectives in the same order.
+// `group` is the number of the group, which is the same on all its ranks. A thread joins a group by
+// a GroupEndpoint. `ranks` is the number of its ranks, because a single rank, which need not have
+// joined, captures a stage.
+//
+// The gradients are those of the sum of the losses of all ranks. all_gather and reduce_scatter are
+// the gradients of each other, all_reduce is its own, and so is all_to_all, with the counts of rows
+// swapped. broadcast has no gradient: it throws if x requires one.
+//
+// A model calls these ops. The multiplex pass splits each op into two: NAME_start, with the same
+// arguments, returns a ticket, and NAME_wait, with the ticket and the same arguments, returns the
+// result. The wait takes x, so that the data stays in memory while it is in flight. Order: all
+// ranks of a group start the same collectives in the same order.
+//
+// Errors: the ops throw std::runtime_error with the error of the RankGroup.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 
+#include "collective/rank_group.h"
 #include "graph/ir/ir.h"
 
 namespace penstock {
 
-// One rank's endpoint in a group of ranks that exchange data.
-// Threads: one at a time. Errors: throws std::runtime_error if another rank is lost or times out.
-class Collective {
- public:
-  virtual ~Collective() = default;
-  virtual int ranks() const = 0;
-  // Starts sending the ranks() equal blocks of `data` and returns a ticket immediately. The caller
-  // keeps `data` unchanged until the wait for that ticket.
-  virtual std::int64_t StartAllToAll(std::span<const std::byte> data) = 0;
-  // Waits for the blocks of all ranks and writes them to `result`, which is as large as the sent
-  // data.
-  virtual void Wait(std::int64_t ticket, std::span<std::byte> result) = 0;
-};
-
-// While a GroupEndpoint exists, graphs and models that its thread runs use `collective` for the
-// group. The same thread constructs and destroys it. The constructor throws InternalError if the
-// thread already has an endpoint of the group.
+// While a GroupEndpoint exists, graphs and models that its thread runs use `end` for the group. The
+// same thread constructs and destroys it. The constructor throws InternalError if the thread
+// already has an endpoint of the group.
 class GroupEndpoint {
  public:
-  GroupEndpoint(int group, std::unique_ptr<Collective> collective);
+  GroupEndpoint(int group, std::unique_ptr<RankGroup> end);
   ~GroupEndpoint();
   GroupEndpoint(const GroupEndpoint&) = delete;
   GroupEndpoint& operator=(const GroupEndpoint&) = delete;
@@ -65,8 +61,20 @@ class DisableCollectivesGuard {
   bool previous_;
 };
 
-// Calls penstock::all_to_all. Supports autograd.
+// Call the ops. All but Broadcast support autograd.
+//
+// The rows of all ranks, by rank. All ranks have the same number of rows.
+at::Tensor AllGather(const at::Tensor& x, int ranks, int group);
+// This rank's block of the sum over the ranks. x has one equal block of rows per rank.
+at::Tensor ReduceScatter(const at::Tensor& x, int ranks, int group);
+// The sum over the ranks. Sums are of float32, bfloat16, float64 or int64.
+at::Tensor AllReduce(const at::Tensor& x, int group);
+// Sends block r of the equal blocks of rows to rank r. Block s of the result comes from rank s.
 at::Tensor AllToAll(const at::Tensor& x, int group);
+// The same with `sent[r]` rows to rank r, and `received[s]` rows from rank s.
+at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef received, int group);
+// x of rank `root`.
+at::Tensor Broadcast(const at::Tensor& x, int root, int group);
 
 // The two ops that replace a collective node.
 struct SplitCollective {

@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -13,10 +14,10 @@
 
 #include <thread>
 
+#include "collective/local_group.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/compile.h"
 #include "graph/ir/parse.h"
-#include "graph/ops/local_collective.h"
 #include "tests/graph/small_stage.h"
 
 namespace penstock::testing {
@@ -25,8 +26,8 @@ namespace {
 constexpr int kGroup = 40;
 
 // Calls run(rank) on one thread per rank. All join one group.
-void OnRanks(int ranks, const std::function<void(int rank)>& run, LinkSpeed speed = {}) {
-  auto endpoints = MakeLocalGroup(ranks, speed);
+void OnRanks(int ranks, const std::function<void(int rank)>& run) {
+  auto endpoints = MakeLocalGroup(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -78,33 +79,150 @@ TEST(AllToAll, HasTheGradientOfTheExchange) {
   });
 }
 
-TEST(AllToAll, TakesTheTimeOfItsLink) {
-  // Three tensors of 48 bytes at 4800 bytes per second, one after another.
-  LinkSpeed speed;
-  speed.latency = 0.005;
-  speed.bytes_per_second = 4800;
-  OnRanks(
-      1,
-      [&](int) {
-        const auto start = std::chrono::steady_clock::now();
-        const auto begin = SplitOf(NodeOf("penstock::all_to_all(%0, group=40)"))->start;
-        const auto end = SplitOf(NodeOf("penstock::all_to_all(%0, group=40)"))->wait;
-        std::vector<at::Tensor> sent, tickets;
-        for (int i = 0; i < 3; ++i) {
-          sent.push_back(at::randn({3, 4}));
-          torch::jit::Stack stack = {sent.back(), std::int64_t{kGroup}};
-          begin.callBoxed(stack);
-          tickets.push_back(stack.back().toTensor());
-        }
-        for (int i = 2; i >= 0; --i) {  // in any order
-          torch::jit::Stack stack = {tickets[i], sent[i], std::int64_t{kGroup}};
-          end.callBoxed(stack);
-          EXPECT_TRUE(at::equal(stack.back().toTensor(), sent[i]));
-        }
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        EXPECT_GE(took.count(), 0.035);
-      },
-      speed);
+// Rank r sends 2r + s rows to rank s, so some blocks are empty.
+TEST(AllToAll, ExchangesUnevenBlocksWithTheirGradient) {
+  constexpr int kRanks = 3;
+  const auto rows = [](int from, int to) { return std::int64_t{from} * 2 + to; };
+  OnRanks(kRanks, [&](int rank) {
+    std::vector<std::int64_t> sent, received;
+    std::vector<at::Tensor> blocks, expected, weights;
+    for (int other = 0; other < kRanks; ++other) {
+      sent.push_back(rows(rank, other));
+      received.push_back(rows(other, rank));
+      blocks.push_back(at::full({sent.back(), 2}, 10.0 * rank + other));
+      expected.push_back(at::full({received.back(), 2}, 10.0 * other + rank));
+      weights.push_back(at::full({sent.back(), 2}, 1.0 * other));
+    }
+    const at::Tensor x = at::cat(blocks).requires_grad_(true);
+    const at::Tensor result = AllToAll(x, sent, received, kGroup);
+    EXPECT_TRUE(at::equal(result, at::cat(expected)));
+    // The weight of a row is the number of the rank that receives it.
+    const at::Tensor gradient = torch::autograd::grad({(result * rank).sum()}, {x}).front();
+    EXPECT_TRUE(at::equal(gradient, at::cat(weights)));
+  });
+}
+
+// The sum over the ranks of sum(weight * all_gather(x)), and the same for reduce_scatter.
+TEST(AllGather, AndReduceScatterAreGradientsOfEachOther) {
+  constexpr int kRanks = 3;
+  std::vector<at::Tensor> xs, weights, wholes, block_weights;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    xs.push_back(at::randn({2, 4}));
+    weights.push_back(at::randn({2 * kRanks, 4}));
+    wholes.push_back(at::randn({2 * kRanks, 4}));
+    block_weights.push_back(at::randn({2, 4}));
+  }
+  const auto sum_of_block = [](const std::vector<at::Tensor>& all, int rank) {
+    at::Tensor sum = all[0].narrow(0, 2 * rank, 2);
+    for (std::size_t i = 1; i < all.size(); ++i) sum = sum + all[i].narrow(0, 2 * rank, 2);
+    return sum;
+  };
+  OnRanks(kRanks, [&](int rank) {
+    const at::Tensor x = xs[rank].clone().requires_grad_(true);
+    const at::Tensor gathered = AllGather(x, kRanks, kGroup);
+    EXPECT_TRUE(at::equal(gathered, at::cat(xs)));
+    const at::Tensor of_gather =
+        torch::autograd::grad({(gathered * weights[rank]).sum()}, {x}).front();
+    EXPECT_TRUE(at::equal(of_gather, sum_of_block(weights, rank)));
+
+    const at::Tensor whole = wholes[rank].clone().requires_grad_(true);
+    const at::Tensor scattered = ReduceScatter(whole, kRanks, kGroup);
+    EXPECT_TRUE(at::equal(scattered, sum_of_block(wholes, rank)));
+    const at::Tensor of_scatter =
+        torch::autograd::grad({(scattered * block_weights[rank]).sum()}, {whole}).front();
+    EXPECT_TRUE(at::equal(of_scatter, at::cat(block_weights)));
+  });
+}
+
+TEST(AllReduce, IsItsOwnGradient) {
+  std::vector<at::Tensor> xs, weights;
+  for (int rank = 0; rank < 2; ++rank) {
+    xs.push_back(at::randn({3, 5}));
+    weights.push_back(at::randn({3, 5}));
+  }
+  OnRanks(2, [&](int rank) {
+    const at::Tensor x = xs[rank].clone().requires_grad_(true);
+    const at::Tensor sum = AllReduce(x, kGroup);
+    EXPECT_TRUE(at::equal(sum, xs[0] + xs[1]));
+    const at::Tensor gradient = torch::autograd::grad({(sum * weights[rank]).sum()}, {x}).front();
+    EXPECT_TRUE(at::equal(gradient, weights[0] + weights[1]));
+    const at::Tensor whole_number = at::full({2}, rank + 1, at::kLong);
+    EXPECT_TRUE(at::equal(AllReduce(whole_number, kGroup), at::full({2}, 3, at::kLong)));
+  });
+}
+
+TEST(Broadcast, SendsTheTensorOfTheRoot) {
+  OnRanks(3, [&](int rank) {
+    for (const int root : {2, 0}) {
+      const at::Tensor x = at::full({4, 2}, 1.0 * rank);
+      EXPECT_TRUE(at::equal(Broadcast(x, root, kGroup), at::full({4, 2}, 1.0 * root)));
+      EXPECT_TRUE(at::equal(x, at::full({4, 2}, 1.0 * rank)));
+    }
+    EXPECT_THROW(Broadcast(at::zeros({2}).requires_grad_(true), 0, kGroup), std::runtime_error);
+  });
+}
+
+// The calls of all collectives on a 4x4 matrix, for graphs.
+const std::vector<std::string>& CollectiveCalls() {
+  static const std::vector<std::string> calls = {
+      "penstock::all_gather(%0, ranks=2, group=40)",
+      "penstock::reduce_scatter(%0, ranks=2, group=40)",
+      "penstock::all_reduce(%0, group=40)",
+      "penstock::all_to_all(%0, group=40)",
+      "penstock::all_to_all_uneven(%0, sent=[1,3], received=[1,3], group=40)",
+      "penstock::broadcast(%0, root=1, group=40)"};
+  return calls;
+}
+
+// Rank 1's uneven counts, which must fit those of rank 0: 1 to itself, 3 to and from the other.
+torch::jit::Stack ArgumentsOf(const Node& node, const at::Tensor& x, int rank) {
+  torch::jit::Stack stack = {x};
+  for (std::size_t i = 1; i < node.arguments.size(); ++i) {
+    c10::IValue argument = std::get<c10::IValue>(node.arguments[i]);
+    if (argument.isIntList() && rank == 1) argument = std::vector<std::int64_t>{3, 1};
+    stack.push_back(std::move(argument));
+  }
+  return stack;
+}
+
+at::Tensor CallBoxed(const c10::OperatorHandle& op, torch::jit::Stack stack) {
+  op.callBoxed(stack);
+  return stack.back().toTensor();
+}
+
+// Every rank starts all collectives, and waits for them in an order of its own.
+TEST(SplitOf, StartsAndWaitsGiveTheResultsOfTheWholeOps) {
+  OnRanks(2, [](int rank) {
+    std::vector<at::Tensor> expected, sent, tickets;
+    std::vector<Node> nodes;
+    for (const std::string& call : CollectiveCalls()) {
+      nodes.push_back(NodeOf(call));
+      EXPECT_TRUE(IsCollective(nodes.back()));
+      EXPECT_EQ(GroupOf(nodes.back()), kGroup);
+      sent.push_back(at::arange(16).reshape({4, 4}) + (100.0 * rank));
+      expected.push_back(CallBoxed(nodes.back().op, ArgumentsOf(nodes.back(), sent.back(), rank)));
+    }
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      tickets.push_back(CallBoxed(SplitOf(nodes[i])->start, ArgumentsOf(nodes[i], sent[i], rank)));
+    }
+    for (std::size_t turn = 0; turn < nodes.size(); ++turn) {
+      const std::size_t i = rank == 0 ? turn : nodes.size() - 1 - turn;
+      torch::jit::Stack stack = ArgumentsOf(nodes[i], sent[i], rank);
+      stack.insert(stack.begin(), tickets[i]);
+      EXPECT_TRUE(at::equal(CallBoxed(SplitOf(nodes[i])->wait, stack), expected[i])) << turn;
+    }
+  });
+}
+
+// A single rank, which has not joined the group, finds the shapes of the results.
+TEST(DisableCollectivesGuard, ResultsAreZerosOfTheirShapes) {
+  const DisableCollectivesGuard guard;
+  const at::Tensor x = at::randn({6, 2});
+  EXPECT_TRUE(at::equal(AllGather(x, 3, 1234), at::zeros({18, 2})));
+  EXPECT_TRUE(at::equal(ReduceScatter(x, 3, 1234), at::zeros({2, 2})));
+  EXPECT_TRUE(at::equal(AllReduce(x, 1234), at::zeros({6, 2})));
+  EXPECT_TRUE(at::equal(AllToAll(x, {2, 4}, {1, 2}, 1234), at::zeros({3, 2})));
+  EXPECT_TRUE(at::equal(Broadcast(x, 0, 1234), at::zeros({6, 2})));
 }
 
 TEST(AllToAll, ReportsErrors) {
@@ -120,7 +238,7 @@ TEST(AllToAll, ReportsErrors) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
   contains(message([] { AllToAll(at::zeros({2, 2}), 77); }), "group 77");
-  auto endpoints = MakeLocalGroup(2, {}, std::chrono::milliseconds(20));
+  auto endpoints = MakeLocalGroup(2, {"pair", std::chrono::milliseconds(20)});
   const GroupEndpoint end(kGroup, std::move(endpoints[0]));
   contains(message([] {
              AllToAll(at::zeros({3, 2}), kGroup);
@@ -129,7 +247,7 @@ TEST(AllToAll, ReportsErrors) {
   contains(message([] {
              AllToAll(at::zeros({2, 2}), kGroup);
            }),
-           "waited 20 ms for the other ranks");
+           "all-to-all 0 of group pair: rank 0 waited 20 ms for rank 1");
   contains(message([&] { const GroupEndpoint again(kGroup, std::move(endpoints[1])); }),
            "has already joined group 40");
   contains(message([] {
@@ -137,31 +255,40 @@ TEST(AllToAll, ReportsErrors) {
                                         std::int64_t{kGroup}};
              SplitOf(NodeOf("penstock::all_to_all(%0, group=40)"))->wait.callBoxed(stack);
            }),
-           "was not started");
+           "has no collective 5 in flight");
 }
 
-TEST(AllToAll, IsCapturedByASingleRank) {
-  StageSpec spec;
-  const at::Tensor weight = at::randn({4, 4}).requires_grad_(true);
-  spec.parameters = {{"weight", weight}};
-  spec.inputs = {at::zeros({4, 4})};
-  spec.input_gradients = {0};
-  spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return std::vector{
-        AllToAll(inputs[0].mm(weight), 1234).tanh()};  // a group that no thread joined
-  };
-  const auto count = [](const Graph& graph) {
-    return std::count_if(graph.nodes.begin(), graph.nodes.end(), IsCollective);
-  };
-  const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
-  EXPECT_EQ(count(graphs->forward), 1);
-  EXPECT_EQ(count(graphs->backward_input), 1);
-  EXPECT_EQ(count(graphs->backward_weight), 0);
-  const ShapesOnly shapes;
-  const auto by_shapes = Build(spec);
-  ASSERT_TRUE(by_shapes) << by_shapes.error().message;
-  EXPECT_EQ(count(by_shapes->forward), 1);
+TEST(Collectives, AreCapturedByASingleRank) {
+  const std::function<at::Tensor(const at::Tensor&)> collectives[] = {
+      [](const at::Tensor& x) { return AllToAll(x, 1234); },  // a group that no thread joined
+      [](const at::Tensor& x) {
+        return AllToAll(x, {3, 1}, {2, 0}, 1234);
+      },
+      [](const at::Tensor& x) { return AllGather(x, 3, 1234); },
+      [](const at::Tensor& x) { return ReduceScatter(x, 2, 1234); },
+      [](const at::Tensor& x) { return AllReduce(x, 1234); }};
+  for (const auto& collective : collectives) {
+    StageSpec spec;
+    const at::Tensor weight = at::randn({4, 4}).requires_grad_(true);
+    spec.parameters = {{"weight", weight}};
+    spec.inputs = {at::zeros({4, 4})};
+    spec.input_gradients = {0};
+    spec.forward = [=](std::span<const at::Tensor> inputs) {
+      return std::vector{collective(inputs[0].mm(weight)).tanh()};
+    };
+    const auto count = [](const Graph& graph) {
+      return std::count_if(graph.nodes.begin(), graph.nodes.end(), IsCollective);
+    };
+    const auto graphs = Build(spec);
+    ASSERT_TRUE(graphs) << graphs.error().message;
+    EXPECT_EQ(count(graphs->forward), 1);
+    EXPECT_EQ(count(graphs->backward_input), 1);
+    EXPECT_EQ(count(graphs->backward_weight), 0);
+    const ShapesOnly shapes;
+    const auto by_shapes = Build(spec);
+    ASSERT_TRUE(by_shapes) << by_shapes.error().message;
+    EXPECT_EQ(count(by_shapes->forward), 1);
+  }
 }
 
 TEST(AllToAll, IsNeverRecomputed) {

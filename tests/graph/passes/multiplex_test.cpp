@@ -30,22 +30,25 @@ constexpr int kGroups[] = {50, 51};
 
 // Returns the data reversed in blocks of four bytes. Reads it in Wait, so it must stay in memory
 // until then.
-class Reversing final : public Collective {
+class Reversing final : public RankGroup {
  public:
-  int ranks() const override { return 1; }
-  std::int64_t StartAllToAll(std::span<const std::byte> data) override {
-    pending_.push_back(data);
-    return static_cast<std::int64_t>(pending_.size()) - 1;
-  }
-  void Wait(std::int64_t ticket, std::span<std::byte> result) override {
-    const std::span<const std::byte> data = pending_.at(Index(ticket));
-    for (std::size_t i = 0; i < data.size(); i += 4) {
-      std::copy_n(data.data() + i, 4, result.data() + data.size() - 4 - i);
+  Reversing() : RankGroup(0, 1) {}
+  Status Wait(Ticket ticket) override {
+    const CollectiveCall& call = pending_.at(Index(ticket));
+    for (std::size_t i = 0; i < call.input.size(); i += 4) {
+      std::copy_n(call.input.data() + i, 4, call.output.data() + call.output.size() - 4 - i);
     }
+    return {};
   }
+  void Abort(const Error&) override {}
 
  private:
-  std::vector<std::span<const std::byte>> pending_;
+  Ticket DoStart(const CollectiveCall& call) override {
+    pending_.push_back(call);
+    return static_cast<Ticket>(pending_.size()) - 1;
+  }
+
+  std::vector<CollectiveCall> pending_;
 };
 
 // Writes the text of a random graph of 4x4 matrices: two inputs, a parameter, two gradients that it
@@ -86,7 +89,15 @@ class GraphWriter {
     // Pointwise ops take no views, because their results would have the strides of the views.
     std::string call;
     if (kind <= 3) {
-      call = fmt::format("penstock::all_to_all(%{}, group={})", Any(), kGroups[Draw(2)]);
+      const std::string_view collectives[] = {
+          "all_to_all(%{}, group={})",
+          "all_gather(%{}, ranks=1, group={})",
+          "reduce_scatter(%{}, ranks=1, group={})",
+          "all_reduce(%{}, group={})",
+          "all_to_all_uneven(%{}, sent=[4], received=[4], group={})",
+          "broadcast(%{}, root=0, group={})"};
+      call =
+          "penstock::" + fmt::format(fmt::runtime(collectives[Draw(6)]), Any(), kGroups[Draw(2)]);
     } else if (draws_ && kind == 4) {
       call = fmt::format("aten::bernoulli.p(%{}, p=0.5)", OneOf(roots_));
     } else if (kind == 5) {

@@ -28,27 +28,29 @@ constexpr std::int64_t kPairVocabulary = 7, kPairDim = 4, kTokens = 6;
 
 // Reverses data in blocks of four bytes when it is waited for. Records in `most` how many exchanges
 // were in flight at once.
-class Reversing final : public Collective {
+class Reversing final : public RankGroup {
  public:
-  explicit Reversing(int& most) : most_(most) {}
-  int ranks() const override { return 1; }
-  std::int64_t StartAllToAll(std::span<const std::byte> data) override {
-    pending_.push_back(data);
-    most_ = std::max(most_, ++in_flight_);
-    return static_cast<std::int64_t>(pending_.size()) - 1;
-  }
-  void Wait(std::int64_t ticket, std::span<std::byte> result) override {
+  explicit Reversing(int& most) : RankGroup(0, 1), most_(most) {}
+  Status Wait(Ticket ticket) override {
     --in_flight_;
-    const std::span<const std::byte> data = pending_.at(Index(ticket));
-    for (std::size_t i = 0; i < data.size(); i += 4) {
-      std::copy_n(data.data() + i, 4, result.data() + data.size() - 4 - i);
+    const CollectiveCall& call = pending_.at(Index(ticket));
+    for (std::size_t i = 0; i < call.input.size(); i += 4) {
+      std::copy_n(call.input.data() + i, 4, call.output.data() + call.output.size() - 4 - i);
     }
+    return {};
   }
+  void Abort(const Error&) override {}
 
  private:
+  Ticket DoStart(const CollectiveCall& call) override {
+    pending_.push_back(call);
+    most_ = std::max(most_, ++in_flight_);
+    return static_cast<Ticket>(pending_.size()) - 1;
+  }
+
   int& most_;
   int in_flight_ = 0;
-  std::vector<std::span<const std::byte>> pending_;
+  std::vector<CollectiveCall> pending_;
 };
 
 // Experts between two exchanges, with dropout, and optionally with an embedding and logits.
