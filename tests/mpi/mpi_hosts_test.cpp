@@ -4,12 +4,17 @@
 
 #include <future>
 
+#include "tests/runtime/collectives/rank_group_conformance.h"
 #include "tests/runtime/transports/transport_conformance.h"
 
 namespace penstock {
 
 std::vector<TransportCase> TestedTransports() {
   return {{"hosts", 2, MakeMpiLoopback}, {"bytes", 2, MakeMpiLoopback}};
+}
+
+std::vector<RankGroupCase> TestedRankGroups() {
+  return {{"two_hosts", 2, MakeMpiLoopback}, {"a_host_per_rank", 5, MakeMpiLoopback}};
 }
 
 namespace {

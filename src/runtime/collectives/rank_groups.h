@@ -1,0 +1,38 @@
+// Groups of ranks of a run, for collectives between ranks of any hosts.
+//
+// Ranks of one host exchange data through memory, and others through a channel of the host group.
+// Its thread receives while the ranks compute.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/exchanger.h"
+#include "collective/rank_group.h"
+#include "runtime/hosts/host_group.h"
+#include "runtime/hosts/hosted_ranks.h"
+
+namespace penstock {
+
+// The ranks of a group, as numbers of ranks of the run. Rank i of the group is ranks[i].
+struct RankGroupMembers {
+  std::string name;  // for errors, for example "pipeline 0"
+  std::vector<int> ranks;
+};
+
+// The ends of one group, by rank of the group; null for ranks of other hosts.
+using RankGroupEnds = std::vector<std::unique_ptr<RankGroup>>;
+
+// Creates groups, and returns this host's ends of each. Every host calls it with the same groups,
+// in the same order as it creates its other channels. A rank may be in several groups. `hosts` may
+// be null if one host runs all ranks; otherwise it must outlive the ends. An abort of the host
+// group, or the loss of a host, ends the waits of groups with ranks on several hosts. `timeout` is
+// that of RankGroupOptions. Errors: kInvalidArgument for an empty group, for a rank that does not
+// exist or is in a group twice, and if `hosts` is null although a rank is on another host.
+Result<std::vector<RankGroupEnds>> MakeRankGroups(
+    const std::vector<RankGroupMembers>& groups, const HostedRanks& ranks, HostGroup* hosts,
+    std::chrono::milliseconds timeout = RankGroupOptions().timeout);
+
+}  // namespace penstock

@@ -1,0 +1,105 @@
+// The conformance suite of rank groups (rank_group_conformance.cpp). A program that contains it
+// defines TestedRankGroups().
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/index.h"
+#include "collective/local_group.h"
+#include "runtime/collectives/rank_groups.h"
+#include "runtime/hosts/local_hosts.h"
+
+namespace penstock {
+
+struct RankGroupCase {
+  std::string name;
+  // The hosts of a group: at most this many. 0: no hosts, but MakeLocalGroup.
+  int hosts = 0;
+  std::function<std::vector<std::unique_ptr<HostGroup>>(int hosts)> make_hosts = MakeLocalHosts;
+};
+// The implementations to which the suite applies.
+std::vector<RankGroupCase> TestedRankGroups();
+
+inline void PrintTo(const RankGroupCase& tested, std::ostream* out) { *out << tested.name; }
+
+// Groups of the ranks of a run, whose ranks are dealt to the hosts in turn.
+class TestedGroups {
+ public:
+  TestedGroups(const RankGroupCase& tested, int ranks, const std::vector<RankGroupMembers>& members,
+               std::chrono::milliseconds timeout = std::chrono::minutes(2)) {
+    if (tested.hosts == 0) {
+      MakeLocal(members, timeout);
+      return;
+    }
+    const int hosts = std::min(tested.hosts, ranks);
+    groups_ = tested.make_hosts(hosts);
+    std::vector<int> host_of;
+    for (int rank = 0; rank < ranks; ++rank) host_of.push_back(rank % hosts);
+    ends_.resize(members.size());
+    for (std::size_t group = 0; group < members.size(); ++group) {
+      ends_[group].resize(members[group].ranks.size());
+    }
+    for (int host = 0; host < hosts; ++host) {
+      const HostedRanks hosted = HostedRanks::Of(host_of, hosts, host).value();
+      auto made = MakeRankGroups(members, hosted, groups_[Index(host)].get(), timeout).value();
+      for (std::size_t group = 0; group < made.size(); ++group) {
+        for (std::size_t rank = 0; rank < made[group].size(); ++rank) {
+          if (made[group][rank]) ends_[group][rank] = std::move(made[group][rank]);
+        }
+      }
+    }
+  }
+
+  // The end of a rank of a group.
+  RankGroup& end(int rank, int group = 0) { return *ends_[Index(group)][Index(rank)]; }
+  void Destroy(int rank) { ends_[0][Index(rank)].reset(); }
+
+ private:
+  void MakeLocal(const std::vector<RankGroupMembers>& members, std::chrono::milliseconds timeout) {
+    for (const RankGroupMembers& each : members) {
+      ends_.push_back(MakeLocalGroup(static_cast<int>(each.ranks.size()), {each.name, timeout}));
+    }
+  }
+
+  std::vector<std::unique_ptr<HostGroup>> groups_;
+  std::vector<RankGroupEnds> ends_;
+};
+
+// One group of all ranks of a run. Rank i of the group is the run's rank `ranks` - 1 - i.
+class TestedGroup : public TestedGroups {
+ public:
+  explicit TestedGroup(const RankGroupCase& tested, int ranks,
+                       std::chrono::milliseconds timeout = std::chrono::minutes(2))
+      : TestedGroups(tested, ranks, {Reversed(ranks)}, timeout), ranks_(ranks) {}
+
+  // Calls function(end) on one thread per rank, and joins the threads.
+  template <class Function>
+  void OnEachRank(Function&& function) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      threads.emplace_back([&, rank] { function(end(rank)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  static RankGroupMembers Reversed(int ranks) {
+    RankGroupMembers members{"all", {}};
+    for (int rank = ranks - 1; rank >= 0; --rank) members.ranks.push_back(rank);
+    return members;
+  }
+
+  int ranks_;
+};
+
+class RankGroupConformance : public testing::TestWithParam<RankGroupCase> {};
+
+}  // namespace penstock
