@@ -33,6 +33,19 @@ Exchange Broadcast(Bytes data, std::size_t root, std::size_t rank, std::size_t r
   return exchange;
 }
 
+Exchange Reduce(const CollectiveCall& call, std::size_t rank, std::size_t ranks) {
+  Exchange exchange{std::vector<Exchange::Peer>(ranks), {}};
+  if (rank != Index(call.root)) {
+    exchange.peers[Index(call.root)] = {true, call.input, {}};
+    return exchange;
+  }
+  // The root sends nothing, but the other ranks wait for it, so that none gets far ahead.
+  for (Exchange::Peer& peer : exchange.peers) peer = {true, {}, call.output};
+  exchange.peers[rank].send = call.input;
+  exchange.sum = call.type;
+  return exchange;
+}
+
 // A reduce-scatter, and an all-gather of its blocks.
 std::vector<Exchange> AllReduce(const CollectiveCall& call, std::size_t rank, std::size_t ranks) {
   const std::size_t element = BytesOfElement(call.type);
@@ -73,6 +86,7 @@ std::vector<Exchange> ExchangesOf(const CollectiveCall& call, int rank, int rank
   if (call.kind == CollectiveKind::kBroadcast) {
     return {Broadcast(call.output, Index(call.root), own, count)};
   }
+  if (call.kind == CollectiveKind::kReduce) return {Reduce(call, own, count)};
   Exchange exchange;
   for (std::size_t peer = 0; peer < count; ++peer) {
     if (call.kind == CollectiveKind::kAllGather) {

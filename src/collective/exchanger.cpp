@@ -19,15 +19,26 @@ CollectiveKind KindOf(std::int32_t signature) {
   return static_cast<CollectiveKind>(signature & 0xf);
 }
 
-// "all-reduce of float32"
+// "all-reduce of float32", "broadcast of rank 1"
 std::string NameOfSignature(std::int32_t signature) {
   const CollectiveKind kind = KindOf(signature);
   const std::string_view name = NameOf(kind);
-  if (kind == CollectiveKind::kBroadcast) return fmt::format("{} of rank {}", name, signature >> 8);
-  if (kind != CollectiveKind::kAllReduce && kind != CollectiveKind::kReduceScatter) {
-    return std::string(name);
+  const auto type = static_cast<ElementType>(signature >> 4 & 0xf);
+  const int root = signature >> 8;
+  switch (kind) {
+    case CollectiveKind::kBroadcast:
+      return fmt::format("{} of rank {}", name, root);
+    case CollectiveKind::kReduce:
+      return fmt::format("{} of {} to rank {}", name, NameOf(type), root);
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduceScatter:
+      return fmt::format("{} of {}", name, NameOf(type));
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kBarrier:
+      break;
   }
-  return fmt::format("{} of {}", name, NameOf(static_cast<ElementType>(signature >> 4 & 0xf)));
+  return std::string(name);
 }
 
 std::string NameRanks(const std::vector<int>& ranks) {

@@ -32,6 +32,12 @@ Status CheckBlocks(const CollectiveCall& call, std::string_view what, std::size_
                    std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}));
 }
 
+Status CheckRoot(const CollectiveCall& call, int ranks) {
+  if (call.root >= 0 && call.root < ranks) return {};
+  return InvalidArgument("{}: root {} is not one of the {} ranks", NameOf(call.kind), call.root,
+                         ranks);
+}
+
 Status CheckCall(const CollectiveCall& call, int ranks) {
   const std::size_t count = Index(ranks);
   switch (call.kind) {
@@ -40,6 +46,9 @@ Status CheckCall(const CollectiveCall& call, int ranks) {
     case CollectiveKind::kReduceScatter:
       PENSTOCK_TRY_STATUS(CheckWholeElements(call));
       return CheckSize(call, "input", call.input.size(), call.output.size() * count);
+    case CollectiveKind::kReduce:
+      PENSTOCK_TRY_STATUS(CheckRoot(call, ranks));
+      [[fallthrough]];
     case CollectiveKind::kAllReduce:
       PENSTOCK_TRY_STATUS(CheckWholeElements(call));
       return CheckSize(call, "output", call.output.size(), call.input.size());
@@ -47,8 +56,7 @@ Status CheckCall(const CollectiveCall& call, int ranks) {
       PENSTOCK_TRY_STATUS(CheckBlocks(call, "input", call.input.size(), call.send_bytes, count));
       return CheckBlocks(call, "output", call.output.size(), call.receive_bytes, count);
     case CollectiveKind::kBroadcast:
-      if (call.root >= 0 && call.root < ranks) return {};
-      return InvalidArgument("broadcast: root {} is not one of the {} ranks", call.root, ranks);
+      return CheckRoot(call, ranks);
     case CollectiveKind::kBarrier:
       break;
   }
@@ -58,8 +66,8 @@ Status CheckCall(const CollectiveCall& call, int ranks) {
 }  // namespace
 
 std::string_view NameOf(CollectiveKind kind) {
-  constexpr std::string_view kNames[] = {"all-gather", "reduce-scatter", "all-reduce",
-                                         "all-to-all", "broadcast",      "barrier"};
+  constexpr std::string_view kNames[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all",
+                                         "broadcast",  "reduce",         "barrier"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -105,6 +113,15 @@ Result<RankGroup::Ticket> RankGroup::AllToAll(ConstBytes input, std::vector<std:
 
 Result<RankGroup::Ticket> RankGroup::Broadcast(Bytes data, int root) {
   return Start({.kind = CollectiveKind::kBroadcast, .input = data, .output = data, .root = root});
+}
+
+Result<RankGroup::Ticket> RankGroup::Reduce(ConstBytes input, Bytes output, ElementType type,
+                                            int root) {
+  return Start({.kind = CollectiveKind::kReduce,
+                .input = input,
+                .output = output,
+                .type = type,
+                .root = root});
 }
 
 Result<RankGroup::Ticket> RankGroup::Barrier() { return Start({}); }

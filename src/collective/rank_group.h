@@ -36,6 +36,7 @@ enum class CollectiveKind : std::uint8_t {
   kAllReduce,
   kAllToAll,
   kBroadcast,
+  kReduce,
   kBarrier,
 };
 // "all-gather"
@@ -50,7 +51,7 @@ struct CollectiveCall {
   ConstBytes input = {};
   Bytes output = {};
   ElementType type = ElementType::kFloat32;  // of a sum
-  int root = 0;                              // of a broadcast
+  int root = 0;                              // of a broadcast or a reduce
   // Of an all-to-all, in bytes: what is sent to and received from each rank.
   std::vector<std::size_t> send_bytes = {}, receive_bytes = {};
 };
@@ -84,6 +85,10 @@ class RankGroup {
   // `data` of every rank gets `data` of rank `root`. The root, too, waits until all ranks have
   // started the broadcast.
   Result<Ticket> Broadcast(Bytes data, int root);
+  // `output` of rank `root` gets the sum of the inputs of all ranks. The outputs of the others have
+  // the same size and do not change. `output` may be the same memory as `input`. The others, too,
+  // wait until the root has started the reduce.
+  Result<Ticket> Reduce(ConstBytes input, Bytes output, ElementType type, int root);
   // The wait returns after every rank has started the barrier.
   Result<Ticket> Barrier();
 

@@ -159,6 +159,9 @@ constexpr std::array kOpsWithoutFlops = std::to_array<std::string_view>({
     "penstock::broadcast",
     "penstock::broadcast_start",
     "penstock::broadcast_wait",
+    "penstock::reduce",
+    "penstock::reduce_start",
+    "penstock::reduce_wait",
 });
 
 }  // namespace

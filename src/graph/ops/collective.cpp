@@ -94,6 +94,15 @@ struct BroadcastOp {
   }
 };
 
+struct ReduceOp {
+  static constexpr const char* kName = "reduce";
+  static std::int64_t RowsOf(const at::Tensor& x, std::int64_t) { return Rows(x); }
+  static CollectiveCall Describe(const at::Tensor& x, std::int64_t root, std::int64_t) {
+    return {
+        .kind = CollectiveKind::kReduce, .type = ElementTypeOf(x), .root = static_cast<int>(root)};
+  }
+};
+
 struct AllToAllOp {
   static constexpr const char* kName = "all_to_all";
   static std::int64_t RowsOf(const at::Tensor& x) { return Rows(x); }
@@ -147,6 +156,7 @@ struct Kernels {
     const CollectiveCall call = Op::Describe(x, args..., group);
     at::Tensor result = Empty(x, args...);
     if (call.kind == CollectiveKind::kBroadcast) result.copy_(x);
+    if (call.kind == CollectiveKind::kReduce) result.zero_();  // the root's is overwritten
     number = StartOnGroup(group, call, x, result);
     return ticket;
   }
@@ -179,6 +189,7 @@ using AllReduceKernels = Kernels<AllReduceOp>;
 using AllToAllKernels = Kernels<AllToAllOp>;
 using UnevenAllToAllKernels = Kernels<UnevenAllToAllOp, at::IntArrayRef, at::IntArrayRef>;
 using BroadcastKernels = Kernels<BroadcastOp, std::int64_t>;
+using ReduceKernels = Kernels<ReduceOp, std::int64_t>;
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -192,6 +203,8 @@ enum class Differentiable : std::int64_t {
   kAllReduce,
   kAllToAll,
   kUnevenAllToAll,
+  kBroadcast,
+  kReduce,
 };
 
 at::Tensor CallDifferentiable(Differentiable op, const at::Tensor& x, const IntList& first,
@@ -205,6 +218,10 @@ at::Tensor CallDifferentiable(Differentiable op, const at::Tensor& x, const IntL
       return AllReduce(x, group);
     case Differentiable::kAllToAll:
       return AllToAll(x, group);
+    case Differentiable::kBroadcast:
+      return Broadcast(x, static_cast<int>(first.front()), group);
+    case Differentiable::kReduce:
+      return Reduce(x, static_cast<int>(first.front()), group);
     case Differentiable::kUnevenAllToAll:
       break;
   }
@@ -214,6 +231,8 @@ at::Tensor CallDifferentiable(Differentiable op, const at::Tensor& x, const IntL
 Differentiable Transposed(Differentiable op) {
   if (op == Differentiable::kAllGather) return Differentiable::kReduceScatter;
   if (op == Differentiable::kReduceScatter) return Differentiable::kAllGather;
+  if (op == Differentiable::kBroadcast) return Differentiable::kReduce;
+  if (op == Differentiable::kReduce) return Differentiable::kBroadcast;
   return op;
 }
 
@@ -241,8 +260,8 @@ struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
 };
 
 template <Differentiable kOp>
-at::Tensor WithRanks(const at::Tensor& x, std::int64_t ranks, std::int64_t group) {
-  return CollectiveFunction::apply(x, kOp, IntList{ranks}, IntList(), group);
+at::Tensor WithNumber(const at::Tensor& x, std::int64_t number, std::int64_t group) {
+  return CollectiveFunction::apply(x, kOp, IntList{number}, IntList(), group);
 }
 
 template <Differentiable kOp>
@@ -254,14 +273,6 @@ at::Tensor UnevenWithGradient(const at::Tensor& x, at::IntArrayRef sent, at::Int
                               std::int64_t group) {
   return CollectiveFunction::apply(x, Differentiable::kUnevenAllToAll, sent.vec(), received.vec(),
                                    group);
-}
-
-at::Tensor BroadcastWithoutGradient(const at::Tensor& x, std::int64_t root, std::int64_t group) {
-  if (x.requires_grad() && at::GradMode::is_enabled()) {
-    throw std::runtime_error("broadcast: it has no gradient; detach the tensor");
-  }
-  const at::AutoDispatchBelowADInplaceOrView below;
-  return Broadcast(x, static_cast<int>(root), static_cast<int>(group));
 }
 
 TORCH_LIBRARY_FRAGMENT(penstock, library) {
@@ -277,6 +288,7 @@ TORCH_LIBRARY_FRAGMENT(penstock, library) {
   define("all_to_all", "");
   define("all_to_all_uneven", "int[] sent, int[] received, ");
   define("broadcast", "int root, ");
+  define("reduce", "int root, ");
 }
 TORCH_LIBRARY_IMPL(penstock, CPU, library) {
   AllGatherKernels::Register(library);
@@ -285,6 +297,7 @@ TORCH_LIBRARY_IMPL(penstock, CPU, library) {
   AllToAllKernels::Register(library);
   UnevenAllToAllKernels::Register(library);
   BroadcastKernels::Register(library);
+  ReduceKernels::Register(library);
 }
 TORCH_LIBRARY_IMPL(penstock, Meta, library) {
   AllGatherKernels::RegisterShapes(library);
@@ -293,19 +306,22 @@ TORCH_LIBRARY_IMPL(penstock, Meta, library) {
   AllToAllKernels::RegisterShapes(library);
   UnevenAllToAllKernels::RegisterShapes(library);
   BroadcastKernels::RegisterShapes(library);
+  ReduceKernels::RegisterShapes(library);
 }
 TORCH_LIBRARY_IMPL(penstock, Autograd, library) {
-  library.impl("all_gather", WithRanks<Differentiable::kAllGather>);
-  library.impl("reduce_scatter", WithRanks<Differentiable::kReduceScatter>);
+  library.impl("all_gather", WithNumber<Differentiable::kAllGather>);
+  library.impl("reduce_scatter", WithNumber<Differentiable::kReduceScatter>);
   library.impl("all_reduce", WithGradient<Differentiable::kAllReduce>);
   library.impl("all_to_all", WithGradient<Differentiable::kAllToAll>);
   library.impl("all_to_all_uneven", UnevenWithGradient);
-  library.impl("broadcast", BroadcastWithoutGradient);
+  library.impl("broadcast", WithNumber<Differentiable::kBroadcast>);
+  library.impl("reduce", WithNumber<Differentiable::kReduce>);
 }
 
-constexpr std::string_view kWholeOps[] = {"penstock::all_gather",        "penstock::reduce_scatter",
-                                          "penstock::all_reduce",        "penstock::all_to_all",
-                                          "penstock::all_to_all_uneven", "penstock::broadcast"};
+constexpr std::string_view kWholeOps[] = {
+    "penstock::all_gather", "penstock::reduce_scatter",    "penstock::all_reduce",
+    "penstock::all_to_all", "penstock::all_to_all_uneven", "penstock::broadcast",
+    "penstock::reduce"};
 
 bool IsWhole(std::string_view name) {
   return std::ranges::find(kWholeOps, name) != std::end(kWholeOps);
@@ -350,6 +366,11 @@ at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef r
 
 at::Tensor Broadcast(const at::Tensor& x, int root, int group) {
   static const auto op = OpWithNumber("penstock::broadcast");
+  return op.call(x, root, group);
+}
+
+at::Tensor Reduce(const at::Tensor& x, int root, int group) {
+  static const auto op = OpWithNumber("penstock::reduce");
   return op.call(x, root, group);
 }
 

@@ -6,14 +6,16 @@
 //   penstock::all_to_all(Tensor x, int group) -> Tensor
 //   penstock::all_to_all_uneven(Tensor x, int[] sent, int[] received, int group) -> Tensor
 //   penstock::broadcast(Tensor x, int root, int group) -> Tensor
+//   penstock::reduce(Tensor x, int root, int group) -> Tensor
 //
 // `group` is the number of the group, which is the same on all its ranks. A thread joins a group by
 // a GroupEndpoint. `ranks` is the number of its ranks, because a single rank, which need not have
 // joined, captures a stage.
 //
 // The gradients are those of the sum of the losses of all ranks. all_gather and reduce_scatter are
-// the gradients of each other, all_reduce is its own, and so is all_to_all, with the counts of rows
-// swapped. broadcast has no gradient: it throws if x requires one.
+// the gradients of each other, and so are broadcast and reduce. all_reduce is its own gradient, and
+// so is all_to_all, with the counts of rows swapped. A gradient is a collective too: x requires one
+// on all ranks or on none.
 //
 // A model calls these ops. The multiplex pass splits each op into two: NAME_start, with the same
 // arguments, returns a ticket, and NAME_wait, with the ticket and the same arguments, returns the
@@ -61,7 +63,7 @@ class DisableCollectivesGuard {
   bool previous_;
 };
 
-// Call the ops. All but Broadcast support autograd.
+// Call the ops, which support autograd.
 //
 // The rows of all ranks, by rank. All ranks have the same number of rows.
 at::Tensor AllGather(const at::Tensor& x, int ranks, int group);
@@ -73,8 +75,10 @@ at::Tensor AllReduce(const at::Tensor& x, int group);
 at::Tensor AllToAll(const at::Tensor& x, int group);
 // The same with `sent[r]` rows to rank r, and `received[s]` rows from rank s.
 at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef received, int group);
-// x of rank `root`.
+// x of rank `root`. All ranks have the same shape.
 at::Tensor Broadcast(const at::Tensor& x, int root, int group);
+// The sum over the ranks on rank `root`, and zeros on the others.
+at::Tensor Reduce(const at::Tensor& x, int root, int group);
 
 // The two ops that replace a collective node.
 struct SplitCollective {

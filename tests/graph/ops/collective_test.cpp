@@ -158,7 +158,30 @@ TEST(Broadcast, SendsTheTensorOfTheRoot) {
       EXPECT_TRUE(at::equal(Broadcast(x, root, kGroup), at::full({4, 2}, 1.0 * root)));
       EXPECT_TRUE(at::equal(x, at::full({4, 2}, 1.0 * rank)));
     }
-    EXPECT_THROW(Broadcast(at::zeros({2}).requires_grad_(true), 0, kGroup), std::runtime_error);
+  });
+}
+
+TEST(Broadcast, AndReduceAreGradientsOfEachOther) {
+  constexpr int kRanks = 3, kRoot = 1;
+  std::vector<at::Tensor> xs, weights;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    xs.push_back(at::randn({4, 2}));
+    weights.push_back(at::randn({4, 2}));
+  }
+  // Added in the order of the ranks.
+  const auto sum_at_root = [](const std::vector<at::Tensor>& all, int rank) {
+    return rank == kRoot ? all[0] + all[1] + all[2] : at::zeros({4, 2});
+  };
+  OnRanks(kRanks, [&](int rank) {
+    const at::Tensor x = xs[rank].clone().requires_grad_(true);
+    const at::Tensor loss = (Broadcast(x, kRoot, kGroup) * weights[rank]).sum();
+    const at::Tensor of_broadcast = torch::autograd::grad({loss}, {x}).front();
+    EXPECT_TRUE(at::equal(of_broadcast, sum_at_root(weights, rank)));
+
+    const at::Tensor sum = Reduce(x, kRoot, kGroup);
+    EXPECT_TRUE(at::equal(sum, sum_at_root(xs, rank)));
+    const at::Tensor of_reduce = torch::autograd::grad({(sum * weights[rank]).sum()}, {x}).front();
+    EXPECT_TRUE(at::equal(of_reduce, weights[kRoot]));
   });
 }
 
@@ -170,7 +193,8 @@ const std::vector<std::string>& CollectiveCalls() {
       "penstock::all_reduce(%0, group=40)",
       "penstock::all_to_all(%0, group=40)",
       "penstock::all_to_all_uneven(%0, sent=[1,3], received=[1,3], group=40)",
-      "penstock::broadcast(%0, root=1, group=40)"};
+      "penstock::broadcast(%0, root=1, group=40)",
+      "penstock::reduce(%0, root=1, group=40)"};
   return calls;
 }
 
@@ -223,6 +247,7 @@ TEST(DisableCollectivesGuard, ResultsAreZerosOfTheirShapes) {
   EXPECT_TRUE(at::equal(AllReduce(x, 1234), at::zeros({6, 2})));
   EXPECT_TRUE(at::equal(AllToAll(x, {2, 4}, {1, 2}, 1234), at::zeros({3, 2})));
   EXPECT_TRUE(at::equal(Broadcast(x, 0, 1234), at::zeros({6, 2})));
+  EXPECT_TRUE(at::equal(Reduce(x, 0, 1234), at::zeros({6, 2})));
 }
 
 TEST(AllToAll, ReportsErrors) {
@@ -266,7 +291,9 @@ TEST(Collectives, AreCapturedByASingleRank) {
       },
       [](const at::Tensor& x) { return AllGather(x, 3, 1234); },
       [](const at::Tensor& x) { return ReduceScatter(x, 2, 1234); },
-      [](const at::Tensor& x) { return AllReduce(x, 1234); }};
+      [](const at::Tensor& x) { return AllReduce(x, 1234); },
+      [](const at::Tensor& x) { return Broadcast(x, 1, 1234); },
+      [](const at::Tensor& x) { return Reduce(x, 1, 1234); }};
   for (const auto& collective : collectives) {
     StageSpec spec;
     const at::Tensor weight = at::randn({4, 4}).requires_grad_(true);

@@ -95,9 +95,10 @@ class GraphWriter {
           "reduce_scatter(%{}, ranks=1, group={})",
           "all_reduce(%{}, group={})",
           "all_to_all_uneven(%{}, sent=[4], received=[4], group={})",
-          "broadcast(%{}, root=0, group={})"};
+          "broadcast(%{}, root=0, group={})",
+          "reduce(%{}, root=0, group={})"};
       call =
-          "penstock::" + fmt::format(fmt::runtime(collectives[Draw(6)]), Any(), kGroups[Draw(2)]);
+          "penstock::" + fmt::format(fmt::runtime(collectives[Draw(7)]), Any(), kGroups[Draw(2)]);
     } else if (draws_ && kind == 4) {
       call = fmt::format("aten::bernoulli.p(%{}, p=0.5)", OneOf(roots_));
     } else if (kind == 5) {

@@ -71,6 +71,8 @@ RankGroup::Ticket PlannedCollective::Start(RankGroup& end, ByteVector& output) c
       return end.AllToAll(input, sent[rank], output, received[rank]).value();
     case CollectiveKind::kBroadcast:
       return end.Broadcast(output, root).value();
+    case CollectiveKind::kReduce:
+      return end.Reduce(input, output, type, root).value();
     case CollectiveKind::kBarrier:
       break;
   }
@@ -107,6 +109,12 @@ void PlanExpected(std::size_t ranks, std::size_t elements, PlannedCollective& pl
     if (plan.kind == CollectiveKind::kAllReduce) {
       plan.expected.push_back(SumOfRange(plan.inputs, 0, elements, plan.type));
     }
+    if (plan.kind == CollectiveKind::kReduce) {
+      const ByteVector& unchanged =
+          plan.in_place ? plan.inputs[rank] : ByteVector(plan.inputs[rank].size());
+      plan.expected.push_back(
+          rank == Index(plan.root) ? SumOfRange(plan.inputs, 0, elements, plan.type) : unchanged);
+    }
     if (plan.kind == CollectiveKind::kReduceScatter) {
       const std::size_t block = elements / ranks;
       plan.expected.push_back(SumOfRange(plan.inputs, rank * block, (rank + 1) * block, plan.type));
@@ -117,11 +125,12 @@ void PlanExpected(std::size_t ranks, std::size_t elements, PlannedCollective& pl
 
 PlannedCollective RandomPlan(Random& random, std::size_t ranks, std::size_t most_elements) {
   PlannedCollective plan;
-  plan.kind = static_cast<CollectiveKind>(Uniform(random, 0, 5));
+  plan.kind = static_cast<CollectiveKind>(Uniform(random, 0, 6));
   plan.type = kTypes[Index(Uniform(random, 0, 3))];
   plan.root = Uniform(random, 0, static_cast<int>(ranks) - 1);
-  plan.in_place = Uniform(random, 0, 1) == 0 && (plan.kind == CollectiveKind::kAllGather ||
-                                                 plan.kind == CollectiveKind::kAllReduce);
+  plan.in_place = Uniform(random, 0, 1) == 0 &&
+                  (plan.kind == CollectiveKind::kAllGather ||
+                   plan.kind == CollectiveKind::kAllReduce || plan.kind == CollectiveKind::kReduce);
   std::size_t elements = random() % 3 == 0 ? random() % 3 : random() % most_elements;
   if (plan.kind == CollectiveKind::kBarrier) elements = 0;
   if (plan.kind == CollectiveKind::kReduceScatter) elements *= ranks;
@@ -328,6 +337,12 @@ TEST_P(RankGroupConformance, DifferentCollectivesAreAnErrorOfEveryRank) {
       ErrorAgainst(GetParam(),
                    [&](RankGroup& end) { fails(end, end.Broadcast(Bytes(input).first(8), 1)); }),
       "calls broadcast of rank 1");
+  contains(ErrorAgainst(GetParam(),
+                        [&](RankGroup& end) {
+                          const Bytes data = Bytes(input).first(8);
+                          fails(end, end.Reduce(data, data, ElementType::kInt64, 0));
+                        }),
+           "calls reduce of int64 to rank 0");
 }
 
 TEST_P(RankGroupConformance, SizesThatDoNotFitAreRefused) {
@@ -349,6 +364,8 @@ TEST_P(RankGroupConformance, SizesThatDoNotFitAreRefused) {
   EXPECT_EQ(message(end.AllToAll(span(9), {4, 4}, span(8), {4, 4})),
             "all-to-all: the input has 9 bytes instead of 8");
   EXPECT_EQ(message(end.Broadcast(span(8), 2)), "broadcast: root 2 is not one of the 2 ranks");
+  EXPECT_EQ(message(end.Reduce(span(8), span(8), ElementType::kFloat32, -1)),
+            "reduce: root -1 is not one of the 2 ranks");
   EXPECT_EQ(end.Wait(7).error().message, "rank 0 of group all has no collective 7 in flight");
 }
 
