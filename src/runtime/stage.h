@@ -81,6 +81,10 @@ class Stage {
   // aborted.
   [[nodiscard]] virtual bool Await(Op, int) { return true; }
 
+  // Ends the waits of Await and of the methods above, now and later, because the run failed. Any
+  // thread; may be called again.
+  virtual void Abort(const Error& /*reason*/) {}
+
   // Updates that involve several stages (update_exchange.h). A stage without weights need not
   // implement these.
 
@@ -91,8 +95,8 @@ class Stage {
   // those that the stage updates to the sum over all chains, in the order of the chains.
   virtual void TakeGradients(int /*chain*/, Message) {}
   virtual void AddGradients() {}
-  // With UpdateRule::sharded: returns the parameters of the stage's own shard after its step, for
-  // another replica. Called once per replica. TakeShard sets those of the shard of the replica
+  // If UpdateRule::sends_shards(): returns the parameters of the stage's own shard after its step,
+  // for another replica. Called once per replica. TakeShard sets those of the shard of the replica
   // in `chain`.
   virtual Message ShareShard() { return {}; }
   virtual void TakeShard(int /*chain*/, Message) {}
@@ -105,7 +109,7 @@ class Stage {
   virtual void TakeParameter(int /*parameter*/, int /*holder*/, Message) {}
   virtual void AddParameter(int /*parameter*/) {}
   // Returns the squared norm of each parameter's gradient, in the order of the model; with
-  // UpdateRule::sharded, of the part in the stage's own shard. A shared parameter counts at its
+  // UpdateRule::zero, of the part in the stage's own shard. A shared parameter counts at its
   // first holder and is 0 at the others. Valid until the next call.
   virtual std::span<const double> SquaredNorms() { return {}; }
   // Returns the name of a parameter by its index in SquaredNorms(), for error messages.
@@ -118,7 +122,8 @@ class Stage {
   virtual void TryStep() { Step(); }
   virtual void CommitStep() {}
   virtual void RollBackStep() {}
-  // Discards all microbatches since BeginStep, of which only forwards have run.
+  // Discards all microbatches since BeginStep, of which only forwards have run, and the weights
+  // that UNSHARD gathered for them.
   virtual void DropForwards();
 
   // Returns the bytes of activations alive between F and the end of B or W, in either memory.

@@ -46,7 +46,9 @@ struct PipelineConfig {
 // The mesh of ranks, besides pipeline.ranks.
 struct ParallelConfig {
   int data = 1;  // replicas of the pipeline; each trains on an equal share of a step's microbatches
-  int zero = 0;  // what the replicas shard: 0 nothing, 1 the optimizer state
+  int zero = 0;  // what the replicas shard, see UpdateRule::zero
+  int lookahead = 1;  // see ShardingOptions
+  int residency = 0;
 };
 
 // The activations that a microbatch may keep alive: "all", "least" (as few as possible), or bytes

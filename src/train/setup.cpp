@@ -9,6 +9,7 @@
 #include "base/index.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
+#include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
 #include "train/schedule_params.h"
@@ -154,6 +155,7 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
                                       : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, AddDataParallelism(schedule, data));
+  PENSTOCK_TRY(schedule, ShardSchedule(schedule, config.parallel));
   pipeline.ranks = schedule.ranks() / data;
   pipeline.chunks = schedule.placement.chunks();
   pipeline.stages = schedule.placement.chain_length();
@@ -187,8 +189,30 @@ Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
   return pipeline.csv.empty() ? FromCatalog(pipeline, 1, 0, steps) : FromCsv(pipeline);
 }
 
-bool UpdatesShards(const ParallelConfig& parallel, const Schedule& schedule) {
-  return parallel.zero > 0 && schedule.placement.replicas() > 1;
+int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule) {
+  if (schedule.placement.replicas() == 1) return 0;
+  return parallel.data == 1 ? std::min(parallel.zero, 1) : parallel.zero;
+}
+
+Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& parallel) {
+  const int zero = ZeroOf(parallel, schedule);
+  if (zero < 2) return schedule;
+  if (zero == 2) return AddReduceGrad(schedule);
+  return AddSharding(schedule, {.lookahead = parallel.lookahead, .residency = parallel.residency});
+}
+
+// Norms are added shard by shard for all values of `zero`, so that they are bitwise the same if the
+// shards are.
+int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule) {
+  if (ZeroOf(parallel, schedule) >= 2) return parallel.data;
+  return parallel.data > 1 || parallel.zero > 0 ? schedule.placement.replicas() : 1;
+}
+
+int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule) {
+  const int replicas = schedule.placement.replicas();
+  const int zero = ZeroOf(parallel, schedule);
+  if (zero == 0) return replicas;
+  return zero == 1 ? 1 : replicas / parallel.data;
 }
 
 bool DrainsForCheckpoints(const TrainConfig& config, const Schedule& schedule) {

@@ -32,8 +32,16 @@ Status SetShared(const TrainConfig& config, Schedule& schedule);
 // ChooseSchedule has filled in the configuration.
 std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
 
-// Returns whether each replica of a stage updates a shard of its parameters (UpdateRule::sharded).
-bool UpdatesShards(const ParallelConfig& parallel, const Schedule& schedule);
+// Returns UpdateRule::zero of a run: what is configured, as far as there is anything to shard over.
+// The two replicas in one pipeline of a bidirectional schedule share only ZeRO-1.
+int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule);
+// Adds the collectives of ZeRO-2 and 3 to a schedule with replicas.
+Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& parallel);
+// Returns the number of ranges of a stage's parameters: those that are shards, or whose norms are
+// added separately.
+int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
+// Returns how many consecutive replicas of a stage have the same shard.
+int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule);
 
 // Returns whether the pipeline must drain for a checkpoint of such a run. True without a flush, and
 // if a step may be rolled back in the next one.

@@ -9,6 +9,7 @@ class MpiTest(jobs.JobTest):
     def test_gives_the_bits_of_threads(self):
         cases = [(2, ("ranks=4", "clip=0.5")),  # two ranks per process
                  (4, ("ranks=2", "parallel.data=2", "parallel.zero=1", "precision=bf16")),
+                 (4, ("schedule=zbv", "ranks=2", "layers=8", "parallel.data=2", "parallel.zero=3")),
                  (2, ("schedule=zbv", "ranks=2", "nonfinite=skip", "post_validation=true")),
                  (2, ("model.name=gpt2", "ranks=2"))]
         for number, (processes, options) in enumerate(cases):

@@ -187,7 +187,7 @@ Schedule InActionsOfTorch(Schedule schedule, const Costs& costs, std::mt19937& r
   if (random() % 3 == 0) schedule = PairForwardBackward(schedule, costs, {.all = true});
   if (random() % 3 == 0) schedule = SplitBackward(schedule, {.delay = int(random() % 3)});
   if (random() % 2 == 0) schedule = AddCommunication(schedule);
-  if (random() % 3 == 0) schedule = *AddSharding(schedule, {.prefetch = int(random() % 3)});
+  if (random() % 3 == 0) schedule = *AddSharding(schedule, {.lookahead = int(random() % 3)});
   return schedule;
 }
 

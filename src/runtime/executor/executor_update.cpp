@@ -110,7 +110,7 @@ bool Executor::Agree(std::int64_t round, std::int64_t step, Verdict& verdict) {
 }
 
 bool Executor::TakeShards(std::int64_t round) {
-  if (!binding_.update.sharded || exchange_ == nullptr) return true;
+  if (!binding_.update.sends_shards() || exchange_ == nullptr) return true;
   for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
     if (!exchange_->TakeShards(stage, round + times_again_)) return false;
   }
@@ -154,7 +154,7 @@ bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
 }
 
 bool Executor::ShareShardsAgain(std::int64_t round) {
-  if (!binding_.update.sharded || exchange_ == nullptr) return true;
+  if (!binding_.update.sends_shards() || exchange_ == nullptr) return true;
   for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
     exchange_->ShareShard(stage, round + times_again_);
   }

@@ -52,6 +52,7 @@ class Run {
   }
 
   Status Bind(const Schedule& schedule, std::span<Stage* const> stages, Trace& trace) {
+    std::ranges::copy_if(stages, std::back_inserter(stages_), [](Stage* each) { return each; });
     for (Rank& rank : ranks_) {
       const auto on_step = [this, &rank](std::int64_t step) { AfterStep(rank, step); };
       const Binding binding{&schedule, rank.number,     stages,  &transport_,
@@ -177,7 +178,7 @@ class Run {
     std::int64_t polls = 0;
     MutexLock lock(mutex_);
     while (WaitForEnd(lock, poll)) {
-      if (transport_.aborted()) control_.Abort(transport_.reason());
+      if (transport_.aborted()) EndWaits();
       if (several_hosts && polls++ % kPollsPerReport == 0) {
         control_.ReportActions(OwnActions());
       }
@@ -203,6 +204,12 @@ class Run {
         if (options_.on_stuck) options_.on_stuck(transport_.reason());
       }
     }
+  }
+
+  // Of all hosts, and of the stages for each other.
+  void EndWaits() {
+    control_.Abort(transport_.reason());
+    for (Stage* stage : stages_) stage->Abort(transport_.reason());
   }
 
   // Waits until no thread runs, but at most for `poll`. Returns whether a thread still runs.
@@ -255,7 +262,8 @@ class Run {
   Transport& transport_;
   int steps_per_round_;
   RunControl control_;
-  std::vector<Rank> ranks_;  // of this host
+  std::vector<Rank> ranks_;     // of this host
+  std::vector<Stage*> stages_;  // of these ranks
   Mutex mutex_;
   CondVar changed_;
   std::set<int> running_ PENSTOCK_GUARDED_BY(mutex_);  // ranks whose threads run

@@ -60,7 +60,9 @@ std::int64_t RoundOrigin(const Trace& trace, std::int64_t round) {
     const Program& program = trace.program(rank);
     const std::span<const Stamp> stamps = trace.RankStep(rank, round);
     for (std::size_t i = 0; i < program.size(); ++i) {
-      if (IsCompute(program[i].part.op)) origin = std::min(origin, stamps[i].start_ns);
+      // The first compute of a rank may wait for the weights of its stage.
+      const Op op = program[i].part.op;
+      if (IsCompute(op) || op == Op::kUnshard) origin = std::min(origin, stamps[i].start_ns);
     }
   }
   return origin;

@@ -74,7 +74,7 @@ class Trace {
   std::vector<Rank> ranks_;
 };
 
-// Returns the first start of a compute action of the round on any rank, in nanoseconds of the
+// Returns the first start of a compute action or an UNSHARD of the round on any rank, in ns of the
 // steady clock.
 std::int64_t RoundOrigin(const Trace& trace, std::int64_t round);
 

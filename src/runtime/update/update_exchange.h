@@ -6,8 +6,9 @@
 // that all replicas have bitwise the same sum and stay equal.
 // Shared parameters: every stage that holds a copy sends its gradient to the other holders, and
 // each adds all of them in the order of the stages, so that the copies stay bitwise equal.
-// Shards: with UpdateRule::sharded, a stage sends each replica only the gradients of that replica's
-// shard, and after the step its own shard of the parameters.
+// Shards: with UpdateRule::zero 1, a stage sends each replica only the gradients of that replica's
+// shard. With 1 and 2, it sends its own shard of the parameters after the step. From 2 on,
+// REDUCE_GRAD adds the gradients of sharded parameters, and only those of the others are sent here.
 // Norm: each rank sends the squared norms of its stages' gradients, one per parameter, to the rank
 // of the last stage, which is the first to need the verdict. That rank adds them in the order of
 // the model, for chain 0 only (with shards, of each parameter over all chains in their order), and
@@ -49,8 +50,8 @@ class UpdateExchange {
   // The same for the parameters that the stage shares with others of its chain.
   void ShareParameters(int stage, std::int64_t round);
   [[nodiscard]] bool AddParameters(int stage, std::int64_t round);
-  // With UpdateRule::sharded: sends the stage's updated shard to its replicas, and waits for those
-  // of the replicas. `round` counts steps, including repeated ones.
+  // If UpdateRule::sends_shards(): sends the stage's updated shard to its replicas, and waits for
+  // those of the replicas. `round` counts steps, including repeated ones.
   void ShareShard(int stage, std::int64_t round);
   [[nodiscard]] bool TakeShards(int stage, std::int64_t round);
   // Records the norms of the stage's gradients, which must be complete and added.
@@ -76,7 +77,7 @@ class UpdateExchange {
   [[nodiscard]] bool GatherNorms(std::int64_t round, double& squared_norm);
   void TakeNorms(std::span<const double> norms);
   bool counts(int stage) const {
-    return rule_.sharded || stage < place_.schedule->placement.chain_length();
+    return rule_.zero > 0 || stage < place_.schedule->placement.chain_length();
   }
 
   Place place_;

@@ -38,10 +38,11 @@ class PointFinder {
           if (!Shares(part.stage)) Add(i, part.stage);
           Finish(i, part.stage);
         }
-        if (rule_.sharded) points_.push_back({i + 1, Kind::kShareShard, part.stage});
+        if (rule_.sends_shards()) points_.push_back({i + 1, Kind::kShareShard, part.stage});
       }
-      if (gradients.Note(part) > 0) {
-        complete_[part.stage] = true;
+      const bool complete = gradients.Note(part) > 0;
+      complete_[part.stage] = complete_[part.stage] || complete;
+      if (rule_.reduces() ? part.op == Op::kReduceGrad : complete) {
         if (replicas()) {
           points_.push_back({EndOfAction(i), Kind::kShare, part.stage});
         } else if (Shares(part.stage)) {
@@ -152,11 +153,13 @@ Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     PENSTOCK_TRY(Program program, MakeProgram(schedule, rank));
     auto other = std::find_if(program.begin(), program.end(), [](const ProgramEntry& entry) {
-      return entry.part.op != Op::kForward;
+      return entry.part.op != Op::kForward && entry.part.op != Op::kUnshard &&
+             entry.part.op != Op::kReshard;
     });
     if (other != program.end() && other->ends_pair) --other;
     ends.push_back(Index(other - program.begin()));
     for (auto entry = program.begin(); entry != other; ++entry) {
+      if (entry->part.op != Op::kForward) continue;
       early[key(entry->part.stage, entry->part.microbatch)] = true;
     }
     programs.push_back(std::move(program));
@@ -177,6 +180,7 @@ Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule) {
       const auto first_late = std::find_if(begin, end, waits);
       changed = changed || first_late != end;
       for (auto entry = first_late; entry != end; ++entry) {
+        if (entry->part.op != Op::kForward) continue;
         early[key(entry->part.stage, entry->part.microbatch)] = false;
       }
       ends[rank] = Index(first_late - begin);

@@ -32,8 +32,9 @@ struct UpdatePoint {
 // Returns the points in the order of the program; none if nothing is exchanged.
 //   replicas:            share after a stage's last weight gradient, add before its STEP
 //   shared parameters:   the same; with replicas, they are shared when the replicas are added
-//   sharded:             send the parameters after each STEP; they are taken when the next round
+//   zero 1 and 2:        send the parameters after each STEP; they are taken when the next round
 //                        begins
+//   zero 2 and 3:        share after REDUCE_GRAD
 //   norm:                measure, send and agree before the rank's first STEP
 //   norm, steps early:   measure before each STEP, send after the last; the verdict comes in the
 //                        next round (see FindCheckPoints)
@@ -42,10 +43,10 @@ struct UpdatePoint {
 Result<std::vector<UpdatePoint>> FindUpdatePoints(const Schedule& schedule, int rank,
                                                   const Program& program, const UpdateRule& rule);
 
-// Returns, by rank, the number of forwards at the start of its program that run before the verdict
-// on the last step: those before its first other entry, as far as they depend only on each other.
-// They run again if the verdict requires it, so none of them may wait for anything after another
-// rank's verdict.
+// Returns, by rank, the number of entries at the start of its program that run before the verdict
+// on the last step: its forwards before any backward, as far as they depend only on each other,
+// with the UNSHARDs and RESHARDs between them. They run again if the verdict requires it, so none
+// of them may wait for anything after another rank's verdict.
 Result<std::vector<std::size_t>> FindCheckPoints(const Schedule& schedule);
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "schedule/action.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
@@ -32,10 +33,18 @@ using Pricer = std::function<Result<Priced>(const Schedule&)>;
 Schedule AddCommunication(const Schedule& schedule);
 
 struct ShardingOptions {
-  int prefetch = 1;     // number of stages unsharded ahead of the one in use, at least 0
-  bool reshard = true;  // free a stage's weights after each use; else only after the last
+  // How early weights are gathered: a rank gathers those of the next `lookahead` other stages that
+  // it uses while it uses one. At least 0.
+  int lookahead = 1;
+  // How long they stay: weights are freed after a use unless the rank uses them again before
+  // `residency` other stages. Weights that `lookahead` would gather again at once stay, so values
+  // below it have no effect. Not set: as low as possible.
+  std::optional<int> residency = {};
 };
-// Adds UNSHARD, RESHARD and REDUCE_GRAD to every stage.
+// The residency with which weights stay until the last use of a step.
+inline constexpr int kResidentToTheEnd = kMaxStages;
+// Adds UNSHARD, RESHARD and REDUCE_GRAD to every stage. Errors: kInvalidArgument for an option
+// below 0.
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options = {});
 
 // Adds REDUCE_GRAD to every stage, after its last backward of an update and the SENDs of that

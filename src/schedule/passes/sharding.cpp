@@ -1,16 +1,20 @@
 // All-gathers each stage's sharded weights before use, frees them after, and reduces its gradients
-// once they are complete (FSDP, ZeRO-3; without resharding ZeRO-2).
+// once they are complete (FSDP; Zhao et al., PyTorch FSDP, VLDB 2023, section 3).
 //
 //   before                    0F0 0F1 2F0 2F1 ...
-//   prefetch 0                0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2F1 ...
-//   prefetch 1 (v = 3)        0UNSHARD 2UNSHARD 0F0 0F1 0RESHARD 4UNSHARD 2F0 2F1 ...
-//   reshard only at the end   0UNSHARD 2UNSHARD 0F0 0F1 4UNSHARD 2F0 2F1 ...
+//   lookahead 0               0UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 2F0 2F1 ...
+//   lookahead 1 (v = 3)       0UNSHARD 2UNSHARD 0F0 0F1 0RESHARD 4UNSHARD 2F0 2F1 ...
+//   resident to the end       0UNSHARD 2UNSHARD 0F0 0F1 4UNSHARD 2F0 2F1 ...
 //
-// A rank's window is the next `prefetch` + 1 different stages that it uses. A stage is unsharded
-// when it enters the window and freed when it leaves: the rule of torch's pipelining/schedules.py
-// (_add_unshard_reshard, max_active_stages = prefetch + 1), in linear time. RECOMPUTE reads weights
-// too, so run recompute first. Run split or merge first as well, since they move the last use.
-// REDUCE_GRAD follows the UNSHARD of the next stage, which compute waits for.
+// A rank's window of n is the next n different stages that it uses. A stage is unsharded when it
+// enters the window of lookahead + 1, and freed when it leaves the window of residency + 1. With
+// equal values, this is the rule of torch's pipelining/schedules.py (_add_unshard_reshard,
+// max_active_stages = lookahead + 1), in linear time. RECOMPUTE reads weights too, so run recompute
+// first. Run split or merge first as well, since they move the last use. REDUCE_GRAD follows the
+// UNSHARD of the next stage, which compute waits for.
+#include <algorithm>
+#include <optional>
+
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
 
@@ -91,32 +95,56 @@ class NextUses {
   std::vector<State> state_;
 };
 
+// The stages that enter and leave the window of a size after each use of a lane, and the window at
+// its start.
+struct Windows {
+  Windows(const std::vector<int>& uses, std::size_t stages, int size) : changes(uses.size()) {
+    NextUses next_uses(stages, size);
+    for (std::size_t use = uses.size(); use-- > 0;) changes[use] = next_uses.Use(uses[use]);
+    first = next_uses.Window();
+  }
+
+  std::vector<NextUses::Change> changes;  // by use
+  std::vector<int> first;
+};
+
 // Shards one rank's lane.
 class LaneSharder {
  public:
   LaneSharder(const Schedule& schedule, int rank, const ShardingOptions& options)
       : lane_(schedule.lanes[rank]),
         stages_(schedule.placement.stages_of(rank)),
-        reshard_(options.reshard),
         local_of_(schedule.stages(), kNobody) {
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       local_of_[stages_[i]] = static_cast<int>(i);
     }
     bool pairs = false;
-    for (const Action& action : lane_) pairs = pairs || action.is_pair();
-    FindChanges(std::max(options.prefetch + 1, pairs ? 2 : 1));
+    for (const Action& action : lane_) {
+      pairs = pairs || action.is_pair();
+      if (!ReadsWeights(action.first.op)) continue;
+      ForEachPart(action, [&](const Part& part) { uses_.push_back(Local(part)); });
+    }
+    // A larger window than all stages has no effect.
+    const auto window = [&](int others) {
+      return std::max(std::min(others, schedule.stages()) + 1, pairs ? 2 : 1);
+    };
+    early_.emplace(uses_, stages_.size(), window(options.lookahead));
+    const int residency = std::max(options.residency.value_or(0), options.lookahead);
+    kept_.emplace(uses_, stages_.size(), window(residency));
+    last_use_.assign(stages_.size(), 0);
+    for (std::size_t use = 0; use < uses_.size(); ++use) last_use_[uses_[use]] = use;
   }
 
   // With `gradients`, which counts over all lanes, also adds REDUCE_GRAD.
   Lane Run(GradientCounter* gradients) {
     gathered_.assign(stages_.size(), false);
     out_.reserve(lane_.size() + lane_.size() / 4 + 3 * stages_.size());
-    for (const int stage : first_window_) Gather(stage);
+    for (const int stage : early_->first) Gather(stage);
     std::size_t use = 0;
     for (const Action& action : lane_) {
       out_.push_back(action);
       if (!ReadsWeights(action.first.op)) continue;
-      ForEachPart(action, [&](const Part& part) { Move(Local(part), use++); });
+      ForEachPart(action, [&](const Part&) { Move(use++); });
       if (gradients == nullptr) continue;
       ForEachPart(action, [&](const Part& part) {
         for (int left = gradients->Note(part); left > 0; --left) {
@@ -130,36 +158,15 @@ class LaneSharder {
  private:
   int Local(const Part& part) const { return local_of_[part.stage]; }
 
-  void FindChanges(int window) {
-    NextUses next_uses(stages_.size(), window);
-    std::size_t uses = 0;
-    for (const Action& action : lane_) {
-      if (ReadsWeights(action.first.op)) uses += action.is_pair() ? 2 : 1;
-    }
-    changes_.resize(uses);
-    last_use_.assign(stages_.size(), uses);
-    const auto note = [&](const Part& part) {
-      const int stage = Local(part);
-      std::size_t& last = last_use_[stage];
-      if (last == changes_.size()) last = uses - 1;
-      changes_[--uses] = next_uses.Use(stage);
-    };
-    for (std::size_t i = lane_.size(); i-- > 0;) {
-      if (!ReadsWeights(lane_[i].first.op)) continue;
-      if (lane_[i].is_pair()) note(lane_[i].second);
-      note(lane_[i].first);
-    }
-    first_window_ = next_uses.Window();
-  }
-
-  // Applies the change of the window after a use.
-  void Move(int stage, std::size_t use) {
-    const NextUses::Change& change = changes_[use];
-    if (change.leaves && (reshard_ || last_use_[stage] == use)) {
+  // Applies the changes of the windows after a use.
+  void Move(std::size_t use) {
+    const int stage = uses_[use];
+    if (last_use_[stage] == use || kept_->changes[use].leaves) {
       gathered_[stage] = false;
       out_.push_back(MakeAction(Op::kReshard, stages_[stage]));
     }
-    if (change.enters != kNobody) Gather(change.enters);
+    const int enters = early_->changes[use].enters;
+    if (enters != kNobody) Gather(enters);
   }
 
   void Gather(int stage) {
@@ -170,41 +177,43 @@ class LaneSharder {
 
   const Lane& lane_;
   const std::vector<int>& stages_;  // the rank's, by local number
-  const bool reshard_;
-  std::vector<int> local_of_;              // by stage
-  std::vector<NextUses::Change> changes_;  // by use
-  std::vector<std::size_t> last_use_;      // by local stage
-  std::vector<int> first_window_;
-  std::vector<bool> gathered_;  // by local stage
+  std::vector<int> local_of_;       // by stage
+  std::vector<int> uses_;           // of weights, by local stage
+  std::optional<Windows> early_, kept_;
+  std::vector<std::size_t> last_use_;  // by local stage
+  std::vector<bool> gathered_;         // by local stage
   Lane out_;
 };
 
 }  // namespace
 
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options) {
-  if (options.prefetch < 0)
-    return InvalidArgument("prefetch {}: must be at least 0", options.prefetch);
+  const int residency = options.residency.value_or(0);
+  if (options.lookahead < 0 || residency < 0) {
+    return InvalidArgument("sharding with lookahead {} and residency {}: must be at least 0",
+                           options.lookahead, residency);
+  }
   if (HasOps(schedule, OpBit(Op::kUnshard) | OpBit(Op::kReshard))) return schedule;
   const bool reduces = HasOps(schedule, OpBit(Op::kReduceGrad));
   GradientCounter gradients(schedule);
   std::vector<Lane> lanes;
-  const int most = schedule.stages();  // a larger look-ahead has no effect
-  const ShardingOptions bounded{std::min(options.prefetch, most), options.reshard};
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    LaneSharder sharder(schedule, rank, bounded);
+    LaneSharder sharder(schedule, rank, options);
     lanes.push_back(sharder.Run(reduces ? nullptr : &gradients));
   }
   return WithLanes(schedule, std::move(lanes));
 }
 
 SchedulePass ShardingPass() {
-  return {"sharding", "[N][:keep]",
-          "UNSHARD up to N (1) stages early, RESHARD after use (keep: after the last), REDUCE_GRAD",
+  return {"sharding", "[LOOKAHEAD[:RESIDENCY]][:keep]",
+          "UNSHARD up to LOOKAHEAD (1) stages early, RESHARD unless used again within RESIDENCY "
+          "stages (keep: after the last use), REDUCE_GRAD",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext&) -> Result<Schedule> {
             ShardingOptions options;
-            options.prefetch = arguments.TakeCount().value_or(options.prefetch);
-            options.reshard = !arguments.TakeWord("keep");
+            options.lookahead = arguments.TakeCount().value_or(options.lookahead);
+            options.residency = arguments.TakeCount();
+            if (arguments.TakeWord("keep")) options.residency = kResidentToTheEnd;
             PENSTOCK_TRY_STATUS(arguments.Done());
             return AddSharding(schedule, options);
           }};

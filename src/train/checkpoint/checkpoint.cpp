@@ -31,15 +31,17 @@ Status CheckPiece(const Checkpoint& checkpoint, const StatePiece& piece) {
                            ShapeText(stored->shape), ShapeText(piece.shape));
   }
   PENSTOCK_TRY(const std::string dtype, DtypeName(piece.values.scalar_type()));
-  if (stored->dtype == dtype) return {};
+  if (stored->dtype == dtype || (piece.casts && stored->dtype == "F32")) return {};
   return InvalidArgument("{}: '{}' is {}, not {}", checkpoint.path(), piece.name, stored->dtype,
                          dtype);
 }
 
 Status ReadPiece(Checkpoint& checkpoint, const StatePiece& piece) {
-  const bool in_place = piece.values.is_cpu() && piece.values.is_contiguous();
-  const at::Tensor to =
-      in_place ? piece.values : at::empty(piece.values.sizes(), piece.values.scalar_type());
+  const bool casts = piece.casts && checkpoint.reader.Find(piece.name)->dtype == "F32";
+  const at::ScalarType dtype = casts ? at::kFloat : piece.values.scalar_type();
+  const bool in_place =
+      piece.values.is_cpu() && piece.values.is_contiguous() && dtype == piece.values.scalar_type();
+  const at::Tensor to = in_place ? piece.values : at::empty(piece.values.sizes(), dtype);
   const auto begin = static_cast<std::uint64_t>(piece.begin);
   const auto end = begin + static_cast<std::uint64_t>(piece.values.numel());
   PENSTOCK_TRY_STATUS(checkpoint.reader.Read(
@@ -113,10 +115,11 @@ Status Restore(Checkpoint& checkpoint, const NamedState& state) {
   const at::NoGradGuard no_gradients;
   for (const StatePiece& piece : state) PENSTOCK_TRY_STATUS(CheckPiece(checkpoint, piece));
   // Copies of the same elements, of replicas for example, are read once.
-  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, at::Tensor> known;
+  std::map<std::tuple<std::string, at::ScalarType, std::int64_t, std::int64_t>, at::Tensor> known;
   for (const StatePiece& piece : state) {
+    const at::Tensor& values = piece.values;
     const auto [found, is_new] =
-        known.try_emplace({piece.name, piece.begin, piece.values.numel()}, piece.values);
+        known.try_emplace({piece.name, values.scalar_type(), piece.begin, values.numel()}, values);
     if (is_new) {
       PENSTOCK_TRY_STATUS(ReadPiece(checkpoint, piece));
     } else {

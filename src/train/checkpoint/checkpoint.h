@@ -35,6 +35,7 @@ struct StatePiece {
   at::Tensor values;
   std::vector<std::int64_t> shape;  // of the whole tensor
   std::int64_t begin = 0;           // index of the first value in the flattened tensor
+  bool casts = false;               // whether Restore may cast the saved values to this dtype
 };
 using NamedState = std::vector<StatePiece>;
 

@@ -114,7 +114,7 @@ void AdamW::Save(const std::vector<NamedParameter>& parameters) {
 
 void AdamW::Restore() {
   std::vector<at::Tensor> changed = Changed();
-  PENSTOCK_CHECK(!saved_.empty() && saved_.size() == changed.size(), "Restore without a Save");
+  PENSTOCK_CHECK(saved_.size() == changed.size(), "Restore without a Save");
   for (std::size_t i = 0; i < changed.size(); ++i) changed[i].copy_(saved_[i]);
   step_ = saved_step_;
 }

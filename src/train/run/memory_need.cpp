@@ -15,6 +15,7 @@
 #include "simulate/simulate.h"
 #include "train/compiled/compile_stages.h"
 #include "train/setup.h"
+#include "train/shards/shard_bytes.h"
 
 namespace penstock {
 namespace {
@@ -187,19 +188,32 @@ Status AddParameters(const TrainConfig& config, const Schedule& schedule, const 
   const bool saves = config.checkpoint.every > 0;
   const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
   const int replicas = schedule.placement.replicas();
+  const int zero = ZeroOf(config.parallel, schedule);
+  const double shards = zero == 0 ? 1 : ShardsOfStage(config.parallel, schedule);
+  if (zero > 0) {
+    PENSTOCK_TRY(const std::vector<RankBytes> bytes, PredictRankBytes(config, schedule));
+    for (const int rank : ranks.here()) {
+      total.weights += static_cast<double>(bytes[rank].weights);
+      total.gradients += static_cast<double>(bytes[rank].gradients);
+      total.optimizer += static_cast<double>(bytes[rank].optimizer);
+    }
+  }
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (!ranks.has(schedule.placement.rank_of(stage))) continue;
     const int model_stage = schedule.placement.model_stage(stage);
     const double count = needs[model_stage].parameters;
     PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule, stage));
     const double version = working > 0 ? working : kMasterBytes;
-    total.weights += count * (kMasterBytes + working + versions.older * version);
-    // A replica sends a copy of its gradients.
-    total.gradients += count * kMasterBytes * (replicas > 1 ? 2 : 1);
+    if (zero == 0) {
+      total.weights += count * (kMasterBytes + working + versions.older * version);
+      total.gradients += count * kMasterBytes;
+      total.optimizer += count * kMomentBytes;
+    }
+    // A replica sends copies of its gradients and of its updated shard.
+    if (zero < 2 && replicas > 1) total.gradients += count * kMasterBytes;
+    if (zero == 1 || zero == 2) total.weights += count * version / shards;
     // So does a stage for the parameters that it shares.
     total.gradients += needs[model_stage].shared * kMasterBytes;
-    const double shards = UpdatesShards(config.parallel, schedule) ? replicas : 1;
-    total.optimizer += count * kMomentBytes / shards;
     if (rolls_back) total.optimizer += count * (kMasterBytes + kMomentBytes) / shards;
     if (saves) total.checkpoint += count * (kMasterBytes + kMomentBytes) / replicas;
   }

@@ -10,6 +10,7 @@
 #include "train/log/start_progress.h"
 #include "train/run/resume.h"
 #include "train/setup.h"
+#include "train/shards/replica_groups.h"
 #include "train/stage/example_inputs.h"
 #include "train/stage/offload_and_recompute.h"
 #include "train/stage/stage_spec.h"
@@ -106,9 +107,8 @@ Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, in
   options.last = placement.next(stage) < 0;
   options.replicas = placement.replicas();
   options.chain = stage / placement.chain_length();
-  // Norms are bitwise the same for all values of `zero`, because they are added shard by shard.
-  options.shards = parallel.data > 1 || parallel.zero > 0 ? placement.replicas() : 1;
-  options.sharded = UpdatesShards(parallel, schedule);
+  options.zero = ZeroOf(parallel, schedule);
+  options.shards = ShardsOfStage(parallel, schedule);
   options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
   options.steps = schedule.steps;
   options.weights = schedule.weights;
@@ -192,25 +192,27 @@ class SharedPrograms {
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const std::atomic<bool>* stop,
                                std::FILE* log) {
-  return BuildPipeline(config, schedule, HostedRanks(schedule.ranks()), source, stop, log);
+  return BuildPipeline(config, schedule, HostedRanks(schedule.ranks()), nullptr, source, stop, log);
 }
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const HostedRanks& ranks, const BatchSource& source,
-                               const std::atomic<bool>* stop, std::FILE* log) {
+                               const HostedRanks& ranks, HostGroup* hosts,
+                               const BatchSource& source, const std::atomic<bool>* stop,
+                               std::FILE* log) {
   const Placement& placement = schedule.placement;
   const int length = placement.chain_length();
   const auto& counts = config.pipeline.stage_layers;
   Pipeline pipeline;
   const auto is_here = [&](int stage) { return ranks.has(placement.rank_of(stage)); };
-  PENSTOCK_TRY(pipeline.model, LanguageModel::Build(config.model, length, counts, is_here));
-  for (int chain = 1; chain < placement.replicas(); ++chain) {
-    const auto is_replica_here = [&](int stage) { return is_here(chain * length + stage); };
-    PENSTOCK_TRY(LanguageModel replica,
-                 LanguageModel::Build(config.model, length, counts, is_replica_here));
-    pipeline.replicas.push_back(std::move(replica));
-  }
-  pipeline.sharded = UpdatesShards(config.parallel, schedule);
+  const LanguageModel empty{config.model, std::vector<std::shared_ptr<StageModule>>(Index(length))};
+  pipeline.model = empty;
+  pipeline.replicas.assign(Index(placement.replicas() - 1), empty);
+  pipeline.zero = ZeroOf(config.parallel, schedule);
+  pipeline.replicas_per_shard = ReplicasPerShard(config.parallel, schedule);
+  pipeline.rank_shards.resize(schedule.ranks());
+  for (const int rank : ranks.here()) pipeline.rank_shards[rank] = std::make_shared<RankShards>();
+  PENSTOCK_TRY(const ReplicaGroups groups,
+               MakeReplicaGroups(schedule, config.parallel, ranks, hosts));
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, length, counts));
@@ -244,10 +246,14 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
       progress.Report("building stages", stage, schedule.stages(), "slice", slice, schedule.slices);
     };
     report(0);
-    const LanguageModel& model =
+    LanguageModel& model =
         options.chain == 0 ? pipeline.model : pipeline.replicas[options.chain - 1];
-    const auto& module = model.stages[model_stage];
     const LayerRange& range = ranges[model_stage];
+    auto& module = model.stages[model_stage];
+    // One after the other, since those before may have only a shard of their weights by now.
+    PENSTOCK_TRY(module, BuildStage(config.model, range));
+    options.group = groups[stage];
+    options.rank_shards = pipeline.rank_shards[placement.rank_of(stage)];
     if (config.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
     }
@@ -275,17 +281,29 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
     optimizer->MakeState(pipeline.stages.back()->Parameters());
+    for (const StatePiece& piece : OptimizerState(*optimizer)) {
+      options.rank_shards->optimizer.Add(static_cast<std::int64_t>(piece.values.nbytes()));
+    }
     pipeline.optimizers.push_back(optimizer);
     examples.inputs = pipeline.stages.back()->ExampleOutputs();
   }
   return pipeline;
 }
 
+void GatherWeights(const Pipeline& pipeline, const Schedule& schedule, bool replicas) {
+  for (const auto& stage : pipeline.stages) {
+    if (stage != nullptr) stage->StartGather();
+  }
+  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
+    const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
+    if (pipeline.stages[stage] != nullptr) pipeline.stages[stage]->FinishGather(keeps);
+  }
+}
+
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
   NamedState state;
   for (const int stage : schedule.placement.stages_of(rank)) {
-    const bool is_replica = stage >= schedule.placement.chain_length();
-    if (is_replica && !pipeline.sharded) continue;
+    if (!pipeline.IsFirstOfShard(stage / schedule.placement.chain_length())) continue;
     const std::size_t index = stage;
     std::set<std::string> saved_elsewhere;
     for (const SharedParameter& parameter : pipeline.shared) {
@@ -303,11 +321,13 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int ran
 
 Status RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
   NamedState state;
-  const auto add_weights = [&](const LanguageModel& model) {
-    for (const auto& [name, value] : model.AllCopies()) state.emplace_back(name, value);
-  };
-  add_weights(pipeline.model);
-  for (const LanguageModel& replica : pipeline.replicas) add_weights(replica);
+  for (const auto& stage : pipeline.stages) {
+    if (stage == nullptr) continue;
+    for (const NamedParameter& each : stage->Restored()) {
+      state.emplace_back(each.name, each.value, each.shape, each.begin);
+      state.back().casts = true;
+    }
+  }
   for (const auto& optimizer : pipeline.optimizers) {
     if (optimizer == nullptr) continue;
     const NamedState kept = OptimizerState(*optimizer);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/hosts/host_group.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint.h"
@@ -14,6 +15,7 @@
 #include "train/data/data.h"
 #include "train/evaluation/language_model.h"
 #include "train/optimizer/optimizer.h"
+#include "train/shards/rank_shards.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -24,12 +26,17 @@ struct Pipeline {
   // By stage; null for stages of other hosts.
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<std::shared_ptr<AdamW>> optimizers;
-  std::vector<SharedParameter> shared;  // parameters that several stages hold
-  bool sharded = false;                 // see UpdatesShards
-  std::shared_ptr<LearningRate> rate;   // of all stages; may be changed only while no rank runs
+  std::vector<std::shared_ptr<RankShards>> rank_shards;  // by rank; null for ranks of other hosts
+  std::vector<SharedParameter> shared;                   // parameters that several stages hold
+  int zero = 0;                                          // see UpdateRule
+  int replicas_per_shard = 1;
+  std::shared_ptr<LearningRate> rate;  // of all stages; may be changed only while no rank runs
 
   std::vector<Stage*> pointers() const;  // for RunRanks
   const TorchStage& last() const { return *stages.back(); }
+  // Whether the replica of the stage in this chain is the first one that has its shard. The others
+  // are equal to it.
+  bool IsFirstOfShard(int chain) const { return chain % replicas_per_shard == 0; }
 };
 
 // Returns the batches of a run. Microbatch n of a step consists of samples n * batch to
@@ -47,10 +54,17 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const std::atomic<bool>* stop = nullptr,
                                std::FILE* log = nullptr);
-// The same for only the stages of this host's ranks.
+// The same for only the stages of this host's ranks. `hosts` is null for a single host, and must
+// outlive the pipeline. Every host calls it at the same place of its start.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const HostedRanks& ranks, const BatchSource& source,
-                               const std::atomic<bool>* stop, std::FILE* log);
+                               const HostedRanks& ranks, HostGroup* hosts,
+                               const BatchSource& source, const std::atomic<bool>* stop,
+                               std::FILE* log);
+
+// Gathers parameters that are in shards, so that `model` (with `replicas`, also each replica) has
+// all of this host's. Every host calls it, while no rank runs. Throws std::runtime_error if another
+// host is lost.
+void GatherWeights(const Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
 
 // Returns what a checkpoint saves of the stages of one rank. Of the stages that share a parameter,
 // the first one saves it.

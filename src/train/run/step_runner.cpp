@@ -89,7 +89,7 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   RunOptions run;
   run.steps = steps / schedule->steps;
   run.update = UpdateRuleOf(parts_.config.optimizer);
-  run.update.sharded = parts_.pipeline.sharded;
+  run.update.zero = parts_.pipeline.zero;
   run.on_verdict = [this](std::int64_t step, const Verdict& verdict) {
     parts_.log.AfterVerdict(step, verdict);
   };
@@ -136,12 +136,12 @@ void StepRunner::AfterStep(int rank, std::int64_t step) {
   if (!drains_) parts_.checkpoints.AfterStep(rank, step + 1, parts_.log.elapsed());
 }
 
-// Without shards, skips replicas, whose norms are those of their originals.
+// Skips replicas whose norms are those of others.
 std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
   std::vector<StageNorm> norms;
   for (const int stage : parts_.schedule.placement.stages_of(rank)) {
-    const bool is_replica = stage >= parts_.schedule.placement.chain_length();
-    if (is_replica && !parts_.pipeline.sharded) continue;
+    const int chain = stage / parts_.schedule.placement.chain_length();
+    if (!parts_.pipeline.IsFirstOfShard(chain)) continue;
     AdamW& optimizer = *parts_.pipeline.optimizers[stage];
     norms.push_back({stage, optimizer.TakeMeanSquaredNorm()});
   }

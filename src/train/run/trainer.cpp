@@ -21,6 +21,7 @@
 #include "train/data/data.h"
 #include "train/evaluation/spread_model.h"
 #include "train/guard.h"
+#include "train/run/memory_log.h"
 #include "train/run/memory_need.h"
 #include "train/run/mesh_log.h"
 #include "train/run/pipeline.h"
@@ -248,7 +249,7 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   const TrainConfig& config = run.config;
   const HostPart& part = run.part;
   const Sampler sampler(run.corpus.train, config.model.sequence, config.seed);
-  auto built = BuildPipeline(config, run.schedule, part.ranks,
+  auto built = BuildPipeline(config, run.schedule, part.ranks, part.hosts.group(),
                              MakeBatchSource(sampler, config, run.schedule, part.ranks),
                              run.options.stop, part.log);
   TrainSummary summary;
@@ -275,6 +276,8 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   if (summary.interrupted) return summary;
   record.metrics = log.metrics();
   record.seconds = runner.seconds();
+  PENSTOCK_TRY_STATUS(LogMemory(part.hosts, config, run.schedule, pipeline, part.log));
+  GatherWeights(pipeline, run.schedule);
   PENSTOCK_TRY_STATUS(Finish(run, runner, std::move(record), summary));
   return summary;
 }

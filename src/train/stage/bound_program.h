@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,6 +70,18 @@ struct BoundProgram {
       gradient_types.push_back(output.type);
       gradient_slots.push_back(output.slot);
     }
+  }
+
+  // Returns the index of the first tensor whose type is not that of the stage's input.
+  std::optional<std::size_t> FirstMismatch(std::span<const at::Tensor> tensors) const {
+    if (tensors.size() != input_types.size()) return 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const TensorType& type = input_types[i];
+      const bool fits = tensors[i].sizes() == c10::IntArrayRef(type.sizes) &&
+                        tensors[i].scalar_type() == type.dtype;
+      if (!fits) return i;
+    }
+    return {};
   }
 };
 

@@ -42,10 +42,10 @@ at::Tensor InMemory(const at::Tensor& tensor, std::int64_t begin, std::int64_t s
   return tensor.as_strided({size}, {1}, tensor.storage_offset() + begin);
 }
 
-void CheckBytes(const Message& message, std::int64_t elements, const char* what) {
-  if (message.bytes() == Index(elements) * sizeof(float)) return;
+void CheckBytes(const Message& message, std::int64_t elements, std::size_t size, const char* what) {
+  if (message.bytes() == Index(elements) * size) return;
   throw std::runtime_error(fmt::format("received {} bytes of {} from a replica, not {}",
-                                       message.bytes(), what, Index(elements) * sizeof(float)));
+                                       message.bytes(), what, Index(elements) * size));
 }
 
 Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options) {
@@ -68,15 +68,22 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       optimizer_(options.optimizer),
       chain_(options.chain),
       older_(options.versions.older),
+      zero_(options.zero),
+      chains_per_shard_(options.zero == 0 ? options.replicas : options.replicas / options.shards),
       shards_(ShardsOf(masters, options)),
-      sharded_(options.sharded),
-      outgoing_(Index(options.sharded ? options.shards : 1)),
+      rank_(options.rank_shards ? options.rank_shards : std::make_shared<RankShards>()),
+      outgoing_(options.replicas),
       incoming_(options.replicas),
       tails_(options.replicas, std::vector<float>(tail)) {
-  flat_ = at::zeros({shards_.end() + static_cast<std::int64_t>(tail)}, at::kFloat);
+  flat_ = at::zeros({InFlat(shards_.end()) + static_cast<std::int64_t>(tail)}, at::kFloat);
+  rank_->gradients.Add(static_cast<std::int64_t>(flat_.nbytes()));
   for (std::size_t i = 0; i < working.size(); ++i) {
     const at::Tensor& like = working[i].tensor;
-    gradients_.push_back(flat_.as_strided(like.sizes(), like.strides(), shards_.start(i)));
+    // Gradients in shards get their memory when they exist.
+    gradients_.push_back(
+        zero_ >= 2 && shards_.sharded(i)
+            ? at::empty_like(like, like.options().dtype(at::kFloat))
+            : flat_.as_strided(like.sizes(), like.strides(), InFlat(shards_.start(i))));
     parameters_.emplace_back(masters[i].name, masters[i].tensor.detach(), gradients_.back());
     newest_.push_back(like.detach());
     values_.push_back(older_.empty() ? newest_.back() : WithOwnStorage(newest_.back()));
@@ -96,21 +103,37 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
     own->holder = shared->holder;
     own->incoming.resize(Index(shared->holders));
   }
+  MakeCollectives(options);
   ChooseUpdated(options);
+  rank_->weights.Add(WeightBytes());
+}
+
+void StageWeights::MakeCollectives(const TorchStageOptions& options) {
+  if (options.group == nullptr || zero_ == 0) return;
+  ShardCollectives::Tensors tensors{newest_, {}, gradients_};
+  for (const NamedParameter& parameter : parameters_) tensors.masters.push_back(parameter.value);
+  collectives_.emplace(shards_, ShardOf(chain_),
+                       ShardCollectives::Kept{.weights = zero_ >= 3, .gradients = zero_ >= 2},
+                       std::move(tensors), options.group, *rank_);
 }
 
 void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
-  if (!sharded_) {
+  if (zero_ == 0) {
     updated_ = parameters_;
     return;
   }
-  PENSTOCK_CHECK(options.shards == options.replicas && older_.empty(), "{} shards", options.shards);
-  for (const Shards::Piece& piece : shards_.pieces(chain_)) {
+  PENSTOCK_CHECK(options.shards * chains_per_shard_ == options.replicas && older_.empty() &&
+                     (zero_ == 1 || collectives_),
+                 "{} shards of {} replicas", options.shards, options.replicas);
+  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
     NamedParameter part = parameters_[piece.parameter];
     PENSTOCK_CHECK(part.value.is_contiguous(), "{} is not contiguous", part.name);
-    part.value = InMemory(part.value, piece.begin, piece.size());
+    part.value = has_master_shard()
+                     ? collectives_->masters().narrow(0, shards_.InShard(piece), piece.size())
+                     : InMemory(part.value, piece.begin, piece.size());
     part.gradient = GradientOf(piece);
     part.begin = piece.begin;
+    part.counts = counts();
     updated_.push_back(std::move(part));
   }
   for (const Shards::Piece& piece : shards_.unsharded()) {
@@ -121,7 +144,34 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
 }
 
 at::Tensor StageWeights::GradientOf(const Shards::Piece& piece) const {
-  return flat_.narrow(0, shards_.start(piece.parameter) + piece.begin, piece.size());
+  return flat_.narrow(0, InFlat(shards_.start(piece.parameter) + piece.begin), piece.size());
+}
+
+std::int64_t StageWeights::InFlat(std::int64_t element) const {
+  if (zero_ < 2) return element;
+  const std::int64_t shard = shards_.shard_elements();
+  return element < shards_.rest() ? element % shard : element - shards_.rest() + shard;
+}
+
+std::vector<NamedParameter> StageWeights::Restored() const {
+  if (!has_master_shard()) return parameters_;
+  std::vector<NamedParameter> all = updated_;
+  for (std::size_t i = 0; i < newest_.size() && zero_ < 3; ++i) {
+    if (shards_.sharded(i)) all.emplace_back(parameters_[i].name, newest_[i], gradients_[i]);
+  }
+  return all;
+}
+
+// Masters that the stage does not compute with count, too.
+std::int64_t StageWeights::WeightBytes() const {
+  std::int64_t bytes = collectives_ ? collectives_->shard_bytes() : 0;
+  for (std::size_t i = 0; i < newest_.size(); ++i) {
+    const bool has_working = zero_ < 3 || !shards_.sharded(i);
+    const bool has_master = cast_ && !(has_master_shard() && shards_.sharded(i));
+    if (has_working) bytes += static_cast<std::int64_t>(newest_[i].nbytes()) * versions();
+    if (has_master) bytes += static_cast<std::int64_t>(parameters_[i].value.nbytes());
+  }
+  return bytes;
 }
 
 void StageWeights::Use(std::int64_t version) {
@@ -146,6 +196,9 @@ std::int64_t StageWeights::VersionBytes() const {
 
 void StageWeights::Update(const TorchStage::Update& update) {
   const at::NoGradGuard no_gradients;
+  if (collectives_ && collectives_->has_gradients()) {
+    throw std::runtime_error("the gradients were not reduced: add REDUCE_GRAD to the schedule");
+  }
   if (!older_.empty()) {
     auto& stashed = older_[Index(updates_) % older_.size()];
     for (std::size_t i = 0; i < newest_.size(); ++i) stashed[i].copy_(newest_[i]);
@@ -158,9 +211,20 @@ void StageWeights::Update(const TorchStage::Update& update) {
 
 void StageWeights::SetWorking() {
   const at::NoGradGuard no_gradients;
+  if (collectives_) collectives_->SetWorking();
   for (std::size_t i = 0; cast_ && i < parameters_.size(); ++i) {
-    newest_[i].copy_(parameters_[i].value);
+    const bool whole = !has_master_shard() || !shards_.sharded(i);
+    if (whole) newest_[i].copy_(parameters_[i].value);
   }
+  if (!has_master_shard() || zero_ >= 3) return;
+  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
+    InMemory(newest_[piece.parameter], piece.begin, piece.size())
+        .copy_(collectives_->masters().narrow(0, shards_.InShard(piece), piece.size()));
+  }
+}
+
+void StageWeights::StartReduction() {
+  collectives_->StartReduction(flat_.narrow(0, 0, shards_.shard_elements()));
 }
 
 void StageWeights::Clear() {
@@ -199,30 +263,39 @@ std::span<const double> StageWeights::SquaredNorms() {
   const auto add = [this](const Shards::Piece& piece) {
     norms_[piece.parameter] += SquaredNorm(GradientOf(piece));
   };
-  const int first = sharded_ ? chain_ : 0;
-  const int last = sharded_ ? chain_ : shards_.shards() - 1;
-  for (int shard = first; shard <= last; ++shard) {
+  const int first = zero_ > 0 ? ShardOf(chain_) : 0;
+  const int last = zero_ > 0 ? ShardOf(chain_) : shards_.shards() - 1;
+  for (int shard = first; shard <= last && (zero_ == 0 || counts()); ++shard) {
     for (const Shards::Piece& piece : shards_.pieces(shard)) add(piece);
   }
   for (const Shards::Piece& piece : shards_.unsharded()) {
-    const bool elsewhere = sharded_ && chain_ != 0;
+    const bool elsewhere = zero_ > 0 && chain_ != 0;
     if (parameters_[piece.parameter].counts && !elsewhere) add(piece);
   }
   return norms_;
 }
 
-std::vector<StageWeights::Range> StageWeights::RangesOf(int chain) const {
+std::vector<StageWeights::Range> StageWeights::RangesOf(int chain, int from) const {
   const std::int64_t all = flat_.numel();
-  if (!sharded_) return {{0, all, 0}};
+  if (zero_ == 0) return {{0, all, 0}};
   const std::int64_t shard = shards_.shard_elements();
-  return {{chain * shard, shard, 0}, {shards_.rest(), all - shards_.rest(), shard}};
+  if (zero_ == 1) {
+    return {{ShardOf(chain) * shard, shard, 0}, {shards_.rest(), all - shards_.rest(), shard}};
+  }
+  // REDUCE_GRAD has added the replicas of the other shards.
+  if (chains_per_shard_ == 1 || ShardOf(chain) != ShardOf(from)) return {{shard, all - shard, 0}};
+  return {{0, shard, 0}, {shard, all - shard, shard}};
 }
 
 Message StageWeights::Share(int to_chain, std::span<const float> tail) {
-  std::copy(tail.begin(), tail.end(), flat_.mutable_data_ptr<float>() + shards_.end());
-  const std::vector<Range> ranges = RangesOf(to_chain);
+  if (collectives_ && chains_per_shard_ > 1) {
+    static_cast<void>(collectives_->FinishReduction());
+  }
+  std::copy(tail.begin(), tail.end(),
+            flat_.mutable_data_ptr<float>() + (flat_.numel() - std::ssize(tail)));
+  const std::vector<Range> ranges = RangesOf(to_chain, chain_);
   const std::int64_t elements = ranges.back().in_message + ranges.back().size;
-  at::Tensor& outgoing = Unread(elements, outgoing_[sharded_ ? Index(to_chain) : 0]);
+  at::Tensor& outgoing = Unread(elements, outgoing_[zero_ > 0 ? Index(to_chain) : 0]);
   for (const Range& range : ranges) {
     outgoing.narrow(0, range.in_message, range.size)
         .copy_(flat_.narrow(0, range.begin, range.size));
@@ -265,45 +338,50 @@ void StageWeights::AddParameter(int parameter) {
 }
 
 void StageWeights::Take(int chain, Message gradients) {
-  const Range last = RangesOf(chain_).back();
-  CheckBytes(gradients, last.in_message + last.size, "gradients");
+  const Range last = RangesOf(chain_, chain).back();
+  CheckBytes(gradients, last.in_message + last.size, sizeof(float), "gradients");
   incoming_[chain] = std::move(gradients);
 }
 
 // Every replica adds in the order of the chains, so that all arrive at the same sum.
 void StageWeights::Add() {
   const at::NoGradGuard no_gradients;
-  const std::size_t tail = tails_.front().size();
-  for (const Range& range : RangesOf(chain_)) {
+  for (const Range& range : RangesOf(chain_, chain_)) {
     at::Tensor own = flat_.narrow(0, range.begin, range.size);
-    const auto of_chain = [&](std::size_t chain) {
-      if (static_cast<int>(chain) == chain_) return own;
-      float* const data = static_cast<float*>(incoming_[chain].data()) + range.in_message;
-      return at::from_blob(data, {range.size}, at::kFloat);
-    };
-    at::Tensor sum = of_chain(0).add(of_chain(1));
-    for (std::size_t chain = 2; chain < incoming_.size(); ++chain) sum.add_(of_chain(chain));
-    // The tail is at the end of the last range.
-    for (std::size_t chain = 0; chain < incoming_.size(); ++chain) {
-      const float* const end = of_chain(chain).const_data_ptr<float>() + range.size;
-      if (range.begin + range.size == flat_.numel()) {
-        std::copy(end - tail, end, tails_[chain].begin());
+    std::vector<at::Tensor> parts;  // by chain that has the range
+    for (int chain = 0; chain < std::ssize(incoming_); ++chain) {
+      if (chain == chain_) {
+        parts.push_back(own);
+        continue;
+      }
+      for (const Range& sent : RangesOf(chain_, chain)) {
+        if (sent.begin != range.begin) continue;
+        float* const data = static_cast<float*>(incoming_[chain].data()) + sent.in_message;
+        parts.push_back(at::from_blob(data, {range.size}, at::kFloat));
       }
     }
+    at::Tensor sum = parts[0].add(parts[1]);
+    for (std::size_t i = 2; i < parts.size(); ++i) sum.add_(parts[i]);
+    if (range.begin + range.size == flat_.numel()) TakeTails(parts);
     own.copy_(sum);
   }
   for (Message& message : incoming_) message = {};
 }
 
+// The tail is at the end of the last range, which all chains have.
+void StageWeights::TakeTails(const std::vector<at::Tensor>& parts) {
+  for (std::size_t chain = 0; chain < parts.size(); ++chain) {
+    const float* const end = parts[chain].const_data_ptr<float>() + parts[chain].numel();
+    std::copy(end - tails_[chain].size(), end, tails_[chain].begin());
+  }
+}
+
 Message StageWeights::ShareShard() {
   const at::NoGradGuard no_gradients;
   if (!outgoing_shard_.defined()) {
-    outgoing_shard_ = at::empty({shards_.shard_elements()}, at::kFloat);
-    std::int64_t at = 0;
-    for (const Shards::Piece& piece : shards_.pieces(chain_)) {
-      outgoing_shard_.narrow(0, at, piece.size())
-          .copy_(InMemory(parameters_[piece.parameter].value, piece.begin, piece.size()));
-      at += piece.size();
+    outgoing_shard_ = at::zeros({shards_.shard_elements()}, SentType());
+    for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
+      outgoing_shard_.narrow(0, shards_.InShard(piece), piece.size()).copy_(Sent(piece));
     }
   }
   return MessageOf(outgoing_shard_);
@@ -311,15 +389,25 @@ Message StageWeights::ShareShard() {
 
 void StageWeights::TakeShard(int chain, const Message& parameters) {
   const at::NoGradGuard no_gradients;
-  CheckBytes(parameters, shards_.shard_elements(), "parameters");
-  auto* from = static_cast<float*>(parameters.data());
-  for (const Shards::Piece& piece : shards_.pieces(chain)) {
-    const at::Tensor values = at::from_blob(from, {piece.size()}, at::kFloat);
-    const at::Tensor& master = parameters_[piece.parameter].value;
-    InMemory(master, piece.begin, piece.size()).copy_(values);
-    if (cast_) InMemory(newest_[piece.parameter], piece.begin, piece.size()).copy_(values);
-    from += piece.size();
+  CheckBytes(parameters, shards_.shard_elements(), at::elementSize(SentType()), "parameters");
+  const at::Tensor shard = at::from_blob(parameters.data(), {shards_.shard_elements()}, SentType());
+  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain))) {
+    const at::Tensor values = shard.narrow(0, shards_.InShard(piece), piece.size());
+    Sent(piece).copy_(values);
+    const bool is_master = cast_ && !has_master_shard();
+    if (is_master) InMemory(newest_[piece.parameter], piece.begin, piece.size()).copy_(values);
   }
+}
+
+// Replicas that have whole masters send these, else what they compute with.
+at::Tensor StageWeights::Sent(const Shards::Piece& piece) const {
+  const at::Tensor& whole =
+      has_master_shard() ? newest_[piece.parameter] : parameters_[piece.parameter].value;
+  return InMemory(whole, piece.begin, piece.size());
+}
+
+at::ScalarType StageWeights::SentType() const {
+  return has_master_shard() ? newest_.front().scalar_type() : at::kFloat;
 }
 
 }  // namespace penstock

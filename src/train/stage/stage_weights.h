@@ -13,7 +13,8 @@
 
 #include "graph/capture/capture.h"
 #include "runtime/message.h"
-#include "train/stage/shards.h"
+#include "train/shards/shard_collectives.h"
+#include "train/shards/shards.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -28,8 +29,10 @@ class StageWeights {
   // The tensors that graphs are bound to: the weights of the version in use, and the gradients.
   const std::vector<at::Tensor>& values() const { return values_; }
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
-  // What the stage updates: all of its parameters, or those of its shard.
+  // What the stage updates: all of its parameters, or the parts in its shard and those in no shard.
   std::vector<NamedParameter>& parameters() { return updated_; }
+  // What a checkpoint must set before the first step; then call SetWorking().
+  std::vector<NamedParameter> Restored() const;
   const std::string& name(std::size_t parameter) const { return parameters_[parameter].name; }
 
   // Returns the number of updates of the run so far, which is also the newest version.
@@ -64,6 +67,11 @@ class StageWeights {
   // As ShareShard and TakeShard in Stage.
   Message ShareShard();
   void TakeShard(int chain, const Message& parameters);
+  // The collectives of the replicas; null without any.
+  ShardCollectives* collectives() { return collectives_ ? &*collectives_ : nullptr; }
+  // REDUCE_GRAD.
+  void StartReduction();
+
   // Returns the tail of another chain's gradients. Valid after Add().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
 
@@ -80,9 +88,21 @@ class StageWeights {
   struct Range {
     std::int64_t begin, size, in_message;
   };
-  // The ranges of `flat_` that the replica in a chain receives.
-  std::vector<Range> RangesOf(int chain) const;
+  // The ranges of `flat_` that the replica in a chain receives from the one in another.
+  std::vector<Range> RangesOf(int chain, int from) const;
+  // The shard that the replica in a chain updates.
+  int ShardOf(int chain) const { return chain / chains_per_shard_; }
+  // Whether the stage's norm of its shard counts. Only one of equal replicas counts.
+  bool counts() const { return chain_ % chains_per_shard_ == 0; }
+  // The place in `flat_` of an element of the sequence (see Shards).
+  std::int64_t InFlat(std::int64_t element) const;
+  void MakeCollectives(const TorchStageOptions& options);
   void ChooseUpdated(const TorchStageOptions& options);
+  bool has_master_shard() const { return collectives_ && collectives_->masters().defined(); }
+  std::int64_t WeightBytes() const;  // held all the time
+  at::Tensor Sent(const Shards::Piece& piece) const;
+  at::ScalarType SentType() const;
+  void TakeTails(const std::vector<at::Tensor>& parts);
   at::Tensor GradientOf(const Shards::Piece& piece) const;
   void Update(const TorchStage::Update& update);
   void Clear();
@@ -95,9 +115,13 @@ class StageWeights {
   std::vector<std::vector<at::Tensor>> older_;  // version v is at index v % size
   int in_use_ = -1;                             // index in older_; -1: the newest
   std::int64_t updates_ = 0;
-  at::Tensor flat_;  // all gradients, then the tail, so that one call clears or adds them
+  int zero_;
+  int chains_per_shard_;
   Shards shards_;
-  bool sharded_;
+  // All gradients (from ZeRO-2 on, those of the own shard and of parameters in no shard), then the
+  // tail, so that one call clears or adds them.
+  at::Tensor flat_;
+  std::shared_ptr<RankShards> rank_;
   std::vector<at::Tensor> gradients_;
   std::vector<NamedParameter> parameters_;
   std::vector<NamedParameter> updated_;
@@ -108,6 +132,7 @@ class StageWeights {
   at::Tensor outgoing_shard_;         // of parameters; undefined before the step
   std::vector<Message> incoming_;     // by chain
   std::vector<std::vector<float>> tails_;  // by chain
+  std::optional<ShardCollectives> collectives_;
 };
 
 }  // namespace penstock

@@ -18,6 +18,7 @@
 #include "train/stage/activation_pool.h"
 #include "train/stage/bound_pair.h"
 #include "train/stage/bound_program.h"
+#include "train/stage/microbatch_state.h"
 #include "train/stage/slice_state.h"
 #include "train/stage/stage_spec.h"
 #include "train/stage/stage_weights.h"
@@ -25,21 +26,6 @@
 
 namespace penstock {
 namespace {
-
-// What has run of a microbatch. Each action requires a certain phase.
-enum class Phase : std::uint8_t { kEmpty, kForwardDone, kInputDone };
-
-const char* NameOf(Phase phase) {
-  switch (phase) {
-    case Phase::kEmpty:
-      return "is not in flight";
-    case Phase::kForwardDone:
-      return "is between F and its backward";
-    case Phase::kInputDone:
-      return "is between I and W";
-  }
-  return "";
-}
 
 // Compiles the stage for inputs and targets of other shapes.
 using Recompile = std::function<Result<StageProgram>(const StageExamples& examples)>;
@@ -72,17 +58,16 @@ class CompiledStage final : public TorchStage {
     for (MicrobatchState& state : microbatches_) state.slots.resize(Expected().slots);
   }
 
-  // Waits for the transfers that a failed run left in flight, because the pool's threads use the
-  // tensors of this stage.
+  // Waits for the transfers of a failed run, because the pool's threads use tensors of this stage.
   ~CompiledStage() override { DropTransfers(); }
   CompiledStage(const CompiledStage&) = delete;
   CompiledStage& operator=(const CompiledStage&) = delete;
 
   void BeginStep(std::int64_t step) override {
     for (std::size_t index = 0; index < microbatches_.size(); ++index) {
-      const Phase phase = microbatches_[index].phase;
-      PENSTOCK_CHECK(phase == Phase::kEmpty, "step {} begins while microbatch {} {}", step, index,
-                     NameOf(phase));
+      const MicrobatchPhase phase = microbatches_[index].phase;
+      PENSTOCK_CHECK(phase == MicrobatchPhase::kEmpty, "step {} begins while microbatch {} {}",
+                     step, index, PhaseName(phase));
     }
     std::fill(losses_.begin(), losses_.end(), 0.0F);
     step_ = step;
@@ -115,7 +100,9 @@ class CompiledStage final : public TorchStage {
   }
 
   void BackwardWeight(int microbatch) override {
-    MicrobatchState& state = Enter(microbatch, "W", Phase::kInputDone, Phase::kEmpty);
+    MicrobatchState& state =
+        Enter(microbatch, "W", MicrobatchPhase::kInputDone, MicrobatchPhase::kEmpty);
+    if (ShardCollectives* shards = weights_.collectives()) shards->BeginGradients();
     const StageProgram& program = state.bound->program;
     SeedRandom(program, microbatch, Op::kBackwardWeight);
     state.bound->backward_weight.Run(state.slots);
@@ -138,6 +125,7 @@ class CompiledStage final : public TorchStage {
     }
     MicrobatchState& forward_state =
         forward_stage->BeginForward(forward.microbatch, std::move(forward.input));
+    if (ShardCollectives* shards = backward_stage->weights_.collectives()) shards->BeginGradients();
     MicrobatchState& backward_state =
         backward_stage->BeginBackward(backward.microbatch, std::move(backward.input));
     const BoundPair::Leaving leaving =
@@ -162,7 +150,10 @@ class CompiledStage final : public TorchStage {
   void RollBackStep() override { weights_.RollBackStep(); }
   void ScaleGradients(double factor) override { weights_.ScaleGradients(factor); }
   void DropGradients() override { weights_.DropGradients(); }
-  std::span<const double> SquaredNorms() override { return weights_.SquaredNorms(); }
+  std::span<const double> SquaredNorms() override {
+    static_cast<void>(Await(Op::kStep, -1));
+    return weights_.SquaredNorms();
+  }
   std::string ParameterName(std::size_t index) const override { return weights_.name(index); }
   Message ShareGradients(int to_chain) override { return weights_.Share(to_chain, losses_); }
   void TakeGradients(int chain, Message gradients) override {
@@ -179,11 +170,12 @@ class CompiledStage final : public TorchStage {
   void DropForwards() override {
     DropTransfers();
     for (MicrobatchState& state : microbatches_) {
-      state.phase = Phase::kEmpty;
+      state.phase = MicrobatchPhase::kEmpty;
       for (at::Tensor& value : state.slots) value.reset();
     }
     slices_.Clear();
     activation_bytes_ = 0;
+    if (ShardCollectives* shards = weights_.collectives()) shards->Reshard();
   }
   bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
 
@@ -191,11 +183,15 @@ class CompiledStage final : public TorchStage {
   // computes them again from the inputs that F kept, with the random numbers of F.
   bool DoesSideWork(Op op) const override {
     if (op == Op::kOffload || op == Op::kReload) return options_.pool != nullptr;
-    return op == Op::kRecompute && !options_.recomputed.empty();
+    if (op == Op::kRecompute) return !options_.recomputed.empty();
+    return options_.zero >= (op == Op::kReduceGrad ? 2 : 3);
   }
   void DoSideWork(Op op, int microbatch) override {
-    MicrobatchState& state =
-        Enter(microbatch, "side work", Phase::kForwardDone, Phase::kForwardDone);
+    if (op == Op::kUnshard) return weights_.collectives()->Unshard();
+    if (op == Op::kReshard) return weights_.collectives()->Reshard();
+    if (op == Op::kReduceGrad) return weights_.StartReduction();
+    MicrobatchState& state = Enter(microbatch, "side work", MicrobatchPhase::kForwardDone,
+                                   MicrobatchPhase::kForwardDone);
     if (op == Op::kOffload) {
       options_.pool->Offload(state.slots, offloaded_bytes_, state.transfer);
     } else if (op == Op::kReload) {
@@ -209,7 +205,18 @@ class CompiledStage final : public TorchStage {
       MicrobatchState& state = microbatches_[microbatch];
       options_.pool->Await(state.slots, state.transfer);
     }
-    return true;
+    ShardCollectives* const shards = weights_.collectives();
+    if (shards == nullptr) return true;
+    return op == Op::kStep ? shards->FinishReduction() : shards->AwaitWeights();
+  }
+  void Abort(const Error& reason) override {
+    if (ShardCollectives* shards = weights_.collectives()) shards->Abort(reason);
+  }
+  void StartGather() override {
+    if (ShardCollectives* shards = weights_.collectives()) shards->StartGather();
+  }
+  void FinishGather(bool keep) override {
+    if (ShardCollectives* shards = weights_.collectives()) shards->FinishGather(keep);
   }
 
   std::int64_t ActivationBytes() const override { return activation_bytes_; }
@@ -217,6 +224,7 @@ class CompiledStage final : public TorchStage {
     return offloaded_bytes_.load(std::memory_order_relaxed);
   }
   std::vector<NamedParameter>& Parameters() override { return weights_.parameters(); }
+  std::vector<NamedParameter> Restored() override { return weights_.Restored(); }
   void Restart() override { first_update_ = -1; }
   void ReadWeights() override { weights_.SetWorking(); }
   int WeightVersions() const override { return weights_.versions(); }
@@ -247,13 +255,6 @@ class CompiledStage final : public TorchStage {
   }
 
  private:
-  struct MicrobatchState {
-    Phase phase = Phase::kEmpty;
-    BoundProgram* bound = nullptr;      // the program for its shape
-    std::vector<at::Tensor> slots;      // values that it keeps alive
-    ActivationPool::Transfer transfer;  // to and from the pool
-  };
-
   // The step of a microbatch index, and its index within that step.
   std::int64_t StepOf(int microbatch) const { return step_ + microbatch / options_.microbatches; }
   int InStep(int microbatch) const {
@@ -308,13 +309,14 @@ class CompiledStage final : public TorchStage {
     activation_bytes_ += program.saved_bytes - state.bound->input_bytes;
   }
   // Moves the microbatch to phase `to` and returns its state. Requires: it is in phase `from`.
-  MicrobatchState& Enter(int microbatch, const char* action, Phase from, Phase to) {
+  MicrobatchState& Enter(int microbatch, const char* action, MicrobatchPhase from,
+                         MicrobatchPhase to) {
     PENSTOCK_CHECK(microbatch >= 0 && Index(microbatch) < microbatches_.size(),
                    "{} of microbatch {}: a step has only {}", action, microbatch,
                    microbatches_.size());
     MicrobatchState& state = microbatches_[microbatch];
     PENSTOCK_CHECK(state.phase == from, "{} of microbatch {}, which {}", action, microbatch,
-                   NameOf(state.phase));
+                   PhaseName(state.phase));
     state.phase = to;
     UseVersionOf(microbatch);
     return state;
@@ -322,7 +324,8 @@ class CompiledStage final : public TorchStage {
 
   // Prepares F: reads its inputs, whose shapes determine the program.
   MicrobatchState& BeginForward(int microbatch, Message input) {
-    MicrobatchState& state = Enter(microbatch, "F", Phase::kEmpty, Phase::kForwardDone);
+    MicrobatchState& state =
+        Enter(microbatch, "F", MicrobatchPhase::kEmpty, MicrobatchPhase::kForwardDone);
     TakeInputs(microbatch, std::move(input));
     state.bound = &ProgramFor(microbatch);
     const StageProgram& program = state.bound->program;
@@ -352,14 +355,15 @@ class CompiledStage final : public TorchStage {
   }
 
   MicrobatchState& BeginBackward(int microbatch, Message output_gradient) {
-    MicrobatchState& state = Enter(microbatch, "backward", Phase::kForwardDone, Phase::kInputDone);
+    MicrobatchState& state =
+        Enter(microbatch, "backward", MicrobatchPhase::kForwardDone, MicrobatchPhase::kInputDone);
     TakeOutputGradients(microbatch, std::move(output_gradient));
     return state;
   }
 
   // Ends a B, which has computed the weight gradients too.
   void EndBackward(MicrobatchState& state, std::span<at::Tensor> input_gradients, Outlet& output) {
-    state.phase = Phase::kEmpty;
+    state.phase = MicrobatchPhase::kEmpty;
     activation_bytes_ -= state.bound->program.saved_bytes;
     if (!options_.first) output.Send(ToMessage(input_gradients));
   }
@@ -413,26 +417,13 @@ class CompiledStage final : public TorchStage {
     }
   }
 
-  // Returns the index of the first tensor in inputs_ whose type is not that of the program's input.
-  std::optional<std::size_t> FirstMismatch(const BoundProgram& bound) const {
-    if (inputs_.size() != bound.input_types.size()) return 0;
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const TensorType& type = bound.input_types[i];
-      if (inputs_[i].sizes() != c10::IntArrayRef(type.sizes) ||
-          inputs_[i].scalar_type() != type.dtype) {
-        return i;
-      }
-    }
-    return {};
-  }
-
   // Returns the program for the shapes of inputs_. Compiles it if they are new.
   BoundProgram& ProgramFor(int microbatch) {
     for (const auto& bound : programs_) {
-      if (!FirstMismatch(*bound)) return *bound;
+      if (!bound->FirstMismatch(inputs_)) return *bound;
     }
     const BoundProgram& expected = *programs_[slices_.SliceOf(microbatch)];
-    const std::size_t input = *FirstMismatch(expected);
+    const std::size_t input = *expected.FirstMismatch(inputs_);
     const auto fail = [&](const std::string& reason) {
       throw std::runtime_error(fmt::format("step {} microbatch {}: input {} instead of {}: {}",
                                            step_, microbatch, PrintType(TypeOf(inputs_[input])),

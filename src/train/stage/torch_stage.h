@@ -23,6 +23,8 @@
 namespace penstock {
 
 class ActivationPool;
+class RankGroup;
+struct RankShards;
 class StageModule;
 
 // The batches that stages read: tokens for the first stage, targets for the last one. Both are
@@ -74,11 +76,14 @@ struct TorchStageOptions {
   // Replicas of the stage. Each runs its own microbatches of a step; chain 0 runs the first ones.
   int replicas = 1;
   int chain = 0;
-  // Ranges of the parameters whose norms are computed separately (Shards). 1 or `replicas`.
+  // Ranges of the parameters whose norms are computed separately (Shards). It divides `replicas`;
+  // consecutive chains have the same shard.
   int shards = 1;
-  // Whether the stage updates only its own shard (UpdateRule::sharded). Requires one shard per
-  // replica.
-  bool sharded = false;
+  int zero = 0;  // see UpdateRule. With 1, 1 or `replicas` shards.
+  // The replicas that have the other shards, by shard. Null if zero is 0, or if it is 1 and every
+  // replica keeps its masters whole.
+  std::shared_ptr<RankGroup> group;
+  std::shared_ptr<RankShards> rank_shards;  // shared by the stages of a rank; may be null
   WeightPolicy weights = WeightPolicy::kFlush;
   VersionRule versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.
@@ -131,7 +136,15 @@ class TorchStage : public Stage {
                                                   const StageExamples& examples, BatchSource source,
                                                   const TorchStageOptions& options, Update update);
 
+  // What the stage updates: its parameters, or the parts of them in its shard.
   virtual std::vector<NamedParameter>& Parameters() = 0;
+  // What a checkpoint must set: whole parameters or ranges, and whole casts of them. Then call
+  // ReadWeights().
+  virtual std::vector<NamedParameter> Restored() = 0;
+  // Gather the whole parameters in the module, if they are in shards. Called while no rank runs, on
+  // all replicas: first StartGather, then FinishGather, which frees them again unless `keep`.
+  virtual void StartGather() = 0;
+  virtual void FinishGather(bool keep) = 0;
   // Returns the mean loss of the microbatches of all replicas in the last completed step. Last
   // stages only, else 0.
   virtual double StepLoss() const = 0;

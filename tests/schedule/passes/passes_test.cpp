@@ -88,7 +88,7 @@ TEST(Passes, MisuseIsRefusedByName) {
   };
   refused("shard", "no pass is called 'shard'");
   refused("sharding=-1", "'-1'");
-  refused("sharding=1:2", "'2'");
+  refused("sharding=1:2:3", "'3'");
   refused("communication=1", "'1'");
   refused("overlap=some", "'some'");
   refused("recompute=0.01", "rank 0");
@@ -100,20 +100,20 @@ TEST(Passes, MisuseIsRefusedByName) {
 
 TEST(Sharding, KeepsTheNextStagesUnsharded) {
   const auto schedule = ParseCsv("0F0,0F1,1F0,1F1,2F0,2B0,2F1,2B1,1B0,1B1,0B0,0B1\n");
-  EXPECT_EQ(WriteCsv(*AddSharding(*schedule, {.prefetch = 1})),
+  EXPECT_EQ(WriteCsv(*AddSharding(*schedule, {.lookahead = 1})),
             "0UNSHARD,1UNSHARD,0F0,0F1,0RESHARD,2UNSHARD,1F0,1F1,2F0,2B0,2F1,2B1,2RESHARD,"
             "0UNSHARD,2REDUCE_GRAD,1B0,1B1,1RESHARD,1REDUCE_GRAD,0B0,0B1,0RESHARD,0REDUCE_GRAD\n");
-  EXPECT_EQ(WriteCsv(*AddSharding(*schedule, {.prefetch = 1, .reshard = false})),
+  EXPECT_EQ(WriteCsv(*AddSharding(*schedule, {.lookahead = 1, .residency = kResidentToTheEnd})),
             "0UNSHARD,1UNSHARD,0F0,0F1,2UNSHARD,1F0,1F1,2F0,2B0,2F1,2B1,2RESHARD,"
             "2REDUCE_GRAD,1B0,1B1,1RESHARD,1REDUCE_GRAD,0B0,0B1,0RESHARD,0REDUCE_GRAD\n");
 }
 
-TEST(Sharding, UnshardsWithinThePrefetchAndMovesNothing) {
+TEST(Sharding, UnshardsWithinItsOptionsAndMovesNothing) {
   std::mt19937 random(6);
   for (const Schedule& schedule : DrawCatalog(8, random)) {
-    for (const int prefetch : {0, 1, 2, 5}) {
-      for (const bool reshard : {true, false}) {
-        const Schedule sharded = *AddSharding(schedule, {prefetch, reshard});
+    for (const int lookahead : {0, 1, 2, 5}) {
+      for (const int residency : {0, 1, 2, 4, kResidentToTheEnd}) {
+        const Schedule sharded = *AddSharding(schedule, {lookahead, residency});
         ASSERT_EQ(FirstFault(sharded), "") << Name(schedule);
         EXPECT_EQ(Without(sharded, {Op::kUnshard, Op::kReshard, Op::kReduceGrad}), schedule.lanes);
         for (int rank = 0; rank < sharded.ranks(); ++rank) {
@@ -124,10 +124,9 @@ TEST(Sharding, UnshardsWithinThePrefetchAndMovesNothing) {
           }
           EXPECT_EQ(gathered, 0) << "every unsharded stage is freed";
           const int stages = static_cast<int>(sharded.placement.stages_of(rank).size());
-          if (reshard) {
-            EXPECT_LE(most, std::min(stages, std::max(prefetch, 1) + 1));
-          } else {
-            EXPECT_EQ(times, stages) << "without reshard, each stage is unsharded once";
+          EXPECT_LE(most, std::min(stages, std::max({lookahead, residency, 1}) + 1));
+          if (residency == kResidentToTheEnd) {
+            EXPECT_EQ(times, stages) << "each stage is unsharded once";
           }
         }
       }
@@ -135,12 +134,12 @@ TEST(Sharding, UnshardsWithinThePrefetchAndMovesNothing) {
   }
 }
 
-// Checks the rule directly: the next prefetch + 1 different stages are unsharded.
+// Checks the rule directly: the next lookahead + 1 different stages are unsharded.
 TEST(Sharding, NextStagesAreUnshardedAtEachUse) {
   std::mt19937 random(7);
   for (const Schedule& schedule : DrawCatalog(4, random)) {
-    const int prefetch = Draw(random, 1, 3);
-    const Schedule sharded = *AddSharding(schedule, {prefetch, true});
+    const int lookahead = Draw(random, 1, 3);
+    const Schedule sharded = *AddSharding(schedule, {lookahead});
     for (const Lane& lane : sharded.lanes) {
       std::vector<int> gathered;
       for (std::size_t i = 0; i < lane.size(); ++i) {
@@ -149,10 +148,11 @@ TEST(Sharding, NextStagesAreUnshardedAtEachUse) {
         if (lane[i].first.op == Op::kReshard) std::erase(gathered, stage);
         if (!IsCompute(lane[i])) continue;
         std::vector<int> next;
-        for (std::size_t j = i; j < lane.size() && static_cast<int>(next.size()) <= prefetch; ++j) {
+        for (std::size_t j = i; j < lane.size() && static_cast<int>(next.size()) <= lookahead;
+             ++j) {
           if (!IsCompute(lane[j])) continue;
           ForEachPart(lane[j], [&](const Part& part) {
-            if (static_cast<int>(next.size()) > prefetch) return;
+            if (static_cast<int>(next.size()) > lookahead) return;
             if (std::count(next.begin(), next.end(), part.stage) == 0) next.push_back(part.stage);
           });
         }
@@ -163,6 +163,29 @@ TEST(Sharding, NextStagesAreUnshardedAtEachUse) {
       }
     }
   }
+}
+
+// Counts gathers on a rank that uses its four stages in turn.
+TEST(Sharding, ResidencyAndLookaheadAreIndependent) {
+  const auto schedule =
+      ParseCsv("0F0,1F0,2F0,3F0,0F1,1F1,2F1,3F1,3B0,2B0,1B0,0B0,3B1,2B1,1B1,0B1\n");
+  const auto gathers = [&](int lookahead, int residency) {
+    return std::ranges::count_if(AddSharding(*schedule, {lookahead, residency})->lanes[0],
+                                 [](const Action& each) { return each.first.op == Op::kUnshard; });
+  };
+  const auto early = [&](int lookahead, int residency) {
+    const Lane lane = AddSharding(*schedule, {lookahead, residency})->lanes[0];
+    return std::ranges::find_if(lane, [](const Action& each) { return IsCompute(each); }) -
+           lane.begin();
+  };
+  for (const int residency : {0, 1, 2, 3}) {
+    for (const int lookahead : {0, 1, 2, 3}) EXPECT_EQ(early(lookahead, residency), lookahead + 1);
+    // A higher residency gathers less often, also with the least lookahead.
+    if (residency == 0) continue;
+    EXPECT_LT(gathers(0, residency), gathers(0, residency - 1));
+  }
+  EXPECT_EQ(gathers(0, 3), 4);
+  EXPECT_EQ(gathers(0, kResidentToTheEnd), gathers(3, 0));
 }
 
 // ---- reduce-grad

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "train/shards/shards.h"
 #include "train/stage/gradient_norm.h"
-#include "train/stage/shards.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -13,16 +13,16 @@ namespace penstock {
 // those in `copies` count elsewhere.
 inline std::vector<double> NormsByShard(const std::vector<NamedParameter>& parameters,
                                         const std::vector<bool>& shared,
-                                        const std::vector<bool>& copies, int replicas) {
+                                        const std::vector<bool>& copies, int count) {
   std::vector<std::int64_t> elements;
   for (const NamedParameter& parameter : parameters) elements.push_back(parameter.value.numel());
-  const Shards shards(elements, shared, replicas);
+  const Shards shards(elements, shared, count);
   std::vector<double> norms(parameters.size());
   const auto add = [&](const Shards::Piece& piece) {
     const at::Tensor flat = parameters[piece.parameter].gradient.flatten();
     norms[piece.parameter] += SquaredNorm(flat.narrow(0, piece.begin, piece.size()));
   };
-  for (int shard = 0; shard < replicas; ++shard) {
+  for (int shard = 0; shard < count; ++shard) {
     for (const Shards::Piece& piece : shards.pieces(shard)) add(piece);
   }
   for (const Shards::Piece& piece : shards.unsharded()) {

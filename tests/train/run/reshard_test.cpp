@@ -69,6 +69,8 @@ TEST_F(Reshard, EveryLayoutReadsAndWritesTheSameState) {
       {2, {"schedule=zb-h1", "ranks=4", "post_validation=true"}},
       {2, {"schedule=1f1b", "ranks=2", "stages=2", "parallel.data=2", "parallel.zero=1"}},
       {1, {"schedule=1f1b", "ranks=4", "parallel.data=4", "parallel.zero=1"}},
+      {2, {"schedule=zb-h1", "ranks=2", "stages=2", "parallel.data=2", "parallel.zero=3"}},
+      {2, {"schedule=looped-bfs", "ranks=2", "chunks=2", "parallel.data=2", "parallel.zero=2"}},
       {2, {"schedule=zbv", "ranks=2", "stages=4", "parallel.data=2"}},
   };
   RunWell(model, layouts[0].hosts, layouts[0].options);
@@ -120,7 +122,8 @@ TEST_F(Reshard, AHostReadsOnlyTheStateOfItsStages) {
   for (int host = 0; host < kHosts; ++host) {
     const HostedRanks ranks = HostedRanks::Split(4, kHosts, host).value();
     const BatchSource source = MakeBatchSource(sampler, config, schedule, ranks);
-    Pipeline pipeline = BuildPipeline(config, schedule, ranks, source, nullptr, nullptr).value();
+    Pipeline pipeline =
+        BuildPipeline(config, schedule, ranks, nullptr, source, nullptr, nullptr).value();
     Checkpoint from = OpenCheckpoint(checkpoint).value();
     const Status restored = RestorePipeline(from, pipeline);
     if (host == 0) {

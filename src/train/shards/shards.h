@@ -30,6 +30,11 @@ class Shards {
   std::int64_t start(std::size_t parameter) const { return starts_[parameter]; }
   std::int64_t end() const { return end_; }
   int shards() const { return replicas_; }
+  bool sharded(std::size_t parameter) const { return starts_[parameter] < rest(); }
+  // The position of a piece of a shard in that shard.
+  std::int64_t InShard(const Piece& piece) const {
+    return (starts_[piece.parameter] + piece.begin) % shard_elements_;
+  }
   // The elements of each shard, and the first element after the last shard.
   std::int64_t shard_elements() const { return shard_elements_; }
   std::int64_t rest() const { return shard_elements_ * replicas_; }

@@ -1,4 +1,4 @@
-#include "train/stage/shards.h"
+#include "train/shards/shards.h"
 
 #include <algorithm>
 

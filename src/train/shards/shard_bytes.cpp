@@ -1,0 +1,169 @@
+#include "train/shards/shard_bytes.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "graph/capture/shapes_only.h"
+#include "model/model.h"
+#include "runtime/program.h"
+#include "runtime/versions.h"
+#include "train/setup.h"
+#include "train/shards/rank_shards.h"
+#include "train/shards/shards.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kNoStage = -1;
+constexpr std::int64_t kFp32Bytes = 4;  // of an element of masters, gradients and moments: fp32
+
+// The parameters of a stage of the model.
+struct StageParameters {
+  std::vector<std::int64_t> elements;
+  std::vector<bool> shared;
+};
+
+// What one stage of the schedule holds, in bytes.
+struct StageBytes {
+  std::int64_t weights = 0, gradients = 0, optimizer = 0;  // all the time
+  std::int64_t gathered = 0;                               // from UNSHARD to RESHARD
+  std::int64_t unreduced = 0;                              // until REDUCE_GRAD is complete
+};
+
+Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& config, int length) {
+  const ShapesOnly shapes;
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, length, config.pipeline.stage_layers));
+  const std::vector<SharedParameter> shared = SharedParameters(config.model, ranges);
+  std::vector<StageParameters> stages;
+  for (const LayerRange& range : ranges) {
+    PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, range));
+    StageParameters& stage = stages.emplace_back();
+    for (const auto& parameter : module->named_parameters()) {
+      stage.elements.push_back(parameter.value().numel());
+      stage.shared.push_back(std::ranges::any_of(
+          shared, [&](const SharedParameter& one) { return one.name == parameter.key(); }));
+    }
+  }
+  return stages;
+}
+
+class Predictor {
+ public:
+  Predictor(const TrainConfig& config, const Schedule& schedule)
+      : config_(config),
+        schedule_(schedule),
+        zero_(ZeroOf(config.parallel, schedule)),
+        per_shard_(ReplicasPerShard(config.parallel, schedule)) {}
+
+  Result<StageBytes> Of(int stage, const StageParameters& parameters) const {
+    const Placement& placement = schedule_.placement;
+    const Shards layout(parameters.elements, parameters.shared,
+                        ShardsOfStage(config_.parallel, schedule_));
+    const std::int64_t working = config_.precision == "bf16" ? 2 : kFp32Bytes;
+    const bool cast = working != kFp32Bytes;
+    // With ZeRO-1, the replicas within one pipeline keep their masters whole.
+    const bool masters_in_shards =
+        zero_ == 3 || (cast && zero_ > 0 && placement.replicas() == config_.parallel.data) ||
+        (cast && zero_ == 2);
+    PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule_, stage));
+    StageBytes bytes;
+    for (std::size_t i = 0; i < parameters.elements.size(); ++i) {
+      const std::int64_t count = parameters.elements[i];
+      const bool whole = parameters.shared[i];
+      if (whole || zero_ < 3) bytes.weights += count * working * (1 + versions.older);
+      if (cast && (whole || !masters_in_shards)) bytes.weights += count * kFp32Bytes;
+    }
+    const std::int64_t shard = layout.shard_elements();
+    if (masters_in_shards) bytes.weights += shard * kFp32Bytes;
+    if (zero_ == 3 && cast) bytes.weights += shard * working;
+    if (zero_ == 3) bytes.gathered = layout.rest() * working;
+    const std::int64_t losses = placement.next(stage) < 0 ? schedule_.indices() : 0;
+    std::int64_t gradients = layout.end() + losses;
+    if (zero_ >= 2) {
+      gradients += shard - layout.rest();
+      bytes.unreduced = layout.rest() * kFp32Bytes;
+    }
+    bytes.gradients = gradients * kFp32Bytes;
+    bytes.optimizer = OptimizerBytes(layout, parameters, stage / placement.chain_length());
+    return bytes;
+  }
+
+  // Follows the rank's program.
+  Result<RankBytes> Peaks(int rank, const std::vector<StageBytes>& stages) const {
+    RankShards held;
+    for (const int stage : schedule_.placement.stages_of(rank)) {
+      held.weights.Add(stages[stage].weights);
+      held.gradients.Add(stages[stage].gradients);
+      held.optimizer.Add(stages[stage].optimizer);
+    }
+    PENSTOCK_TRY(const Program program, MakeProgram(schedule_, rank));
+    std::vector<bool> has_gradients(schedule_.stages());
+    int reducing = kNoStage;
+    const auto finish = [&] {
+      if (reducing == kNoStage) return;
+      held.gradients.Free(stages[reducing].unreduced);
+      has_gradients[reducing] = false;
+      reducing = kNoStage;
+    };
+    for (const auto& [part, position, ends_pair] : program) {
+      const StageBytes& stage = stages[part.stage];
+      if (part.op == Op::kUnshard) held.weights.Add(stage.gathered);
+      if (part.op == Op::kReshard) held.weights.Free(stage.gathered);
+      if (part.op == Op::kStep && reducing == part.stage) finish();
+      if (EndsMicrobatch(part.op) && !has_gradients[part.stage]) {
+        held.gradients.Add(stage.unreduced);
+        has_gradients[part.stage] = true;
+      }
+      if (part.op != Op::kReduceGrad) continue;
+      finish();
+      reducing = part.stage;
+      // The other replicas in this pipeline get the sum at once.
+      if (per_shard_ > 1) finish();
+    }
+    return RankBytes{held.weights.peak(), held.gradients.peak(), held.optimizer.peak()};
+  }
+
+ private:
+  // Two moments per element, and a counter per parameter.
+  std::int64_t OptimizerBytes(const Shards& layout, const StageParameters& parameters,
+                              int chain) const {
+    std::int64_t bytes = 0;
+    const auto add = [&](std::int64_t count) { bytes += (2 * count + 1) * kFp32Bytes; };
+    if (zero_ == 0) {
+      for (const std::int64_t count : parameters.elements) add(count);
+      return bytes;
+    }
+    for (const Shards::Piece& piece : layout.pieces(chain / per_shard_)) add(piece.size());
+    for (const Shards::Piece& piece : layout.unsharded()) add(piece.size());
+    return bytes;
+  }
+
+  const TrainConfig& config_;
+  const Schedule& schedule_;
+  const int zero_;
+  const int per_shard_;
+};
+
+}  // namespace
+
+Result<std::vector<RankBytes>> PredictRankBytes(const TrainConfig& config,
+                                                const Schedule& schedule) {
+  const int length = schedule.placement.chain_length();
+  PENSTOCK_TRY(const std::vector<StageParameters> parameters, ParametersOfStages(config, length));
+  const Predictor predictor(config, schedule);
+  std::vector<StageBytes> stages;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const std::size_t index = schedule.placement.model_stage(stage);
+    PENSTOCK_TRY(const StageBytes bytes, predictor.Of(stage, parameters[index]));
+    stages.push_back(bytes);
+  }
+  std::vector<RankBytes> ranks;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    PENSTOCK_TRY(const RankBytes peaks, predictor.Peaks(rank, stages));
+    ranks.push_back(peaks);
+  }
+  return ranks;
+}
+
+}  // namespace penstock
