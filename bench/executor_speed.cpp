@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/empty_stage.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 
@@ -25,22 +26,6 @@ namespace {
 constexpr int kMicrobatches = 64;
 constexpr int kSteps = 200;  // per run, so that starting threads is negligible
 constexpr int kRuns = 15;    // per case by default
-
-class EmptyStage final : public Stage {
- public:
-  void BeginStep(std::int64_t) override {}
-  void Forward(int, Message, Outlet& output) override { output.Send(Token()); }
-  void Backward(int, Message, Outlet& output) override { output.Send(Token()); }
-  void BackwardInput(int, Message, Outlet& output) override { output.Send(Token()); }
-  void BackwardWeight(int) override {}
-  void Step() override {}
-  std::int64_t ActivationBytes() const override { return 0; }
-
- private:
-  Message Token() {
-    return {this, sizeof(*this), this, [](void*) {}};
-  }
-};
 
 double CpuMicros() {
   timespec time{};

@@ -1,0 +1,72 @@
+// Measures the overhead of the executor and the transport between the processes of an MPI job, one
+// rank each: the stages do nothing.
+//
+//   mpirun -n RANKS process_speed [RUNS]   runs per schedule (default 9)
+//
+// Prints microseconds of wall time, times the ranks, per action (F or B) of all ranks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "bench/empty_stage.h"
+#include "mpi/mpi_hosts.h"
+#include "runtime/executor/run.h"
+#include "runtime/hosts/hosted_ranks.h"
+#include "schedule/catalog.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMicrobatches = 64;
+constexpr int kSteps = 200;  // per run, so that starting threads is negligible
+constexpr int kRuns = 9;
+
+Result<double> MicrosPerAction(const char* algorithm, HostGroup& group) {
+  ScheduleParams params;
+  params.ranks = group.hosts();
+  params.microbatches = kMicrobatches;
+  PENSTOCK_TRY(const Schedule schedule, Generate(algorithm, params));
+  const HostedRanks ranks = HostedRanks::Split(params.ranks, group.hosts(), group.host()).value();
+  std::vector<EmptyStage> empty(schedule.stages());
+  std::vector<Stage*> stages;
+  for (EmptyStage& stage : empty) stages.push_back(&stage);
+  RunOptions options;
+  options.steps = kSteps;
+  options.ranks = &ranks;
+  options.group = &group;
+  const auto start = std::chrono::steady_clock::now();
+  PENSTOCK_TRY_STATUS(RunRanks(schedule, stages, options));
+  const std::chrono::duration<double, std::micro> wall = std::chrono::steady_clock::now() - start;
+  return wall.count() * params.ranks / (static_cast<double>(schedule.action_count()) * kSteps);
+}
+
+Status Measure(int runs) {
+  PENSTOCK_TRY(const MpiJob job, OpenMpiJob());
+  const bool prints = job.group->host() == 0;
+  for (const char* const algorithm : {"gpipe", "1f1b"}) {
+    std::vector<double> micros;
+    for (int run = 0; run < runs; ++run) {
+      PENSTOCK_TRY(micros.emplace_back(), MicrosPerAction(algorithm, *job.group));
+    }
+    std::sort(micros.begin(), micros.end());
+    if (prints) {
+      fmt::print("{:<6} {} processes: {:.2f} us per action (best {:.2f})\n", algorithm,
+                 job.group->hosts(), micros[micros.size() / 2], micros.front());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  const int runs = argc > 1 ? std::atoi(argv[1]) : penstock::kRuns;
+  const penstock::Status status = penstock::Measure(std::max(1, runs));
+  if (status) return 0;
+  fmt::print(stderr, "process_speed: {}\n", status.error().message);
+  return 1;
+}
