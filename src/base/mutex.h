@@ -25,6 +25,9 @@ namespace penstock {
 class PENSTOCK_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   void Lock() PENSTOCK_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
+  bool TryLock() PENSTOCK_THREAD_ANNOTATION(try_acquire_capability(true)) {
+    return mutex_.try_lock();
+  }
   void Unlock() PENSTOCK_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
 
  private:

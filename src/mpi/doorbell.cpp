@@ -82,7 +82,7 @@ void Doorbell::RingForFrame(int process) {
   Bell* const bell = BellOf(process);
   if (bell == nullptr) return;
   bell->frames.fetch_add(1, std::memory_order_seq_cst);
-  Ring(*bell);
+  if (bell->pollers.load(std::memory_order_seq_cst) == 0) Ring(*bell);
 }
 
 void Doorbell::RingOwn() { Ring(*own_); }

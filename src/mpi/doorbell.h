@@ -44,6 +44,11 @@ class Doorbell {
   // Wakes this process's own waiter.
   void RingOwn();
 
+  // While a thread of this process looks for frames itself, frames wake nobody. It must handle the
+  // frames that have arrived before EndPoll, or call RingOwn after it.
+  void BeginPoll() { own_->pollers.fetch_add(1, std::memory_order_seq_cst); }
+  void EndPoll() { own_->pollers.fetch_sub(1, std::memory_order_seq_cst); }
+
   // Returns the number of frames that processes of this machine have sent here so far, modulo 2^32.
   std::uint32_t frames() const;
   // Returns a number that changes with each ring. Read it before checking for work, and pass it to
@@ -57,7 +62,8 @@ class Doorbell {
   struct Bell {
     alignas(64) std::atomic<std::uint32_t> rings;
     std::atomic<std::uint32_t> frames;
-    std::atomic<std::uint32_t> sleeps;  // 1 while its process may be asleep
+    std::atomic<std::uint32_t> sleeps;   // 1 while its process may be asleep
+    std::atomic<std::uint32_t> pollers;  // threads that look for frames
     alignas(64) std::atomic<std::uint32_t> beats;
     std::int32_t pid;
     std::uint64_t pid_namespace;  // in which the pid is valid

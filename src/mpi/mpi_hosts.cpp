@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -44,6 +45,8 @@ constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other
 constexpr int kChecksPerBeat = 4;
 constexpr const char* kTimeoutVariable = "PENSTOCK_HOST_TIMEOUT";  // in seconds
 constexpr std::array<std::byte, Message::kAlign> kPadding{};
+constexpr std::size_t kMostInOnePiece = std::size_t{1} << 30;  // bytes
+constexpr std::size_t kMostCopied = 4096;  // bytes of frames that are copied into one piece
 
 // Describes header and parts where they are, so that MPI sends them without a copy.
 class FrameType {
@@ -69,10 +72,9 @@ class FrameType {
  private:
   // A block has at most INT_MAX bytes.
   void Add(const void* data, std::size_t bytes) {
-    constexpr std::size_t kMost = std::size_t{1} << 30;
     const auto* at = static_cast<const std::byte*>(data);
-    for (std::size_t done = 0; done < bytes; done += kMost) {
-      sizes_.push_back(static_cast<int>(std::min(kMost, bytes - done)));
+    for (std::size_t done = 0; done < bytes; done += kMostInOnePiece) {
+      sizes_.push_back(static_cast<int>(std::min(kMostInOnePiece, bytes - done)));
       MPI_Aint address = 0;
       MPI_Get_address(at + done, &address);
       addresses_.push_back(address);
@@ -91,8 +93,42 @@ struct Sending {
 
   Header header;
   Message message;
+  std::vector<std::byte> copy;  // of a short frame
   MPI_Request request = MPI_REQUEST_NULL;
+
+  // Never waits.
+  void Start(int process, int tag, MPI_Comm processes) {
+    const std::size_t bytes = sizeof(header) + message.bytes();
+    if (bytes > kMostCopied) {
+      const FrameType type(header, message);
+      MPI_Isend(MPI_BOTTOM, 1, type.get(), process, tag, processes, &request);
+      return;
+    }
+    copy.resize(bytes);
+    std::memcpy(copy.data(), &header, sizeof(header));
+    message.Pack(copy.data() + sizeof(header));
+    MPI_Isend(copy.data(), static_cast<int>(bytes), MPI_BYTE, process, tag, processes, &request);
+  }
 };
+
+// Receives a frame. It arrives in one piece of memory, unless MPI cannot count its bytes.
+std::pair<Header, Message> ReceiveFrame(MPI_Message& probed, std::size_t bytes) {
+  Header header;
+  if (bytes > kMostInOnePiece) {
+    Message message = AllocateMessage(bytes - sizeof(header));
+    const MessagePart payload{message.data(), message.bytes()};
+    const FrameType type(header, Message(std::span(&payload, 1), nullptr, nullptr));
+    MPI_Mrecv(MPI_BOTTOM, 1, type.get(), &probed, MPI_STATUS_IGNORE);
+    return {header, std::move(message)};
+  }
+  Message frame = AllocateMessage(bytes);
+  auto* const data = static_cast<std::byte*>(frame.data());
+  MPI_Mrecv(data, static_cast<int>(bytes), MPI_BYTE, &probed, MPI_STATUS_IGNORE);
+  std::memcpy(&header, data, sizeof(header));
+  const Message::Release release = frame.release();
+  return {header,
+          Message(data + sizeof(header), bytes - sizeof(header), frame.TakeOwner(), release)};
+}
 
 // Where the hosts are. The frames to host h carry tag h, so a process may have several hosts.
 struct MpiPlace {
@@ -149,9 +185,7 @@ class MpiHosts final : public HostGroup {
  private:
   void SendFrame(int to, std::int64_t channel, const FrameTag& tag, Message message) override {
     auto sending = std::make_unique<Sending>(Header{channel, tag, host()}, std::move(message));
-    const FrameType type(sending->header, sending->message);
-    MPI_Isend(MPI_BOTTOM, 1, type.get(), place_.process_of[Index(to)], to, place_.processes,
-              &sending->request);
+    sending->Start(place_.process_of[Index(to)], to, place_.processes);
     int done = 0;
     MPI_Test(&sending->request, &done, MPI_STATUS_IGNORE);
     if (done == 0) {
@@ -177,10 +211,32 @@ class MpiHosts final : public HostGroup {
     }
   }
 
+  void BeginPoll() override { bell_.BeginPoll(); }
+  void Poll() override {
+    if (!progress_.TryLock()) return;
+    Receive();
+    progress_.Unlock();
+  }
+  void EndPoll() override {
+    // Else the progress thread would be woken for them.
+    constexpr int kMostFrames = 64;
+    for (int i = 0; i < kMostFrames && HasFrames(); ++i) Poll();
+    bell_.EndPoll();
+    if (HasFrames()) bell_.RingOwn();
+  }
+
+  // Whether processes of this machine have sent frames that are not received yet.
+  bool HasFrames() const { return bell_.frames() != received_.load(); }
+
   // Returns whether a frame has arrived or was sent.
   bool MakeProgress() {
+    const MutexLock lock(progress_);
+    return Receive() | CompleteSends();
+  }
+
+  bool Receive() PENSTOCK_REQUIRES(progress_) {
     try {
-      return ReceiveOne() | CompleteSends();
+      return ReceiveOne();
     } catch (const std::exception& error) {  // no memory for a message
       Abort({ErrorCode::kUnavailable, fmt::format("{}: {}", NameOf(host()), ExceptionLine(error))});
       return true;
@@ -189,6 +245,7 @@ class MpiHosts final : public HostGroup {
 
   // Loses the hosts whose processes have ended or do not respond.
   void CheckHosts() {
+    const MutexLock lock(progress_);
     const Clock::time_point now = Clock::now();
     // If this process itself was stopped, it has not looked at the others.
     const bool was_stopped = now - last_check_ > place_.timeout / 4;
@@ -218,7 +275,7 @@ class MpiHosts final : public HostGroup {
 
   void Pause(std::uint32_t seen, int idle) {
     constexpr int kYields = 50;
-    const bool expects = pending_.load() > 0 || bell_.frames() != received_;
+    const bool expects = pending_.load() > 0 || HasFrames();
     if (expects && idle < kYields) {
       std::this_thread::yield();
     } else if (expects || !bell_.all_local()) {
@@ -228,7 +285,7 @@ class MpiHosts final : public HostGroup {
     }
   }
 
-  bool ReceiveOne() {
+  bool ReceiveOne() PENSTOCK_REQUIRES(progress_) {
     int there = 0;
     MPI_Message probed = MPI_MESSAGE_NULL;
     MPI_Status status;
@@ -236,15 +293,8 @@ class MpiHosts final : public HostGroup {
     if (there == 0) return false;
     MPI_Count bytes = 0;
     MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
-    Header header;
-    Message message = AllocateMessage(static_cast<std::size_t>(bytes) - sizeof(header));
-    {
-      const MessagePart payload{message.data(), message.bytes()};
-      const Message view(std::span(&payload, 1), nullptr, nullptr);
-      const FrameType type(header, view);
-      MPI_Mrecv(MPI_BOTTOM, 1, type.get(), &probed, MPI_STATUS_IGNORE);
-    }
-    if (bell_.is_local(header.from)) ++received_;
+    auto [header, message] = ReceiveFrame(probed, static_cast<std::size_t>(bytes));
+    if (bell_.is_local(header.from)) received_.fetch_add(1);
     if (header.channel == kGoodbye) {
       Lose(header.from);
     } else if (header.channel == kBeat) {
@@ -287,7 +337,7 @@ class MpiHosts final : public HostGroup {
     return lost() >= 0 ? kWithoutAll : kForAll;
   }
 
-  // When another host was last known to make progress. Of the progress thread.
+  // When another host was last known to make progress.
   struct Seen {
     std::uint32_t beats = 0;
     Clock::time_point time = Clock::now();
@@ -297,13 +347,14 @@ class MpiHosts final : public HostGroup {
   const int next_in_ring_;      // host, or -1
   const int previous_in_ring_;  // host, or -1
   Doorbell bell_;
-  std::vector<Seen> seen_;  // by host
+  Mutex progress_;                                         // held by the thread that receives
+  std::vector<Seen> seen_ PENSTOCK_GUARDED_BY(progress_);  // by host
   Clock::time_point last_check_ = Clock::now();
   int checks_ = 0;
   std::atomic<bool> ending_{false};
-  std::atomic<int> pending_{0};  // sends that have not completed
-  std::uint32_t received_ = 0;   // frames from this machine; of the progress thread
-  Clock::time_point deadline_;   // of the progress thread
+  std::atomic<int> pending_{0};             // sends that have not completed
+  std::atomic<std::uint32_t> received_{0};  // frames from this machine
+  Clock::time_point deadline_;              // of the progress thread
   Mutex mutex_;
   std::vector<std::unique_ptr<Sending>> sending_ PENSTOCK_GUARDED_BY(mutex_);
   std::thread thread_;  // last, because it uses all of the above

@@ -55,6 +55,13 @@ class HostGroup {
   // Returns the first host that was lost, or -1.
   int lost() const { return lost_.load(); }
 
+  // A thread that waits for a frame may look for it itself, which is faster than to be woken by a
+  // thread of the group. Between BeginPoll and EndPoll it calls Poll, which delivers frames that
+  // have arrived. They do nothing if the group cannot be polled.
+  virtual void BeginPoll() {}
+  virtual void Poll() {}
+  virtual void EndPoll() {}
+
   // Notes what a host does, for the error if it is lost.
   void NoteActivity(int host, std::string activity);
 

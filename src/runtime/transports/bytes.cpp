@@ -1,12 +1,16 @@
 #include "runtime/transports/bytes.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace penstock {
 
 BytesTransport::BytesTransport(const MessageMap& messages, const HostedRanks& ranks,
                                HostGroup* group, Inside inside)
-    : inside_(inside), slots_(messages) {
+    : inside_(inside),
+      polls_(static_cast<unsigned>(ranks.ranks()) <= std::thread::hardware_concurrency()),
+      slots_(messages) {
   const auto other_host = [&](int rank) {
     return rank < 0 || ranks.has(rank) ? -1 : ranks.host_of(rank);
   };
@@ -37,10 +41,24 @@ void BytesTransport::Send(int slot, std::int64_t round, Message message) {
 }
 
 bool BytesTransport::Receive(int slot, std::int64_t round, Message& message) {
-  if (!slots_.Receive(slot, round, message)) return false;
   const int host = sender_[slot];
+  if (host >= 0 && polls_ && !slots_.HasArrived(slot, round)) Poll(slot, round);
+  if (!slots_.Receive(slot, round, message)) return false;
   if (host >= 0) channel_->Send(host, {kReceived, slot, round}, AllocateMessage(0));
   return true;
+}
+
+void BytesTransport::Poll(int slot, std::int64_t round) {
+  // About the time of putting threads to sleep and waking them, on the way of a message.
+  constexpr std::chrono::microseconds kLongest{50};
+  const auto deadline = std::chrono::steady_clock::now() + kLongest;
+  HostGroup& group = channel_->group();
+  group.BeginPoll();
+  while (!slots_.HasArrived(slot, round) && !aborted() &&
+         std::chrono::steady_clock::now() < deadline) {
+    group.Poll();
+  }
+  group.EndPoll();
 }
 
 // The first two calls never wait: the slot is empty when its next message arrives, and full until

@@ -37,9 +37,12 @@ class BytesTransport final : public Transport {
   enum Kind : std::int32_t { kMessage, kReceived, kAbort };
 
   void WakeAll() override;
+  // Looks for a message of another host for a short time.
+  void Poll(int slot, std::int64_t round);
   void OnFrame(int from, const FrameTag& tag, Message message);
 
   const Inside inside_;
+  const bool polls_;  // whether every rank can have a core
   // By slot: the other host that the slot's sender or receiver is on; -1 if both are on this host.
   std::vector<int> sender_, receiver_;
   // Received messages and, on the sender's side, its own messages that are not yet acknowledged.

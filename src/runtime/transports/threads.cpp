@@ -79,6 +79,10 @@ bool ThreadTransport::Receive(int slot, std::int64_t round, Message& message) {
   return true;
 }
 
+bool ThreadTransport::HasArrived(int slot, std::int64_t round) const {
+  return slots_[slot].state.load(std::memory_order_acquire) == EmptyFor(round) + 1;
+}
+
 // The waiter announces the slot that it waits for and then checks the slot again; a thread that
 // changes a slot checks afterwards which waiter waits for it. All four accesses are sequentially
 // consistent, so one side sees the other. The bell is read before the last check, so no ring in

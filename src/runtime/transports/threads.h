@@ -36,6 +36,8 @@ class ThreadTransport final : public Transport {
 
   void Send(int slot, std::int64_t round, Message message) override;
   [[nodiscard]] bool Receive(int slot, std::int64_t round, Message& message) override;
+  // Returns whether Receive would not wait.
+  bool HasArrived(int slot, std::int64_t round) const;
 
  private:
   struct Slot;
