@@ -44,7 +44,7 @@ Result<double> MicrosPerAction(const char* algorithm, HostGroup& group) {
 }
 
 Status Measure(int runs) {
-  PENSTOCK_TRY(const MpiJob job, OpenMpiJob());
+  PENSTOCK_TRY(MpiJob job, OpenMpiJob());
   const bool prints = job.group->host() == 0;
   for (const char* const algorithm : {"gpipe", "1f1b"}) {
     std::vector<double> micros;
@@ -57,6 +57,7 @@ Status Measure(int runs) {
                  job.group->hosts(), micros[micros.size() / 2], micros.front());
     }
   }
+  job.group->Leave();
   return {};
 }
 

@@ -19,8 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
        "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 SHAPES = {
-    "compute-bound": ("dim=256", "layers=8", "heads=4", "hidden=688", "sequence=256", "microbatches=8"),
-    "small": ("dim=64", "layers=8", "heads=4", "hidden=172", "sequence=64", "microbatches=16"),
+    "compute-bound": ("dim=256", "layers=8", "heads=4", "hidden=688", "sequence=128", "microbatches=4"),
+    "small": ("dim=64", "layers=8", "heads=4", "hidden=172", "sequence=64", "microbatches=8"),
 }
 MANY = ("steps=1000000", "warmup=10")
 
@@ -91,20 +91,15 @@ class Bench:
               "at most +2", flush=True)
 
     def memory(self):
-        """The largest resident memory of a process, against the model's."""
+        """The resident memory of a process, against the model's."""
         shape = ("dim=768", "layers=8", "heads=12", "hidden=2048", "sequence=64", "microbatches=4", "ranks=1",
-                 "stages=4", "schedule=looped-bfs", "chunks=4", "parallel.data=2", "steps=3")
-        for zero in (0, 3):
-            watched = slices.Program(self.command(f"memory-{zero}", 2, *shape, f"parallel.zero={zero}"),
-                                     self.folder / f"memory-{zero}" / "metrics.jsonl", MPI)
-            most = 0
-            while watched.process.poll() is None:
-                if watched.units() > 0:
-                    most = max([most, *map(resident, slices.descendants(watched.process.pid))])
-                time.sleep(0.01)
-            output = watched.process.stdout.read()
-            lines = [line for line in output.splitlines() if "parameters" in line or line.startswith("  rank 0: weights")]
-            print(f"zero={zero}: {most / 2**20:.0f} MiB resident; " + "; ".join(map(str.strip, lines)), flush=True)
+                 "schedule=looped-bfs", "chunks=8", "parallel.data=2")
+        for zero in (0, 1, 2, 3):
+            watched = self.start(f"memory-{zero}", 2, *shape, f"parallel.zero={zero}")
+            watched.await_units(3)
+            most = max(map(resident, slices.descendants(watched.process.pid)))
+            lines = [line for line in watched.end().splitlines() if "parameters" in line or line.startswith("memory")]
+            print(f"zero={zero}: {most / 2**20:.0f} MiB resident; " + "; ".join(lines), flush=True)
 
     def clear(self):
         subprocess.run(["rm", "-rf", *map(str, self.folder.iterdir())], check=True)

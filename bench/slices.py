@@ -64,8 +64,9 @@ class Program:
         self.signal(signal.SIGSTOP)
 
     def end(self):
+        """Returns what it has printed."""
         self.signal(signal.SIGKILL)
-        self.process.communicate()
+        return self.process.communicate()[0]
 
 
 def rates(programs, rounds):
