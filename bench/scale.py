@@ -4,7 +4,6 @@ Contenders run at the same time in alternating slices (slices.py). Steps are cou
 most precise.
 """
 import argparse
-import json
 import os
 import pathlib
 import resource
@@ -67,17 +66,14 @@ class Bench:
             self.clear()
 
     def checkpoints(self):
+        """The cost of one checkpoint, from a run with many: a share of a minute, too small to measure directly."""
         shape = (*SHAPES["compute-bound"], "ranks=2")
-        steps = 20
-        metrics = self.folder / "probe" / "metrics.jsonl"
-        self.run("probe", 1, *shape, f"steps={steps}")
-        ends = [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()]
-        every = max(1, round(60 / statistics.median(b - a for a, b in zip(ends[5:], ends[6:]))))
-        rounds = self.given.rounds
-        self.given.rounds = max(rounds, 45)  # 90 s of each, so that a checkpoint is due at least once
-        self.ratio(f"a checkpoint a minute (every {every} steps)", ("none", 1, shape),
-                   ("checkpoints", 1, (*shape, f"checkpoint.every={every}")), "at least 0.99")
-        self.given.rounds = rounds
+        every = 20
+        none, many = slices.rates([self.start("none", 1, *shape), self.start("many", 1, *shape, f"checkpoint.every={every}")],
+                                  self.given.rounds)
+        cost = every / many - every / none  # seconds
+        print(f"{f'a checkpoint every {every} steps, none':58} {many:8.2f} {none:8.2f}; one costs {cost * 1e3:.0f} ms, "
+              f"one a minute {cost / 60:.2%}   at most 1%", flush=True)
         self.clear()
 
     def start_time(self):
