@@ -296,7 +296,7 @@ Status Exchanger::Wait(int rank, Ticket ticket) {
     }
     if (reason_ ? busy_ == 0 : call->second.is_complete) {
       const Clock::time_point due = call->second.due;
-      const Status status = EndWait(own, ticket);
+      Status status = EndWait(own, ticket);
       lock.Unlock();
       if (status) std::this_thread::sleep_until(due);  // on an emulated link
       return status;

@@ -238,7 +238,7 @@ Differentiable Transposed(Differentiable op) {
 
 struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Differentiable op,
-                            IntList first, IntList second, std::int64_t group) {
+                            const IntList& first, const IntList& second, std::int64_t group) {
     context->saved_data["op"] = static_cast<std::int64_t>(op);
     context->saved_data["first"] = first;
     context->saved_data["second"] = second;
