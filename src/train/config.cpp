@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <map>
 
 #include "base/files.h"
@@ -11,7 +12,6 @@
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "base/units.h"
-#include "graph/compile.h"
 #include "train/config_fields.h"
 #include "train/key_hint.h"
 
@@ -97,7 +97,7 @@ Status Collect(const YAML::Node& root, std::string_view where, const std::vector
 Result<Entry> ParseOverride(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return InvalidArgument("'{}' is neither an option nor key=value", text);
+    return InvalidArgument("{} is neither an option nor key=value", Quote(text));
   }
   return Entry{text.substr(0, equals), {}, text.substr(equals + 1), ""};
 }
@@ -173,10 +173,10 @@ class ConfigReader {
     if (found != nullptr || !unknown_is_error) return found;
     const std::string others = ModelsWith(key, config_.model.name);
     if (!others.empty()) {
-      return InvalidArgument("unknown key '{}': it is of {}, not of model {}", key, others,
+      return InvalidArgument("unknown key {}: it is of {}, not of model {}", Quote(key), others,
                              config_.model.name);
     }
-    return InvalidArgument("unknown key '{}': {}", key, KeyHint(key, fields_.all));
+    return InvalidArgument("unknown key {}: {}", Quote(key), KeyHint(key, fields_.all));
   }
 
   Status Set(const Entry& entry) {
@@ -203,12 +203,12 @@ class ConfigReader {
       return InvalidArgument("{}: one value is needed, not a {}", field.key,
                              node.IsMap() ? "map" : "list");
     }
-    std::vector<std::string> items;
+    std::vector<std::string_view> items;  // copies may take much more memory than the file: [*a, *a]
     for (const YAML::Node& item : node) {
       if (!item.IsScalar()) return InvalidArgument("{}: a list of numbers is needed", field.key);
       items.push_back(item.Scalar());
     }
-    return SetField(field, fmt::format("{}", fmt::join(items, ",")));
+    return SetItems(field, items);
   }
 
   TrainConfig& config_;
@@ -277,11 +277,11 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
 }
 
 Result<std::int64_t> ParseSavedBytes(std::string_view text) {
-  if (text == "all") return kSaveAll;
+  if (text == "all") return std::numeric_limits<std::int64_t>::max();
   if (text == "least") return 0;
   const auto bytes = ParseBytes(text);
   if (!bytes || *bytes < 1) {
-    return InvalidArgument("'{}' is none of: all, least, or bytes with a unit (1.5MiB)", text);
+    return InvalidArgument("{} is none of: all, least, or bytes with a unit (1.5MiB)", Quote(text));
   }
   return *bytes;
 }

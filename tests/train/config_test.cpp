@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/compile.h"
 #include "tests/train/temp_folder.h"
 
 namespace penstock {
@@ -63,7 +64,7 @@ TEST(Config, PrintedYamlReadsBackUnchanged) {
 TEST(Config, ReadsBytesWithAUnit) {
   EXPECT_EQ(*ParseSavedBytes("1.5MiB"), 3 << 19);
   EXPECT_EQ(*ParseSavedBytes("least"), 0);
-  EXPECT_GT(*ParseSavedBytes("all"), std::int64_t{1} << 60);
+  EXPECT_EQ(*ParseSavedBytes("all"), kSaveAll);
   EXPECT_NE(
       ErrorOf("recompute: {hold: some}").find("recompute.hold: 'some' is none of: all, least"),
       std::string::npos);
@@ -127,10 +128,20 @@ TEST(Config, ErrorsNameTheLine) {
          "a.yaml: line 3: model.dim 10 over 4 heads: each head needs an even, whole share");
   expect("precision: f64\n", "a.yaml: line 1: precision: 'f64' is not one of f32, bf16");
   expect("name: a\nsteps: 2\nsteps: 3\n", "a.yaml: line 3: 'steps' is given twice; give it once");
+  expect("name: a\ndata: {path: \"b\\nc\"}\n",
+         "a.yaml: line 2: data.path: 'b\\nc' has a control character or is not UTF-8");
+  expect("steps: \"1\\n\"\n", "a.yaml: line 1: steps: '1\\n' is not a whole number");
   EXPECT_NE(ErrorOf("steps: &x {steps: *x}\n"), "");
   EXPECT_NE(ErrorOf("a: [\n").find("a.yaml: line 2"), std::string::npos) << ErrorOf("a: [\n");
   EXPECT_TRUE(ErrorOf("name: a\n", {"model.name=lama"}).starts_with("model.name: no model"));
   EXPECT_EQ(ErrorOf("optimizer: {lr: 1}\n", {"lr=x"}), "optimizer.lr: 'x' is not a number");
+}
+
+// 8,000 references to a text of 100,000 characters.
+TEST(Config, RefusesAListOfReferencesWithoutCopies) {
+  std::string yaml = "resume: &a " + std::string(100'000, '1') + "\ntrace_steps: [";
+  for (int i = 0; i < 8000; ++i) yaml += "*a,";
+  EXPECT_TRUE(ErrorOf(yaml + "1]\n").starts_with("a.yaml: line 2: trace_steps: '1111"));
 }
 
 TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/text/nearest.h"
+#include "base/text/quote.h"
 
 namespace penstock {
 namespace {
@@ -30,7 +31,7 @@ Status Set(const Field& field, T* target, std::string_view text) {
   }
   const std::optional<T> value = ParseAs<T>(text);
   if (!value || !std::isfinite(static_cast<double>(*value))) {
-    return InvalidArgument("{}: '{}' is not a {}number{}", field.key, text,
+    return InvalidArgument("{}: {} is not a {}number{}", field.key, Quote(text),
                            std::is_integral_v<T> ? "whole " : "",
                            range.automatic ? " or 'auto'" : "");
   }
@@ -47,8 +48,13 @@ Status Set(const Field& field, T* target, std::string_view text) {
 Status Set(const Field& field, std::string* target, std::string_view text) {
   const std::vector<std::string_view> choices = Words(field.range.choices);
   if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    return InvalidArgument("{}: '{}' is not one of {}{}", field.key, text, fmt::join(choices, ", "),
-                           Suggestion(text, choices));
+    return InvalidArgument("{}: {} is not one of {}{}", field.key, Quote(text),
+                           fmt::join(choices, ", "), Suggestion(text, choices));
+  }
+  // YAML and one-line messages cannot represent such text.
+  if (Printable(text) != text) {
+    return InvalidArgument("{}: {} has a control character or is not UTF-8", field.key,
+                           Quote(text));
   }
   *target = text;
   return {};
@@ -56,26 +62,35 @@ Status Set(const Field& field, std::string* target, std::string_view text) {
 
 Status Set(const Field& field, bool* target, std::string_view text) {
   if (text != "true" && text != "false") {
-    return InvalidArgument("{}: '{}' is neither true nor false", field.key, text);
+    return InvalidArgument("{}: {} is neither true nor false", field.key, Quote(text));
   }
   *target = text == "true";
   return {};
 }
 
+Status SetAll(const Field& field, std::vector<std::int64_t>* target,
+              std::span<const std::string_view> items) {
+  std::vector<std::int64_t> numbers;
+  for (const std::string_view item : items) {
+    std::int64_t number = 0;
+    PENSTOCK_TRY_STATUS(Set(field, &number, item));
+    numbers.push_back(number);
+  }
+  *target = std::move(numbers);
+  return {};
+}
+
 Status Set(const Field& field, std::vector<std::int64_t>* target, std::string_view text) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-  std::vector<std::int64_t> numbers;
+  std::vector<std::string_view> items;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(','), text.size());
     std::string_view item = text.substr(0, end);
     while (item.starts_with(' ')) item.remove_prefix(1);
-    std::int64_t number = 0;
-    PENSTOCK_TRY_STATUS(Set(field, &number, item));
-    numbers.push_back(number);
+    items.push_back(item);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  *target = std::move(numbers);
-  return {};
+  return SetAll(field, target, items);
 }
 
 }  // namespace
@@ -92,6 +107,10 @@ std::vector<std::string_view> Words(std::string_view text) {
 
 Status SetField(const Field& field, std::string_view text) {
   return std::visit([&](auto* target) { return Set(field, target, text); }, field.value);
+}
+
+Status SetItems(const Field& field, std::span<const std::string_view> items) {
+  return SetAll(field, std::get<std::vector<std::int64_t>*>(field.value), items);
 }
 
 std::string FieldText(const Field& field) {

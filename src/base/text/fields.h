@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -45,6 +46,8 @@ struct Field {
 // Sets the field's value. Errors: kInvalidArgument where the text is of another kind or out of
 // range; they begin with the key.
 Status SetField(const Field& field, std::string_view text);
+// Sets a list, one item after the other. Requires IsList(field).
+Status SetItems(const Field& field, std::span<const std::string_view> items);
 
 // The value as SetField reads it.
 std::string FieldText(const Field& field);

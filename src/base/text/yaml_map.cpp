@@ -1,7 +1,10 @@
 #include "base/text/yaml_map.h"
 
+#include <yaml-cpp/eventhandler.h>
+
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "base/text/former_names.h"
 #include "base/text/nearest.h"
@@ -57,6 +60,44 @@ std::string KeyOf(const YAML::const_iterator::value_type& entry) {
   return std::string(CurrentName(entry.first.Scalar()));
 }
 
+// Notes where the last document starts.
+class DocumentStart final : public YAML::EventHandler {
+ public:
+  const YAML::Mark& mark() const { return mark_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  YAML::Mark mark_;
+};
+
+// Does not use YAML::LoadAll: after a token that starts no value (", a"), yaml-cpp 0.7 finds empty
+// documents at the same place, until the memory is exhausted.
+Status RefuseFurtherDocuments(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStart start;
+  if (!parser.HandleNextDocument(start)) return {};
+  const YAML::Mark first = start.mark();
+  if (!parser.HandleNextDocument(start)) return {};
+  if (start.mark().pos == first.pos) {
+    return InvalidArgument("line {}: a value cannot start here", first.line + 1);
+  }
+  return InvalidArgument("line {}: a second YAML document starts here; keep one of them",
+                         start.mark().line + 1);
+}
+
 // Returns the value of a key as `read` parses it.
 template <class T, class Read>
 Result<std::optional<T>> Get(const YamlMap& map, const std::string& key, Read read) {
@@ -71,14 +112,10 @@ Result<std::optional<T>> Get(const YamlMap& map, const std::string& key, Read re
 
 Result<YAML::Node> ParseYaml(const std::string& text) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.empty()) return YAML::Node();
-    if (documents.size() > 1) {
-      return InvalidArgument("the file has {} YAML documents; keep one of them", documents.size());
-    }
-    return documents.front();
+    PENSTOCK_TRY_STATUS(RefuseFurtherDocuments(text));
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    return InvalidArgument("line {}: {}", error.mark.line + 1, error.msg);
+    return InvalidArgument("line {}: {}", error.mark.line + 1, Printable(error.msg));
   }
 }
 

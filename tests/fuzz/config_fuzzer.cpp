@@ -1,0 +1,62 @@
+// libFuzzer target that reads any bytes as a training configuration: YAML, then overrides, each
+// preceded by a zero byte. The reader must not crash or allocate much more than the input, and its
+// errors must be one line. A configuration that it accepts must be written and read back equally.
+//
+// The asan preset has no libtorch, so there stand_in_models.cpp replaces the table of models.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/fuzz/require.h"
+#include "train/config.h"
+#include "train/schedule_params.h"
+
+namespace penstock {
+namespace {
+
+void RequireOneLine(const Error& error) {
+  Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.message);
+  Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "not one line",
+          error.message);
+}
+
+void CheckRoundTrip(const TrainConfig& config) {
+  const std::string written = ToYaml(config);
+  const auto again = ParseTrainConfig(written, "written");
+  Require(again.has_value(), "cannot read what it wrote",
+          again ? "" : again.error().message + '\n' + written);
+  const std::vector<KeyDifference> different = DifferentKeys(config, *again);
+  Require(different.empty(), "reads back differently",
+          different.empty() ? "" : different.front().key + '\n' + written);
+}
+
+void CheckParts(const TrainConfig& config) {
+  const auto params = ParamsOf(config.pipeline);
+  if (!params) RequireOneLine(params.error());
+  const Status suits_csv = RefuseForCsv(config.pipeline);
+  if (!suits_csv) RequireOneLine(suits_csv.error());
+  UpdateRuleOf(config.optimizer);
+}
+
+void CheckConfig(std::string_view input) {
+  const std::string_view yaml = input.substr(0, input.find('\0'));
+  std::vector<std::string> overrides;
+  for (std::size_t begin = yaml.size() + 1; begin <= input.size();) {
+    const std::string_view text = input.substr(begin, input.find('\0', begin) - begin);
+    overrides.emplace_back(text);
+    begin += text.size() + 1;
+  }
+  const auto config = ParseTrainConfig(yaml, "a.yaml", overrides);
+  if (!config) return RequireOneLine(config.error());
+  CheckParts(*config);
+  CheckRoundTrip(*config);
+}
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  penstock::CheckConfig({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
