@@ -28,6 +28,9 @@ class Command {
   virtual void Define(CLI::App& app) = 0;
   // Returns the exit code. An Error is printed as one line and mapped to an exit code by its kind.
   virtual Result<int> Run() = 0;
+  // Called instead of Run for arguments that are wrong. Returns their error or, if it has been
+  // reported, an exit code.
+  virtual Result<int> Refuse(Error error) { return tl::unexpected(std::move(error)); }
   // What the usage line shows after the options.
   virtual std::string Operands() const { return ""; }
   // What --help lists after the options: whole lines.

@@ -28,7 +28,8 @@ class EngineCommand final : public Command {
     std::error_code error;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
     if (error) return NotFound("cannot find the folder of this program: {}", error.message());
-    const bool on_mpi = entry_.name == std::string_view(kTrainEntry.name) && StartedByMpi();
+    const bool on_mpi =
+        entry_.name == std::string_view(kTrainEntry.name) && RankInMpiJob().has_value();
     const std::string program =
         (self.parent_path() / (on_mpi ? "penstock-engine-mpi" : "penstock-engine")).string();
     std::vector<std::string> arguments = {program, entry_.name};

@@ -1,15 +1,14 @@
 #include "cli/launcher.h"
 
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 
 namespace penstock {
 
-bool StartedByMpi() {
-  constexpr std::array kVariables = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-  return std::ranges::any_of(kVariables,
-                             [](const char* name) { return std::getenv(name) != nullptr; });
+std::optional<int> RankInMpiJob() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* const rank = std::getenv(name)) return std::atoi(rank);
+  }
+  return std::nullopt;
 }
 
 }  // namespace penstock

@@ -1,9 +1,11 @@
 // The program: finds the command that the first argument names, runs it, and maps errors to exit
 // codes.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include "base/system/allocator.h"
@@ -13,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"
+#include "cli/launcher.h"
 #include "cli/print_error.h"
 
 namespace penstock {
@@ -20,16 +23,21 @@ namespace {
 
 using CommandList = std::vector<std::unique_ptr<Command>>;
 
+// Prints the error and returns its exit code. The processes of an MPI job usually fail alike, and
+// mpirun ends the job once the first of them has exited. So the others give it time to report.
 int Fail(const Error& error) {
+  constexpr std::chrono::seconds kTimeToReport{5};
+  if (RankInMpiJob().value_or(0) > 0) std::this_thread::sleep_for(kTimeToReport);
   PrintError(error.message);
   return ExitCodeOf(error);
 }
 
 // A usage error; `help` is the command whose --help describes the usage.
-int RefuseUsage(const std::string& message, const std::string& help) {
-  PrintError(fmt::format("{} (see '{} --help')", message, help));
-  return kExitUsage;
+Error UsageError(const std::string& message, const std::string& help) {
+  return {ErrorCode::kInvalidArgument, fmt::format("{} (see '{} --help')", message, help)};
 }
+
+int RefuseUsage(const std::string& message) { return Fail(UsageError(message, "penstock")); }
 
 std::string UnknownOption(const std::string& word, const CLI::App& app) {
   std::vector<std::string> names;
@@ -60,7 +68,7 @@ std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
   return message;
 }
 
-int RunCommand(Command& command, std::vector<std::string> words) {
+Result<int> RunCommand(Command& command, std::vector<std::string> words) {
   CLI::App app(command.Summary(), command.Name());
   command.Define(app);
   // Added last, to the group of the last options. A command without a help flag forwards --help.
@@ -77,10 +85,9 @@ int RunCommand(Command& command, std::vector<std::string> words) {
     fmt::print("{}", HelpOfCommand(command, app));
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    return RefuseUsage(Explain(error, app), "penstock " + command.Name());
+    return command.Refuse(UsageError(Explain(error, app), "penstock " + command.Name()));
   }
-  const Result<int> code = command.Run();
-  return code ? *code : Fail(code.error());
+  return command.Run();
 }
 
 // The error for a first argument that is not a command.
@@ -91,20 +98,16 @@ int RefuseWord(const std::string& word, const CommandList& commands) {
   const std::string name = word.substr(0, word.find('='));
   if (name.starts_with('-')) {
     return RefuseUsage(fmt::format("there is no option {} before the command{}", Quote(name),
-                                   Suggestion(name, {"--help", "--version"})),
-                       "penstock");
+                                   Suggestion(name, {"--help", "--version"})));
   }
   for (const EngineEntry& entry : kEngineEntries) {
     if (word == entry.name) {
-      return RefuseUsage(fmt::format("this build is without '{}', which needs libtorch; build the "
-                                     "preset 'release'",
-                                     word),
-                         "penstock");
+      return RefuseUsage(fmt::format(
+          "this build is without '{}', which needs libtorch; build the preset 'release'", word));
     }
   }
   return RefuseUsage(fmt::format("there is no command {}{}", Quote(word),
-                                 Suggestion(word, {names.begin(), names.end()})),
-                     "penstock");
+                                 Suggestion(word, {names.begin(), names.end()})));
 }
 
 int Main(std::vector<std::string> words) {
@@ -123,7 +126,8 @@ int Main(std::vector<std::string> words) {
   }
   for (const auto& command : commands) {
     if (command->Name() != words.front()) continue;
-    return RunCommand(*command, {words.begin() + 1, words.end()});
+    const Result<int> code = RunCommand(*command, {words.begin() + 1, words.end()});
+    return code ? *code : Fail(code.error());
   }
   return RefuseWord(words.front(), commands);
 }

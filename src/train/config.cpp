@@ -203,7 +203,8 @@ class ConfigReader {
       return InvalidArgument("{}: one value is needed, not a {}", field.key,
                              node.IsMap() ? "map" : "list");
     }
-    std::vector<std::string_view> items;  // copies may take much more memory than the file: [*a, *a]
+    std::vector<std::string_view>
+        items;  // copies may take much more memory than the file: [*a, *a]
     for (const YAML::Node& item : node) {
       if (!item.IsScalar()) return InvalidArgument("{}: a list of numbers is needed", field.key);
       items.push_back(item.Scalar());

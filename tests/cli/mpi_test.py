@@ -32,12 +32,33 @@ class MpiTest(jobs.JobTest):
     def test_an_error_is_reported_once(self):
         for words, code, message in [
                 (("ranks=2", "optimizer.lr=-1"), 2, "optimizer.lr"),
+                (("ranks=2", "--rank"), 2, "there is no option '--rank'"),
+                (("ranks=2", "--steps"), 2, "--steps needs a value"),
                 (("ranks=2", "lr=1e30"), 1, "is not finite"),
                 (("ranks=1",), 2, "2 hosts cannot share 1 ranks")]:
             with self.subTest(words):
-                result = self.mpirun(2, *self.words("a", *words))
-                self.assertEqual(result.returncode, code, result.stderr)
-                self.assertIn(message, self.one_error(result))
+                self.expect_error(self.mpirun(2, *self.words("a", *words)), code, message)
+
+    def test_an_error_before_the_run_is_reported_once(self):
+        for words, message in [
+                (("train", "missing.yaml"), "missing.yaml"), (("train", "bad=option"), "bad=option"),
+                (("train",), "CONFIG.yaml"), (("trian",), "did you mean 'train'?"),
+                (("simulate", "1f1b", "--rank", 2), "there is no option '--rank'")]:
+            with self.subTest(words):
+                self.expect_error(self.mpirun(4, *words), 2, message)
+
+    def test_an_error_of_one_process_is_reported(self):
+        correct = self.words("a", "ranks=2")
+        for wrong, message in [((*correct, "--rank"), "there is no option '--rank'"),
+                               (("train", "missing.yaml"), "missing.yaml"),
+                               (("trian",), "did you mean 'train'?")]:
+            with self.subTest(wrong):
+                job = self.mpirun(1, *correct, ":", "-n", 1, program.PROGRAM, *wrong)
+                self.expect_error(job, 2, message)
+
+    def expect_error(self, result, code, message):
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertIn(message, self.one_error(result))
 
 
 if __name__ == "__main__":

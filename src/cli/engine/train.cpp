@@ -154,6 +154,13 @@ class TrainCommand final : public Command {
     return RunOnHosts(std::move(hosts), [&] { return TrainOn(group, cores); });
   }
 
+  // Also on several hosts, so that one of them reports the error.
+  Result<int> Refuse(Error error) override {
+    PENSTOCK_TRY(Hosts hosts, OpenHosts());
+    return RunOnHosts(std::move(hosts),
+                      [&]() -> Result<int> { return tl::unexpected(std::move(error)); });
+  }
+
  private:
   // Trains as one of the hosts of the group, which is null if there is only this one.
   Result<int> TrainOn(HostGroup* group, int cores) {
