@@ -46,11 +46,13 @@ constexpr int kChecksPerBeat = 4;
 constexpr const char* kTimeoutVariable = "PENSTOCK_HOST_TIMEOUT";  // in seconds
 constexpr std::array<std::byte, Message::kAlign> kPadding{};
 constexpr std::size_t kMostInOnePiece = std::size_t{1} << 30;  // bytes
-// Bytes of frames that are copied into one piece. The receiver of one piece reads it without the
-// sender's help. Of several pieces, it waits for the sender's thread, which comes late while the
-// ranks compute: with 8 messages of 16 kB per step, two processes reached 0.53 of the tokens/s of
-// threads instead of 0.92.
-constexpr std::size_t kMostCopied = std::size_t{16} << 20;
+// Open MPI sends messages up to this size through shared memory at once. For longer ones it waits
+// for the sender's thread, which comes late while the ranks compute, or reads the sender's memory,
+// which fails without a message of ours if that process has been killed. With 8 messages of 16 kB
+// per step, two processes reached 0.53 of the tokens/s of threads instead of 0.95.
+constexpr const char* kEagerLimitVariable = "OMPI_MCA_btl_vader_eager_limit";
+constexpr const char* kEagerLimit = "262144";
+constexpr std::size_t kMostCopied = 224 * 1024;  // bytes of frames that are copied into one piece
 
 // Describes header and parts where they are, so that MPI sends them without a copy.
 class FrameType {
@@ -392,6 +394,7 @@ Result<std::chrono::duration<double>> HostTimeout() {
 }
 
 Status InitializeMpi() {
+  setenv(kEagerLimitVariable, kEagerLimit, /*overwrite=*/0);
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   if (provided >= MPI_THREAD_MULTIPLE) return {};
