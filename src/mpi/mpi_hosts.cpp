@@ -43,6 +43,7 @@ constexpr std::int64_t kBeat = -2;     // shows another machine that this one ma
 
 constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other hosts
 constexpr int kChecksPerBeat = 4;
+constexpr std::chrono::seconds kLongestBeat{1};  // after which a process of this machine is stopped
 constexpr const char* kTimeoutVariable = "PENSTOCK_HOST_TIMEOUT";  // in seconds
 constexpr std::array<std::byte, Message::kAlign> kPadding{};
 constexpr std::size_t kMostInOnePiece = std::size_t{1} << 30;  // bytes
@@ -117,24 +118,37 @@ struct Sending {
   }
 };
 
-// Receives a frame. It arrives in one piece of memory, unless MPI cannot count its bytes.
-std::pair<Header, Message> ReceiveFrame(MPI_Message& probed, std::size_t bytes) {
+// A frame that MPI is still writing. It arrives in one piece of memory, unless MPI cannot count its
+// bytes.
+struct Receiving {
   Header header;
-  if (bytes > kMostInOnePiece) {
-    Message message = AllocateMessage(bytes - sizeof(header));
+  Message message;  // the payload; with the header in front of it in one piece
+  bool in_one_piece = true;
+  MPI_Request request = MPI_REQUEST_NULL;
+
+  // Never waits.
+  void Start(MPI_Message& probed, std::size_t bytes) {
+    in_one_piece = bytes <= kMostInOnePiece;
+    message = AllocateMessage(in_one_piece ? bytes : bytes - sizeof(header));
+    if (in_one_piece) {
+      MPI_Imrecv(message.data(), static_cast<int>(bytes), MPI_BYTE, &probed, &request);
+      return;
+    }
     const MessagePart payload{message.data(), message.bytes()};
     const FrameType type(header, Message(std::span(&payload, 1), nullptr, nullptr));
-    MPI_Mrecv(MPI_BOTTOM, 1, type.get(), &probed, MPI_STATUS_IGNORE);
-    return {header, std::move(message)};
+    MPI_Imrecv(MPI_BOTTOM, 1, type.get(), &probed, &request);
   }
-  Message frame = AllocateMessage(bytes);
-  auto* const data = static_cast<std::byte*>(frame.data());
-  MPI_Mrecv(data, static_cast<int>(bytes), MPI_BYTE, &probed, MPI_STATUS_IGNORE);
-  std::memcpy(&header, data, sizeof(header));
-  const Message::Release release = frame.release();
-  return {header,
-          Message(data + sizeof(header), bytes - sizeof(header), frame.TakeOwner(), release)};
-}
+
+  // Requires that MPI has completed the request.
+  std::pair<Header, Message> Take() {
+    if (!in_one_piece) return {header, std::move(message)};
+    auto* const data = static_cast<std::byte*>(message.data());
+    std::memcpy(&header, data, sizeof(header));
+    const std::size_t bytes = message.bytes() - sizeof(header);
+    const Message::Release release = message.release();
+    return {header, Message(data + sizeof(header), bytes, message.TakeOwner(), release)};
+  }
+};
 
 // Where the hosts are. The frames to host h carry tag h, so a process may have several hosts.
 struct MpiPlace {
@@ -264,6 +278,7 @@ class MpiHosts final : public HostGroup {
     if (next_in_ring_ >= 0 && checks_++ % kChecksPerBeat == 0) {
       SendFrame(next_in_ring_, kBeat, {}, AllocateMessage(0));
     }
+    is_peer_stopped_ = false;
     for (int other = 0; other < hosts(); ++other) {
       const bool is_local = other != host() && bell_.is_local(other);
       if (!is_local && other != previous_in_ring_) continue;
@@ -272,6 +287,7 @@ class MpiHosts final : public HostGroup {
         seen.beats = bell_.beats(other);
         seen.time = now;
       }
+      if (is_local && now - seen.time > kLongestBeat) is_peer_stopped_ = true;
       if (is_local && bell_.HasEnded(other)) Lose(other, "its process has ended");
       if (now - seen.time > place_.timeout) {
         Lose(other, fmt::format("it has not responded for {} s", place_.timeout.count()));
@@ -280,10 +296,13 @@ class MpiHosts final : public HostGroup {
   }
 
   void Pause(std::uint32_t seen, int idle) {
-    constexpr int kYields = 50;
-    const bool expects = pending_.load() > 0 || HasFrames();
-    if (expects && idle < kYields) {
+    constexpr int kYields = 50, kYieldsInFrame = 20'000;
+    const bool receives = is_receiving_.load();
+    const bool expects = receives || pending_.load() > 0 || HasFrames();
+    if (expects && idle < (receives ? kYieldsInFrame : kYields)) {
       std::this_thread::yield();
+    } else if (expects && is_peer_stopped_) {
+      bell_.Wait(seen, std::chrono::milliseconds(2));
     } else if (expects || !bell_.all_local()) {
       bell_.Wait(seen, std::chrono::microseconds(expects ? 20 : std::min(20 * idle, 200)));
     } else {
@@ -291,7 +310,19 @@ class MpiHosts final : public HostGroup {
     }
   }
 
+  // Returns whether a frame has arrived. Does not wait for the rest of a frame: MPI may need its
+  // sender, which may be stopped.
   bool ReceiveOne() PENSTOCK_REQUIRES(progress_) {
+    if (!is_receiving_.load() && !StartReceive()) return false;
+    int done = 0;
+    const int error = MPI_Test(&receiving_.request, &done, MPI_STATUS_IGNORE);
+    if (error == MPI_SUCCESS && done == 0) return false;
+    is_receiving_.store(false);
+    if (error == MPI_SUCCESS) Handle(receiving_.Take());  // else the sender is lost
+    return true;
+  }
+
+  bool StartReceive() PENSTOCK_REQUIRES(progress_) {
     int there = 0;
     MPI_Message probed = MPI_MESSAGE_NULL;
     MPI_Status status;
@@ -299,7 +330,14 @@ class MpiHosts final : public HostGroup {
     if (there == 0) return false;
     MPI_Count bytes = 0;
     MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
-    auto [header, message] = ReceiveFrame(probed, static_cast<std::size_t>(bytes));
+    receiving_ = {};
+    receiving_.Start(probed, static_cast<std::size_t>(bytes));
+    is_receiving_.store(true);
+    return true;
+  }
+
+  void Handle(std::pair<Header, Message> frame) PENSTOCK_REQUIRES(progress_) {
+    auto& [header, message] = frame;
     if (bell_.is_local(header.from)) received_.fetch_add(1);
     if (header.channel == kGoodbye) {
       Lose(header.from);
@@ -308,7 +346,6 @@ class MpiHosts final : public HostGroup {
     } else {
       Deliver(header.from, header.channel, header.tag, std::move(message));
     }
-    return true;
   }
 
   bool CompleteSends() {
@@ -325,9 +362,10 @@ class MpiHosts final : public HostGroup {
     return !completed.empty();
   }
 
-  // Returns whether all frames are sent and all processes have left, or do not within Patience().
+  // Returns whether no frame is in flight and all processes have left, or do not within Patience().
   bool MayEnd() {
-    if (pending_.load() == 0 && (place_.is_loopback() || OthersHaveLeft())) return true;
+    const bool is_idle = pending_.load() == 0 && !is_receiving_.load();
+    if (is_idle && (place_.is_loopback() || OthersHaveLeft())) return true;
     if (deadline_ == Clock::time_point()) deadline_ = Clock::now() + Patience();
     return Clock::now() > deadline_;
   }
@@ -357,6 +395,9 @@ class MpiHosts final : public HostGroup {
   std::vector<Seen> seen_ PENSTOCK_GUARDED_BY(progress_);  // by host
   Clock::time_point last_check_ = Clock::now();
   int checks_ = 0;
+  bool is_peer_stopped_ = false;  // on this machine; of the progress thread
+  Receiving receiving_ PENSTOCK_GUARDED_BY(progress_);
+  std::atomic<bool> is_receiving_{false};
   std::atomic<bool> ending_{false};
   std::atomic<int> pending_{0};             // sends that have not completed
   std::atomic<std::uint32_t> received_{0};  // frames from this machine

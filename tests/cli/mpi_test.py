@@ -1,5 +1,9 @@
 """penstock train on the processes of an MPI job gives the bits of a run on threads."""
 import json
+import os
+import pathlib
+import signal
+import time
 
 import jobs
 import program
@@ -56,9 +60,39 @@ class MpiTest(jobs.JobTest):
                 job = self.mpirun(1, *correct, ":", "-n", 1, program.PROGRAM, *wrong)
                 self.expect_error(job, 2, message)
 
+    def test_a_waiting_process_uses_no_core(self):
+        words = self.words("a", "ranks=2", "steps=1000000", "dim=128", "sequence=128", "batch=4")
+        for stopped in (0, 1):
+            with self.subTest(stopped=stopped):
+                job = self.begin_job(self.mpirun_words(2, *words))
+                self.wait_for_steps(job, "a", steps=3)
+                ranks = self.ranks()
+                share = share_while_stopped(ranks[stopped], ranks[1 - stopped])
+                job.send_signal(signal.SIGTERM)
+                self.finish(job)
+                self.assertLess(share, 0.05)
+
     def expect_error(self, result, code, message):
         self.assertEqual(result.returncode, code, result.stderr)
         self.assertIn(message, self.one_error(result))
+
+
+def share_while_stopped(stopped, waiting):
+    """Stops a process. Returns the share of a core that the other uses, which waits for it."""
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        time.sleep(3)  # the other process completes its part of the step and notices the stop
+        begin, before = time.monotonic(), cpu_seconds(waiting)
+        time.sleep(4)
+        return (cpu_seconds(waiting) - before) / (time.monotonic() - begin)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+
+
+def cpu_seconds(pid):
+    """Returns the processor time of all threads, in user and kernel mode."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
