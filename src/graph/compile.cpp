@@ -88,6 +88,8 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   if (!graphs.overlapped.name.empty()) {
     program.overlapped = MakeOverlappedPiece(graphs.overlapped, program, program);
   }
+  program.unshard = graphs.unshard;
+  program.reduce_grad = graphs.reduce_grad;
   for (const ValueId gradient : joint.output_gradients) {
     const bool is_read = Contains(read_by_backward, gradient);
     program.outputs.push_back({{}, gradient != kNoValue, is_read ? slots.Of(gradient) : -1});

@@ -40,6 +40,10 @@ struct StageProgram {
   // one microbatch. The remaining ones are those of backward and use the slots of another; the
   // input gradients are the last outputs. Empty unless CompileOptions::overlapped is set.
   Piece overlapped;
+  // UNSHARD and REDUCE_GRAD run these, see StageGraphs. They use no slots. Empty unless weights or
+  // gradients are in shards.
+  Graph unshard;
+  Graph reduce_grad;
   int slots = 0;  // per microbatch
   std::vector<StagePort> inputs;
   std::vector<StagePort> outputs;

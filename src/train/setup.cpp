@@ -194,6 +194,11 @@ int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule) {
   return parallel.data == 1 ? std::min(parallel.zero, 1) : parallel.zero;
 }
 
+bool HasReplicaGroups(const ParallelConfig& parallel, const Schedule& schedule) {
+  const int zero = ZeroOf(parallel, schedule);
+  return zero >= 2 || (zero == 1 && schedule.placement.replicas() == parallel.data);
+}
+
 Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& parallel) {
   const int zero = ZeroOf(parallel, schedule);
   if (zero < 2) return schedule;

@@ -35,6 +35,9 @@ std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
 // Returns UpdateRule::zero of a run: what is configured, as far as there is anything to shard over.
 // The two replicas in one pipeline of a bidirectional schedule share only ZeRO-1.
 int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule);
+// Returns whether the replicas with the shards of a stage form a group for collectives. Not with
+// ZeRO-1 if a pipeline has several replicas: these have different shards, and may be on one rank.
+bool HasReplicaGroups(const ParallelConfig& parallel, const Schedule& schedule);
 // Adds the collectives of ZeRO-2 and 3 to a schedule with replicas.
 Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& parallel);
 // Returns the number of ranges of a stage's parameters: those that are shards, or whose norms are

@@ -123,15 +123,17 @@ class GraphCommand : public Command {
     app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
     app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration");
     app.add_option("--stage", stage_, "Index of the stage")->capture_default_str();
-    app.add_option("--after", options_.stop_after, "Stop after this pass; in order:" + passes)
+    app.add_option("--after", options_.stop_after,
+                   "Stop after this pass; in order: capture (none yet)" + passes)
         ->type_name("PASS");
     app.add_option("--disable", options_.disabled, "Skip these passes; commas separate several")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("PASS");
     app.add_option("--graph", only_,
-                   "Only this graph: joint, forward, backward, backward_input, backward_weight, or "
-                   "overlapped (a forward and a backward of two microbatches, by estimated costs)")
+                   "Only this graph: joint, forward, backward, backward_input, backward_weight, "
+                   "unshard or reduce_grad (of shards, with parallel.zero), or overlapped (a "
+                   "forward and a backward of two microbatches, by estimated costs)")
         ->type_name("NAME");
     app.add_flag("--inexact", inexact_,
                  "As with exact: false: weight gradients are accumulated inside the matmuls, large "
@@ -157,8 +159,8 @@ class GraphCommand : public Command {
     if (chosen.empty()) {
       return InvalidArgument(
           "there is no graph '{}' here (joint, forward, backward, "
-          "backward_input, backward_weight, overlapped; the later ones only after the pass "
-          "that creates them)",
+          "backward_input, backward_weight, unshard, reduce_grad, overlapped; only after the pass "
+          "that creates it)",
           only_);
     }
     for (const Graph* graph : chosen) {

@@ -16,6 +16,7 @@
 #include "base/exception_line.h"
 #include "graph/capture/recorder.h"
 #include "graph/capture/shapes_only.h"
+#include "graph/capture/shard_parameters.h"
 #include "graph/ops/bf16_kernels.h"
 #include "graph/ops/collective.h"
 
@@ -283,7 +284,9 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
   Recorder recorder;
   const GeneratorStateGuard keep_random_state;
   try {
-    return Tracer(spec, recorder).Trace();
+    JointGraph joint = Tracer(spec, recorder).Trace();
+    if (spec.sharding) ShardParameters(joint, *spec.sharding);
+    return joint;
   } catch (const CaptureError& error) {
     return InvalidArgument("capture: {}", error.what());
   } catch (const c10::Error& error) {

@@ -28,6 +28,23 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
+// How the replicas of a stage share its parameters (FSDP; Zhao et al., PyTorch FSDP, 2023). The
+// sharded parameters form one sequence of elements, which is divided into equal shards, one per
+// replica.
+struct ParameterSharding {
+  // The group of the replicas, for collectives.
+  static constexpr int kGroup = -1;
+
+  int replicas = 0;
+  // By parameter: its first element in the sequence; -1 if it is not sharded.
+  std::vector<std::int64_t> starts;
+  std::int64_t shard_elements = 0;
+  bool weights = false;  // whether weights are in shards too, not only gradients
+
+  std::int64_t elements() const { return replicas * shard_elements; }
+  bool sharded(std::size_t parameter) const { return starts[parameter] >= 0; }
+};
+
 struct StageSpec {
   // Computes the stage's outputs from `inputs`. Runs once, under autograd.
   std::function<std::vector<at::Tensor>(std::span<const at::Tensor> inputs)> forward;
@@ -43,12 +60,18 @@ struct StageSpec {
   // backward. Saving them is free, and nodes that only copy them run again in the backward.
   std::vector<int> kept_inputs;
   std::optional<std::size_t> kept_outputs_from;
+  // Sharded parameters are contiguous and have one dtype.
+  std::optional<ParameterSharding> sharding;
 };
 
 // Forward and backward as one graph. Its inputs are the spec's inputs, then the gradients of the
 // outputs that have one. Its outputs are the stage's outputs, the gradient of each parameter
 // (kNoValue if it has none) and the requested gradients of inputs (kNoValue only if no input has
 // one). Outputs and gradients of inputs are contiguous, and no output aliases a parameter.
+//
+// If weights are in shards, sharded parameters are views of the all-gather of the bound shard. If
+// gradients are, the gradients of sharded parameters are packed and reduce-scattered, and the
+// gradient of the own shard is the last output.
 struct JointGraph {
   Graph graph;
   // By output: the graph input that is its gradient. kNoValue if it has none, because the output
@@ -57,6 +80,7 @@ struct JointGraph {
   std::vector<Bound> parameters;               // includes those that no node reads
   std::vector<int> differentiated_inputs;      // the spec's input_gradients
   std::vector<int> kept_inputs, kept_outputs;  // indices, from the spec
+  std::optional<ParameterSharding> sharding;   // from the spec
 
   std::span<const ValueId> outputs() const {
     return std::span(graph.outputs).first(output_gradients.size());
@@ -68,7 +92,8 @@ struct JointGraph {
   std::vector<ValueId> KeptInputs() const;
   std::vector<ValueId> KeptOutputs() const;
   std::span<const ValueId> input_gradients() const {
-    return std::span(graph.outputs).subspan(output_gradients.size() + parameters.size());
+    return std::span(graph.outputs)
+        .subspan(output_gradients.size() + parameters.size(), differentiated_inputs.size());
   }
 };
 

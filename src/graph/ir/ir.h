@@ -62,13 +62,19 @@ enum class BoundKind : std::uint8_t {
   kParameter,
   kConstant,  // never changes
   kGradient,  // the gradient accumulator of parameter `index`: nodes may mutate it, but not read it
+  // Of sharded parameters (ParameterSharding): the own shard of the weights, the accumulators of
+  // all gradients in the order of the sequence, and the own shard of their sum, which nodes may
+  // only mutate.
+  kWeightShard,
+  kUnreducedGradients,
+  kGradientShard,
 };
 
 // A value that exists before a run and that all runs share.
 struct Bound {
   ValueId value = kNoValue;
   BoundKind kind = BoundKind::kConstant;
-  int index = -1;     // index of the parameter
+  int index = -1;     // index of the parameter, or 0 for shards
   std::string name;   // name of the parameter
   at::Tensor tensor;  // undefined if it comes from the GraphBinding
 };

@@ -141,6 +141,7 @@ constexpr std::array kOpsWithoutFlops = std::to_array<std::string_view>({
     "penstock::fused",
     "penstock::fused_gather",
     "penstock::cross_entropy_backward",
+    "penstock::pack",
     "penstock::all_gather",
     "penstock::all_gather_start",
     "penstock::all_gather_wait",

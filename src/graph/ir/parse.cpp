@@ -116,7 +116,11 @@ class Parser {
     Bound bound;
     bound.value = TypedValue(cursor);
     cursor.SkipPast("= ");
-    if (cursor.Accept("constant")) {
+    const std::string_view word = cursor.Word();
+    const std::optional<BoundKind> kind = KindFor(word);
+    if (!kind) throw TextError(fmt::format("'{}' is not a kind of bound value", word));
+    bound.kind = *kind;
+    if (bound.kind == BoundKind::kConstant) {
       const auto found = constants_.find(bound.value);
       if (found == constants_.end()) {
         throw TextError(
@@ -124,8 +128,6 @@ class Parser {
       }
       bound.tensor = found->second;
     } else {
-      bound.kind = cursor.Accept("gradient") ? BoundKind::kGradient : BoundKind::kParameter;
-      if (bound.kind == BoundKind::kParameter) cursor.Expect("parameter");
       bound.index = static_cast<int>(cursor.Integer());
     }
     bound.name = cursor.TakeRest();

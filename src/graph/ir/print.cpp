@@ -31,6 +31,15 @@ std::string_view DtypeName(c10::ScalarType dtype) {
   return c10::toString(dtype);
 }
 
+constexpr std::array<std::pair<BoundKind, std::string_view>, 6> kBoundWords = {{
+    {BoundKind::kParameter, "parameter"},
+    {BoundKind::kConstant, "constant"},
+    {BoundKind::kGradient, "gradient"},
+    {BoundKind::kWeightShard, "weight_shard"},
+    {BoundKind::kUnreducedGradients, "unreduced_gradients"},
+    {BoundKind::kGradientShard, "gradient_shard"},
+}};
+
 std::string PrintId(ValueId id) { return id == kNoValue ? "none" : fmt::format("%{}", id); }
 
 std::string PrintIds(const std::vector<ValueId>& ids) {
@@ -74,12 +83,9 @@ std::string PrintValue(const Graph& graph, ValueId id) {
 
 std::string PrintBound(const Graph& graph, const Bound& bound) {
   const std::int64_t bytes = BytesOf(graph.value(bound.value).type);
-  std::string what = bound.name.empty() ? "constant" : fmt::format("constant {}", bound.name);
-  if (bound.kind == BoundKind::kParameter) {
-    what = fmt::format("parameter {} {}", bound.index, bound.name);
-  } else if (bound.kind == BoundKind::kGradient) {
-    what = fmt::format("gradient {} {}", bound.index, bound.name);
-  }
+  std::string what(WordFor(bound.kind));
+  if (bound.kind != BoundKind::kConstant) what += fmt::format(" {}", bound.index);
+  if (!bound.name.empty()) what += " " + bound.name;
   return fmt::format("  bound {} {} = {}\n", PrintValue(graph, bound.value), FormatBytes(bytes),
                      what);
 }
@@ -144,6 +150,20 @@ class Printer {
 };
 
 }  // namespace
+
+std::string_view WordFor(BoundKind kind) {
+  for (const auto& [known, word] : kBoundWords) {
+    if (known == kind) return word;
+  }
+  return {};
+}
+
+std::optional<BoundKind> KindFor(std::string_view word) {
+  for (const auto& [kind, known] : kBoundWords) {
+    if (known == word) return kind;
+  }
+  return {};
+}
 
 std::string PrintConstant(const c10::IValue& value) {
   if (value.isNone()) return "None";

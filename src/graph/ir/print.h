@@ -1,12 +1,18 @@
 // Prints graphs as text.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "graph/ir/ir.h"
 
 namespace penstock {
+
+// The word for a kind in the text of a graph, such as "parameter".
+std::string_view WordFor(BoundKind kind);
+// Returns the kind; nullopt if there is no such word.
+std::optional<BoundKind> KindFor(std::string_view word);
 
 // Formats as "f32[2,16,32]", followed by "/[strides]" if the type is not contiguous.
 std::string PrintType(const TensorType& type);

@@ -80,8 +80,9 @@ class Verifier {
     if (bound.kind == BoundKind::kConstant ? !bound.tensor.defined() : bound.index < 0) {
       return Fault("%{} has neither a tensor nor a parameter index", bound.value);
     }
-    return Define(bound.value,
-                  bound.kind == BoundKind::kGradient ? State::kGradient : State::kDefined, "bound");
+    const bool is_sum =
+        bound.kind == BoundKind::kGradient || bound.kind == BoundKind::kGradientShard;
+    return Define(bound.value, is_sum ? State::kGradient : State::kDefined, "bound");
   }
 
   Status Define(ValueId id, State as, const char* what) {

@@ -28,6 +28,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -36,11 +37,34 @@
 
 namespace penstock {
 
+// A rank's end of a group, and the tensors of its collectives in flight. Threads: one at a time.
+class GroupEnd {
+ public:
+  explicit GroupEnd(std::shared_ptr<RankGroup> group) : group_(std::move(group)) {}
+
+  RankGroup& group() const { return *group_; }
+  // Start and wait for a collective. The tensors stay in memory in between. The functions throw
+  // std::runtime_error with the error of the group.
+  RankGroup::Ticket Start(const CollectiveCall& call, const at::Tensor& x,
+                          const at::Tensor& result);
+  at::Tensor Wait(RankGroup::Ticket ticket);
+
+ private:
+  struct InFlight {
+    at::Tensor input, result;
+  };
+  std::map<RankGroup::Ticket, InFlight> in_flight_;
+  // The last member, because its destructor waits until no other rank uses the tensors.
+  std::shared_ptr<RankGroup> group_;
+};
+
 // While a GroupEndpoint exists, graphs and models that its thread runs use `end` for the group. The
 // same thread constructs and destroys it. The constructor throws InternalError if the thread
 // already has an endpoint of the group.
 class GroupEndpoint {
  public:
+  // `end` must outlive the endpoint.
+  GroupEndpoint(int group, GroupEnd& end);
   GroupEndpoint(int group, std::unique_ptr<RankGroup> end);
   ~GroupEndpoint();
   GroupEndpoint(const GroupEndpoint&) = delete;
@@ -48,6 +72,7 @@ class GroupEndpoint {
 
  private:
   int group_;
+  std::unique_ptr<GroupEnd> owned_;
 };
 
 // While a guard exists, collectives of its thread return zeros and do not communicate. Capture uses

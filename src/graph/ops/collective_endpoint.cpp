@@ -11,34 +11,44 @@ namespace {
 
 thread_local bool collectives_disabled = false;
 
-// A group that this thread has joined. `end` is the last member, because its destructor waits until
-// no other rank uses the tensors.
-struct JoinedGroup {
-  struct InFlight {
-    at::Tensor input, result;
-  };
-  std::map<std::int64_t, InFlight> in_flight;  // by ticket
-  std::unique_ptr<RankGroup> end;
-};
+thread_local std::map<int, GroupEnd*> joined_groups;  // by number
 
-thread_local std::map<int, JoinedGroup> joined_groups;  // by number
-
-JoinedGroup& FindGroup(std::int64_t group) {
+GroupEnd& FindGroup(std::int64_t group) {
   const auto found = joined_groups.find(static_cast<int>(group));
   if (found == joined_groups.end()) {
     throw std::runtime_error(fmt::format(
         "a collective uses group {}, which this thread has not joined; create a GroupEndpoint",
         group));
   }
-  return found->second;
+  return *found->second;
 }
 
 }  // namespace
 
+RankGroup::Ticket GroupEnd::Start(const CollectiveCall& call, const at::Tensor& x,
+                                  const at::Tensor& result) {
+  const Result<RankGroup::Ticket> ticket = group_->Start(call);
+  if (!ticket) throw std::runtime_error(ticket.error().message);
+  in_flight_.emplace(*ticket, InFlight{x, result});
+  return *ticket;
+}
+
+at::Tensor GroupEnd::Wait(RankGroup::Ticket ticket) {
+  const Status status = group_->Wait(ticket);
+  const auto done = in_flight_.extract(ticket);
+  if (!status) throw std::runtime_error(status.error().message);
+  return done.mapped().result;
+}
+
+GroupEndpoint::GroupEndpoint(int group, GroupEnd& end) : group_(group) {
+  const bool is_new = joined_groups.emplace(group, &end).second;
+  PENSTOCK_CHECK(is_new, "this thread has already joined group {}", group);
+}
 GroupEndpoint::GroupEndpoint(int group, std::unique_ptr<RankGroup> end) : group_(group) {
   const auto [joined, is_new] = joined_groups.try_emplace(group);
   PENSTOCK_CHECK(is_new, "this thread has already joined group {}", group);
-  joined->second.end = std::move(end);
+  owned_ = std::make_unique<GroupEnd>(std::move(end));
+  joined->second = owned_.get();
 }
 GroupEndpoint::~GroupEndpoint() { joined_groups.erase(group_); }
 
@@ -48,28 +58,21 @@ DisableCollectivesGuard::~DisableCollectivesGuard() { collectives_disabled = pre
 
 bool CollectivesDisabled() { return collectives_disabled; }
 
-int RanksOfGroup(std::int64_t group) { return FindGroup(group).end->ranks(); }
+int RanksOfGroup(std::int64_t group) { return FindGroup(group).group().ranks(); }
 
 std::int64_t StartOnGroup(std::int64_t group, CollectiveCall call, const at::Tensor& x,
                           const at::Tensor& result) {
-  JoinedGroup& joined = FindGroup(group);
+  GroupEnd& end = FindGroup(group);
   if (!x.is_contiguous()) {
     throw std::runtime_error(fmt::format("{}: the tensor is not contiguous", NameOf(call.kind)));
   }
   call.input = {static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()};
   call.output = {static_cast<std::byte*>(result.mutable_data_ptr()), result.nbytes()};
-  const Result<RankGroup::Ticket> ticket = joined.end->Start(call);
-  if (!ticket) throw std::runtime_error(ticket.error().message);
-  joined.in_flight.emplace(*ticket, JoinedGroup::InFlight{x, result});
-  return *ticket;
+  return end.Start(call, x, result);
 }
 
 at::Tensor WaitOnGroup(std::int64_t group, std::int64_t ticket) {
-  JoinedGroup& joined = FindGroup(group);
-  const Status status = joined.end->Wait(ticket);
-  const auto done = joined.in_flight.extract(ticket);
-  if (!status) throw std::runtime_error(status.error().message);
-  return done.mapped().result;
+  return FindGroup(group).Wait(ticket);
 }
 
 }  // namespace penstock

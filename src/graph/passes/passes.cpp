@@ -14,8 +14,12 @@ namespace penstock {
 namespace {
 
 constexpr std::array kPasses = {
+    Pass{"split_fsdp_prefetch", SplitFsdpPrefetch, true,
+         "first, so that weights are parameters to all other passes"},
+    Pass{"split_fsdp_reduce_scatter", SplitFsdpReduceScatter, true,
+         "before the partition, so that gradients of parameters are outputs of the backward"},
     Pass{"fold_constants", FoldConstants, false,
-         "first: values that depend only on constants are computed once and never saved"},
+         "early: values that depend only on constants are computed once and never saved"},
     Pass{"simplify", Simplify, false,
          "before equal calls are merged, because it makes more calls equal"},
     Pass{"cross_entropy", CrossEntropy, false,
@@ -83,8 +87,9 @@ Status RunPass(const Pass& pass, StageGraphs& graphs, const CompileOptions& opti
 
 std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
   std::vector<Graph*> all;
-  for (Graph* graph : {&graphs.joint.graph, &graphs.forward, &graphs.backward,
-                       &graphs.backward_input, &graphs.backward_weight, &graphs.overlapped}) {
+  for (Graph* graph :
+       {&graphs.joint.graph, &graphs.forward, &graphs.backward, &graphs.backward_input,
+        &graphs.backward_weight, &graphs.overlapped, &graphs.unshard, &graphs.reduce_grad}) {
     if (!graph->name.empty()) all.push_back(graph);
   }
   return all;
@@ -96,12 +101,13 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
   for (const std::string& name : options.disabled) {
     PENSTOCK_TRY_STATUS(CheckName(name, "the pass to disable"));
   }
-  if (!options.stop_after.empty()) {
+  if (!options.stop_after.empty() && options.stop_after != kCapture) {
     PENSTOCK_TRY_STATUS(CheckName(options.stop_after, "the pass to stop after"));
   }
   PENSTOCK_TRY_STATUS(VerifyGraph(graphs.joint.graph));
   PENSTOCK_TRY_STATUS(CheckFlops(graphs, options));
   if (const PassObserver* observer = ScopedPassObserver::Current()) (*observer)("", 0, graphs);
+  if (options.stop_after == kCapture) return {};
   for (const Pass& pass : kPasses) {
     const bool disabled = std::find(options.disabled.begin(), options.disabled.end(), pass.name) !=
                           options.disabled.end();

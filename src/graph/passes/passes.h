@@ -19,12 +19,16 @@ struct Pass {
 std::vector<Graph*> AllGraphs(StageGraphs& graphs);
 // Returns the passes in execution order.
 std::span<const Pass> Passes();
+// The name that CompileOptions::stop_after has for the captured graph, before any pass.
+inline constexpr std::string_view kCapture = "capture";
 // Runs all passes up to options.stop_after except the disabled ones, and verifies all graphs after
 // each pass. Calls the thread's ScopedPassObserver. Errors: kInvalidArgument for an unknown pass, a
 // pass that cannot be disabled or a budget that is too small; kInternal if a graph is invalid.
 Status RunPasses(StageGraphs& graphs, const CompileOptions& options);
 
 // Each pass is in its own file in passes/.
+Status SplitFsdpPrefetch(StageGraphs& graphs, const CompileOptions& options);
+Status SplitFsdpReduceScatter(StageGraphs& graphs, const CompileOptions& options);
 Status FoldConstants(StageGraphs& graphs, const CompileOptions& options);
 Status Simplify(StageGraphs& graphs, const CompileOptions& options);
 Status MergeCommon(StageGraphs& graphs, const CompileOptions& options);

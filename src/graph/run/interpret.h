@@ -14,15 +14,21 @@
 
 namespace penstock {
 
-// The tensors of a graph's bound parameters and gradients, by parameter index. Must contain all
-// that the graph binds. The graph itself contains its constants.
+// The tensors of a graph's bound values. Must contain all that the graph binds. The graph itself
+// contains its constants. Parameters and gradients are by parameter index.
 struct GraphBinding {
   std::vector<at::Tensor> parameters = {};
   std::vector<at::Tensor> gradients;
+  at::Tensor weight_shard = {};
+  at::Tensor unreduced_gradients = {};
+  at::Tensor gradient_shard = {};
   // The generator of random ops; the default generator if undefined. The caller seeds it before
   // each run, so that the numbers of a microbatch do not depend on the schedule.
   at::Generator generator = {};
 };
+
+// Returns the tensor of a bound value.
+const at::Tensor& BoundTensor(const Bound& bound, const GraphBinding& binding);
 
 // Returns the constant that a run passes: the binding's generator for a generator argument, else
 // `constant`.

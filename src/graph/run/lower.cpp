@@ -51,10 +51,7 @@ class Lowering {
   bool IsBound(std::int32_t slot) const { return slot < code_.bound_slots; }
 
   void Bind(const Bound& bound, const GraphBinding& binding) {
-    const std::size_t index = bound.index;
-    const at::Tensor& tensor = bound.kind == BoundKind::kParameter  ? binding.parameters.at(index)
-                               : bound.kind == BoundKind::kGradient ? binding.gradients.at(index)
-                                                                    : bound.tensor;
+    const at::Tensor& tensor = BoundTensor(bound, binding);
     PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(bound.value).type,
                    "%{} of graph {} is bound to a tensor of another type", bound.value,
                    graph_.name);

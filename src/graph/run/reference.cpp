@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "base/index.h"
 #include "base/result.h"
 #include "graph/ir/print.h"
 #include "graph/run/interpret.h"
@@ -16,18 +17,7 @@ class Reference {
   Reference(const Graph& graph, const GraphBinding& binding)
       : graph_(graph), binding_(binding), memory_(graph.values.size()) {
     for (const Bound& bound : graph.bound) {
-      const std::size_t index = bound.index;
-      switch (bound.kind) {
-        case BoundKind::kParameter:
-          Set(bound.value, binding.parameters.at(index));
-          break;
-        case BoundKind::kGradient:
-          Set(bound.value, binding.gradients.at(index));
-          break;
-        case BoundKind::kConstant:
-          Set(bound.value, bound.tensor);
-          break;
-      }
+      Set(bound.value, BoundTensor(bound, binding));
     }
   }
 
@@ -99,6 +89,24 @@ class Reference {
 };
 
 }  // namespace
+
+const at::Tensor& BoundTensor(const Bound& bound, const GraphBinding& binding) {
+  switch (bound.kind) {
+    case BoundKind::kParameter:
+      return binding.parameters.at(Index(bound.index));
+    case BoundKind::kGradient:
+      return binding.gradients.at(Index(bound.index));
+    case BoundKind::kWeightShard:
+      return binding.weight_shard;
+    case BoundKind::kUnreducedGradients:
+      return binding.unreduced_gradients;
+    case BoundKind::kGradientShard:
+      return binding.gradient_shard;
+    case BoundKind::kConstant:
+      break;
+  }
+  return bound.tensor;
+}
 
 c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
                         const GraphBinding& binding) {

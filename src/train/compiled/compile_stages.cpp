@@ -8,6 +8,7 @@
 #include "train/compiled/compiled.h"
 #include "train/setup.h"
 #include "train/stage/example_inputs.h"
+#include "train/stage/stage_options.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -21,7 +22,7 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                ParseSavedBytes(config.recompute.hold_for_weight));
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
-  const int stages = schedule.stages();
+  const int stages = schedule.placement.chain_length();
   if (schedule.slices > 1) {
     return InvalidArgument(
         "a schedule with slices cannot be printed or compiled to files: each of {} slices has its "
@@ -39,10 +40,8 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   PENSTOCK_TRY(examples.inputs,
                ExampleInputs(config, std::span(ranges).first(index), config.model.sequence));
   examples.targets = at::zeros({config.batch, config.model.sequence}, at::kLong);
-  TorchStageOptions stage_options;
-  stage_options.first = stage == 0;
-  stage_options.last = stage == stages - 1;
-  stage_options.microbatches = chosen.pipeline.microbatches;
+  PENSTOCK_TRY(const TorchStageOptions stage_options,
+               OptionsOfStage(chosen, schedule, SharedParameters(config.model, ranges), stage));
   PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, examples, stage_options)));
   return BuildStageGraphs(std::move(joint), with_config);
 }
@@ -51,6 +50,12 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
                                                      const std::string& folder) {
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
+  if (schedule.weights == WeightPolicy::kStashed) {
+    return InvalidArgument(
+        "schedule '{}' updates after every microbatch, but compiled stages serve one update per "
+        "step: use another schedule",
+        schedule.algorithm);
+  }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return InvalidArgument("folder {}: {}", folder, error.message());
@@ -58,7 +63,7 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
   options.exact = config.exact;
   options.overlapped = true;
   std::vector<CompiledStageFile> files;
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
+  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
     PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options));
     CompiledStageFile& file = files.emplace_back(
         CompiledStageFile{CompiledFile(folder, stage), MakeStageProgram(graphs)});

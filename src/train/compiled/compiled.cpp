@@ -3,6 +3,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -16,13 +17,20 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFormat = "penstock stage program 2";
+constexpr const char* kFormat = "penstock stage program 3";
 
 constexpr const char* kOverlapped = "overlapped";  // prefix of its constants
 
 // Returns a constant's memory from its first to its last element, whatever its strides.
 at::Tensor Flat(const at::Tensor& tensor) {
   return tensor.as_strided({ExtentOf(TypeOf(tensor))}, {1}, tensor.storage_offset());
+}
+
+// The graphs that use no slots and have no constants, by their names in the file.
+template <class Program>
+auto ShardGraphs(Program& program) {
+  return std::array{std::pair{"unshard", &program.unshard},
+                    std::pair{"reduce_grad", &program.reduce_grad}};
 }
 
 class Writer {
@@ -157,6 +165,9 @@ Result<StageProgram> Read(const Safetensors& content) {
   if (root.contains("overlapped")) {
     PENSTOCK_TRY(program.overlapped, reader.ToPiece(root.at("overlapped"), numbers, kOverlapped));
   }
+  for (const auto& [name, graph] : ShardGraphs(program)) {
+    if (root.contains(name)) PENSTOCK_TRY(*graph, ParseGraph(root.at(name).get<std::string>()));
+  }
   program.slots = root.at("held").get<int>();
   program.inputs = ToPorts(root.at("inputs"));
   program.outputs = ToPorts(root.at("outputs"));
@@ -227,6 +238,9 @@ Status SaveStageProgram(const std::string& path, const StageProgram& program,
                {"live_bytes", program.live_bytes}};
   if (!program.overlapped.graph.name.empty()) {
     root["overlapped"] = writer.ToJson(program.overlapped, kOverlapped);
+  }
+  for (const auto& [name, graph] : ShardGraphs(program)) {
+    if (!graph->name.empty()) root[name] = PrintGraph(*graph);
   }
   root["numbers"] = writer.numbers;
   for (const auto& [name, value] : key) writer.content.metadata[name] = value;

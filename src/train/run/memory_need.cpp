@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "base/index.h"
 #include "base/system/available_memory.h"
 #include "base/units.h"
 #include "graph/capture/shapes_only.h"
@@ -181,43 +182,71 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
   return sum;
 }
 
-// Weights, gradients and optimizer state.
-Status AddParameters(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
-                     const std::vector<StageNeed>& needs, MemoryNeed& total) {
-  const double working = config.precision == "bf16" ? 2 : 0;
+// Calls add(stage, needs of the stage) for the stages of the hosted ranks.
+template <class Add>
+void ForEachStage(const Schedule& schedule, const HostedRanks& ranks,
+                  const std::vector<StageNeed>& needs, Add&& add) {
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    if (!ranks.has(schedule.placement.rank_of(stage))) continue;
+    add(stage, needs[Index(schedule.placement.model_stage(stage))]);
+  }
+}
+
+// Adds weights, gradients and optimizer state: all of them, or with shards, what is always in
+// memory.
+Status AddLeast(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
+                const std::vector<StageNeed>& needs, MemoryNeed& total) {
+  const double cast = config.precision == "bf16" ? 2 : 0;
+  const double version = cast > 0 ? cast : kMasterBytes;
+  const int zero = ZeroOf(config.parallel, schedule);
+  const double shards = ShardsOfStage(config.parallel, schedule);
+  const auto share = [&](int from_zero) { return zero >= from_zero ? 1 / shards : 1; };
+  Status status;
+  ForEachStage(schedule, ranks, needs, [&](int stage, const StageNeed& need) {
+    const Result<VersionRule> versions = VersionsOf(schedule, stage);
+    if (!versions) {
+      status = tl::unexpected(versions.error());
+      return;
+    }
+    const double masters = cast > 0 ? kMasterBytes * share(1) : 0;
+    total.weights += need.parameters * (masters + version * (share(3) + versions->older));
+    total.gradients += need.parameters * kMasterBytes * share(2);
+    total.optimizer += need.parameters * kMomentBytes * share(1);
+  });
+  return status;
+}
+
+// Adds weights, gradients and optimizer state in shards. Builds the shapes of all layers.
+Status AddShards(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
+                 MemoryNeed& total) {
+  PENSTOCK_TRY(const std::vector<RankBytes> bytes, PredictRankBytes(config, schedule));
+  for (const int rank : ranks.here()) {
+    total.weights += static_cast<double>(bytes[Index(rank)].weights);
+    total.gradients += static_cast<double>(bytes[Index(rank)].gradients);
+    total.optimizer += static_cast<double>(bytes[Index(rank)].optimizer);
+  }
+  return {};
+}
+
+// Adds the copies of weights, gradients and optimizer state.
+void AddCopies(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
+               const std::vector<StageNeed>& needs, MemoryNeed& total) {
+  const double version = config.precision == "bf16" ? 2 : kMasterBytes;
   const bool saves = config.checkpoint.every > 0;
   const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
   const int replicas = schedule.placement.replicas();
   const int zero = ZeroOf(config.parallel, schedule);
   const double shards = zero == 0 ? 1 : ShardsOfStage(config.parallel, schedule);
-  if (zero > 0) {
-    PENSTOCK_TRY(const std::vector<RankBytes> bytes, PredictRankBytes(config, schedule));
-    for (const int rank : ranks.here()) {
-      total.weights += static_cast<double>(bytes[rank].weights);
-      total.gradients += static_cast<double>(bytes[rank].gradients);
-      total.optimizer += static_cast<double>(bytes[rank].optimizer);
-    }
-  }
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
-    if (!ranks.has(schedule.placement.rank_of(stage))) continue;
-    const int model_stage = schedule.placement.model_stage(stage);
-    const double count = needs[model_stage].parameters;
-    PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule, stage));
-    const double version = working > 0 ? working : kMasterBytes;
-    if (zero == 0) {
-      total.weights += count * (kMasterBytes + working + versions.older * version);
-      total.gradients += count * kMasterBytes;
-      total.optimizer += count * kMomentBytes;
-    }
+  ForEachStage(schedule, ranks, needs, [&](int, const StageNeed& need) {
+    const double count = need.parameters;
     // A replica sends copies of its gradients and of its updated shard.
     if (zero < 2 && replicas > 1) total.gradients += count * kMasterBytes;
     if (zero == 1 || zero == 2) total.weights += count * version / shards;
     // So does a stage for the parameters that it shares.
-    total.gradients += needs[model_stage].shared * kMasterBytes;
+    total.gradients += need.shared * kMasterBytes;
     if (rolls_back) total.optimizer += count * (kMasterBytes + kMomentBytes) / shards;
     if (saves) total.checkpoint += count * (kMasterBytes + kMomentBytes) / replicas;
-  }
-  return {};
+  });
 }
 
 // FormatBytes for values beyond the range of an integer.
@@ -244,18 +273,25 @@ std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
   return "use a smaller batch or model.sequence, or recompute.hold=least";
 }
 
+double TokensOf(const TrainConfig& config) {
+  return static_cast<double>(config.batch) * static_cast<double>(config.model.sequence);
+}
+
+double BatchBytes(const TrainConfig& config) {
+  return 2 * kTokenBytes * TokensOf(config) * static_cast<double>(config.pipeline.microbatches);
+}
+
 // Returns a lower bound without a capture: weights, tokens, and the hidden states of one
 // microbatch.
 Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule,
                              const HostedRanks& ranks) {
   MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, CountParameters));
-  PENSTOCK_TRY_STATUS(AddParameters(config, schedule, ranks, needs, need));
-  const double tokens =
-      static_cast<double>(config.batch) * static_cast<double>(config.model.sequence);
-  need.batches = 2 * kTokenBytes * tokens * static_cast<double>(config.pipeline.microbatches);
+  PENSTOCK_TRY_STATUS(AddLeast(config, schedule, ranks, needs, need));
+  AddCopies(config, schedule, ranks, needs, need);
+  need.batches = BatchBytes(config);
   const double element = config.precision == "bf16" ? 2 : kMasterBytes;
-  need.activations = element * tokens * static_cast<double>(config.model.dim);
+  need.activations = element * TokensOf(config) * static_cast<double>(config.model.dim);
   return need;
 }
 
@@ -287,8 +323,13 @@ std::string MemoryNeed::Text() const {
 
 Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,
                                   const HostedRanks& ranks) {
-  PENSTOCK_TRY(MemoryNeed need, LeastNeed(config, schedule, ranks));
+  MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, Capture));
+  PENSTOCK_TRY_STATUS(ZeroOf(config.parallel, schedule) == 0
+                          ? AddLeast(config, schedule, ranks, needs, need)
+                          : AddShards(config, schedule, ranks, need));
+  AddCopies(config, schedule, ranks, needs, need);
+  need.batches = BatchBytes(config);
   PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, ranks, needs));
   return need;
 }

@@ -13,6 +13,7 @@
 #include "train/shards/replica_groups.h"
 #include "train/stage/example_inputs.h"
 #include "train/stage/offload_and_recompute.h"
+#include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
 
 namespace penstock {
@@ -99,26 +100,6 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
 
 namespace {
 
-// Sets the options that follow from the schedule.
-Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, int stage,
-                    TorchStageOptions& options) {
-  const Placement& placement = schedule.placement;
-  options.first = placement.previous(stage) < 0;
-  options.last = placement.next(stage) < 0;
-  options.replicas = placement.replicas();
-  options.chain = stage / placement.chain_length();
-  options.zero = ZeroOf(parallel, schedule);
-  options.shards = ShardsOfStage(parallel, schedule);
-  options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
-  options.steps = schedule.steps;
-  options.weights = schedule.weights;
-  PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
-  options.recomputed = RecomputedMicrobatches(schedule, stage);
-  // Each microbatch has its own update, from the gradient of its own loss.
-  if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
-  return {};
-}
-
 // Ranks exchange the gradients of shared parameters by their index in the schedule, so model and
 // schedule must list the same ones.
 Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& schedule) {
@@ -131,25 +112,8 @@ Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& s
       schedule.shared.size(), shared.size());
 }
 
-void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
-               TorchStageOptions& options) {
-  for (const SharedParameter& parameter : shared) {
-    auto& own = options.shared.emplace_back();
-    const std::vector<int>& stages = parameter.stages;
-    const auto found = std::find(stages.begin(), stages.end(), model_stage);
-    if (found == stages.end()) continue;
-    own = {parameter.name, static_cast<int>(found - stages.begin()),
-           static_cast<int>(stages.size())};
-  }
-}
-
-Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
-  options.slice_lengths = SliceLengths(config);
-  options.exact = config.exact;
-  options.fuse = config.fuse;
-  PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.recompute.hold));
-  PENSTOCK_TRY(options.save_budget_for_weight, ParseSavedBytes(config.recompute.hold_for_weight));
-  options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
+// Sets the compiled stage, if the run has any.
+Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
   if (config.compiled.empty()) return {};
   if (options.mean_over != 0) {
     return InvalidArgument(
@@ -232,10 +196,9 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
       continue;
     }
     const int model_stage = placement.model_stage(stage);
-    TorchStageOptions options;
-    PENSTOCK_TRY_STATUS(SetScheduled(schedule, config.parallel, stage, options));
-    PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
-    SetShared(pipeline.shared, model_stage, options);
+    PENSTOCK_TRY(TorchStageOptions options,
+                 OptionsOfStage(config, schedule, pipeline.shared, stage));
+    PENSTOCK_TRY_STATUS(SetCompiled(config, model_stage, options));
     if (options.first) {
       examples.inputs = {tokens};
     } else if (examples.inputs.empty()) {

@@ -16,14 +16,20 @@ FullTensors::FullTensors(const Shards& shards, std::vector<at::Tensor> tensors)
     PENSTOCK_CHECK(!shards_.sharded(i) || (tensor.is_contiguous() && tensor.storage_offset() == 0),
                    "a sharded parameter is not contiguous in its storage");
   }
+  sequence_ = at::empty({shards_.rest()}, tensors_.front().options().requires_grad(false));
   PointTo(nullptr);
 }
 
-const at::Tensor& FullTensors::Allocate() {
+void FullTensors::Allocate() {
+  Use(at::empty({shards_.rest()}, tensors_.front().options().requires_grad(false)));
+}
+
+void FullTensors::Use(at::Tensor buffer) {
   PENSTOCK_CHECK(!exist(), "the whole parameters exist already");
-  buffer_ = at::empty({shards_.rest()}, tensors_.front().scalar_type());
+  PENSTOCK_CHECK(buffer.numel() == shards_.rest(), "{} elements of {}", buffer.numel(),
+                 shards_.rest());
+  buffer_ = std::move(buffer);
   PointTo(static_cast<char*>(buffer_.mutable_data_ptr()));
-  return buffer_;
 }
 
 void FullTensors::Free() {
@@ -37,6 +43,7 @@ std::int64_t FullTensors::bytes() const {
 }
 
 void FullTensors::PointTo(char* memory) {
+  sequence_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap({memory, sequence_.device()});
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (!shards_.sharded(i)) continue;
     char* const begin =

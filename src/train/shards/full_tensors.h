@@ -19,13 +19,15 @@ class FullTensors {
   FullTensors(const Shards& shards, std::vector<at::Tensor> tensors);
 
   bool exist() const { return buffer_.defined(); }
-  // Gives the tensors memory with unspecified values, and returns all of it in the order of the
-  // sequence (see Shards). Requires: they do not exist.
-  const at::Tensor& Allocate();
+  // Gives the tensors memory with unspecified values. Requires: they do not exist.
+  void Allocate();
+  // Gives the tensors this memory, which has all elements in the order of the sequence (see
+  // Shards). Requires: they do not exist.
+  void Use(at::Tensor buffer);
   // Takes the memory away.
   void Free();
-  // Returns all of it, while it exists.
-  const at::Tensor& buffer() const { return buffer_; }
+  // Returns a tensor of the whole sequence, which has the same memory, or none.
+  const at::Tensor& sequence() const { return sequence_; }
   // Returns the bytes that the memory has while it exists.
   std::int64_t bytes() const;
 
@@ -34,7 +36,8 @@ class FullTensors {
 
   const Shards& shards_;
   std::vector<at::Tensor> tensors_;
-  at::Tensor buffer_;
+  at::Tensor sequence_;
+  at::Tensor buffer_;  // owns the memory
 };
 
 }  // namespace penstock

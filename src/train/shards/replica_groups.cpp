@@ -19,10 +19,7 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
                                         const HostedRanks& ranks, HostGroup* hosts) {
   const Placement& placement = schedule.placement;
   ReplicaGroups groups(schedule.stages());
-  const int per_pipeline = placement.replicas() / parallel.data;
-  const int zero = ZeroOf(parallel, schedule);
-  // With ZeRO-1, the replicas in one pipeline have different shards, and may be on one rank.
-  if (zero == 0 || (zero == 1 && per_pipeline > 1)) return groups;
+  if (!HasReplicaGroups(parallel, schedule)) return groups;
   const int stages = schedule.stages() / parallel.data;  // of one pipeline
   std::vector<RankGroupMembers> members;
   for (int stage = 0; stage < stages; ++stage) {

@@ -28,6 +28,7 @@ struct StageBytes {
   std::int64_t weights = 0, gradients = 0, optimizer = 0;  // all the time
   std::int64_t gathered = 0;                               // from UNSHARD to RESHARD
   std::int64_t unreduced = 0;                              // until REDUCE_GRAD is complete
+  std::int64_t reduced = 0;                                // while it runs
 };
 
 Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& config, int length) {
@@ -62,10 +63,8 @@ class Predictor {
                         ShardsOfStage(config_.parallel, schedule_));
     const std::int64_t working = config_.precision == "bf16" ? 2 : kFp32Bytes;
     const bool cast = working != kFp32Bytes;
-    // With ZeRO-1, the replicas within one pipeline keep their masters whole.
     const bool masters_in_shards =
-        zero_ == 3 || (cast && zero_ > 0 && placement.replicas() == config_.parallel.data) ||
-        (cast && zero_ == 2);
+        (cast || zero_ == 3) && HasReplicaGroups(config_.parallel, schedule_);
     PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule_, stage));
     StageBytes bytes;
     for (std::size_t i = 0; i < parameters.elements.size(); ++i) {
@@ -83,6 +82,7 @@ class Predictor {
     if (zero_ >= 2) {
       gradients += shard - layout.rest();
       bytes.unreduced = layout.rest() * kFp32Bytes;
+      bytes.reduced = shard * kFp32Bytes;
     }
     bytes.gradients = gradients * kFp32Bytes;
     bytes.optimizer = OptimizerBytes(layout, parameters, stage / placement.chain_length());
@@ -102,7 +102,7 @@ class Predictor {
     int reducing = kNoStage;
     const auto finish = [&] {
       if (reducing == kNoStage) return;
-      held.gradients.Free(stages[reducing].unreduced);
+      held.gradients.Free(stages[reducing].unreduced + stages[reducing].reduced);
       has_gradients[reducing] = false;
       reducing = kNoStage;
     };
@@ -118,6 +118,7 @@ class Predictor {
       if (part.op != Op::kReduceGrad) continue;
       finish();
       reducing = part.stage;
+      held.gradients.Add(stages[reducing].reduced);
       // The other replicas in this pipeline get the sum at once.
       if (per_shard_ > 1) finish();
     }

@@ -29,28 +29,45 @@ at::Tensor CopyShard(const Shards& shards, int shard, const std::vector<at::Tens
 }  // namespace
 
 ShardCollectives::ShardCollectives(const Shards& shards, int shard, Kept kept, Tensors tensors,
-                                   std::shared_ptr<RankGroup> group, RankShards& rank)
-    : group_(std::move(group)), rank_(rank) {
-  PENSTOCK_CHECK(group_->ranks() == shards.shards() && group_->rank() == shard,
-                 "shard {} of {} at rank {} of {}", shard, shards.shards(), group_->rank(),
-                 group_->ranks());
+                                   const StageProgram& program, std::shared_ptr<RankGroup> group,
+                                   RankShards& rank)
+    : end_(std::move(group)), rank_(rank) {
+  PENSTOCK_CHECK(end_.group().ranks() == shards.shards() && end_.group().rank() == shard,
+                 "shard {} of {} at rank {} of {}", shard, shards.shards(), end_.group().rank(),
+                 end_.group().ranks());
   const bool cast = tensors.working.front().scalar_type() != tensors.masters.front().scalar_type();
-  if (kept.gradients) gradients_.emplace(shards, std::move(tensors.gradients));
+  GraphBinding binding;
+  if (kept.gradients) {
+    gradients_.emplace(shards, std::move(tensors.gradients));
+    binding.unreduced_gradients = gradients_->sequence();
+    binding.gradient_shard = tensors.gradient_shard;
+    reduced_bytes_ = static_cast<std::int64_t>(tensors.gradient_shard.nbytes());
+    reduce_grad_.emplace(program.reduce_grad, binding, end_);
+  }
   if (!kept.weights && !cast) return;
   masters_ = CopyShard(shards, shard, tensors.masters);
   working_ = masters_;
   if (kept.weights && cast) working_ = masters_.to(tensors.working.front().scalar_type());
-  if (kept.weights) gathered_.emplace(shards, std::move(tensors.working));
+  if (kept.weights) {
+    gathered_.emplace(shards, std::move(tensors.working));
+    binding.weight_shard = working_;
+    unshard_.emplace(program.unshard, binding, end_);
+  }
   if (cast) all_masters_.emplace(shards, std::move(tensors.masters));
 }
 
 ShardCollectives::~ShardCollectives() {
   if (rank_.reducing == this) rank_.reducing = nullptr;
   // Buffers in flight must outlive their collectives, which end with the group.
-  if (gathering_ || reducing_) {
-    Abort({ErrorCode::kUnavailable, "a stage ended during a collective"});
-    static_cast<void>(Wait(gathering_) && Wait(reducing_));
+  const Error reason{ErrorCode::kUnavailable, "a stage ended during a collective"};
+  for (auto* program : {&unshard_, &reduce_grad_}) {
+    if (!*program || !(*program)->in_flight()) continue;
+    Abort(reason);
+    Wait(**program);
   }
+  if (!gathering_masters_) return;
+  Abort(reason);
+  static_cast<void>(end_.group().Wait(*gathering_masters_));
 }
 
 std::int64_t ShardCollectives::shard_bytes() const {
@@ -65,31 +82,29 @@ void ShardCollectives::SetWorking() {
   working_.copy_(masters_);
 }
 
-void ShardCollectives::StartAllGather(const at::Tensor& shard, const at::Tensor& all,
-                                      Ticket& ticket) {
-  auto started = group_->AllGather(BytesOf(shard), BytesOf(all));
-  if (!started) throw std::runtime_error(started.error().message);
-  ticket = *started;
-}
-
-bool ShardCollectives::Wait(Ticket& ticket) {
-  if (!ticket) return true;
-  const Status status = group_->Wait(*std::exchange(ticket, std::nullopt));
-  if (status) return true;
-  if (aborted_.load()) return false;
-  throw std::runtime_error(status.error().message);
+std::vector<at::Tensor>* ShardCollectives::Wait(CollectiveProgram& program) {
+  try {
+    return &program.Wait();
+  } catch (const std::exception&) {
+    if (!aborted_.load()) throw;
+    return nullptr;
+  }
 }
 
 void ShardCollectives::Unshard() {
   rank_.weights.Add(gathered_->bytes());
-  StartAllGather(working_, gathered_->Allocate(), gathering_);
+  unshard_->Start();
 }
 
-bool ShardCollectives::AwaitWeights() { return Wait(gathering_); }
+bool ShardCollectives::AwaitWeights() {
+  if (!unshard_ || !unshard_->in_flight()) return true;
+  std::vector<at::Tensor>* const outputs = Wait(*unshard_);
+  if (outputs != nullptr) gathered_->Use(std::move(outputs->front()));
+  return outputs != nullptr;
+}
 
 void ShardCollectives::Reshard() {
-  if (!gathered_ || !gathered_->exist()) return;
-  static_cast<void>(AwaitWeights());
+  if (!gathered_ || !AwaitWeights() || !gathered_->exist()) return;
   gathered_->Free();
   rank_.weights.Free(gathered_->bytes());
 }
@@ -97,44 +112,46 @@ void ShardCollectives::Reshard() {
 void ShardCollectives::BeginGradients() {
   if (!gradients_ || gradients_->exist()) return;
   rank_.gradients.Add(gradients_->bytes());
-  at::Tensor(gradients_->Allocate()).zero_();
+  gradients_->Allocate();
+  at::Tensor(gradients_->sequence()).zero_();
 }
 
-void ShardCollectives::StartReduction(const at::Tensor& shard) {
+void ShardCollectives::StartReduction() {
   if (rank_.reducing != nullptr && !rank_.reducing->FinishReduction()) return;
   BeginGradients();
-  auto started =
-      group_->ReduceScatter(BytesOf(gradients_->buffer()), BytesOf(shard), ElementType::kFloat32);
-  if (!started) throw std::runtime_error(started.error().message);
-  reducing_ = *started;
+  rank_.gradients.Add(reduced_bytes_);
+  reduce_grad_->Start();
   rank_.reducing = this;
 }
 
 bool ShardCollectives::FinishReduction() {
-  if (!reducing_) return true;
+  if (!reduce_grad_ || !reduce_grad_->in_flight()) return true;
   rank_.reducing = nullptr;
-  if (!Wait(reducing_)) return false;
+  if (Wait(*reduce_grad_) == nullptr) return false;
   gradients_->Free();
-  rank_.gradients.Free(gradients_->bytes());
+  rank_.gradients.Free(gradients_->bytes() + reduced_bytes_);
   return true;
 }
 
 void ShardCollectives::StartGather() {
   if (!masters_.defined()) return;
-  FullTensors& all = all_masters_ ? *all_masters_ : *gathered_;
-  StartAllGather(masters_, all.exist() ? all.buffer() : all.Allocate(), gathering_);
+  FullTensors& all = all_masters();
+  if (!all.exist()) all.Allocate();
+  auto started = end_.group().AllGather(BytesOf(masters_), BytesOf(all.sequence()));
+  if (!started) throw std::runtime_error(started.error().message);
+  gathering_masters_ = *started;
 }
 
 void ShardCollectives::FinishGather(bool keep) {
   if (!masters_.defined()) return;
-  FullTensors& all = all_masters_ ? *all_masters_ : *gathered_;
-  static_cast<void>(Wait(gathering_));
-  if (!keep) all.Free();
+  const Status status = end_.group().Wait(*std::exchange(gathering_masters_, std::nullopt));
+  if (!status && !aborted_.load()) throw std::runtime_error(status.error().message);
+  if (!keep) all_masters().Free();
 }
 
 void ShardCollectives::Abort(const Error& reason) {
   aborted_.store(true);
-  group_->Abort(reason);
+  end_.group().Abort(reason);
 }
 
 }  // namespace penstock

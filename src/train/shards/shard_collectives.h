@@ -1,8 +1,9 @@
 // ShardCollectives: the collectives of a stage's replicas, each of which has one shard of the
 // parameters (FSDP). Private to train/.
 //
-// UNSHARD starts an all-gather of the weights and REDUCE_GRAD a reduce-scatter of the gradients.
-// Both run while the rank computes. Whoever needs the result waits for it.
+// UNSHARD starts the stage's graph `unshard`, an all-gather of the weights, and REDUCE_GRAD its
+// graph `reduce_grad`, a reduce-scatter of the gradients. Both run while the rank computes. Whoever
+// needs the result waits for it.
 // Threads: the rank's thread, except for Abort.
 #pragma once
 
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "collective/rank_group.h"
+#include "graph/compile.h"
+#include "graph/run/collective_program.h"
 #include "train/shards/full_tensors.h"
 #include "train/shards/rank_shards.h"
 #include "train/shards/shards.h"
@@ -28,15 +31,16 @@ class ShardCollectives {
     bool gradients = false;  // ZeRO-2 and 3
   };
   // The tensors of a stage, by parameter. `working` and `masters` are the same or casts of each
-  // other.
+  // other. `gradient_shard` gets the sum of the own shard of the gradients over the replicas.
   struct Tensors {
     std::vector<at::Tensor> working, masters, gradients;
+    at::Tensor gradient_shard;
   };
 
   // `shard` is the own one. `shards` and `rank` must outlive the object; the group has one rank per
   // shard. Takes the memory away from tensors that are kept in shards.
   ShardCollectives(const Shards& shards, int shard, Kept kept, Tensors tensors,
-                   std::shared_ptr<RankGroup> group, RankShards& rank);
+                   const StageProgram& program, std::shared_ptr<RankGroup> group, RankShards& rank);
   ~ShardCollectives();
   ShardCollectives(const ShardCollectives&) = delete;
   ShardCollectives& operator=(const ShardCollectives&) = delete;
@@ -54,8 +58,8 @@ class ShardCollectives {
 
   // Makes room for the gradients, which start at 0, unless it exists.
   void BeginGradients();
-  // REDUCE_GRAD. `shard` gets the sum of the own shard over the replicas.
-  void StartReduction(const at::Tensor& shard);
+  // REDUCE_GRAD.
+  void StartReduction();
   // Waits for the reduction, if one is in flight, and frees the gradients. Returns false after an
   // abort.
   [[nodiscard]] bool FinishReduction();
@@ -74,19 +78,21 @@ class ShardCollectives {
   std::int64_t shard_bytes() const;
 
  private:
-  using Ticket = std::optional<RankGroup::Ticket>;
-  void StartAllGather(const at::Tensor& shard, const at::Tensor& all, Ticket& ticket);
-  // Returns false after an abort.
-  [[nodiscard]] bool Wait(Ticket& ticket);
+  // Where the masters are gathered.
+  FullTensors& all_masters() { return all_masters_ ? *all_masters_ : *gathered_; }
+  // Waits for the program. Returns its outputs, or null after an abort.
+  std::vector<at::Tensor>* Wait(CollectiveProgram& program);
 
-  std::shared_ptr<RankGroup> group_;
+  GroupEnd end_;
   RankShards& rank_;
   at::Tensor masters_;                      // fp32
   at::Tensor working_;                      // what is gathered: the masters, or a cast of them
   std::optional<FullTensors> gathered_;     // the weights, if they are in shards
   std::optional<FullTensors> all_masters_;  // the masters, if the weights are a cast of them
   std::optional<FullTensors> gradients_;    // if they are in shards
-  Ticket gathering_, reducing_;
+  std::int64_t reduced_bytes_ = 0;          // of a shard of gradients
+  std::optional<CollectiveProgram> unshard_, reduce_grad_;
+  std::optional<RankGroup::Ticket> gathering_masters_;
   std::atomic<bool> aborted_{false};
 };
 

@@ -29,6 +29,7 @@ class Shards {
   // The first element of each parameter in the sequence, and the end of all of them.
   std::int64_t start(std::size_t parameter) const { return starts_[parameter]; }
   std::int64_t end() const { return end_; }
+  std::size_t parameters() const { return starts_.size(); }
   int shards() const { return replicas_; }
   bool sharded(std::size_t parameter) const { return starts_[parameter] < rest(); }
   // The position of a piece of a shard in that shard.

@@ -82,6 +82,17 @@ Status CheckProgram(const StageProgram& program, const StageExamples& examples, 
   return {};
 }
 
+ParameterSharding ShardingOf(const Shards& shards, const TorchStageOptions& options) {
+  ParameterSharding sharding;
+  sharding.replicas = shards.shards();
+  sharding.shard_elements = shards.shard_elements();
+  sharding.weights = options.zero >= 3;
+  for (std::size_t i = 0; i < shards.parameters(); ++i) {
+    sharding.starts.push_back(shards.sharded(i) ? shards.start(i) : -1);
+  }
+  return sharding;
+}
+
 // Copies outputs that share memory with inputs. A batch source refills its tensors, so the outputs
 // of a first stage must not refer to them.
 std::vector<at::Tensor> WithoutAliases(std::vector<at::Tensor> outputs,
@@ -153,6 +164,17 @@ std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int microba
   return seed;
 }
 
+Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options) {
+  std::vector<std::int64_t> elements;
+  std::vector<bool> shared;
+  for (const NamedTensor& parameter : parameters) {
+    elements.push_back(parameter.tensor.numel());
+    shared.push_back(std::ranges::any_of(
+        options.shared, [&](const auto& one) { return one && one->parameter == parameter.name; }));
+  }
+  return Shards(elements, shared, options.shards);
+}
+
 int CompiledSlices() { return compiled_slices; }
 
 double ShareOfSlice(const TorchStageOptions& options, int slice) {
@@ -166,6 +188,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
                         const TorchStageOptions& options, int slice) {
   StageSpec spec;
   spec.parameters = ParametersOf(*module);
+  if (options.zero >= 2) spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);
   spec.inputs = examples.inputs;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     if (spec.inputs[i].requires_grad()) spec.input_gradients.push_back(static_cast<int>(i));

@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "train/shards/shards.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -12,6 +14,9 @@ namespace penstock {
 // Returns the module's parameters by name. Tied weights appear once, under the first of their
 // names.
 std::vector<NamedTensor> ParametersOf(const StageModule& module);
+
+// Returns how the stage's parameters are divided among its replicas.
+Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options);
 
 // Returns the weight of the slice's loss: its tokens relative to the mean over all slices.
 double ShareOfSlice(const TorchStageOptions& options, int slice);

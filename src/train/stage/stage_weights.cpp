@@ -13,6 +13,7 @@
 
 #include "base/index.h"
 #include "train/stage/gradient_norm.h"
+#include "train/stage/stage_spec.h"
 
 namespace penstock {
 namespace {
@@ -48,22 +49,11 @@ void CheckBytes(const Message& message, std::int64_t elements, std::size_t size,
                                        message.bytes(), what, Index(elements) * size));
 }
 
-Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options) {
-  std::vector<std::int64_t> elements;
-  std::vector<bool> shared;
-  for (const NamedTensor& parameter : parameters) {
-    elements.push_back(parameter.tensor.numel());
-    shared.push_back(std::ranges::any_of(
-        options.shared, [&](const auto& one) { return one && one->parameter == parameter.name; }));
-  }
-  return Shards(elements, shared, options.shards);
-}
-
 }  // namespace
 
 StageWeights::StageWeights(std::span<const NamedTensor> working,
-                           std::span<const NamedTensor> masters, const TorchStageOptions& options,
-                           std::size_t tail)
+                           std::span<const NamedTensor> masters, const StageProgram& program,
+                           const TorchStageOptions& options, std::size_t tail)
     : cast_(options.working != nullptr),
       optimizer_(options.optimizer),
       chain_(options.chain),
@@ -103,18 +93,19 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
     own->holder = shared->holder;
     own->incoming.resize(Index(shared->holders));
   }
-  MakeCollectives(options);
+  MakeCollectives(program, options);
   ChooseUpdated(options);
   rank_->weights.Add(WeightBytes());
 }
 
-void StageWeights::MakeCollectives(const TorchStageOptions& options) {
+void StageWeights::MakeCollectives(const StageProgram& program, const TorchStageOptions& options) {
   if (options.group == nullptr || zero_ == 0) return;
-  ShardCollectives::Tensors tensors{newest_, {}, gradients_};
+  ShardCollectives::Tensors tensors{newest_, {}, gradients_, {}};
+  if (zero_ >= 2) tensors.gradient_shard = flat_.narrow(0, 0, shards_.shard_elements());
   for (const NamedParameter& parameter : parameters_) tensors.masters.push_back(parameter.value);
   collectives_.emplace(shards_, ShardOf(chain_),
                        ShardCollectives::Kept{.weights = zero_ >= 3, .gradients = zero_ >= 2},
-                       std::move(tensors), options.group, *rank_);
+                       std::move(tensors), program, options.group, *rank_);
 }
 
 void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
@@ -221,10 +212,6 @@ void StageWeights::SetWorking() {
     InMemory(newest_[piece.parameter], piece.begin, piece.size())
         .copy_(collectives_->masters().narrow(0, shards_.InShard(piece), piece.size()));
   }
-}
-
-void StageWeights::StartReduction() {
-  collectives_->StartReduction(flat_.narrow(0, 0, shards_.shard_elements()));
 }
 
 void StageWeights::Clear() {

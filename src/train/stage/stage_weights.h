@@ -24,7 +24,7 @@ class StageWeights {
   // The stage computes with `working` and trains `masters`, which are the same tensors or casts of
   // each other. `tail` is the number of floats that Share sends after the gradients.
   StageWeights(std::span<const NamedTensor> working, std::span<const NamedTensor> masters,
-               const TorchStageOptions& options, std::size_t tail);
+               const StageProgram& program, const TorchStageOptions& options, std::size_t tail);
 
   // The tensors that graphs are bound to: the weights of the version in use, and the gradients.
   const std::vector<at::Tensor>& values() const { return values_; }
@@ -69,8 +69,6 @@ class StageWeights {
   void TakeShard(int chain, const Message& parameters);
   // The collectives of the replicas; null without any.
   ShardCollectives* collectives() { return collectives_ ? &*collectives_ : nullptr; }
-  // REDUCE_GRAD.
-  void StartReduction();
 
   // Returns the tail of another chain's gradients. Valid after Add().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
@@ -96,7 +94,7 @@ class StageWeights {
   bool counts() const { return chain_ % chains_per_shard_ == 0; }
   // The place in `flat_` of an element of the sequence (see Shards).
   std::int64_t InFlat(std::int64_t element) const;
-  void MakeCollectives(const TorchStageOptions& options);
+  void MakeCollectives(const StageProgram& program, const TorchStageOptions& options);
   void ChooseUpdated(const TorchStageOptions& options);
   bool has_master_shard() const { return collectives_ && collectives_->masters().defined(); }
   std::int64_t WeightBytes() const;  // held all the time

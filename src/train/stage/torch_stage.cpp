@@ -47,7 +47,7 @@ class CompiledStage final : public TorchStage {
         microbatches_(Index(options.microbatches) * Index(options.steps)),
         slices_(options.slices(), static_cast<int>(microbatches_.size()), SliceTensors(programs)),
         losses_(options.last ? microbatches_.size() : 0),
-        weights_(working, masters, options, losses_.size()),
+        weights_(working, masters, programs.front(), options, losses_.size()),
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
@@ -189,7 +189,7 @@ class CompiledStage final : public TorchStage {
   void DoSideWork(Op op, int microbatch) override {
     if (op == Op::kUnshard) return weights_.collectives()->Unshard();
     if (op == Op::kReshard) return weights_.collectives()->Reshard();
-    if (op == Op::kReduceGrad) return weights_.StartReduction();
+    if (op == Op::kReduceGrad) return weights_.collectives()->StartReduction();
     MicrobatchState& state = Enter(microbatch, "side work", MicrobatchPhase::kForwardDone,
                                    MicrobatchPhase::kForwardDone);
     if (op == Op::kOffload) {

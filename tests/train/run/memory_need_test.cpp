@@ -111,6 +111,14 @@ TEST(MemoryNeed, RefusesARunThatDoesNotFit) {
   expect(refused([](TrainConfig&) {}), "fits: memory: about");
   expect(refused([](TrainConfig& config) { config.model.layers = 1'000'000'000; }),
          "use a smaller model.dim, model.layers");
+  for (const int zero : {1, 2, 3}) {
+    expect(refused([&](TrainConfig& config) {
+             config.model.layers = 1'000'000'000;
+             config.parallel.data = 2;
+             config.parallel.zero = zero;
+           }),
+           "use a smaller model.dim, model.layers");
+  }
   expect(refused([](TrainConfig& config) { config.model.dim = 1'000'000'000; }), "model.dim");
   expect(refused([](TrainConfig& config) { config.model.options["hidden"] = "1000000000"; }),
          "model.dim");

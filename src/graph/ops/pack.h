@@ -1,0 +1,14 @@
+// penstock::pack(Tensor[] parts, int[] starts, int size) -> Tensor
+//
+// Copies the elements of each part, in the order of its dimensions, to a float32 tensor of `size`
+// elements, from its start on. Elements in no part are 0.
+#pragma once
+
+#include "graph/ir/ir.h"
+
+namespace penstock {
+
+// Returns the op. Its kernel throws c10::Error for a part that does not fit.
+c10::OperatorHandle PackOp();
+
+}  // namespace penstock

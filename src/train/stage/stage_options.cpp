@@ -1,0 +1,66 @@
+#include "train/stage/stage_options.h"
+
+#include <algorithm>
+
+#include "base/mix_bits.h"
+#include "train/setup.h"
+#include "train/stage/offload_and_recompute.h"
+
+namespace penstock {
+namespace {
+
+// Sets the options that follow from the schedule.
+Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, int stage,
+                    TorchStageOptions& options) {
+  const Placement& placement = schedule.placement;
+  options.first = placement.previous(stage) < 0;
+  options.last = placement.next(stage) < 0;
+  options.replicas = placement.replicas();
+  options.chain = stage / placement.chain_length();
+  options.zero = ZeroOf(parallel, schedule);
+  options.shards = ShardsOfStage(parallel, schedule);
+  options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
+  options.steps = schedule.steps;
+  options.weights = schedule.weights;
+  PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
+  options.recomputed = RecomputedMicrobatches(schedule, stage);
+  // Each microbatch has its own update, from the gradient of its own loss.
+  if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
+  return {};
+}
+
+void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
+               TorchStageOptions& options) {
+  for (const SharedParameter& parameter : shared) {
+    auto& own = options.shared.emplace_back();
+    const std::vector<int>& stages = parameter.stages;
+    const auto found = std::find(stages.begin(), stages.end(), model_stage);
+    if (found == stages.end()) continue;
+    own = {parameter.name, static_cast<int>(found - stages.begin()),
+           static_cast<int>(stages.size())};
+  }
+}
+
+Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+  options.slice_lengths = SliceLengths(config);
+  options.exact = config.exact;
+  options.fuse = config.fuse;
+  PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.recompute.hold));
+  PENSTOCK_TRY(options.save_budget_for_weight, ParseSavedBytes(config.recompute.hold_for_weight));
+  options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
+  return {};
+}
+
+}  // namespace
+
+Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedule& schedule,
+                                         const std::vector<SharedParameter>& shared, int stage) {
+  const int model_stage = schedule.placement.model_stage(stage);
+  TorchStageOptions options;
+  PENSTOCK_TRY_STATUS(SetScheduled(schedule, config.parallel, stage, options));
+  PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
+  SetShared(shared, model_stage, options);
+  return options;
+}
+
+}  // namespace penstock
