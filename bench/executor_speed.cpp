@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/empty_stage.h"
+#include "tests/runtime/empty_stage.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "bench/empty_stage.h"
+#include "tests/runtime/empty_stage.h"
 #include "mpi/mpi_hosts.h"
 #include "runtime/executor/run.h"
 #include "runtime/hosts/hosted_ranks.h"

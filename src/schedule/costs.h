@@ -85,6 +85,9 @@ struct Costs {
   // Whether a STEP waits until every stage has its gradients, for their global norm (without
   // post-validation), or only until the stage and its replicas have theirs.
   bool steps_wait_for_all = false;
+  // Whether a B that is not in a pair sends its input gradient after its I part, as stages in
+  // training do, or at its end, as schedules are usually priced.
+  bool early_gradients = false;
   double message_bytes = 0;  // of one tensor between two stages; 0: unknown
   // By stage, then by slice, if the slices of a sequence differ (later ones attend to more). Empty
   // if they all cost what `stages` says.

@@ -72,6 +72,7 @@ class Engine {
         shape_(ChainShape::Of(schedule)),
         overlap_(costs.overlap),
         comm_(costs.comm),
+        early_gradients_(costs.early_gradients),
         side_ops_(SideWork::PricedOps(schedule, costs)),
         indices_(schedule.indices()),
         arrivals_(schedule.stages(), indices_) {
@@ -257,13 +258,13 @@ class Engine {
       ForEachPart(action, [&](const Part& part) { side_->Begin(r, part, start); });
       ForEachPart(action, [&](const Part& part) {
         if (side_->End(r, part, end)) WakeSteps();
-        Publish(part, end);
+        Publish(part, SentAt(action, end));
       });
     } else {
       ForEachPart(action, [&](const Part& part) { Allocate(part, state); });
       ForEachPart(action, [&](const Part& part) {
         Release(part, state);
-        Publish(part, end);
+        Publish(part, SentAt(action, end));
       });
     }
     return true;
@@ -316,6 +317,12 @@ class Engine {
     const Part& second = action.second;
     const double other = PricesOf(second).duration[Index(second.op)];
     return first.op == Op::kForward ? overlap_.Price(own, other) : overlap_.Price(other, own);
+  }
+
+  // Returns when the results of an action that ends at `end` leave the rank.
+  double SentAt(const Action& action, double end) const {
+    if (!early_gradients_ || action.is_pair() || action.first.op != Op::kBackward) return end;
+    return end - PricesOf(action.first).duration[Index(Op::kBackwardWeight)];
   }
 
   void Allocate(const Part& part, RankState& state) const {
@@ -415,6 +422,7 @@ class Engine {
   const ChainShape shape_;
   const OverlapRule overlap_;
   const double comm_;
+  const bool early_gradients_;
   const std::uint32_t side_ops_;
   const std::size_t indices_;
   bool explicit_ = false;     // values leave a rank only by a SEND

@@ -61,11 +61,12 @@ class MpiTest(jobs.JobTest):
                 self.expect_error(job, 2, message)
 
     def test_a_waiting_process_uses_no_core(self):
-        words = self.words("a", "ranks=2", "steps=1000000", "dim=128", "sequence=128", "batch=4")
-        for stopped in (0, 1):
+        for stopped, run in enumerate("ab"):
             with self.subTest(stopped=stopped):
+                words = self.words(run, "ranks=2", "steps=1000000", "dim=128", "sequence=128",
+                                   "batch=4")
                 job = self.begin_job(self.mpirun_words(2, *words))
-                self.wait_for_steps(job, "a", steps=3)
+                self.wait_for_steps(job, run, steps=3)
                 ranks = self.ranks()
                 share = share_while_stopped(ranks[stopped], ranks[1 - stopped])
                 job.send_signal(signal.SIGTERM)

@@ -55,6 +55,34 @@ TEST(Simulate, RecvDoesNotBlock) {
   EXPECT_EQ(Makespan(schedule, Uniform(schedule)), 3);
 }
 
+// A B that sends its gradient early is I followed by W.
+TEST(Simulate, EarlyGradientsAreThoseOfASplitBackward) {
+  std::mt19937 random(11);
+  int earlier = 0;
+  for (int i = 0; i < 50; ++i) {
+    RandomShape shape{.placement = RandomPlacement(random), .microbatches = 4, .pairs = i % 2 == 0};
+    const Schedule schedule = RandomSchedule(shape, random);
+    Schedule split = schedule;
+    for (Lane& lane : split.lanes) {
+      Lane halves;
+      for (const Action& action : lane) {
+        halves.push_back(action);
+        if (action.is_pair() || action.first.op != Op::kBackward) continue;
+        halves.back().first.op = Op::kBackwardInput;
+        halves.push_back(action);
+        halves.back().first.op = Op::kBackwardWeight;
+      }
+      lane = std::move(halves);
+    }
+    Costs costs = Uniform(schedule, 0.5);
+    const double atomic = Makespan(schedule, costs);
+    costs.early_gradients = true;
+    EXPECT_NEAR(Makespan(schedule, costs), Makespan(split, costs), 1e-9);
+    earlier += Makespan(schedule, costs) < atomic ? 1 : 0;
+  }
+  EXPECT_GT(earlier, 5);
+}
+
 TEST(Simulate, PairWaitsForBothAndPublishesAtItsEnd) {
   const Schedule schedule = Read("0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n");
   Timeline timeline;

@@ -16,9 +16,9 @@ std::size_t CollectiveOf(const Graph& graph) {
 }
 
 Graph StartOf(const Graph& graph) {
-  const std::size_t collective = CollectiveOf(graph);
+  const auto collective = static_cast<std::ptrdiff_t>(CollectiveOf(graph));
   Graph start = graph;
-  start.nodes.resize(collective + 1);
+  start.nodes.erase(start.nodes.begin() + collective + 1, start.nodes.end());
   Node& node = start.nodes.back();
   node.op = SplitOf(node)->start;
   node.outputs = {start.AddValue({TicketType(), kNoValue, 0})};

@@ -19,12 +19,13 @@ namespace penstock {
 struct GraphBinding {
   std::vector<at::Tensor> parameters = {};
   std::vector<at::Tensor> gradients;
-  at::Tensor weight_shard = {};
-  at::Tensor unreduced_gradients = {};
-  at::Tensor gradient_shard = {};
   // The generator of random ops; the default generator if undefined. The caller seeds it before
   // each run, so that the numbers of a microbatch do not depend on the schedule.
   at::Generator generator = {};
+  // Of sharded parameters, see BoundKind.
+  at::Tensor weight_shard = {};
+  at::Tensor unreduced_gradients = {};
+  at::Tensor gradient_shard = {};
 };
 
 // Returns the tensor of a bound value.

@@ -36,6 +36,7 @@ void Executor::SlotOutlet::Send(Message message) {
     PENSTOCK_CHECK(!expected_, "an action sent two messages");
     return;
   }
+  if (timed_) sent_ns_ = Now();
   transport_.Send(std::exchange(slot_, -1), round_, std::move(message));
 }
 
@@ -111,7 +112,8 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
     stage_waits_.store(true, std::memory_order_relaxed);
     if (!part.stage->Await(part.op, part.microbatch)) return false;
     stage_waits_.store(false, std::memory_order_relaxed);
-    outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0));
+    outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0),
+                     part.op == Op::kBackward);
   }
   return true;
 }
@@ -120,6 +122,7 @@ void Executor::RunOne(const BoundPart& part, Message input, Stamp& stamp) {
   stamp.start_ns = Now();
   part.call(*part.stage, part.microbatch, std::move(input), outlets_[0]);
   stamp.end_ns = Now();
+  stamp.sent_ns = outlets_[0].sent_ns();
   SetActivations(stamp, *part.stage, part.stage->ActivationBytes());
 }
 
@@ -136,6 +139,7 @@ void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, S
   for (Stamp* stamp : {&stamps[0], &stamps[1]}) {
     stamp->start_ns = start;
     stamp->end_ns = end;
+    stamp->sent_ns = 0;
   }
 }
 

@@ -68,18 +68,24 @@ class Executor {
    public:
     explicit SlotOutlet(Transport& transport) : transport_(transport) {}
     void Send(Message message) override;
-    void Open(int slot, std::int64_t round) {
+    // `timed`: whether sent_ns() is set.
+    void Open(int slot, std::int64_t round, bool timed) {
       slot_ = slot;
       expected_ = slot >= 0;
       round_ = round;
+      timed_ = timed;
+      sent_ns_ = 0;
     }
     bool sent() const { return slot_ < 0; }
+    std::int64_t sent_ns() const { return sent_ns_; }
 
    private:
     Transport& transport_;
     int slot_ = -1;  // where to send the message; -1 after it is sent, or if it has no receiver
     bool expected_ = false;
+    bool timed_ = false;
     std::int64_t round_ = 0;
+    std::int64_t sent_ns_ = 0;
   };
 
   struct BoundPart {

@@ -11,6 +11,7 @@ void PutStamps(const Trace& trace, int rank, std::int64_t round, const ClockOffs
   for (Stamp& stamp : stamps) {
     stamp.start_ns += clock.ns;
     stamp.end_ns += clock.ns;
+    if (stamp.sent_ns != 0) stamp.sent_ns += clock.ns;
   }
   writer.Put(rank);
   writer.Put(round);

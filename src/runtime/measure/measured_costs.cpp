@@ -15,6 +15,7 @@ namespace {
 struct StageSamples {
   std::array<std::vector<double>, kOpCount> time;          // by op, of parts that ran alone
   std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of parts that ran in a pair
+  std::vector<double> until_sent;                          // of a B, to its input gradient
   std::vector<double> activation;                          // of an F
   std::vector<double> input_activation;                    // of an F whose microbatch is recomputed
   std::vector<double> recomputed;                          // by RECOMPUTE
@@ -55,6 +56,7 @@ class CostCollector {
       }
     }
     costs.comm = Median(transfers_);
+    costs.early_gradients = sends_early_;
     std::vector<double> shares;
     for (const Pair& pair : pairs_) {
       const double alone = costs.Duration(pair.first) + costs.Duration(pair.second);
@@ -103,9 +105,14 @@ class CostCollector {
       if (part.op == Op::kBackward || part.op == Op::kBackwardWeight) {
         stage.freed_by_rest.push_back(-change);
       }
-      if (const int slot = messages_.OutSlot(part); slot >= 0) {
-        sent_ns_[slot] = stamps[i].end_ns;
-      }
+      const int slot = messages_.OutSlot(part);
+      if (slot < 0) continue;
+      const bool early = stamps[i].sent_ns != 0;
+      sent_ns_[slot] = early ? stamps[i].sent_ns : stamps[i].end_ns;
+      if (!early) continue;
+      sends_early_ = true;
+      stage.until_sent.push_back(static_cast<double>(stamps[i].sent_ns - stamps[i].start_ns) *
+                                 kSecondsPerNs);
     }
   }
 
@@ -145,7 +152,9 @@ class CostCollector {
     costs.backward_weight = time(Op::kBackwardWeight);
     const std::size_t split = Index(Op::kBackwardInput);
     if (samples.time[split].empty() && samples.half_of_pair[split].empty()) {
-      costs.backward_input = time(Op::kBackward);
+      const double whole = time(Op::kBackward);
+      costs.backward_input = samples.until_sent.empty() ? whole : Median(samples.until_sent);
+      costs.backward_weight = std::max(0.0, whole - costs.backward_input);
     }
     costs.recompute = time(Op::kRecompute);
     costs.step = time(Op::kStep);
@@ -181,9 +190,10 @@ class CostCollector {
   MessageMap messages_;
   std::size_t slices_;
   std::vector<StageSamples> samples_;  // by stage, then by slice
-  std::vector<std::int64_t> sent_ns_;  // by slot: end of the action that produced the message
+  std::vector<std::int64_t> sent_ns_;  // by slot: when the message was produced
   std::vector<bool> recomputed_;       // by stage and microbatch index
   std::vector<double> transfers_;      // seconds
+  bool sends_early_ = false;
   std::vector<Pair> pairs_;
 };
 

@@ -28,6 +28,9 @@ struct Stamp {
   // while the activations of the second part are still alive.
   std::int64_t activation_bytes = 0;
   std::int64_t offloaded_bytes = 0;  // additional activations, in the slower pool
+  // When a B that ran alone sent its input gradient; 0 for other entries. A stage may send it
+  // before the weight gradients are computed.
+  std::int64_t sent_ns = 0;
 };
 
 class Trace {
@@ -110,10 +113,11 @@ RunMeasure MeasureRound(const Trace& trace, std::int64_t round);
 RunMeasure MeasureRun(const Trace& trace, int skip = 0);
 
 // Returns median times (seconds) and activations (bytes) of every stage over the recorded rounds
-// from `skip` on, for the simulator. If a stage only ran B, all of its time is in backward_input.
-// If there are pairs, `overlap` is the time of a pair relative to that of its two parts alone; a
-// part that never runs alone counts as half of its pairs. `comm` is the median time from a
-// producer's end to the start of a consumer on another rank that was waiting for it.
+// from `skip` on, for the simulator. If a stage only ran B, backward_input is the time until it
+// sent the input gradient, and `early_gradients` is set. If there are pairs, `overlap` is the time
+// of a pair relative to that of its two parts alone; a part that never runs alone counts as half of
+// its pairs. `comm` is the median time from a producer's end to the start of a consumer on another
+// rank that was waiting for it.
 Costs MeasuredCosts(const Trace& trace, int skip = 0);
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include "graph/ir/parse.h"
 #include "graph/ir/print.h"
 #include "graph/kernel/fused_op.h"
+#include "graph/ops/collective.h"
 #include "train/checkpoint/safetensors.h"
 
 namespace penstock {
@@ -120,6 +121,14 @@ Status CheckLeaving(const Piece& piece, std::size_t ports) {
   return {};
 }
 
+Status CheckShardGraph(const Graph& graph) {
+  if (graph.name.empty()) return {};
+  if (!graph.inputs.empty() || std::ranges::count_if(graph.nodes, IsCollective) != 1) {
+    return InvalidArgument("graph {} is not one collective of a shard", graph.name);
+  }
+  return {};
+}
+
 Status CheckSlots(const StageProgram& program) {
   std::vector<int> slots;
   for (const StagePort& port : program.inputs) {
@@ -166,7 +175,8 @@ Result<StageProgram> Read(const Safetensors& content) {
     PENSTOCK_TRY(program.overlapped, reader.ToPiece(root.at("overlapped"), numbers, kOverlapped));
   }
   for (const auto& [name, graph] : ShardGraphs(program)) {
-    if (root.contains(name)) PENSTOCK_TRY(*graph, ParseGraph(root.at(name).get<std::string>()));
+    if (!root.contains(name)) continue;
+    PENSTOCK_TRY(*graph, ParseGraph(root.at(name).get<std::string>()));
   }
   program.slots = root.at("held").get<int>();
   program.inputs = ToPorts(root.at("inputs"));
@@ -174,6 +184,9 @@ Result<StageProgram> Read(const Safetensors& content) {
   program.saved_bytes = root.at("saved_bytes").get<std::int64_t>();
   program.live_bytes = root.at("live_bytes").get<std::int64_t>();
   PENSTOCK_TRY_STATUS(CheckSlots(program));
+  for (const auto& [name, graph] : ShardGraphs(program)) {
+    PENSTOCK_TRY_STATUS(CheckShardGraph(*graph));
+  }
   DescribePieces(program);
   return program;
 }

@@ -65,8 +65,13 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
 
 // Also rejects a stage that sends no gradient back although one is required, because the previous
 // stages would not be trained.
-Status CheckProgram(const StageProgram& program, const StageExamples& examples, bool last) {
-  const std::size_t count = examples.inputs.size() + (last ? 1 : 0);
+Status CheckProgram(const StageProgram& program, const StageExamples& examples,
+                    const TorchStageOptions& options) {
+  const std::size_t count = examples.inputs.size() + (options.last ? 1 : 0);
+  if ((options.zero >= 2 && program.reduce_grad.name.empty()) ||
+      (options.zero >= 3 && program.unshard.name.empty())) {
+    return InvalidArgument("the program has no graphs for shards (parallel.zero)");
+  }
   if (program.inputs.size() != count) {
     return InvalidArgument("the program has {} inputs, but the stage has {}", program.inputs.size(),
                            count);
@@ -242,13 +247,13 @@ Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModul
                                                 const std::function<void(int slice)>& on_slice) {
   PENSTOCK_TRY_STATUS(CheckOptions(options, examples));
   if (options.programs != nullptr) {
-    PENSTOCK_TRY_STATUS(CheckProgram(options.programs->front(), examples, options.last));
+    PENSTOCK_TRY_STATUS(CheckProgram(options.programs->front(), examples, options));
     return *options.programs;
   }
   std::vector<StageProgram> programs;
   PENSTOCK_TRY(StageProgram first, CompileSlice(module, examples, options, 0));
   programs.push_back(std::move(first));
-  PENSTOCK_TRY_STATUS(CheckProgram(programs.front(), examples, options.last));
+  PENSTOCK_TRY_STATUS(CheckProgram(programs.front(), examples, options));
   for (int slice = 1; slice < options.slices(); ++slice) {
     if (on_slice) on_slice(slice);
     PENSTOCK_TRY(StageProgram program, CompileSlice(module,

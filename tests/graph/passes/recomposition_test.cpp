@@ -261,9 +261,10 @@ TEST(Recomposition, EveryPassPreservesTheResults) {
     SCOPED_TRACE(fmt::format("wasteful {}", toString(dtype)));
     RunPassByPass(Wasteful(dtype), changed);
   }
-  // passes_test.cpp tests matmul_by_onednn, which needs larger matmuls.
+  // passes_test.cpp tests matmul_by_onednn, which needs larger matmuls, and fsdp_test.cpp the
+  // passes that change only stages with shards.
   for (const Pass& pass : Passes()) {
-    if (pass.name == "matmul_by_onednn") continue;
+    if (pass.name == "matmul_by_onednn" || pass.name.starts_with("split_fsdp")) continue;
     EXPECT_TRUE(changed.contains(pass.name)) << pass.name;
   }
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/transports/threads.h"
 #include "tests/runtime/count_allocations.h"
+#include "tests/runtime/empty_stage.h"
 #include "tests/runtime/probe_stage.h"
 #include "tests/runtime/random_schedule.h"
 
@@ -28,23 +29,6 @@ struct Bench {
   Trace trace;
 };
 
-// Allocates no memory.
-class QuietStage final : public Stage {
- public:
-  void BeginStep(std::int64_t) override {}
-  void Forward(int, Message, Outlet& output) override { output.Send(Token()); }
-  void Backward(int, Message, Outlet& output) override { output.Send(Token()); }
-  void BackwardInput(int, Message, Outlet& output) override { output.Send(Token()); }
-  void BackwardWeight(int) override {}
-  void Step() override {}
-  std::int64_t ActivationBytes() const override { return 0; }
-
- private:
-  Message Token() {
-    return {this, sizeof(*this), this, [](void*) {}};
-  }
-};
-
 // One rank holds every stage, so that one thread runs the whole loop.
 Schedule OneRankOfMany(Random& random) {
   RandomScheduleOptions options;
@@ -58,7 +42,7 @@ TEST(ExecutorTest, LoopAllocatesNoMemory) {
   Random random(3);
   for (int i = 0; i < 20; ++i) {
     Bench bench(OneRankOfMany(random));
-    QuietStage stage;
+    EmptyStage stage;
     const std::vector<Stage*> stages(bench.schedule.stages(), &stage);
     const auto executor = bench.Bind(0, stages).value();
     const std::int64_t before = AllocationsOfThisThread();

@@ -185,5 +185,22 @@ TEST(TraceTest, RecoversTheCostsOfASimulatedTrace) {
   EXPECT_DOUBLE_EQ(MeasureRun(trace).makespan, simulated.makespan);
 }
 
+// A stage in training sends the input gradient of a B before it computes the weight gradients.
+TEST(TraceTest, RecoversWhenABackwardSends) {
+  const Schedule schedule = SmallGpipe(3, 4);
+  Costs costs = Costs::Uniform(schedule.placement, 1, 2, 3, 1, 4);
+  costs.early_gradients = true;
+  Timeline timeline;
+  const SimulationResult simulated = Simulate(schedule, costs, {.timeline = &timeline}).value();
+  Trace trace = Trace::Make(schedule).value();
+  WriteRound(trace, 0, timeline, 1);
+  const Costs measured = MeasuredCosts(trace);
+  EXPECT_TRUE(measured.early_gradients);
+  EXPECT_DOUBLE_EQ(measured.stages[1].backward_input, 3);
+  EXPECT_DOUBLE_EQ(measured.stages[1].backward_weight, 1);
+  EXPECT_DOUBLE_EQ(measured.comm, 4);
+  EXPECT_DOUBLE_EQ(Simulate(schedule, measured).value().makespan, simulated.makespan);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -2,17 +2,15 @@
 #include "tests/runtime/transports/transport_conformance.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
-#include <time.h>
 
 #include <atomic>
-#include <chrono>
 #include <numeric>
 #include <thread>
 
 #include "runtime/executor/run.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/text/text.h"
+#include "tests/runtime/expect_idle.h"
 #include "tests/runtime/hosts/on_hosts.h"
 #include "tests/runtime/probe_stage.h"
 
@@ -178,32 +176,15 @@ TEST_P(TransportConformance, AbortOnEitherSideEndsEveryWaitWithTheFirstReason) {
   }
 }
 
-// The CPU time of a waiting thread stops growing; that of a polling thread would not.
 TEST_P(TransportConformance, WaitingUsesNoCpu) {
   TwoRanks two(GetParam());
   std::atomic<bool> waits{false};
-  clockid_t clock{};
   std::thread receiver([&] {
     waits.store(true);
     Message got;
     EXPECT_TRUE(two.end(1).Receive(two.There(0), 0, got));
   });
-  ASSERT_EQ(pthread_getcpuclockid(receiver.native_handle(), &clock), 0);
-  const auto used = [&] {
-    timespec time{};
-    clock_gettime(clock, &time);
-    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
-  };
-  // Waits for this many consecutive looks without a change, at least a millisecond apart.
-  constexpr int kLooks = 50;
-  constexpr int kMostLooks = 20000;
-  int unchanged = 0;
-  for (int looks = 0; unchanged < kLooks && looks < kMostLooks; ++looks) {
-    const std::int64_t before = used();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    unchanged = waits.load() && used() == before ? unchanged + 1 : 0;
-  }
-  EXPECT_EQ(unchanged, kLooks);
+  ExpectIdle(receiver, waits);
   two.end(0).Send(two.There(0), 0, Number(0));
   receiver.join();
 }

@@ -34,5 +34,15 @@ batch: 1
   EXPECT_GT(MakeStageProgram(*graphs).saved_bytes, std::int64_t{10} << 30);
 }
 
+TEST(CompileStages, RefusesAScheduleThatUpdatesAfterEveryMicrobatch) {
+  const auto config = ParseTrainConfig(
+      "pipeline: {ranks: 2, schedule: pipedream}\nsteps: 4\nmodel: {layers: 2}", "c.yaml");
+  ASSERT_TRUE(config) << config.error().message;
+  const auto files = CompileStages(*config, "unused");
+  ASSERT_FALSE(files);
+  EXPECT_NE(files.error().message.find("updates after every microbatch"), std::string::npos)
+      << files.error().message;
+}
+
 }  // namespace
 }  // namespace penstock

@@ -39,6 +39,8 @@ Result<std::vector<double>> LossesOf(TrainConfig config) {
   std::vector<double> losses;
   RunOptions options;
   options.steps = config.steps;
+  options.update = UpdateRuleOf(config.optimizer);
+  options.update.zero = pipeline.zero;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const int last = schedule.placement.rank_of(schedule.stages() - 1);
   options.on_step = [&](int rank, std::int64_t) {
@@ -54,7 +56,10 @@ TEST(Compiled, RunsLikeCapturedStages) {
                                                       {"exact=false"},
                                                       {"precision=bf16"},
                                                       {"recompute.hold=least", "model.dropout=0.2"},
-                                                      {"model.name=gpt2", "model.dropout=0.2"}};
+                                                      {"model.name=gpt2", "model.dropout=0.2"},
+                                                      {"parallel.data=2"},
+                                                      {"parallel.data=2", "parallel.zero=2"},
+                                                      {"parallel.data=2", "parallel.zero=3"}};
   for (const std::vector<std::string>& way : ways) {
     const TempFolder folder;
     const TrainConfig config = Config(way);
@@ -89,6 +94,8 @@ TEST(Compiled, RefusesFilesThatDoNotMatch) {
   EXPECT_NE(error({"model.name=gpt2"}).find("compiled with model.name \"llama\""),
             std::string::npos);
   EXPECT_NE(error({"microbatches=8"}).find("pipeline.microbatches 4"), std::string::npos);
+  EXPECT_NE(error({"parallel.data=2", "parallel.zero=3"}).find("parallel.data 1, this run has 2"),
+            std::string::npos);
   EXPECT_NE(error({"exact=false"}).find("exact true, this run has false"), std::string::npos);
 
   const std::string file = CompiledFile(folder / "made", 1);
