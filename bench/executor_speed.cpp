@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/runtime/empty_stage.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
+#include "tests/runtime/empty_stage.h"
 
 namespace penstock {
 namespace {

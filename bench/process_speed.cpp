@@ -11,11 +11,11 @@
 #include <cstdlib>
 #include <vector>
 
-#include "tests/runtime/empty_stage.h"
 #include "mpi/mpi_hosts.h"
 #include "runtime/executor/run.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/catalog.h"
+#include "tests/runtime/empty_stage.h"
 
 namespace penstock {
 namespace {
