@@ -1,12 +1,8 @@
 #include "model/layers.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/outer.h>
-#include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
@@ -55,24 +51,6 @@ torch::Tensor LayerNorm::forward(const torch::Tensor& input) {
   return normal * weight_ + bias_;
 }
 
-RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, double theta) {
-  const auto real = at::TensorOptions().dtype(at::kDouble);
-  const torch::Tensor exponent = at::arange(0, head_dim, 2, real) / static_cast<double>(head_dim);
-  const torch::Tensor frequency = at::pow(theta, -exponent);                     // [E/2]
-  const torch::Tensor angle = at::outer(at::arange(sequence, real), frequency);  // [S, E/2]
-  const torch::Tensor cos = angle.cos(), sin = angle.sin();
-  return {at::cat({cos, cos}, -1).to(at::kFloat), at::cat({-sin, sin}, -1).to(at::kFloat)};
-}
-
-torch::Tensor RotaryTable::Rotate(const torch::Tensor& input, std::int64_t start) const {
-  const std::int64_t length = input.size(-2), half = input.size(-1) / 2;
-  const torch::Tensor swapped =
-      at::cat({input.narrow(-1, half, half), input.narrow(-1, 0, half)}, -1);
-  const torch::Tensor rotated =
-      input * cos.narrow(0, start, length) + swapped * sin.narrow(0, start, length);
-  return rotated.to(input.scalar_type());
-}
-
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
                               SequenceContext& context) {
   return at::scaled_dot_product_attention(query, known.keys, known.values, context.Mask(query),
@@ -80,17 +58,25 @@ torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& know
 }
 
 Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : sizes_(sizes) {
-  const std::int64_t kv_dim = sizes.dim / sizes.heads * sizes.kv_heads;
-  wq_ = block.register_module("wq", std::make_shared<Projection>(sizes.dim, sizes.dim));
+  const std::int64_t kv_dim = sizes.head_dim * sizes.kv_heads;
+  const std::int64_t all_dim = sizes.head_dim * sizes.heads;
+  wq_ = block.register_module("wq", std::make_shared<Projection>(sizes.dim, all_dim));
   wk_ = block.register_module("wk", std::make_shared<Projection>(sizes.dim, kv_dim));
   wv_ = block.register_module("wv", std::make_shared<Projection>(sizes.dim, kv_dim));
-  wo_ = block.register_module("wo", std::make_shared<Projection>(sizes.dim, sizes.dim));
+  wo_ = block.register_module("wo", std::make_shared<Projection>(all_dim, sizes.dim));
+  if (sizes.qk_norm_epsilon == 0) return;
+  const auto norm = [&](const char* name) {
+    return block.register_module(name,
+                                 std::make_shared<RmsNorm>(sizes.head_dim, sizes.qk_norm_epsilon));
+  };
+  q_norm_ = norm("q_norm");
+  k_norm_ = norm("k_norm");
 }
 
 torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTable& rotary,
                                     SequenceContext& context) {
   const std::int64_t batch = input.size(0), length = input.size(1);
-  const std::int64_t head_dim = sizes_.dim / sizes_.heads;
+  const std::int64_t head_dim = sizes_.head_dim;
   const auto heads_of = [&](const torch::Tensor& value, std::int64_t heads) {
     return value.view({batch, length, heads, head_dim}).transpose(1, 2);  // [B, heads, S, E]
   };
@@ -102,12 +88,17 @@ torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTabl
         .reshape({batch, sizes_.heads, all, head_dim});
   };
   const std::int64_t start = context.start();
-  const torch::Tensor query = rotary.Rotate(heads_of(wq_->forward(input), sizes_.heads), start);
+  torch::Tensor query = heads_of(wq_->forward(input), sizes_.heads);
+  torch::Tensor keys = heads_of(wk_->forward(input), sizes_.kv_heads);
+  if (q_norm_) {
+    query = q_norm_->forward(query);
+    keys = k_norm_->forward(keys);
+  }
+  query = rotary.Rotate(query, start);
   const KeysValues all =
-      context.Extend({rotary.Rotate(heads_of(wk_->forward(input), sizes_.kv_heads), start),
-                      heads_of(wv_->forward(input), sizes_.kv_heads)});
+      context.Extend({rotary.Rotate(keys, start), heads_of(wv_->forward(input), sizes_.kv_heads)});
   const torch::Tensor mixed = CausalAttention(query, {share(all.keys), share(all.values)}, context);
-  return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.dim}));
+  return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.heads * head_dim}));
 }
 
 SwiGlu::SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden) {

@@ -1,6 +1,6 @@
 // Layers that the models share, as plain modules of simple differentiable operators.
 //
-// Shapes: B samples, S tokens, D = dim, H heads of size E = D/H, G key and value heads.
+// Shapes: B samples, S tokens, D = dim, H heads of size E, G key and value heads.
 // Layers have no in-place updates and no branches on data, so that a forward can be captured.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/model_config.h"
+#include "model/rope.h"
 #include "model/sequence_context.h"
 
 namespace penstock {
@@ -70,28 +71,18 @@ class LayerNorm : public torch::nn::Module {
   double epsilon_;
 };
 
-// Cosines and sines of the rotary position embedding (Su et al. 2021, section 3.4), both [S, E].
-// The rotated pairs are (i, i + E/2).
-struct RotaryTable {
-  torch::Tensor cos;
-  torch::Tensor sin;  // its first half is negated, so that a rotation is x * cos + swap(x) * sin
-
-  static RotaryTable Make(std::int64_t sequence, std::int64_t head_dim, double theta);
-  // Rotates [B, H, S', E] whose first token is at position `start`. Requires: start + S' <= S.
-  torch::Tensor Rotate(const torch::Tensor& input, std::int64_t start = 0) const;
-};
-
 // Attention of each token of `query` [B, H, S, E] to itself and to all previous tokens. `known` are
 // the keys and values [B, H, P + S, E] that the context returned.
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
                               SequenceContext& context);
 
 struct AttentionSizes {
-  std::int64_t dim, heads, kv_heads;
+  std::int64_t dim, heads, kv_heads, head_dim;
+  double qk_norm_epsilon = 0;  // 0: queries and keys are not normalized
 };
 
 // Causal attention with rotary positions and grouped key and value heads. Registers its parameters
-// (wq, wk, wv, wo) in the caller's block.
+// (wq, wk, wv, wo, and q_norm and k_norm if there are any) in the caller's block.
 class Attention {
  public:
   Attention(torch::nn::Module& block, const AttentionSizes& sizes);
@@ -102,6 +93,7 @@ class Attention {
  private:
   AttentionSizes sizes_;
   std::shared_ptr<Projection> wq_, wk_, wv_, wo_;
+  std::shared_ptr<RmsNorm> q_norm_, k_norm_;  // of each head; may be null
 };
 
 // w2(silu(w1 x) * w3 x) (Shazeer 2020). Registers its parameters in the caller's block.

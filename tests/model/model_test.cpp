@@ -1,7 +1,10 @@
 // Models do not depend on the partition into stages, and reject invalid configurations.
 #include "model/model.h"
 
+#include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/atan2.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full_like.h>
@@ -12,6 +15,7 @@
 #include <map>
 #include <set>
 
+#include "model/rope.h"
 #include "model/sequence_context.h"
 
 namespace penstock {
@@ -208,8 +212,26 @@ TEST_P(EveryModel, SlicesMatchTheWholeSequence) {
   EXPECT_TRUE(at::allclose(at::cat(logits, 1), expected, 1e-5, 1e-6));
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EveryModel, testing::Values("llama", "gpt2"),
+INSTANTIATE_TEST_SUITE_P(Table, EveryModel, testing::Values("llama", "gpt2", "qwen3"),
                          [](const auto& info) { return info.param; });
+
+TEST(Rope, ScalesLongPeriodsOnly) {
+  constexpr std::int64_t kDim = 128, kSequence = 2;
+  RopeScaling scaling{.type = "llama3", .factor = 8, .high_frequency_factor = 4};
+  // The angle per token of the pair i.
+  const auto angles = [&](const RopeScaling& how) {
+    const RotaryTable table = RotaryTable::Make(kSequence, kDim, 500000, how);
+    return at::atan2(table.sin[1].narrow(0, kDim / 2, kDim / 2),
+                     table.cos[1].narrow(0, 0, kDim / 2));
+  };
+  const torch::Tensor plain = angles({}), scaled = angles(scaling);
+  EXPECT_TRUE(at::equal(scaled.narrow(0, 0, 20), plain.narrow(0, 0, 20)));
+  EXPECT_TRUE(at::allclose(scaled.narrow(0, 40, 24) * 8, plain.narrow(0, 40, 24), 1e-3, 1e-9));
+  const torch::Tensor between = plain / scaled;
+  EXPECT_TRUE((between.slice(0, 1) - between.slice(0, 0, -1) > -1e-3).all().item<bool>());
+  scaling.type = "linear";
+  EXPECT_TRUE(at::allclose(angles(scaling) * 8, plain, 1e-5, 1e-9));
+}
 
 }  // namespace
 }  // namespace penstock

@@ -1,0 +1,25 @@
+// Qwen3, dense (Qwen3 Technical Report, 2025, section 2): Llama's blocks with a norm of the queries
+// and keys of each head.
+#include "model/decoder.h"
+
+namespace penstock {
+namespace {
+
+struct Qwen3Options : DecoderOptions {
+  Qwen3Options() {
+    rope_theta = 1e6;
+    norm_epsilon = 1e-6;
+    qk_norm = true;
+  }
+};
+
+}  // namespace
+
+ModelEntry Qwen3() {
+  ModelEntry model = DecoderEntry<Qwen3Options>();
+  model.name = "qwen3";
+  model.summary = "as llama, with RMSNorm of each head's queries and keys";
+  return model;
+}
+
+}  // namespace penstock
