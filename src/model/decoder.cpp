@@ -204,6 +204,9 @@ ModelEntry MakeDecoderEntry(
     return {{"embedding.weight", HoldsEmbedding, "model.tied=false"}};
   };
   model.layers_alike = true;
+  model.huggingface.write = [read](const ModelConfig& config, nlohmann::ordered_json& root) {
+    WriteDecoderConfig(config, *read(config), root);
+  };
   return model;
 }
 

@@ -36,6 +36,11 @@ struct DecoderOptions : ModelOptions {
   }
 };
 
+// Read and write config.json. A reader of a model adds head_dim, whose default differs.
+void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config);
+void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options,
+                        nlohmann::ordered_json& root);
+
 // Returns an entry with the options of `Options`, which derives from DecoderOptions and sets
 // defaults. The caller sets the name and the summary.
 ModelEntry MakeDecoderEntry(

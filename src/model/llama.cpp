@@ -7,6 +7,12 @@ ModelEntry Llama() {
   ModelEntry model = DecoderEntry<DecoderOptions>();
   model.name = "llama";
   model.summary = "rotary positions, RMSNorm, SwiGLU, grouped key and value heads";
+  model.huggingface.model_type = "llama";
+  model.huggingface.architecture = "LlamaForCausalLM";
+  model.huggingface.read = [](HuggingFaceReader& reader, ModelConfig& config) {
+    ReadDecoderConfig(reader, config);
+    reader.Option("head_dim", "head_dim", "0", config);
+  };
   return model;
 }
 

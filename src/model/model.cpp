@@ -70,6 +70,8 @@ Status CheckSizes(const ModelConfig& config) {
 
 }  // namespace
 
+const ModelEntry* FindModelEntry(std::string_view name) { return Lookup(name); }
+
 Status AddModel(ModelEntry model) {
   if (model.name.empty() || !model.build || !model.initialize) {
     return InvalidArgument("a model needs a name, a build function and an initialize function");

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/huggingface_format.h"
 #include "model/model.h"
 
 namespace penstock {
@@ -42,7 +43,12 @@ struct ModelEntry {
   std::function<std::vector<SharedDeclaration>(const ModelConfig& config)> shared;
   // Whether all layers differ only in their weights.
   bool layers_alike = false;
+  // Empty (without a model_type) if the model has none.
+  HuggingFaceFormat huggingface = {};
 };
+
+// Returns the entry of a model, or null if there is none.
+const ModelEntry* FindModelEntry(std::string_view name);
 
 // Adds a model, which configurations can then name.
 // Ownership: string views in `model` must refer to memory that lives until the end of the program.

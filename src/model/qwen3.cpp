@@ -19,6 +19,12 @@ ModelEntry Qwen3() {
   ModelEntry model = DecoderEntry<Qwen3Options>();
   model.name = "qwen3";
   model.summary = "as llama, with RMSNorm of each head's queries and keys";
+  model.huggingface.model_type = "qwen3";
+  model.huggingface.architecture = "Qwen3ForCausalLM";
+  model.huggingface.read = [](HuggingFaceReader& reader, ModelConfig& config) {
+    ReadDecoderConfig(reader, config);
+    reader.Option("head_dim", "head_dim", "128", config);
+  };
   return model;
 }
 

@@ -12,6 +12,7 @@
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "base/units.h"
+#include "model/huggingface.h"
 #include "train/config_fields.h"
 #include "train/key_hint.h"
 
@@ -140,6 +141,7 @@ class ConfigReader {
 
   // Sets the model first, because the valid keys depend on it.
   Status Apply() {
+    PENSTOCK_TRY_STATUS(ReadModelFiles());
     for (const Entry& entry : entries_) {
       if (entry.key == "model.name") PENSTOCK_TRY_STATUS(Set(entry));
     }
@@ -153,6 +155,39 @@ class ConfigReader {
   const Places& places() const { return places_; }
 
  private:
+  // The key of a config.json in place of the section.
+  static constexpr std::string_view kModelFile = "model";
+
+  // An override replaces the file's section, except for the length of a sequence.
+  Status ReadModelFiles() {
+    bool is_overridden = false;
+    for (const Entry& entry : entries_) {
+      if (entry.key != kModelFile) continue;
+      PENSTOCK_TRY_STATUS(ReadModel(entry));
+      is_overridden = is_overridden || entry.place.empty();
+    }
+    std::erase_if(entries_, [&](const Entry& entry) {
+      return entry.key == kModelFile ||
+             (is_overridden && !entry.place.empty() && entry.key.starts_with("model.") &&
+              entry.key != "model.sequence");
+    });
+    return {};
+  }
+
+  Status ReadModel(const Entry& entry) {
+    const bool has_text = entry.place.empty() || entry.node.IsScalar();
+    if (!has_text)
+      return InvalidArgument("{}model: a map or the path of a config.json is needed", entry.place);
+    const std::string path = entry.place.empty() ? entry.text : entry.node.Scalar();
+    auto model = ReadHuggingFaceConfig(path);
+    if (!model) {
+      return MakeError(model.error().code, "{}model: {}", entry.place, model.error().message);
+    }
+    model->sequence = model->name == "gpt2" ? model->sequence : config_.model.sequence;
+    config_.model = *std::move(model);
+    return {};
+  }
+
   // Finds a field by its key, or also by the last word of its key with `shorten`. Returns null for
   // an unknown key unless `unknown_is_error`.
   Result<const Field*> Find(std::string_view given, bool shorten, bool unknown_is_error) const {

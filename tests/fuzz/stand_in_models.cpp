@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text/quote.h"
+#include "model/huggingface.h"
 #include "model/model_config.h"
 
 namespace penstock {
@@ -42,6 +43,10 @@ std::unique_ptr<ModelOptions> MakeModelOptions(std::string_view model) {
   if (model == kModels[0]) return std::make_unique<LlamaOptions>();
   if (model == kModels[1]) return std::make_unique<Gpt2Options>();
   return nullptr;
+}
+
+Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
+  return NotFound("{}: there are no files here", path);
 }
 
 std::vector<std::string_view> ModelNames() { return {kModels.begin(), kModels.end()}; }

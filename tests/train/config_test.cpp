@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/files.h"
 #include "graph/compile.h"
 #include "tests/train/temp_folder.h"
 
@@ -28,6 +29,32 @@ TEST(Config, OverridesWinOverTheFile) {
   EXPECT_EQ(config->name, "second");
   EXPECT_EQ(config->pipeline.ranks, 2);
   EXPECT_EQ(config->pipeline.stage_layers, (std::vector<std::int64_t>{1, 5}));
+}
+
+TEST(Config, ReadsTheModelFromAConfigJson) {
+  const TempFolder folder;
+  const std::string path = folder / "config.json";
+  ASSERT_TRUE(WriteFileAtomically(path, R"({"model_type": "qwen3", "vocab_size": 100,
+      "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 16,
+      "intermediate_size": 48})"));
+  const auto expect = [](const Result<TrainConfig>& config, std::int64_t sequence) {
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->model.name, "qwen3");
+    EXPECT_EQ(config->model.layers, 3);
+    EXPECT_EQ(config->model.sequence, sequence);
+    EXPECT_EQ(config->model.options.at("head_dim"), "16");
+  };
+  expect(ParseTrainConfig("model: " + path, "a.yaml", {"sequence=20"}), 20);
+  // An override replaces the file's section, except for the length of a sequence.
+  expect(ParseTrainConfig("model: {dim: 8, layers: 9, dropout: 0.5, sequence: 30}", "a.yaml",
+                          {"model=" + path}),
+         30);
+  EXPECT_EQ(ParseTrainConfig("seed: 4", "a.yaml", {"model=" + path, "layers=2"})->model.layers, 2);
+  EXPECT_EQ(ErrorOf("steps: 3\nmodel: [1]"),
+            "a.yaml: line 2: model: a map or the path of a config.json is needed");
+  const auto missing = ParseTrainConfig("", "a.yaml", {"model=" + (folder / "no.json")});
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("no.json"), std::string::npos);
 }
 
 TEST(Config, TheSeedIsAlsoTheModels) {

@@ -1,0 +1,94 @@
+// The config.json of decoders: LlamaConfig and Qwen3Config of the transformers package.
+#include "model/decoder.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::json;
+
+// Reads `rope_scaling`, or `rope_parameters` of newer files, which also has rope_theta.
+void ReadRope(HuggingFaceReader& reader, ModelConfig& config) {
+  reader.Option("rope_theta", "rope_theta", "10000", config);
+  for (const char* const key : {"rope_scaling", "rope_parameters"}) {
+    const Json* const given = reader.Object(key);
+    if (given == nullptr) continue;
+    HuggingFaceReader rope(*given);
+    if (rope.Has("rope_theta")) rope.Option("rope_theta", "rope_theta", "", config);
+    rope.Option(rope.Has("rope_type") ? "rope_type" : "type", "rope_scaling", "default", config);
+    std::string& type = config.options["rope_scaling"];
+    if (type == "default") type = "none";
+    if (type != "none" && type != "linear" && type != "llama3") {
+      return reader.Fault(key,
+                          fmt::format("the type '{}' is none of default, linear, llama3", type));
+    }
+    if (type != "none") rope.Option("factor", "rope_factor", "1", config);
+    if (type == "llama3") {
+      rope.Option("low_freq_factor", "rope_low_frequency_factor", "1", config);
+      rope.Option("high_freq_factor", "rope_high_frequency_factor", "4", config);
+      rope.Option("original_max_position_embeddings", "rope_original_sequence", "8192", config);
+    }
+    if (const Status status = rope.Finish(); !status) reader.Fault(key, status.error().message);
+  }
+}
+
+Json RopeJson(const DecoderOptions& options) {
+  const RopeScaling& rope = options.rope;
+  if (rope.type == "none") return nullptr;
+  Json json = {{"rope_type", rope.type}, {"factor", rope.factor}};
+  if (rope.type == "llama3") {
+    json["low_freq_factor"] = rope.low_frequency_factor;
+    json["high_freq_factor"] = rope.high_frequency_factor;
+    json["original_max_position_embeddings"] = rope.original_sequence;
+  }
+  return json;
+}
+
+}  // namespace
+
+void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config) {
+  reader.Size("vocab_size", config.vocabulary);
+  reader.Size("hidden_size", config.dim);
+  reader.Size("num_hidden_layers", config.layers);
+  std::int64_t heads = 0, hidden = 0;
+  reader.Size("num_attention_heads", heads);
+  reader.Size("intermediate_size", hidden);
+  config.options["heads"] = fmt::format("{}", heads);
+  config.options["hidden"] = fmt::format("{}", hidden);
+  reader.Option("num_key_value_heads", "kv_heads", "0", config);
+  reader.Option("rms_norm_eps", "norm_epsilon", "1e-06", config);
+  reader.Option("tie_word_embeddings", "tied", "false", config);
+  ReadRope(reader, config);
+  reader.Expect("hidden_act", "silu");
+  for (const char* const key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
+    reader.Expect(key, false);
+  }
+  for (const char* const key : {"attention_dropout", "pretraining_tp"}) {
+    reader.Expect(key, std::string_view(key) == "pretraining_tp" ? 1 : 0);
+  }
+  if (reader.Has("quantization_config"))
+    reader.Fault("quantization_config", "weights are quantized");
+}
+
+void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options,
+                        nlohmann::ordered_json& root) {
+  const AttentionSizes sizes = options.AttentionOf(config.dim);
+  root["vocab_size"] = config.vocabulary;
+  root["hidden_size"] = config.dim;
+  root["intermediate_size"] = options.HiddenOf(config.dim);
+  root["num_hidden_layers"] = config.layers;
+  root["num_attention_heads"] = sizes.heads;
+  root["num_key_value_heads"] = sizes.kv_heads;
+  root["head_dim"] = sizes.head_dim;
+  root["max_position_embeddings"] = config.sequence;
+  root["rms_norm_eps"] = options.norm_epsilon;
+  root["rope_theta"] = options.rope_theta;
+  root["rope_scaling"] = RopeJson(options);
+  root["hidden_act"] = "silu";
+  root["attention_bias"] = false;
+  root["attention_dropout"] = 0.0;
+  root["tie_word_embeddings"] = options.tied;
+  root["torch_dtype"] = "float32";
+  root["use_cache"] = true;
+}
+
+}  // namespace penstock

@@ -1,0 +1,113 @@
+#include "model/huggingface.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/text/quote.h"
+#include "model/huggingface_format.h"
+#include "model/model_entry.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr FileLimit kConfigFile{1 << 20, "config.json"};
+
+// Returns the text of a number, a bool or a text; nullopt for anything else.
+std::optional<std::string> TextOf(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_number_integer()) return fmt::format("{}", value.get<std::int64_t>());
+  if (value.is_number()) return fmt::format("{}", value.get<double>());
+  return {};
+}
+
+Result<const ModelEntry*> ModelOfType(std::string_view type) {
+  std::vector<std::string_view> types;
+  for (const std::string_view name : ModelNames()) {
+    const ModelEntry* const model = FindModelEntry(name);
+    if (model->huggingface.model_type.empty()) continue;
+    if (model->huggingface.model_type == type) return model;
+    types.push_back(model->huggingface.model_type);
+  }
+  return InvalidArgument("model_type: no model has the type {}; there are {}", Quote(type),
+                         fmt::join(types, ", "));
+}
+
+Result<ModelConfig> ReadConfig(std::string_view text) {
+  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) return InvalidArgument("it is not a JSON object");
+  if (!root.contains("model_type") || !root["model_type"].is_string()) {
+    return InvalidArgument("model_type is missing");
+  }
+  PENSTOCK_TRY(const ModelEntry* model, ModelOfType(root["model_type"].get<std::string>()));
+  ModelConfig config;
+  config.name = model->name;
+  HuggingFaceReader reader(root);
+  model->huggingface.read(reader, config);
+  PENSTOCK_TRY_STATUS(reader.Finish());
+  PENSTOCK_TRY_STATUS(CheckModel(config));
+  return config;
+}
+
+}  // namespace
+
+void HuggingFaceReader::Fault(const char* key, std::string_view what) {
+  if (status_) status_ = InvalidArgument("{}: {}", key, what);
+}
+
+void HuggingFaceReader::Size(const char* key, std::int64_t& size) {
+  if (!Has(key)) return Fault(key, "the key is missing");
+  const Json& value = root_[key];
+  if (!value.is_number_integer() || value.get<double>() < 1 ||
+      value.get<double>() > kMostModelSize) {
+    return Fault(key, fmt::format("a whole number from 1 to {} is needed", kMostModelSize));
+  }
+  size = value.get<std::int64_t>();
+}
+
+void HuggingFaceReader::Option(const char* key, std::string_view option, std::string_view otherwise,
+                               ModelConfig& config) {
+  std::optional<std::string> text(otherwise);
+  if (Has(key)) text = TextOf(root_[key]);
+  if (!text) return Fault(key, "a number, a bool or a text is needed");
+  config.options[std::string(option)] = *text;
+}
+
+void HuggingFaceReader::Expect(const char* key, const Json& only) {
+  if (!Has(key) || root_[key] == only) return;
+  Fault(key, fmt::format("{} is not supported, only {}", Quote(root_[key].dump()), only.dump()));
+}
+
+const Json* HuggingFaceReader::Object(const char* key) const {
+  return root_.contains(key) && root_[key].is_object() ? &root_[key] : nullptr;
+}
+
+Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(path, error);
+  const std::string file =
+      is_folder ? (std::filesystem::path(path) / "config.json").string() : path;
+  PENSTOCK_TRY(const std::string text, ReadFile(file, kConfigFile));
+  auto config = ReadConfig(text);
+  if (!config) return MakeError(config.error().code, "{}: {}", file, config.error().message);
+  return config;
+}
+
+Result<std::string> HuggingFaceConfigText(const ModelConfig& config) {
+  PENSTOCK_TRY_STATUS(CheckModel(config));
+  const HuggingFaceFormat& format = FindModelEntry(config.name)->huggingface;
+  if (format.model_type.empty()) {
+    return InvalidArgument("model {} has no format of Hugging Face", config.name);
+  }
+  nlohmann::ordered_json root;
+  root["architectures"] = {format.architecture};
+  root["model_type"] = format.model_type;
+  format.write(config, root);
+  return root.dump(2) + "\n";
+}
+
+}  // namespace penstock

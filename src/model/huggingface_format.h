@@ -1,0 +1,52 @@
+// How a model's configuration and parameters are called in Hugging Face's format: part of its
+// ModelEntry.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "model/model_config.h"
+
+namespace penstock {
+
+// Reads the keys of a config.json. The first fault is the result of Finish(), and names the key.
+class HuggingFaceReader {
+ public:
+  explicit HuggingFaceReader(const nlohmann::json& root) : root_(root) {}
+
+  // Whether the key has a value that is not null.
+  bool Has(const char* key) const { return root_.contains(key) && !root_[key].is_null(); }
+  // Sets a size from a whole number, which must be there.
+  void Size(const char* key, std::int64_t& size);
+  // Sets an option, as text, from a number, a bool or a text; from `otherwise` if the key is
+  // missing.
+  void Option(const char* key, std::string_view option, std::string_view otherwise,
+              ModelConfig& config);
+  // Reports a fault if the key has another value than the only one that the model supports.
+  void Expect(const char* key, const nlohmann::json& only);
+  // Returns the object of a key; null if there is none.
+  const nlohmann::json* Object(const char* key) const;
+  void Fault(const char* key, std::string_view what);
+
+  Status Finish() const { return status_; }
+
+ private:
+  const nlohmann::json& root_;
+  Status status_;
+};
+
+struct HuggingFaceFormat {
+  std::string_view model_type;    // "llama"
+  std::string_view architecture;  // "LlamaForCausalLM"
+  std::function<void(HuggingFaceReader& reader, ModelConfig& config)> read;
+  // Adds everything but model_type and architectures.
+  std::function<void(const ModelConfig& config, nlohmann::ordered_json& root)> write;
+};
+
+}  // namespace penstock
