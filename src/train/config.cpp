@@ -180,9 +180,7 @@ class ConfigReader {
       return InvalidArgument("{}model: a map or the path of a config.json is needed", entry.place);
     const std::string path = entry.place.empty() ? entry.text : entry.node.Scalar();
     auto model = ReadHuggingFaceConfig(path);
-    if (!model) {
-      return MakeError(model.error().code, "{}model: {}", entry.place, model.error().message);
-    }
+    if (!model) return InvalidArgument("{}model: {}", entry.place, model.error().message);
     model->sequence = model->name == "gpt2" ? model->sequence : config_.model.sequence;
     config_.model = *std::move(model);
     return {};
