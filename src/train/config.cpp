@@ -166,11 +166,14 @@ class ConfigReader {
       PENSTOCK_TRY_STATUS(ReadModel(entry));
       is_overridden = is_overridden || entry.place.empty();
     }
-    std::erase_if(entries_, [&](const Entry& entry) {
-      return entry.key == kModelFile ||
-             (is_overridden && !entry.place.empty() && entry.key.starts_with("model.") &&
-              entry.key != "model.sequence");
-    });
+    // Not std::erase_if: an assignment of YAML nodes changes the tree that both are in.
+    std::vector<Entry> kept;
+    for (const Entry& entry : entries_) {
+      const bool is_replaced = is_overridden && !entry.place.empty() &&
+                               entry.key.starts_with("model.") && entry.key != "model.sequence";
+      if (entry.key != kModelFile && !is_replaced) kept.push_back(entry);
+    }
+    entries_.swap(kept);
     return {};
   }
 

@@ -46,9 +46,11 @@ TEST(Config, ReadsTheModelFromAConfigJson) {
   };
   expect(ParseTrainConfig("model: " + path, "a.yaml", {"sequence=20"}), 20);
   // An override replaces the file's section, except for the length of a sequence.
-  expect(ParseTrainConfig("model: {dim: 8, layers: 9, dropout: 0.5, sequence: 30}", "a.yaml",
-                          {"model=" + path}),
-         30);
+  const auto replaced = ParseTrainConfig(
+      "model: {dim: 8, layers: 9, dropout: 0.5, sequence: 30}\npipeline: {ranks: auto}\nsteps: 5",
+      "a.yaml", {"model=" + path});
+  expect(replaced, 30);
+  EXPECT_EQ(replaced->steps, 5);
   EXPECT_EQ(ParseTrainConfig("seed: 4", "a.yaml", {"model=" + path, "layers=2"})->model.layers, 2);
   EXPECT_EQ(ErrorOf("steps: 3\nmodel: [1]"),
             "a.yaml: line 2: model: a map or the path of a config.json is needed");
