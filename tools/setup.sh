@@ -72,8 +72,8 @@ install_into() {
   touch "$venv/.complete"
 }
 
-# install_peer: installs PyPI torch with its dependencies (3 GB), for tests and benchmarks against it.
-install_peer() { install_into peer-venv torch==2.11.0 numpy; }
+# install_peer: installs PyPI torch with its dependencies (3 GB) and transformers, for tests and benchmarks against them.
+install_peer() { install_into peer-venv torch==2.11.0 numpy transformers==5.23.0; }
 # install_tensorboard: installs TensorBoard (180 MB), for the test that reads event files.
 install_tensorboard() { install_into tensorboard-venv tensorboard==2.21.0; }
 

@@ -19,7 +19,10 @@ inline constexpr EngineEntry kGraphEntry = {"graph", "Print the graphs of a mode
 inline constexpr EngineEntry kCompileEntry = {
     "compile", "Write a model's compiled stages, for 'penstock train ... compiled=FOLDER'"};
 
-inline constexpr std::array kEngineEntries = {kTrainEntry, kGenerateEntry, kEvalEntry, kGraphEntry,
-                                              kCompileEntry};
+inline constexpr EngineEntry kExportEntry = {"export",
+                                             "Write a trained model in Hugging Face's format"};
+
+inline constexpr std::array kEngineEntries = {kTrainEntry, kGenerateEntry, kEvalEntry,
+                                              kGraphEntry, kCompileEntry,  kExportEntry};
 
 }  // namespace penstock

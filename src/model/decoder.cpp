@@ -204,6 +204,7 @@ ModelEntry MakeDecoderEntry(
     return {{"embedding.weight", HoldsEmbedding, "model.tied=false"}};
   };
   model.layers_alike = true;
+  model.huggingface.names = DecoderNames();
   model.huggingface.write = [read](const ModelConfig& config, nlohmann::ordered_json& root) {
     WriteDecoderConfig(config, *read(config), root);
   };

@@ -36,6 +36,8 @@ struct DecoderOptions : ModelOptions {
   }
 };
 
+// Our names of parameters and those of Hugging Face.
+std::vector<std::pair<std::string_view, std::string_view>> DecoderNames();
 // Read and write config.json. A reader of a model adds head_dim, whose default differs.
 void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config);
 void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options,

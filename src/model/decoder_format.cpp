@@ -45,6 +45,23 @@ Json RopeJson(const DecoderOptions& options) {
 
 }  // namespace
 
+std::vector<std::pair<std::string_view, std::string_view>> DecoderNames() {
+  return {{"embedding.weight", "model.embed_tokens.weight"},
+          {"layers.N.attention_norm.weight", "model.layers.N.input_layernorm.weight"},
+          {"layers.N.wq.weight", "model.layers.N.self_attn.q_proj.weight"},
+          {"layers.N.wk.weight", "model.layers.N.self_attn.k_proj.weight"},
+          {"layers.N.wv.weight", "model.layers.N.self_attn.v_proj.weight"},
+          {"layers.N.wo.weight", "model.layers.N.self_attn.o_proj.weight"},
+          {"layers.N.q_norm.weight", "model.layers.N.self_attn.q_norm.weight"},
+          {"layers.N.k_norm.weight", "model.layers.N.self_attn.k_norm.weight"},
+          {"layers.N.ffn_norm.weight", "model.layers.N.post_attention_layernorm.weight"},
+          {"layers.N.w1.weight", "model.layers.N.mlp.gate_proj.weight"},
+          {"layers.N.w2.weight", "model.layers.N.mlp.down_proj.weight"},
+          {"layers.N.w3.weight", "model.layers.N.mlp.up_proj.weight"},
+          {"norm.weight", "model.norm.weight"},
+          {"head.weight", "lm_head.weight"}};
+}
+
 void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Size("vocab_size", config.vocabulary);
   reader.Size("hidden_size", config.dim);

@@ -86,6 +86,13 @@ const Json* HuggingFaceReader::Object(const char* key) const {
   return root_.contains(key) && root_[key].is_object() ? &root_[key] : nullptr;
 }
 
+bool HasHuggingFaceWeights(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path root(folder);
+  return std::filesystem::exists(root / kHuggingFaceWeights, error) ||
+         std::filesystem::exists(root / kHuggingFaceIndex, error);
+}
+
 Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(path, error);
@@ -95,6 +102,23 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
   auto config = ReadConfig(text);
   if (!config) return MakeError(config.error().code, "{}: {}", file, config.error().message);
   return config;
+}
+
+Result<std::string> HuggingFaceName(const ModelConfig& config, std::string_view parameter) {
+  constexpr std::string_view kLayers = "layers.";
+  std::string pattern(parameter), layer;
+  if (parameter.starts_with(kLayers)) {
+    const std::size_t end = parameter.find('.', kLayers.size());
+    layer = parameter.substr(kLayers.size(), end - kLayers.size());
+    pattern.replace(kLayers.size(), layer.size(), "N");
+  }
+  for (const auto& [ours, theirs] : FindModelEntry(config.name)->huggingface.names) {
+    if (ours != pattern) continue;
+    std::string name(theirs);
+    const std::size_t number = name.find('N');
+    return number == std::string::npos ? name : name.replace(number, 1, layer);
+  }
+  return InvalidArgument("model {} has no name of Hugging Face for {}", config.name, parameter);
 }
 
 Result<std::string> HuggingFaceConfigText(const ModelConfig& config) {

@@ -45,6 +45,8 @@ struct HuggingFaceFormat {
   std::string_view model_type;    // "llama"
   std::string_view architecture;  // "LlamaForCausalLM"
   std::function<void(HuggingFaceReader& reader, ModelConfig& config)> read;
+  // Our names of parameters and theirs; N is the number of the layer.
+  std::vector<std::pair<std::string_view, std::string_view>> names;
   // Adds everything but model_type and architectures.
   std::function<void(const ModelConfig& config, nlohmann::ordered_json& root)> write;
 };

@@ -186,6 +186,7 @@ class ConfigReader {
     if (!model) return InvalidArgument("{}model: {}", entry.place, model.error().message);
     model->sequence = model->name == "gpt2" ? model->sequence : config_.model.sequence;
     config_.model = *std::move(model);
+    config_.weights = HasHuggingFaceWeights(path) ? path : "";
     return {};
   }
 

@@ -103,8 +103,9 @@ struct TrainConfig {
   std::string resume;
   std::vector<std::int64_t> trace_steps;  // steps (from 0) whose timelines are written as traces
   bool tensorboard = false;               // writes event files
-  std::string compiled;      // a folder from 'penstock compile'; empty: stages are captured
-  int batch = 4;             // samples per microbatch
+  std::string weights;   // a folder with weights in Hugging Face's format; empty: random weights
+  std::string compiled;  // a folder from 'penstock compile'; empty: stages are captured
+  int batch = 4;         // samples per microbatch
   std::int64_t steps = 300;  // optimizer steps
   double seconds = 0;        // time limit for the steps; `steps` is then the maximum. 0: no limit
   int sample = 300;          // bytes of the passage generated at the end

@@ -49,6 +49,8 @@ std::vector<Field> RunFields(TrainConfig& c) {
        kFiles,
        "Seconds without progress after which the run fails",
        {.least = 0.1, .most = kLongestWatchdog}},
+      {"weights", &c.weights, kRun,
+       "Folder with weights in Hugging Face's format to start from; empty: random weights"},
       {"compiled", &c.compiled, kRun, "Folder of 'penstock compile'; empty: stages are captured"},
       {"resume",
        &c.resume,

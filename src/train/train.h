@@ -85,6 +85,14 @@ struct EvalSummary {
 // Computes the held-out loss of a checkpoint: a file or a folder, see CheckpointAt. `data`
 // replaces the configured text if not empty.
 Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {});
+// Computes the loss of a model in Hugging Face's format on all of a text, in windows of `sequence`
+// bytes. The baseline is 0.
+Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,
+                                        std::int64_t sequence);
+// Writes a checkpoint's model in Hugging Face's format: config.json and model.safetensors. Returns
+// the paths.
+Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint,
+                                                   const std::string& folder);
 
 struct GenerateOptions {
   std::string prompt;

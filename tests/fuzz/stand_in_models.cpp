@@ -49,6 +49,8 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
   return NotFound("{}: there are no files here", path);
 }
 
+bool HasHuggingFaceWeights(const std::string&) { return false; }
+
 std::vector<std::string_view> ModelNames() { return {kModels.begin(), kModels.end()}; }
 
 Status CheckModel(const ModelConfig& config) {

@@ -1,4 +1,5 @@
 // penstock eval: the held-out loss of a trained model and of the bigram baseline.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -14,13 +15,23 @@ class EvalCommand final : public Command {
   std::string Summary() const override { return kEvalEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
+    app.add_option("CHECKPOINT", checkpoint_,
+                   "A run's folder, a checkpoint file, or a folder with config.json and weights in "
+                   "Hugging Face's format")
+        ->required();
     app.add_option("--data", data_, "A text file or a folder of text files (default: the run's)")
         ->type_name("PATH");
+    app.add_option("--sequence", sequence_,
+                   "Bytes per window, for a folder with config.json: its whole text is evaluated")
+        ->check(CLI::Range(1, 1'000'000'000))
+        ->capture_default_str();
     app.add_flag("--json", json_, "Print one JSON object");
   }
 
   Result<int> Run() override {
+    if (std::filesystem::exists(std::filesystem::path(checkpoint_) / "config.json")) {
+      return RunOnFolder();
+    }
     PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_));
     if (json_) {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
@@ -38,8 +49,23 @@ class EvalCommand final : public Command {
   }
 
  private:
+  Result<int> RunOnFolder() {
+    if (data_.empty())
+      return InvalidArgument("{} has no text of its own: give --data", checkpoint_);
+    PENSTOCK_TRY(const EvalSummary summary, EvaluateHuggingFace(checkpoint_, data_, sequence_));
+    if (json_) {
+      const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
+                                             {"bytes", summary.bytes}};
+      fmt::print("{}\n", object.dump(2));
+    } else {
+      fmt::print("loss {:.4f} nats per byte over {} bytes\n", summary.held_out_loss, summary.bytes);
+    }
+    return kExitOk;
+  }
+
   std::string checkpoint_;
   std::string data_;
+  std::int64_t sequence_ = 128;
   bool json_ = false;
 };
 

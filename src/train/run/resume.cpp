@@ -6,6 +6,7 @@
 #include "base/byte_stream.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "train/huggingface/weights.h"
 
 namespace penstock {
 namespace {
@@ -136,6 +137,20 @@ Status OpenNext(Collectives& hosts, const TrainConfig& config, RunStart& start, 
   return {};
 }
 
+// Sets the parameters to the configured weights.
+Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
+  PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(config.weights));
+  for (const auto& stage : pipeline.stages) {
+    if (stage == nullptr) continue;
+    for (const NamedParameter& each : stage->Restored()) {
+      PENSTOCK_TRY_STATUS(
+          weights.Read(config.model, each.name, each.shape, each.begin, each.value));
+    }
+    stage->ReadWeights();
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string RunPath(const TrainConfig& config) {
@@ -164,6 +179,9 @@ Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pip
     PENSTOCK_TRY_STATUS(SkipDamaged(hosts, start, status.error(), log));
     PENSTOCK_TRY_STATUS(OpenNext(hosts, config, start, log));
   }
+  if (config.weights.empty()) return {};
+  PENSTOCK_TRY_STATUS(hosts.All(LoadWeights(config, pipeline)));
+  Log(log, "weights: {}\n", config.weights);
   return {};
 }
 

@@ -3,11 +3,14 @@
 
 #include <cmath>
 
+#include "base/files.h"
+#include "model/huggingface.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/bigram.h"
 #include "train/data/data.h"
 #include "train/evaluation/language_model.h"
 #include "train/guard.h"
+#include "train/huggingface/weights.h"
 #include "train/setup.h"
 #include "train/train.h"
 
@@ -44,6 +47,28 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   return summary;
 }
 
+Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string& data,
+                                   std::int64_t sequence) {
+  PENSTOCK_TRY(ModelConfig config, ReadHuggingFaceConfig(folder));
+  config.sequence = sequence;
+  PENSTOCK_TRY(const LanguageModel model, LanguageModel::Build(config));
+  PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(folder));
+  for (const auto& [name, value] : model.AllCopies()) {
+    PENSTOCK_TRY_STATUS(weights.Read(config, name, value.sizes(), 0, value));
+  }
+  PENSTOCK_TRY(const std::string text, ReadFile(data));
+  const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(text.data()),
+                                            text.size());
+  if (std::ssize(bytes) <= sequence) {
+    return InvalidArgument("{} has {} bytes; a window of {} needs at least {}", data, bytes.size(),
+                           sequence, sequence + 1);
+  }
+  EvalSummary summary;
+  summary.held_out_loss = EvaluateText(model, bytes, Cores());
+  summary.bytes = static_cast<std::int64_t>(EvaluatedPart(bytes, sequence).size()) - 1;
+  return summary;
+}
+
 Result<std::string> GenerateTextUnguarded(const std::string& path, const GenerateOptions& options) {
   if (options.bytes < 0) return InvalidArgument("bytes {}: must be at least 0", options.bytes);
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
@@ -59,6 +84,11 @@ Result<std::string> GenerateTextUnguarded(const std::string& path, const Generat
 
 Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data) {
   return Guard<EvalSummary>([&] { return EvaluateUnguarded(checkpoint, data); });
+}
+
+Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,
+                                        std::int64_t sequence) {
+  return Guard<EvalSummary>([&] { return EvaluateFolder(folder, data, sequence); });
 }
 
 Result<std::string> GenerateText(const std::string& checkpoint, const GenerateOptions& options) {

@@ -1,0 +1,36 @@
+// penstock export: a trained model in Hugging Face's format.
+#include "cli/command.h"
+#include "cli/engine_table.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+class ExportCommand final : public Command {
+ public:
+  std::string Name() const override { return kExportEntry.name; }
+  std::string Summary() const override { return kExportEntry.summary; }
+
+  void Define(CLI::App& app) override {
+    app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
+    app.add_option("-o,--output", folder_, "Folder to write config.json and model.safetensors to")
+        ->required()
+        ->type_name("FOLDER");
+  }
+
+  Result<int> Run() override {
+    PENSTOCK_TRY(const std::vector<std::string> files, ExportHuggingFace(checkpoint_, folder_));
+    for (const std::string& file : files) fmt::print("{}\n", file);
+    return kExitOk;
+  }
+
+ private:
+  std::string checkpoint_;
+  std::string folder_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeExportCommand() { return std::make_unique<ExportCommand>(); }
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// ExportHuggingFace().
+#include <filesystem>
+
+#include "base/files.h"
+#include "model/huggingface.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/safetensors.h"
+#include "train/evaluation/language_model.h"
+#include "train/guard.h"
+#include "train/train.h"
+
+namespace penstock {
+namespace {
+
+Result<std::vector<std::string>> Export(const std::string& path, const std::string& folder) {
+  PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
+  const ModelConfig& config = checkpoint.info.config.model;
+  PENSTOCK_TRY(const std::string text, HuggingFaceConfigText(config));
+  PENSTOCK_TRY(const LanguageModel model, LanguageModel::Build(config));
+  PENSTOCK_TRY_STATUS(SetWeights(checkpoint, model));
+  Safetensors content;
+  content.metadata["format"] = "pt";  // which the transformers package requires
+  for (const auto& [name, value] : model.Parameters()) {
+    PENSTOCK_TRY(const std::string theirs, HuggingFaceName(config, name));
+    content.tensors.emplace(theirs, value);
+  }
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return InvalidArgument("folder {}: {}", folder, error.message());
+  const std::filesystem::path root(folder);
+  const std::vector<std::string> files = {(root / "model.safetensors").string(),
+                                          (root / "config.json").string()};
+  PENSTOCK_TRY_STATUS(WriteSafetensors(files[0], content));
+  PENSTOCK_TRY_STATUS(WriteFileAtomically(files[1], text));
+  return files;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint,
+                                                   const std::string& folder) {
+  return Guard<std::vector<std::string>>([&] { return Export(checkpoint, folder); });
+}
+
+}  // namespace penstock
