@@ -22,7 +22,7 @@ set(PENSTOCK_PUBLIC_HEADERS
 
 set(PENSTOCK_ENGINE_HEADERS
   base/text/fields.h
-  model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h
+  model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h model/huggingface_format.h model/rope.h
   model/sequence_context.h
   runtime/hosts/host_group.h train/config.h train/train.h)
 

@@ -63,13 +63,13 @@ install_torch() {
 # install_into VENV PACKAGE...: installs PyPI packages with their dependencies into the virtual environment build/VENV.
 install_into() {
   local venv="$root/build/$1"
-  [ -f "$venv/.complete" ] && return
+  [ "$(cat "$venv/.complete" 2>/dev/null)" = "${*:2}" ] && return
   say "installing ${*:2} into build/$1"
   rm -rf "$venv"
   /usr/bin/python3 -m venv "$venv" >&2 || fail "python3 -m venv failed: install python3-venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2 ||
     fail "pip could not install ${*:2}: check the network"
-  touch "$venv/.complete"
+  echo "${*:2}" >"$venv/.complete"
 }
 
 # install_peer: installs PyPI torch with its dependencies (3 GB) and transformers, for tests and benchmarks against them.
