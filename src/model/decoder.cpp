@@ -191,7 +191,7 @@ std::vector<Field> DecoderOptions::Fields() {
 
 ModelEntry MakeDecoderEntry(
     std::function<std::unique_ptr<ModelOptions>()> options,
-    std::function<std::unique_ptr<DecoderOptions>(const ModelConfig& config)> read) {
+    const std::function<std::unique_ptr<DecoderOptions>(const ModelConfig& config)>& read) {
   ModelEntry model;
   model.options = std::move(options);
   model.check = [read](const ModelConfig& config) { return CheckDecoder(config, *read(config)); };

@@ -47,7 +47,7 @@ void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options
 // defaults. The caller sets the name and the summary.
 ModelEntry MakeDecoderEntry(
     std::function<std::unique_ptr<ModelOptions>()> options,
-    std::function<std::unique_ptr<DecoderOptions>(const ModelConfig& config)> read);
+    const std::function<std::unique_ptr<DecoderOptions>(const ModelConfig& config)>& read);
 
 template <class Options>
 ModelEntry DecoderEntry() {

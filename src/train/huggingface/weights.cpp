@@ -85,7 +85,7 @@ Status HuggingFaceWeights::AddFile(const std::string& name) {
 
 Status HuggingFaceWeights::Read(const ModelConfig& config, const std::string& parameter,
                                 std::span<const std::int64_t> shape, std::int64_t begin,
-                                at::Tensor value) const {
+                                const at::Tensor& value) const {
   PENSTOCK_TRY(const std::string name, HuggingFaceName(config, parameter));
   const auto found = places_.find(name);
   if (found == places_.end()) return InvalidArgument("{} lacks the tensor {}", folder_, name);

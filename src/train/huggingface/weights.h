@@ -28,7 +28,8 @@ class HuggingFaceWeights {
   // the dtype of `value`. Errors: kInvalidArgument, naming the tensor, if it is missing or has
   // another shape or dtype.
   Status Read(const ModelConfig& config, const std::string& parameter,
-              std::span<const std::int64_t> shape, std::int64_t begin, at::Tensor value) const;
+              std::span<const std::int64_t> shape, std::int64_t begin,
+              const at::Tensor& value) const;
 
  private:
   struct Place {
