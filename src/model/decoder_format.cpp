@@ -79,9 +79,8 @@ void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config) {
   for (const char* const key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
     reader.Expect(key, false);
   }
-  for (const char* const key : {"attention_dropout", "pretraining_tp"}) {
-    reader.Expect(key, std::string_view(key) == "pretraining_tp" ? 1 : 0);
-  }
+  reader.Expect("attention_dropout", 0);
+  reader.Expect("pretraining_tp", 1);
   if (reader.Has("quantization_config"))
     reader.Fault("quantization_config", "weights are quantized");
 }

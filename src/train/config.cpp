@@ -184,7 +184,6 @@ class ConfigReader {
     const std::string path = entry.place.empty() ? entry.text : entry.node.Scalar();
     auto model = ReadHuggingFaceConfig(path);
     if (!model) return InvalidArgument("{}model: {}", entry.place, model.error().message);
-    model->sequence = model->name == "gpt2" ? model->sequence : config_.model.sequence;
     config_.model = *std::move(model);
     config_.weights = HasHuggingFaceWeights(path) ? path : "";
     return {};

@@ -1,7 +1,8 @@
 // Moves the reduce-scatter of gradients to a graph of its own.
 //
-//   before:  joint:        %f = penstock::pack([%da, %db]);  %s = penstock::reduce_scatter(%f) ->
-//   %s after:   joint:        -> %da, %db
+//   before:  joint:        %f = penstock::pack([%da, %db]);  %s = penstock::reduce_scatter(%f)
+//                          -> %s
+//   after:   joint:        -> %da, %db
 //            reduce_grad:  %s = penstock::reduce_scatter(%gradients);  copy_(%shard, %s)
 //
 // A sum over microbatches of reduce-scatters is the reduce-scatter of the sum. So the gradients are

@@ -18,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOneFile = kHuggingFaceWeights;
-constexpr const char* kIndex = kHuggingFaceIndex;
 constexpr FileLimit kIndexFile{std::size_t{64} << 20, "index"};
 
 // Returns the names of the files that an index lists.
@@ -50,14 +48,15 @@ Result<HuggingFaceWeights> HuggingFaceWeights::Open(const std::string& folder) {
   std::error_code error;
   HuggingFaceWeights weights(folder);
   if (!HasHuggingFaceWeights(folder)) {
-    return NotFound("{} has no weights: neither {} nor {}", folder, kOneFile, kIndex);
+    return NotFound("{} has no weights: neither {} nor {}", folder, kHuggingFaceWeights,
+                    kHuggingFaceIndex);
   }
-  if (fs::exists(fs::path(folder) / kOneFile, error)) {
-    PENSTOCK_TRY_STATUS(weights.AddFile(kOneFile));
+  if (fs::exists(fs::path(folder) / kHuggingFaceWeights, error)) {
+    PENSTOCK_TRY_STATUS(weights.AddFile(kHuggingFaceWeights));
     return weights;
   }
   PENSTOCK_TRY(const std::set<std::string> files,
-               FilesOfIndex((fs::path(folder) / kIndex).string()));
+               FilesOfIndex((fs::path(folder) / kHuggingFaceIndex).string()));
   for (const std::string& file : files) PENSTOCK_TRY_STATUS(weights.AddFile(file));
   return weights;
 }
@@ -67,15 +66,13 @@ Status HuggingFaceWeights::AddFile(const std::string& name) {
   PENSTOCK_TRY(ReadableFile file, ReadableFile::Open(path));
   std::string start(std::min<std::uint64_t>(kHeaderLengthBytes, file.size()), '\0');
   PENSTOCK_TRY_STATUS(file.ReadAt(0, start));
-  const auto parse = [&]() -> Result<SafetensorsHeader> {
-    PENSTOCK_TRY(const std::uint64_t length, HeaderLength(start, file.size()));
-    std::string json(length, '\0');
-    PENSTOCK_TRY_STATUS(file.ReadAt(kHeaderLengthBytes, json));
-    return ParseSafetensorsHeader(json, file.size() - kHeaderLengthBytes - length);
-  };
-  auto header = parse();
+  const auto length = HeaderLength(start, file.size());
+  if (!length) return InvalidArgument("{}: {}", path, length.error().message);
+  const std::uint64_t data_begin = kHeaderLengthBytes + *length;
+  std::string json(*length, '\0');
+  PENSTOCK_TRY_STATUS(file.ReadAt(kHeaderLengthBytes, json));
+  auto header = ParseSafetensorsHeader(json, file.size() - data_begin);
   if (!header) return InvalidArgument("{}: {}", path, header.error().message);
-  const std::uint64_t data_begin = kHeaderLengthBytes + HeaderLength(start, file.size()).value();
   for (auto& [tensor, entry] : header->tensors) {
     places_.insert_or_assign(tensor, Place{files_.size(), data_begin, std::move(entry)});
   }
