@@ -124,6 +124,6 @@ penstock::ModelEntry Mixer() {
     return std::make_shared<MixerStage>(config, penstock::OptionsOf<MixerOptions>(config), range);
   };
   model.initialize = Initialize;
-  model.layers_alike = true;
+  model.first_alike_layer = [](const penstock::ModelConfig&) { return 0; };
   return model;
 }

@@ -170,6 +170,57 @@ std::vector<SharedDeclaration> Shared(const ModelConfig& config) {
            "model.tied=false"}};
 }
 
+std::vector<HuggingFaceTensor> Gpt2Names() {
+  constexpr auto kTransposed = TensorLayout::kTransposed;
+  return {{"embedding.weight", "transformer.wte.weight"},
+          {"positions.weight", "transformer.wpe.weight", TensorLayout::kLeadingRows},
+          {"layers.N.attention_norm.weight", "transformer.h.N.ln_1.weight"},
+          {"layers.N.attention_norm.bias", "transformer.h.N.ln_1.bias"},
+          {"layers.N.wqkv.weight", "transformer.h.N.attn.c_attn.weight", kTransposed},
+          {"layers.N.wqkv.bias", "transformer.h.N.attn.c_attn.bias"},
+          {"layers.N.wo.weight", "transformer.h.N.attn.c_proj.weight", kTransposed},
+          {"layers.N.wo.bias", "transformer.h.N.attn.c_proj.bias"},
+          {"layers.N.ffn_norm.weight", "transformer.h.N.ln_2.weight"},
+          {"layers.N.ffn_norm.bias", "transformer.h.N.ln_2.bias"},
+          {"layers.N.w1.weight", "transformer.h.N.mlp.c_fc.weight", kTransposed},
+          {"layers.N.w1.bias", "transformer.h.N.mlp.c_fc.bias"},
+          {"layers.N.w2.weight", "transformer.h.N.mlp.c_proj.weight", kTransposed},
+          {"layers.N.w2.bias", "transformer.h.N.mlp.c_proj.bias"},
+          {"norm.weight", "transformer.ln_f.weight"},
+          {"norm.bias", "transformer.ln_f.bias"},
+          {"head.weight", "lm_head.weight"}};
+}
+
+// Dropout is not read: it belongs to a run, and the published 0.1 is that of the pretraining.
+void ReadGpt2(HuggingFaceReader& reader, ModelConfig& config) {
+  reader.Size("vocab_size", config.vocabulary);
+  reader.Size("n_embd", config.dim);
+  reader.Size("n_layer", config.layers);
+  reader.Option("n_head", "heads", "", config);
+  reader.Option("n_inner", "hidden", "0", config);
+  reader.Option("layer_norm_epsilon", "norm_epsilon", "1e-05", config);
+  reader.Option("tie_word_embeddings", "tied", "true", config);
+  reader.Expect("activation_function", "gelu_new");
+  for (const char* const key : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"}) {
+    reader.Expect(key, false);
+  }
+  reader.Expect("scale_attn_weights", true);
+}
+
+void WriteGpt2(const ModelConfig& config, nlohmann::ordered_json& root) {
+  const auto options = OptionsOf<Gpt2Options>(config);
+  root["vocab_size"] = config.vocabulary;
+  root["n_embd"] = config.dim;
+  root["n_layer"] = config.layers;
+  root["n_head"] = options.heads;
+  root["n_inner"] = options.HiddenOf(config.dim);
+  root["n_positions"] = config.sequence;
+  root["layer_norm_epsilon"] = options.norm_epsilon;
+  root["activation_function"] = "gelu_new";
+  root["tie_word_embeddings"] = options.tied;
+  root["torch_dtype"] = "float32";
+}
+
 }  // namespace
 
 ModelEntry Gpt2() {
@@ -181,7 +232,8 @@ ModelEntry Gpt2() {
   model.build = BuildGpt2;
   model.initialize = InitializeTransformer;
   model.shared = Shared;
-  model.layers_alike = true;
+  model.first_alike_layer = [](const ModelConfig&) { return 0; };
+  model.huggingface = {"gpt2", "GPT2LMHeadModel", ReadGpt2, Gpt2Names(), WriteGpt2};
   return model;
 }
 

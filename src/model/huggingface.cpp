@@ -71,6 +71,7 @@ void HuggingFaceReader::Size(const char* key, std::int64_t& size) {
 
 void HuggingFaceReader::Option(const char* key, std::string_view option, std::string_view otherwise,
                                ModelConfig& config) {
+  if (!Has(key) && otherwise.empty()) return Fault(key, "the key is missing");
   std::optional<std::string> text(otherwise);
   if (Has(key)) text = TextOf(root_[key]);
   if (!text) return Fault(key, "a number, a bool or a text is needed");
@@ -80,6 +81,10 @@ void HuggingFaceReader::Option(const char* key, std::string_view option, std::st
 void HuggingFaceReader::Expect(const char* key, const Json& only) {
   if (!Has(key) || root_[key] == only) return;
   Fault(key, fmt::format("{} is not supported, only {}", Quote(root_[key].dump()), only.dump()));
+}
+
+const Json* HuggingFaceReader::Value(const char* key) const {
+  return Has(key) ? &root_[key] : nullptr;
 }
 
 const Json* HuggingFaceReader::Object(const char* key) const {
@@ -104,7 +109,12 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
   return config;
 }
 
-Result<std::string> HuggingFaceName(const ModelConfig& config, std::string_view parameter) {
+std::string HuggingFaceName::OfExpert(std::int64_t expert) const {
+  std::string text = name;
+  return text.replace(text.find(".E.") + 1, 1, fmt::format("{}", expert));
+}
+
+Result<HuggingFaceName> HuggingFaceNameOf(const ModelConfig& config, std::string_view parameter) {
   constexpr std::string_view kLayers = "layers.";
   std::string pattern(parameter), layer;
   if (parameter.starts_with(kLayers)) {
@@ -112,11 +122,12 @@ Result<std::string> HuggingFaceName(const ModelConfig& config, std::string_view 
     layer = parameter.substr(kLayers.size(), end - kLayers.size());
     pattern.replace(kLayers.size(), layer.size(), "N");
   }
-  for (const auto& [ours, theirs] : FindModelEntry(config.name)->huggingface.names) {
+  for (const auto& [ours, theirs, layout] : FindModelEntry(config.name)->huggingface.names) {
     if (ours != pattern) continue;
-    std::string name(theirs);
-    const std::size_t number = name.find('N');
-    return number == std::string::npos ? name : name.replace(number, 1, layer);
+    HuggingFaceName result{std::string(theirs), layout};
+    const std::size_t number = result.name.find(".N.");
+    if (number != std::string::npos) result.name.replace(number + 1, 1, layer);
+    return result;
   }
   return InvalidArgument("model {} has no name of Hugging Face for {}", config.name, parameter);
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/huggingface_format.h"
 #include "model/model_config.h"
 
 namespace penstock {
@@ -23,7 +24,15 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path);
 // Returns the text of config.json. Errors: kInvalidArgument for a model that has no such format.
 Result<std::string> HuggingFaceConfigText(const ModelConfig& config);
 
-// Returns the name that the format has for a parameter. Errors: kInvalidArgument if it has none.
-Result<std::string> HuggingFaceName(const ModelConfig& config, std::string_view parameter);
+// What a parameter is in the format: one tensor, or one per expert.
+struct HuggingFaceName {
+  std::string name;
+  TensorLayout layout = TensorLayout::kSame;
+
+  // The name of an expert's tensor. Requires: layout is kPerExpert.
+  std::string OfExpert(std::int64_t expert) const;
+};
+// Errors: kInvalidArgument if the model has no format, or no such parameter.
+Result<HuggingFaceName> HuggingFaceNameOf(const ModelConfig& config, std::string_view parameter);
 
 }  // namespace penstock

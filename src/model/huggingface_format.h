@@ -2,6 +2,7 @@
 // ModelEntry.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,12 +26,13 @@ class HuggingFaceReader {
   // Sets a size from a whole number, which must be there.
   void Size(const char* key, std::int64_t& size);
   // Sets an option, as text, from a number, a bool or a text; from `otherwise` if the key is
-  // missing.
+  // missing. Without `otherwise`, it must be there.
   void Option(const char* key, std::string_view option, std::string_view otherwise,
               ModelConfig& config);
   // Reports a fault if the key has another value than the only one that the model supports.
   void Expect(const char* key, const nlohmann::json& only);
-  // Returns the object of a key; null if there is none.
+  // Returns the value, or the object, of a key; null if there is none.
+  const nlohmann::json* Value(const char* key) const;
   const nlohmann::json* Object(const char* key) const;
   void Fault(const char* key, std::string_view what);
 
@@ -41,12 +43,25 @@ class HuggingFaceReader {
   Status status_;
 };
 
+enum class TensorLayout : std::uint8_t {
+  kSame,
+  kTransposed,   // the matrix is transposed
+  kPerExpert,    // each matrix of [experts, out, in] is a tensor, whose name has its number for E
+  kLeadingRows,  // theirs may have more rows; ours are the first
+};
+
+// Our name of a parameter, and theirs. N is the number of the layer.
+struct HuggingFaceTensor {
+  std::string_view ours;
+  std::string_view theirs;
+  TensorLayout layout = TensorLayout::kSame;
+};
+
 struct HuggingFaceFormat {
   std::string_view model_type;    // "llama"
   std::string_view architecture;  // "LlamaForCausalLM"
   std::function<void(HuggingFaceReader& reader, ModelConfig& config)> read;
-  // Our names of parameters and theirs; N is the number of the layer.
-  std::vector<std::pair<std::string_view, std::string_view>> names;
+  std::vector<HuggingFaceTensor> names;
   // Adds everything but model_type and architectures.
   std::function<void(const ModelConfig& config, nlohmann::ordered_json& root)> write;
 };

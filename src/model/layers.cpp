@@ -52,9 +52,10 @@ torch::Tensor LayerNorm::forward(const torch::Tensor& input) {
 }
 
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
-                              SequenceContext& context) {
+                              SequenceContext& context, std::optional<double> scale) {
   return at::scaled_dot_product_attention(query, known.keys, known.values, context.Mask(query),
-                                          /*dropout_p=*/0.0, /*is_causal=*/context.start() == 0);
+                                          /*dropout_p=*/0.0, /*is_causal=*/context.start() == 0,
+                                          scale);
 }
 
 Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : sizes_(sizes) {
@@ -73,8 +74,8 @@ Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : si
   k_norm_ = norm("k_norm");
 }
 
-torch::Tensor Attention::operator()(const torch::Tensor& input, const RotaryTable& rotary,
-                                    SequenceContext& context) {
+torch::Tensor Attention::Attend(const torch::Tensor& input, const RotaryTable& rotary,
+                                SequenceContext& context) {
   const std::int64_t batch = input.size(0), length = input.size(1);
   const std::int64_t head_dim = sizes_.head_dim;
   const auto heads_of = [&](const torch::Tensor& value, std::int64_t heads) {
@@ -107,7 +108,7 @@ SwiGlu::SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden) 
   w3_ = block.register_module("w3", std::make_shared<Projection>(dim, hidden));
 }
 
-torch::Tensor SwiGlu::operator()(const torch::Tensor& input) {
+torch::Tensor SwiGlu::Run(const torch::Tensor& input) {
   return w2_->forward(at::silu(w1_->forward(input)) * w3_->forward(input));
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,9 +73,28 @@ class LayerNorm : public torch::nn::Module {
 };
 
 // Attention of each token of `query` [B, H, S, E] to itself and to all previous tokens. `known` are
-// the keys and values [B, H, P + S, E] that the context returned.
+// the keys and values [B, H, P + S, E] that the context returned. Scores are multiplied by `scale`,
+// which is 1 / sqrt(E) by default.
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
-                              SequenceContext& context);
+                              SequenceContext& context, std::optional<double> scale = {});
+
+// The attention of a block. Maps [B, S, D] to [B, S, D], and also attends to the context's earlier
+// tokens.
+class AttentionLayer {
+ public:
+  virtual ~AttentionLayer() = default;
+  virtual torch::Tensor Attend(const torch::Tensor& input, const RotaryTable& rotary,
+                               SequenceContext& context) = 0;
+};
+
+// The part of a block that treats each token on its own. Maps [.., D] to [.., D].
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+  virtual torch::Tensor Run(const torch::Tensor& input) = 0;
+  // See StageModule.
+  virtual void SetLossGradient(double) {}
+};
 
 struct AttentionSizes {
   std::int64_t dim, heads, kv_heads, head_dim;
@@ -83,12 +103,11 @@ struct AttentionSizes {
 
 // Causal attention with rotary positions and grouped key and value heads. Registers its parameters
 // (wq, wk, wv, wo, and q_norm and k_norm if there are any) in the caller's block.
-class Attention {
+class Attention : public AttentionLayer {
  public:
   Attention(torch::nn::Module& block, const AttentionSizes& sizes);
-  // Maps [B, S, D] to [B, S, D]. Also attends to the context's earlier tokens.
-  torch::Tensor operator()(const torch::Tensor& input, const RotaryTable& rotary,
-                           SequenceContext& context);
+  torch::Tensor Attend(const torch::Tensor& input, const RotaryTable& rotary,
+                       SequenceContext& context) override;
 
  private:
   AttentionSizes sizes_;
@@ -97,28 +116,35 @@ class Attention {
 };
 
 // w2(silu(w1 x) * w3 x) (Shazeer 2020). Registers its parameters in the caller's block.
-class SwiGlu {
+class SwiGlu : public FeedForward {
  public:
   SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden);
-  torch::Tensor operator()(const torch::Tensor& input);
+  torch::Tensor Run(const torch::Tensor& input) override;
 
  private:
   std::shared_ptr<Projection> w1_, w2_, w3_;
 };
 
-// Constructs a `Block` from `arguments` for each layer of the range and registers it in the stage
-// under its name in the whole model, such as layers.3. Returns the blocks in order.
+// Calls make(i) for each layer of the range, which returns a shared pointer to its block, and
+// registers the block in the stage under its name in the whole model, such as layers.3. Returns the
+// blocks in order.
+template <class Make>
+auto RegisterEachLayer(torch::nn::Module& stage, const LayerRange& range, const Make& make) {
+  const auto layers = stage.register_module("layers", std::make_shared<torch::nn::Module>());
+  std::vector<decltype(make(range.begin))> blocks;
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    blocks.push_back(layers->register_module(std::to_string(i), make(i)));
+  }
+  return blocks;
+}
+
+// The same for layers that are all constructed from `arguments`.
 template <class Block, class... Arguments>
 std::vector<std::shared_ptr<Block>> RegisterLayers(torch::nn::Module& stage,
                                                    const LayerRange& range,
                                                    const Arguments&... arguments) {
-  const auto layers = stage.register_module("layers", std::make_shared<torch::nn::Module>());
-  std::vector<std::shared_ptr<Block>> blocks;
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    blocks.push_back(
-        layers->register_module(std::to_string(i), std::make_shared<Block>(arguments...)));
-  }
-  return blocks;
+  return RegisterEachLayer(stage, range,
+                           [&](std::int64_t) { return std::make_shared<Block>(arguments...); });
 }
 
 }  // namespace penstock

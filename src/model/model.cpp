@@ -203,7 +203,8 @@ bool AreAlike(const ModelConfig& config, const LayerRange& one, const LayerRange
   const auto model = FindModel(config.name);
   if (!model || one.embedding != other.embedding || one.head != other.head) return false;
   if (one.begin == other.begin) return one.end == other.end;
-  return (*model)->layers_alike && one.end - one.begin == other.end - other.begin;
+  if (!(*model)->first_alike_layer || one.end - one.begin != other.end - other.begin) return false;
+  return std::min(one.begin, other.begin) >= (*model)->first_alike_layer(config);
 }
 
 Result<std::shared_ptr<StageModule>> CastStage(StageModule& stage, const ModelConfig& config,

@@ -40,6 +40,9 @@ class StageModule : public torch::nn::Module {
   // `targets` the next tokens [batch, sequence]. In evaluation mode, it is the reported loss, in
   // nats per token.
   virtual torch::Tensor Loss(std::span<const torch::Tensor> outputs, const torch::Tensor& targets);
+  // Sets the gradient of the loss, such as 1/microbatches. Only for models whose layers add terms
+  // to the loss, because they are also in stages that do not compute the loss.
+  virtual void SetLossGradient(double) {}
 };
 
 // Returns an initialized stage in evaluation mode. Training code switches the mode.

@@ -41,8 +41,9 @@ struct ModelEntry {
       initialize;
   // Returns the parameters that several stages share. Empty if there are none.
   std::function<std::vector<SharedDeclaration>(const ModelConfig& config)> shared;
-  // Whether all layers differ only in their weights.
-  bool layers_alike = false;
+  // Returns the first layer from which on all layers differ only in their weights. Empty if they
+  // differ in more.
+  std::function<std::int64_t(const ModelConfig& config)> first_alike_layer;
   // Empty (without a model_type) if the model has none.
   HuggingFaceFormat huggingface = {};
 };

@@ -7,14 +7,40 @@
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numbers>
 
 namespace penstock {
 namespace {
 
+double LogarithmicScale(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+
+// Returns the index of the frequency that turns this often in the original sequence.
+double IndexOfTurns(double turns, std::int64_t head_dim, double theta, const RopeScaling& scaling) {
+  const double longest =
+      static_cast<double>(scaling.original_sequence) / (turns * 2 * std::numbers::pi);
+  return static_cast<double>(head_dim) * std::log(longest) / (2 * std::log(theta));
+}
+
+at::Tensor ScaledByYarn(const at::Tensor& frequencies, double theta, const RopeScaling& scaling) {
+  const std::int64_t head_dim = 2 * frequencies.size(0);
+  const auto index = [&](double turns) { return IndexOfTurns(turns, head_dim, theta, scaling); };
+  const double first = std::max(std::floor(index(scaling.fast_turns)), 0.0);
+  const double last =
+      std::min(std::ceil(index(scaling.slow_turns)), static_cast<double>(head_dim - 1));
+  const double width = first == last ? 0.001 : last - first;
+  const at::Tensor ramp =
+      ((at::arange(head_dim / 2, frequencies.options()) - first) / width).clamp(0, 1);
+  return ramp * frequencies / scaling.factor + (1 - ramp) * frequencies;
+}
+
 // Returns the scaled frequencies, in radians per token.
-at::Tensor Scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
+at::Tensor Scaled(const at::Tensor& frequencies, double theta, const RopeScaling& scaling) {
   if (scaling.type == "linear") return frequencies / scaling.factor;
+  if (scaling.type == "yarn") return ScaledByYarn(frequencies, theta, scaling);
   if (scaling.type != "llama3") return frequencies;
   const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
   const at::Tensor periods =
@@ -25,13 +51,39 @@ at::Tensor Scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
 
 }  // namespace
 
+Status RopeScaling::Check() const {
+  if (type == "llama3" && low_frequency_factor >= high_frequency_factor) {
+    return InvalidArgument(
+        "model.rope_low_frequency_factor {} is not below model.rope_high_frequency_factor {}",
+        low_frequency_factor, high_frequency_factor);
+  }
+  if (type == "yarn" && slow_turns >= fast_turns) {
+    return InvalidArgument("model.rope_slow_turns {} is not below model.rope_fast_turns {}",
+                           slow_turns, fast_turns);
+  }
+  return {};
+}
+
+double RopeScaling::MagnitudeScale() const {
+  if (type != "yarn") return 1;
+  if (magnitude == 0 || score_magnitude == 0) return LogarithmicScale(factor, 1);
+  return LogarithmicScale(factor, magnitude) / LogarithmicScale(factor, score_magnitude);
+}
+
+double RopeScaling::ScoreScale() const {
+  if (type != "yarn" || score_magnitude == 0) return 1;
+  const double scale = LogarithmicScale(factor, score_magnitude);
+  return scale * scale;
+}
+
 RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, double theta,
                               const RopeScaling& scaling) {
   const auto real = at::TensorOptions().dtype(at::kDouble);
   const at::Tensor exponent = at::arange(0, head_dim, 2, real) / static_cast<double>(head_dim);
-  const at::Tensor frequency = Scaled(at::pow(theta, -exponent), scaling);    // [E/2]
-  const at::Tensor angle = at::outer(at::arange(sequence, real), frequency);  // [S, E/2]
-  const at::Tensor cos = angle.cos(), sin = angle.sin();
+  const at::Tensor frequency = Scaled(at::pow(theta, -exponent), theta, scaling);  // [E/2]
+  const at::Tensor angle = at::outer(at::arange(sequence, real), frequency);       // [S, E/2]
+  const double scale = scaling.MagnitudeScale();
+  const at::Tensor cos = angle.cos() * scale, sin = angle.sin() * scale;
   return {at::cat({cos, cos}, -1).to(at::kFloat), at::cat({-sin, sin}, -1).to(at::kFloat)};
 }
 

@@ -20,6 +20,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/index.h"
@@ -277,6 +279,24 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
 Result<StageGraphs> Build(const StageSpec& spec, const CompileOptions& options) {
   PENSTOCK_TRY(JointGraph joint, CaptureStage(spec));
   return BuildStageGraphs(std::move(joint), options);
+}
+
+// Returns the largest difference, relative to the largest number.
+static double LargestDistance(const at::Tensor& expected, const at::Tensor& actual) {
+  if (expected.numel() == 0) return expected.sizes() == actual.sizes() ? 0 : HUGE_VAL;
+  const at::Tensor wide = expected.to(at::kDouble);
+  const double most = std::max(wide.abs().max().item<double>(), 1e-30);
+  return (wide - actual.to(at::kDouble)).abs().max().item<double>() / most;
+}
+
+void ExpectNear(const Answer& expected, const Answer& actual, double bound) {
+  const auto near = [&](const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_LT(LargestDistance(a[i], b[i]), bound) << i;
+  };
+  near(expected.outputs, actual.outputs);
+  near(expected.input_gradients, actual.input_gradients);
+  near(expected.gradients, actual.gradients);
 }
 
 void ExpectSame(const Answer& expected, const Answer& actual) {

@@ -51,5 +51,8 @@ Result<StageGraphs> Build(const StageSpec& spec, const CompileOptions& options =
 
 // Fails the test unless they are bitwise equal.
 void ExpectSame(const Answer& expected, const Answer& actual);
+// Fails the test unless all differences are below `bound`, relative to the largest number of each
+// tensor.
+void ExpectNear(const Answer& expected, const Answer& actual, double bound);
 
 }  // namespace penstock::testing

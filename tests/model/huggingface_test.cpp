@@ -35,6 +35,71 @@ constexpr const char* kQwen3 = R"({
   "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
   "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 151936})";
 
+// Those of mistralai/Mixtral-8x7B-v0.1.
+constexpr const char* kMixtral = R"({
+  "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "hidden_act": "silu",
+  "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
+  "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2,
+  "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+  "output_router_logits": false, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0,
+  "router_aux_loss_coef": 0.02, "sliding_window": null, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 32000})";
+
+// Those of Qwen/Qwen3-30B-A3B.
+constexpr const char* kQwen3Moe = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "decoder_sparse_step": 1, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
+  "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48,
+  "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768,
+  "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+  "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+  "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null,
+  "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null,
+  "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})";
+
+// Those of deepseek-ai/DeepSeek-V2-Lite.
+constexpr const char* kDeepseekV2 = R"({
+  "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "aux_loss_alpha": 0.001, "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 2048,
+  "intermediate_size": 10944, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+  "model_type": "deepseek_v2", "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1,
+  "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false,
+  "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27,
+  "num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": null, "qk_nope_head_dim": 128,
+  "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707,
+                   "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096,
+                   "type": "yarn"},
+  "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": true,
+  "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy", "v_head_dim": 128,
+  "vocab_size": 102400})";
+
+// Those of deepseek-ai/DeepSeek-V3.
+constexpr const char* kDeepseekV3 = R"({
+  "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168,
+  "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+  "model_type": "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8,
+  "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+  "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
+  "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+  "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                          "weight_block_size": [128, 128]},
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+                   "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+                   "type": "yarn"},
+  "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
+  "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc", "v_head_dim": 128,
+  "vocab_size": 129280})";
+
+constexpr const char* kGpt2 = R"({
+  "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
+  "embd_pdrop": 0.1, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05,
+  "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
+  "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257})";
+
 class HuggingFace : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -71,19 +136,35 @@ TEST_F(HuggingFace, ReadsPublishedFiles) {
   EXPECT_EQ(qwen3.name, "qwen3");
   EXPECT_EQ(qwen3.options.at("head_dim"), "128");
   EXPECT_EQ(qwen3.options.at("tied"), "true");
+  const ModelConfig deepseek = Read(kDeepseekV3).value();
+  EXPECT_EQ(deepseek.name, "deepseek_v3");
+  EXPECT_EQ(deepseek.options.at("query_rank"), "1536");
+  EXPECT_EQ(deepseek.options.at("router_scale"), "2.5");
+  EXPECT_EQ(deepseek.options.at("rope_scaling"), "yarn");
 }
 
 TEST_F(HuggingFace, WritesWhatItReads) {
-  for (const char* const text : {kLlama, kQwen3}) {
+  for (const char* const text :
+       {kLlama, kQwen3, kMixtral, kQwen3Moe, kDeepseekV2, kDeepseekV3, kGpt2}) {
     const ModelConfig read = Read(text).value();
     const std::string written = HuggingFaceConfigText(read).value();
     const ModelConfig again = Read(written).value();
     EXPECT_EQ(HuggingFaceConfigText(again).value(), written);
     const Json before = Json::parse(text), after = Json::parse(written);
     for (const auto& [key, value] : after.items()) {
-      const bool is_of_file = key == "torch_dtype" || key == "max_position_embeddings";
-      if (!before.contains(key) || is_of_file) continue;
-      EXPECT_EQ(value, before[key]) << key;
+      const bool is_of_file = key == "torch_dtype" || key == "max_position_embeddings" ||
+                              key == "n_positions" || key == "num_nextn_predict_layers";
+      // The width of dense layers, where there are none.
+      const bool is_unused = text == kQwen3Moe && key == "intermediate_size";
+      if (!before.contains(key) || is_of_file || is_unused) continue;
+      if (key == "rope_scaling" && before[key].contains("type")) {  // now called rope_type
+        Json renamed = before[key];
+        renamed["rope_type"] = renamed["type"];
+        renamed.erase("type");
+        EXPECT_EQ(value, renamed);
+      } else {
+        EXPECT_EQ(value, before[key]) << key;
+      }
     }
   }
 }
@@ -94,7 +175,7 @@ TEST_F(HuggingFace, RefusesWhatAModelDoesNotSupport) {
     EXPECT_NE(message.find("config.json: "), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   };
-  expect(Message(kLlama, {{"model_type", "bert"}}), "'bert'; there are llama, qwen3");
+  expect(Message(kLlama, {{"model_type", "bert"}}), "there are llama, gpt2, qwen3");
   expect(Message(kLlama, {{"model_type", nullptr}}), "model_type is missing");
   expect(Message(kLlama, {{"hidden_size", nullptr}}), "hidden_size: the key is missing");
   expect(Message(kLlama, {{"hidden_size", "wide"}}), "hidden_size: a whole number");
@@ -103,7 +184,11 @@ TEST_F(HuggingFace, RefusesWhatAModelDoesNotSupport) {
   expect(Message(kLlama, {{"rms_norm_eps", {1, 2}}}), "rms_norm_eps: a number");
   expect(Message(kLlama, {{"attention_bias", true}}), "attention_bias: 'true' is not supported");
   expect(Message(kLlama, {{"hidden_act", "gelu"}}), "only \"silu\"");
-  expect(Message(kLlama, {{"quantization_config", {{"bits", 4}}}}), "quantized");
+  expect(Message(kMixtral, {{"sliding_window", 4096}}), "sliding_window: '4096'");
+  expect(Message(kMixtral, {{"num_experts_per_tok", 9}}), "top_k 9 is more than the 8 experts");
+  expect(Message(kDeepseekV3, {{"topk_group", 9}}), "top_groups 9");
+  expect(Message(kDeepseekV3, {{"n_routed_experts", nullptr}}), "n_routed_experts: the key is");
+  expect(Message(kDeepseekV3, {{"scoring_func", "softmax"}}), "scoring_func");
   expect(Message(kLlama, {{"rope_scaling", {{"rope_type", "yarn"}}}}),
          "rope_scaling: the type 'yarn'");
   expect(Message(kLlama, {{"rope_scaling", {{"factor", {1}}}}}), "rope_scaling: factor");

@@ -44,6 +44,32 @@ Options Tied(Options options) {
   return options;
 }
 
+Options With(Options options, const Options& more) {
+  options.insert(more.begin(), more.end());
+  return options;
+}
+
+Options Experts(int experts, int top_k, int hidden) {
+  return {{"experts", std::to_string(experts)},
+          {"top_k", std::to_string(top_k)},
+          {"expert_hidden", std::to_string(hidden)}};
+}
+
+Options Qwen3Moe(int heads, int kv_heads, int expert_hidden) {
+  return With(Decoder(heads, kv_heads, 1),
+              With(Experts(128, 8, expert_hidden), {{"head_dim", "128"}}));
+}
+
+Options Deepseek(int heads, int hidden, const Options& more) {
+  return With({{"heads", std::to_string(heads)},
+               {"hidden", std::to_string(hidden)},
+               {"kv_rank", "512"},
+               {"plain_dim", "128"},
+               {"rotary_dim", "64"},
+               {"value_dim", "128"}},
+              more);
+}
+
 ModelConfig Gpt2(std::int64_t dim, std::int64_t layers, const char* heads) {
   ModelConfig config = Config("gpt2", 50257, dim, layers, {{"heads", heads}});
   config.sequence = 1024;
@@ -64,6 +90,25 @@ std::vector<Published> AllPublished() {
       {"Qwen3 0.6B", Config("qwen3", 151936, 1024, 28, Qwen3(16, 3072, true)), 596'049'920},
       {"Qwen3 8B", Config("qwen3", 151936, 4096, 36, Qwen3(32, 12288, false)), 8'190'735'360},
       {"Qwen3 32B", Config("qwen3", 151936, 5120, 64, Qwen3(64, 25600, false)), 32'762'123'264},
+      {"Mixtral 8x7B",
+       Config("mixtral", 32000, 4096, 32, With(Decoder(32, 8, 14336), Experts(8, 2, 14336))),
+       46'702'792'704},
+      {"Qwen3-30B-A3B", Config("qwen3_moe", 151936, 2048, 48, Qwen3Moe(32, 4, 768)),
+       30'532'122'624},
+      {"Qwen3-235B-A22B", Config("qwen3_moe", 151936, 4096, 94, Qwen3Moe(64, 4, 1536)),
+       235'093'634'560},
+      {"DeepSeek-V2-Lite",
+       Config("deepseek_v2", 102400, 2048, 27,
+              Deepseek(16, 10944, With(Experts(64, 6, 1408), {{"shared_experts", "2"}}))),
+       15'706'484'224},
+      {"DeepSeek-V3",
+       Config("deepseek_v3", 129280, 7168, 61,
+              Deepseek(128, 18432,
+                       With(Experts(256, 8, 2048), {{"query_rank", "1536"},
+                                                    {"dense_layers", "3"},
+                                                    {"expert_groups", "8"},
+                                                    {"top_groups", "4"}}))),
+       671'026'419'200},
       {"GPT-2", Gpt2(768, 12, "12"), 124'439'808},
       {"GPT-2 XL", Gpt2(1600, 48, "25"), 1'557'611'200},
   };

@@ -59,6 +59,16 @@ constexpr std::array kFlopRules = {
     Rule{"aten::addmm_", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
     Rule{"aten::baddbmm", [](const Graph& g, const Node& n) { return Matmul(g, n, 1); }},
     Rule{"aten::_grouped_mm", GroupedMatmul},
+    Rule{"penstock::grouped_linear",
+         [](const Graph& g, const Node& n) {
+           return 2 * Product(SizesOf(g, n, 0)) * SizesOf(g, n, 1)[1];
+         }},
+    Rule{"penstock::grouped_linear_input", GroupedMatmul},
+    Rule{"penstock::grouped_linear_weight", GroupedMatmul},
+    Rule{"penstock::grouped_linear_weight_",
+         [](const Graph& g, const Node& n) {
+           return 2 * Product(SizesOf(g, n, 1)) * SizesOf(g, n, 2).back();
+         }},
     Rule{"aten::linear", Linear},
     Rule{"mkldnn::_linear_pointwise", Linear},
     Rule{"aten::_scaled_dot_product_flash_attention_for_cpu",

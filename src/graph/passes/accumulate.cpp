@@ -5,8 +5,9 @@
 // Order: before the split, which then treats the additions as any other node.
 //
 // AccumulateInMatmul: if the gradient is the result of a matmul (or its transpose) and nothing else
-// reads it, addmm_(accumulator, a, b) replaces both nodes. This saves a pass over the weights. Sums
-// are rounded differently (by about 1e-7 in fp32), so it runs only if `exact` is off.
+// reads it, addmm_(accumulator, a, b) replaces both nodes. The same holds for grouped matmuls. This
+// saves a pass over the weights. Sums are rounded differently (by about 1e-7 in fp32), so it runs
+// only if `exact` is off.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
@@ -29,9 +30,18 @@ bool IsTranspose(const Graph& graph, ValueId view) {
          type.strides[0] == root.strides[1] && type.strides[1] == root.strides[0];
 }
 
-// Returns the view of the accumulator that the matmul adds to.
-ValueId MatmulTarget(Graph& graph, ValueId accumulator, bool transposed) {
-  return transposed ? Transpose(graph, accumulator) : accumulator;
+// Returns the node that adds the result of `matmul` to the accumulator.
+Node AddingMatmul(Graph& graph, const Node& matmul, ValueId accumulator, bool transposed) {
+  const std::vector<Argument>& factors = matmul.arguments;
+  if (IsOp(matmul, "penstock::grouped_linear_weight")) {
+    static const c10::OperatorHandle grouped = FindOp("penstock::grouped_linear_weight_", "");
+    return {
+        grouped, {accumulator, factors[0], factors[1], factors[2]}, {kNoValue}, Phase::kBackward};
+  }
+  static const c10::OperatorHandle addmm = FindOp("aten::addmm_", "");
+  const ValueId target = transposed ? Transpose(graph, accumulator) : accumulator;
+  const c10::IValue one(std::int64_t{1});
+  return {addmm, {target, factors[0], factors[1], one, one}, {kNoValue}, Phase::kBackward};
 }
 
 }  // namespace
@@ -79,14 +89,14 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
   if (options.exact) return {};
   Graph& backward = graphs.backward;
   const c10::OperatorHandle add = FindOp("aten::add_", "Tensor");
-  const c10::OperatorHandle mm = FindOp("aten::mm", "");
-  const c10::OperatorHandle addmm = FindOp("aten::addmm_", "");
   const std::vector<int> readers = CountReaders(backward);
   std::map<ValueId, std::size_t> matmuls;  // by result: index of the node
   std::vector<bool> dead(backward.nodes.size());
   for (std::size_t i = 0; i < backward.nodes.size(); ++i) {
     Node& node = backward.nodes[i];
-    if (node.op == mm) matmuls[node.outputs.front()] = i;
+    if (IsOp(node, "aten::mm") || IsOp(node, "penstock::grouped_linear_weight")) {
+      matmuls[node.outputs.front()] = i;
+    }
     if (!(node.op == add)) continue;
     const ValueId accumulator = std::get<ValueId>(node.arguments[0]);
     const ValueId gradient = std::get<ValueId>(node.arguments[1]);
@@ -97,10 +107,7 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
         backward.value(accumulator).type.dtype != backward.value(root).type.dtype) {
       continue;
     }
-    const ValueId target = MatmulTarget(backward, accumulator, transposed);
-    const std::vector<Argument>& factors = backward.nodes[found->second].arguments;
-    const c10::IValue one(std::int64_t{1});
-    node = {addmm, {target, factors[0], factors[1], one, one}, {kNoValue}, Phase::kBackward};
+    node = AddingMatmul(backward, backward.nodes[found->second], accumulator, transposed);
     dead[found->second] = true;
   }
   std::vector<Node> nodes;

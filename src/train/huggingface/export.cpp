@@ -12,6 +12,17 @@
 namespace penstock {
 namespace {
 
+void Add(const HuggingFaceName& theirs, const at::Tensor& value, Safetensors& content) {
+  if (theirs.layout == TensorLayout::kPerExpert) {
+    for (std::int64_t expert = 0; expert < value.size(0); ++expert) {
+      content.tensors.emplace(theirs.OfExpert(expert), value.select(0, expert));
+    }
+    return;
+  }
+  const bool transposed = theirs.layout == TensorLayout::kTransposed;
+  content.tensors.emplace(theirs.name, transposed ? value.t().contiguous() : value);
+}
+
 Result<std::vector<std::string>> Export(const std::string& path, const std::string& folder) {
   PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
   const ModelConfig& config = checkpoint.info.config.model;
@@ -21,8 +32,8 @@ Result<std::vector<std::string>> Export(const std::string& path, const std::stri
   Safetensors content;
   content.metadata["format"] = "pt";  // which the transformers package requires
   for (const auto& [name, value] : model.Parameters()) {
-    PENSTOCK_TRY(const std::string theirs, HuggingFaceName(config, name));
-    content.tensors.emplace(theirs, value);
+    PENSTOCK_TRY(const HuggingFaceName theirs, HuggingFaceNameOf(config, name));
+    Add(theirs, value, content);
   }
   std::error_code error;
   std::filesystem::create_directories(folder, error);

@@ -3,8 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "base/files.h"
@@ -80,14 +83,26 @@ Status HuggingFaceWeights::AddFile(const std::string& name) {
   return {};
 }
 
-Status HuggingFaceWeights::Read(const ModelConfig& config, const std::string& parameter,
-                                std::span<const std::int64_t> shape, std::int64_t begin,
-                                const at::Tensor& value) const {
-  PENSTOCK_TRY(const std::string name, HuggingFaceName(config, parameter));
+const HuggingFaceWeights::Place* HuggingFaceWeights::Find(const std::string& name) const {
   const auto found = places_.find(name);
-  if (found == places_.end()) return InvalidArgument("{} lacks the tensor {}", folder_, name);
-  const auto& [file, data_begin, tensor] = found->second;
-  if (!std::ranges::equal(tensor.shape, shape) || !IsReal(tensor.dtype)) {
+  if (found != places_.end()) return &found->second;
+  // Some published files have the names of the model without its head: "h.0.ln_1.weight".
+  const auto inner = places_.find(name.substr(name.find('.') + 1));
+  return inner == places_.end() ? nullptr : &inner->second;
+}
+
+Status HuggingFaceWeights::ReadTensor(const std::string& name, std::span<const std::int64_t> shape,
+                                      bool rows_may_differ, std::int64_t begin,
+                                      const at::Tensor& value) const {
+  const Place* const found = Find(name);
+  if (found == nullptr) return InvalidArgument("{} lacks the tensor {}", folder_, name);
+  const auto& [file, data_begin, tensor] = *found;
+  const std::span<const std::int64_t> theirs(tensor.shape);
+  const bool same =
+      std::ranges::equal(theirs, shape) ||
+      (rows_may_differ && theirs.size() == shape.size() && !shape.empty() && theirs[0] > shape[0] &&
+       std::ranges::equal(theirs.subspan(1), shape.subspan(1)));
+  if (!same || !IsReal(tensor.dtype)) {
     return InvalidArgument("{}: {} is {} [{}], not a real [{}]", files_[file].path(), name,
                            tensor.dtype, fmt::join(tensor.shape, ", "), fmt::join(shape, ", "));
   }
@@ -97,6 +112,49 @@ Status HuggingFaceWeights::Read(const ModelConfig& config, const std::string& pa
       files_[file].ReadAt(offset, {static_cast<char*>(read.mutable_data_ptr()), read.nbytes()}));
   value.copy_(read.view(value.sizes()));
   return {};
+}
+
+Status HuggingFaceWeights::ReadExperts(const HuggingFaceName& name,
+                                       std::span<const std::int64_t> shape, std::int64_t begin,
+                                       const at::Tensor& value) const {
+  const std::span<const std::int64_t> of_one = shape.subspan(1);
+  const std::int64_t size =
+      std::accumulate(of_one.begin(), of_one.end(), std::int64_t{1}, std::multiplies<>());
+  const at::Tensor flat = value.view({-1});
+  for (std::int64_t done = 0; done < flat.numel();) {
+    const std::int64_t expert = (begin + done) / size, first = (begin + done) % size;
+    const std::int64_t count = std::min(size - first, flat.numel() - done);
+    PENSTOCK_TRY_STATUS(ReadTensor(name.OfExpert(expert), of_one, /*rows_may_differ=*/false, first,
+                                   flat.narrow(0, done, count)));
+    done += count;
+  }
+  return {};
+}
+
+Status HuggingFaceWeights::ReadTransposed(const std::string& name,
+                                          std::span<const std::int64_t> shape, std::int64_t begin,
+                                          const at::Tensor& value) const {
+  const std::vector<std::int64_t> theirs = {shape[1], shape[0]};
+  const at::Tensor whole = at::empty(theirs, value.options());
+  PENSTOCK_TRY_STATUS(ReadTensor(name, theirs, /*rows_may_differ=*/false, 0, whole));
+  value.view({-1}).copy_(whole.t().reshape({-1}).narrow(0, begin, value.numel()));
+  return {};
+}
+
+Status HuggingFaceWeights::Read(const ModelConfig& config, const std::string& parameter,
+                                std::span<const std::int64_t> shape, std::int64_t begin,
+                                const at::Tensor& value) const {
+  PENSTOCK_TRY(const HuggingFaceName name, HuggingFaceNameOf(config, parameter));
+  switch (name.layout) {
+    case TensorLayout::kPerExpert:
+      return ReadExperts(name, shape, begin, value);
+    case TensorLayout::kTransposed:
+      return ReadTransposed(name.name, shape, begin, value);
+    case TensorLayout::kSame:
+    case TensorLayout::kLeadingRows:
+      break;
+  }
+  return ReadTensor(name.name, shape, name.layout == TensorLayout::kLeadingRows, begin, value);
 }
 
 }  // namespace penstock

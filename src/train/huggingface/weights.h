@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "checkpoint/readable_file.h"
 #include "checkpoint/safetensors_header.h"
+#include "model/huggingface.h"
 #include "model/model_config.h"
 
 namespace penstock {
@@ -39,6 +40,15 @@ class HuggingFaceWeights {
   };
   explicit HuggingFaceWeights(std::string folder) : folder_(std::move(folder)) {}
   Status AddFile(const std::string& name);
+  // Returns the tensor's place; null if there is none.
+  const Place* Find(const std::string& name) const;
+  // Sets `value` to elements of a tensor from `begin` on. `rows_may_differ`: theirs may have more.
+  Status ReadTensor(const std::string& name, std::span<const std::int64_t> shape,
+                    bool rows_may_differ, std::int64_t begin, const at::Tensor& value) const;
+  Status ReadExperts(const HuggingFaceName& name, std::span<const std::int64_t> shape,
+                     std::int64_t begin, const at::Tensor& value) const;
+  Status ReadTransposed(const std::string& name, std::span<const std::int64_t> shape,
+                        std::int64_t begin, const at::Tensor& value) const;
 
   std::string folder_;
   std::vector<ReadableFile> files_;

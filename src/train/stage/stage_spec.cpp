@@ -204,6 +204,10 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
     const TrainingMode training(*module);
     return slices == 1 ? module->ForwardAll(inputs) : RunSlice(*module, inputs, slice, slices);
   };
+  const double loss_gradient =
+      ShareOfSlice(options, slice) /
+      (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
+  module->SetLossGradient(loss_gradient);
   if (!options.last) {
     spec.forward = [run, first = options.first](std::span<const at::Tensor> inputs) {
       std::vector<at::Tensor> outputs = run(inputs);
@@ -212,9 +216,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
     return spec;
   }
   spec.inputs.push_back(examples.targets);
-  spec.output_gradient =
-      ShareOfSlice(options, slice) /
-      (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
+  spec.output_gradient = loss_gradient;
   spec.forward = [run, module, slices = options.slices()](std::span<const at::Tensor> inputs) {
     std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - 1));
     const TrainingMode training(*module);

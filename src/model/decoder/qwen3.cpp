@@ -1,6 +1,6 @@
 // Qwen3, dense (Qwen3 Technical Report, 2025, section 2): Llama's blocks with a norm of the queries
 // and keys of each head.
-#include "model/decoder.h"
+#include "model/decoder/decoder.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/decoder.h"
+#include "model/decoder/decoder.h"
 
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
@@ -12,19 +12,20 @@ namespace {
 
 class DecoderBlock : public torch::nn::Module {
  public:
-  DecoderBlock(std::int64_t dim, const DecoderOptions& options)
+  DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOptions& options)
       : dropout_(options.dropout),
         attention_norm_(Norm("attention_norm", dim, options)),
-        attention_(*this, options.AttentionOf(dim)),
+        attention_(options.MakeAttention(*this, dim)),
         feed_forward_norm_(Norm("ffn_norm", dim, options)),
-        feed_forward_(*this, dim, options.HiddenOf(dim)) {}
+        feed_forward_(options.MakeFeedForward(*this, layer, dim)) {}
 
   torch::Tensor forward(const torch::Tensor& input, const RotaryTable& rotary,
                         SequenceContext& context) {
     const torch::Tensor middle =
-        input + Dropped(attention_(attention_norm_->forward(input), rotary, context));
-    return middle + Dropped(feed_forward_(feed_forward_norm_->forward(middle)));
+        input + Dropped(attention_->Attend(attention_norm_->forward(input), rotary, context));
+    return middle + Dropped(feed_forward_->Run(feed_forward_norm_->forward(middle)));
   }
+  void SetLossGradient(double gradient) { feed_forward_->SetLossGradient(gradient); }
 
  private:
   std::shared_ptr<RmsNorm> Norm(const char* name, std::int64_t dim, const DecoderOptions& options) {
@@ -37,17 +38,15 @@ class DecoderBlock : public torch::nn::Module {
 
   double dropout_;
   std::shared_ptr<RmsNorm> attention_norm_;
-  Attention attention_;
+  std::unique_ptr<AttentionLayer> attention_;
   std::shared_ptr<RmsNorm> feed_forward_norm_;
-  SwiGlu feed_forward_;
+  std::unique_ptr<FeedForward> feed_forward_;
 };
 
 class DecoderStage : public StageModule {
  public:
   DecoderStage(const ModelConfig& config, const DecoderOptions& options, const LayerRange& range)
-      : rotary_(RotaryTable::Make(config.sequence, options.AttentionOf(config.dim).head_dim,
-                                  options.rope_theta, options.rope)),
-        is_first_(range.embedding) {
+      : rotary_(options.MakeRotary(config)), is_first_(range.embedding) {
     register_buffer("rotary_cos", rotary_.cos);
     register_buffer("rotary_sin", rotary_.sin);
     // A tied last stage has a copy of the embedding under the same name.
@@ -55,7 +54,9 @@ class DecoderStage : public StageModule {
       embedding_ =
           register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
     }
-    blocks_ = RegisterLayers<DecoderBlock>(*this, range, config.dim, options);
+    blocks_ = RegisterEachLayer(*this, range, [&](std::int64_t layer) {
+      return std::make_shared<DecoderBlock>(layer, config.dim, options);
+    });
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
     if (options.tied) return;
@@ -75,6 +76,10 @@ class DecoderStage : public StageModule {
     return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
   }
 
+  void SetLossGradient(double gradient) override {
+    for (const auto& block : blocks_) block->SetLossGradient(gradient);
+  }
+
  private:
   RotaryTable rotary_;
   bool is_first_;
@@ -84,32 +89,39 @@ class DecoderStage : public StageModule {
   std::shared_ptr<Projection> head_;  // null if tied
 };
 
-Status CheckDecoder(const ModelConfig& config, const DecoderOptions& options) {
-  const AttentionSizes sizes = options.AttentionOf(config.dim);
-  if (options.head_dim == 0 && config.dim % options.heads != 0) {
+bool HoldsEmbedding(const LayerRange& range) { return range.embedding || range.head; }
+
+}  // namespace
+
+std::unique_ptr<AttentionLayer> DecoderOptions::MakeAttention(torch::nn::Module& block,
+                                                              std::int64_t dim) const {
+  return std::make_unique<Attention>(block, AttentionOf(dim));
+}
+
+std::unique_ptr<FeedForward> DecoderOptions::MakeFeedForward(torch::nn::Module& block, std::int64_t,
+                                                             std::int64_t dim) const {
+  return std::make_unique<SwiGlu>(block, dim, HiddenOf(dim));
+}
+
+RotaryTable DecoderOptions::MakeRotary(const ModelConfig& config) const {
+  return RotaryTable::Make(config.sequence, AttentionOf(config.dim).head_dim, rope_theta, rope);
+}
+
+Status DecoderOptions::Check(const ModelConfig& config) const {
+  const AttentionSizes sizes = AttentionOf(config.dim);
+  if (head_dim == 0 && config.dim % heads != 0) {
     return InvalidArgument("model.dim {} over {} heads: each head needs an even, whole share",
-                           config.dim, options.heads);
+                           config.dim, heads);
   }
   if (sizes.head_dim % 2 != 0) {
     return InvalidArgument("model.head_dim {}: rotary positions need an even size of each head",
                            sizes.head_dim);
   }
-  if (options.heads % sizes.kv_heads != 0) {
-    return InvalidArgument("model.kv_heads {} does not divide model.heads {}", options.kv_heads,
-                           options.heads);
+  if (heads % sizes.kv_heads != 0) {
+    return InvalidArgument("model.kv_heads {} does not divide model.heads {}", kv_heads, heads);
   }
-  if (options.rope.type == "llama3" &&
-      options.rope.low_frequency_factor >= options.rope.high_frequency_factor) {
-    return InvalidArgument(
-        "model.rope_low_frequency_factor {} is not below model.rope_high_frequency_factor {}",
-        options.rope.low_frequency_factor, options.rope.high_frequency_factor);
-  }
-  return {};
+  return rope.Check();
 }
-
-bool HoldsEmbedding(const LayerRange& range) { return range.embedding || range.head; }
-
-}  // namespace
 
 std::vector<Field> DecoderOptions::Fields() {
   return {
@@ -147,7 +159,7 @@ std::vector<Field> DecoderOptions::Fields() {
        &rope.type,
        Changes::kModel,
        "Scaling of the rotary frequencies for long sequences",
-       {.choices = "none linear llama3"},
+       {.choices = "none linear llama3 yarn"},
        "rope_type"},
       {"rope_factor", &rope.factor, Changes::kModel, "Divisor of scaled frequencies", {.least = 1}},
       {"rope_low_frequency_factor",
@@ -165,9 +177,21 @@ std::vector<Field> DecoderOptions::Fields() {
       {"rope_original_sequence",
        &rope.original_sequence,
        Changes::kModel,
-       "With llama3: the tokens over which periods count",
+       "With llama3 or yarn: the tokens over which periods count",
        {.least = 1, .most = kMostModelSize},
        "original_max_position_embeddings"},
+      {"rope_fast_turns",
+       &rope.fast_turns,
+       Changes::kModel,
+       "With yarn: frequencies of more turns than this are not scaled",
+       {},
+       "beta_fast"},
+      {"rope_slow_turns",
+       &rope.slow_turns,
+       Changes::kModel,
+       "With yarn: frequencies of fewer turns than this are scaled",
+       {},
+       "beta_slow"},
       {"norm_epsilon",
        &norm_epsilon,
        Changes::kModel,
@@ -194,7 +218,7 @@ ModelEntry MakeDecoderEntry(
     const std::function<std::unique_ptr<DecoderOptions>(const ModelConfig& config)>& read) {
   ModelEntry model;
   model.options = std::move(options);
-  model.check = [read](const ModelConfig& config) { return CheckDecoder(config, *read(config)); };
+  model.check = [read](const ModelConfig& config) { return read(config)->Check(config); };
   model.build = [read](const ModelConfig& config, const LayerRange& range) {
     return std::make_shared<DecoderStage>(config, *read(config), range);
   };
@@ -203,7 +227,9 @@ ModelEntry MakeDecoderEntry(
     if (!read(config)->tied) return {};
     return {{"embedding.weight", HoldsEmbedding, "model.tied=false"}};
   };
-  model.layers_alike = true;
+  model.first_alike_layer = [read](const ModelConfig& config) {
+    return read(config)->FirstAlikeLayer();
+  };
   model.huggingface.names = DecoderNames();
   model.huggingface.write = [read](const ModelConfig& config, nlohmann::ordered_json& root) {
     WriteDecoderConfig(config, *read(config), root);

@@ -1,5 +1,6 @@
-// A decoder of pre-norm blocks: grouped-query attention with rotary positions, then SwiGLU, each
-// after RMSNorm and with a residual. Llama and Qwen3 are decoders with different options.
+// A decoder of pre-norm blocks: attention with rotary positions, then a feed-forward layer, each
+// after RMSNorm and with a residual. Models are decoders with different options, which also choose
+// the layers: grouped-query attention and SwiGLU unless overridden.
 #pragma once
 
 #include <memory>
@@ -24,6 +25,16 @@ struct DecoderOptions : ModelOptions {
   bool qk_norm = false;  // RMSNorm of each head of queries and keys; of the model, not an option
 
   std::vector<Field> Fields() override;
+  // Errors: kInvalidArgument, naming the key, for sizes that cannot be combined.
+  virtual Status Check(const ModelConfig& config) const;
+  // The layers of block `layer`, which register their parameters in the block.
+  virtual std::unique_ptr<AttentionLayer> MakeAttention(torch::nn::Module& block,
+                                                        std::int64_t dim) const;
+  virtual std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& block, std::int64_t layer,
+                                                       std::int64_t dim) const;
+  virtual RotaryTable MakeRotary(const ModelConfig& config) const;
+  // The first of the layers that differ only in their weights.
+  virtual std::int64_t FirstAlikeLayer() const { return 0; }
 
   // 8/3 dim, so that three matrices have as many parameters as two of 4 dim; rounded up to a
   // multiple of 32, for which matrix kernels are fast.
@@ -37,11 +48,15 @@ struct DecoderOptions : ModelOptions {
 };
 
 // Our names of parameters and those of Hugging Face.
-std::vector<std::pair<std::string_view, std::string_view>> DecoderNames();
+std::vector<HuggingFaceTensor> DecoderNames();
 // Read and write config.json. A reader of a model adds head_dim, whose default differs.
 void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config);
 void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options,
                         nlohmann::ordered_json& root);
+
+// Reads rope_theta, and rope_scaling of these types ("linear llama3 yarn").
+void ReadRope(HuggingFaceReader& reader, std::string_view types, ModelConfig& config);
+nlohmann::ordered_json RopeJson(const RopeScaling& rope);
 
 // Returns an entry with the options of `Options`, which derives from DecoderOptions and sets
 // defaults. The caller sets the name and the summary.

@@ -1,5 +1,5 @@
 // Llama 1 to 3 (Touvron et al. 2023, section 2.2; Grattafiori et al. 2024, section 3.2).
-#include "model/decoder.h"
+#include "model/decoder/decoder.h"
 
 namespace penstock {
 

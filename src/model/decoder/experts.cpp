@@ -1,0 +1,234 @@
+#include "model/decoder/experts.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/scatter.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+
+#include "graph/ops/grouped_linear.h"
+
+namespace penstock {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Returns x. The backward gives `parameter` the gradient `gradient`, whatever that of x is.
+struct SideGradient : torch::autograd::Function<SideGradient> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& /*parameter*/, const torch::Tensor& gradient) {
+    context->save_for_backward({gradient});
+    return x;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return {gradients[0], context->get_saved_variables()[0], torch::Tensor()};
+  }
+};
+
+// [experts, out, in], under the name `weight`.
+class ExpertMatrices : public torch::nn::Module {
+ public:
+  ExpertMatrices(std::int64_t experts, std::int64_t in, std::int64_t out)
+      : weight_(register_parameter("weight", at::empty({experts, out, in}))) {}
+  const torch::Tensor& weight() const { return weight_; }
+
+ private:
+  torch::Tensor weight_;
+};
+
+// Excludes the experts of all but the best groups from the choice.
+torch::Tensor WithinGroups(const torch::Tensor& scores, const ExpertOptions& options) {
+  const torch::Tensor grouped = scores.unflatten(-1, {options.groups, -1});  // [T, groups, size]
+  const std::int64_t best = options.score == "sigmoid" ? 2 : 1;
+  const torch::Tensor of_group = std::get<0>(at::topk(grouped, best, -1)).sum(-1);
+  const torch::Tensor chosen = std::get<1>(at::topk(of_group, options.top_groups, -1));
+  const torch::Tensor used = at::scatter(at::zeros_like(of_group), -1, chosen, 1);
+  const torch::Tensor masked =
+      grouped.masked_fill(used.unsqueeze(-1) == 0, -std::numeric_limits<double>::infinity());
+  return masked.flatten(-2);
+}
+
+}  // namespace
+
+std::vector<Field> ExpertOptions::Fields() {
+  return {
+      {"experts",
+       &experts,
+       Changes::kModel,
+       "Experts per layer",
+       {.least = 1, .most = kMostModelSize},
+       "num_experts n_routed_experts num_local_experts num_moe_experts"},
+      {"top_k",
+       &top_k,
+       Changes::kModel,
+       "Experts per token",
+       {.least = 1, .most = kMostModelSize},
+       "num_experts_per_tok moe_router_topk"},
+      {"expert_hidden",
+       &hidden,
+       Changes::kModel,
+       "Width of an expert (auto: that of a dense layer)",
+       {.most = kMostModelSize, .automatic = true},
+       "moe_intermediate_size moe_ffn_hidden_size moe_hidden_dim"},
+      {"shared_experts",
+       &shared,
+       Changes::kModel,
+       "Experts that process every token",
+       {.most = kMostModelSize},
+       "n_shared_experts num_shared_experts"},
+      {"dense_layers",
+       &dense_layers,
+       Changes::kModel,
+       "First layers that are dense",
+       {.most = kMostModelSize},
+       "first_k_dense_replace n_dense_layers"},
+      {"router_score",
+       &score,
+       Changes::kModel,
+       "Scores of experts",
+       {.choices = "softmax sigmoid"},
+       "scoring_func score_func moe_router_score_function"},
+      {"normalize_top_k",
+       &normalize,
+       Changes::kModel,
+       "Scale the weights of a token's experts to a sum of 1",
+       {},
+       "norm_topk_prob route_norm"},
+      {"router_scale",
+       &scale,
+       Changes::kModel,
+       "Factor of the weights of a token's experts",
+       {},
+       "routed_scaling_factor route_scale"},
+      {"expert_groups",
+       &groups,
+       Changes::kModel,
+       "Equal groups of experts",
+       {.least = 1, .most = kMostModelSize},
+       "n_group n_expert_groups"},
+      {"top_groups",
+       &top_groups,
+       Changes::kModel,
+       "Groups of experts per token",
+       {.least = 1, .most = kMostModelSize},
+       "topk_group n_limited_groups"},
+      {"balance",
+       &balance,
+       Changes::kModel,
+       "Balance tokens over experts by a term of the loss, or by a bias of the choice",
+       {.choices = "none loss bias"},
+       "moe_router_load_balancing_type"},
+      {"balance_loss",
+       &balance_loss,
+       Changes::kPrograms,
+       "Factor of the loss term, which is 1 if all experts have equally many tokens",
+       {},
+       "aux_loss_alpha router_aux_loss_coef moe_aux_loss_coeff"},
+  };
+}
+
+Status ExpertOptions::Check() const {
+  if (experts % groups != 0) {
+    return InvalidArgument("model.expert_groups {} does not divide model.experts {}", groups,
+                           experts);
+  }
+  if (top_groups > groups) {
+    return InvalidArgument("model.top_groups {} is more than model.expert_groups {}", top_groups,
+                           groups);
+  }
+  const std::int64_t candidates = experts / groups * top_groups;
+  if (top_k > candidates) {
+    return InvalidArgument("model.top_k {} is more than the {} experts that a token can choose",
+                           top_k, candidates);
+  }
+  if (groups > 1 && score == "sigmoid" && experts / groups < 2) {
+    return InvalidArgument("model.expert_groups {}: with sigmoid, a group needs 2 or more experts",
+                           groups);
+  }
+  return {};
+}
+
+Router::Router(std::int64_t dim, const ExpertOptions& options)
+    : options_(options), weight_(register_parameter("weight", at::empty({options.experts, dim}))) {
+  if (options.balance == "bias") bias_ = register_parameter("bias", at::empty({options.experts}));
+}
+
+torch::Tensor Router::Biased(const torch::Tensor& scores) {
+  const torch::Tensor biased =
+      bias_.defined() ? scores.detach() + bias_.detach().to(at::kFloat) : scores.detach();
+  return options_.groups > 1 ? WithinGroups(biased, options_) : biased;
+}
+
+Choice Router::Choose(const torch::Tensor& tokens) {
+  const torch::Tensor logits = at::linear(tokens.to(at::kFloat), weight_.to(at::kFloat));
+  const torch::Tensor scores = options_.score == "sigmoid" ? logits.sigmoid() : logits.softmax(-1);
+  const torch::Tensor chosen = std::get<1>(at::topk(Biased(scores), options_.top_k, -1));
+  torch::Tensor weights = scores.gather(-1, chosen);
+  if (options_.normalize) weights = weights / (weights.sum(-1, /*keepdim=*/true) + 1e-20);
+  if (options_.scale != 1) weights = weights * options_.scale;
+  return {chosen, weights, scores};
+}
+
+ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
+                         const ExpertOptions& options)
+    : options_(options),
+      router_(block.register_module("router", std::make_shared<Router>(dim, options))),
+      block_(block) {
+  const auto experts = block.register_module("experts", std::make_shared<torch::nn::Module>());
+  const auto matrices = [&](const char* name, std::int64_t in, std::int64_t out) {
+    return experts
+        ->register_module(name, std::make_shared<ExpertMatrices>(options.experts, in, out))
+        ->weight();
+  };
+  w1_ = matrices("w1", dim, hidden);
+  w2_ = matrices("w2", hidden, dim);
+  w3_ = matrices("w3", dim, hidden);
+  if (options.shared == 0) return;
+  const auto shared = block.register_module("shared", std::make_shared<torch::nn::Module>());
+  shared_ = std::make_unique<SwiGlu>(*shared, dim, options.shared * hidden);
+}
+
+torch::Tensor ExpertLayer::RunExperts(const torch::Tensor& tokens, const Choice& choice,
+                                      const Routing& routing) {
+  const torch::Tensor rows = GatherRows(tokens, routing);
+  const torch::Tensor inner =
+      at::silu(GroupedLinear(rows, w1_, routing.counts)) * GroupedLinear(rows, w3_, routing.counts);
+  const torch::Tensor outer = GroupedLinear(inner, w2_, routing.counts);
+  return CombineRows(outer, choice.weights, routing);
+}
+
+// The loss term is the sum over the experts of their share of the rows times their mean share of
+// the scores, times the number of experts (Fedus et al., Switch Transformers, 2022, section 2.2).
+torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const Choice& choice,
+                                   const Routing& routing) {
+  const torch::Tensor load = routing.counts.to(at::kFloat);
+  const double rows = static_cast<double>(choice.experts.numel());
+  if (options_.balance == "bias") {
+    return SideGradient::apply(output, router_->bias(),
+                               load - rows / static_cast<double>(options_.experts));
+  }
+  const torch::Tensor shares = choice.scores / choice.scores.sum(-1, /*keepdim=*/true);
+  const torch::Tensor loss =
+      (load * shares.mean(0)).sum() * (static_cast<double>(options_.experts) / rows);
+  const double gradient = options_.balance_loss * loss_gradient_;
+  return SideGradient::apply(output, loss, at::full({}, gradient, loss.options()));
+}
+
+torch::Tensor ExpertLayer::Run(const torch::Tensor& input) {
+  const torch::Tensor tokens = input.reshape({-1, input.size(-1)});
+  const Choice choice = router_->Choose(tokens);
+  const Routing routing = SortByExpert(choice.experts, options_.experts);
+  torch::Tensor output = RunExperts(tokens, choice, routing);
+  if (shared_) output = output + shared_->Run(tokens);
+  if (options_.balance != "none" && block_.is_training()) output = Balance(output, choice, routing);
+  return output.view(input.sizes());
+}
+
+}  // namespace penstock

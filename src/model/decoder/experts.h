@@ -1,0 +1,87 @@
+// A mixture of experts in place of a block's feed-forward layer (Shazeer et al. 2017; Mixtral,
+// 2024; DeepSeekMoE, 2024): a router chooses some experts for each token. No token is dropped, and
+// nothing is padded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/ops/routing.h"
+#include "model/layers.h"
+
+namespace penstock {
+
+struct ExpertOptions {
+  std::int64_t experts = 8;
+  std::int64_t top_k = 2;
+  std::int64_t hidden = 0;        // width of an expert; 0: that of a dense layer
+  std::int64_t shared = 0;        // experts of this width that process all tokens, as one layer
+  std::int64_t dense_layers = 0;  // first layers without experts
+  // Scores of experts: softmax over all, or sigmoid of each (DeepSeek-V3, section 2.1.2).
+  std::string score = "softmax";
+  bool normalize = true;  // whether the weights of a token's experts add up to `scale`
+  double scale = 1;
+  // Experts are in equal groups. A token's experts are in the best `top_groups` of them, by the
+  // highest score in the group, or with sigmoid by the sum of the two highest.
+  std::int64_t groups = 1;
+  std::int64_t top_groups = 1;
+  // How tokens are balanced over the experts: not at all, by a term of the loss, or by a bias of
+  // the choice, which each step changes against the load (Wang et al., Auxiliary-Loss-Free Load
+  // Balancing, 2024).
+  std::string balance = "none";
+  double balance_loss = 0.001;  // factor of the loss term
+
+  std::vector<Field> Fields();
+  // Errors: kInvalidArgument, naming the key.
+  Status Check() const;
+};
+
+// The experts that tokens chose.
+struct Choice {
+  torch::Tensor experts;  // [T, K] int64
+  torch::Tensor weights;  // [T, K] f32
+  torch::Tensor scores;   // [T, experts] f32
+};
+
+// Chooses experts for tokens, in fp32.
+class Router : public torch::nn::Module {
+ public:
+  Router(std::int64_t dim, const ExpertOptions& options);
+  Choice Choose(const torch::Tensor& tokens);  // [T, D]
+  // The bias of the choice; undefined unless options.balance is "bias".
+  const torch::Tensor& bias() const { return bias_; }
+
+ private:
+  torch::Tensor Biased(const torch::Tensor& scores);
+
+  ExpertOptions options_;
+  torch::Tensor weight_;  // [experts, D]
+  torch::Tensor bias_;    // [experts]
+};
+
+// Registers its parameters in the caller's block: router.weight, router.bias, experts.w1 to w3
+// ([experts, out, in] each), and shared.w1 to w3.
+class ExpertLayer : public FeedForward {
+ public:
+  // `hidden` is the width of an expert.
+  ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
+              const ExpertOptions& options);
+  torch::Tensor Run(const torch::Tensor& input) override;
+  void SetLossGradient(double gradient) override { loss_gradient_ = gradient; }
+
+ private:
+  torch::Tensor RunExperts(const torch::Tensor& tokens, const Choice& choice,
+                           const Routing& routing);
+  torch::Tensor Balance(const torch::Tensor& output, const Choice& choice, const Routing& routing);
+
+  ExpertOptions options_;
+  double loss_gradient_ = 1;
+  std::shared_ptr<Router> router_;
+  torch::Tensor w1_, w2_, w3_;
+  std::unique_ptr<SwiGlu> shared_;
+  torch::nn::Module& block_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,26 @@
+// Decoders with experts: Mixtral, Qwen3-MoE and DeepSeek.
+#pragma once
+
+#include "model/decoder/decoder.h"
+#include "model/decoder/experts.h"
+
+namespace penstock {
+
+struct MoeOptions : DecoderOptions {
+  ExpertOptions moe;
+
+  std::vector<Field> Fields() override;
+  Status Check(const ModelConfig& config) const override;
+  std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& block, std::int64_t layer,
+                                               std::int64_t dim) const override;
+  std::int64_t FirstAlikeLayer() const override { return moe.dense_layers; }
+
+  std::int64_t ExpertHiddenOf(std::int64_t dim) const {
+    return moe.hidden > 0 ? moe.hidden : HiddenOf(dim);
+  }
+};
+
+// DecoderNames(), and the names of experts and routers in Qwen and DeepSeek.
+std::vector<HuggingFaceTensor> MoeNames();
+
+}  // namespace penstock
