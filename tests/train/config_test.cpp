@@ -109,8 +109,8 @@ TEST(Config, HasTheKeysOfTheConfiguredModel) {
   EXPECT_EQ(ToYaml(*config).find("rope_theta"), std::string::npos);
   EXPECT_NE(ToYaml(*config).find("  tied: false\n"), std::string::npos);
   EXPECT_EQ(ErrorOf("model:\n  name: gpt2\n  rope_theta: 3\n"),
-            "a.yaml: line 3: unknown key 'model.rope_theta': it is of llama, qwen3, not of model "
-            "gpt2");
+            "a.yaml: line 3: unknown key 'model.rope_theta': it is of llama, qwen3, mixtral, "
+            "qwen3_moe, deepseek_v2, deepseek_v3, not of model gpt2");
   EXPECT_NE(ErrorOf("", {"model.name=gpt2", "tie_word_embeddings=true"}).find("'model.tied'"),
             std::string::npos);
 }

@@ -23,7 +23,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 using Sorted = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 // Elements per task of a parallel loop.
-constexpr std::int64_t kGrain = 1 << 15;
+constexpr std::int64_t kRoutingGrain = 1 << 15;
 
 const float* DataOf(const OptionalTensor& weights) {
   return weights && weights->defined() ? weights->const_data_ptr<float>() : nullptr;
@@ -32,7 +32,7 @@ const float* DataOf(const OptionalTensor& weights) {
 // Calls visit(i) for all i below `rows`, whose work is `width` elements each, by several threads.
 template <class Visit>
 void ForEachRow(std::int64_t rows, std::int64_t width, const Visit& visit) {
-  at::parallel_for(0, rows, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(width, 1)),
+  at::parallel_for(0, rows, std::max<std::int64_t>(1, kRoutingGrain / std::max<std::int64_t>(width, 1)),
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t i = begin; i < end; ++i) visit(i);
                    });

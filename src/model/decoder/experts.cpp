@@ -166,7 +166,7 @@ torch::Tensor Router::Biased(const torch::Tensor& scores) {
   return options_.groups > 1 ? WithinGroups(biased, options_) : biased;
 }
 
-Choice Router::Choose(const torch::Tensor& tokens) {
+ExpertChoice Router::Choose(const torch::Tensor& tokens) {
   const torch::Tensor logits = at::linear(tokens.to(at::kFloat), weight_.to(at::kFloat));
   const torch::Tensor scores = options_.score == "sigmoid" ? logits.sigmoid() : logits.softmax(-1);
   const torch::Tensor chosen = std::get<1>(at::topk(Biased(scores), options_.top_k, -1));
@@ -195,7 +195,7 @@ ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_
   shared_ = std::make_unique<SwiGlu>(*shared, dim, options.shared * hidden);
 }
 
-torch::Tensor ExpertLayer::RunExperts(const torch::Tensor& tokens, const Choice& choice,
+torch::Tensor ExpertLayer::RunExperts(const torch::Tensor& tokens, const ExpertChoice& choice,
                                       const Routing& routing) {
   const torch::Tensor rows = GatherRows(tokens, routing);
   const torch::Tensor inner =
@@ -206,7 +206,7 @@ torch::Tensor ExpertLayer::RunExperts(const torch::Tensor& tokens, const Choice&
 
 // The loss term is the sum over the experts of their share of the rows times their mean share of
 // the scores, times the number of experts (Fedus et al., Switch Transformers, 2022, section 2.2).
-torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const Choice& choice,
+torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const ExpertChoice& choice,
                                    const Routing& routing) {
   const torch::Tensor load = routing.counts.to(at::kFloat);
   const double rows = static_cast<double>(choice.experts.numel());
@@ -223,7 +223,7 @@ torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const Choice& ch
 
 torch::Tensor ExpertLayer::Run(const torch::Tensor& input) {
   const torch::Tensor tokens = input.reshape({-1, input.size(-1)});
-  const Choice choice = router_->Choose(tokens);
+  const ExpertChoice choice = router_->Choose(tokens);
   const Routing routing = SortByExpert(choice.experts, options_.experts);
   torch::Tensor output = RunExperts(tokens, choice, routing);
   if (shared_) output = output + shared_->Run(tokens);

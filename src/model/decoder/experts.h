@@ -39,7 +39,7 @@ struct ExpertOptions {
 };
 
 // The experts that tokens chose.
-struct Choice {
+struct ExpertChoice {
   torch::Tensor experts;  // [T, K] int64
   torch::Tensor weights;  // [T, K] f32
   torch::Tensor scores;   // [T, experts] f32
@@ -49,7 +49,7 @@ struct Choice {
 class Router : public torch::nn::Module {
  public:
   Router(std::int64_t dim, const ExpertOptions& options);
-  Choice Choose(const torch::Tensor& tokens);  // [T, D]
+  ExpertChoice Choose(const torch::Tensor& tokens);  // [T, D]
   // The bias of the choice; undefined unless options.balance is "bias".
   const torch::Tensor& bias() const { return bias_; }
 
@@ -72,9 +72,9 @@ class ExpertLayer : public FeedForward {
   void SetLossGradient(double gradient) override { loss_gradient_ = gradient; }
 
  private:
-  torch::Tensor RunExperts(const torch::Tensor& tokens, const Choice& choice,
+  torch::Tensor RunExperts(const torch::Tensor& tokens, const ExpertChoice& choice,
                            const Routing& routing);
-  torch::Tensor Balance(const torch::Tensor& output, const Choice& choice, const Routing& routing);
+  torch::Tensor Balance(const torch::Tensor& output, const ExpertChoice& choice, const Routing& routing);
 
   ExpertOptions options_;
   double loss_gradient_ = 1;

@@ -166,6 +166,7 @@ class Reference {
       Read(i, step * config_.pipeline.microbatches + microbatch);
       stage.zero_grad();
       stage.train();
+      stage.SetLossGradient(1.0 / rules_[0].microbatches_per_update);
       at::Generator generator = at::detail::getDefaultCPUGenerator();
       generator.set_current_seed(
           SeedOfRun(SeedOf(config_.seed, i), step, microbatch, Op::kForward));
@@ -410,7 +411,9 @@ TEST_P(Parity, TrainsLikeOneRank) {
   const auto& [algorithm, model] = GetParam();
   std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(algorithm)));
   int cases = 0;
-  for (int attempt = 0; attempt < 100 && cases < 2; ++attempt) {
+  // Other models differ from these in layers, which schedules do not see.
+  const int most = model == "llama" || model == "gpt2" || model == "deepseek_v3" ? 2 : 1;
+  for (int attempt = 0; attempt < 100 && cases < most; ++attempt) {
     ScheduleParams params;
     params.ranks = 1 + static_cast<int>(random() % 4);
     params.chunks = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 2);
