@@ -1,6 +1,7 @@
 #include "model/init.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
 
 #include <cmath>
 #include <string_view>
@@ -37,11 +38,22 @@ void InitializeTransformer(const ModelConfig& config, std::string_view parameter
                 generator);
 }
 
-void InitializeParameters(const ModelEntry& model, const ModelConfig& config, StageModule& stage) {
+void InitializeParameters(const ModelEntry& model, const ModelConfig& config,
+                          const LayerRange& range, StageModule& stage) {
   const torch::NoGradGuard no_grad;
   for (auto& parameter : stage.named_parameters()) {
-    model.initialize(config, parameter.key(), parameter.value(),
-                     GeneratorOf(config.seed, parameter.key()));
+    const std::string& name = parameter.key();
+    torch::Tensor& value = parameter.value();
+    const at::Generator generator = GeneratorOf(config.seed, name);
+    if (range.expert_ranks == 1 || !model.is_per_expert(name)) {
+      model.initialize(config, name, value, generator);
+      continue;
+    }
+    std::vector<std::int64_t> sizes = value.sizes().vec();
+    sizes[0] *= range.expert_ranks;
+    torch::Tensor all = at::empty(sizes, value.options());
+    model.initialize(config, name, all, generator);
+    value.copy_(all.narrow(0, range.expert_rank * value.size(0), value.size(0)));
   }
 }
 

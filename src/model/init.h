@@ -11,8 +11,10 @@ namespace penstock {
 
 struct ModelEntry;
 
-// Initializes every parameter of the stage by the model's `initialize`.
-void InitializeParameters(const ModelEntry& model, const ModelConfig& config, StageModule& stage);
+// Initializes every parameter of the stage by the model's `initialize`. A stage with a part of the
+// experts gets that part of the values of all.
+void InitializeParameters(const ModelEntry& model, const ModelConfig& config,
+                          const LayerRange& range, StageModule& stage);
 
 // Returns the generator for the initial value of a parameter.
 at::Generator GeneratorOf(std::uint64_t seed, std::string_view parameter);

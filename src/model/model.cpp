@@ -135,6 +135,24 @@ Status CheckModel(const ModelConfig& config) {
   return model->check ? model->check(config) : Status();
 }
 
+Status CheckExpertRanks(const ModelConfig& config, int ranks) {
+  if (ranks == 1) return {};
+  PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
+  if (!model->experts) {
+    return InvalidArgument("parallel.expert {}: model {} has no experts; leave it at 1", ranks,
+                           config.name);
+  }
+  const std::int64_t experts = model->experts(config);
+  if (ranks >= 1 && experts % ranks == 0) return {};
+  return InvalidArgument("parallel.expert {} does not divide the {} experts (model.experts)", ranks,
+                         experts);
+}
+
+bool IsPerExpert(const ModelConfig& config, std::string_view parameter) {
+  const ModelEntry* const model = Lookup(config.name);
+  return model != nullptr && model->is_per_expert != nullptr && model->is_per_expert(parameter);
+}
+
 Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
                                             std::span<const std::int64_t> counts) {
   if (stages < 1) return InvalidArgument("a model has at least 1 stage, not {}", stages);
@@ -175,11 +193,12 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
                            range.end, config.layers);
   }
   PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
+  PENSTOCK_TRY_STATUS(CheckExpertRanks(config, range.expert_ranks));
   std::shared_ptr<StageModule> stage = model->build(config, range);
   // Under ShapesOnly, parameters have no memory.
   const auto parameters = stage->parameters();
   const bool has_memory = parameters.empty() || parameters[0].const_data_ptr() != nullptr;
-  if (has_memory) InitializeParameters(*model, config, *stage);
+  if (has_memory) InitializeParameters(*model, config, range, *stage);
   stage->eval();
   return stage;
 }

@@ -55,12 +55,19 @@ Options OptionsOf(const ModelConfig& config) {
 // Returns the default options of the model with this name, or null if there is none.
 std::unique_ptr<ModelOptions> MakeModelOptions(std::string_view model);
 
+// The group of the ranks that divide the experts of their stages, for collectives.
+inline constexpr int kExpertGroup = -2;
+
 // The part of a model that a stage contains.
 struct LayerRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;    // past the last layer
   bool embedding = false;  // takes token ids
   bool head = false;       // returns logits
+  // Of the experts of each layer, the stage has the part `expert_rank` of `expert_ranks` equal ones.
+  // With several, it exchanges tokens with the stages that have the others in kExpertGroup.
+  int expert_ranks = 1;
+  int expert_rank = 0;
 };
 
 // Returns the ranges of `stages` stages: `counts` layers each, or as even as possible with longer
@@ -80,6 +87,11 @@ struct SharedParameter {
 // Returns the parameters that stages of these ranges share. Requires: CheckModel succeeds.
 std::vector<SharedParameter> SharedParameters(const ModelConfig& config,
                                               std::span<const LayerRange> ranges);
+
+// Checks that `ranks` ranks can divide the experts of a layer. Errors: kInvalidArgument.
+Status CheckExpertRanks(const ModelConfig& config, int ranks);
+// Returns whether a parameter has a part per expert (ModelEntry::is_per_expert).
+bool IsPerExpert(const ModelConfig& config, std::string_view parameter);
 
 // Returns the names of all models: those in models.def, then those that AddModel added.
 std::vector<std::string_view> ModelNames();

@@ -41,6 +41,11 @@ struct ModelEntry {
       initialize;
   // Returns the parameters that several stages share. Empty if there are none.
   std::function<std::vector<SharedDeclaration>(const ModelConfig& config)> shared;
+  // Returns whether a parameter has a part per expert, along its first dimension, which the ranks of
+  // an expert group divide. Empty if the model has no experts.
+  bool (*is_per_expert)(std::string_view parameter) = nullptr;
+  // Returns the number of experts of a layer. Empty if the model has none.
+  std::function<std::int64_t(const ModelConfig& config)> experts;
   // Returns the first layer from which on all layers differ only in their weights. Empty if they
   // differ in more.
   std::function<std::int64_t(const ModelConfig& config)> first_alike_layer;

@@ -293,6 +293,8 @@ Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view whe
   for (const std::string& each : overrides) PENSTOCK_TRY_STATUS(reader.Override(each));
   PENSTOCK_TRY_STATUS(reader.Apply());
   config.model.seed = config.seed;
+  // Experts are divided among replicas, so there are at least as many.
+  config.parallel.data = std::max(config.parallel.data, config.parallel.expert);
   PENSTOCK_TRY_STATUS(WithPlace(CheckConfig(config), reader.places()));
   return config;
 }

@@ -49,6 +49,7 @@ struct ParallelConfig {
   int zero = 0;  // what the replicas shard, see UpdateRule::zero
   int lookahead = 1;  // see ShardingOptions
   int residency = 0;
+  int expert = 1;  // consecutive replicas that divide the experts of each layer
 };
 
 // The activations that a microbatch may keep alive: "all", "least" (as few as possible), or bytes

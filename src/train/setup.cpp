@@ -150,6 +150,11 @@ int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   PipelineConfig& pipeline = config.pipeline;
   const int data = config.parallel.data;
+  PENSTOCK_TRY_STATUS(CheckExpertRanks(config.model, config.parallel.expert));
+  if (data % config.parallel.expert != 0) {
+    return InvalidArgument("parallel.expert {} does not divide the {} replicas (parallel.data)",
+                           config.parallel.expert, data);
+  }
   PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty()
                                       ? FromCatalog(pipeline, data, cores, config.steps)
                                       : FromCsv(pipeline));
@@ -189,8 +194,22 @@ Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
   return pipeline.csv.empty() ? FromCatalog(pipeline, 1, 0, steps) : FromCsv(pipeline);
 }
 
+int ExpertPartOf(const ParallelConfig& parallel, const Schedule& schedule, int chain) {
+  const int chains_per_replica = schedule.placement.replicas() / parallel.data;
+  return chain / chains_per_replica % parallel.expert;
+}
+
+LayerRange WithExpertPart(LayerRange range, const ParallelConfig& parallel,
+                          const Schedule& schedule, int chain) {
+  range.expert_ranks = parallel.expert;
+  range.expert_rank = ExpertPartOf(parallel, schedule, chain);
+  return range;
+}
+
+// Replicas with different experts have different gradient norms, which only ranks with shards add.
 int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule) {
   if (schedule.placement.replicas() == 1) return 0;
+  if (parallel.expert > 1) return std::max(parallel.zero, 1);
   return parallel.data == 1 ? std::min(parallel.zero, 1) : parallel.zero;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "model/model_config.h"
 #include "schedule/schedule.h"
 #include "train/config.h"
 
@@ -44,6 +45,11 @@ Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& p
 // added separately.
 int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
 // Returns how many consecutive replicas of a stage have the same shard.
+// Returns which part of the experts the replica in a chain has (parallel.expert).
+int ExpertPartOf(const ParallelConfig& parallel, const Schedule& schedule, int chain);
+// Returns the range with the part of the experts of a chain.
+LayerRange WithExpertPart(LayerRange range, const ParallelConfig& parallel,
+                          const Schedule& schedule, int chain);
 int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule);
 
 // Returns whether the pipeline must drain for a checkpoint of such a run. True without a flush, and

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "graph/capture/shapes_only.h"
+#include "graph/capture/varying_rows.h"
 
 namespace penstock {
 namespace {
@@ -166,7 +167,11 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
       memory.tensor.storage_offset() * static_cast<std::int64_t>(memory.tensor.element_size());
   TensorValue view{TypeOf(tensor), memory.root, bytes / item};
   const TensorType& root = graph_.value(memory.root).type;
+  view.type.rows_vary = root.rows_vary;
   if (view.type == root && bytes == 0) return memory.root;
+  if (root.rows_vary) {
+    Reject("the stage views a tensor whose number of rows depends on the routing");
+  }
 
   const auto root_item = static_cast<std::int64_t>(c10::elementSize(root.dtype));
   if (bytes < 0 || bytes % item != 0 ||
@@ -222,6 +227,13 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   }
 }
 
+bool Recorder::RowsVary(const c10::OperatorHandle& op, std::span<const Argument> arguments) const {
+  std::string fault;
+  const std::optional<bool> vary = ResultRowsVary(op, arguments, graph_, fault);
+  if (!vary) throw CaptureError(fault);
+  return *vary;
+}
+
 void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& arguments,
                              c10::ArrayRef<IValue> results) {
   // Unknown arguments become constants first: results on their memory are then views of them.
@@ -239,10 +251,12 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
   if (!has_new_memory) return;  // only views, which Use() resolves
   Node node{op, {}, {}, phase_};
   for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
+  const bool vary = RowsVary(op, node.arguments);
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {
       const bool fresh = tensor.defined() && !Knows(tensor);
       node.outputs.push_back(fresh ? Define(tensor, /*by_node=*/true) : kNoValue);
+      if (fresh) graph_.values[node.outputs.back()].type.rows_vary = vary;
     });
   }
   graph_.nodes.push_back(std::move(node));
@@ -262,6 +276,7 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
   std::vector<Argument> inputs;
   for (const IValue& argument : arguments) inputs.push_back(ToArgument(argument));
   const ValueId value = graph_.AddValue({TypeOf(result), kNoValue, 0});
+  graph_.values[value].type.rows_vary = RowsVary(functional, inputs);
   Append(functional, std::move(inputs), value);
   Rebind(mutated, result, value);
 }

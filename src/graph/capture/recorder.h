@@ -8,6 +8,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -53,6 +54,8 @@ class Recorder {
   ValueId Define(const at::Tensor& tensor, bool by_node);
   bool Knows(const at::Tensor& tensor) const;
   Argument ToArgument(const c10::IValue& value);
+  // Throws CaptureError if the results depend on the number of rows of the example.
+  bool RowsVary(const c10::OperatorHandle& op, std::span<const Argument> arguments) const;
   void RecordResults(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                      c10::ArrayRef<c10::IValue> results);
   void RecordInPlace(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);

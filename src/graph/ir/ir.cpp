@@ -46,6 +46,15 @@ std::int64_t ExtentOf(const TensorType& type) {
   return last + 1;
 }
 
+bool Fits(const at::Tensor& tensor, const TensorType& type) {
+  TensorType actual = TypeOf(tensor);
+  if (!type.rows_vary) return actual == type;
+  if (actual.sizes.size() != type.sizes.size()) return false;
+  actual.sizes[0] = type.sizes[0];
+  actual.rows_vary = true;
+  return actual == type;
+}
+
 ValueId Graph::AddValue(TensorValue value) {
   values.push_back(std::move(value));
   return static_cast<ValueId>(values.size()) - 1;

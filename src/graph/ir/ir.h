@@ -24,6 +24,10 @@ struct TensorType {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
+  // Whether the first size differs from run to run, as that of the rows that a rank's experts
+  // receive; `sizes` then has that of a balanced load. Such a value has no views, only pointwise ops
+  // and ops that know the number of rows read it, and it takes memory of its own.
+  bool rows_vary = false;
 
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
@@ -31,6 +35,8 @@ TensorType TypeOf(const at::Tensor& tensor);
 // Returns the bytes of a dense tensor of this type.
 std::int64_t BytesOf(const TensorType& type);
 bool IsContiguous(const TensorType& type);
+// Returns whether a tensor may be a value of this type.
+bool Fits(const at::Tensor& tensor, const TensorType& type);
 TensorType ContiguousType(c10::ScalarType dtype, std::vector<std::int64_t> sizes);
 // Returns the distance from the first element to past the last one, in elements.
 std::int64_t ExtentOf(const TensorType& type);

@@ -227,9 +227,12 @@ TensorType ParseType(TextCursor& cursor) {
   }
   if (elements > kMaxElements) cursor.FailBefore("sizes that fit in memory");
   TensorType type = ContiguousType(dtype, std::move(sizes));
-  if (!cursor.Accept("/")) return type;
-  type.strides = cursor.Integers();
-  if (type.strides.size() != type.sizes.size()) cursor.FailBefore("a stride for each size");
+  if (cursor.Accept("/")) {
+    type.strides = cursor.Integers();
+    if (type.strides.size() != type.sizes.size()) cursor.FailBefore("a stride for each size");
+  }
+  type.rows_vary = cursor.Accept("~");
+  if (type.rows_vary && type.sizes.empty()) cursor.FailBefore("rows that vary");
   return type;
 }
 

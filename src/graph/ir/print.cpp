@@ -213,6 +213,7 @@ std::string FormatFlops(std::int64_t flops) {
 std::string PrintType(const TensorType& type) {
   std::string text = fmt::format("{}[{}]", DtypeName(type.dtype), fmt::join(type.sizes, ","));
   if (!IsContiguous(type)) text += fmt::format("/[{}]", fmt::join(type.strides, ","));
+  if (type.rows_vary) text += '~';
   return text;
 }
 

@@ -14,7 +14,8 @@ std::string_view WordFor(BoundKind kind);
 // Returns the kind; nullopt if there is no such word.
 std::optional<BoundKind> KindFor(std::string_view word);
 
-// Formats as "f32[2,16,32]", followed by "/[strides]" if the type is not contiguous.
+// Formats as "f32[2,16,32]", followed by "/[strides]" if the type is not contiguous, and by "~" if
+// its rows vary.
 std::string PrintType(const TensorType& type);
 // Returns the dtype that is printed as `text`, such as "f32"; Undefined if there is none.
 c10::ScalarType DtypeOf(std::string_view text);

@@ -130,6 +130,38 @@ struct UnevenAllToAllOp {
   }
 };
 
+// The counts are in tensors, so that each run of a graph has its own.
+struct RowsAllToAllOp {
+  static constexpr const char* kName = "all_to_all_rows";
+  static std::int64_t RowsOf(const at::Tensor& x, const at::Tensor&, const at::Tensor& received,
+                             std::int64_t rows) {
+    if (rows >= 0) return rows;
+    return x.is_meta() || CollectivesDisabled() ? Rows(x) : received.sum().item<std::int64_t>();
+  }
+  static CollectiveCall Describe(const at::Tensor& x, const at::Tensor& sent,
+                                 const at::Tensor& received, std::int64_t, std::int64_t group) {
+    const int ranks = RanksOfGroup(group);
+    const std::size_t row = BytesPerRow(x);
+    return {.kind = CollectiveKind::kAllToAll,
+            .send_bytes = BytesByRank(sent, ranks, row),
+            .receive_bytes = BytesByRank(received, ranks, row)};
+  }
+
+ private:
+  // `counts` has equally many numbers of rows for each rank.
+  static std::vector<std::size_t> BytesByRank(const at::Tensor& counts, int ranks,
+                                              std::size_t row) {
+    RequireSplit(counts, ranks, kName);
+    const std::int64_t of_rank = counts.numel() / ranks;
+    const auto* count = counts.const_data_ptr<std::int64_t>();
+    std::vector<std::size_t> bytes;
+    for (int rank = 0; rank < ranks; ++rank, count += of_rank) {
+      bytes.push_back(Index(std::accumulate(count, count + of_rank, std::int64_t{0})) * row);
+    }
+    return bytes;
+  }
+};
+
 // The kernels of an op that has the arguments Args between x and the group.
 template <class Op, class... Args>
 struct Kernels {
@@ -188,6 +220,8 @@ using ReduceScatterKernels = Kernels<ReduceScatterOp, std::int64_t>;
 using AllReduceKernels = Kernels<AllReduceOp>;
 using AllToAllKernels = Kernels<AllToAllOp>;
 using UnevenAllToAllKernels = Kernels<UnevenAllToAllOp, at::IntArrayRef, at::IntArrayRef>;
+using RowsAllToAllKernels =
+    Kernels<RowsAllToAllOp, const at::Tensor&, const at::Tensor&, std::int64_t>;
 using BroadcastKernels = Kernels<BroadcastOp, std::int64_t>;
 using ReduceKernels = Kernels<ReduceOp, std::int64_t>;
 
@@ -259,6 +293,35 @@ struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
   }
 };
 
+// `rows` is that of the result, or below 0 if it varies; then that of x does not, and conversely.
+struct RowsFunction : torch::autograd::Function<RowsFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& sent,
+                            const at::Tensor& received, std::int64_t rows, std::int64_t group) {
+    context->save_for_backward({sent, received});
+    context->saved_data["rows"] = rows < 0 ? x.size(0) : std::int64_t{-1};
+    context->saved_data["group"] = group;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return CallRows(x.contiguous(), sent, received, rows, group);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor gradient =
+        CallRows(gradients[0].contiguous(), saved[1], saved[0],
+                 context->saved_data["rows"].toInt(), context->saved_data["group"].toInt());
+    return {gradient, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  static at::Tensor CallRows(const at::Tensor& x, const at::Tensor& sent,
+                             const at::Tensor& received, std::int64_t rows, std::int64_t group) {
+    static const auto op =
+        FindOp("penstock::all_to_all_rows", "")
+            .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              std::int64_t, std::int64_t)>();
+    return op.call(x, sent, received, rows, group);
+  }
+};
+
 template <Differentiable kOp>
 at::Tensor WithNumber(const at::Tensor& x, std::int64_t number, std::int64_t group) {
   return CollectiveFunction::apply(x, kOp, IntList{number}, IntList(), group);
@@ -287,6 +350,7 @@ TORCH_LIBRARY_FRAGMENT(penstock, library) {
   define("all_reduce", "");
   define("all_to_all", "");
   define("all_to_all_uneven", "int[] sent, int[] received, ");
+  define("all_to_all_rows", "Tensor sent, Tensor received, int rows, ");
   define("broadcast", "int root, ");
   define("reduce", "int root, ");
 }
@@ -296,6 +360,7 @@ TORCH_LIBRARY_IMPL(penstock, CPU, library) {
   AllReduceKernels::Register(library);
   AllToAllKernels::Register(library);
   UnevenAllToAllKernels::Register(library);
+  RowsAllToAllKernels::Register(library);
   BroadcastKernels::Register(library);
   ReduceKernels::Register(library);
 }
@@ -305,6 +370,7 @@ TORCH_LIBRARY_IMPL(penstock, Meta, library) {
   AllReduceKernels::RegisterShapes(library);
   AllToAllKernels::RegisterShapes(library);
   UnevenAllToAllKernels::RegisterShapes(library);
+  RowsAllToAllKernels::RegisterShapes(library);
   BroadcastKernels::RegisterShapes(library);
   ReduceKernels::RegisterShapes(library);
 }
@@ -320,7 +386,8 @@ TORCH_LIBRARY_IMPL(penstock, Autograd, library) {
 
 constexpr std::string_view kWholeOps[] = {
     "penstock::all_gather", "penstock::reduce_scatter",    "penstock::all_reduce",
-    "penstock::all_to_all", "penstock::all_to_all_uneven", "penstock::broadcast",
+    "penstock::all_to_all", "penstock::all_to_all_uneven", "penstock::all_to_all_rows",
+    "penstock::broadcast",
     "penstock::reduce"};
 
 bool IsWhole(std::string_view name) {
@@ -362,6 +429,16 @@ at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef r
       FindOp("penstock::all_to_all_uneven", "")
           .typed<at::Tensor(const at::Tensor&, at::IntArrayRef, at::IntArrayRef, std::int64_t)>();
   return op.call(x, sent, received, group);
+}
+
+at::Tensor SendRows(const at::Tensor& x, const at::Tensor& sent, const at::Tensor& received,
+                    int group) {
+  return RowsFunction::apply(x, sent, received, std::int64_t{-1}, std::int64_t{group});
+}
+
+at::Tensor ReturnRows(const at::Tensor& x, const at::Tensor& sent, const at::Tensor& received,
+                      std::int64_t rows, int group) {
+  return RowsFunction::apply(x, sent, received, rows, std::int64_t{group});
 }
 
 at::Tensor Broadcast(const at::Tensor& x, int root, int group) {

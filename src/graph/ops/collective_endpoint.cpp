@@ -1,7 +1,8 @@
 #include "graph/ops/collective_endpoint.h"
 
-#include <map>
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "graph/ops/collective.h"
@@ -11,10 +12,14 @@ namespace {
 
 thread_local bool collectives_disabled = false;
 
-thread_local std::map<int, GroupEnd*> joined_groups;  // by number
+thread_local std::vector<std::pair<int, GroupEnd*>> joined_groups;  // by number
+
+auto PlaceOf(std::int64_t group) {
+  return std::ranges::find(joined_groups, static_cast<int>(group), &std::pair<int, GroupEnd*>::first);
+}
 
 GroupEnd& FindGroup(std::int64_t group) {
-  const auto found = joined_groups.find(static_cast<int>(group));
+  const auto found = PlaceOf(group);
   if (found == joined_groups.end()) {
     throw std::runtime_error(fmt::format(
         "a collective uses group {}, which this thread has not joined; create a GroupEndpoint",
@@ -40,17 +45,20 @@ at::Tensor GroupEnd::Wait(RankGroup::Ticket ticket) {
   return done.mapped().result;
 }
 
-GroupEndpoint::GroupEndpoint(int group, GroupEnd& end) : group_(group) {
-  const bool is_new = joined_groups.emplace(group, &end).second;
-  PENSTOCK_CHECK(is_new, "this thread has already joined group {}", group);
+void JoinGroup(int group, GroupEnd& end) {
+  PENSTOCK_CHECK(PlaceOf(group) == joined_groups.end(), "this thread has already joined group {}",
+                 group);
+  joined_groups.emplace_back(group, &end);
 }
-GroupEndpoint::GroupEndpoint(int group, std::unique_ptr<RankGroup> end) : group_(group) {
-  const auto [joined, is_new] = joined_groups.try_emplace(group);
-  PENSTOCK_CHECK(is_new, "this thread has already joined group {}", group);
-  owned_ = std::make_unique<GroupEnd>(std::move(end));
-  joined->second = owned_.get();
+
+void LeaveGroup(int group) { joined_groups.erase(PlaceOf(group)); }
+
+GroupEndpoint::GroupEndpoint(int group, GroupEnd& end) : group_(group) { JoinGroup(group, end); }
+GroupEndpoint::GroupEndpoint(int group, std::unique_ptr<RankGroup> end)
+    : group_(group), owned_(std::make_unique<GroupEnd>(std::move(end))) {
+  JoinGroup(group, *owned_);
 }
-GroupEndpoint::~GroupEndpoint() { joined_groups.erase(group_); }
+GroupEndpoint::~GroupEndpoint() { LeaveGroup(group_); }
 
 DisableCollectivesGuard::DisableCollectivesGuard()
     : previous_(std::exchange(collectives_disabled, true)) {}

@@ -9,8 +9,15 @@
 
 namespace penstock {
 
+class GroupEnd;
+
 // Returns whether a DisableCollectivesGuard of this thread exists.
 bool CollectivesDisabled();
+
+// Add and remove a group of the calling thread. Joining throws InternalError if the thread has
+// already joined the group. They allocate nothing after the first calls of a thread.
+void JoinGroup(int group, GroupEnd& end);
+void LeaveGroup(int group);
 
 // Returns the number of ranks of a group. The functions throw std::runtime_error for a group that
 // this thread has not joined.

@@ -8,11 +8,14 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "graph/ir/ir.h"
 
 namespace penstock {
+
+class GroupEnd;
 
 // The tensors of a graph's bound values. Must contain all that the graph binds. The graph itself
 // contains its constants. Parameters and gradients are by parameter index.
@@ -26,6 +29,9 @@ struct GraphBinding {
   at::Tensor weight_shard = {};
   at::Tensor unreduced_gradients = {};
   at::Tensor gradient_shard = {};
+  // Groups by number that a GraphProgram's collectives use besides those that its thread has joined
+  // (collective.h). They must outlive the program.
+  std::vector<std::pair<int, GroupEnd*>> groups = {};
 };
 
 // Returns the tensor of a bound value.

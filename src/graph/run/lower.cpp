@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "graph/kernel/fused_op.h"
+#include "graph/ops/collective.h"
 #include "graph/run/memory_plan.h"
 #include "graph/run/program_code.h"
 #include "graph/run/view.h"
@@ -19,6 +20,7 @@ class Lowering {
         code_(code),
         plan_(PlanMemory(graph)),
         slot_of_(graph.values.size(), -1) {
+    if (std::ranges::any_of(graph.nodes, IsCollective)) code_.groups = binding.groups;
     code_.arena_bytes = plan_.arena_bytes;
     code_.peak_bytes = plan_.peak_bytes;
     for (const Bound& bound : graph.bound) Bind(bound, binding);

@@ -50,8 +50,10 @@ std::vector<Lifetime> LifetimesOf(const Graph& graph) {
       const int begin = static_cast<int>(i);
       const bool leaves = leaving.contains(output);
       const int end = leaves ? static_cast<int>(graph.nodes.size()) : std::max(begin, last[output]);
-      const std::int64_t bytes = StorageBytes(graph.value(output).type);
-      lifetimes.push_back({output, bytes, begin, end, leaves, end, !leaves && bytes > 0});
+      const TensorType& type = graph.value(output).type;
+      const std::int64_t bytes = StorageBytes(type);
+      const bool in_arena = !leaves && bytes > 0 && !type.rows_vary;
+      lifetimes.push_back({output, bytes, begin, end, leaves, end, in_arena});
     }
     ExtendBlocks(lifetimes, first);
   }

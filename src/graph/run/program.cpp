@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/index.h"
+#include "graph/ops/collective_endpoint.h"
 #include "graph/run/program_code.h"
 #include "graph/run/view.h"
 
@@ -24,6 +25,22 @@ struct ArenaUse {
   ~ArenaUse() { arena.Expect({}); }
   ArenaUse(const ArenaUse&) = delete;
   ArenaUse& operator=(const ArenaUse&) = delete;
+};
+
+// The groups of a program, joined for a run.
+class JoinedGroups {
+ public:
+  explicit JoinedGroups(std::span<const std::pair<int, GroupEnd*>> groups) : groups_(groups) {
+    for (const auto& [number, end] : groups_) JoinGroup(number, *end);
+  }
+  ~JoinedGroups() {
+    for (const auto& [number, end] : groups_) LeaveGroup(number);
+  }
+  JoinedGroups(const JoinedGroups&) = delete;
+  JoinedGroups& operator=(const JoinedGroups&) = delete;
+
+ private:
+  std::span<const std::pair<int, GroupEnd*>> groups_;
 };
 
 }  // namespace
@@ -158,6 +175,7 @@ void GraphProgram::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outpu
   const c10::InferenceMode inference;
   ProgramCode& code = *code_;
   ArenaUse arena(code.arena_bytes);
+  const JoinedGroups groups(code.groups);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     at::Tensor input = std::move(inputs[i]);
     const std::int32_t slot = code.input_slots[i];

@@ -63,6 +63,7 @@ struct ProgramCode {
   std::vector<PlannedBlock> blocks;
   std::int64_t arena_bytes = 0;
   std::int64_t peak_bytes = 0;
+  std::vector<std::pair<int, GroupEnd*>> groups;  // of the binding, if a node is a collective
 
   struct Output {
     std::int32_t slot = -1;

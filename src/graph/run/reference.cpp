@@ -28,7 +28,7 @@ class Reference {
   }
 
   void Set(ValueId id, const at::Tensor& tensor) {
-    PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(id).type,
+    PENSTOCK_CHECK(Fits(tensor, graph_.value(id).type),
                    "%{} of graph {} is {}, but was captured as {}", id, graph_.name,
                    PrintType(TypeOf(tensor)), PrintType(graph_.value(id).type));
     memory_[id] = tensor;

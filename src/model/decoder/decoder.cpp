@@ -12,12 +12,13 @@ namespace {
 
 class DecoderBlock : public torch::nn::Module {
  public:
-  DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOptions& options)
+  DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOptions& options,
+               const LayerRange& range)
       : dropout_(options.dropout),
         attention_norm_(Norm("attention_norm", dim, options)),
         attention_(options.MakeAttention(*this, dim)),
         feed_forward_norm_(Norm("ffn_norm", dim, options)),
-        feed_forward_(options.MakeFeedForward(*this, layer, dim)) {}
+        feed_forward_(options.MakeFeedForward(*this, layer, dim, range)) {}
 
   torch::Tensor forward(const torch::Tensor& input, const RotaryTable& rotary,
                         SequenceContext& context) {
@@ -55,7 +56,7 @@ class DecoderStage : public StageModule {
           register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
     }
     blocks_ = RegisterEachLayer(*this, range, [&](std::int64_t layer) {
-      return std::make_shared<DecoderBlock>(layer, config.dim, options);
+      return std::make_shared<DecoderBlock>(layer, config.dim, options, range);
     });
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
@@ -99,7 +100,8 @@ std::unique_ptr<AttentionLayer> DecoderOptions::MakeAttention(torch::nn::Module&
 }
 
 std::unique_ptr<FeedForward> DecoderOptions::MakeFeedForward(torch::nn::Module& block, std::int64_t,
-                                                             std::int64_t dim) const {
+                                                             std::int64_t dim,
+                                                             const LayerRange&) const {
   return std::make_unique<SwiGlu>(block, dim, HiddenOf(dim));
 }
 

@@ -31,7 +31,8 @@ struct DecoderOptions : ModelOptions {
   virtual std::unique_ptr<AttentionLayer> MakeAttention(torch::nn::Module& block,
                                                         std::int64_t dim) const;
   virtual std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& block, std::int64_t layer,
-                                                       std::int64_t dim) const;
+                                                       std::int64_t dim,
+                                                       const LayerRange& range) const;
   virtual RotaryTable MakeRotary(const ModelConfig& config) const;
   // The first of the layers that differ only in their weights.
   virtual std::int64_t FirstAlikeLayer() const { return 0; }

@@ -212,7 +212,7 @@ void WriteDeepseek(const ModelConfig& config, const DeepseekOptions& options,
 }  // namespace
 
 ModelEntry DeepseekV2() {
-  ModelEntry model = DecoderEntry<DeepseekOptions>();
+  ModelEntry model = MoeEntry<DeepseekOptions>();
   model.name = "deepseek_v2";
   model.summary = "latent attention; shared and routed experts";
   model.huggingface.model_type = "deepseek_v2";
@@ -229,7 +229,7 @@ ModelEntry DeepseekV2() {
 }
 
 ModelEntry DeepseekV3() {
-  ModelEntry model = DecoderEntry<DeepseekV3Options>();
+  ModelEntry model = MoeEntry<DeepseekV3Options>();
   model.name = "deepseek_v3";
   model.summary = "as deepseek_v2, with sigmoid routing that a bias balances";
   model.huggingface.model_type = "deepseek_v3";

@@ -12,6 +12,7 @@
 
 #include <limits>
 
+#include "graph/ops/collective.h"
 #include "graph/ops/grouped_linear.h"
 
 namespace penstock {
@@ -177,14 +178,15 @@ ExpertChoice Router::Choose(const torch::Tensor& tokens) {
 }
 
 ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
-                         const ExpertOptions& options)
+                         const ExpertOptions& options, int ranks)
     : options_(options),
+      ranks_(ranks),
       router_(block.register_module("router", std::make_shared<Router>(dim, options))),
       block_(block) {
   const auto experts = block.register_module("experts", std::make_shared<torch::nn::Module>());
   const auto matrices = [&](const char* name, std::int64_t in, std::int64_t out) {
     return experts
-        ->register_module(name, std::make_shared<ExpertMatrices>(options.experts, in, out))
+        ->register_module(name, std::make_shared<ExpertMatrices>(options.experts / ranks, in, out))
         ->weight();
   };
   w1_ = matrices("w1", dim, hidden);
@@ -195,13 +197,17 @@ ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_
   shared_ = std::make_unique<SwiGlu>(*shared, dim, options.shared * hidden);
 }
 
-torch::Tensor ExpertLayer::RunExperts(const torch::Tensor& tokens, const ExpertChoice& choice,
-                                      const Routing& routing) {
-  const torch::Tensor rows = GatherRows(tokens, routing);
+torch::Tensor ExpertLayer::RunRows(const torch::Tensor& rows, const torch::Tensor& counts) {
   const torch::Tensor inner =
-      at::silu(GroupedLinear(rows, w1_, routing.counts)) * GroupedLinear(rows, w3_, routing.counts);
-  const torch::Tensor outer = GroupedLinear(inner, w2_, routing.counts);
-  return CombineRows(outer, choice.weights, routing);
+      at::silu(GroupedLinear(rows, w1_, counts)) * GroupedLinear(rows, w3_, counts);
+  return GroupedLinear(inner, w2_, counts);
+}
+
+torch::Tensor ExpertLayer::RunOnRanks(const torch::Tensor& rows, const torch::Tensor& counts) {
+  if (ranks_ == 1) return RunRows(rows, counts);
+  const torch::Tensor received = AllToAll(counts, kExpertGroup);  // by rank, then by expert
+  const torch::Tensor outer = RunRows(SendRows(rows, counts, received, kExpertGroup), received);
+  return ReturnRows(outer, received, counts, rows.size(0), kExpertGroup);
 }
 
 // The loss term is the sum over the experts of their share of the rows times their mean share of
@@ -225,7 +231,8 @@ torch::Tensor ExpertLayer::Run(const torch::Tensor& input) {
   const torch::Tensor tokens = input.reshape({-1, input.size(-1)});
   const ExpertChoice choice = router_->Choose(tokens);
   const Routing routing = SortByExpert(choice.experts, options_.experts);
-  torch::Tensor output = RunExperts(tokens, choice, routing);
+  const torch::Tensor rows = RunOnRanks(GatherRows(tokens, routing), routing.counts);
+  torch::Tensor output = CombineRows(rows, choice.weights, routing);
   if (shared_) output = output + shared_->Run(tokens);
   if (options_.balance != "none" && block_.is_training()) output = Balance(output, choice, routing);
   return output.view(input.sizes());

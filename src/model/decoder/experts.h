@@ -63,20 +63,27 @@ class Router : public torch::nn::Module {
 
 // Registers its parameters in the caller's block: router.weight, router.bias, experts.w1 to w3
 // ([experts, out, in] each), and shared.w1 to w3.
+//
+// With expert parallelism, it has an equal part of the experts. Ranks send the rows of their tokens
+// to the ranks of the experts, which return the results (GShard, Lepikhin et al. 2021, section 2.2).
+// They multiply the rows of each rank on their own, so results are bitwise those without.
 class ExpertLayer : public FeedForward {
  public:
-  // `hidden` is the width of an expert.
+  // `hidden` is the width of an expert. `ranks` divide the experts.
   ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
-              const ExpertOptions& options);
+              const ExpertOptions& options, int ranks);
   torch::Tensor Run(const torch::Tensor& input) override;
   void SetLossGradient(double gradient) override { loss_gradient_ = gradient; }
 
  private:
-  torch::Tensor RunExperts(const torch::Tensor& tokens, const ExpertChoice& choice,
-                           const Routing& routing);
+  // Runs this rank's experts on rows, of which `counts` belong to each.
+  torch::Tensor RunRows(const torch::Tensor& rows, const torch::Tensor& counts);
+  // Runs the experts of all ranks.
+  torch::Tensor RunOnRanks(const torch::Tensor& rows, const torch::Tensor& counts);
   torch::Tensor Balance(const torch::Tensor& output, const ExpertChoice& choice, const Routing& routing);
 
   ExpertOptions options_;
+  int ranks_;
   double loss_gradient_ = 1;
   std::shared_ptr<Router> router_;
   torch::Tensor w1_, w2_, w3_;

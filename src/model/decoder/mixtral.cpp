@@ -39,7 +39,7 @@ void ReadMixtral(HuggingFaceReader& reader, ModelConfig& config) {
 }  // namespace
 
 ModelEntry Mixtral() {
-  ModelEntry model = DecoderEntry<MixtralOptions>();
+  ModelEntry model = MoeEntry<MixtralOptions>();
   model.name = "mixtral";
   model.summary = "as llama, with experts";
   model.huggingface.model_type = "mixtral";

@@ -16,10 +16,10 @@ Status MoeOptions::Check(const ModelConfig& config) const {
 }
 
 std::unique_ptr<FeedForward> MoeOptions::MakeFeedForward(torch::nn::Module& block,
-                                                         std::int64_t layer,
-                                                         std::int64_t dim) const {
-  if (layer < moe.dense_layers) return DecoderOptions::MakeFeedForward(block, layer, dim);
-  return std::make_unique<ExpertLayer>(block, dim, ExpertHiddenOf(dim), moe);
+                                                         std::int64_t layer, std::int64_t dim,
+                                                         const LayerRange& range) const {
+  if (layer < moe.dense_layers) return DecoderOptions::MakeFeedForward(block, layer, dim, range);
+  return std::make_unique<ExpertLayer>(block, dim, ExpertHiddenOf(dim), moe, range.expert_ranks);
 }
 
 std::vector<HuggingFaceTensor> MoeNames() {

@@ -12,7 +12,8 @@ struct MoeOptions : DecoderOptions {
   std::vector<Field> Fields() override;
   Status Check(const ModelConfig& config) const override;
   std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& block, std::int64_t layer,
-                                               std::int64_t dim) const override;
+                                               std::int64_t dim,
+                                               const LayerRange& range) const override;
   std::int64_t FirstAlikeLayer() const override { return moe.dense_layers; }
 
   std::int64_t ExpertHiddenOf(std::int64_t dim) const {
@@ -22,5 +23,17 @@ struct MoeOptions : DecoderOptions {
 
 // DecoderNames(), and the names of experts and routers in Qwen and DeepSeek.
 std::vector<HuggingFaceTensor> MoeNames();
+
+// DecoderEntry with what models with experts have in common.
+template <class Options>
+ModelEntry MoeEntry() {
+  ModelEntry model = DecoderEntry<Options>();
+  model.is_per_expert = [](std::string_view parameter) {
+    return parameter.find(".experts.") != std::string_view::npos;
+  };
+  model.experts = [](const ModelConfig& config) { return OptionsOf<Options>(config).moe.experts; };
+  model.huggingface.names = MoeNames();
+  return model;
+}
 
 }  // namespace penstock

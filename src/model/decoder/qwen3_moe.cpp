@@ -29,12 +29,11 @@ void ReadQwen3Moe(HuggingFaceReader& reader, ModelConfig& config) {
 }  // namespace
 
 ModelEntry Qwen3Moe() {
-  ModelEntry model = DecoderEntry<Qwen3MoeOptions>();
+  ModelEntry model = MoeEntry<Qwen3MoeOptions>();
   model.name = "qwen3_moe";
   model.summary = "as qwen3, with experts";
   model.huggingface.model_type = "qwen3_moe";
   model.huggingface.architecture = "Qwen3MoeForCausalLM";
-  model.huggingface.names = MoeNames();
   model.huggingface.read = ReadQwen3Moe;
   model.huggingface.write = [](const ModelConfig& config, nlohmann::ordered_json& root) {
     const auto options = OptionsOf<Qwen3MoeOptions>(config);

@@ -35,7 +35,8 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
     return InvalidArgument("stage {}: the configuration has stages 0 to {}", stage, stages - 1);
   }
   const std::size_t index = stage;
-  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, ranges[index]));
+  const LayerRange range = WithExpertPart(ranges[index], chosen.parallel, schedule, 0);
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
   StageExamples examples;
   PENSTOCK_TRY(examples.inputs,
                ExampleInputs(config, std::span(ranges).first(index), config.model.sequence));

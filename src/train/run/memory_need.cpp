@@ -61,8 +61,9 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   TrainConfig small = config;
   small.pipeline = {};
   small.pipeline.schedule = "gpipe";
-  small.pipeline.microbatches = 1;
   small.parallel = {};
+  small.parallel.expert = small.parallel.data = config.parallel.expert;
+  small.pipeline.microbatches = config.parallel.expert;
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
   small.pipeline.stages = small.pipeline.ranks;
   small.pipeline.stage_layers.assign(small.pipeline.ranks, 1);
@@ -75,8 +76,9 @@ Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int
   const TrainConfig small = SmallConfig(config, kind, layers);
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(small.model.layers, small.pipeline.stages, small.pipeline.stage_layers));
-  PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
-               BuildStage(small.model, ranges[IndexOf(kind)]));
+  LayerRange range = ranges[IndexOf(kind)];
+  range.expert_ranks = config.parallel.expert;
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(small.model, range));
   StageNeed need;
   const auto parameters = module->named_parameters();
   for (const auto& parameter : parameters) {

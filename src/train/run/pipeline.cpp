@@ -175,6 +175,13 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   pipeline.replicas_per_shard = ReplicasPerShard(config.parallel, schedule);
   pipeline.rank_shards.resize(schedule.ranks());
   for (const int rank : ranks.here()) pipeline.rank_shards[rank] = std::make_shared<RankShards>();
+  PENSTOCK_TRY(ExpertGroups expert_groups,
+               MakeExpertGroups(schedule, config.parallel, ranks, hosts));
+  for (const int rank : ranks.here()) {
+    if (expert_groups.empty()) break;
+    pipeline.rank_shards[rank]->experts =
+        std::make_unique<GroupEnd>(std::move(expert_groups[Index(rank)]));
+  }
   PENSTOCK_TRY(const ReplicaGroups groups,
                MakeReplicaGroups(schedule, config.parallel, ranks, hosts));
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
@@ -184,6 +191,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
   SharedPrograms shared_programs(config.model);
+  pipeline.ranges = ranges;
   pipeline.shared = SharedParameters(config.model, ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
   StartProgress progress(log);
@@ -211,7 +219,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     report(0);
     LanguageModel& model =
         options.chain == 0 ? pipeline.model : pipeline.replicas[options.chain - 1];
-    const LayerRange& range = ranges[model_stage];
+    const LayerRange range =
+        WithExpertPart(ranges[model_stage], config.parallel, schedule, options.chain);
     auto& module = model.stages[model_stage];
     // One after the other, since those before may have only a shard of their weights by now.
     PENSTOCK_TRY(module, BuildStage(config.model, range));
@@ -253,13 +262,36 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   return pipeline;
 }
 
-void GatherWeights(const Pipeline& pipeline, const Schedule& schedule, bool replicas) {
+namespace {
+
+// Replaces the stage of the model by one with the experts of all ranks.
+void AddExperts(const TorchStage& stage, const LayerRange& range, LanguageModel& model,
+                std::size_t index) {
+  const auto own = model.stages[index]->named_parameters();
+  auto whole = BuildStage(model.config, range).value();
+  for (auto& parameter : whole->named_parameters()) {
+    const auto& experts = stage.AllExperts();
+    const auto gathered = std::ranges::find(experts, parameter.key(), &NamedTensor::name);
+    const at::Tensor value =
+        gathered == experts.end() ? own[parameter.key()].detach() : gathered->tensor;
+    parameter.value().set_data(value);
+  }
+  model.stages[index] = std::move(whole);
+}
+
+}  // namespace
+
+void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
   for (const auto& stage : pipeline.stages) {
     if (stage != nullptr) stage->StartGather();
   }
   for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
     const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
-    if (pipeline.stages[stage] != nullptr) pipeline.stages[stage]->FinishGather(keeps);
+    if (pipeline.stages[stage] == nullptr) continue;
+    pipeline.stages[stage]->FinishGather(keeps);
+    const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
+    if (!of_model || pipeline.stages[stage]->AllExperts().empty()) continue;
+    AddExperts(*pipeline.stages[stage], pipeline.ranges[stage], pipeline.model, stage);
   }
 }
 

@@ -28,6 +28,7 @@ struct Pipeline {
   std::vector<std::shared_ptr<AdamW>> optimizers;
   std::vector<std::shared_ptr<RankShards>> rank_shards;  // by rank; null for ranks of other hosts
   std::vector<SharedParameter> shared;                   // parameters that several stages hold
+  std::vector<LayerRange> ranges;                        // by stage of the model
   int zero = 0;                                          // see UpdateRule
   int replicas_per_shard = 1;
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed only while no rank runs
@@ -61,10 +62,10 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                                const BatchSource& source, const std::atomic<bool>* stop,
                                std::FILE* log);
 
-// Gathers parameters that are in shards, so that `model` (with `replicas`, also each replica) has
-// all of this host's. Every host calls it, while no rank runs. Throws std::runtime_error if another
+// Gathers parameters that are in shards and experts that ranks divide, so that `model` (with
+// `replicas`, also each replica, but without the experts of other ranks) has all of this host's. Every host calls it, while no rank runs. Throws std::runtime_error if another
 // host is lost.
-void GatherWeights(const Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
+void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
 
 // Returns what a checkpoint saves of the stages of one rank. Of the stages that share a parameter,
 // the first one saves it.

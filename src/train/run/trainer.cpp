@@ -65,12 +65,13 @@ Result<HostedRanks> RanksOf(const TrainOptions& options, const Collectives& host
 }
 
 // Returns the number of parameters of the whole model on the leader. Called on all hosts.
-Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& model) {
+Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& model,
+                                     int expert_ranks) {
   std::map<std::string, std::int64_t> sizes;
   ByteWriter writer;
   for (const auto& [name, value] : model.Parameters()) {
     writer.PutText(name);
-    writer.Put(value.numel());
+    writer.Put(IsPerExpert(model.config, name) ? value.numel() * expert_ranks : value.numel());
   }
   PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));
   for (const std::string& bytes : all) {
@@ -200,7 +201,8 @@ CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline
 Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& record,
                 const std::vector<std::string>& notes, TrainSummary& summary) {
   const HostPart& part = run.part;
-  PENSTOCK_TRY(const std::int64_t parameters, CountParameters(part.hosts, *record.model));
+  PENSTOCK_TRY(const std::int64_t parameters, CountParameters(part.hosts, *record.model,
+                                                            record.config.parallel.expert));
   if (part.hosts.leads()) {
     PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
     PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+
+#include "graph/ops/collective.h"
 
 namespace penstock {
 
@@ -32,6 +35,8 @@ struct RankShards {
   // most one reduction is in flight and its memory is freed at a point that the schedule
   // determines.
   ShardCollectives* reducing = nullptr;
+  // The ranks that divide the experts; null if none do.
+  std::unique_ptr<GroupEnd> experts;
 };
 
 }  // namespace penstock

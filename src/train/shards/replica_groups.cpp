@@ -36,4 +36,29 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
   return groups;
 }
 
+Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
+                                      const HostedRanks& ranks, HostGroup* hosts) {
+  ExpertGroups groups;
+  if (parallel.expert == 1) return groups;
+  const int pipeline = schedule.ranks() / parallel.data;  // ranks of one pipeline
+  std::vector<RankGroupMembers> members;
+  for (int first = 0; first < parallel.data; first += parallel.expert) {
+    for (int index = 0; index < pipeline; ++index) {
+      RankGroupMembers& group = members.emplace_back();
+      group.name = fmt::format("experts of rank {}", first * pipeline + index);
+      for (int part = 0; part < parallel.expert; ++part) {
+        group.ranks.push_back((first + part) * pipeline + index);
+      }
+    }
+  }
+  PENSTOCK_TRY(std::vector<RankGroupEnds> made, MakeRankGroups(members, ranks, hosts, kNoTimeout));
+  groups.resize(Index(schedule.ranks()));
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    for (std::size_t part = 0; part < members[i].ranks.size(); ++part) {
+      groups[Index(members[i].ranks[part])] = std::move(made[i][part]);
+    }
+  }
+  return groups;
+}
+
 }  // namespace penstock

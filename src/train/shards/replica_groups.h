@@ -21,4 +21,12 @@ using ReplicaGroups = std::vector<std::shared_ptr<RankGroup>>;
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
                                         const HostedRanks& ranks, HostGroup* hosts);
 
+// By rank; null for ranks of other hosts.
+using ExpertGroups = std::vector<std::shared_ptr<RankGroup>>;
+
+// Creates the groups of ranks that divide the experts of their stages (parallel.expert). Empty if
+// they do not. As MakeReplicaGroups otherwise.
+Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
+                                      const HostedRanks& ranks, HostGroup* hosts);
+
 }  // namespace penstock

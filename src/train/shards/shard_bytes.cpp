@@ -20,7 +20,7 @@ constexpr std::int64_t kFp32Bytes = 4;  // of an element of masters, gradients a
 // The parameters of a stage of the model.
 struct StageParameters {
   std::vector<std::int64_t> elements;
-  std::vector<bool> shared;
+  std::vector<Division> divisions;
 };
 
 // What one stage of the schedule holds, in bytes.
@@ -37,13 +37,19 @@ Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& confi
                SplitLayers(config.model.layers, length, config.pipeline.stage_layers));
   const std::vector<SharedParameter> shared = SharedParameters(config.model, ranges);
   std::vector<StageParameters> stages;
-  for (const LayerRange& range : ranges) {
+  for (LayerRange range : ranges) {
+    range.expert_ranks = config.parallel.expert;
     PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, range));
     StageParameters& stage = stages.emplace_back();
     for (const auto& parameter : module->named_parameters()) {
       stage.elements.push_back(parameter.value().numel());
-      stage.shared.push_back(std::ranges::any_of(
-          shared, [&](const SharedParameter& one) { return one.name == parameter.key(); }));
+      const bool is_shared = std::ranges::any_of(
+          shared, [&](const SharedParameter& one) { return one.name == parameter.key(); });
+      const bool is_of_experts =
+          range.expert_ranks > 1 && IsPerExpert(config.model, parameter.key());
+      stage.divisions.push_back(is_shared       ? Division::kWhole
+                                : is_of_experts ? Division::kExperts
+                                                : Division::kShards);
     }
   }
   return stages;
@@ -59,7 +65,7 @@ class Predictor {
 
   Result<StageBytes> Of(int stage, const StageParameters& parameters) const {
     const Placement& placement = schedule_.placement;
-    const Shards layout(parameters.elements, parameters.shared,
+    const Shards layout(parameters.elements, parameters.divisions,
                         ShardsOfStage(config_.parallel, schedule_));
     const std::int64_t working = config_.precision == "bf16" ? 2 : kFp32Bytes;
     const bool cast = working != kFp32Bytes;
@@ -69,7 +75,7 @@ class Predictor {
     StageBytes bytes;
     for (std::size_t i = 0; i < parameters.elements.size(); ++i) {
       const std::int64_t count = parameters.elements[i];
-      const bool whole = parameters.shared[i];
+      const bool whole = parameters.divisions[i] != Division::kShards;
       if (whole || zero_ < 3) bytes.weights += count * working * (1 + versions.older);
       if (cast && (whole || !masters_in_shards)) bytes.weights += count * kFp32Bytes;
     }

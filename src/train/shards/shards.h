@@ -2,8 +2,8 @@
 //
 // The parameters that no other stage shares form one sequence of elements, each parameter starting
 // at a multiple of kAlign. The sequence is divided into equal ranges, one per replica; a range that
-// ends inside a parameter divides it. Parameters that stages share follow. They are in no shard:
-// every replica updates all of them.
+// ends inside a parameter divides it. The others are in no shard and follow: parameters that stages
+// share, which every replica updates, then experts, of which replicas have different ones.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,13 @@
 #include <vector>
 
 namespace penstock {
+
+// How the replicas of a stage divide a parameter.
+enum class Division : std::uint8_t {
+  kShards,   // into ranges of elements
+  kWhole,    // every replica has all of it
+  kExperts,  // every replica has some experts; those with the same ones are equal
+};
 
 class Shards {
  public:
@@ -23,8 +30,9 @@ class Shards {
     std::int64_t size() const { return end - begin; }
   };
 
-  // `elements` and `shared` are by parameter. With one replica, everything is in its shard.
-  Shards(std::span<const std::int64_t> elements, const std::vector<bool>& shared, int replicas);
+  // `elements` and `divisions` are by parameter. With one replica, everything is in its shard.
+  Shards(std::span<const std::int64_t> elements, std::span<const Division> divisions,
+         int replicas);
 
   // The first element of each parameter in the sequence, and the end of all of them.
   std::int64_t start(std::size_t parameter) const { return starts_[parameter]; }
@@ -41,12 +49,16 @@ class Shards {
   std::int64_t rest() const { return shard_elements_ * replicas_; }
   // The pieces of a shard, in the order of the parameters.
   const std::vector<Piece>& pieces(int replica) const { return pieces_[replica]; }
-  // The parameters in no shard.
+  // The parameters in no shard, those of experts last. These begin at this element.
   const std::vector<Piece>& unsharded() const { return unsharded_; }
+  std::int64_t experts_begin() const { return experts_begin_; }
+  bool has_experts() const { return experts_begin_ < end_; }
+  bool is_of_experts(std::size_t parameter) const { return starts_[parameter] >= experts_begin_; }
 
  private:
   int replicas_;
   std::vector<std::int64_t> starts_;
+  std::int64_t experts_begin_ = 0;
   std::int64_t end_ = 0;
   std::int64_t shard_elements_ = 0;
   std::vector<std::vector<Piece>> pieces_;  // by replica

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/mix_bits.h"
+#include "model/model_entry.h"
 #include "train/setup.h"
 #include "train/stage/offload_and_recompute.h"
 
@@ -19,6 +20,12 @@ Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, in
   options.chain = stage / placement.chain_length();
   options.zero = ZeroOf(parallel, schedule);
   options.shards = ShardsOfStage(parallel, schedule);
+  if (parallel.expert > 1) {
+    options.expert_ranks = parallel.expert;
+    for (int chain = 0; chain < options.replicas; ++chain) {
+      options.expert_parts.push_back(ExpertPartOf(parallel, schedule, chain));
+    }
+  }
   options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
   options.steps = schedule.steps;
   options.weights = schedule.weights;
@@ -60,6 +67,8 @@ Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedu
   PENSTOCK_TRY_STATUS(SetScheduled(schedule, config.parallel, stage, options));
   PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
   SetShared(shared, model_stage, options);
+  const ModelEntry* const model = FindModelEntry(config.model.name);
+  if (config.parallel.expert > 1 && model != nullptr) options.is_per_expert = model->is_per_expert;
   return options;
 }
 

@@ -171,13 +171,17 @@ std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int microba
 
 Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options) {
   std::vector<std::int64_t> elements;
-  std::vector<bool> shared;
+  std::vector<Division> divisions;
   for (const NamedTensor& parameter : parameters) {
     elements.push_back(parameter.tensor.numel());
-    shared.push_back(std::ranges::any_of(
-        options.shared, [&](const auto& one) { return one && one->parameter == parameter.name; }));
+    const bool shared = std::ranges::any_of(
+        options.shared, [&](const auto& one) { return one && one->parameter == parameter.name; });
+    const bool is_of_experts = options.is_per_expert && options.is_per_expert(parameter.name);
+    divisions.push_back(shared          ? Division::kWhole
+                        : is_of_experts ? Division::kExperts
+                                        : Division::kShards);
   }
-  return Shards(elements, shared, options.shards);
+  return Shards(elements, divisions, options.shards);
 }
 
 int CompiledSlices() { return compiled_slices; }

@@ -59,6 +59,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       chain_(options.chain),
       older_(options.versions.older),
       zero_(options.zero),
+      expert_parts_(options.expert_parts),
       chains_per_shard_(options.zero == 0 ? options.replicas : options.replicas / options.shards),
       shards_(ShardsOf(masters, options)),
       rank_(options.rank_shards ? options.rank_shards : std::make_shared<RankShards>()),
@@ -75,6 +76,10 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
             ? at::empty_like(like, like.options().dtype(at::kFloat))
             : flat_.as_strided(like.sizes(), like.strides(), InFlat(shards_.start(i))));
     parameters_.emplace_back(masters[i].name, masters[i].tensor.detach(), gradients_.back());
+    if (shards_.is_of_experts(i)) {
+      parameters_.back().shape[0] *= options.expert_ranks;
+      parameters_.back().begin = expert_parts_[Index(chain_)] * like.numel();
+    }
     newest_.push_back(like.detach());
     values_.push_back(older_.empty() ? newest_.back() : WithOwnStorage(newest_.back()));
     for (auto& version : older_) version.push_back(at::empty_like(newest_.back()));
@@ -129,8 +134,7 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
   }
   for (const Shards::Piece& piece : shards_.unsharded()) {
     updated_.push_back(parameters_[piece.parameter]);
-    // Only one replica's norm of it counts.
-    updated_.back().counts = updated_.back().counts && chain_ == 0;
+    updated_.back().counts = CountsUnsharded(piece.parameter);
   }
 }
 
@@ -256,22 +260,59 @@ std::span<const double> StageWeights::SquaredNorms() {
     for (const Shards::Piece& piece : shards_.pieces(shard)) add(piece);
   }
   for (const Shards::Piece& piece : shards_.unsharded()) {
-    const bool elsewhere = zero_ > 0 && chain_ != 0;
-    if (parameters_[piece.parameter].counts && !elsewhere) add(piece);
+    if (CountsUnsharded(piece.parameter)) add(piece);
   }
   return norms_;
+}
+
+bool StageWeights::HaveSameExperts(int chain, int other) const {
+  return expert_parts_.empty() || expert_parts_[Index(chain)] == expert_parts_[Index(other)];
+}
+
+// The first replica that has it counts.
+bool StageWeights::CountsUnsharded(std::size_t parameter) const {
+  if (!parameters_[parameter].counts) return false;
+  for (int chain = 0; chain < chain_ && zero_ > 0; ++chain) {
+    if (!shards_.is_of_experts(parameter) || HaveSameExperts(chain, chain_)) return false;
+  }
+  return true;
+}
+
+void StageWeights::StartGatherExperts() {
+  std::vector<NamedTensor> own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (shards_.is_of_experts(i)) own.push_back({parameters_[i].name, parameters_[i].value});
+  }
+  if (!own.empty()) gathered_experts_.Start(*rank_->experts, own);
 }
 
 std::vector<StageWeights::Range> StageWeights::RangesOf(int chain, int from) const {
   const std::int64_t all = flat_.numel();
   if (zero_ == 0) return {{0, all, 0}};
   const std::int64_t shard = shards_.shard_elements();
+  std::vector<Range> ranges;
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;  // the beginning of a range identifies it
+    const std::int64_t in_message = ranges.empty() ? 0 : ranges.back().in_message + ranges.back().size;
+    ranges.push_back({begin, end - begin, in_message});
+  };
   if (zero_ == 1) {
-    return {{ShardOf(chain) * shard, shard, 0}, {shards_.rest(), all - shards_.rest(), shard}};
+    add(ShardOf(chain) * shard, (ShardOf(chain) + 1) * shard);
+  } else if (chains_per_shard_ > 1 && ShardOf(chain) == ShardOf(from)) {
+    add(0, shard);  // REDUCE_GRAD has added the replicas of the other shards
   }
-  // REDUCE_GRAD has added the replicas of the other shards.
-  if (chains_per_shard_ == 1 || ShardOf(chain) != ShardOf(from)) return {{shard, all - shard, 0}};
-  return {{0, shard, 0}, {shard, all - shard, shard}};
+  const std::int64_t unsharded = InFlat(shards_.rest());
+  if (!shards_.has_experts()) {
+    add(unsharded, all);
+    if (ranges.empty()) ranges.push_back({all, 0, 0});
+    return ranges;
+  }
+  const std::int64_t experts = InFlat(shards_.experts_begin()), tail = InFlat(shards_.end());
+  add(unsharded, experts);
+  if (HaveSameExperts(chain, from)) add(experts, tail);
+  add(tail, all);
+  if (ranges.empty()) ranges.push_back({all, 0, 0});
+  return ranges;
 }
 
 Message StageWeights::Share(int to_chain, std::span<const float> tail) {
@@ -347,6 +388,7 @@ void StageWeights::Add() {
         parts.push_back(at::from_blob(data, {range.size}, at::kFloat));
       }
     }
+    if (parts.size() == 1) continue;  // no other replica has these experts
     at::Tensor sum = parts[0].add(parts[1]);
     for (std::size_t i = 2; i < parts.size(); ++i) sum.add_(parts[i]);
     if (range.begin + range.size == flat_.numel()) TakeTails(parts);

@@ -13,6 +13,7 @@
 
 #include "graph/capture/capture.h"
 #include "runtime/message.h"
+#include "train/shards/expert_gather.h"
 #include "train/shards/shard_collectives.h"
 #include "train/shards/shards.h"
 #include "train/stage/torch_stage.h"
@@ -70,6 +71,10 @@ class StageWeights {
   // The collectives of the replicas; null without any.
   ShardCollectives* collectives() { return collectives_ ? &*collectives_ : nullptr; }
 
+  // Gather the experts of all ranks, between runs. All ranks start before any of them finishes.
+  void StartGatherExperts();
+  std::vector<NamedTensor> FinishGatherExperts() { return gathered_experts_.Finish(); }
+
   // Returns the tail of another chain's gradients. Valid after Add().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
 
@@ -88,6 +93,10 @@ class StageWeights {
   };
   // The ranges of `flat_` that the replica in a chain receives from the one in another.
   std::vector<Range> RangesOf(int chain, int from) const;
+  // Whether the replicas in two chains have the same experts.
+  bool HaveSameExperts(int chain, int other) const;
+  // Whether this replica's norm of a parameter in no shard counts.
+  bool CountsUnsharded(std::size_t parameter) const;
   // The shard that the replica in a chain updates.
   int ShardOf(int chain) const { return chain / chains_per_shard_; }
   // Whether the stage's norm of its shard counts. Only one of equal replicas counts.
@@ -114,6 +123,7 @@ class StageWeights {
   int in_use_ = -1;                             // index in older_; -1: the newest
   std::int64_t updates_ = 0;
   int zero_;
+  std::vector<int> expert_parts_;  // by chain
   int chains_per_shard_;
   Shards shards_;
   // All gradients (from ZeRO-2 on, those of the own shard and of parameters in no shard), then the
@@ -131,6 +141,7 @@ class StageWeights {
   std::vector<Message> incoming_;     // by chain
   std::vector<std::vector<float>> tails_;  // by chain
   std::optional<ShardCollectives> collectives_;
+  ExpertGather gathered_experts_;
 };
 
 }  // namespace penstock

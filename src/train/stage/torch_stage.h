@@ -84,6 +84,12 @@ struct TorchStageOptions {
   // replica keeps its masters whole.
   std::shared_ptr<RankGroup> group;
   std::shared_ptr<RankShards> rank_shards;  // shared by the stages of a rank; may be null
+  // With expert parallelism: by chain, which part of the experts it has, the number of parts, and
+  // the parameters that are divided by experts (ModelEntry::is_per_expert). Empty, 1 and null
+  // without. Then rank_shards has the group that exchanges tokens.
+  std::vector<int> expert_parts;
+  int expert_ranks = 1;
+  bool (*is_per_expert)(std::string_view parameter) = nullptr;
   WeightPolicy weights = WeightPolicy::kFlush;
   VersionRule versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.
@@ -145,6 +151,8 @@ class TorchStage : public Stage {
   // all replicas: first StartGather, then FinishGather, which frees them again unless `keep`.
   virtual void StartGather() = 0;
   virtual void FinishGather(bool keep) = 0;
+  // Returns the experts of all ranks that divide them, by parameter, after the two calls.
+  virtual const std::vector<NamedTensor>& AllExperts() const = 0;
   // Returns the mean loss of the microbatches of all replicas in the last completed step. Last
   // stages only, else 0.
   virtual double StepLoss() const = 0;

@@ -16,7 +16,9 @@ inline std::vector<double> NormsByShard(const std::vector<NamedParameter>& param
                                         const std::vector<bool>& copies, int count) {
   std::vector<std::int64_t> elements;
   for (const NamedParameter& parameter : parameters) elements.push_back(parameter.value.numel());
-  const Shards shards(elements, shared, count);
+  std::vector<Division> divisions;
+  for (const bool each : shared) divisions.push_back(each ? Division::kWhole : Division::kShards);
+  const Shards shards(elements, divisions, count);
   std::vector<double> norms(parameters.size());
   const auto add = [&](const Shards::Piece& piece) {
     const at::Tensor flat = parameters[piece.parameter].gradient.flatten();

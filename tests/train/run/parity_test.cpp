@@ -340,7 +340,7 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
   const std::vector<std::uint8_t> text = Text();
   const BatchSource source =
       MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
-  const Pipeline pipeline = BuildPipeline(config, schedule, source).value();
+  Pipeline pipeline = BuildPipeline(config, schedule, source).value();
   Both both;
   both.pipeline.losses.resize(steps);
   RunOptions options;

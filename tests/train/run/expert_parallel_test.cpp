@@ -1,0 +1,138 @@
+// Ranks that divide the experts train the same model as ranks that have all of them.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/index.h"
+#include "runtime/executor/run.h"
+#include "schedule/data_parallel.h"
+#include "tests/train/tiny_run.h"
+#include "train/run/pipeline.h"
+#include "train/setup.h"
+
+namespace penstock {
+namespace {
+
+struct TrainedModel {
+  std::vector<double> losses;
+  std::map<std::string, at::Tensor> parameters;
+};
+
+// Trains and returns the losses and the gathered weights.
+TrainedModel TrainWith(TrainConfig config) {
+  at::set_num_threads(1);
+  const Schedule schedule = ChooseSchedule(config, 2).value();
+  const std::vector<std::uint8_t> text = Text();
+  const BatchSource source =
+      MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
+  auto built = BuildPipeline(config, schedule, source);
+  EXPECT_TRUE(built) << built.error().message;
+  Pipeline pipeline = *std::move(built);
+  TrainedModel result;
+  result.losses.resize(Index(config.steps));
+  RunOptions options;
+  options.steps = config.steps;
+  options.update = UpdateRuleOf(config.optimizer);
+  options.update.zero = pipeline.zero;
+  options.on_thread_start = [](int) { at::set_num_threads(1); };
+  const int last = schedule.placement.rank_of(schedule.stages() - 1);
+  options.on_step = [&](int rank, std::int64_t step) {
+    if (rank == last) result.losses[Index(step)] = pipeline.last().StepLoss();
+  };
+  const std::vector<Stage*> stages = pipeline.pointers();
+  const Status status = RunRanks(schedule, stages, options);
+  EXPECT_TRUE(status) << status.error().message;
+  GatherWeights(pipeline, schedule);
+  result.parameters = ByName(pipeline.model);
+  return result;
+}
+
+TrainConfig MoeConfig(const std::string& model) {
+  TrainConfig config = TinyConfig();
+  config.model.name = model;
+  config.model.layers = 4;
+  config.model.options["experts"] = "8";
+  config.model.options["top_k"] = "3";
+  config.pipeline.ranks = 2;
+  config.pipeline.microbatches = 8;
+  return config;
+}
+
+void ExpectNear(const TrainedModel& expected, const TrainedModel& actual) {
+  EXPECT_EQ(expected.losses.front(), actual.losses.front());  // the forward is bitwise the same
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(expected.losses[i], actual.losses[i], 1e-4);
+  }
+  ASSERT_EQ(expected.parameters.size(), actual.parameters.size());
+  for (const auto& [name, value] : expected.parameters) {
+    ASSERT_EQ(value.sizes(), actual.parameters.at(name).sizes()) << name;
+    EXPECT_LT((value - actual.parameters.at(name)).abs().max().item<float>(), 1e-4) << name;
+  }
+}
+
+class ExpertParallel : public testing::TestWithParam<std::string> {};
+
+TEST_P(ExpertParallel, TrainsTheSameModel) {
+  TrainConfig config = MoeConfig(GetParam());
+  config.parallel.data = 4;
+  const TrainedModel expected = TrainWith(config);
+  for (const int expert : {2, 4}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("expert={} zero={}", expert, zero));
+      config.parallel.expert = expert;
+      config.parallel.zero = zero;
+      ExpectNear(expected, TrainWith(config));
+    }
+  }
+}
+
+TEST_P(ExpertParallel, TrainsTheSameModelWithEverySchedule) {
+  for (const char* const schedule : {"gpipe", "interleaved", "zbv", "dualpipe", "dualpipev"}) {
+    for (const bool exact : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} exact={}", schedule, exact));
+      TrainConfig config = MoeConfig(GetParam());
+      config.pipeline.schedule = schedule;
+      config.exact = exact;
+      config.optimizer.clip = 0.5;
+      config.parallel.data = 2;
+      const TrainedModel expected = TrainWith(config);
+      config.parallel.expert = 2;
+      ExpectNear(expected, TrainWith(config));
+    }
+  }
+}
+
+TEST_P(ExpertParallel, RepeatsBitwise) {
+  TrainConfig config = MoeConfig(GetParam());
+  config.parallel.data = config.parallel.expert = 2;
+  const TrainedModel one = TrainWith(config), other = TrainWith(config);
+  EXPECT_EQ(one.losses, other.losses);
+  for (const auto& [name, value] : one.parameters) {
+    EXPECT_TRUE(at::equal(value, other.parameters.at(name))) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ExpertParallel, testing::Values("qwen3_moe", "deepseek_v3"),
+                         [](const auto& info) { return info.param; });
+
+TEST(ExpertParallel, RefusesWhatCannotBeDivided) {
+  const auto message = [](const std::string& model, int data, int expert) {
+    TrainConfig config = model == "llama" ? TinyConfig() : MoeConfig(model);
+    config.pipeline.ranks = 2;
+    config.pipeline.microbatches = 12;
+    config.parallel.data = data;
+    config.parallel.expert = expert;
+    const auto schedule = ChooseSchedule(config, 2);
+    return schedule ? "no error" : schedule.error().message;
+  };
+  EXPECT_EQ(message("qwen3_moe", 2, 2), "no error");
+  EXPECT_NE(message("llama", 2, 2).find("model llama has no experts"), std::string::npos);
+  EXPECT_NE(message("qwen3_moe", 3, 3).find("does not divide the 8 experts"), std::string::npos);
+  EXPECT_NE(message("qwen3_moe", 3, 2).find("does not divide the 3 replicas"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock
