@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/index.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
@@ -15,6 +16,10 @@ constexpr Color kBackwardInputColor = {0x1f, 0xa9, 0xb8};
 constexpr Color kBackwardWeightColor = {0xe8, 0x9b, 0x2c};
 constexpr Color kStepColor = {0xd0, 0x4a, 0x5b};
 constexpr Color kRecomputeColor = {0xc0, 0x5f, 0xb5};
+constexpr Color kVocabularyColor = {0x7a, 0x5f, 0xd0};        // S
+constexpr Color kVocabularyWeightColor = {0xb0, 0x9a, 0xec};  // T
+constexpr Color kEmbedColor = {0x3d, 0x5a, 0x80};
+constexpr Color kEmbedGradientColor = {0x8f, 0xa9, 0xc4};
 constexpr Color kMoveColor = {0x8a, 0x97, 0xa8};
 
 Color BaseColor(Op op) {
@@ -31,6 +36,14 @@ Color BaseColor(Op op) {
       return kStepColor;
     case Op::kRecompute:
       return kRecomputeColor;
+    case Op::kVocabularyInput:
+      return kVocabularyColor;
+    case Op::kVocabularyWeight:
+      return kVocabularyWeightColor;
+    case Op::kEmbed:
+      return kEmbedColor;
+    case Op::kEmbedGradient:
+      return kEmbedGradientColor;
     default:
       return kMoveColor;
   }
@@ -66,13 +79,41 @@ int TerminalColor(Color color) {
 }
 
 std::string_view OpName(Op op) {
-  static constexpr std::array<std::string_view, kOpCount> kNames = {
-      "forward",       "backward for input", "backward for weights",
-      "backward",      "send activation",    "receive activation",
-      "send gradient", "receive gradient",   "all-gather weights",
-      "free weights",  "reduce gradients",   "offload",
-      "reload",        "recompute",          "optimizer step"};
+  static constexpr std::array<std::string_view, kOpCount> kNames = {"forward",
+                                                                    "backward for input",
+                                                                    "backward for weights",
+                                                                    "backward",
+                                                                    "send activation",
+                                                                    "receive activation",
+                                                                    "send gradient",
+                                                                    "receive gradient",
+                                                                    "all-gather weights",
+                                                                    "free weights",
+                                                                    "reduce gradients",
+                                                                    "offload",
+                                                                    "reload",
+                                                                    "recompute",
+                                                                    "optimizer step",
+                                                                    "embed tokens",
+                                                                    "logits and their gradient",
+                                                                    "gradient of the head",
+                                                                    "gradient of the embedding"};
   return op < Op::kNone ? kNames[Index(op)] : std::string_view("none");
+}
+
+char OpLetter(Op op) {
+  switch (op) {  // S is STEP
+    case Op::kEmbed:
+      return 'e';
+    case Op::kVocabularyInput:
+      return 's';
+    case Op::kVocabularyWeight:
+      return 't';
+    case Op::kEmbedGradient:
+      return 'g';
+    default:
+      return OpText(op).front();
+  }
 }
 
 int ChunkOf(const Placement& placement, int stage) {

@@ -29,6 +29,9 @@ int TerminalColor(Color color);
 // The op in words: "forward", "backward for input".
 std::string_view OpName(Op op);
 
+// The op in one character, for pictures without color.
+char OpLetter(Op op);
+
 // The index of the stage among its rank's stages, and the largest number of stages on any rank.
 int ChunkOf(const Placement& placement, int stage);
 int MostChunks(const Placement& placement);

@@ -92,7 +92,7 @@ class LaneText {
 
   // "F3=": the letter at the start separates adjacent blocks.
   std::string Plain(const Action& action, const std::string& number, std::size_t width) const {
-    std::string text(action.is_pair() ? "X" : OpText(action.first.op).substr(0, 1));
+    std::string text(1, action.is_pair() ? 'X' : OpLetter(action.first.op));
     if (text.size() + number.size() <= width) text += number;
     text.resize(width, '=');
     return text;
@@ -145,7 +145,7 @@ std::string Legend(const Schedule& schedule, const Timeline& timeline, const Lan
       }
       line += fmt::format(" {} {}", OpText(op), OpName(op));
     } else {
-      line += fmt::format("{} {}", OpText(op).substr(0, 1), OpName(op));
+      line += fmt::format("{} {}", OpLetter(op), OpName(op));
     }
   }
   const bool pairs =

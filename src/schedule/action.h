@@ -26,21 +26,32 @@ enum class Op : std::uint8_t {
   kReload,          // RELOAD: moves them back
   kRecompute,       // RECOMPUTE: computes a microbatch's activations again from its input
   kStep,            // STEP: optimizer update of the stage
-  kNone,            // no second part
+  // Passes of the vocabulary, which is sharded over all ranks (vocabulary.h). Each belongs to a
+  // rank, and has the number of the rank's first stage.
+  kEmbed,             // EMBED: looks up the tokens in the rank's rows of the embedding
+  kVocabularyInput,   // S: logits of the rank's rows, and their part of the gradient of its input
+  kVocabularyWeight,  // T: gradient of the rank's rows of the head, after S of all ranks
+  kEmbedGradient,     // EMBED_GRAD: gradient of the rank's rows of the embedding
+  kNone,              // no second part
 };
 inline constexpr int kOpCount = static_cast<int>(Op::kNone);
 
 constexpr bool IsCompute(Op op) { return op <= Op::kBackward; }
 constexpr bool IsCommunication(Op op) { return op >= Op::kSendForward && op <= Op::kRecvBackward; }
-// Whether the op occupies the rank: compute, RECOMPUTE and STEP. The others take no time, or run
-// concurrently with compute.
+constexpr bool IsVocabulary(Op op) { return op >= Op::kEmbed && op <= Op::kEmbedGradient; }
+// Whether the op occupies the rank: compute, RECOMPUTE, STEP and passes of the vocabulary. The
+// others take no time, or run concurrently with compute.
 constexpr bool OccupiesRank(Op op) {
-  return IsCompute(op) || op == Op::kRecompute || op == Op::kStep;
+  return IsCompute(op) || op == Op::kRecompute || op == Op::kStep || IsVocabulary(op);
 }
 // Whether the op computes the stage's input gradient, which the previous stage waits for.
 constexpr bool MakesInputGradient(Op op) { return op == Op::kBackwardInput || op == Op::kBackward; }
 // Whether the op is the last reader of a microbatch's activations on its stage.
 constexpr bool EndsMicrobatch(Op op) { return op == Op::kBackwardWeight || op == Op::kBackward; }
+// Whether the op adds a microbatch's share to the gradients of the stage's weights.
+constexpr bool AddsGradients(Op op) {
+  return EndsMicrobatch(op) || op == Op::kVocabularyWeight || op == Op::kEmbedGradient;
+}
 // Whether the op's cell carries a microbatch (UNSHARD, RESHARD, REDUCE_GRAD and STEP do not).
 constexpr bool HasMicrobatch(Op op) {
   return op != Op::kUnshard && op != Op::kReshard && op != Op::kReduceGrad && op != Op::kStep;

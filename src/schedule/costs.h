@@ -37,12 +37,19 @@ struct StageCosts {
   double unshard = 0;           // time of UNSHARD, on the rank's link for collectives
   double reduce = 0;            // time of REDUCE_GRAD, on the same link
   double gathered = 0;          // memory of the unsharded weights, from UNSHARD's start to RESHARD
+  // Of the vocabulary's passes of the rank whose first stage this is (vocabulary.h), for one
+  // microbatch.
+  double embed = 0;              // time of EMBED
+  double vocabulary_input = 0;   // time of S
+  double vocabulary_weight = 0;  // time of T
+  double embed_gradient = 0;     // time of EMBED_GRAD
+  double softmax = 0;            // memory from the start of S to the end of T
   // Of a slice: the change in memory from the end of its I or B on. The backward of the last slice
   // produces gradients of the keys and values of all earlier slices, and each earlier slice frees
   // its own. Over the slices of a stage the changes add up to 0.
   double gradients_of_others = 0;
 
-  // Memory that I, W or B frees at its end; negative if it allocates more than it frees.
+  // Memory that I, W, B or T frees at its end; negative if it allocates more than it frees.
   double Freed(Op op) const {
     switch (op) {
       case Op::kBackward:
@@ -51,6 +58,8 @@ struct StageCosts {
         return activation - activation_after_i - gradients_of_others;
       case Op::kBackwardWeight:
         return activation_after_i;
+      case Op::kVocabularyWeight:
+        return softmax;
       default:
         return 0;
     }
@@ -78,6 +87,9 @@ struct OverlapRule {
 struct Costs {
   std::vector<StageCosts> stages;  // one per stage of the placement
   double comm = 0;                 // latency of a transfer between two ranks
+  // Latency from the last EMBED or S of a microbatch, over all ranks, until what they compute
+  // together can be used.
+  double exchange = 0;
   OverlapRule overlap;
   // Time per unit of memory to the slower pool and back. Each rank has one link in each direction,
   // which carries one transfer at a time.
@@ -120,6 +132,14 @@ struct Costs {
         return stage.recompute;
       case Op::kStep:
         return stage.step;
+      case Op::kEmbed:
+        return stage.embed;
+      case Op::kVocabularyInput:
+        return stage.vocabulary_input;
+      case Op::kVocabularyWeight:
+        return stage.vocabulary_weight;
+      case Op::kEmbedGradient:
+        return stage.embed_gradient;
       default:
         return 0;
     }

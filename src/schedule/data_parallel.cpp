@@ -22,6 +22,13 @@ Result<Schedule> AddDataParallelism(const Schedule& schedule, int data) {
         "times: use a schedule that flushes, or one replica",
         schedule.algorithm);
   }
+  if (schedule.vocabulary) {
+    return InvalidArgument(
+        "schedule '{}' shards the vocabulary over its ranks, which works only without replicas: "
+        "use "
+        "one replica (parallel.data=1), or no vocabulary parallelism",
+        schedule.algorithm);
+  }
   const int stages = schedule.stages();
   if (stages > kMaxStages / data) {
     return InvalidArgument("{} replicas of {} stages are more than {} stages", data, stages,

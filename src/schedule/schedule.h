@@ -29,6 +29,9 @@ struct Schedule {
   int slices = 1;  // pieces of a microbatch along the sequence; slice j of n has index n*slices + j
   int steps = 1;   // batches that the lanes hold
   WeightPolicy weights = WeightPolicy::kFlush;
+  // Whether embedding, head and loss are sharded over the ranks (vocabulary.h): each rank then runs
+  // EMBED, S, T and EMBED_GRAD of every microbatch.
+  bool vocabulary = false;
   // For each parameter that several stages of a chain hold a copy of: these stages, in ascending
   // order. Their gradients are added up before they step.
   std::vector<std::vector<int>> shared = {};

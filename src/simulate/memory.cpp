@@ -38,6 +38,9 @@ Changes ChangesOf(const Action& action, const Span& span, const Holdings& holdin
       case Op::kReload:
         changes.at_start.amount += holdings.Kept(part);
         break;
+      case Op::kVocabularyInput:
+        changes.at_start.amount += costs.stages[part.stage].softmax;
+        break;
       case Op::kOffload:
         changes.at_end.amount -= holdings.Kept(part);
         break;

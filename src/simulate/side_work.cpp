@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "schedule/vocabulary.h"
 
 namespace penstock {
 
@@ -102,11 +103,12 @@ SideWork::SideWork(const Schedule& schedule, const Costs& costs)
   const auto groups =
       costs.steps_wait_for_all ? std::size_t{1} : Index(schedule.placement.chain_length());
   gradients_.resize(groups * updates_);
+  const std::vector<int> shares = GradientShares(schedule);
   for (std::size_t stage = 0; stage < stages; ++stage) {
     group_.push_back(stage % groups);
     for (std::size_t update = 0; update < updates_; ++update) {
       gradients_[group_[stage] * updates_ + update].remaining +=
-          static_cast<std::int64_t>(indices_per_update_) + (reduces[stage] ? 1 : 0);
+          static_cast<std::int64_t>(indices_per_update_) * shares[stage] + (reduces[stage] ? 1 : 0);
     }
   }
 }
@@ -120,12 +122,13 @@ double SideWork::EarliestStart(const Part& part) const {
 
 void SideWork::Begin(std::size_t rank, const Part& part, double start) {
   if (part.op == Op::kForward) ledgers_[rank].Allocate(start, holdings_.Kept(part));
+  if (part.op == Op::kVocabularyInput) ledgers_[rank].Allocate(start, costs_.Of(part).softmax);
 }
 
 bool SideWork::End(std::size_t rank, const Part& part, double end) {
   const double freed = holdings_.Freed(part);
   if (freed != 0) ledgers_[rank].Free(end, freed);
-  if (!EndsMicrobatch(part.op)) return false;
+  if (!AddsGradients(part.op)) return false;
   return Complete(part.stage, Index(part.microbatch) / indices_per_update_, end);
 }
 

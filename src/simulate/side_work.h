@@ -65,9 +65,9 @@ class SideWork {
   // Both arguments must outlive this object.
   SideWork(const Schedule& schedule, const Costs& costs);
 
-  // For compute: EarliestStart is the earliest start that the rank's links allow; Begin and End
-  // change the memory. End returns true if the part is the last one that a STEP of another rank may
-  // wait for.
+  // For compute (Begin and End also for passes of the vocabulary): EarliestStart is the earliest
+  // start that the rank's links allow; Begin and End change the memory. End returns true if the
+  // part is the last one that a STEP of another rank may wait for.
   double EarliestStart(const Part& part) const;
   void Begin(std::size_t rank, const Part& part, double start);
   bool End(std::size_t rank, const Part& part, double end);

@@ -12,51 +12,21 @@
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
 #include "schedule/text/text.h"
+#include "schedule/vocabulary.h"
 #include "simulate/arrivals.h"
+#include "simulate/check_input.h"
+#include "simulate/engine_state.h"
 #include "simulate/side_work.h"
 #include "simulate/summary.h"
 
 namespace penstock {
 namespace {
 
-constexpr Arrivals::Key kNoValue = std::numeric_limits<Arrivals::Key>::max();
 // The key for a STEP that waits for gradients of other ranks' stages.
 constexpr Arrivals::Key kOtherGradients = kNoValue - 1;
 // The number of actions of a lane that are fetched ahead. A hundred or more lanes that alternate
 // are too many streams for hardware prefetchers: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
-constexpr int kNobody = -1;
-constexpr std::size_t kComputeOps = 4;  // F, I, W, B: the first of Op
-
-// One rank's place in its lane: one cache line.
-struct alignas(64) RankState {
-  std::size_t position = 0;
-  double clock = 0;
-  double busy = 0;
-  double first_start = -1;  // none yet
-  double memory = 0;
-  double peak_memory = 0;
-  Arrivals::Key waits_for = kNoValue;
-  std::size_t others = 0;  // number of actions so far that do not compute
-};
-
-// What the loop reads for a stage: one cache line.
-struct alignas(64) StageEntry {
-  int rank = 0;
-  int consumer[2] = {kNobody, kNobody};  // by ValueKind: the other rank that needs it, if any
-  double duration[kComputeOps] = {};
-  double activation = 0;
-  double activation_after_i = 0;
-};
-static_assert(sizeof(RankState) == 64 && sizeof(StageEntry) == 64);
-
-enum class LaneEnd {
-  kWaitsOrDone,
-  kMalformed,  // an action that does not belong to the rank
-  kSends,      // the first SEND or RECV, if none was expected
-  kSideWork,   // the first action of SideWork::PricedOps, if none was expected
-};
-
 // Runs every lane as far as it goes, and resumes a lane when the value that it waits for is
 // available. Each action is visited once, plus once for each time that its rank had to wait:
 // linear.
@@ -75,7 +45,9 @@ class Engine {
         early_gradients_(costs.early_gradients),
         side_ops_(SideWork::PricedOps(schedule, costs)),
         indices_(schedule.indices()),
-        arrivals_(schedule.stages(), indices_) {
+        ends_(VocabularyEnds::Of(schedule)),
+        shared_stage_(Index(schedule.stages())),
+        arrivals_(shared_stage_ + (schedule.vocabulary ? 1 : 0), indices_) {
     stages_.resize(schedule.stages());
     for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
     if (!costs.by_slice.empty()) FillSlices();
@@ -163,6 +135,7 @@ class Engine {
   LaneEnd RunAll() {
     ranks_.assign(schedule_.lanes.size(), {});
     runnable_.clear();
+    shared_.assign(schedule_.vocabulary ? kSharedValues * indices_ : 0, {});
     for (int rank = schedule_.ranks() - 1; rank >= 0; --rank) runnable_.push_back(rank);
     if (timeline_ != nullptr) {
       timeline_->spans.resize(ranks_.size());
@@ -206,6 +179,9 @@ class Engine {
           if (!explicit_) return LaneEnd::kSends;
           if (!IsOurs(part, rank)) return LaneEnd::kMalformed;
           if (!Send(part, state)) return LaneEnd::kWaitsOrDone;
+        } else if (IsVocabulary(part.op)) {
+          if (!schedule_.vocabulary || !IsOurs(part, rank)) return LaneEnd::kMalformed;
+          if (!RunVocabulary(part, rank, state, span)) return LaneEnd::kWaitsOrDone;
         } else if ((side_ops_ & SideWork::Bit(part.op)) != 0) {
           if constexpr (!kWithSide) return LaneEnd::kSideWork;
           if (!IsOursOrStage(part, rank)) return LaneEnd::kMalformed;
@@ -270,6 +246,68 @@ class Engine {
     return true;
   }
 
+  // Runs a pass of the vocabulary. Returns false if it must wait.
+  bool RunVocabulary(const Part& part, int rank, RankState& state, Span& span) {
+    double start = state.clock;
+    state.waits_for = MissingOfVocabulary(part, rank, start);
+    if (state.waits_for != kNoValue) return false;
+    span = {start, start + costs_.Duration(part)};
+    state.clock = span.end;
+    state.busy += span.end - span.start;
+    const StageCosts& costs = costs_.Of(part);
+    if (side_) {
+      side_->Begin(Index(rank), part, span.start);
+      if (side_->End(Index(rank), part, span.end)) WakeSteps();
+    } else {
+      if (part.op == Op::kVocabularyInput) state.memory += costs.softmax;
+      state.peak_memory = std::max(state.peak_memory, state.memory);
+      state.memory -= costs.Freed(part.op);
+    }
+    if (part.op == Op::kEmbed) Join(SharedValue::kEmbedding, part.microbatch, span.end);
+    if (part.op == Op::kVocabularyInput) Join(SharedValue::kSoftmax, part.microbatch, span.end);
+    return true;
+  }
+
+  // Records one rank's share of a value of all ranks.
+  void Join(SharedValue value, int microbatch, double end) {
+    const std::size_t n = Index(microbatch);
+    Joined& joined = shared_[Index(value) * indices_ + n];
+    joined.end = std::max(joined.end, end);
+    if (++joined.ranks < ranks_.size()) return;
+    const Arrivals::Key key = SharedKey(value, n);
+    arrivals_[key] = joined.end + costs_.exchange;
+    WakeAll(key);
+  }
+  // Values of all ranks have the slots of one more stage.
+  Arrivals::Key SharedKey(SharedValue value, std::size_t microbatch) const {
+    return arrivals_.KeyOf(static_cast<ValueKind>(value), shared_stage_, microbatch);
+  }
+  void WakeAll(Arrivals::Key key) {
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) Wake(rank, key);
+  }
+
+  // As Missing, for what the part waits for because the vocabulary is sharded.
+  Arrivals::Key MissingOfVocabulary(const Part& part, int rank, double& start) const {
+    Arrivals::Key missing = kNoValue;
+    const auto look = [&](Arrivals::Key key, double latency) {
+      const double arrival = arrivals_[key];
+      if (arrival == Arrivals::kNotComputed) {
+        missing = key;
+      } else {
+        start = std::max(start, arrival + latency);
+      }
+    };
+    ForEachVocabularyDependency(
+        ends_, part,
+        [&](const Value& value) {
+          const std::size_t stage = Index(value.stage);
+          look(arrivals_.KeyOf(value.kind, stage, Index(value.microbatch)),
+               stages_[stage].rank == rank ? 0 : comm_);
+        },
+        [&](SharedValue value) { look(SharedKey(value, Index(part.microbatch)), 0); });
+    return missing;
+  }
+
   // Runs an action of SideWork::PricedOps. Returns false if it is a STEP that must wait.
   bool RunSideWork(const Part& part, int rank, RankState& state, Span& span) {
     const SideWork::Outcome outcome = side_->Run(Index(rank), part, state.clock);
@@ -307,6 +345,7 @@ class Engine {
         start = std::max(start, arrival);
       }
     });
+    if (missing == kNoValue && ends_.last >= 0) missing = MissingOfVocabulary(part, rank, start);
     return missing;
   }
 
@@ -351,6 +390,7 @@ class Engine {
     const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) {
       arrivals_[key] = end;
+      if (ends_.last >= 0) WakeAll(key);
     } else if (explicit_) {
       arrivals_[key] = Arrivals::kNotSent;
     } else {
@@ -409,6 +449,12 @@ class Engine {
                          ToText(schedule_.lanes[rank][state.position]));
     }
     const std::size_t stage = arrivals_.StageOf(key);
+    if (stage == shared_stage_) {
+      const bool softmax = static_cast<SharedValue>(arrivals_.KindOf(key)) == SharedValue::kSoftmax;
+      return fmt::format("rank {} at {} waits for {} of microbatch {} on every rank", rank,
+                         ToText(schedule_.lanes[rank][state.position]), softmax ? "S" : "EMBED",
+                         arrivals_.MicrobatchOf(key));
+    }
     const bool gradient = arrivals_.KindOf(key) == ValueKind::kGradient;
     return fmt::format("rank {} at {} waits for the {} of stage {}, microbatch {} (rank {})", rank,
                        ToText(schedule_.lanes[rank][state.position]),
@@ -431,37 +477,13 @@ class Engine {
   std::vector<RankState> ranks_;
   std::vector<StageEntry> stages_;
   std::vector<StageEntry> by_slice_;  // only times and memory, if slices differ
+  const VocabularyEnds ends_;
+  const std::size_t shared_stage_;  // see SharedKey
+  std::vector<Joined> shared_;      // by (SharedValue, microbatch)
   Arrivals arrivals_;
   std::vector<int> runnable_;
   std::optional<SideWork> side_;  // set once the run has reached an action that needs it
 };
-
-Status CheckInput(const Schedule& schedule, const Costs& costs) {
-  if (schedule.lanes.size() != Index(schedule.ranks())) {
-    return InvalidArgument("{} lanes for {} ranks; give one lane per rank", schedule.lanes.size(),
-                           schedule.ranks());
-  }
-  if (schedule.indices() < 0 || schedule.slices < 1) {
-    return InvalidArgument("{} microbatches in {} slices: must be at least 0 and 1",
-                           schedule.microbatches, schedule.slices);
-  }
-  if (costs.stages.size() != Index(schedule.stages())) {
-    return InvalidArgument("costs of {} stages for a schedule of {}; give one entry per stage",
-                           costs.stages.size(), schedule.stages());
-  }
-  const auto usable = [](double cost) { return std::isfinite(cost) && cost >= 0; };
-  bool sound = usable(costs.comm) && usable(costs.overlap.factor) && usable(costs.offload) &&
-               usable(costs.reload);
-  for (const StageCosts& stage : costs.stages) {
-    sound = sound && usable(stage.forward) && usable(stage.backward_input) &&
-            usable(stage.backward_weight) && usable(stage.activation) &&
-            usable(stage.activation_after_i) && usable(stage.recompute) &&
-            usable(stage.input_activation) && usable(stage.step) && usable(stage.unshard) &&
-            usable(stage.reduce) && usable(stage.gathered);
-  }
-  if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");
-  return {};
-}
 
 }  // namespace
 

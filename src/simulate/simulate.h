@@ -6,6 +6,8 @@
 // time, and RECV is only posted. An overlapped pair starts when the inputs of both parts are
 // available, and publishes both outputs at its end. Memory: F allocates its activation at its
 // start; I frees at its end the part that W does not read; W or B frees the rest at its end.
+// Passes of a sharded vocabulary occupy their rank and wait as vocabulary.h says; what all ranks
+// compute together can be used costs.exchange after the last of them.
 // Actions that passes add run on links concurrently with compute, or occupy the rank (RECOMPUTE,
 // STEP): see side_work.h. A STEP waits for its REDUCE_GRAD and for the gradients of its stage's
 // replicas, and with costs.steps_wait_for_all for those of every stage.
@@ -21,7 +23,7 @@
 namespace penstock {
 
 struct RankResult {
-  double busy = 0;         // time in compute, RECOMPUTE and STEP
+  double busy = 0;         // time in actions that occupy the rank
   double first_start = 0;  // of its first compute action
   double last_end = 0;     // of the last action that occupies the rank
   double peak_memory = 0;  // in the unit of costs' activations

@@ -18,6 +18,7 @@ Op Exchange(Op op, Random& random) {
                             static_cast<int>(Op::kUnshard),
                             static_cast<int>(Op::kOffload),
                             static_cast<int>(Op::kStep),
+                            static_cast<int>(Op::kEmbed),
                             kOpCount};
   const auto* end = std::upper_bound(std::begin(kFirst), std::end(kFirst), static_cast<int>(op));
   const auto size = static_cast<unsigned>(*end - *(end - 1));

@@ -40,12 +40,15 @@ double CpuSeconds() {
 // Returns the costs in seconds.
 Costs Scaled(Costs costs, double unit) {
   costs.comm *= unit;
+  costs.exchange *= unit;
   costs.offload *= unit;
   costs.reload *= unit;
   for (StageCosts& stage : costs.stages) {
     for (double StageCosts::*time :
          {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
-          &StageCosts::recompute, &StageCosts::step, &StageCosts::unshard, &StageCosts::reduce}) {
+          &StageCosts::recompute, &StageCosts::step, &StageCosts::unshard, &StageCosts::reduce,
+          &StageCosts::embed, &StageCosts::vocabulary_input, &StageCosts::vocabulary_weight,
+          &StageCosts::embed_gradient}) {
       stage.*time *= unit;
     }
   }

@@ -145,11 +145,20 @@ struct PricedOp {
   Op op;
   std::string_view pass;
 };
-constexpr PricedOp kPricedOps[] = {
-    {"recompute", Op::kRecompute, "recompute"}, {"input", Op::kRecompute, "recompute"},
-    {"step", Op::kStep, "optimizer"},           {"unshard", Op::kUnshard, "sharding"},
-    {"gathered", Op::kUnshard, "sharding"},     {"reduce", Op::kReduceGrad, "sharding"},
-    {"offload", Op::kOffload, "offload"},       {"reload", Op::kReload, "offload"}};
+constexpr PricedOp kPricedOps[] = {{"recompute", Op::kRecompute, "recompute"},
+                                   {"input", Op::kRecompute, "recompute"},
+                                   {"step", Op::kStep, "optimizer"},
+                                   {"unshard", Op::kUnshard, "sharding"},
+                                   {"gathered", Op::kUnshard, "sharding"},
+                                   {"reduce", Op::kReduceGrad, "sharding"},
+                                   {"offload", Op::kOffload, "offload"},
+                                   {"reload", Op::kReload, "offload"},
+                                   {"embed", Op::kEmbed, "vocabulary"},
+                                   {"embed-grad", Op::kEmbed, "vocabulary"},
+                                   {"s", Op::kEmbed, "vocabulary"},
+                                   {"t", Op::kEmbed, "vocabulary"},
+                                   {"exchange", Op::kEmbed, "vocabulary"},
+                                   {"softmax", Op::kEmbed, "vocabulary"}};
 
 }  // namespace
 

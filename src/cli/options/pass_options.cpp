@@ -25,7 +25,13 @@ constexpr PriceKey kPrices[] = {
     {"offload", "time to offload the activations of one rank and microbatch"},
     {"reload", "time to reload them (default: as offload)"},
     {"input", "memory that stays held of recomputed activations, per rank and microbatch"},
-    {"gathered", "memory of one rank's all-gathered weights"}};
+    {"gathered", "memory of one rank's all-gathered weights"},
+    {"s", "time of S: logits of one rank's share of the vocabulary, and their gradient"},
+    {"t", "time of T: gradient of one rank's share of the head"},
+    {"embed", "time of EMBED for one rank and microbatch"},
+    {"embed-grad", "time of EMBED_GRAD (default: as EMBED)"},
+    {"exchange", "latency of an exchange among all ranks after EMBED or S (default: comm)"},
+    {"softmax", "memory from S to T, per rank and microbatch"}};
 
 std::vector<std::string_view> PriceKeys() {
   std::vector<std::string_view> keys;
@@ -49,7 +55,7 @@ Result<Price> ParsePrice(const std::string& text) {
   }
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
   if (!value) return InvalidArgument("--price {}: give {}=NUMBER", Quote(text), key);
-  const bool is_memory = key == "input" || key == "gathered";
+  const bool is_memory = key == "input" || key == "gathered" || key == "softmax";
   const Status status = is_memory ? CheckMemory(*value) : CheckTime(*value);
   if (!status) return InvalidArgument("--price {}: {}", Quote(text), status.error().message);
   return Price{key, *value};
@@ -102,6 +108,7 @@ Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& cos
   for (StageCosts& stage : costs.stages) {
     if (stage.recompute == 0) stage.recompute = stage.forward;
   }
+  costs.exchange = costs.comm;
   std::set<std::string> given;
   for (const std::string& text : prices) {
     PENSTOCK_TRY(const Price parsed, ParsePrice(text));
@@ -126,8 +133,21 @@ Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& cos
     } else if (key == "offload") {
       costs.offload = price;
       if (!given.contains("reload")) costs.reload = price;
-    } else {
+    } else if (key == "reload") {
       costs.reload = price;
+    } else if (key == "s") {
+      set(&StageCosts::vocabulary_input, price);
+    } else if (key == "t") {
+      set(&StageCosts::vocabulary_weight, price);
+    } else if (key == "embed") {
+      set(&StageCosts::embed, price);
+      if (!given.contains("embed-grad")) set(&StageCosts::embed_gradient, price);
+    } else if (key == "embed-grad") {
+      set(&StageCosts::embed_gradient, price);
+    } else if (key == "softmax") {
+      set(&StageCosts::softmax, price);
+    } else {
+      costs.exchange = price;
     }
   }
   return {};

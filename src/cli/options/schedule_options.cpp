@@ -60,6 +60,7 @@ void ScaleMemory(Costs& costs, double factor) {
     stage.activation_after_i *= factor;
     stage.input_activation *= factor;
     stage.gathered *= factor;
+    stage.softmax *= factor;
   }
   costs.offload /= factor;
   costs.reload /= factor;

@@ -8,6 +8,7 @@
 
 #include "base/index.h"
 #include "schedule/schedule.h"
+#include "schedule/vocabulary.h"
 
 namespace penstock {
 
@@ -20,6 +21,7 @@ inline Schedule WithLanes(const Schedule& schedule, std::vector<Lane> lanes) {
   result.slices = schedule.slices;
   result.steps = schedule.steps;
   result.weights = schedule.weights;
+  result.vocabulary = schedule.vocabulary;
   result.shared = schedule.shared;
   result.lanes = std::move(lanes);
   return result;
@@ -47,16 +49,18 @@ class GradientCounter {
                                 : schedule.indices() / schedule.steps),
         updates_(schedule.indices() / indices_per_update_),
         ended_(updates_ * Index(schedule.stages())),
-        complete_(schedule.stages()) {}
+        complete_(schedule.stages()),
+        shares_(GradientShares(schedule)) {}
 
   // Records a part. Returns how many updates of its stage it completes, in their order.
   int Note(const Part& part) {
-    if (!EndsMicrobatch(part.op)) return 0;
+    if (!AddsGradients(part.op)) return 0;
     const std::size_t first = part.stage * updates_;
     ++ended_[first + Index(part.microbatch / indices_per_update_)];
     std::size_t& complete = complete_[part.stage];
     const std::size_t before = complete;
-    while (complete < updates_ && ended_[first + complete] == indices_per_update_) ++complete;
+    const int needed = indices_per_update_ * shares_[part.stage];
+    while (complete < updates_ && ended_[first + complete] == needed) ++complete;
     return static_cast<int>(complete - before);
   }
 
@@ -65,6 +69,7 @@ class GradientCounter {
   std::size_t updates_;
   std::vector<std::int32_t> ended_;    // by (stage, update)
   std::vector<std::size_t> complete_;  // by stage
+  std::vector<int> shares_;            // by stage: actions per index that add to its gradients
 };
 
 }  // namespace penstock

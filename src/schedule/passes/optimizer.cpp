@@ -53,7 +53,7 @@ class LaneStepper {
 
  private:
   static bool EndsUpdate(const Action& action) {
-    return EndsMicrobatch(action.first.op) || EndsMicrobatch(action.second.op) ||
+    return AddsGradients(action.first.op) || AddsGradients(action.second.op) ||
            action.first.op == Op::kReduceGrad;
   }
 

@@ -218,6 +218,9 @@ SchedulePass OverlapPass() {
              const PassContext& context) -> Result<Schedule> {
             const OverlapOptions options{.all = arguments.TakeWord("all")};
             PENSTOCK_TRY_STATUS(arguments.Done());
+            if (schedule.vocabulary) {
+              return InvalidArgument("schedules with a sharded vocabulary run no pairs");
+            }
             return PairForwardBackward(schedule, context.costs, options);
           }};
 }

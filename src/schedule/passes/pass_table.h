@@ -63,5 +63,6 @@ SchedulePass OverlapPass();
 SchedulePass RecomputePass();
 SchedulePass OffloadPass();
 SchedulePass OptimizerPass();
+SchedulePass VocabularyPass();
 
 }  // namespace penstock

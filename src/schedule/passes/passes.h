@@ -1,6 +1,7 @@
 // Passes: schedule -> schedule, one file each. Each takes a valid schedule with any actions and
 // returns a valid one, so they compose in any order. If the order changes the result, the pass's
-// comment says so. A pass whose actions exist already returns the schedule unchanged.
+// comment says so. A pass whose actions exist already returns the schedule unchanged. Only
+// `vocabulary` must come before all others, except those that split or merge backwards.
 //
 // Adding a pass takes one file, its declaration here and one line in pass_table.cpp.
 #pragma once
@@ -101,5 +102,12 @@ struct OptimizerOptions {
 // Adds the STEPs of every stage.
 // Errors: kInvalidArgument if the schedule starts a batch before the previous one can step.
 Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& options = {});
+
+// Shards the vocabulary over the ranks: adds EMBED, S, T and EMBED_GRAD of every microbatch to
+// every lane where the costs leave time for them, and moves the backwards one microbatch back. See
+// vocabulary.h.
+// Errors: kInvalidArgument for a schedule with two chains, slices, several steps or no flush, or
+// with actions other than F, I, W and B.
+Result<Schedule> AddVocabulary(const Schedule& schedule, const Costs& costs);
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include "base/system/prefetch.h"
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
+#include "schedule/vocabulary.h"
 
 namespace penstock {
 namespace {
@@ -19,6 +20,10 @@ class TickRun {
       : schedule_(schedule), edges_(edges), indices_(Index(schedule.indices())) {
     ReserveLong(available_, 2 * indices_ * edges.size());
     available_.resize(2 * indices_ * edges.size(), kUnavailable);
+    if (schedule.vocabulary) {
+      available_.resize(2 * indices_ * (edges.size() + 1), kUnavailable);
+      joined_.resize(kSharedValues * indices_);
+    }
     ranks_.resize(schedule.lanes.size());
     result_.ticks.resize(schedule.lanes.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -64,7 +69,7 @@ class TickRun {
     for (; state.next != state.end; ++state.next) {
       const Action& action = *state.next;
       PrefetchRead(state.next, kReadAhead);
-      if (!IsCompute(action)) {
+      if (!IsCompute(action) && !IsVocabulary(action.first.op)) {
         // These get the tick of the next compute action, or an earlier one if that had to wait.
         // Either is after everything before them.
         result_.has_communication |= IsCommunication(action.first.op);
@@ -75,7 +80,13 @@ class TickRun {
       if (!Ready(rank, action, state, start)) return;
       ticks.push_back(start);
       state.clock = start + 1;
-      ForEachPart(action, [&](const Part& part) { Publish(part, state.clock); });
+      ForEachPart(action, [&](const Part& part) {
+        if (IsVocabulary(part.op)) {
+          Join(part, state.clock);
+        } else {
+          Publish(part, state.clock);
+        }
+      });
     }
   }
 
@@ -94,14 +105,51 @@ class TickRun {
                           ready = false;
                           state.waits_for = key;
                         });
+      const auto look = [&](std::size_t key) {
+        start = std::max(start, available_[key]);
+        if (available_[key] != kUnavailable) return;
+        ready = false;
+        state.waits_for = key;
+      };
+      ForEachVocabularyDependency(
+          ends_, part,
+          [&](const Value& value) { look(Key(value.kind, value.stage, value.microbatch)); },
+          [&](SharedValue value) { look(SharedKey(value, part.microbatch)); });
     });
     return ready;
+  }
+
+  // Values of all ranks have the keys of one more stage.
+  std::size_t SharedKey(SharedValue value, int microbatch) const {
+    return Key(static_cast<ValueKind>(value), static_cast<int>(edges_.size()), microbatch);
+  }
+
+  // Counts one rank's share of a value of all ranks.
+  void Join(const Part& part, Tick end) {
+    if (part.op != Op::kEmbed && part.op != Op::kVocabularyInput) return;
+    const SharedValue value =
+        part.op == Op::kEmbed ? SharedValue::kEmbedding : SharedValue::kSoftmax;
+    auto& [ranks, latest] = joined_[Index(value) * indices_ + Index(part.microbatch)];
+    latest = std::max(latest, end);
+    if (++ranks == ranks_.size()) MakeAvailable(SharedKey(value, part.microbatch), latest);
+  }
+
+  void MakeAvailable(std::size_t key, Tick end) {
+    available_[key] = end;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].waits_for != key) continue;
+      ranks_[rank].waits_for = kNothing;
+      runnable_.push_back(static_cast<int>(rank));
+    }
   }
 
   void Publish(const Part& part, Tick end) {
     if (part.op == Op::kBackwardWeight) return;
     const StageEdges& edges = edges_[part.stage];
     const int reader = part.op == Op::kForward ? edges.next_rank : edges.previous_rank;
+    const bool for_all =
+        ends_.last >= 0 && part.stage == (part.op == Op::kForward ? ends_.last : ends_.first);
+    if (for_all) MakeAvailable(Key(MadeBy(part.op), part.stage, part.microbatch), end);
     if (reader < 0) return;
     const std::size_t key = Key(MadeBy(part.op), part.stage, part.microbatch);
     available_[key] = end;
@@ -115,6 +163,9 @@ class TickRun {
   const Schedule& schedule_;
   const std::vector<StageEdges>& edges_;
   const std::size_t indices_;
+  const VocabularyEnds ends_ = VocabularyEnds::Of(schedule_);
+  // By (SharedValue, microbatch): the ranks that have computed their share, and the last one's end.
+  std::vector<std::pair<std::size_t, Tick>> joined_;
   std::vector<Tick> available_;  // by Key: the tick after which a value is available to other ranks
   std::vector<RankState> ranks_;
   std::vector<int> runnable_;  // a stack: neighbors that alternate share cache lines

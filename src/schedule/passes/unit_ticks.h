@@ -1,5 +1,5 @@
-// The tick of each action if every compute action takes one tick and messages take none. Private to
-// passes/.
+// The tick of each action if every compute action and pass of the vocabulary takes one tick and
+// messages take none. Private to passes/.
 #pragma once
 
 #include <cstdint>

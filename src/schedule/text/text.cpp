@@ -11,8 +11,9 @@ namespace penstock {
 namespace {
 
 constexpr std::array<std::string_view, kOpCount> kOpTexts = {
-    "F",       "I",       "W",           "B",       "SEND_F", "RECV_F",    "SEND_B", "RECV_B",
-    "UNSHARD", "RESHARD", "REDUCE_GRAD", "OFFLOAD", "RELOAD", "RECOMPUTE", "STEP"};
+    "F",      "I",       "W",       "B",           "SEND_F",    "RECV_F", "SEND_B",
+    "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "OFFLOAD",   "RELOAD", "RECOMPUTE",
+    "STEP",   "EMBED",   "S",       "T",           "EMBED_GRAD"};
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
 constexpr bool IsSpace(char c) {
@@ -279,6 +280,7 @@ Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
       ForEachPart(action, [&](const Part& part) {
         votes.Add(part, static_cast<int>(rank));
         indices = std::max(indices, std::int64_t{part.microbatch} + 1);
+        schedule.vocabulary = schedule.vocabulary || IsVocabulary(part.op);
       });
     }
   }

@@ -3,7 +3,8 @@
 //   0F0,1F0,3I0,3W0   (0F0;1B1)OVERLAP_F_B   0SEND_F0   1UNSHARD   2STEP   0OFFLOAD3
 //
 // _load_csv of torch.distributed.pipelining reads what WriteCsv writes, except for the ops that
-// torch lacks (OFFLOAD, RELOAD, RECOMPUTE, STEP). RequireTorchOps refuses those by name.
+// torch lacks (OFFLOAD, RELOAD, RECOMPUTE, STEP, EMBED, S, T, EMBED_GRAD). RequireTorchOps refuses
+// those by name.
 #pragma once
 
 #include <iosfwd>

@@ -24,6 +24,7 @@ RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t indic
   steps_.resize(stages);
   reduced_.resize(stages);
   reduces_.resize(stages);
+  shares_ = GradientShares(schedule);
   for (const Lane& lane : schedule.lanes) {
     for (const Action& action : lane) {
       const Part& part = action.first;
@@ -131,9 +132,10 @@ std::string RareOps::CheckUpdate(const Part& part) const {
     return fmt::format("stage {} has already run all {} updates", stage, updates_);
   }
   const std::size_t ended = ended_[stage * updates_ + Index(update)];
-  if (ended < indices_per_update_) {
-    return fmt::format("{} of its {} weight gradients are not computed yet",
-                       indices_per_update_ - ended, indices_per_update_);
+  const std::size_t needed = indices_per_update_ * Index(shares_[stage]);
+  if (ended < needed) {
+    return fmt::format("{} of its {} weight gradients are not computed yet", needed - ended,
+                       needed);
   }
   if (!step && steps_[stage] > update) return "the STEP that reads it has already run";
   if (step && reduced_[stage] > 0 && reduced_[stage] <= update) {
@@ -147,6 +149,8 @@ void RareOps::Note(const Part& part) {
   switch (part.op) {
     case Op::kBackwardWeight:
     case Op::kBackward:
+    case Op::kVocabularyWeight:
+    case Op::kEmbedGradient:
       ++ended_[stage * updates_ + UpdateOf(part.microbatch)];
       break;
     case Op::kUnshard:
@@ -179,7 +183,7 @@ bool RareOps::GradientsReady(int stage, int update) const {
   const std::size_t s = stage;
   const std::size_t u = update;
   if (u >= updates_) return false;
-  const bool complete = Index(ended_[s * updates_ + u]) >= indices_per_update_;
+  const bool complete = Index(ended_[s * updates_ + u]) >= indices_per_update_ * Index(shares_[s]);
   return complete && (!reduces_[s] || reduced_[s] > update);
 }
 

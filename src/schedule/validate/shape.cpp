@@ -16,11 +16,36 @@ Usage Usage::Of(const Schedule& schedule) {
   const auto has = [seen](Op op) { return (seen >> static_cast<int>(op) & 1U) != 0; };
   usage.communication = has(Op::kSendForward) || has(Op::kRecvForward) || has(Op::kSendBackward) ||
                         has(Op::kRecvBackward);
+  for (const Op op :
+       {Op::kEmbed, Op::kVocabularyInput, Op::kVocabularyWeight, Op::kEmbedGradient}) {
+    usage.vocabulary = usage.vocabulary || has(op);
+  }
   usage.unshard = has(Op::kUnshard);
   usage.step = has(Op::kStep) || schedule.weights != WeightPolicy::kFlush;
   usage.rare = usage.step || seen >> static_cast<int>(Op::kUnshard) != 0;
   return usage;
 }
+
+namespace {
+
+std::string CheckVocabulary(const Schedule& schedule, const Usage& usage) {
+  if (!schedule.vocabulary) {
+    return usage.vocabulary ? "it has EMBED, S, T or EMBED_GRAD, but its vocabulary is not sharded"
+                            : "";
+  }
+  if (schedule.placement.replicas() != 1 || schedule.slices != 1 || schedule.steps != 1 ||
+      schedule.weights != WeightPolicy::kFlush) {
+    return "its vocabulary is sharded over the ranks, which needs one chain, whole sequences, one "
+           "step and a flush";
+  }
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    if (!schedule.placement.stages_of(rank).empty()) continue;
+    return fmt::format("rank {} has no stage, but a share of the vocabulary", rank);
+  }
+  return "";
+}
+
+}  // namespace
 
 std::string CheckShape(const Schedule& schedule, const Usage& usage) {
   const Placement& placement = schedule.placement;
@@ -37,6 +62,7 @@ std::string CheckShape(const Schedule& schedule, const Usage& usage) {
                        schedule.microbatches, placement.replicas());
   }
   if (placement.stages() > kMaxStages) return fmt::format("more than {} stages", kMaxStages);
+  if (std::string reason = CheckVocabulary(schedule, usage); !reason.empty()) return reason;
   // Each microbatch index needs two parts on each stage. Without all of them no table is worth its
   // memory.
   const std::int64_t most = usage.parts / 2 / placement.stages();

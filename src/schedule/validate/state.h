@@ -9,6 +9,7 @@
 #include "base/index.h"
 #include "schedule/deps.h"
 #include "schedule/validate/validate.h"
+#include "schedule/vocabulary.h"
 
 namespace penstock::validation {
 
@@ -42,6 +43,7 @@ struct Usage {
   bool unshard = false;        // any UNSHARD; then every compute needs its stage unsharded
   bool step = false;           // any STEP; then every stage needs all of them
   bool rare = false;           // any op other than compute and transfers
+  bool vocabulary = false;     // any pass of the vocabulary
   std::int64_t parts = 0;
   static Usage Of(const Schedule& schedule);
 };
@@ -92,6 +94,7 @@ class RareOps {
   std::vector<std::int32_t> steps_;    // by stage: STEPs so far
   std::vector<std::int32_t> reduced_;  // by stage: REDUCE_GRADs so far
   std::vector<bool> reduces_;          // by stage: whether it has any REDUCE_GRAD
+  std::vector<int> shares_;            // by stage: GradientShares
 };
 
 }  // namespace penstock::validation

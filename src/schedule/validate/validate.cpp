@@ -8,7 +8,9 @@
 #include "base/system/prefetch.h"
 #include "schedule/stage_edges.h"
 #include "schedule/text/text.h"
+#include "schedule/validate/missing.h"
 #include "schedule/validate/state.h"
+#include "schedule/validate/vocabulary_passes.h"
 
 namespace penstock {
 namespace validation {
@@ -41,6 +43,7 @@ class Validator {
         position_(schedule.lanes.size()),
         waits_(schedule.lanes.size()),
         rare_(schedule, usage, indices_),
+        vocabulary_(schedule, indices_),
         faults_(max_faults) {
     if (usage.communication) {
       remote_activation_bits_ = Bit(Op::kSendForward);
@@ -68,7 +71,9 @@ class Validator {
       for (const int rank : stuck) Walk(rank);
       ReportDeadlocks(stuck, positions, waits);
     }
-    if (!faults_.full()) FindMissing();
+    if (!faults_.full()) {
+      FindMissing({schedule_, usage_, edges_, history_, rare_, vocabulary_}, faults_);
+    }
     return faults_.Take();
   }
 
@@ -78,7 +83,7 @@ class Validator {
   struct Wait {
     int stage = -1;
     int microbatch = -1;  // or update
-    std::uint8_t bits = 0;
+    std::uint16_t bits = 0;
   };
 
   std::uint8_t& History(int stage, int microbatch) {
@@ -139,7 +144,8 @@ class Validator {
   bool WellFormed(int rank, std::size_t position, const Part& part) {
     if (part.op < Op::kNone && part.stage < edges_.size() && edges_[part.stage].rank == rank &&
         (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) < indices_
-                                : part.microbatch == -1)) [[likely]] {
+                                : part.microbatch == -1) &&
+        (!IsVocabulary(part.op) || part.stage == vocabulary_.StageOf(rank))) [[likely]] {
       return true;
     }
     ReportMalformed(rank, position, part);
@@ -155,8 +161,12 @@ class Validator {
       AddFault(rank, position, "this action takes no microbatch");
     } else if (HasMicrobatch(part.op) && static_cast<std::uint32_t>(part.microbatch) >= indices_) {
       AddFault(rank, position, "a chain has only {} microbatch indices", indices_);
-    } else {
+    } else if (edges_[part.stage].rank != rank) {
       AddFault(rank, position, "stage {} is on rank {}", part.stage, edges_[part.stage].rank);
+    } else {
+      AddFault(rank, position,
+               "passes of the vocabulary have the number of the rank's first stage, {}",
+               vocabulary_.StageOf(rank));
     }
   }
 
@@ -182,7 +192,22 @@ class Validator {
       waits_[rank] = {value.stage, value.microbatch, bits};
       inputs.blocked = true;
     });
+    if (schedule_.vocabulary) LookAtVocabulary(rank, part, inputs);
     return inputs;
+  }
+
+  // The same for what passes of the vocabulary need and produce.
+  void LookAtVocabulary(int rank, const Part& part, Inputs& inputs) {
+    vocabulary_.ForEachNeed(part, [&](int stage, std::uint16_t bits) {
+      const Wait wait = {stage, part.microbatch, bits};
+      if (IsAvailable(wait)) return;
+      if (edges_[stage].rank == rank) {
+        inputs.own_missing = true;
+      } else {
+        waits_[rank] = wait;
+        inputs.blocked = true;
+      }
+    });
   }
 
   // Replicas sum their gradients before any of them steps.
@@ -214,6 +239,10 @@ class Validator {
   bool CheckPart(int rank, std::size_t position, const Part& part, const Inputs& inputs) {
     std::uint8_t history = 0;
     if (HasMicrobatch(part.op)) history = History(part.stage, part.microbatch);
+    if (IsVocabulary(part.op) && vocabulary_.Ran(part)) {
+      AddFault(rank, position, "it has already run");
+      return false;
+    }
     if ((history & Excludes(part.op)) != 0) [[unlikely]] {
       if ((history & Bit(part.op)) != 0) {
         AddFault(rank, position, "it has already run");
@@ -252,11 +281,17 @@ class Validator {
       const bool activation = value.kind == ValueKind::kActivation;
       const Wait wait = {value.stage, value.microbatch,
                          activation ? kForwardBit : kInputGradientBits};
-      if ((History(wait.stage, wait.microbatch) & wait.bits) != 0) return;
+      if (IsAvailable(wait)) return;
       const std::string needs = part.op == Op::kBackwardWeight
                                     ? ToText(BackwardInput(value.stage, value.microbatch))
                                     : WaitText(wait);
       AddFault(rank, position, "it needs {} before it on this rank", needs);
+    });
+    if (!schedule_.vocabulary) return;
+    vocabulary_.ForEachNeed(part, [&](int stage, std::uint16_t bits) {
+      const Wait wait = {stage, part.microbatch, bits};
+      if (edges_[stage].rank != rank || IsAvailable(wait)) return;
+      AddFault(rank, position, "it needs {} before it on this rank", WaitText(wait));
     });
   }
 
@@ -292,9 +327,14 @@ class Validator {
       rare_.Note(part);
       if (patient_ && usage_.step) WakeReplicas(part);
     }
+    if (IsVocabulary(part.op)) {
+      vocabulary_.Note(part);
+      WakeAll(part);
+    }
     if (part.op > Op::kRecvBackward) return;
     const std::uint8_t bit = Bit(part.op);
     History(part.stage, part.microbatch) |= bit;
+    if (vocabulary_.IsRead(part)) WakeAll(part);
     if (!patient_ || part.op == Op::kBackwardWeight) return;
     const bool forward = part.op == Op::kForward || part.op == Op::kSendForward;
     const int reader = forward ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
@@ -305,6 +345,21 @@ class Validator {
       runnable_.push_back(reader);
       // Read as soon as the current rank has to wait.
       PrefetchRead(schedule_.lanes[reader].data(), position_[reader]);
+    }
+  }
+
+  // Wakes every rank that waits for what a part produces for passes of the vocabulary, or they for
+  // it.
+  void WakeAll(const Part& part) {
+    if (!patient_) return;
+    for (std::size_t rank = 0; rank < waits_.size(); ++rank) {
+      Wait& wait = waits_[rank];
+      if (wait.stage != part.stage || wait.microbatch != part.microbatch || wait.bits == 0 ||
+          !IsAvailable(wait)) {
+        continue;
+      }
+      wait = {};
+      runnable_.push_back(static_cast<int>(rank));
     }
   }
 
@@ -322,14 +377,18 @@ class Validator {
 
   bool IsAvailable(const Wait& wait) {
     if (wait.bits == 0) return rare_.GradientsReady(wait.stage, wait.microbatch);
-    return (History(wait.stage, wait.microbatch) & wait.bits) != 0;
+    return (AllBits(wait) & wait.bits) != 0;
+  }
+  // The history of what is waited for, with the vocabulary's passes in the upper byte.
+  unsigned AllBits(const Wait& wait) {
+    return History(wait.stage, wait.microbatch) | vocabulary_.Bits(wait.stage, wait.microbatch);
   }
 
   // Describes what is waited for. If several ops would do, names the one that exists.
   std::string WaitText(const Wait& wait) {
     if (wait.bits == 0) return fmt::format("the gradients of stage {}", wait.stage);
-    const int existing = wait.bits & History(wait.stage, wait.microbatch);
-    std::string text;
+    const unsigned existing = wait.bits & AllBits(wait);
+    std::string text = VocabularyPasses::TextOf(wait.stage, wait.microbatch, wait.bits);
     for (const Op op :
          {Op::kForward, Op::kBackwardInput, Op::kBackward, Op::kSendForward, Op::kSendBackward}) {
       if (((existing != 0 ? existing : wait.bits) & Bit(op)) == 0) continue;
@@ -372,60 +431,6 @@ class Validator {
     }
   }
 
-  void FindMissing() {
-    for (int stage = 0; stage < schedule_.stages() && !faults_.full(); ++stage) {
-      const StageEdges& edges = edges_[stage];
-      std::uint8_t transfers = 0;
-      if (usage_.communication && edges.next_rank >= 0) {
-        transfers |= Bit(Op::kSendForward) | Bit(Op::kRecvBackward);
-      }
-      if (usage_.communication && edges.previous_rank >= 0) {
-        transfers |= Bit(Op::kRecvForward) | Bit(Op::kSendBackward);
-      }
-      const std::uint8_t* histories = history_.data() + Index(stage) * indices_;
-      const std::uint8_t whole = kForwardBit | Bit(Op::kBackward);
-      const std::uint8_t halves = kForwardBit | Bit(Op::kBackwardInput) | Bit(Op::kBackwardWeight);
-      constexpr std::uint8_t kComputeBits = 0x0F;
-      const bool nowhere = std::all_of(histories, histories + indices_, [](std::uint8_t bits) {
-        return (bits & kComputeBits) == 0;
-      });
-      if (nowhere) {
-        faults_.Add({edges.rank, -1, fmt::format("{}F0", stage),
-                     fmt::format("no rank computes stage {}", stage)});
-        continue;
-      }
-      for (std::size_t n = 0; n < indices_ && !faults_.full(); ++n) {
-        const std::uint8_t bits = histories[n];
-        if (bits == (whole | transfers) || bits == (halves | transfers)) [[likely]]
-          continue;
-        ReportMissing(stage, static_cast<int>(n), bits, transfers);
-      }
-      if (const int steps = rare_.MissingSteps(stage); steps > 0) {
-        faults_.Add(
-            {edges.rank, -1, fmt::format("{}STEP", stage),
-             fmt::format("stage {} lacks {} of its {} STEPs", stage, steps, rare_.updates())});
-      }
-    }
-  }
-
-  void ReportMissing(int stage, int microbatch, std::uint8_t bits, std::uint8_t transfers) {
-    const auto missing = [&](Op op) {
-      faults_.Add(
-          {edges_[stage].rank, -1, ToText(MakeAction(op, stage, microbatch).first),
-           fmt::format("no rank runs it: stage {} lacks it for microbatch {}", stage, microbatch)});
-    };
-    if ((bits & kForwardBit) == 0) missing(Op::kForward);
-    if ((bits & (kInputGradientBits | kEndBits)) == 0) {
-      missing(Op::kBackward);
-    } else if ((bits & Bit(Op::kBackward)) == 0) {
-      if ((bits & Bit(Op::kBackwardInput)) == 0) missing(Op::kBackwardInput);
-      if ((bits & Bit(Op::kBackwardWeight)) == 0) missing(Op::kBackwardWeight);
-    }
-    for (const Op op : {Op::kSendForward, Op::kRecvForward, Op::kSendBackward, Op::kRecvBackward}) {
-      if ((transfers & ~bits & Bit(op)) != 0) missing(op);
-    }
-  }
-
   const Schedule& schedule_;
   const Usage& usage_;
   const ChainShape shape_;
@@ -436,6 +441,7 @@ class Validator {
   std::vector<Wait> waits_;            // by rank
   std::vector<int> runnable_;
   RareOps rare_;
+  VocabularyPasses vocabulary_;
   FaultList faults_;
   // The op that makes a value available to another rank: the one that computes it, or its SEND if
   // there are any.

@@ -1,0 +1,77 @@
+#include "schedule/validate/missing.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "schedule/text/text.h"
+
+namespace penstock::validation {
+namespace {
+
+constexpr std::uint8_t kTransfersOut = Bit(Op::kSendForward) | Bit(Op::kRecvBackward);
+constexpr std::uint8_t kTransfersIn = Bit(Op::kRecvForward) | Bit(Op::kSendBackward);
+
+void ReportMissing(const Walked& walked, const Value& place, std::uint8_t bits,
+                   std::uint8_t transfers, FaultList& faults) {
+  const auto missing = [&](Op op) {
+    faults.Add({walked.edges[Index(place.stage)].rank, -1,
+                ToText(MakeAction(op, place.stage, place.microbatch).first),
+                fmt::format("no rank runs it: stage {} lacks it for microbatch {}", place.stage,
+                            place.microbatch)});
+  };
+  if ((bits & kForwardBit) == 0) missing(Op::kForward);
+  if ((bits & (kInputGradientBits | kEndBits)) == 0) {
+    missing(Op::kBackward);
+  } else if ((bits & Bit(Op::kBackward)) == 0) {
+    if ((bits & Bit(Op::kBackwardInput)) == 0) missing(Op::kBackwardInput);
+    if ((bits & Bit(Op::kBackwardWeight)) == 0) missing(Op::kBackwardWeight);
+  }
+  for (const Op op : {Op::kSendForward, Op::kRecvForward, Op::kSendBackward, Op::kRecvBackward}) {
+    if ((transfers & ~bits & Bit(op)) != 0) missing(op);
+  }
+}
+
+void FindMissingOf(const Walked& walked, int stage, FaultList& faults) {
+  const StageEdges& edges = walked.edges[Index(stage)];
+  const std::size_t indices = Index(walked.schedule.indices());
+  std::uint8_t transfers = 0;
+  if (walked.usage.communication && edges.next_rank >= 0) transfers |= kTransfersOut;
+  if (walked.usage.communication && edges.previous_rank >= 0) transfers |= kTransfersIn;
+  const std::uint8_t* histories = walked.history.data() + Index(stage) * indices;
+  const std::uint8_t whole = kForwardBit | Bit(Op::kBackward);
+  const std::uint8_t halves = kForwardBit | Bit(Op::kBackwardInput) | Bit(Op::kBackwardWeight);
+  constexpr std::uint8_t kComputeBits = 0x0F;
+  const bool nowhere = std::all_of(histories, histories + indices,
+                                   [](std::uint8_t bits) { return (bits & kComputeBits) == 0; });
+  if (nowhere) {
+    faults.Add({edges.rank, -1, fmt::format("{}F0", stage),
+                fmt::format("no rank computes stage {}", stage)});
+    return;
+  }
+  for (std::size_t n = 0; n < indices && !faults.full(); ++n) {
+    const std::uint8_t bits = histories[n];
+    if (bits == (whole | transfers) || bits == (halves | transfers)) [[likely]]
+      continue;
+    const Value place = {ValueKind::kActivation, stage, static_cast<int>(n)};
+    ReportMissing(walked, place, bits, transfers, faults);
+  }
+  if (const int steps = walked.rare.MissingSteps(stage); steps > 0) {
+    faults.Add(
+        {edges.rank, -1, fmt::format("{}STEP", stage),
+         fmt::format("stage {} lacks {} of its {} STEPs", stage, steps, walked.rare.updates())});
+  }
+}
+
+}  // namespace
+
+void FindMissing(const Walked& walked, FaultList& faults) {
+  for (int stage = 0; stage < walked.schedule.stages() && !faults.full(); ++stage) {
+    FindMissingOf(walked, stage, faults);
+  }
+  walked.vocabulary.ForEachMissing([&](int rank, const Part& part) {
+    faults.Add({rank, -1, ToText(part),
+                fmt::format("rank {} lacks it for microbatch {}", rank, part.microbatch)});
+  });
+}
+
+}  // namespace penstock::validation

@@ -1,0 +1,51 @@
+// The state of ranks and the prices of stages, as the simulator's loop reads them. Private to
+// simulate/.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include "simulate/arrivals.h"
+
+namespace penstock {
+
+inline constexpr Arrivals::Key kNoValue = std::numeric_limits<Arrivals::Key>::max();
+inline constexpr int kNobody = -1;
+inline constexpr std::size_t kComputeOps = 4;  // F, I, W, B: the first of Op
+
+// One rank's place in its lane: one cache line.
+struct alignas(64) RankState {
+  std::size_t position = 0;
+  double clock = 0;
+  double busy = 0;
+  double first_start = -1;  // none yet
+  double memory = 0;
+  double peak_memory = 0;
+  Arrivals::Key waits_for = kNoValue;
+  std::size_t others = 0;  // number of actions so far that do not compute
+};
+
+// What the loop reads for a stage: one cache line.
+struct alignas(64) StageEntry {
+  int rank = 0;
+  int consumer[2] = {kNobody, kNobody};  // by ValueKind: the other rank that needs it, if any
+  double duration[kComputeOps] = {};
+  double activation = 0;
+  double activation_after_i = 0;
+};
+static_assert(sizeof(RankState) == 64 && sizeof(StageEntry) == 64);
+
+enum class LaneEnd {
+  kWaitsOrDone,
+  kMalformed,  // an action that does not belong to the rank
+  kSends,      // the first SEND or RECV, if none was expected
+  kSideWork,   // the first action of SideWork::PricedOps, if none was expected
+};
+
+// The shares of a value that all ranks compute together.
+struct Joined {
+  std::size_t ranks = 0;
+  double end = 0;  // of the latest
+};
+
+}  // namespace penstock
