@@ -51,6 +51,9 @@ Costs DrawPassCosts(const Schedule& schedule, Random& random) {
     stage.unshard = 0.25 * Draw(random, 0, 3);
     stage.reduce = 0.25 * Draw(random, 0, 3);
     stage.gathered = 0.25 * Draw(random, 0, 2);
+    stage.vocabulary_input = 0.5;
+    stage.vocabulary_weight = stage.softmax = 0.25;
+    stage.embed = stage.embed_gradient = 0.125;
   }
   costs.offload = 0.5 * Draw(random, 0, 4);
   costs.reload = 0.5 * Draw(random, 0, 4);

@@ -43,6 +43,10 @@ class SlowChecker {
           if (HasMicrobatch(part.op) != (part.microbatch >= 0)) return false;
           if (part.microbatch >= schedule_.indices()) return false;
           if (action.is_pair() && !IsCompute(part.op)) return false;
+          if (IsVocabulary(part.op) &&
+              (!schedule_.vocabulary || part.stage != FirstStageOf(static_cast<int>(rank)))) {
+            return false;
+          }
           ++count_[KeyOf(part)];
           used_.insert(part.op);
           communicates_ = communicates_ || IsCommunication(part.op);
@@ -59,6 +63,15 @@ class SlowChecker {
     return neighbor >= 0 &&
            schedule_.placement.rank_of(stage) != schedule_.placement.rank_of(neighbor);
   }
+
+  int FirstStageOf(int rank) const { return schedule_.placement.stages_of(rank).front(); }
+  bool OnAllRanks(Op op, int microbatch) const {
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) {
+      if (!Done(op, FirstStageOf(rank), microbatch)) return false;
+    }
+    return true;
+  }
+  int Last() const { return schedule_.stages() - 1; }
 
   // A schedule without a flush must contain its STEPs.
   bool Steps() const {
@@ -80,6 +93,14 @@ class SlowChecker {
         if (Count(Op::kRecvBackward, stage, microbatch) != next) return false;
         if (Count(Op::kSendBackward, stage, microbatch) != previous) return false;
         if (Count(Op::kRecvForward, stage, microbatch) != previous) return false;
+      }
+    }
+    for (int rank = 0; rank < schedule_.ranks() && schedule_.vocabulary; ++rank) {
+      for (int microbatch = 0; microbatch < schedule_.indices(); ++microbatch) {
+        for (const Op op :
+             {Op::kEmbed, Op::kVocabularyInput, Op::kVocabularyWeight, Op::kEmbedGradient}) {
+          if (Count(op, FirstStageOf(rank), microbatch) != 1) return false;
+        }
       }
     }
     return true;
@@ -105,7 +126,7 @@ class SlowChecker {
     if (microbatch % schedule_.slices != 0 && !Done(Op::kForward, stage, microbatch - 1))
       return false;
     const int previous = schedule_.placement.previous(stage);
-    if (previous < 0) return true;
+    if (previous < 0) return !schedule_.vocabulary || OnAllRanks(Op::kEmbed, microbatch);
     if (communicates_ && OtherRank(stage, previous)) {
       return Done(Op::kSendForward, previous, microbatch) &&
              Done(Op::kRecvForward, stage, microbatch);
@@ -120,7 +141,7 @@ class SlowChecker {
       return false;
     }
     const int next = schedule_.placement.next(stage);
-    if (next < 0) return true;
+    if (next < 0) return !schedule_.vocabulary || OnAllRanks(Op::kVocabularyInput, microbatch);
     if (communicates_ && OtherRank(stage, next)) {
       return Done(Op::kSendBackward, next, microbatch) &&
              Done(Op::kRecvBackward, stage, microbatch);
@@ -156,6 +177,12 @@ class SlowChecker {
       const bool ended =
           Done(Op::kBackwardWeight, stage, microbatch) || Done(Op::kBackward, stage, microbatch);
       if (!ended) return false;
+      const bool has_share =
+          schedule_.vocabulary && stage == FirstStageOf(schedule_.placement.rank_of(stage));
+      if (has_share && (!Done(Op::kVocabularyWeight, stage, microbatch) ||
+                        !Done(Op::kEmbedGradient, stage, microbatch))) {
+        return false;
+      }
     }
     return true;
   }
@@ -216,6 +243,12 @@ class SlowChecker {
         return between && Offloaded(stage, microbatch);
       case Op::kRecompute:
         return between && !Offloaded(stage, microbatch) && !Done(Op::kRecompute, stage, microbatch);
+      case Op::kVocabularyInput:
+        return Done(Op::kForward, Last(), microbatch);
+      case Op::kVocabularyWeight:
+        return OnAllRanks(Op::kVocabularyInput, microbatch);
+      case Op::kEmbedGradient:
+        return InputGradientDone(0, microbatch);
       default:
         return true;
     }

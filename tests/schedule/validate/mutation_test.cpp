@@ -39,7 +39,9 @@ TEST(Mutation, ValidatorAgreesWithTheSlowChecker) {
   std::array<int, 2> verdicts = {};
   for (const Schedule& drawn : DrawCatalog(kSchedulesEach, random)) {
     const Costs costs = DrawPassCosts(drawn, random);
-    const Schedule sound = WithPasses(drawn, DrawPasses(Draw(random, 0, 5), random), costs);
+    std::vector<std::string> passes = DrawPasses(Draw(random, 0, 5), random);
+    if (Draw(random, 0, 1) == 0) passes.insert(passes.begin(), "vocabulary");
+    const Schedule sound = WithPasses(drawn, passes, costs);
     ASSERT_TRUE(SlowlyValid(sound)) << Name(sound) << '\n' << WriteCsv(sound);
     for (int mutant = 0; mutant < kMutantsEach; ++mutant) {
       Schedule changed = sound;
