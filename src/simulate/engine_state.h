@@ -9,19 +9,19 @@
 
 namespace penstock {
 
-inline constexpr Arrivals::Key kNoValue = std::numeric_limits<Arrivals::Key>::max();
+inline constexpr Arrivals::Key kNothingMissing = std::numeric_limits<Arrivals::Key>::max();
 inline constexpr int kNobody = -1;
 inline constexpr std::size_t kComputeOps = 4;  // F, I, W, B: the first of Op
 
 // One rank's place in its lane: one cache line.
-struct alignas(64) RankState {
+struct alignas(64) LaneState {
   std::size_t position = 0;
   double clock = 0;
   double busy = 0;
   double first_start = -1;  // none yet
   double memory = 0;
   double peak_memory = 0;
-  Arrivals::Key waits_for = kNoValue;
+  Arrivals::Key waits_for = kNothingMissing;
   std::size_t others = 0;  // number of actions so far that do not compute
 };
 
@@ -33,7 +33,7 @@ struct alignas(64) StageEntry {
   double activation = 0;
   double activation_after_i = 0;
 };
-static_assert(sizeof(RankState) == 64 && sizeof(StageEntry) == 64);
+static_assert(sizeof(LaneState) == 64 && sizeof(StageEntry) == 64);
 
 enum class LaneEnd {
   kWaitsOrDone,

@@ -23,7 +23,7 @@ namespace penstock {
 namespace {
 
 // The key for a STEP that waits for gradients of other ranks' stages.
-constexpr Arrivals::Key kOtherGradients = kNoValue - 1;
+constexpr Arrivals::Key kOtherGradients = kNothingMissing - 1;
 // The number of actions of a lane that are fetched ahead. A hundred or more lanes that alternate
 // are too many streams for hardware prefetchers: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
@@ -80,7 +80,7 @@ class Engine {
   SimulationResult Collect() {
     SimulationResult result;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const RankState& state = ranks_[r];
+      const LaneState& state = ranks_[r];
       result.actions += state.position - state.others;
       const double peak_memory = side_ ? side_->Peak(r) : state.peak_memory;
       // Only actions that occupy the rank advance its clock.
@@ -164,7 +164,7 @@ class Engine {
   template <bool kWithTimes, bool kWithSide>
   LaneEnd RunLane(int rank) {
     const Lane& lane = schedule_.lanes[rank];
-    RankState& state = ranks_[rank];
+    LaneState& state = ranks_[rank];
     for (; state.position < lane.size(); ++state.position) {
       const Action& action = lane[state.position];
       __builtin_prefetch(&action + kActionsAhead);
@@ -213,10 +213,11 @@ class Engine {
 
   // Runs the action if it can. Otherwise records what it waits for.
   template <bool kWithSide>
-  bool Compute(const Action& action, int rank, RankState& state, double& start) {
+  bool Compute(const Action& action, int rank, LaneState& state, double& start) {
     Arrivals::Key missing = Missing(action.first, rank, start);
-    if (action.is_pair() && missing == kNoValue) missing = Missing(action.second, rank, start);
-    if (missing != kNoValue) {
+    if (action.is_pair() && missing == kNothingMissing)
+      missing = Missing(action.second, rank, start);
+    if (missing != kNothingMissing) {
       state.waits_for = missing;
       return false;
     }
@@ -247,10 +248,10 @@ class Engine {
   }
 
   // Runs a pass of the vocabulary. Returns false if it must wait.
-  bool RunVocabulary(const Part& part, int rank, RankState& state, Span& span) {
+  bool RunVocabulary(const Part& part, int rank, LaneState& state, Span& span) {
     double start = state.clock;
     state.waits_for = MissingOfVocabulary(part, rank, start);
-    if (state.waits_for != kNoValue) return false;
+    if (state.waits_for != kNothingMissing) return false;
     span = {start, start + costs_.Duration(part)};
     state.clock = span.end;
     state.busy += span.end - span.start;
@@ -288,7 +289,7 @@ class Engine {
 
   // As Missing, for what the part waits for because the vocabulary is sharded.
   Arrivals::Key MissingOfVocabulary(const Part& part, int rank, double& start) const {
-    Arrivals::Key missing = kNoValue;
+    Arrivals::Key missing = kNothingMissing;
     const auto look = [&](Arrivals::Key key, double latency) {
       const double arrival = arrivals_[key];
       if (arrival == Arrivals::kNotComputed) {
@@ -309,7 +310,7 @@ class Engine {
   }
 
   // Runs an action of SideWork::PricedOps. Returns false if it is a STEP that must wait.
-  bool RunSideWork(const Part& part, int rank, RankState& state, Span& span) {
+  bool RunSideWork(const Part& part, int rank, LaneState& state, Span& span) {
     const SideWork::Outcome outcome = side_->Run(Index(rank), part, state.clock);
     if (!outcome.runs) {
       state.waits_for = kOtherGradients;
@@ -331,7 +332,7 @@ class Engine {
 
   // Raises `start` to when all inputs of the part are available, or returns one that is not.
   Arrivals::Key Missing(const Part& part, int rank, double& start) const {
-    Arrivals::Key missing = kNoValue;
+    Arrivals::Key missing = kNothingMissing;
     ForEachDependency(shape_, part, [&](const Value& value) {
       const std::size_t stage = value.stage;
       const std::size_t microbatch = value.microbatch;
@@ -345,7 +346,8 @@ class Engine {
         start = std::max(start, arrival);
       }
     });
-    if (missing == kNoValue && ends_.last >= 0) missing = MissingOfVocabulary(part, rank, start);
+    if (missing == kNothingMissing && ends_.last >= 0)
+      missing = MissingOfVocabulary(part, rank, start);
     return missing;
   }
 
@@ -364,13 +366,13 @@ class Engine {
     return end - PricesOf(action.first).duration[Index(Op::kBackwardWeight)];
   }
 
-  void Allocate(const Part& part, RankState& state) const {
+  void Allocate(const Part& part, LaneState& state) const {
     if (part.op != Op::kForward) return;
     state.memory += PricesOf(part).activation;
     state.peak_memory = std::max(state.peak_memory, state.memory);
   }
 
-  void Release(const Part& part, RankState& state) const {
+  void Release(const Part& part, LaneState& state) const {
     if (prices_vary_) {
       state.memory -= costs_.Of(part).Freed(part.op);
       state.peak_memory = std::max(state.peak_memory, state.memory);
@@ -401,7 +403,7 @@ class Engine {
 
   // Returns false if a SEND's value is not computed yet; the lane then waits. A RECV is only
   // posted.
-  bool Send(const Part& part, RankState& state) {
+  bool Send(const Part& part, LaneState& state) {
     if (part.op != Op::kSendForward && part.op != Op::kSendBackward) return true;
     const ValueKind kind =
         part.op == Op::kSendForward ? ValueKind::kActivation : ValueKind::kGradient;
@@ -418,9 +420,9 @@ class Engine {
   }
 
   void Wake(int rank, Arrivals::Key key) {
-    RankState& state = ranks_[rank];
+    LaneState& state = ranks_[rank];
     if (state.waits_for != key) return;
-    state.waits_for = kNoValue;
+    state.waits_for = kNothingMissing;
     runnable_.push_back(rank);
     // Read as soon as the current rank has to wait.
     const std::size_t r = rank;
@@ -442,7 +444,7 @@ class Engine {
   }
 
   std::string WaitText(std::size_t rank) const {
-    const RankState& state = ranks_[rank];
+    const LaneState& state = ranks_[rank];
     const Arrivals::Key key = state.waits_for;
     if (key == kOtherGradients) {
       return fmt::format("rank {} at {} waits for the gradients of other ranks", rank,
@@ -474,7 +476,7 @@ class Engine {
   bool explicit_ = false;     // values leave a rank only by a SEND
   bool prices_vary_ = false;  // slices differ, or some I allocates more than it frees
   int current_ = 0;
-  std::vector<RankState> ranks_;
+  std::vector<LaneState> ranks_;
   std::vector<StageEntry> stages_;
   std::vector<StageEntry> by_slice_;  // only times and memory, if slices differ
   const VocabularyEnds ends_;
