@@ -28,7 +28,7 @@ set(PENSTOCK_ENGINE_HEADERS
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate report monitor interop collective runtime checkpoint)
+set(core_folders base schedule simulate report monitor interop collective runtime checkpoint tokens)
 list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
 
 add_library(penstock_core INTERFACE)

@@ -4,8 +4,8 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
 build_packages="g++ cmake ninja-build mold ccache python3-venv libfmt-dev libyaml-cpp-dev
-  nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev zlib1g-dev libxxhash-dev fortunes
-  fortunes-min"
+  nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev zlib1g-dev libxxhash-dev libicu-dev libpcre2-dev
+  libsentencepiece-dev fortunes fortunes-min"
 mpi_packages="libopenmpi-dev openmpi-bin"  # without them, a run has one process
 test_packages="$mpi_packages clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags
   chromium-headless-shell iproute2"
@@ -72,8 +72,9 @@ install_into() {
   echo "${*:2}" >"$venv/.complete"
 }
 
-# install_peer: installs PyPI torch with its dependencies (3 GB) and transformers, for tests and benchmarks against them.
-install_peer() { install_into peer-venv torch==2.11.0 numpy transformers==5.23.0; }
+# install_peer: installs PyPI torch with its dependencies (3 GB), transformers with tokenizers, and sentencepiece, for tests
+# and benchmarks against them.
+install_peer() { install_into peer-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99; }
 # install_tensorboard: installs TensorBoard (180 MB), for the test that reads event files.
 install_tensorboard() { install_into tensorboard-venv tensorboard==2.21.0; }
 

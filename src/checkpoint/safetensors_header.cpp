@@ -7,7 +7,7 @@
 
 #include "base/text/quote.h"
 #include "checkpoint/crc32.h"
-#include "checkpoint/strict_json.h"
+#include "base/text/strict_json.h"
 
 namespace penstock {
 namespace {

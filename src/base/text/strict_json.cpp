@@ -1,4 +1,4 @@
-#include "checkpoint/strict_json.h"
+#include "base/text/strict_json.h"
 
 #include <set>
 #include <vector>
@@ -10,8 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 8;  // the formats need 6 levels
-
 bool IsCount(const json& value) {
   return value.is_number_unsigned() &&
          value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max();
@@ -19,24 +17,24 @@ bool IsCount(const json& value) {
 
 }  // namespace
 
-Result<json> ParseStrictJson(std::string_view text) {
+Result<json> ParseStrictJson(std::string_view text, int deepest) {
   std::vector<std::set<std::string>> open;  // keys of the open objects
   std::string repeated;
   bool too_deep = false;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kDeepest) too_deep = true;
+    if (depth > deepest) too_deep = true;
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
     if (event == json::parse_event_t::key) {
       const auto name = parsed.get<std::string>();
       if (!open.back().insert(name).second) repeated = name;
     }
-    return depth <= kDeepest;  // false discards the value
+    return depth <= deepest;  // false discards the value
   };
   try {
     json root = json::parse(text, check);
     if (!repeated.empty()) return InvalidArgument("the name {} appears twice", Quote(repeated));
-    if (too_deep) return InvalidArgument("it is nested more than {} levels deep", kDeepest);
+    if (too_deep) return InvalidArgument("it is nested more than {} levels deep", deepest);
     if (!root.is_object()) return InvalidArgument("it is not a JSON object");
     return root;
   } catch (const json::exception& error) {

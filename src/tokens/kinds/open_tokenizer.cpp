@@ -1,0 +1,90 @@
+#include "tokens/kinds/open_tokenizer.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/text/strict_json.h"
+#include "tokens/huggingface/tokenizer_json.h"
+#include "tokens/kinds/byte_tokenizer.h"
+#include "tokens/kinds/sentencepiece.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kJson = "tokenizer.json";
+constexpr const char* kModel = "tokenizer.model";
+constexpr const char* kConfig = "tokenizer_config.json";
+constexpr FileLimit kTokenizerLimit{std::size_t{256} << 20U, "tokenizer"};
+constexpr int kDeepestConfig = 16;
+
+bool IsFile(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+Error At(const std::string& path, Error error) {
+  error.message = fmt::format("{}: {}", path, error.message);
+  return error;
+}
+
+// Returns the content of the token, which is a text or an object; empty if the file has none.
+Result<std::string> EosToken(const std::string& path) {
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kTokenizerLimit));
+  PENSTOCK_TRY(const json config, ParseStrictJson(text, kDeepestConfig));
+  const auto token = config.find("eos_token");
+  if (token == config.end() || token->is_null()) return std::string();
+  if (token->is_string()) return token->get<std::string>();
+  return TextMember(*token, "content", "eos_token");
+}
+
+Result<OpenedTokenizer> OpenFile(const std::string& path) {
+  PENSTOCK_TRY(const std::string content, ReadFile(path, kTokenizerLimit));
+  OpenedTokenizer opened;
+  opened.files = {path};
+  std::string end_of_text;
+  const std::string config = (fs::path(path).parent_path() / kConfig).string();
+  if (IsFile(config)) {
+    opened.files.push_back(config);
+    auto read = EosToken(config);
+    if (!read) return tl::unexpected(At(config, std::move(read).error()));
+    end_of_text = *std::move(read);
+  }
+  auto tokenizer = path.ends_with(".model") ? ReadSentencePiece(content)
+                                            : ReadTokenizerJson(content, end_of_text);
+  if (!tokenizer) return tl::unexpected(At(path, std::move(tokenizer).error()));
+  opened.tokenizer = *std::move(tokenizer);
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(content.data(), content.size(), 0);
+  opened.digest = fmt::format("xxh128:{:016x}{:016x}", hash.high64, hash.low64);
+  return opened;
+}
+
+}  // namespace
+
+Result<OpenedTokenizer> OpenTokenizer(const std::string& path) {
+  if (path == kByteTokenizer) return OpenedTokenizer{MakeByteTokenizer(), path, {}};
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return NotFound(
+        "no tokenizer at {}: give a tokenizer.json, a tokenizer.model, a folder with one "
+        "of them, or 'bytes'",
+        path);
+  }
+  if (!fs::is_directory(path, error)) return OpenFile(path);
+  for (const char* const name : {kJson, kModel}) {
+    const fs::path file = fs::path(path) / name;
+    if (IsFile(file)) return OpenFile(file.string());
+  }
+  return NotFound("{} has neither {} nor {}", path, kJson, kModel);
+}
+
+bool HasTokenizer(const std::string& folder) {
+  return IsFile(fs::path(folder) / kJson) || IsFile(fs::path(folder) / kModel);
+}
+
+}  // namespace penstock
