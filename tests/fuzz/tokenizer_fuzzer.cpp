@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-void RequireOneLine(const Error& error) {
+void RequirePlainError(const Error& error) {
   Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.message);
   Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "not one line",
           error.message);
@@ -20,11 +20,11 @@ void RequireOneLine(const Error& error) {
 void CheckTokenizer(std::string_view input) {
   const std::string_view json = input.substr(0, input.find('\0'));
   const auto tokenizer = ReadTokenizerJson(json);
-  if (!tokenizer) return RequireOneLine(tokenizer.error());
+  if (!tokenizer) return RequirePlainError(tokenizer.error());
   const std::string_view text = input.substr(std::min(json.size() + 1, input.size()));
   std::vector<TokenId> ids;
   const Status encoded = (*tokenizer)->MakeEncoder()->Encode(text, SpecialTokens::kAdd, ids);
-  if (!encoded) RequireOneLine(encoded.error());
+  if (!encoded) RequirePlainError(encoded.error());
   for (const TokenId id : ids) {
     Require(id < (*tokenizer)->vocabulary_size(), "outside of the vocabulary", "");
   }

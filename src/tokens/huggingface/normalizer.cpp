@@ -28,12 +28,12 @@ Result<ReplaceStep> ReplaceStep::Read(const json& part, std::string_view what) {
 
 Result<std::string> ReplaceStep::Apply(std::string_view text, MatchState& state) const {
   std::string buffer;
-  std::vector<Span> matches;
+  std::vector<TextSpan> matches;
   PENSTOCK_TRY_STATUS(
       pattern.FindAll(WithStandIns(text, buffer), {0, text.size()}, state, matches));
   std::string replaced;
   std::size_t copied = 0;
-  for (const Span& match : matches) {
+  for (const TextSpan& match : matches) {
     replaced.append(text, copied, match.begin - copied);
     replaced += content;
     copied = match.end;

@@ -107,7 +107,7 @@ Status PreTokenizer::AddByteLevel(const json& part) {
   return {};
 }
 
-Status PreTokenizer::Split(Words& words, MatchState& state) const {
+Status PreTokenizer::Split(SplitText& words, MatchState& state) const {
   words.spans.clear();
   if (!words.text.empty()) words.spans.push_back({0, words.text.size()});
   for (const Step& step : steps_) {
@@ -122,10 +122,10 @@ Status PreTokenizer::Split(Words& words, MatchState& state) const {
   return {};
 }
 
-Status PreTokenizer::Apply(const SplitStep& step, Words& words, MatchState& state) {
+Status PreTokenizer::Apply(const SplitStep& step, SplitText& words, MatchState& state) {
   const std::string_view subject = WithStandIns(words.text, words.stand_ins);
   words.next.clear();
-  for (const Span& word : words.spans) {
+  for (const TextSpan& word : words.spans) {
     words.matches.clear();
     PENSTOCK_TRY_STATUS(step.pattern.FindAll(subject, word, state, words.matches));
     SplitWord(step, word, words);
@@ -135,12 +135,12 @@ Status PreTokenizer::Apply(const SplitStep& step, Words& words, MatchState& stat
 }
 
 // Matches and the text between them are parts, which the behavior removes or joins.
-void PreTokenizer::SplitWord(const SplitStep& step, Span word, Words& words) {
-  std::vector<Span>& to = words.next;
+void PreTokenizer::SplitWord(const SplitStep& step, TextSpan word, SplitText& words) {
+  std::vector<TextSpan>& to = words.next;
   const std::size_t first = to.size();
   bool previous = false;  // whether the previous part was a delimiter
   bool joins_next = false;
-  const auto add = [&](Span part, bool matches) {
+  const auto add = [&](TextSpan part, bool matches) {
     if (part.begin == part.end) return;
     const bool delimits = matches != step.invert;
     const bool has_previous = to.size() > first;
@@ -170,7 +170,7 @@ void PreTokenizer::SplitWord(const SplitStep& step, Span word, Words& words) {
     }
   };
   std::size_t begin = word.begin;
-  for (const Span& match : words.matches) {
+  for (const TextSpan& match : words.matches) {
     add({begin, match.begin}, false);
     add(match, true);
     begin = match.end;
@@ -178,10 +178,10 @@ void PreTokenizer::SplitWord(const SplitStep& step, Span word, Words& words) {
   add({begin, word.end}, false);
 }
 
-void PreTokenizer::Apply(const SpaceStep& step, Words& words) {
+void PreTokenizer::Apply(const SpaceStep& step, SplitText& words) {
   std::string& to = words.other;
   to.clear();
-  for (Span& word : words.spans) {
+  for (TextSpan& word : words.spans) {
     const std::string_view text = words.text.substr(word.begin, word.end - word.begin);
     const bool is_first = words.at_start && word.begin == 0;
     const std::size_t begin = to.size();
@@ -202,10 +202,10 @@ void PreTokenizer::Apply(const SpaceStep& step, Words& words) {
   words.text = words.owned;
 }
 
-void PreTokenizer::Apply(const BytesStep& /*step*/, Words& words) {
+void PreTokenizer::Apply(const BytesStep& /*step*/, SplitText& words) {
   std::string& to = words.other;
   to.clear();
-  for (Span& word : words.spans) {
+  for (TextSpan& word : words.spans) {
     const std::size_t begin = to.size();
     for (std::size_t at = word.begin; at < word.end; ++at) {
       to += CharacterOfByte(static_cast<std::uint8_t>(words.text[at]));

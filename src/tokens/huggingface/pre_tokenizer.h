@@ -13,15 +13,15 @@
 namespace penstock {
 
 // Text and the words that it is split into so far. Encoders reuse it.
-struct Words {
+struct SplitText {
   std::string_view text;
-  std::vector<Span> spans;  // in order; none is empty
-  bool at_start = false;    // whether the text begins where the whole text does
+  std::vector<TextSpan> spans;  // in order; none is empty
+  bool at_start = false;        // whether the text begins where the whole text does
 
   // Memory of the text and of the steps.
   std::string owned, other;
   std::string stand_ins;
-  std::vector<Span> next, matches;
+  std::vector<TextSpan> next, matches;
 };
 
 // Immutable, so any thread may use it.
@@ -32,7 +32,7 @@ class PreTokenizer {
   static Result<PreTokenizer> Read(const nlohmann::json& file);
 
   // Splits words.text, which is one word at first and must be valid UTF-8.
-  Status Split(Words& words, MatchState& state) const;
+  Status Split(SplitText& words, MatchState& state) const;
 
   // Whether the model gets the words as bytes, for which its vocabulary has characters
   // (byte_alphabet.h).
@@ -60,10 +60,10 @@ class PreTokenizer {
   Status AddByteLevel(const nlohmann::json& part);
   Status AddRegex(std::string_view expression, Behavior behavior);
 
-  static Status Apply(const SplitStep& step, Words& words, MatchState& state);
-  static void Apply(const SpaceStep& step, Words& words);
-  static void Apply(const BytesStep& step, Words& words);
-  static void SplitWord(const SplitStep& step, Span word, Words& words);
+  static Status Apply(const SplitStep& step, SplitText& words, MatchState& state);
+  static void Apply(const SpaceStep& step, SplitText& words);
+  static void Apply(const BytesStep& step, SplitText& words);
+  static void SplitWord(const SplitStep& step, TextSpan word, SplitText& words);
 
   std::vector<Step> steps_;
   bool byte_level_ = false;

@@ -76,7 +76,7 @@ class HuggingFaceEncoder : public Encoder {
       words_.text = part.text;
       words_.at_start = at_start && part.text.data() == text.data();
       PENSTOCK_TRY_STATUS(parts_.pre_tokenizer.Split(words_, state_));
-      for (const Span& word : words_.spans) {
+      for (const TextSpan& word : words_.spans) {
         parts_.model->EncodeWord(words_.text.substr(word.begin, word.end - word.begin), scratch_,
                                  ids);
       }
@@ -87,7 +87,7 @@ class HuggingFaceEncoder : public Encoder {
   const HuggingFaceParts& parts_;
   MatchState state_;
   WordScratch scratch_;
-  Words words_;
+  SplitText words_;
   std::string valid_, normalized_;
   std::vector<TextPart> parts_of_text_, parts_of_normalized_;
 };

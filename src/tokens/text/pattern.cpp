@@ -84,8 +84,8 @@ Pattern Pattern::Literal(std::string_view text) {
   return pattern;
 }
 
-Status Pattern::FindAll(std::string_view subject, Span in, MatchState& state,
-                        std::vector<Span>& matches) const {
+Status Pattern::FindAll(std::string_view subject, TextSpan in, MatchState& state,
+                        std::vector<TextSpan>& matches) const {
   if (code_ != nullptr) return FindRegex(subject, in, state, matches);
   const std::string_view part = subject.substr(0, in.end);
   for (std::size_t at = in.begin; (at = part.find(literal_, at)) != part.npos;) {
@@ -95,8 +95,8 @@ Status Pattern::FindAll(std::string_view subject, Span in, MatchState& state,
   return {};
 }
 
-Status Pattern::FindRegex(std::string_view subject, Span in, MatchState& state,
-                          std::vector<Span>& matches) const {
+Status Pattern::FindRegex(std::string_view subject, TextSpan in, MatchState& state,
+                          std::vector<TextSpan>& matches) const {
   const std::string_view part = subject.substr(in.begin, in.end - in.begin);
   const auto* const text = reinterpret_cast<PCRE2_SPTR>(part.data());
   const std::size_t* const found = pcre2_get_ovector_pointer(state.parts_->data);

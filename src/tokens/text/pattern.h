@@ -12,7 +12,7 @@
 namespace penstock {
 
 // Bytes [begin, end) of a text.
-struct Span {
+struct TextSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
@@ -46,13 +46,13 @@ class Pattern {
   // Appends the matches in part `in` of the subject, which is matched as if it were the whole.
   // Requires: valid UTF-8; WithStandIns (newer_characters.h) for a regular expression. Errors:
   // kInvalidArgument if matching needs too many steps.
-  Status FindAll(std::string_view subject, Span in, MatchState& state,
-                 std::vector<Span>& matches) const;
+  Status FindAll(std::string_view subject, TextSpan in, MatchState& state,
+                 std::vector<TextSpan>& matches) const;
 
  private:
   Pattern() = default;
-  Status FindRegex(std::string_view subject, Span in, MatchState& state,
-                   std::vector<Span>& matches) const;
+  Status FindRegex(std::string_view subject, TextSpan in, MatchState& state,
+                   std::vector<TextSpan>& matches) const;
 
   struct Code;
   std::unique_ptr<Code> code_;  // null for a literal

@@ -77,14 +77,14 @@ TEST(PatternTest, SlowExpressionsFail) {
   const Pattern pattern = Pattern::Regex("(a+a+)+b").value();
   const std::string text = std::string(200, 'a') + "cb";
   MatchState state;
-  std::vector<Span> matches;
+  std::vector<TextSpan> matches;
   EXPECT_FALSE(pattern.FindAll(text, {0, text.size()}, state, matches));
 }
 
 TEST(PatternTest, MatchesPartsAsWholes) {
   const Pattern pattern = Pattern::Regex(R"(\s+(?!\S)|\s+)").value();
   MatchState state;
-  std::vector<Span> matches;
+  std::vector<TextSpan> matches;
   ASSERT_TRUE(pattern.FindAll("x   y", {1, 4}, state, matches));
   ASSERT_EQ(matches.size(), 1U);  // not two: the part ends before the y
   EXPECT_EQ(matches[0].end, 4U);
