@@ -117,7 +117,12 @@ std::string HuggingFaceName::OfExpert(std::int64_t expert) const {
 Result<HuggingFaceName> HuggingFaceNameOf(const ModelConfig& config, std::string_view parameter) {
   constexpr std::string_view kLayers = "layers.";
   std::string pattern(parameter), layer;
-  if (parameter.starts_with(kLayers)) {
+  // The block of a predictor has the number after the last layer.
+  constexpr std::string_view kPredictor = "predictor.", kPredictorBlock = "predictor.block.";
+  if (parameter.starts_with(kPredictor)) layer = fmt::format("{}", config.layers);
+  if (parameter.starts_with(kPredictorBlock)) {
+    pattern = fmt::format("{}N.{}", kLayers, parameter.substr(kPredictorBlock.size()));
+  } else if (parameter.starts_with(kLayers)) {
     const std::size_t end = parameter.find('.', kLayers.size());
     layer = parameter.substr(kLayers.size(), end - kLayers.size());
     pattern.replace(kLayers.size(), layer.size(), "N");

@@ -64,8 +64,8 @@ struct LayerRange {
   std::int64_t end = 0;    // past the last layer
   bool embedding = false;  // takes token ids
   bool head = false;       // returns logits
-  // Of the experts of each layer, the stage has the part `expert_rank` of `expert_ranks` equal ones.
-  // With several, it exchanges tokens with the stages that have the others in kExpertGroup.
+  // Of the experts of each layer, the stage has the part `expert_rank` of `expert_ranks` equal
+  // ones. With several, it exchanges tokens with the stages that have the others in kExpertGroup.
   int expert_ranks = 1;
   int expert_rank = 0;
 };

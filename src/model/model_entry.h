@@ -41,8 +41,8 @@ struct ModelEntry {
       initialize;
   // Returns the parameters that several stages share. Empty if there are none.
   std::function<std::vector<SharedDeclaration>(const ModelConfig& config)> shared;
-  // Returns whether a parameter has a part per expert, along its first dimension, which the ranks of
-  // an expert group divide. Empty if the model has no experts.
+  // Returns whether a parameter has a part per expert, along its first dimension, which the ranks
+  // of an expert group divide. Empty if the model has no experts.
   bool (*is_per_expert)(std::string_view parameter) = nullptr;
   // Returns the number of experts of a layer. Empty if the model has none.
   std::function<std::int64_t(const ModelConfig& config)> experts;

@@ -28,6 +28,7 @@ class SequenceContext {
   SequenceContext(int slices, std::span<const at::Tensor> earlier);
 
   std::int64_t start() const { return start_; }  // P
+  bool is_whole() const { return slices_ < 0; }
 
   // Takes the input's keys and values [B, G, S, E], and returns those of all tokens so far,
   // [B, G, P + S, E]. Each attention layer calls this once, in the order of the layers.

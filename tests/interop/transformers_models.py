@@ -1,4 +1,5 @@
-"""Models of the transformers package and ours are the same: configurations, weights, losses, gradients, trained weights.
+"""Models of the transformers package and ours are the same: configurations, weights, losses, gradients, trained weights, and
+the text that they write.
 
 Usage: transformers_models.py PENSTOCK PYTHON. PYTHON has torch and transformers; exit code 77 if it has not.
 """
@@ -12,6 +13,7 @@ import tempfile
 SCRIPT = pathlib.Path(__file__).resolve()
 SEQUENCE = 48
 END_OF_DOCUMENT = 0
+PROMPT, NEW_TOKENS = "line 25 of", 24
 WINDOWS = ["".join(chr(48 + number * number % base) for number in range(SEQUENCE)) for base in (43, 61)]
 SIZES = {"vocab_size": 256, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 6,
          "max_position_embeddings": 256, "rms_norm_eps": 1e-5}
@@ -156,6 +158,10 @@ def peer(folder):
         assert max(changes.values()) < 2e-3, changes
         assert min(changes.values()) > 0, changes
         (here / "trained_loss").write_text(str(loss_of(trained)))
+        trained.generation_config.eos_token_id = None
+        prompt = torch.tensor([list(PROMPT.encode())])
+        text = bytes(trained.generate(prompt, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0)[0].tolist())
+        assert text == (here / "text").read_bytes(), (name, text, (here / "text").read_bytes())
 
 
 def main():
@@ -165,8 +171,8 @@ def main():
         print("skipped: there is no transformers")
         sys.exit(77)
 
-    def run(*words):
-        result = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    def run(*words, text=True):
+        result = subprocess.run([str(word) for word in words], capture_output=True, text=text, check=False)
         if result.returncode:
             raise SystemExit(f"{words}\n{result.stdout}{result.stderr}")
         return result.stdout
@@ -195,6 +201,8 @@ def main():
                 "microbatches=4", "batch=4", f"data.path={text}", f"folder={here}", "name=run", "optimizer.lr=1e-3",
                 "parallel.data=2", "parallel.zero=3")
             run(program, "export", here / "run", "-o", here / "exported")
+            written = run(program, "generate", here / "run", "--prompt", PROMPT, "--bytes", NEW_TOKENS, "--temperature", 0, text=False)
+            (here / "text").write_bytes(written.removesuffix(b"\n"))
             # One window is held out, so all samples are the other one.
             run(program, "train", folder / "config.yaml", f"model={here / 'saved'}", f"sequence={SEQUENCE}", "ranks=2",
                 "microbatches=2", "batch=1", f"data.path={folder / 'windows'}", "data.held_out=0.5", f"folder={here}",

@@ -233,5 +233,23 @@ TEST(Rope, ScalesLongPeriodsOnly) {
   EXPECT_TRUE(at::allclose(angles(scaling) * 8, plain, 1e-5, 1e-9));
 }
 
+// With equal logits, every prediction costs the logarithm of the vocabulary.
+TEST(Model, PredictorAddsItsShareToTheLossInTraining) {
+  ModelConfig config = Tiny();
+  config.name = "deepseek_v3";
+  config.options = {{"heads", "2"}, {"predictor", "1"}, {"predictor_weight", "0.25"}};
+  const auto stage = BuildStage(config, {0, config.layers, true, true}).value();
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : stage->named_parameters()) {
+    if (parameter.key() == "head.weight") parameter.value().zero_();
+  }
+  const at::Tensor tokens = at::randint(config.vocabulary, {2, config.sequence}, at::kLong);
+  const auto loss = [&] { return stage->Loss(stage->ForwardAll({&tokens, 1}), tokens); };
+  const double one = std::log(static_cast<double>(config.vocabulary));
+  EXPECT_NEAR(loss().item<float>(), one, 1e-5);
+  stage->train();
+  EXPECT_NEAR(loss().item<float>(), 1.25 * one, 1e-5);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -1,57 +1,26 @@
 #include "model/decoder/decoder.h"
 
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
 
 #include <utility>
 
+#include "model/decoder/token_predictor.h"
 #include "model/init.h"
 
 namespace penstock {
 namespace {
 
-class DecoderBlock : public torch::nn::Module {
- public:
-  DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOptions& options,
-               const LayerRange& range)
-      : dropout_(options.dropout),
-        attention_norm_(Norm("attention_norm", dim, options)),
-        attention_(options.MakeAttention(*this, dim)),
-        feed_forward_norm_(Norm("ffn_norm", dim, options)),
-        feed_forward_(options.MakeFeedForward(*this, layer, dim, range)) {}
-
-  torch::Tensor forward(const torch::Tensor& input, const RotaryTable& rotary,
-                        SequenceContext& context) {
-    const torch::Tensor middle =
-        input + Dropped(attention_->Attend(attention_norm_->forward(input), rotary, context));
-    return middle + Dropped(feed_forward_->Run(feed_forward_norm_->forward(middle)));
-  }
-  void SetLossGradient(double gradient) { feed_forward_->SetLossGradient(gradient); }
-
- private:
-  std::shared_ptr<RmsNorm> Norm(const char* name, std::int64_t dim, const DecoderOptions& options) {
-    return register_module(name, std::make_shared<RmsNorm>(dim, options.norm_epsilon));
-  }
-
-  torch::Tensor Dropped(const torch::Tensor& branch) {
-    return at::dropout(branch, dropout_, is_training());
-  }
-
-  double dropout_;
-  std::shared_ptr<RmsNorm> attention_norm_;
-  std::unique_ptr<AttentionLayer> attention_;
-  std::shared_ptr<RmsNorm> feed_forward_norm_;
-  std::unique_ptr<FeedForward> feed_forward_;
-};
-
 class DecoderStage : public StageModule {
  public:
   DecoderStage(const ModelConfig& config, const DecoderOptions& options, const LayerRange& range)
-      : rotary_(options.MakeRotary(config)), is_first_(range.embedding) {
+      : rotary_(options.MakeRotary(config)),
+        is_first_(range.embedding),
+        is_last_(range.head),
+        predictor_weight_(options.predictor_weight) {
     register_buffer("rotary_cos", rotary_.cos);
     register_buffer("rotary_sin", rotary_.sin);
-    // A tied last stage has a copy of the embedding under the same name.
-    if (range.embedding || (range.head && options.tied)) {
+    // A last stage that needs the embedding has a copy of it under the same name.
+    if (range.embedding || (range.head && options.shares_embedding())) {
       embedding_ =
           register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
     }
@@ -60,8 +29,12 @@ class DecoderStage : public StageModule {
     });
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
-    if (options.tied) return;
-    head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
+    if (!options.tied) {
+      head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
+    }
+    if (options.predictor == 0) return;
+    predictor_ =
+        register_module("predictor", std::make_shared<TokenPredictor>(config, options, range));
   }
 
   torch::Tensor forward(torch::Tensor input) override {
@@ -70,24 +43,59 @@ class DecoderStage : public StageModule {
   }
 
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
-    torch::Tensor hidden = is_first_ ? embedding_->forward(input) : std::move(input);
-    for (const auto& block : blocks_) hidden = block->forward(hidden, rotary_, context);
-    if (!norm_) return hidden;
-    hidden = norm_->forward(hidden);
-    return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
+    TORCH_CHECK(!predictor_ || context.is_whole() || !is_training(),
+                "model.predictor needs whole sequences, not slices");
+    const torch::Tensor hidden = Hidden(std::move(input), context);
+    return is_last_ ? Logits(hidden) : hidden;
+  }
+
+  // A last stage with a predictor also returns its hidden states, for the loss.
+  std::vector<torch::Tensor> ForwardAll(std::span<const torch::Tensor> inputs) override {
+    SequenceContext whole;
+    const torch::Tensor hidden = Hidden(inputs[0], whole);
+    if (!is_last_) return {hidden};
+    if (!predictor_ || !is_training()) return {Logits(hidden)};
+    return {Logits(hidden), hidden};
+  }
+
+  torch::Tensor Loss(std::span<const torch::Tensor> outputs,
+                     const torch::Tensor& targets) override {
+    const torch::Tensor loss = StageModule::Loss(outputs, targets);
+    if (!predictor_ || !is_training()) return loss;
+    // The target of a token is the next one. The last token has no target two tokens ahead.
+    const std::int64_t length = targets.size(1) - 1;
+    const torch::Tensor next = embedding_->forward(targets.narrow(1, 0, length));
+    const torch::Tensor states =
+        predictor_->forward(outputs[1].narrow(1, 0, length), next, rotary_);
+    const torch::Tensor logits = Logits(states);
+    return loss + predictor_weight_ * StageModule::Loss({&logits, 1}, targets.narrow(1, 1, length));
   }
 
   void SetLossGradient(double gradient) override {
     for (const auto& block : blocks_) block->SetLossGradient(gradient);
+    if (predictor_) predictor_->SetLossGradient(gradient * predictor_weight_);
   }
 
  private:
+  // Returns the output of the last block, normalized in a last stage.
+  torch::Tensor Hidden(torch::Tensor input, SequenceContext& context) {
+    torch::Tensor hidden = is_first_ ? embedding_->forward(input) : std::move(input);
+    for (const auto& block : blocks_) hidden = block->forward(hidden, rotary_, context);
+    return norm_ ? norm_->forward(hidden) : hidden;
+  }
+
+  torch::Tensor Logits(const torch::Tensor& hidden) {
+    return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
+  }
+
   RotaryTable rotary_;
-  bool is_first_;
+  bool is_first_, is_last_;
+  double predictor_weight_;
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<DecoderBlock>> blocks_;
   std::shared_ptr<RmsNorm> norm_;
-  std::shared_ptr<Projection> head_;  // null if tied
+  std::shared_ptr<Projection> head_;           // null if tied
+  std::shared_ptr<TokenPredictor> predictor_;  // null if there is none
 };
 
 bool HoldsEmbedding(const LayerRange& range) { return range.embedding || range.head; }
@@ -226,8 +234,10 @@ ModelEntry MakeDecoderEntry(
   };
   model.initialize = InitializeTransformer;
   model.shared = [read](const ModelConfig& config) -> std::vector<SharedDeclaration> {
-    if (!read(config)->tied) return {};
-    return {{"embedding.weight", HoldsEmbedding, "model.tied=false"}};
+    const auto options = read(config);
+    if (!options->shares_embedding()) return {};
+    return {{"embedding.weight", HoldsEmbedding,
+             options->tied ? "model.tied=false" : "model.predictor=0"}};
   };
   model.first_alike_layer = [read](const ModelConfig& config) {
     return read(config)->FirstAlikeLayer();

@@ -22,7 +22,13 @@ struct DecoderOptions : ModelOptions {
   double norm_epsilon = 1e-5;
   double dropout = 0;
   bool tied = false;
-  bool qk_norm = false;  // RMSNorm of each head of queries and keys; of the model, not an option
+  // Of the model, options of some:
+  bool qk_norm = false;           // RMSNorm of each head of queries and keys
+  std::int64_t predictor = 0;     // blocks that predict another token (token_predictor.h): 0 or 1
+  double predictor_weight = 0.3;  // of their loss
+
+  // Whether the last stage needs the embedding.
+  bool shares_embedding() const { return tied || predictor > 0; }
 
   std::vector<Field> Fields() override;
   // Errors: kInvalidArgument, naming the key, for sizes that cannot be combined.

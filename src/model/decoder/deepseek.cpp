@@ -85,6 +85,18 @@ std::vector<Field> DeepseekOptions::Fields() {
            "qk_rope_head_dim"));
   fields.push_back(
       Size("value_dim", value_dim, "Size of a head's values (auto: dim / heads)", "v_head_dim"));
+  fields.push_back({"predictor",
+                    &predictor,
+                    Changes::kModel,
+                    "Blocks that predict the token after the next one in training (0 or 1)",
+                    {.most = 1},
+                    "num_nextn_predict_layers mtp_num_layers"});
+  fields.push_back({"predictor_weight",
+                    &predictor_weight,
+                    Changes::kPrograms,
+                    "Factor of the loss of that prediction",
+                    {},
+                    "mtp_loss_scaling_factor"});
   fields.push_back({"rope_magnitude",
                     &rope.magnitude,
                     Changes::kModel,
@@ -127,7 +139,11 @@ std::vector<HuggingFaceTensor> DeepseekNames() {
                 {"layers.N.wq_b.weight", "model.layers.N.self_attn.q_b_proj.weight"},
                 {"layers.N.wkv_a.weight", "model.layers.N.self_attn.kv_a_proj_with_mqa.weight"},
                 {"layers.N.kv_norm.weight", "model.layers.N.self_attn.kv_a_layernorm.weight"},
-                {"layers.N.wkv_b.weight", "model.layers.N.self_attn.kv_b_proj.weight"}});
+                {"layers.N.wkv_b.weight", "model.layers.N.self_attn.kv_b_proj.weight"},
+                {"predictor.hidden_norm.weight", "model.layers.N.hnorm.weight"},
+                {"predictor.next_norm.weight", "model.layers.N.enorm.weight"},
+                {"predictor.projection.weight", "model.layers.N.eh_proj.weight"},
+                {"predictor.norm.weight", "model.layers.N.shared_head.norm.weight"}});
   return names;
 }
 
@@ -183,6 +199,8 @@ void ReadDeepseekV3(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Expect("topk_method", "noaux_tc");
   reader.Expect("scoring_func", "sigmoid");
   reader.Expect("rope_interleave", true);
+  // Published weights have a block for prediction, which training may or may not use.
+  config.options["predictor"] = "0";
 }
 
 void WriteDeepseek(const ModelConfig& config, const DeepseekOptions& options,
@@ -239,7 +257,7 @@ ModelEntry DeepseekV3() {
   model.huggingface.write = [](const ModelConfig& config, nlohmann::ordered_json& root) {
     WriteDeepseek(config, OptionsOf<DeepseekV3Options>(config), root);
     root["topk_method"] = "noaux_tc";
-    root["num_nextn_predict_layers"] = 0;
+    root["num_nextn_predict_layers"] = OptionsOf<DeepseekV3Options>(config).predictor;
   };
   return model;
 }

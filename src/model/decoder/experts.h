@@ -65,8 +65,9 @@ class Router : public torch::nn::Module {
 // ([experts, out, in] each), and shared.w1 to w3.
 //
 // With expert parallelism, it has an equal part of the experts. Ranks send the rows of their tokens
-// to the ranks of the experts, which return the results (GShard, Lepikhin et al. 2021, section 2.2).
-// They multiply the rows of each rank on their own, so results are bitwise those without.
+// to the ranks of the experts, which return the results (GShard, Lepikhin et al. 2021,
+// section 2.2). They multiply the rows of each rank on their own, so results are bitwise those
+// without.
 class ExpertLayer : public FeedForward {
  public:
   // `hidden` is the width of an expert. `ranks` divide the experts.
@@ -80,7 +81,8 @@ class ExpertLayer : public FeedForward {
   torch::Tensor RunRows(const torch::Tensor& rows, const torch::Tensor& counts);
   // Runs the experts of all ranks.
   torch::Tensor RunOnRanks(const torch::Tensor& rows, const torch::Tensor& counts);
-  torch::Tensor Balance(const torch::Tensor& output, const ExpertChoice& choice, const Routing& routing);
+  torch::Tensor Balance(const torch::Tensor& output, const ExpertChoice& choice,
+                        const Routing& routing);
 
   ExpertOptions options_;
   int ranks_;
