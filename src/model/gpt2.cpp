@@ -130,6 +130,7 @@ class Gpt2Stage : public StageModule {
     return ForwardSlice(std::move(input), whole);
   }
 
+  bool HasForwardSlice() const override { return true; }
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
     torch::Tensor hidden = is_first_ ? Embed(input, context.start()) : std::move(input);
     for (const auto& block : blocks_) hidden = block->forward(hidden, context);

@@ -35,6 +35,9 @@ class StageModule : public torch::nn::Module {
   // forward for one slice of the sequences. `input` follows the context's earlier slices. Only for
   // models whose tokens interact in causal attention alone; throws c10::Error unless overridden.
   virtual torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context);
+  // Returns whether the stage overrides ForwardSlice. Then text is generated with a cache of keys
+  // and values.
+  virtual bool HasForwardSlice() const { return false; }
   // Returns the loss that training minimizes, an fp32 scalar: the mean per token of the
   // cross-entropy of the logits, unless overridden. `outputs` are a last stage's (ForwardAll), and
   // `targets` the next tokens [batch, sequence]. In evaluation mode, it is the reported loss, in

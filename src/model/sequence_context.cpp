@@ -1,6 +1,7 @@
 #include "model/sequence_context.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include <limits>
@@ -9,6 +10,18 @@
 #include "base/result.h"
 
 namespace penstock {
+
+at::Tensor KeyValueCache::Store(std::size_t index, const at::Tensor& own) {
+  const std::int64_t end = length_ + own.size(1);
+  PENSTOCK_CHECK(end <= capacity_ && index <= tensors_.size(), "{} tokens in a cache of {}", end,
+                 capacity_);
+  if (index == tensors_.size()) {
+    tensors_.push_back(
+        at::empty({own.size(0), capacity_, own.size(2), own.size(3)}, own.options()));
+  }
+  tensors_[index].narrow(1, length_, own.size(1)).copy_(own);
+  return tensors_[index].narrow(1, 0, end);
+}
 
 SequenceContext::SequenceContext(int slices, std::span<const at::Tensor> earlier)
     : slices_(slices), earlier_(earlier.begin(), earlier.end()) {
@@ -25,6 +38,7 @@ KeysValues SequenceContext::Extend(const KeysValues& own) {
 
 // Stores tokens outside of heads, as projections produce them, so that contiguous() does not copy.
 at::Tensor SequenceContext::WithEarlier(const at::Tensor& own) {
+  if (cache_ != nullptr) return cache_->Store(cached_++, own.transpose(1, 2)).transpose(1, 2);
   if (slices_ < 0) return own;
   const std::size_t index = own_.size();
   own_.push_back(own.transpose(1, 2).contiguous());

@@ -18,6 +18,27 @@ struct KeysValues {
   at::Tensor values;
 };
 
+// The keys and values of all tokens that a stage has seen of some sequences, for generation: a
+// forward of the next tokens computes only theirs. Keeps its memory when it is cleared.
+class KeyValueCache {
+ public:
+  // `capacity` is the largest number of tokens.
+  explicit KeyValueCache(std::int64_t capacity) : capacity_(capacity) {}
+
+  std::int64_t length() const { return length_; }  // tokens
+  // Stores tensor `index` of the stage for the next tokens, [B, S, G, E], and returns those of all
+  // tokens, [B, length + S, G, E], which are valid until the cache is cleared.
+  at::Tensor Store(std::size_t index, const at::Tensor& own);
+  // Ends a forward of `tokens` tokens, whose tensors are stored.
+  void Advance(std::int64_t tokens) { length_ += tokens; }
+  void Clear() { length_ = 0; }
+
+ private:
+  std::int64_t capacity_;
+  std::int64_t length_ = 0;
+  std::vector<at::Tensor> tensors_;  // [B, capacity, G, E]
+};
+
 // A context is used for one forward of a stage.
 class SequenceContext {
  public:
@@ -26,6 +47,9 @@ class SequenceContext {
   // For a slice. `earlier` is the concatenation of Own() of the `slices` earlier slices, which may
   // be none.
   SequenceContext(int slices, std::span<const at::Tensor> earlier);
+  // For the tokens that follow those in the cache, which must outlive the context. Extend stores
+  // the new keys and values there; Own() stays empty. Then call Advance.
+  explicit SequenceContext(KeyValueCache& cache) : start_(cache.length()), cache_(&cache) {}
 
   std::int64_t start() const { return start_; }  // P
   bool is_whole() const { return slices_ < 0; }
@@ -50,6 +74,8 @@ class SequenceContext {
   std::vector<at::Tensor> earlier_;
   std::vector<at::Tensor> own_;
   at::Tensor mask_;  // all layers share it
+  KeyValueCache* cache_ = nullptr;
+  std::size_t cached_ = 0;  // tensors that this forward has stored there
 };
 
 }  // namespace penstock

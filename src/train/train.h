@@ -96,8 +96,10 @@ Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint
 
 struct GenerateOptions {
   std::string prompt;
-  int bytes = 300;
-  double temperature = 0.8;
+  int tokens = 300;
+  double temperature = 0.8;  // 0: always the most likely token
+  int top_k = 0;             // only the k most likely tokens; 0: all
+  double top_p = 1;          // only the most likely tokens whose probabilities add up to this
   std::uint64_t seed = 1;
 };
 // Generates text with a checkpoint's model.

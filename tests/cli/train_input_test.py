@@ -100,6 +100,9 @@ class TrainInputTest(program.CommandTest):
         for temperature in ("-1", "nan", "inf"):
             self.assertIn("--temperature", self.refuse("generate", "runs/a", "--temperature",
                                                        temperature))
+        for option, value in (("--top-p", "0"), ("--top-p", "1.5"), ("--top-p", "nan"), ("--top-k", "-1"),
+                              ("--tokens", "-1")):
+            self.assertIn(option, self.refuse("generate", "runs/a", option, value))
 
 
 if __name__ == "__main__":

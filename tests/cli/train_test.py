@@ -43,7 +43,8 @@ class TrainTest(program.CommandTest):
 
         loss = self.run_json("eval", "runs/a", "--data", "text")["held_out_loss"]
         self.assertAlmostEqual(loss, summary["held_out_loss"], places=5)
-        text = self.run_ok("generate", "runs/a", "--prompt", "line ", "--bytes", "10")
+        text = self.run_ok("generate", "runs/a", "--prompt", "line ", "--tokens", "10",
+                           "--top-k", "50", "--top-p", "0.9")
         self.assertTrue(text.startswith("line "), text)
 
     def test_bf16_without_instructions_for_it_is_computed_in_fp32(self):

@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 // Of GenerateOptions; each is an option.
-constexpr std::array<std::string_view, 2> kParameters = {"bytes", "temperature"};
+constexpr std::array<std::string_view, 4> kParameters = {"tokens", "temperature", "top_k", "top_p"};
 
 class GenerateCommand final : public Command {
  public:
@@ -21,9 +21,16 @@ class GenerateCommand final : public Command {
   void Define(CLI::App& app) override {
     app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
     app.add_option("--prompt", options_.prompt, "Start of the text")->type_name("TEXT");
-    app.add_option("--bytes", options_.bytes, "Number of bytes to generate (default 300)");
+    app.add_option("--tokens,--bytes", options_.tokens,
+                   "Number of tokens (bytes) to generate (default 300)");
     app.add_option("--temperature", options_.temperature,
-                   "0 takes the most likely byte; higher values vary more (default 0.8)");
+                   "0 takes the most likely token; higher values vary more (default 0.8)");
+    app.add_option("--top-k", options_.top_k,
+                   "Choose among the k most likely tokens only (default 0: all)");
+    app.add_option(
+        "--top-p", options_.top_p,
+        "Choose among the most likely tokens whose probabilities add up to this (default "
+        "1: all)");
     app.add_option("--seed", options_.seed, "Seed of the random choices (default 1)");
     app.add_flag("--json", json_, "Print one JSON object");
   }

@@ -42,6 +42,7 @@ class DecoderStage : public StageModule {
     return ForwardSlice(std::move(input), whole);
   }
 
+  bool HasForwardSlice() const override { return true; }
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
     TORCH_CHECK(!predictor_ || context.is_whole() || !is_training(),
                 "model.predictor needs whole sequences, not slices");

@@ -1,13 +1,11 @@
 #include "train/evaluation/language_model.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <future>
 #include <numeric>
 #include <set>
-#include <stdexcept>
 
 #include "base/exception_line.h"
 #include "base/index.h"
@@ -18,64 +16,6 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens; enough to keep matmuls efficient
-
-// Returns the length of the valid UTF-8 character at the front, or 0.
-std::size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  const std::size_t length = lead < 0x80                      ? 1
-                             : (lead >= 0xC2 && lead <= 0xDF) ? 2
-                             : (lead >= 0xE0 && lead <= 0xEF) ? 3
-                             : (lead >= 0xF0 && lead <= 0xF4) ? 4
-                                                              : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if (length < 3) return length;
-  const bool overlong = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
-  const bool no_character = (lead == 0xED && byte(1) >= 0xA0) || (lead == 0xF4 && byte(1) >= 0x90);
-  return overlong || no_character ? 0 : length;
-}
-
-std::string Printable(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    if (static_cast<std::uint8_t>(text.front()) == kEndOfDocument) {
-      result += "\n%\n";
-      text.remove_prefix(1);
-      continue;
-    }
-    const std::size_t length = Utf8Length(text);
-    const auto front = static_cast<unsigned char>(text.front());
-    const bool control = (front < 0x20 && front != '\n' && front != '\t') || front == 0x7F;
-    if (length == 0 || control) {
-      result += '?';
-      text.remove_prefix(1);
-      continue;
-    }
-    result += text.substr(0, length);
-    text.remove_prefix(length);
-  }
-  return result;
-}
-
-bool IsFinite(const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); }
-
-std::uint8_t NextByte(const at::Tensor& logits, double temperature, at::Generator& generator) {
-  if (!IsFinite(logits)) {
-    throw std::runtime_error(
-        "the model's output is not finite (NaN or Inf): its training diverged; take an earlier "
-        "checkpoint, or train again with a smaller optimizer.lr");
-  }
-  const at::Tensor scaled = logits / temperature;
-  // As the temperature approaches 0, only the most likely byte remains. It is chosen directly if
-  // the scaled logits exceed the range of fp32.
-  const at::Tensor next = temperature > 0 && IsFinite(scaled)
-                              ? at::multinomial(at::softmax(scaled, 0), 1, false, generator)
-                              : logits.argmax(0);
-  return static_cast<std::uint8_t>(next.item<std::int64_t>());
-}
 
 // Returns the sum of the windows' losses on the host of the last stage, else 0. `bytes` contains
 // the windows and the last target.
@@ -187,40 +127,6 @@ double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int 
   for (std::future<void>& other : others) other.get();
   const auto all = model.FromLast(number + blocks, std::move(sums)).value_or(std::vector<double>());
   return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(windows);
-}
-
-std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
-  SpreadModel here(model, options.stop);
-  return WriteText(here, options);
-}
-
-std::string WriteText(SpreadModel& model, const WriteOptions& options) {
-  const at::NoGradGuard no_grad;
-  at::set_num_threads(1);  // a single short sample has too little work for several threads
-  at::Generator generator = at::detail::createCPUGenerator(options.seed);
-  std::vector<std::uint8_t> bytes = {kEndOfDocument};
-  bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());
-  const std::size_t begin = bytes.size();
-  const std::size_t most = model.config().sequence;
-  for (int i = 0; i < options.bytes && !model.stopped(); ++i) {
-    const std::size_t length = std::min(most, bytes.size());
-    const std::int64_t number = model.Reserve(2);
-    const auto outputs = model.Forward(number, ToTokens(std::span(bytes).last(length), 1));
-    if (!outputs) break;
-    std::vector<std::uint8_t> next;
-    if (model.has_last()) {
-      const at::Tensor logits = outputs->front()
-                                    .select(1, static_cast<std::int64_t>(length) - 1)
-                                    .select(0, 0)
-                                    .narrow(0, 0, 256);
-      next = {NextByte(logits, options.temperature, generator)};
-    }
-    const auto agreed = model.FromLast(number + 1, std::move(next));
-    if (!agreed) break;
-    bytes.insert(bytes.end(), agreed->begin(), agreed->end());
-  }
-  const std::string written(bytes.begin() + static_cast<std::ptrdiff_t>(begin), bytes.end());
-  return Printable(written);
 }
 
 }  // namespace penstock

@@ -56,19 +56,4 @@ double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int 
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);
 
-struct WriteOptions {
-  std::string prompt;        // empty: the start of a document
-  int bytes = 300;           // to generate, without the prompt
-  double temperature = 0.8;  // 0: always the most likely byte
-  std::uint64_t seed = 1;
-  const std::atomic<bool>* stop = nullptr;  // if set, the text ends early
-};
-
-// Generates text after the prompt, byte by byte. Ends of documents appear as lines of "%". Bytes
-// that are not valid UTF-8, and control characters, become '?'. Throws std::runtime_error if the
-// model's output is not finite.
-std::string WriteText(const LanguageModel& model, const WriteOptions& options);
-// The same on all hosts of the model. Uses the stop of the model, not `options.stop`.
-std::string WriteText(SpreadModel& model, const WriteOptions& options);
-
 }  // namespace penstock

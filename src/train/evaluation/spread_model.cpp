@@ -2,11 +2,24 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "train/stage/tensor_message.h"
 
 namespace penstock {
+namespace {
+
+// Runs the stage on hidden states or tokens [batch, tokens, ..] that follow the cached ones.
+std::vector<at::Tensor> ForwardCached(StageModule& stage, const at::Tensor& input,
+                                      KeyValueCache& cache) {
+  SequenceContext context(cache);
+  at::Tensor output = stage.ForwardSlice(input, context);
+  cache.Advance(input.size(1));
+  return {std::move(output)};
+}
+
+}  // namespace
 
 SpreadModel::SpreadModel(const LanguageModel& model, const std::atomic<bool>* stop)
     : model_(model), stop_(stop) {}
@@ -31,8 +44,15 @@ bool SpreadModel::stopped() {
   return true;
 }
 
+bool SpreadModel::HasForwardSlice() const {
+  return std::ranges::all_of(model_.stages, [](const auto& stage) {
+    return stage == nullptr || stage->HasForwardSlice();
+  });
+}
+
 std::optional<std::vector<at::Tensor>> SpreadModel::Forward(std::int64_t number,
-                                                            const at::Tensor& tokens) {
+                                                            const at::Tensor& tokens,
+                                                            std::span<KeyValueCache> caches) {
   const at::NoGradGuard no_grad;
   if (stopped()) return {};
   std::vector<at::Tensor> values = {tokens};
@@ -44,7 +64,8 @@ std::optional<std::vector<at::Tensor>> SpreadModel::Forward(std::int64_t number,
       if (received.empty()) return {};
       values = FromTypedMessage(std::move(received));
     }
-    values = model_.stages[stage]->ForwardAll(values);
+    values = caches.empty() ? model_.stages[stage]->ForwardAll(values)
+                            : ForwardCached(*model_.stages[stage], values[0], caches[stage]);
     if (stage + 1 < stages && model_.stages[stage + 1] == nullptr) {
       channel_->Send(host_of_[stage + 1], {kValues, stage + 1, number}, ToTypedMessage(values));
     }

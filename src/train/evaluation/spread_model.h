@@ -18,6 +18,7 @@
 
 #include "base/byte_stream.h"
 #include "base/mutex.h"
+#include "model/sequence_context.h"
 #include "runtime/hosts/host_group.h"
 #include "train/evaluation/language_model.h"
 
@@ -37,6 +38,9 @@ class SpreadModel {
   bool has_first() const { return model_.stages.front() != nullptr; }
   bool has_last() const { return model_.stages.back() != nullptr; }
   StageModule& last() const { return *model_.stages.back(); }
+  // Returns whether the model can run with caches. The same on all hosts.
+  bool HasForwardSlice() const;
+  int stages() const { return static_cast<int>(model_.stages.size()); }
 
   // Returns whether `stop` was set on any host. Results are meaningless from then on. Thread-safe.
   bool stopped();
@@ -47,7 +51,13 @@ class SpreadModel {
   // Runs this host's part of forward `number`, which every host calls once. Only the host of the
   // first stage reads `tokens`. Returns the outputs of the last stage on this host, or nothing
   // after a stop. Thread-safe for different numbers.
-  std::optional<std::vector<at::Tensor>> Forward(std::int64_t number, const at::Tensor& tokens);
+  std::optional<std::vector<at::Tensor>> Forward(std::int64_t number, const at::Tensor& tokens) {
+    return Forward(number, tokens, {});
+  }
+  // The same for tokens that follow those in the caches, one per stage of this model, to which it
+  // appends them. Requires: HasForwardSlice() of all stages. Empty `caches`: whole sequences.
+  std::optional<std::vector<at::Tensor>> Forward(std::int64_t number, const at::Tensor& tokens,
+                                                 std::span<KeyValueCache> caches);
 
   // Returns the values of the host of the last stage, on all hosts. `number` must differ from those
   // of Forward. Returns nothing after a stop.

@@ -20,6 +20,7 @@
 #include "train/data/bigram.h"
 #include "train/data/data.h"
 #include "train/evaluation/spread_model.h"
+#include "train/evaluation/write_text.h"
 #include "train/guard.h"
 #include "train/run/memory_log.h"
 #include "train/run/memory_need.h"
@@ -150,7 +151,7 @@ Status EvaluateModel(const PreparedRun& run, const LanguageModel& trained, Train
             .MeanNats(EvaluatedPart(run.corpus.held_out, config.model.sequence));
   }
   WriteOptions write;
-  write.bytes = config.sample;
+  write.tokens = config.sample;
   write.seed = config.seed;
   summary.passage = WriteText(model, write);
   PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));

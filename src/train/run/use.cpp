@@ -9,6 +9,7 @@
 #include "train/data/bigram.h"
 #include "train/data/data.h"
 #include "train/evaluation/language_model.h"
+#include "train/evaluation/write_text.h"
 #include "train/guard.h"
 #include "train/huggingface/weights.h"
 #include "train/setup.h"
@@ -70,14 +71,23 @@ Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string&
 }
 
 Result<std::string> GenerateTextUnguarded(const std::string& path, const GenerateOptions& options) {
-  if (options.bytes < 0) return InvalidArgument("bytes {}: must be at least 0", options.bytes);
+  if (options.tokens < 0) return InvalidArgument("tokens {}: must be at least 0", options.tokens);
+  if (options.top_k < 0) return InvalidArgument("top_k {}: must be at least 0", options.top_k);
+  if (!(options.top_p > 0 && options.top_p <= 1)) {
+    return InvalidArgument("top_p {}: must be above 0 and at most 1", options.top_p);
+  }
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
     return InvalidArgument("temperature {}: must be a finite number of at least 0",
                            options.temperature);
   }
   PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint));
-  return WriteText(model, {options.prompt, options.bytes, options.temperature, options.seed});
+  WriteOptions write;
+  write.prompt = options.prompt;
+  write.tokens = options.tokens;
+  write.sampling = {options.temperature, options.top_k, options.top_p};
+  write.seed = options.seed;
+  return WriteText(model, write);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -108,7 +109,7 @@ TEST_F(TrainRun, TrainsEveryModel) {
     ASSERT_TRUE(evaluated) << evaluated.error().message;
     EXPECT_EQ(evaluated->held_out_loss, summary->held_out_loss);
     GenerateOptions options;
-    options.bytes = 20;
+    options.tokens = 20;
     const auto text = GenerateText(run, options);
     ASSERT_TRUE(text) << text.error().message;
     EXPECT_FALSE(text->empty());
@@ -153,10 +154,22 @@ TEST_F(TrainRun, ItsCheckpointHasTheSameLoss) {
   EXPECT_NEAR(again->held_out_loss, summary->held_out_loss, 1e-6);
   EXPECT_EQ(again->baseline_loss, summary->baseline_loss);
   EXPECT_EQ(again->step, 4);
-  const auto text = GenerateText(folder_ / "runs/run", {"the ", 30, 0.8, 3});
+  GenerateOptions options;
+  options.prompt = "the ";
+  options.tokens = 30;
+  options.top_k = 20;
+  options.top_p = 0.9;
+  options.seed = 3;
+  const auto text = GenerateText(folder_ / "runs/run", options);
   ASSERT_TRUE(text) << text.error().message;
-  EXPECT_EQ(*text, GenerateText(folder_ / "runs/run", {"the ", 30, 0.8, 3}).value());
-  EXPECT_FALSE(GenerateText(folder_ / "runs/run", {"", -1, 0.8, 3}));
+  EXPECT_EQ(*text, GenerateText(folder_ / "runs/run", options).value());
+  for (const auto& change : std::vector<std::function<void(GenerateOptions&)>>{
+           [](auto& o) { o.tokens = -1; }, [](auto& o) { o.top_k = -1; },
+           [](auto& o) { o.top_p = 0; }, [](auto& o) { o.temperature = -1; }}) {
+    GenerateOptions wrong = options;
+    change(wrong);
+    EXPECT_FALSE(GenerateText(folder_ / "runs/run", wrong));
+  }
   EXPECT_FALSE(GenerateText(folder_ / "runs/none", {}));
 }
 

@@ -1,0 +1,33 @@
+// Text generation, token by token. A cache of keys and values makes each token cost one forward of
+// one token.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/evaluation/language_model.h"
+#include "train/evaluation/next_token.h"
+
+namespace penstock {
+
+struct WriteOptions {
+  std::string prompt;  // empty: the start of a document
+  int tokens = 300;    // to generate, without the prompt
+  Sampling sampling;
+  std::uint64_t seed = 1;
+  const std::atomic<bool>* stop = nullptr;  // if set, the text ends early
+  std::optional<std::int64_t> end_of_text;  // the text ends before this token
+  bool cache = true;  // false computes all tokens of the window again for each new one
+};
+
+// Generates text after the prompt, byte by byte. When the model's longest sequence is full, its
+// earlier half is dropped and the later half is read again. Ends of documents appear as lines of
+// "%". Bytes that are not valid UTF-8, and control characters, become '?'. A model without
+// ForwardSlice runs without a cache. Throws std::runtime_error if the model's output is not finite.
+std::string WriteText(const LanguageModel& model, const WriteOptions& options);
+// The same on all hosts of the model. Uses the stop of the model, not `options.stop`.
+std::string WriteText(SpreadModel& model, const WriteOptions& options);
+
+}  // namespace penstock
