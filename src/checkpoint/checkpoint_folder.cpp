@@ -113,12 +113,32 @@ void RemoveCheckpoint(const std::string& path) {
   Remove(path);
 }
 
+std::string BestPath(const std::string& folder) { return folder + "/best"; }
+
+Status LinkBest(const std::string& folder, std::int64_t step) {
+  const std::string link = BestPath(folder), next = link + std::string(kUnfinished);
+  std::error_code error;
+  fs::remove(next, error);
+  fs::create_directory_symlink(fmt::format("{}{}", kPrefix, step), next, error);
+  if (!error) fs::rename(next, link, error);
+  if (!error) return {};
+  return MakeError(ErrorCode::kUnavailable, "cannot write the link {}: {}", link, error.message());
+}
+
+std::int64_t BestStep(const std::string& folder) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(BestPath(folder), error);
+  if (error || !IsCheckpointFolder(BestPath(folder))) return -1;
+  return StepOf(target.filename().string()).value_or(-1);
+}
+
 void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int keep) {
   int kept = 0;
+  const std::int64_t best = BestStep(folder);
   const auto all = ListAllCheckpoints(folder).value_or(std::vector<StoredCheckpoint>());
   for (const StoredCheckpoint& stored : all) {
     const bool old = stored.complete && stored.step <= newest && keep > 0 && kept++ >= keep;
-    if (old || !stored.complete) RemoveCheckpoint(stored.path);
+    if ((old && stored.step != best) || !stored.complete) RemoveCheckpoint(stored.path);
   }
   const std::vector<std::string> names = NamesIn(folder).value_or(std::vector<std::string>());
   for (const std::string& name : names) {
@@ -145,6 +165,9 @@ Result<std::string> SetAsideCheckpoints(const std::string& run, std::int64_t ste
   for (const StoredCheckpoint& one : stored) {
     if (!error) fs::rename(one.path, to / fs::path(one.path).filename(), error);
   }
+  const std::string best = BestPath(CheckpointFolder(run));
+  std::error_code ignored;  // there may be no link
+  if (!IsCheckpointFolder(best)) fs::remove(best, ignored);
   if (!error) return aside;
   return MakeError(ErrorCode::kUnavailable, "cannot move {} checkpoints of later steps to {}: {}",
                    stored.size(), to.string(), error.message());

@@ -38,15 +38,25 @@ bool IsCheckpointFolder(const std::string& path);
 // Removes no files that Penstock has not written. Ignores errors: what remains does no harm.
 void RemoveCheckpoint(const std::string& path);
 
-// Keeps the checkpoint of `newest`, the `keep` - 1 before it (all if 0), and those of later steps.
+// Makes FOLDER/best a link to the checkpoint of `step`. Readers see either the earlier or the new
+// one. Errors: kUnavailable.
+Status LinkBest(const std::string& folder, std::int64_t step);
+// Returns the step of the checkpoint that FOLDER/best refers to, or -1 if there is none.
+std::int64_t BestStep(const std::string& folder);
+// Returns the path of the link.
+std::string BestPath(const std::string& folder);
+
+// Keeps the best checkpoint, that of `newest`, the `keep` - 1 before it (all if 0), and those of
+// later steps.
 // Removes the others, and unfinished ones of killed processes.
 // Requires: the newest is complete, and no other process writes to the folder.
 void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int keep);
 
-// Moves the run's checkpoints of more than `step` steps to RUN/superseded-K, with the first free K,
-// together with a copy of metrics.jsonl. A run can resume from that folder as from a run's folder.
-// Penstock never removes it. Returns the folder, or an empty string if there was nothing to move.
-// Errors: kUnavailable if a checkpoint cannot be moved, and as ListCheckpoints.
+// Moves the run's checkpoints of more than `step` steps, except for the link to the best one, to
+// RUN/superseded-K, with the first free K, together with a copy of metrics.jsonl. A run can resume
+// from that folder as from a run's folder. Penstock never removes it. Returns the folder, or an
+// empty string if there was nothing to move. Errors: kUnavailable if a checkpoint cannot be moved,
+// and as ListCheckpoints.
 Result<std::string> SetAsideCheckpoints(const std::string& run, std::int64_t step);
 
 // Returns the checkpoint that `path` refers to: for a run's folder, its model.safetensors or its

@@ -45,6 +45,18 @@ void AddRanks(const std::vector<RankMetric>& ranks, ordered_json& line) {
   line["peak_activation_bytes"] = std::move(peak);
 }
 
+template <class Metric>
+std::vector<Metric> ReadLines(const std::string& path, std::int64_t end,
+                              std::optional<Metric> (*parse)(std::string_view line)) {
+  std::vector<Metric> metrics;
+  std::istringstream lines(ReadFile(path).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    auto metric = parse(line);
+    if (metric && metric->step < end) metrics.push_back(*std::move(metric));
+  }
+  return metrics;
+}
+
 }  // namespace
 
 std::string MetricLine(const StepMetric& metric) {
@@ -53,6 +65,11 @@ std::string MetricLine(const StepMetric& metric) {
                        {"clipped", metric.clipped}, {"skipped", metric.skipped},
                        {"bubble", metric.bubble},   {"seconds", metric.seconds}};
   AddRanks(metric.ranks, line);
+  return line.dump() + '\n';
+}
+
+std::string MetricLine(const HeldOutMetric& metric) {
+  const ordered_json line = {{"step", metric.step}, {"held_out_loss", metric.loss}};
   return line.dump() + '\n';
 }
 
@@ -76,14 +93,22 @@ std::optional<StepMetric> ParseMetric(std::string_view line) {
   }
 }
 
-std::vector<StepMetric> ReadMetrics(const std::string& path, std::int64_t end) {
-  std::vector<StepMetric> metrics;
-  std::istringstream lines(ReadFile(path).value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    auto metric = ParseMetric(line);
-    if (metric && metric->step < end) metrics.push_back(*std::move(metric));
+std::optional<HeldOutMetric> ParseHeldOut(std::string_view line) {
+  const ordered_json object = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  try {
+    return HeldOutMetric{object.at("step").get<std::int64_t>(),
+                         NumberOf(object.at("held_out_loss"))};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
   }
-  return metrics;
+}
+
+std::vector<StepMetric> ReadMetrics(const std::string& path, std::int64_t end) {
+  return ReadLines(path, end, ParseMetric);
+}
+
+std::vector<HeldOutMetric> ReadHeldOut(const std::string& path, std::int64_t end) {
+  return ReadLines(path, end, ParseHeldOut);
 }
 
 Status CheckSkipped(const std::vector<StepMetric>& metrics) {
@@ -101,14 +126,26 @@ Status CheckSkipped(const std::vector<StepMetric>& metrics) {
   return check((metrics.size() + 9) / 10, "last ");
 }
 
-MetricsFile::MetricsFile(std::string path, const std::vector<StepMetric>& earlier)
+MetricsFile::MetricsFile(std::string path, const std::vector<StepMetric>& earlier,
+                         const std::vector<HeldOutMetric>& held_out)
     : file_(std::move(path)) {
-  for (const StepMetric& metric : earlier) earlier_ += MetricLine(metric);
+  auto loss = held_out.begin();
+  for (const StepMetric& metric : earlier) {
+    for (; loss != held_out.end() && loss->step < metric.step; ++loss)
+      earlier_ += MetricLine(*loss);
+    earlier_ += MetricLine(metric);
+  }
+  for (; loss != held_out.end(); ++loss) earlier_ += MetricLine(*loss);
 }
 
 Status MetricsFile::Open() { return file_.is_open() ? Status() : file_.Open(earlier_); }
 
 Status MetricsFile::Append(const StepMetric& metric) {
+  PENSTOCK_TRY_STATUS(Open());
+  return file_.Append(MetricLine(metric));
+}
+
+Status MetricsFile::Append(const HeldOutMetric& metric) {
   PENSTOCK_TRY_STATUS(Open());
   return file_.Append(MetricLine(metric));
 }

@@ -1,4 +1,4 @@
-// The metrics of a run: one JSON object per step and line.
+// The metrics of a run: one JSON object per line, for a step or for a held-out loss after it.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,23 @@ struct StepMetric {
   std::vector<RankMetric> ranks;  // all ranks of all hosts; empty in lines of earlier versions
 };
 
+// The held-out loss after a step.
+struct HeldOutMetric {
+  std::int64_t step = 0;
+  double loss = 0;
+};
+
 // Formats a line, including its newline.
 std::string MetricLine(const StepMetric& metric);
+std::string MetricLine(const HeldOutMetric& metric);
 // Parses a line without its newline. Returns nothing if it is incomplete or invalid.
 std::optional<StepMetric> ParseMetric(std::string_view line);
+std::optional<HeldOutMetric> ParseHeldOut(std::string_view line);
 
 // Reads the lines of steps below `end`, in order. Skips lines that are incomplete or invalid.
 // Returns nothing if the file cannot be read.
 std::vector<StepMetric> ReadMetrics(const std::string& path, std::int64_t end);
+std::vector<HeldOutMetric> ReadHeldOut(const std::string& path, std::int64_t end);
 
 // Errors: kUnavailable if so many steps were skipped that the run has not trained: more than half
 // of all steps, or of the last tenth of them.
@@ -47,11 +56,14 @@ Status CheckSkipped(const std::vector<StepMetric>& metrics);
 // A file of metrics that grows by one line per step. Not thread-safe.
 class MetricsFile {
  public:
-  // The file starts with the lines of `earlier`. The first Append or Open creates or replaces it.
-  MetricsFile(std::string path, const std::vector<StepMetric>& earlier);
+  // The file starts with the lines of `earlier` and `held_out`, in the order of steps. The first
+  // Append or Open creates or replaces it.
+  MetricsFile(std::string path, const std::vector<StepMetric>& earlier,
+              const std::vector<HeldOutMetric>& held_out = {});
 
   Status Open();
   Status Append(const StepMetric& metric);
+  Status Append(const HeldOutMetric& metric);
 
  private:
   AppendFile file_;

@@ -19,8 +19,10 @@ RunState StateOf(const RunStatus& status, const RunSigns& signs) {
   if (signs.has_process && signs.changed < signs.locked) return RunState::kStarting;
   if (status.done >= status.run.steps) return RunState::kFinished;
   if (signs.has_process) return status.done > 0 ? RunState::kRunning : RunState::kStarting;
-  // A run with a time limit has fewer steps than the maximum.
+  // A run with a time limit, or one that stops early, has fewer steps than the maximum.
   if (status.run.seconds > 0 && status.done > 0) return RunState::kFinished;
+  if (signs.weights > 0 && signs.weights >= signs.changed && status.done > 0)
+    return RunState::kFinished;
   return RunState::kStopped;
 }
 

@@ -52,6 +52,7 @@ struct RunSigns {
   double locked = 0;         // when it did, in seconds since 1970
   double changed = 0;        // when metrics.jsonl changed
   double now = 0;
+  double weights = 0;  // when model.safetensors was written; 0: it was not
 };
 
 // Computes the figures. `metrics` must outlive the status.

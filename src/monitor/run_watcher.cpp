@@ -42,8 +42,9 @@ RunSigns SignsOf(const std::string& folder, double changed) {
   signs.changed = changed;
   signs.now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const std::string lock = folder + "/.lock";
+  const std::string lock = folder + "/.lock", weights = folder + "/model.safetensors";
   struct stat status {};
+  if (stat(weights.c_str(), &status) == 0) signs.weights = ChangeTime(status);
   if (stat(lock.c_str(), &status) != 0) return signs;
   signs.has_process = MayBeAlive(ReadFile(lock).value_or(""));
   signs.locked = ChangeTime(status);

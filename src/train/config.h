@@ -85,6 +85,13 @@ struct OptimizerConfig {
 struct CheckpointConfig {
   std::int64_t every = 0;  // steps between checkpoints; 0: none
   int keep = 2;            // number of newest checkpoints to keep; 0: all
+  bool best = false;       // also keep the one of the lowest held-out loss
+};
+
+// Evaluation during a run. The held-out loss is always computed after the last step.
+struct ValidationConfig {
+  std::int64_t freq = 0;  // steps between evaluations; 0: none
+  int patience = 0;       // evaluations without a lower loss that end the run; 0: none do
 };
 
 struct TrainConfig {
@@ -99,6 +106,7 @@ struct TrainConfig {
   OffloadConfig offload;
   OptimizerConfig optimizer;
   CheckpointConfig checkpoint;
+  ValidationConfig validation;
   // What to resume from: a checkpoint, a folder of them or a run's folder; "auto": the newest
   // checkpoint of the run, or the first step if there is none; empty: the first step.
   std::string resume;

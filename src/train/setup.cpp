@@ -95,10 +95,11 @@ Status CheckWithoutFlush(const Schedule& schedule, const TrainConfig& config) {
     return InvalidArgument("schedule '{}' does not flush, so it cannot be used with {}",
                            schedule.algorithm, refused);
   }
-  for (const std::int64_t steps : {config.steps, config.checkpoint.every}) {
+  for (const std::int64_t steps : {config.steps, config.checkpoint.every, config.validation.freq}) {
     if (config.pipeline.csv.empty() || steps % schedule.steps == 0) continue;
-    return InvalidArgument("steps, checkpoint.every: {} is not a multiple of the {} steps of {}",
-                           steps, schedule.steps, config.pipeline.csv);
+    return InvalidArgument(
+        "steps, checkpoint.every, validation.freq: {} is not a multiple of the {} steps of {}",
+        steps, schedule.steps, config.pipeline.csv);
   }
   return {};
 }

@@ -58,6 +58,25 @@ TEST(Metrics, ALineWithArraysOfDifferentLengthsIsInvalid) {
   EXPECT_FALSE(ParseMetric(line));
 }
 
+TEST(Metrics, AResumedFileHasHeldOutLossesAfterTheirSteps) {
+  const TempFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  const std::vector<HeldOutMetric> held_out = {{1, 0.1}, {3, 1.0 / 3}};
+  MetricsFile file(path, {Metric(0), Metric(1), Metric(2), Metric(3)}, held_out);
+  ASSERT_TRUE(file.Append(Metric(4)));
+  ASSERT_TRUE(file.Append(HeldOutMetric{4, std::nan("")}));
+  EXPECT_EQ(ReadFile(path).value(),
+            MetricLine(Metric(0)) + MetricLine(Metric(1)) + MetricLine(held_out[0]) +
+                MetricLine(Metric(2)) + MetricLine(Metric(3)) + MetricLine(held_out[1]) +
+                MetricLine(Metric(4)) + "{\"step\":4,\"held_out_loss\":null}\n");
+  EXPECT_EQ(ReadMetrics(path, 9).size(), 5U);
+  const auto read = ReadHeldOut(path, 9);
+  ASSERT_EQ(read.size(), 3U);
+  EXPECT_EQ(read[1].loss, 1.0 / 3);
+  EXPECT_TRUE(std::isnan(read[2].loss));
+  EXPECT_EQ(ReadHeldOut(path, 3).size(), 1U);
+}
+
 // A limit on the size of files simulates a full disk.
 TEST(Metrics, RemovesALineThatDoesNotFitOnTheDisk) {
   const TempFolder folder;

@@ -50,6 +50,9 @@ TEST(RunStatus, StateFollowsFromStepsAndProcess) {
   EXPECT_EQ(state(10, 0, kDead), RunState::kStopped);
   EXPECT_EQ(state(10, 10, kAlive), RunState::kFinished);
   EXPECT_EQ(state(10, 10, kDead), RunState::kFinished);
+  // It stopped early: its weights are newer than its last line.
+  EXPECT_EQ(state(10, 3, {.changed = 200, .now = 203, .weights = 201}), RunState::kFinished);
+  EXPECT_EQ(state(10, 3, {.changed = 200, .now = 203, .weights = 100}), RunState::kStopped);
   // The metrics are those of an earlier run in the same folder.
   EXPECT_EQ(state(10, 10, {.has_process = true, .locked = 201, .changed = 200, .now = 203}),
             RunState::kStarting);

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 #include "base/files.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -56,15 +57,37 @@ Status CheckpointWriter::Finish(std::int64_t done, double seconds) {
     if (!failure_ || written_ == done) return failure_;
     newest_ = done - 1;
   }
+  CopyAll(done, seconds);
+  MutexLock lock(mutex_);
+  while (phase_ != Phase::kIdle) changed_.Wait(lock);
+  return failure_;
+}
+
+Status CheckpointWriter::KeepBest(std::int64_t done, double seconds) {
+  {
+    const MutexLock lock(mutex_);
+    best_ = done;
+    if (written_ == done) return LinkIfBest();
+    if (newest_ == done && phase_ != Phase::kIdle) return failure_;  // it is being written
+    newest_ = std::min(newest_, done - 1);
+  }
+  CopyAll(done, seconds);
+  const MutexLock lock(mutex_);
+  return failure_;
+}
+
+Status CheckpointWriter::LinkIfBest() {
+  if (best_ < 0 || best_ != written_ || !hosts_.leads()) return {};
+  return LinkBest(options_.folder, std::exchange(best_, -1));
+}
+
+void CheckpointWriter::CopyAll(std::int64_t done, double seconds) {
   for (int rank = 0; rank < std::ssize(options_.ranks); ++rank) {
     if (!options_.ranks[rank]) continue;
     Join(done, seconds);
     CopyPart(rank);
     Arrive();
   }
-  MutexLock lock(mutex_);
-  while (phase_ != Phase::kIdle) changed_.Wait(lock);
-  return failure_;
 }
 
 int CheckpointWriter::skipped() {
@@ -128,7 +151,10 @@ void CheckpointWriter::WriteSnapshots() {
     Status status = FailedRun(Guard<void>([&] { return Write(info); }));
     if (!status && several_hosts()) options_.group->Abort(status.error());
     lock.Lock();
-    if (status) written_ = info.step;
+    if (status) {
+      written_ = info.step;
+      status = FailedRun(LinkIfBest());
+    }
     if (failure_) failure_ = std::move(status);  // else the group was aborted while writing
     phase_ = Phase::kIdle;
     changed_.NotifyAll();

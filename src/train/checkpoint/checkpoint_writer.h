@@ -54,6 +54,11 @@ class CheckpointWriter {
   // regardless of `checkpoint.every`. Requires: no rank is running. Errors: kUnavailable.
   Status Finish(std::int64_t done, double seconds);
 
+  // Marks the state after `done` steps as the best one so far, regardless of `checkpoint.every`: it
+  // is copied now unless it was copied already, written in the background, and kept until there is
+  // a better one. Requires: no rank is running. Errors: kUnavailable.
+  Status KeepBest(std::int64_t done, double seconds);
+
   // Returns the number of snapshots that were skipped because parts of another one were missing.
   int skipped();
 
@@ -66,6 +71,9 @@ class CheckpointWriter {
   bool Join(std::int64_t done, double seconds);
   bool MustWait(std::int64_t done) const PENSTOCK_REQUIRES(mutex_);
   void CopyPart(int rank);
+  void CopyAll(std::int64_t done, double seconds);
+  // Makes the link to the best checkpoint if that has been written and has none yet.
+  Status LinkIfBest() PENSTOCK_REQUIRES(mutex_);
   // Counts a copied part. The last one starts the writing.
   void Arrive();
   void WriteSnapshots();
@@ -85,6 +93,7 @@ class CheckpointWriter {
   int missing_ PENSTOCK_GUARDED_BY(mutex_) = 0;           // parts that are not copied yet
   std::int64_t newest_ PENSTOCK_GUARDED_BY(mutex_) = -1;  // step that was due last
   std::int64_t written_ PENSTOCK_GUARDED_BY(mutex_) = -1;
+  std::int64_t best_ PENSTOCK_GUARDED_BY(mutex_) = -1;  // step to link to
   int skipped_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   Status failure_ PENSTOCK_GUARDED_BY(mutex_);
   bool stop_ PENSTOCK_GUARDED_BY(mutex_) = false;

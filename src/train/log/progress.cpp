@@ -28,7 +28,8 @@ Progress::Progress(std::FILE* out, std::int64_t tokens_per_step, const Earlier& 
       earlier_(earlier) {}
 
 double Progress::elapsed() const {
-  return earlier_.seconds + std::chrono::duration<double>(Clock::now() - begin_).count();
+  const std::chrono::duration<double> run = Clock::now() - begin_;
+  return earlier_.seconds + run.count() - pauses_.load();
 }
 
 void Progress::Report(std::int64_t done, std::int64_t steps, const Figures& last) {

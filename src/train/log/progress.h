@@ -1,6 +1,7 @@
 // Progress: the progress line with step, loss, tokens per second, bubble and time left.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -31,6 +32,8 @@ class Progress {
   void Finish();
 
   double elapsed() const;  // seconds of training, including the earlier ones
+  // Subtracts a pause of the training, in seconds, from the elapsed time.
+  void AddPause(double seconds) { pauses_.store(pauses_.load() + seconds); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -40,6 +43,7 @@ class Progress {
   double tokens_per_step_;
   Earlier earlier_;
   Clock::time_point begin_ = Clock::now();
+  std::atomic<double> pauses_ = 0;
   double last_report_ = -1e9;  // seconds
   bool first_ = true;
   Figures smooth_;

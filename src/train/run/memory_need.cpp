@@ -234,7 +234,7 @@ Status AddShards(const TrainConfig& config, const Schedule& schedule, const Host
 void AddCopies(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
                const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double version = config.precision == "bf16" ? 2 : kMasterBytes;
-  const bool saves = config.checkpoint.every > 0;
+  const bool saves = config.checkpoint.every > 0 || config.checkpoint.best;
   const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
   const int replicas = schedule.placement.replicas();
   const int zero = ZeroOf(config.parallel, schedule);

@@ -295,6 +295,12 @@ void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) 
   }
 }
 
+void DropGatheredWeights(const Pipeline& pipeline) {
+  for (const auto& stage : pipeline.stages) {
+    if (stage != nullptr) stage->DropGathered();
+  }
+}
+
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
   NamedState state;
   for (const int stage : schedule.placement.stages_of(rank)) {

@@ -67,6 +67,9 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 // host is lost.
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
 
+// Frees what GatherWeights gathered, so that the steps continue. Called while no rank runs.
+void DropGatheredWeights(const Pipeline& pipeline);
+
 // Returns what a checkpoint saves of the stages of one rank. Of the stages that share a parameter,
 // the first one saves it.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);

@@ -49,7 +49,7 @@ double IdleShare(const RankResult& rank, double makespan) {
   return makespan > 0 ? 1 - rank.busy / makespan : 0;
 }
 
-// Plots the training loss of every step, the held-out loss after the last one, and its baseline.
+// Plots the training loss of every step, the held-out losses, and the baseline.
 Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
   Plot plot{"Loss", "step", "nats per byte", {}};
   if (record.metrics.empty()) return plot;
@@ -59,11 +59,16 @@ Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
   }
   const double first = training.points.front().first;
   const double last = training.points.back().first;
-  plot.series = {
-      std::move(training),
-      {fmt::format("held out {:.3f}", summary.held_out_loss), {{last, summary.held_out_loss}}},
-      {fmt::format("held out, bigram model {:.3f}", summary.baseline_loss),
-       {{first, summary.baseline_loss}, {last, summary.baseline_loss}}}};
+  Series held_out{fmt::format("held out {:.3f}", summary.held_out_loss), {}};
+  for (const HeldOutMetric& metric : record.held_out) {
+    if (static_cast<double>(metric.step) == last) continue;
+    held_out.points.emplace_back(static_cast<double>(metric.step), metric.loss);
+  }
+  held_out.points.emplace_back(last, summary.held_out_loss);
+  plot.series = {std::move(training),
+                 std::move(held_out),
+                 {fmt::format("held out, bigram model {:.3f}", summary.baseline_loss),
+                  {{first, summary.baseline_loss}, {last, summary.baseline_loss}}}};
   return plot;
 }
 

@@ -43,7 +43,8 @@ struct RunRecord {
   const LanguageModel* model = nullptr;
   const Comparison* comparison = nullptr;  // null if no step was run
   std::vector<StepMetric> metrics;
-  double seconds = 0;  // of training
+  std::vector<HeldOutMetric> held_out;  // during the run
+  double seconds = 0;                   // of training
 };
 
 // The functions below write files to the run's folder and append their paths to summary.files. Each

@@ -84,7 +84,8 @@ Result<std::vector<std::string>> FindCandidates(const TrainConfig& config, std::
     }
     return paths;
   }
-  if (config.checkpoint.every == 0 || paths.empty()) return std::vector<std::string>();
+  const bool writes = config.checkpoint.every > 0 || config.checkpoint.best;
+  if (!writes || paths.empty()) return std::vector<std::string>();
   return InvalidArgument(
       "{} has checkpoints of an earlier run: resume from them with resume=auto, choose another "
       "name, or remove them",
@@ -132,6 +133,7 @@ Status OpenNext(Collectives& hosts, const TrainConfig& config, RunStart& start, 
     start.checkpoint.emplace(*std::move(opened));
     PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
     start.metrics = ReadMetrics(MetricsBeside(path), start.step());
+    start.held_out = ReadHeldOut(MetricsBeside(path), start.step());
     return {};
   }
   return {};

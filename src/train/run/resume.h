@@ -19,6 +19,7 @@ namespace penstock {
 struct RunStart {
   std::optional<Checkpoint> checkpoint;  // none: start from the first step
   std::vector<StepMetric> metrics;       // of the steps before it
+  std::vector<HeldOutMetric> held_out;   // likewise
   // Those to try if this one is damaged, best first.
   std::vector<std::string> others;
   // The errors of those that were damaged.

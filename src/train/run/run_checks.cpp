@@ -8,6 +8,11 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
     return InvalidArgument("trace_steps: the run has no step {}; its steps are 0 to {}", step,
                            config.steps - 1);
   }
+  const bool evaluates = config.validation.freq > 0;
+  if (!evaluates && (config.validation.patience > 0 || config.checkpoint.best)) {
+    return InvalidArgument("{} has no effect without validation.freq: set it",
+                           config.checkpoint.best ? "checkpoint.best" : "validation.patience");
+  }
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.post_validation && !UpdateRuleOf(optimizer).needs_norm()) {
     return InvalidArgument(

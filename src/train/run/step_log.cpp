@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "runtime/measure/gather_trace.h"
 #include "train/log/rank_step.h"
 #include "train/log/step_trace.h"
@@ -49,8 +50,9 @@ StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
       folder_(RunPath(config_)),
       out_(out),
       progress_(out, TokensPerStep(config_), {start.step(), start.seconds()}),
-      file_(folder_ + "/metrics.jsonl", start.metrics),
+      file_(folder_ + "/metrics.jsonl", start.metrics, start.held_out),
       metrics_(WithoutRanks(start.metrics)),
+      held_out_(start.held_out),
       last_seconds_(start.seconds()) {
   if (config_.tensorboard) events_.emplace(folder_, start.step());
 }
@@ -83,6 +85,22 @@ Status StepLog::End(std::int64_t steps) {
   return tl::unexpected(group.reason());
 }
 
+Status StepLog::AfterEvaluation(const HeldOutMetric& metric, bool is_best, double seconds) {
+  const MutexLock lock(mutex_);
+  progress_.AddPause(seconds);
+  held_out_.push_back(metric);
+  if (!place_.hosts.leads()) return {};
+  progress_.Finish();
+  Log(out_, "step {}/{}  held-out loss {:.4f}{}  in {}\n", metric.step + 1, total_, metric.loss,
+      is_best ? ", the lowest so far" : "", FormatSeconds(seconds));
+  std::fflush(out_);
+  PENSTOCK_TRY_STATUS(place_.folder->Check());
+  PENSTOCK_TRY_STATUS(file_.Append(metric));
+  if (!events_) return {};
+  const Scalar loss{"held_out_loss", metric.loss};
+  return events_->Append(metric.step, std::span(&loss, 1));
+}
+
 void StepLog::Finish() {
   const MutexLock lock(mutex_);
   progress_.Finish();
@@ -101,6 +119,11 @@ double StepLog::elapsed() {
 std::vector<StepMetric> StepLog::metrics() {
   const MutexLock lock(mutex_);
   return metrics_;
+}
+
+std::vector<HeldOutMetric> StepLog::held_out() {
+  const MutexLock lock(mutex_);
+  return held_out_;
 }
 
 std::vector<std::string> StepLog::files() {

@@ -71,6 +71,10 @@ class StepLog {
   // or after the ranks end the step. Throws as AfterStep.
   void AfterVerdict(std::int64_t step, const Verdict& verdict);
 
+  // Called between blocks with the held-out loss, and the seconds that it took, which do not count
+  // as training. Errors: kUnavailable if a file cannot be written.
+  Status AfterEvaluation(const HeldOutMetric& metric, bool is_best, double seconds);
+
   // Ends the progress line.
   void Finish();
   // Creates metrics.jsonl if no step has done so.
@@ -78,6 +82,7 @@ class StepLog {
 
   double elapsed();  // seconds of training
   std::vector<StepMetric> metrics();
+  std::vector<HeldOutMetric> held_out();
   std::vector<std::string> files();  // their paths
 
  private:
@@ -115,7 +120,8 @@ class StepLog {
   MetricsFile file_ PENSTOCK_GUARDED_BY(mutex_);
   std::optional<EventFile> events_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<StepMetric> metrics_ PENSTOCK_GUARDED_BY(mutex_);  // without ranks
-  double last_seconds_ PENSTOCK_GUARDED_BY(mutex_) = 0;          // of the last step
+  std::vector<HeldOutMetric> held_out_ PENSTOCK_GUARDED_BY(mutex_);
+  double last_seconds_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // of the last step
   std::vector<std::string> traces_ PENSTOCK_GUARDED_BY(mutex_);
   std::unique_ptr<Channel> channel_;  // of the block; null for one host
 };

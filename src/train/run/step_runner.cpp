@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <stdexcept>
@@ -20,11 +21,12 @@ constexpr std::int64_t kTracedSteps = 3;  // minimum steps of a block that repla
 
 }  // namespace
 
-StepRunner::StepRunner(const RunParts& parts)
+StepRunner::StepRunner(const RunParts& parts, BestLoss best)
     : parts_(parts),
       drains_(DrainsForCheckpoints(parts.config, parts.schedule)),
       last_rank_(parts.schedule.placement.rank_of(parts.schedule.stages() - 1)),
-      total_(parts.config.steps) {}
+      total_(parts.config.steps),
+      best_(std::move(best)) {}
 
 Status StepRunner::Run(std::int64_t done) {
   const std::int64_t first = done;
@@ -35,23 +37,54 @@ Status StepRunner::Run(std::int64_t done) {
   if (done_ > first) steps_per_second_ = static_cast<double>(done_ - first) / (seconds_ - begin);
   parts_.log.Finish();
   PENSTOCK_TRY_STATUS(status);
-  const bool due = ended_early() ? done_ > first : parts_.config.checkpoint.every > 0;
+  const CheckpointConfig& config = parts_.config.checkpoint;
+  const bool due = ended_early() ? done_ > first : config.every > 0 || config.best;
   return due ? parts_.checkpoints.Finish(done_, seconds_) : Status();
 }
 
 Status StepRunner::RunSteps() {
   const bool timed = parts_.config.seconds > 0;
   if (timed && done_ > 0) PENSTOCK_TRY_STATUS(Estimate(done_));
-  PENSTOCK_TRY(bool stop, StopRequested());
+  // A process that ended before the evaluation that was due left it to this one.
+  PENSTOCK_TRY(bool stop, Evaluate());
   while (done_ < total_ && !stop) {
     const std::int64_t before = done_;
     PENSTOCK_TRY_STATUS(RunBlock(done_, BlockSize(done_)));
     if (done_ == before) break;  // a stop was requested before the first step of the block
     if (drains_) WriteDrainedCheckpoint(done_);
-    PENSTOCK_TRY(stop, StopRequested());
+    PENSTOCK_TRY(stop, Evaluate());
     if (timed && !stop) PENSTOCK_TRY_STATUS(Estimate(done_));
   }
   return {};
+}
+
+// Evaluates if it is due. Returns whether the run ends here, on all hosts.
+Result<bool> StepRunner::Evaluate() {
+  const ValidationConfig& config = parts_.config.validation;
+  PENSTOCK_TRY(bool stop, StopRequested());
+  if (stop || config.freq == 0 || done_ == 0 || done_ % config.freq != 0) return stop;
+  PENSTOCK_TRY(const double last, parts_.hosts.FromLeader(static_cast<double>(best_.last_step())));
+  if (static_cast<std::int64_t>(last) + 1 < done_) PENSTOCK_TRY_STATUS(EvaluateNow());
+  PENSTOCK_TRY(stop, StopRequested());
+  if (stop || config.patience == 0) return stop;
+  PENSTOCK_TRY(const double since, parts_.hosts.FromLeader(static_cast<double>(best_.since())));
+  if (since < config.patience) return false;
+  total_ = done_;
+  return true;
+}
+
+Status StepRunner::EvaluateNow() {
+  const auto begin = std::chrono::steady_clock::now();
+  const double loss = parts_.held_out.After(done_);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  PENSTOCK_TRY(const bool stop, StopRequested());
+  if (stop) return {};  // the loss is not complete
+  const HeldOutMetric metric{done_ - 1, loss};
+  const bool is_best = best_.Add(metric);
+  PENSTOCK_TRY_STATUS(parts_.hosts.All(parts_.log.AfterEvaluation(metric, is_best, took.count())));
+  PENSTOCK_TRY(const double keep, parts_.hosts.FromLeader(is_best ? 1.0 : 0.0));
+  if (keep == 0 || !parts_.config.checkpoint.best) return {};
+  return parts_.checkpoints.KeepBest(done_, parts_.log.elapsed());
 }
 
 // Returns the same on all hosts.
@@ -63,6 +96,8 @@ std::int64_t StepRunner::BlockSize(std::int64_t done) const {
   std::int64_t left = total_ - done;
   const std::int64_t every = parts_.config.checkpoint.every;
   if (drains_) left = std::min(left, every - done % every);
+  const std::int64_t evaluate = parts_.config.validation.freq;
+  if (evaluate > 0) left = std::min(left, evaluate - done % evaluate);
   if (parts_.schedule.steps > 1 && parts_.config.pipeline.csv.empty()) {
     left = std::min<std::int64_t>(left, parts_.schedule.steps);
   }

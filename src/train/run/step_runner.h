@@ -13,6 +13,8 @@
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/config.h"
+#include "train/evaluation/best_loss.h"
+#include "train/evaluation/held_out.h"
 #include "train/run/pipeline.h"
 #include "train/run/step_log.h"
 #include "train/train.h"
@@ -30,11 +32,13 @@ struct RunParts {
   Pipeline& pipeline;
   StepLog& log;
   CheckpointWriter& checkpoints;
+  HeldOutLoss& held_out;
 };
 
 class StepRunner {
  public:
-  explicit StepRunner(const RunParts& parts);
+  // `best` is that of the run so far.
+  StepRunner(const RunParts& parts, BestLoss best);
 
   // Runs the steps from `done` on, then writes the last checkpoint. On a stop request, ends after
   // the current step, or where the pipeline next drains if the schedule does not flush, and writes
@@ -45,6 +49,7 @@ class StepRunner {
   double steps_per_second() const { return steps_per_second_; }
   std::int64_t steps() const { return done_; }
   bool ended_early() const { return done_ < total_; }
+  const BestLoss& best() const { return best_; }
   Trace* trace() const { return trace_.get(); }                // null if no step was run
   std::int64_t first_traced() const { return first_traced_; }  // step of the trace's first round
 
@@ -52,6 +57,8 @@ class StepRunner {
   std::int64_t BlockSize(std::int64_t done) const;
   Status Estimate(std::int64_t done);
   Result<bool> StopRequested();
+  Result<bool> Evaluate();
+  Status EvaluateNow();
   Status RunSteps();
   Status RunBlock(std::int64_t first, std::int64_t steps);
   Result<const Schedule*> BlockSchedule(std::int64_t steps);
@@ -64,6 +71,7 @@ class StepRunner {
   int last_rank_;
   std::int64_t total_;  // steps of the run as currently estimated
   std::int64_t done_ = 0;
+  BestLoss best_;  // the leader's decides
   double seconds_ = 0;
   double steps_per_second_ = 0;
   std::vector<std::unique_ptr<Schedule>>

@@ -19,6 +19,7 @@
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
 #include "train/data/data.h"
+#include "train/evaluation/held_out.h"
 #include "train/evaluation/spread_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
@@ -130,13 +131,24 @@ struct PreparedRun {
   const Corpus& corpus;
 };
 
+// The model of a run on all hosts, and its held-out loss.
+struct Evaluation {
+  SpreadModel model;
+  HeldOutLoss loss;
+
+  Evaluation(const PreparedRun& run, const Pipeline& pipeline)
+      : model(pipeline.model, HostsOfStages(run.schedule, run.part.ranks), run.part.hosts.group(),
+              run.options.stop),
+        loss({model, run.corpus.held_out, run.part.cores,
+              [&] { GatherWeights(pipeline, run.schedule); },
+              [&] { DropGatheredWeights(pipeline); }}) {}
+};
+
 // Computes the held-out loss and generates the passage. Sets summary.interrupted.
-Status EvaluateModel(const PreparedRun& run, const LanguageModel& trained, TrainSummary& summary) {
+Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummary& summary) {
   const TrainConfig& config = run.config;
   Collectives& hosts = run.part.hosts;
-  SpreadModel model(trained, HostsOfStages(run.schedule, run.part.ranks), hosts.group(),
-                    run.options.stop);
-  summary.held_out_loss = EvaluateText(model, run.corpus.held_out, run.part.cores);
+  summary.held_out_loss = evaluation.loss.AfterLast(summary.steps);
   PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));
   if (summary.interrupted) return {};
   if (!std::isfinite(summary.held_out_loss)) {
@@ -153,14 +165,14 @@ Status EvaluateModel(const PreparedRun& run, const LanguageModel& trained, Train
   WriteOptions write;
   write.tokens = config.sample;
   write.seed = config.seed;
-  summary.passage = WriteText(model, write);
+  summary.passage = WriteText(evaluation.model, write);
   PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));
   return {};
 }
 
 // The work after the last step. Writes the weights first, because a stop may end the rest.
-Status Finish(const PreparedRun& run, const StepRunner& runner, RunRecord record,
-              TrainSummary& summary) {
+Status Finish(const PreparedRun& run, const StepRunner& runner, Evaluation& evaluation,
+              RunRecord record, TrainSummary& summary) {
   Collectives& hosts = run.part.hosts;
   const std::int64_t tokens_per_step =
       record.config.batch * record.schedule->microbatches * record.config.model.sequence;
@@ -168,7 +180,7 @@ Status Finish(const PreparedRun& run, const StepRunner& runner, RunRecord record
   PENSTOCK_TRY_STATUS(WriteWeights(record, hosts, summary));
   summary.saved = summary.files.back();
   if (hosts.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
-  PENSTOCK_TRY_STATUS(EvaluateModel(run, *record.model, summary));
+  PENSTOCK_TRY_STATUS(EvaluateModel(run, evaluation, summary));
   if (summary.interrupted) return {};
   Comparison comparison;
   if (runner.trace() != nullptr) {
@@ -214,6 +226,20 @@ Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& 
   return LogMesh(part.hosts, part.ranks, mesh, part.log);
 }
 
+// Prints why the run ended before its last step, and its best checkpoint.
+void PrintBest(const TrainConfig& config, const StepRunner& runner, std::FILE* log) {
+  const HeldOutMetric& best = runner.best().best();
+  if (best.step < 0) return;
+  if (config.validation.patience > 0 && runner.best().since() >= config.validation.patience) {
+    Log(log, "stopped early after step {}: {} evaluations in a row have not lowered the loss\n",
+        runner.steps(), runner.best().since());
+  }
+  const std::string folder = CheckpointFolder(RunPath(config));
+  const bool kept = config.checkpoint.best && BestStep(folder) == best.step + 1;
+  Log(log, "lowest held-out loss: {:.4f} after step {}{}\n", best.loss, best.step + 1,
+      kept ? ", kept in " + BestPath(folder) : "");
+}
+
 // Runs the steps from `first` on. Fills in the summary's steps, files and checkpoint.
 Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, StepLog& log,
                 CheckpointWriter& checkpoints, TrainSummary& summary) {
@@ -227,6 +253,7 @@ Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, 
   if (run.part.hosts.leads()) {
     PENSTOCK_TRY_STATUS(run.folder->Check());
     PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
+    PrintBest(run.config, runner, out);
   }
   const std::vector<std::string> files = log.files();
   summary.files.insert(summary.files.end(), files.begin(), files.end());
@@ -264,24 +291,28 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   PENSTOCK_TRY(Pipeline pipeline, OnAll(part.hosts, std::move(built)));
   PENSTOCK_TRY_STATUS(RestoreStart(part.hosts, config, pipeline, start, part.log));
   summary.steps = start.step();
-  RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}};
+  RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}, {}};
   PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
   StepLog log({config, run.folder, *pipeline.rate, part.hosts, part.ranks, part.clock,
                run.options.trace_request},
               start, part.log);
   const std::int64_t first = start.step();
+  BestLoss best(start.held_out);
   start = {};  // closes the checkpoint
   CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));
   const int threads = std::max(1, part.cores / static_cast<int>(part.ranks.here().size()));
+  Evaluation evaluation(run, pipeline);
   StepRunner runner({config, run.options, run.schedule, part.ranks, part.hosts, threads, pipeline,
-                     log, checkpoints});
+                     log, checkpoints, evaluation.loss},
+                    std::move(best));
   PENSTOCK_TRY_STATUS(RunSteps(run, first, runner, log, checkpoints, summary));
   if (summary.interrupted) return summary;
   record.metrics = log.metrics();
+  record.held_out = log.held_out();
   record.seconds = runner.seconds();
   PENSTOCK_TRY_STATUS(LogMemory(part.hosts, config, run.schedule, pipeline, part.log));
   GatherWeights(pipeline, run.schedule);
-  PENSTOCK_TRY_STATUS(Finish(run, runner, std::move(record), summary));
+  PENSTOCK_TRY_STATUS(Finish(run, runner, evaluation, std::move(record), summary));
   return summary;
 }
 

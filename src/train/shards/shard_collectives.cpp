@@ -149,6 +149,10 @@ void ShardCollectives::FinishGather(bool keep) {
   if (!keep) all_masters().Free();
 }
 
+void ShardCollectives::DropGathered() {
+  if (masters_.defined() && all_masters().exist()) all_masters().Free();
+}
+
 void ShardCollectives::Abort(const Error& reason) {
   aborted_.store(true);
   end_.group().Abort(reason);

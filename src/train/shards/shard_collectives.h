@@ -70,6 +70,8 @@ class ShardCollectives {
   // stays if `keep` is set.
   void StartGather();
   void FinishGather(bool keep);
+  // Frees what a gather kept.
+  void DropGathered();
 
   // Ends all waits, now and later. Any thread.
   void Abort(const Error& reason);

@@ -230,6 +230,10 @@ class CompiledStage final : public TorchStage {
     if (!keep) all_experts_.clear();
   }
   const std::vector<NamedTensor>& AllExperts() const override { return all_experts_; }
+  void DropGathered() override {
+    all_experts_.clear();
+    if (ShardCollectives* shards = weights_.collectives()) shards->DropGathered();
+  }
 
   std::int64_t ActivationBytes() const override { return activation_bytes_; }
   std::int64_t OffloadedBytes() const override {

@@ -153,6 +153,8 @@ class TorchStage : public Stage {
   virtual void FinishGather(bool keep) = 0;
   // Returns the experts of all ranks that divide them, by parameter, after the two calls.
   virtual const std::vector<NamedTensor>& AllExperts() const = 0;
+  // Frees parameters that were gathered and kept. Requires: no rank has run since.
+  virtual void DropGathered() = 0;
   // Returns the mean loss of the microbatches of all replicas in the last completed step. Last
   // stages only, else 0.
   virtual double StepLoss() const = 0;
