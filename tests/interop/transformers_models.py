@@ -159,8 +159,10 @@ def peer(folder):
         assert min(changes.values()) > 0, changes
         (here / "trained_loss").write_text(str(loss_of(trained)))
         trained.generation_config.eos_token_id = None
-        prompt = torch.tensor([list(PROMPT.encode())])
-        text = bytes(trained.generate(prompt, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0)[0].tolist())
+        prompt = torch.tensor([[END_OF_DOCUMENT, *PROMPT.encode()]])
+        written = trained.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW_TOKENS, do_sample=False,
+                                   pad_token_id=0)[0, 1:].tolist()
+        text = bytes(byte if 32 <= byte < 127 or byte == 10 else ord("?") for byte in written)
         assert text == (here / "text").read_bytes(), (name, text, (here / "text").read_bytes())
 
 
@@ -201,7 +203,8 @@ def main():
                 "microbatches=4", "batch=4", f"data.path={text}", f"folder={here}", "name=run", "optimizer.lr=1e-3",
                 "parallel.data=2", "parallel.zero=3")
             run(program, "export", here / "run", "-o", here / "exported")
-            written = run(program, "generate", here / "run", "--prompt", PROMPT, "--bytes", NEW_TOKENS, "--temperature", 0, text=False)
+            written = run(program, "generate", here / "run", "--prompt", PROMPT, "--bytes", NEW_TOKENS, "--temperature", 0,
+                          text=False)
             (here / "text").write_bytes(written.removesuffix(b"\n"))
             # One window is held out, so all samples are the other one.
             run(program, "train", folder / "config.yaml", f"model={here / 'saved'}", f"sequence={SEQUENCE}", "ranks=2",
