@@ -15,13 +15,14 @@ std::unique_ptr<Command> MakeShowCommand();
 std::unique_ptr<Command> MakeReportCommand();
 std::unique_ptr<Command> MakeWatchCommand();
 std::unique_ptr<Command> MakeCheckpointCommand();
+std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeLaunchCommand();
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (const auto make : {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
                           MakeSimulateCommand, MakeShowCommand, MakeReportCommand, MakeWatchCommand,
-                          MakeCheckpointCommand, MakeLaunchCommand}) {
+                          MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand}) {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE

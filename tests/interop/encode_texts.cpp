@@ -1,8 +1,10 @@
 // Encodes and decodes texts with the tokenizer TOKENIZER, for tokenizers_agree.py.
 //
-// Usage: encode_texts TOKENIZER. Reads texts from stdin, each after its length. Writes two lists of
-// ids per text, without and with the special tokens around it, and the decoded text of the first,
-// each after its length. Lengths are 64-bit numbers, ids 32-bit ones.
+// Usage: encode_texts TOKENIZER [--time]. Reads texts from stdin, each after its length. Writes two
+// lists of ids per text, without and with the special tokens around it, and the decoded text of the
+// first, each after its length. Lengths are 64-bit numbers, ids 32-bit ones. With --time, writes
+// instead the seconds that encoding the text takes and its number of tokens, a line per text.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,6 +14,16 @@
 
 namespace penstock {
 namespace {
+
+Status Time(std::string_view text, Encoder& encoder) {
+  std::vector<TokenId> ids;
+  const auto begin = std::chrono::steady_clock::now();
+  PENSTOCK_TRY_STATUS(encoder.Encode(text, SpecialTokens::kOmit, ids));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::printf("%.9f %zu\n", seconds.count(), ids.size());
+  std::fflush(stdout);
+  return {};
+}
 
 template <class T>
 void Write(const std::vector<T>& values) {
@@ -25,7 +37,7 @@ int Fail(const Error& error) {
   return 1;
 }
 
-int Run(const char* path) {
+int Run(const char* path, bool times) {
   const auto opened = OpenTokenizer(path);
   if (!opened) return Fail(opened.error());
   const auto encoder = opened->tokenizer->MakeEncoder();
@@ -33,6 +45,11 @@ int Run(const char* path) {
   while (std::fread(&length, sizeof length, 1, stdin) == 1) {
     std::string text(length, '\0');
     if (std::fread(text.data(), 1, length, stdin) != length) return 1;
+    if (times) {
+      const Status timed = Time(text, *encoder);
+      if (!timed) return Fail(timed.error());
+      continue;
+    }
     std::vector<TokenId> plain;
     std::vector<TokenId> with_special;
     Status done = encoder->Encode(text, SpecialTokens::kOmit, plain);
@@ -50,5 +67,6 @@ int Run(const char* path) {
 }  // namespace penstock
 
 int main(int count, char** arguments) {
-  return count == 2 ? penstock::Run(arguments[1]) : EXIT_FAILURE;
+  if (count < 2) return EXIT_FAILURE;
+  return penstock::Run(arguments[1], count == 3 && std::string_view(arguments[2]) == "--time");
 }

@@ -119,11 +119,13 @@ def configurations():
         yield name, tokenizer, False
 
 
-def train(folder):
-    """Writes tokenizer.json of each configuration to a folder of its own."""
+def train(folder, kinds=None):
+    """Writes tokenizer.json of each configuration, or of `kinds`, to a folder of its own."""
     from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors, trainers
     texts = corpus()
     for name, tokenizer, byte_level in configurations():
+        if kinds is not None and name not in kinds:
+            continue
         specials = ["<unk>", "<s>", "</s>"] if not byte_level else ["<|endoftext|>", "<|begin_of_text|>", "<s>", "</s>"]
         alphabet = pre_tokenizers.ByteLevel.alphabet() if byte_level else []
         limit = None if byte_level else 300
@@ -151,6 +153,8 @@ def train(folder):
         written = json.loads(tokenizer.to_str())
         (folder / name).mkdir()
         (folder / name / "tokenizer.json").write_text(json.dumps(written, ensure_ascii=name == "gpt2"))
+    if kinds is not None:
+        return
     import sentencepiece
     (folder / "text").write_text("\n".join(texts).replace("\0", ""))
     for kind in ("bpe", "unigram"):
