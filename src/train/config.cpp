@@ -15,6 +15,7 @@
 #include "model/huggingface.h"
 #include "train/config_fields.h"
 #include "train/key_hint.h"
+#include "train/parameter_groups.h"
 
 namespace penstock {
 namespace {
@@ -26,6 +27,8 @@ struct Entry {
   std::string text;   // from an override
   std::string place;  // "a.yaml: line 3: "; empty for an override
 };
+
+constexpr std::string_view kGroups = "optimizer.groups";
 
 // The place of each key in the file, for errors.
 using Places = std::map<std::string, std::string, std::less<>>;
@@ -235,6 +238,11 @@ class ConfigReader {
       return InvalidArgument("{}: a value is missing", field.key);
     }
     if (node.IsScalar()) return SetField(field, node.Scalar());
+    if (field.key == kGroups && node.IsSequence()) {
+      const auto groups = ReadParameterGroups(node);
+      if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().message);
+      return SetField(field, FormatParameterGroups(*groups));
+    }
     if (node.IsMap() || !IsList(field)) {
       return InvalidArgument("{}: one value is needed, not a {}", field.key,
                              node.IsMap() ? "map" : "list");
@@ -263,6 +271,9 @@ Status CheckConfig(const TrainConfig& config) {
   if (config.optimizer.beta1 >= 1 || config.optimizer.beta2 >= 1) {
     return InvalidArgument("optimizer.beta1 and optimizer.beta2 must be below 1");
   }
+  if (config.optimizer.momentum >= 1 || config.optimizer.ema >= 1) {
+    return InvalidArgument("optimizer.momentum and optimizer.ema must be below 1");
+  }
   if (!config.pipeline.csv.empty() && config.pipeline.schedule != "auto") {
     return InvalidArgument("give either pipeline.schedule '{}' or pipeline.csv '{}'",
                            config.pipeline.schedule, config.pipeline.csv);
@@ -283,6 +294,14 @@ Status CheckConfig(const TrainConfig& config) {
   return CheckModel(config.model);
 }
 
+// Replaces the text of the groups by its canonical form.
+Status ReadGroups(OptimizerConfig& config) {
+  const auto groups = ParseParameterGroups(config.groups);
+  if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().message);
+  config.groups = FormatParameterGroups(*groups);
+  return {};
+}
+
 }  // namespace
 
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
@@ -295,6 +314,7 @@ Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view whe
   config.model.seed = config.seed;
   // Experts are divided among replicas, so there are at least as many.
   config.parallel.data = std::max(config.parallel.data, config.parallel.expert);
+  PENSTOCK_TRY_STATUS(WithPlace(ReadGroups(config.optimizer), reader.places()));
   PENSTOCK_TRY_STATUS(WithPlace(CheckConfig(config), reader.places()));
   return config;
 }
@@ -303,6 +323,10 @@ Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kYamlFile));
   return ParseTrainConfig(text, path, overrides);
+}
+
+bool WritesCheckpoints(const TrainConfig& config) {
+  return config.checkpoint.every > 0 || config.checkpoint.best || config.optimizer.ema > 0;
 }
 
 UpdateRule UpdateRuleOf(const OptimizerConfig& config) {

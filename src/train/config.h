@@ -65,13 +65,20 @@ struct OffloadConfig {
 };
 
 struct OptimizerConfig {
+  // "adamw", or "muon": Muon for matrices except the embedding and the head, and AdamW for the
+  // rest.
+  std::string name = "adamw";
   double lr = 3e-3;      // peak
   double lr_end = 0.05;  // final rate as a share of the peak
   int warmup = 30;       // steps from 0 to the peak
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.05;  // matrices only
+  double weight_decay = 0.05;                    // matrices only
+  double momentum = 0.95;                        // of Muon
+  std::string adjust_lr_fn = "match_rms_adamw";  // MuonScale
+  std::string groups;                            // ParameterGroups as YAML; empty: none
+  double ema = 0;  // decay of the exponential moving average of the weights per update; 0: none
   // Maximum global gradient norm. Larger gradients are scaled down to it. 0: no clipping.
   double clip = 0;
   // A gradient that is not finite fails the run ("fail") or skips its step ("skip").
@@ -152,6 +159,9 @@ struct ConfigKey {
 };
 // Returns every key, including those of the configured model.
 std::vector<ConfigKey> KeysOf(const TrainConfig& config);
+
+// Returns whether a run writes checkpoints besides those of a stop.
+bool WritesCheckpoints(const TrainConfig& config);
 
 // Returns the update rule that the configuration describes.
 UpdateRule UpdateRuleOf(const OptimizerConfig& config);

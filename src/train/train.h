@@ -83,8 +83,10 @@ struct EvalSummary {
   std::int64_t step = 0;   // of the checkpoint
 };
 // Computes the held-out loss of a checkpoint: a file or a folder, see CheckpointAt. `data`
-// replaces the configured text if not empty.
-Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {});
+// replaces the configured text if not empty. With `ema`, here and below, uses the moving averages
+// of the weights, which only the checkpoints of a run with optimizer.ema have.
+Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {},
+                             bool ema = false);
 // Computes the loss of a model in Hugging Face's format on all of a text, in windows of `sequence`
 // bytes. The baseline is 0.
 Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,
@@ -92,7 +94,7 @@ Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::st
 // Writes a checkpoint's model in Hugging Face's format: config.json and model.safetensors. Returns
 // the paths.
 Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint,
-                                                   const std::string& folder);
+                                                   const std::string& folder, bool ema = false);
 
 struct GenerateOptions {
   std::string prompt;
@@ -101,6 +103,7 @@ struct GenerateOptions {
   int top_k = 0;             // only the k most likely tokens; 0: all
   double top_p = 1;          // only the most likely tokens whose probabilities add up to this
   std::uint64_t seed = 1;
+  bool ema = false;
 };
 // Generates text with a checkpoint's model.
 Result<std::string> GenerateText(const std::string& checkpoint, const GenerateOptions& options);

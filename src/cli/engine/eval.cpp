@@ -25,6 +25,8 @@ class EvalCommand final : public Command {
                    "Bytes per window, for a folder with config.json: its whole text is evaluated")
         ->check(CLI::Range(1, 1'000'000'000))
         ->capture_default_str();
+    app.add_flag("--ema", ema_,
+                 "Use the moving average of the weights, of a run with optimizer.ema");
     app.add_flag("--json", json_, "Print one JSON object");
   }
 
@@ -32,7 +34,7 @@ class EvalCommand final : public Command {
     if (std::filesystem::exists(std::filesystem::path(checkpoint_) / "config.json")) {
       return RunOnFolder();
     }
-    PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_));
+    PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_, ema_));
     if (json_) {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
                                              {"baseline_loss", summary.baseline_loss},
@@ -50,6 +52,7 @@ class EvalCommand final : public Command {
 
  private:
   Result<int> RunOnFolder() {
+    if (ema_) return InvalidArgument("--ema: {} has no moving averages", checkpoint_);
     if (data_.empty())
       return InvalidArgument("{} has no text of its own: give --data", checkpoint_);
     PENSTOCK_TRY(const EvalSummary summary, EvaluateHuggingFace(checkpoint_, data_, sequence_));
@@ -67,6 +70,7 @@ class EvalCommand final : public Command {
   std::string data_;
   std::int64_t sequence_ = 128;
   bool json_ = false;
+  bool ema_ = false;
 };
 
 }  // namespace

@@ -13,13 +13,16 @@ class ExportCommand final : public Command {
 
   void Define(CLI::App& app) override {
     app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
+    app.add_flag("--ema", ema_,
+                 "Use the moving average of the weights, of a run with optimizer.ema");
     app.add_option("-o,--output", folder_, "Folder to write config.json and model.safetensors to")
         ->required()
         ->type_name("FOLDER");
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const std::vector<std::string> files, ExportHuggingFace(checkpoint_, folder_));
+    PENSTOCK_TRY(const std::vector<std::string> files,
+                 ExportHuggingFace(checkpoint_, folder_, ema_));
     for (const std::string& file : files) fmt::print("{}\n", file);
     return kExitOk;
   }
@@ -27,6 +30,7 @@ class ExportCommand final : public Command {
  private:
   std::string checkpoint_;
   std::string folder_;
+  bool ema_ = false;
 };
 
 }  // namespace

@@ -32,6 +32,8 @@ class GenerateCommand final : public Command {
         "Choose among the most likely tokens whose probabilities add up to this (default "
         "1: all)");
     app.add_option("--seed", options_.seed, "Seed of the random choices (default 1)");
+    app.add_flag("--ema", options_.ema,
+                 "Use the moving average of the weights, of a run with optimizer.ema");
     app.add_flag("--json", json_, "Print one JSON object");
   }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <tuple>
 
@@ -63,16 +64,16 @@ bool Checkpoint::has_optimizer() const {
   return std::ranges::any_of(tensors, [](const auto& each) { return !IsWeight(each.first); });
 }
 
-NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without) {
+std::string OptimizerTensorName(std::string_view kind, std::string_view parameter) {
+  return fmt::format("{}{}.{}", kOptimizerPrefix, kind, parameter);
+}
+
+NamedState OptimizerState(const Optimizer& optimizer, const std::set<std::string>& without) {
   NamedState state;
-  const auto name = [](const char* kind, const AdamState& each) {
-    return fmt::format("{}{}.{}", kOptimizerPrefix, kind, each.parameter);
-  };
-  for (const AdamState& each : optimizer.States()) {
+  for (const OptimizerTensor& each : optimizer.States()) {
     if (without.contains(each.parameter)) continue;
-    state.emplace_back(name("first_moment", each), each.first_moment, each.shape, each.begin);
-    state.emplace_back(name("second_moment", each), each.second_moment, each.shape, each.begin);
-    state.emplace_back(name("steps", each), each.steps);
+    state.emplace_back(OptimizerTensorName(each.kind, each.parameter), each.values, each.shape,
+                       each.begin);
   }
   return state;
 }
@@ -111,6 +112,12 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path) {
   return Checkpoint{std::move(info), std::move(reader)};
 }
 
+Result<Checkpoint> OpenFullCheckpoint(const std::string& path) {
+  const std::string folder = CheckpointFolder(path);
+  std::error_code error;
+  return OpenCheckpoint(std::filesystem::is_directory(folder, error) ? folder : path);
+}
+
 Status Restore(Checkpoint& checkpoint, const NamedState& state) {
   const at::NoGradGuard no_gradients;
   for (const StatePiece& piece : state) PENSTOCK_TRY_STATUS(CheckPiece(checkpoint, piece));
@@ -140,6 +147,19 @@ Status SetWeights(Checkpoint& checkpoint, const LanguageModel& model) {
                            parameters);
   }
   return Restore(checkpoint, StateOf(model.AllCopies()));
+}
+
+Status SetAverages(Checkpoint& checkpoint, const LanguageModel& model) {
+  NamedState state;
+  for (const auto& [name, tensor] : model.AllCopies()) {
+    state.emplace_back(OptimizerTensorName(kAverageKind, name), tensor);
+    if (checkpoint.reader.Find(state.back().name) != nullptr) continue;
+    return InvalidArgument(
+        "{} has no moving averages of the weights: only checkpoints of a run with optimizer.ema "
+        "do",
+        checkpoint.path());
+  }
+  return Restore(checkpoint, state);
 }
 
 }  // namespace penstock

@@ -20,7 +20,7 @@
 
 namespace penstock {
 
-class AdamW;
+class Optimizer;
 
 // A tensor of a run's state, or a range of its elements. It shares memory with its owner.
 struct StatePiece {
@@ -56,7 +56,7 @@ struct Checkpoint {
 
 // Returns the state of an optimizer for a checkpoint, except for the parameters in `without`. Empty
 // before the state is created.
-NamedState OptimizerState(const AdamW& optimizer, const std::set<std::string>& without = {});
+NamedState OptimizerState(const Optimizer& optimizer, const std::set<std::string>& without = {});
 
 // Returns a manifest without files and tensors.
 Manifest ManifestOf(const CheckpointInfo& info);
@@ -71,6 +71,11 @@ Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const Chec
 // Opens the checkpoint that `path` refers to, see CheckpointAt. Errors: kNotFound for a missing
 // checkpoint; kInvalidArgument if it is damaged, truncated or not a checkpoint of Penstock.
 Result<Checkpoint> OpenCheckpoint(const std::string& path);
+// The same for a checkpoint with optimizer state: never model.safetensors of a run's folder.
+Result<Checkpoint> OpenFullCheckpoint(const std::string& path);
+
+// Returns the name in a checkpoint of a tensor of the optimizer's state.
+std::string OptimizerTensorName(std::string_view kind, std::string_view parameter);
 
 // Reads the values of all pieces, and nothing else of the checkpoint. Errors: kInvalidArgument,
 // naming the checkpoint, if a tensor is missing or has another shape or dtype; the state is then
@@ -80,5 +85,8 @@ Status Restore(Checkpoint& checkpoint, const NamedState& state);
 // Sets every parameter of the model. Ignores unknown parameters if other hosts have stages of the
 // model. Errors: as Restore, and kInvalidArgument for an unknown parameter.
 Status SetWeights(Checkpoint& checkpoint, const LanguageModel& model);
+// Sets every parameter of the model to its moving average. Errors: as Restore, and kInvalidArgument
+// if the checkpoint has no averages.
+Status SetAverages(Checkpoint& checkpoint, const LanguageModel& model);
 
 }  // namespace penstock

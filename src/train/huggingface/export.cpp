@@ -23,12 +23,13 @@ void Add(const HuggingFaceName& theirs, const at::Tensor& value, Safetensors& co
   content.tensors.emplace(theirs.name, transposed ? value.t().contiguous() : value);
 }
 
-Result<std::vector<std::string>> Export(const std::string& path, const std::string& folder) {
-  PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
+Result<std::vector<std::string>> Export(const std::string& path, const std::string& folder,
+                                        bool ema) {
+  PENSTOCK_TRY(Checkpoint checkpoint, ema ? OpenFullCheckpoint(path) : OpenCheckpoint(path));
   const ModelConfig& config = checkpoint.info.config.model;
   PENSTOCK_TRY(const std::string text, HuggingFaceConfigText(config));
   PENSTOCK_TRY(const LanguageModel model, LanguageModel::Build(config));
-  PENSTOCK_TRY_STATUS(SetWeights(checkpoint, model));
+  PENSTOCK_TRY_STATUS(ema ? SetAverages(checkpoint, model) : SetWeights(checkpoint, model));
   Safetensors content;
   content.metadata["format"] = "pt";  // which the transformers package requires
   for (const auto& [name, value] : model.Parameters()) {
@@ -49,8 +50,8 @@ Result<std::vector<std::string>> Export(const std::string& path, const std::stri
 }  // namespace
 
 Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint,
-                                                   const std::string& folder) {
-  return Guard<std::vector<std::string>>([&] { return Export(checkpoint, folder); });
+                                                   const std::string& folder, bool ema) {
+  return Guard<std::vector<std::string>>([&] { return Export(checkpoint, folder, ema); });
 }
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "runtime/update/update.h"
 #include "train/stage/gradient_norm.h"
@@ -35,13 +36,39 @@ double FiniteSquaredNorm(const UpdateRule& rule, const std::vector<NamedParamete
   return sum;
 }
 
-void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {
-  if (!groups_.empty()) return;
-  groups_.resize(2);
-  groups_[0].weight_decay = rate_->config.weight_decay;
+Optimizer::Optimizer(std::shared_ptr<const LearningRate> rate, int updates_per_step,
+                     std::unique_ptr<MatrixExchange> exchange)
+    : rate_(std::move(rate)),
+      rules_(rate_->config),
+      updates_per_step_(updates_per_step),
+      exchange_(std::move(exchange)) {}
+
+Optimizer::~Optimizer() = default;
+
+Optimizer::AdamGroup& Optimizer::GroupOf(const ParameterRule& rule) {
+  const auto found = std::ranges::find(groups_, rule, &AdamGroup::rule);
+  if (found != groups_.end()) return *found;
+  groups_.emplace_back().rule = rule;
+  return groups_.back();
+}
+
+void Optimizer::MakeState(const std::vector<NamedParameter>& parameters) {
+  if (std::exchange(has_state_, true)) return;
   for (const NamedParameter& parameter : parameters) {
-    Group& group = groups_[parameter.shape.size() >= 2 ? 0 : 1];
-    group.about.push_back({parameter.name, parameter.shape, parameter.begin, {}, {}, {}});
+    const About about{parameter.name, parameter.shape, parameter.begin};
+    const ParameterRule rule = rules_.Of(parameter.name, parameter.shape.size());
+    if (rate_->config.ema > 0) {
+      averages_.push_back({about, parameter.value, at::zeros_like(parameter.value)});
+    }
+    if (rule.muon) {
+      const at::Tensor value = parameter.value.view({-1});
+      matrices_.push_back(
+          {rule, about, value, parameter.gradient.view({-1}), at::zeros_like(value)});
+      orthogonalizer_.Reserve(Matrices(parameter.shape));
+      continue;
+    }
+    AdamGroup& group = GroupOf(rule);
+    group.about.push_back(about);
     group.values.push_back(parameter.value);
     group.gradients.push_back(parameter.gradient);
     group.first_moments.push_back(at::zeros_like(parameter.value));
@@ -50,60 +77,147 @@ void AdamW::MakeState(const std::vector<NamedParameter>& parameters) {
   }
 }
 
-void AdamW::Update(const std::vector<NamedParameter>& parameters) {
+void Optimizer::Update(const std::vector<NamedParameter>& parameters) {
   MakeState(parameters);
-  const OptimizerConfig& config = rate_->config;
+  StartAverages();
   const double lr = rate_->At(step_++ / updates_per_step_);
-  for (Group& group : groups_) {
-    if (group.values.empty()) continue;
+  UpdateAdam(lr);
+  UpdateMuon(lr);
+  for (const Average& each : averages_) Blend(each.average, each.value, 1 - rate_->config.ema);
+}
+
+void Optimizer::UpdateAdam(double lr) {
+  for (AdamGroup& group : groups_) {
     for (at::Tensor& step : group.steps) *step.mutable_data_ptr<float>() += 1;
+    const ParameterRule& rule = group.rule;
     at::_fused_adamw_(group.values, group.gradients, group.first_moments, group.second_moments,
-                      /*max_exp_avg_sqs=*/{}, group.steps, lr, config.beta1, config.beta2,
-                      group.weight_decay, config.epsilon, /*amsgrad=*/false, /*maximize=*/false,
-                      std::nullopt, std::nullopt);
+                      /*max_exp_avg_sqs=*/{}, group.steps, lr * rule.lr_scale, rule.beta1,
+                      rule.beta2, rule.weight_decay, rule.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false, std::nullopt, std::nullopt);
   }
 }
 
-void AdamW::RecordSquaredNorm(double squared) {
+std::vector<Optimizer::MatrixPart> Optimizer::PartsOf(const MuonParameter& parameter) {
+  const std::int64_t size = Matrices(parameter.about.shape).elements();
+  const std::int64_t first = parameter.about.begin;
+  const std::int64_t last = first + parameter.value.numel();
+  std::vector<MatrixPart> parts;
+  for (std::int64_t matrix = first / size; matrix * size < last; ++matrix) {
+    const std::int64_t begin = std::max(first, matrix * size);
+    parts.push_back({matrix, begin - first, std::min(last, (matrix + 1) * size) - begin});
+  }
+  return parts;
+}
+
+// Sends the parts of divided matrices first, so that all matrices are whole afterwards.
+void Optimizer::UpdateMuon(double lr) {
+  for (const MuonParameter& each : matrices_) {
+    Blend(each.momentum, each.gradient, 1 - each.rule.momentum);
+    for (const MatrixPart& part : PartsOf(each)) {
+      if (exchange_ == nullptr || !exchange_->Divides(each.about.name, part.matrix)) continue;
+      NesterovDirection(exchange_->Own(each.about.name, part.matrix),
+                        each.momentum.narrow(0, part.begin, part.size),
+                        each.gradient.narrow(0, part.begin, part.size), 1 - each.rule.momentum);
+    }
+  }
+  if (exchange_ != nullptr) exchange_->Gather();
+  for (const MuonParameter& each : matrices_) {
+    for (const MatrixPart& part : PartsOf(each)) UpdateMatrix(each, part, lr);
+  }
+}
+
+// As torch.optim.Muon.
+void Optimizer::UpdateMatrix(const MuonParameter& parameter, const MatrixPart& part, double lr) {
+  const ParameterRule& rule = parameter.rule;
+  const Matrices size(parameter.about.shape);
+  const at::Tensor input = orthogonalizer_.Input(size);
+  if (part.size == size.elements()) {
+    NesterovDirection(input, parameter.momentum.narrow(0, part.begin, part.size),
+                      parameter.gradient.narrow(0, part.begin, part.size), 1 - rule.momentum);
+  } else {
+    PENSTOCK_CHECK(exchange_ != nullptr, "a part of {} without the others", parameter.about.name);
+    exchange_->CopyTo(parameter.about.name, part.matrix, input);
+  }
+  const std::int64_t in_matrix = parameter.about.begin + part.begin - part.matrix * size.elements();
+  const at::Tensor update = orthogonalizer_.Run(size).narrow(0, in_matrix, part.size);
+  const double rate = lr * rule.lr_scale;
+  const at::Tensor value = parameter.value.narrow(0, part.begin, part.size);
+  value.mul_(1 - rate * rule.weight_decay);
+  update.mul_(rate * MuonScale(rate_->config.adjust_lr_fn, size.rows, size.columns));
+  value.sub_(update);
+}
+
+// The averages start at the weights before the first update.
+void Optimizer::StartAverages() {
+  if (std::exchange(averages_started_, true)) return;
+  for (const Average& each : averages_) each.average.copy_(each.value);
+}
+
+void Optimizer::Skip() {
+  StartAverages();
+  ++step_;
+}
+
+void Optimizer::RecordSquaredNorm(double squared) {
   squared_norms_ += squared;
   ++recorded_norms_;
 }
 
-double AdamW::TakeMeanSquaredNorm() {
+double Optimizer::TakeMeanSquaredNorm() {
   const double mean = recorded_norms_ > 0 ? squared_norms_ / recorded_norms_ : 0;
   squared_norms_ = 0;
   recorded_norms_ = 0;
   return mean;
 }
 
-void AdamW::ResumeAfter(std::int64_t step) { step_ = step * updates_per_step_; }
+void Optimizer::ResumeAfter(std::int64_t step, bool has_averages) {
+  step_ = step * updates_per_step_;
+  averages_started_ = has_averages;
+}
 
-std::vector<AdamState> AdamW::States() const {
-  std::vector<AdamState> states;
-  for (const Group& group : groups_) {
+std::vector<OptimizerTensor> Optimizer::States() const {
+  std::vector<OptimizerTensor> states;
+  const auto add = [&](std::string_view kind, const About& about, const at::Tensor& values) {
+    states.push_back({std::string(kind), about.name, about.shape, about.begin, values});
+  };
+  for (const AdamGroup& group : groups_) {
     for (std::size_t i = 0; i < group.about.size(); ++i) {
-      AdamState& state = states.emplace_back(group.about[i]);
-      state.first_moment = group.first_moments[i];
-      state.second_moment = group.second_moments[i];
-      state.steps = group.steps[i];
+      add("first_moment", group.about[i], group.first_moments[i]);
+      add("second_moment", group.about[i], group.second_moments[i]);
+      states.push_back({"steps", group.about[i].name, {}, 0, group.steps[i]});
     }
   }
+  for (const MuonParameter& each : matrices_) add("momentum", each.about, each.momentum);
+  for (const Average& each : averages_) add(kAverageKind, each.about, each.average);
   return states;
 }
 
-std::vector<at::Tensor> AdamW::Changed() const {
+std::int64_t Optimizer::Bytes() const {
+  std::int64_t bytes = orthogonalizer_.bytes() + (exchange_ != nullptr ? exchange_->bytes() : 0);
+  for (const OptimizerTensor& each : States()) {
+    bytes += static_cast<std::int64_t>(each.values.nbytes());
+  }
+  return bytes;
+}
+
+std::vector<at::Tensor> Optimizer::Changed() const {
   std::vector<at::Tensor> changed;
-  for (const Group& group : groups_) {
+  for (const AdamGroup& group : groups_) {
     for (const auto* tensors :
          {&group.values, &group.first_moments, &group.second_moments, &group.steps}) {
       changed.insert(changed.end(), tensors->begin(), tensors->end());
     }
   }
+  for (const MuonParameter& each : matrices_) {
+    changed.insert(changed.end(), {each.value, each.momentum});
+  }
+  for (const Average& each : averages_) changed.push_back(each.average);
   return changed;
 }
 
-void AdamW::Save(const std::vector<NamedParameter>& parameters) {
+void Optimizer::Save(const std::vector<NamedParameter>& parameters) {
   MakeState(parameters);
+  StartAverages();
   const std::vector<at::Tensor> changed = Changed();
   for (std::size_t i = 0; i < changed.size(); ++i) {
     if (i == saved_.size()) saved_.push_back(at::empty_like(changed[i]));
@@ -112,7 +226,7 @@ void AdamW::Save(const std::vector<NamedParameter>& parameters) {
   saved_step_ = step_;
 }
 
-void AdamW::Restore() {
+void Optimizer::Restore() {
   std::vector<at::Tensor> changed = Changed();
   PENSTOCK_CHECK(saved_.size() == changed.size(), "Restore without a Save");
   for (std::size_t i = 0; i < changed.size(); ++i) changed[i].copy_(saved_[i]);

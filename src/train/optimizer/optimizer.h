@@ -1,4 +1,4 @@
-// AdamW, one instance per stage, and the learning rate over a run.
+// The optimizer, one instance per stage, and the learning rate over a run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,9 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/config.h"
+#include "train/optimizer/matrix_exchange.h"
+#include "train/optimizer/muon.h"
+#include "train/optimizer/parameter_rules.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -25,37 +29,45 @@ struct LearningRate {
 // parameter, if one is not finite.
 double FiniteSquaredNorm(const UpdateRule& rule, const std::vector<NamedParameter>& parameters);
 
-// The optimizer state of one parameter, or of a range of its elements. The tensors are the
-// optimizer's own.
-struct AdamState {
+// The kind of the moving averages of the weights.
+inline constexpr std::string_view kAverageKind = "ema";
+
+// A tensor of the optimizer's state: of one parameter, or of a range of its elements. It shares the
+// optimizer's memory.
+struct OptimizerTensor {
+  std::string kind;  // "first_moment"
   std::string parameter;
-  std::vector<std::int64_t> shape;  // of the whole parameter
+  std::vector<std::int64_t> shape;  // of the whole tensor
   std::int64_t begin = 0;           // the first element
-  at::Tensor first_moment;
-  at::Tensor second_moment;
-  at::Tensor steps;  // a scalar
+  at::Tensor values;
 };
 
-// AdamW (Loshchilov and Hutter 2019, algorithm 2), using ATen's fused kernel. Decays only matrices.
-// Updates after the first allocate nothing.
+// AdamW (Loshchilov and Hutter 2019, algorithm 2), using ATen's fused kernel, and Muon (Jordan et
+// al. 2024), with settings by parameter (ParameterRules), and the exponential moving average of the
+// weights. Updates after the first allocate nothing.
 // Shares the rate with its creator, who may change it only while no thread runs an update.
-class AdamW {
+class Optimizer {
  public:
-  // All `updates_per_step` updates of a step use the learning rate of the step.
-  explicit AdamW(std::shared_ptr<const LearningRate> rate, int updates_per_step = 1)
-      : rate_(std::move(rate)), updates_per_step_(updates_per_step) {}
+  // All `updates_per_step` updates of a step use the learning rate of the step. `exchange` is for
+  // parameters in shards; null if every matrix is whole.
+  explicit Optimizer(std::shared_ptr<const LearningRate> rate, int updates_per_step = 1,
+                     std::unique_ptr<MatrixExchange> exchange = nullptr);
+  ~Optimizer();
 
   // Updates the parameters from the gradients, which do not change. Requires the same parameters in
-  // every call.
+  // every call. With an exchange, called on all replicas; throws std::runtime_error if the run is
+  // aborted.
   void Update(const std::vector<NamedParameter>& parameters);
 
   // Creates the state, which is zero, unless it exists. The first update calls it too.
   void MakeState(const std::vector<NamedParameter>& parameters);
   // Returns an empty vector before the state is created.
-  std::vector<AdamState> States() const;
+  std::vector<OptimizerTensor> States() const;
+  // Returns the bytes of the state and of the memory for updates.
+  std::int64_t Bytes() const;
   // Skips an update. The learning rate still follows the steps of the run, so that it reaches its
   // end; the moments and their update counts do not change.
-  void Skip() { ++step_; }
+  void Skip();
 
   // Records the squared norm of an update's gradients. Take returns the mean of those recorded
   // since its last call (a single one if a step makes one update), or 0 if there are none.
@@ -63,32 +75,64 @@ class AdamW {
   double TakeMeanSquaredNorm();
 
   // Continues after the first `step` steps of the run. Requires: States() have the values after
-  // them.
-  void ResumeAfter(std::int64_t step);
+  // them. `has_averages`: also the averages of the weights, which otherwise start at the weights.
+  void ResumeAfter(std::int64_t step, bool has_averages = true);
 
-  // Save copies parameters and state, which takes three times the memory of the parameters. Restore
-  // restores the last copy bit for bit.
+  // Save copies parameters and state, which takes as much memory as both. Restore restores the last
+  // copy bit for bit.
   void Save(const std::vector<NamedParameter>& parameters);
   void Restore();
 
  private:
-  struct Group {
-    double weight_decay = 0;
-    std::vector<AdamState> about;  // without tensors
+  struct About {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    std::int64_t begin = 0;
+  };
+  // Parameters with the same rule.
+  struct AdamGroup {
+    ParameterRule rule;
+    std::vector<About> about;
     std::vector<at::Tensor> values, gradients, first_moments, second_moments, steps;
   };
+  struct MuonParameter {
+    ParameterRule rule;
+    About about;
+    at::Tensor value, gradient, momentum;  // flat
+  };
+  struct Average {
+    About about;
+    at::Tensor value, average;
+  };
+  // A part of a matrix that a parameter has: all of it, or a divided one.
+  struct MatrixPart {
+    std::int64_t matrix, begin, size;  // in elements; `begin` in the own range
+  };
 
+  AdamGroup& GroupOf(const ParameterRule& rule);
+  static std::vector<MatrixPart> PartsOf(const MuonParameter& parameter);
+  void UpdateAdam(double lr);
+  void UpdateMuon(double lr);
+  void UpdateMatrix(const MuonParameter& parameter, const MatrixPart& part, double lr);
+  void StartAverages();
   // The tensors that an update changes.
   std::vector<at::Tensor> Changed() const;
 
   std::shared_ptr<const LearningRate> rate_;
+  ParameterRules rules_;
   int updates_per_step_;
   std::int64_t step_ = 0;     // updates so far, including skipped ones
   double squared_norms_ = 0;  // sum of the recorded norms
   int recorded_norms_ = 0;
   std::vector<at::Tensor> saved_;
   std::int64_t saved_step_ = 0;
-  std::vector<Group> groups_;  // empty before the state is created
+  bool has_state_ = false;
+  std::vector<AdamGroup> groups_;
+  std::vector<MuonParameter> matrices_;
+  Orthogonalizer orthogonalizer_;
+  std::unique_ptr<MatrixExchange> exchange_;
+  std::vector<Average> averages_;  // empty without
+  bool averages_started_ = false;
 };
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 #include "base/index.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "train/shards/shard_bytes.h"
+#include "train/memory/shard_bytes.h"
 
 namespace penstock {
 

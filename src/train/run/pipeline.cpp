@@ -128,6 +128,26 @@ Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions
   return {};
 }
 
+// Returns the exchange for matrices that shards divide; null if the stage has none.
+Result<std::unique_ptr<MatrixExchange>> MakeExchange(const TrainConfig& config,
+                                                     std::span<const NamedTensor> parameters,
+                                                     const TorchStageOptions& options) {
+  const ParameterRules rules(config.optimizer);
+  std::vector<ExchangedParameter> exchanged;
+  for (const auto& [name, tensor] : parameters) {
+    exchanged.push_back({name, tensor.sizes().vec(), rules.Of(name, Index(tensor.dim())).muon});
+  }
+  const bool any = std::ranges::any_of(exchanged, &ExchangedParameter::orthogonalized);
+  if (options.zero == 0 || !any) return std::unique_ptr<MatrixExchange>();
+  if (options.group == nullptr) {
+    return InvalidArgument(
+        "Muon cannot shard its state over the two replicas of a bidirectional schedule: set "
+        "parallel.zero=0, or parallel.data=2 and parallel.zero=2");
+  }
+  return std::make_unique<MatrixExchange>(ShardsOf(parameters, options), std::move(exchanged),
+                                          options.group);
+}
+
 // The programs of a run's stages. Identical stages share them.
 class SharedPrograms {
  public:
@@ -239,7 +259,10 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     }
     options.pool = pools[placement.rank_of(stage)];
     const int updates_per_step = options.microbatches / options.versions.microbatches_per_update;
-    const auto optimizer = std::make_shared<AdamW>(pipeline.rate, updates_per_step);
+    PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
+                 MakeExchange(config, ParametersOf(*module), options));
+    const auto optimizer =
+        std::make_shared<Optimizer>(pipeline.rate, updates_per_step, std::move(exchange));
     options.optimizer = {
         [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
         [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
@@ -253,9 +276,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
     optimizer->MakeState(pipeline.stages.back()->Parameters());
-    for (const StatePiece& piece : OptimizerState(*optimizer)) {
-      options.rank_shards->optimizer.Add(static_cast<std::int64_t>(piece.values.nbytes()));
-    }
+    options.rank_shards->optimizer.Add(optimizer->Bytes());
     pipeline.optimizers.push_back(optimizer);
     examples.inputs = pipeline.stages.back()->ExampleOutputs();
   }
@@ -291,13 +312,19 @@ void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) 
     pipeline.stages[stage]->FinishGather(keeps);
     const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
     if (!of_model || pipeline.stages[stage]->AllExperts().empty()) continue;
+    pipeline.replaced.resize(pipeline.ranges.size());
+    pipeline.replaced[stage] = pipeline.model.stages[stage];
     AddExperts(*pipeline.stages[stage], pipeline.ranges[stage], pipeline.model, stage);
   }
 }
 
-void DropGatheredWeights(const Pipeline& pipeline) {
+void DropGatheredWeights(Pipeline& pipeline) {
   for (const auto& stage : pipeline.stages) {
     if (stage != nullptr) stage->DropGathered();
+  }
+  for (std::size_t stage = 0; stage < pipeline.replaced.size(); ++stage) {
+    if (pipeline.replaced[stage])
+      pipeline.model.stages[stage] = std::move(pipeline.replaced[stage]);
   }
 }
 
@@ -320,7 +347,7 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int ran
   return state;
 }
 
-Status RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
+Result<int> RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
   NamedState state;
   for (const auto& stage : pipeline.stages) {
     if (stage == nullptr) continue;
@@ -329,19 +356,26 @@ Status RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
       state.back().casts = true;
     }
   }
+  int fresh = 0;
   for (const auto& optimizer : pipeline.optimizers) {
     if (optimizer == nullptr) continue;
-    const NamedState kept = OptimizerState(*optimizer);
-    state.insert(state.end(), kept.begin(), kept.end());
+    bool has_averages = true;
+    for (const OptimizerTensor& each : optimizer->States()) {
+      const std::string name = OptimizerTensorName(each.kind, each.parameter);
+      if (from.reader.Find(name) != nullptr) {
+        state.emplace_back(name, each.values, each.shape, each.begin);
+        continue;
+      }
+      ++fresh;
+      has_averages = has_averages && each.kind != kAverageKind;
+    }
+    optimizer->ResumeAfter(from.info.step, has_averages);
   }
   PENSTOCK_TRY_STATUS(Restore(from, state));
-  for (const auto& optimizer : pipeline.optimizers) {
-    if (optimizer != nullptr) optimizer->ResumeAfter(from.info.step);
-  }
   for (const auto& stage : pipeline.stages) {
     if (stage != nullptr) stage->ReadWeights();
   }
-  return {};
+  return fresh;
 }
 
 }  // namespace penstock

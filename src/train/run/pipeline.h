@@ -25,11 +25,13 @@ struct Pipeline {
   std::vector<LanguageModel> replicas;  // of the other chains; equal to `model` after every step
   // By stage; null for stages of other hosts.
   std::vector<std::unique_ptr<TorchStage>> stages;
-  std::vector<std::shared_ptr<AdamW>> optimizers;
+  std::vector<std::shared_ptr<Optimizer>> optimizers;
   std::vector<std::shared_ptr<RankShards>> rank_shards;  // by rank; null for ranks of other hosts
   std::vector<SharedParameter> shared;                   // parameters that several stages hold
   std::vector<LayerRange> ranges;                        // by stage of the model
-  int zero = 0;                                          // see UpdateRule
+  // By stage of the model: the stage that trains while GatherWeights has replaced it, else null.
+  std::vector<std::shared_ptr<StageModule>> replaced;
+  int zero = 0;  // see UpdateRule
   int replicas_per_shard = 1;
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed only while no rank runs
 
@@ -63,12 +65,12 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                                std::FILE* log);
 
 // Gathers parameters that are in shards and experts that ranks divide, so that `model` (with
-// `replicas`, also each replica, but without the experts of other ranks) has all of this host's. Every host calls it, while no rank runs. Throws std::runtime_error if another
-// host is lost.
+// `replicas`, also each replica, but without the experts of other ranks) has all of this host's.
+// Every host calls it, while no rank runs. Throws std::runtime_error if another host is lost.
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
 
 // Frees what GatherWeights gathered, so that the steps continue. Called while no rank runs.
-void DropGatheredWeights(const Pipeline& pipeline);
+void DropGatheredWeights(Pipeline& pipeline);
 
 // Returns what a checkpoint saves of the stages of one rank. Of the stages that share a parameter,
 // the first one saves it.
@@ -76,8 +78,10 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int ran
 
 // Sets the weights and the optimizer state of this host's stages, with all copies of replicas and
 // shared parameters, and continues after the checkpoint's step. Reads nothing else of the
-// checkpoint. Requires: no rank has run since BuildPipeline. Errors: as Restore; the pipeline is
-// then unusable until another checkpoint is restored.
-Status RestorePipeline(Checkpoint& from, Pipeline& pipeline);
+// checkpoint. Optimizer state that the checkpoint does not have, because the optimizer's settings
+// were different, starts as in a new run; returns the number of such tensors. Requires: no rank has
+// run since BuildPipeline. Errors: as Restore; the pipeline is then unusable until another
+// checkpoint is restored.
+Result<int> RestorePipeline(Checkpoint& from, Pipeline& pipeline);
 
 }  // namespace penstock

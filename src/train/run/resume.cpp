@@ -84,8 +84,7 @@ Result<std::vector<std::string>> FindCandidates(const TrainConfig& config, std::
     }
     return paths;
   }
-  const bool writes = config.checkpoint.every > 0 || config.checkpoint.best;
-  if (!writes || paths.empty()) return std::vector<std::string>();
+  if (!WritesCheckpoints(config) || paths.empty()) return std::vector<std::string>();
   return InvalidArgument(
       "{} has checkpoints of an earlier run: resume from them with resume=auto, choose another "
       "name, or remove them",
@@ -173,8 +172,15 @@ Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::F
 Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pipeline,
                     RunStart& start, std::FILE* log) {
   while (start.checkpoint) {
-    const Status status = hosts.All(RestorePipeline(*start.checkpoint, pipeline));
+    const Result<int> fresh = RestorePipeline(*start.checkpoint, pipeline);
+    const Status status = hosts.All(fresh ? Status() : tl::unexpected(fresh.error()));
     if (status) {
+      if (*fresh > 0) {
+        Log(log,
+            "resume: {} tensors of the optimizer's state are not in the checkpoint and start "
+            "anew\n",
+            *fresh);
+      }
       Log(log, "resume: {}, after step {}\n", start.checkpoint->path(), start.step());
       return {};
     }

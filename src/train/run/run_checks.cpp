@@ -1,6 +1,24 @@
 #include "train/run/run_checks.h"
 
+#include "graph/capture/shapes_only.h"
+#include "model/model.h"
+#include "train/optimizer/parameter_rules.h"
+
 namespace penstock {
+namespace {
+
+// Every group must be the first match of a parameter of the model.
+Status CheckGroups(const TrainConfig& config) {
+  if (config.optimizer.groups.empty()) return {};
+  const ShapesOnly shapes;
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.model.layers, 1, {}));
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, ranges.front()));
+  std::vector<std::string> names;
+  for (const auto& parameter : module->named_parameters()) names.push_back(parameter.key());
+  return ParameterRules(config.optimizer).Check(names);
+}
+
+}  // namespace
 
 Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
   for (const std::int64_t step : config.trace_steps) {
@@ -19,6 +37,7 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
         "optimizer.post_validation has no effect without optimizer.clip or "
         "optimizer.nonfinite=skip: set one of them");
   }
+  PENSTOCK_TRY_STATUS(CheckGroups(config));
   std::vector<std::string> lines;
   if (optimizer.warmup > config.steps) {
     lines.push_back(fmt::format(

@@ -37,8 +37,7 @@ Status StepRunner::Run(std::int64_t done) {
   if (done_ > first) steps_per_second_ = static_cast<double>(done_ - first) / (seconds_ - begin);
   parts_.log.Finish();
   PENSTOCK_TRY_STATUS(status);
-  const CheckpointConfig& config = parts_.config.checkpoint;
-  const bool due = ended_early() ? done_ > first : config.every > 0 || config.best;
+  const bool due = ended_early() ? done_ > first : WritesCheckpoints(parts_.config);
   return due ? parts_.checkpoints.Finish(done_, seconds_) : Status();
 }
 
@@ -177,7 +176,7 @@ std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
   for (const int stage : parts_.schedule.placement.stages_of(rank)) {
     const int chain = stage / parts_.schedule.placement.chain_length();
     if (!parts_.pipeline.IsFirstOfShard(chain)) continue;
-    AdamW& optimizer = *parts_.pipeline.optimizers[stage];
+    Optimizer& optimizer = *parts_.pipeline.optimizers[stage];
     norms.push_back({stage, optimizer.TakeMeanSquaredNorm()});
   }
   return norms;

@@ -23,8 +23,8 @@
 #include "train/evaluation/spread_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
+#include "train/memory/memory_need.h"
 #include "train/run/memory_log.h"
-#include "train/run/memory_need.h"
 #include "train/run/mesh_log.h"
 #include "train/run/pipeline.h"
 #include "train/run/results.h"
@@ -136,7 +136,7 @@ struct Evaluation {
   SpreadModel model;
   HeldOutLoss loss;
 
-  Evaluation(const PreparedRun& run, const Pipeline& pipeline)
+  Evaluation(const PreparedRun& run, Pipeline& pipeline)
       : model(pipeline.model, HostsOfStages(run.schedule, run.part.ranks), run.part.hosts.group(),
               run.options.stop),
         loss({model, run.corpus.held_out, run.part.cores,
@@ -214,8 +214,8 @@ CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline
 Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& record,
                 const std::vector<std::string>& notes, TrainSummary& summary) {
   const HostPart& part = run.part;
-  PENSTOCK_TRY(const std::int64_t parameters, CountParameters(part.hosts, *record.model,
-                                                            record.config.parallel.expert));
+  PENSTOCK_TRY(const std::int64_t parameters,
+               CountParameters(part.hosts, *record.model, record.config.parallel.expert));
   if (part.hosts.leads()) {
     PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
     PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));

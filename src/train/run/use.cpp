@@ -18,9 +18,13 @@
 namespace penstock {
 namespace {
 
-Result<LanguageModel> ModelOf(Checkpoint& checkpoint) {
+Result<Checkpoint> OpenFor(const std::string& path, bool ema) {
+  return ema ? OpenFullCheckpoint(path) : OpenCheckpoint(path);
+}
+
+Result<LanguageModel> ModelOf(Checkpoint& checkpoint, bool ema) {
   PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(checkpoint.info.config.model));
-  PENSTOCK_TRY_STATUS(SetWeights(checkpoint, model));
+  PENSTOCK_TRY_STATUS(ema ? SetAverages(checkpoint, model) : SetWeights(checkpoint, model));
   for (const auto& [name, value] : model.Parameters()) {
     if (at::isfinite(value).all().item<bool>()) continue;
     return InvalidArgument(
@@ -31,14 +35,14 @@ Result<LanguageModel> ModelOf(Checkpoint& checkpoint) {
   return model;
 }
 
-Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data) {
-  PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
+Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data, bool ema) {
+  PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, ema));
   CheckpointInfo& info = checkpoint.info;
   if (!data.empty()) info.config.data.path = data;
   PENSTOCK_TRY(const Corpus corpus, LoadCorpus(info.config.data.path, info.config.data.held_out));
   const std::int64_t sequence = info.config.model.sequence;
   PENSTOCK_TRY_STATUS(CheckLength(corpus, sequence));
-  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint));
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
   const auto part = EvaluatedPart(corpus.held_out, sequence);
   EvalSummary summary;
   summary.held_out_loss = EvaluateText(model, corpus.held_out, Cores());
@@ -80,8 +84,8 @@ Result<std::string> GenerateTextUnguarded(const std::string& path, const Generat
     return InvalidArgument("temperature {}: must be a finite number of at least 0",
                            options.temperature);
   }
-  PENSTOCK_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
-  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint));
+  PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, options.ema));
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, options.ema));
   WriteOptions write;
   write.prompt = options.prompt;
   write.tokens = options.tokens;
@@ -92,8 +96,8 @@ Result<std::string> GenerateTextUnguarded(const std::string& path, const Generat
 
 }  // namespace
 
-Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data) {
-  return Guard<EvalSummary>([&] { return EvaluateUnguarded(checkpoint, data); });
+Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data, bool ema) {
+  return Guard<EvalSummary>([&] { return EvaluateUnguarded(checkpoint, data, ema); });
 }
 
 Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,

@@ -56,7 +56,7 @@ TEST_P(AdamWFixture, StepsAsPyTorchDoes) {
   auto rate = std::make_shared<LearningRate>();
   rate->config = config;
   rate->steps = static_cast<std::int64_t>(steps.size());
-  AdamW optimizer(rate);
+  Optimizer optimizer(rate);
   std::vector<NamedParameter> parameters;
   for (const auto& [name, numbers] : expected.at("start").items()) {
     const at::Tensor value = TensorOf(expected.at("start"), name);

@@ -85,7 +85,7 @@ class Reference {
     for (std::size_t i = 0; i < start.stages.size(); ++i) {
       auto& stage = stages_.emplace_back();
       const int updates = config.pipeline.microbatches / rules_[i].microbatches_per_update;
-      stage.optimizer = std::make_unique<AdamW>(rate, updates);
+      stage.optimizer = std::make_unique<Optimizer>(rate, updates);
       for (const auto& parameter : start.stages[i]->named_parameters()) {
         const at::Tensor value = parameter.value().detach();
         stage.parameters.push_back({parameter.key(), value, at::zeros_like(value)});
@@ -116,7 +116,7 @@ class Reference {
  private:
   using Tensors = std::map<std::string, at::Tensor>;
   struct StageState {
-    std::unique_ptr<AdamW> optimizer;
+    std::unique_ptr<Optimizer> optimizer;
     std::vector<NamedParameter> parameters;  // the newest
     std::vector<Tensors> versions;
     std::vector<Tensors> gradients;  // by microbatch since the last update
@@ -438,6 +438,9 @@ TEST_P(Parity, TrainsLikeOneRank) {
     if (flushes && random() % 2 == 0) {
       config.optimizer.clip = 0.5;
       config.optimizer.post_validation = random() % 2 == 0;
+    }
+    if (cases == 1 && (config.parallel.zero == 0 || HasReplicaGroups(config.parallel, *schedule))) {
+      config.optimizer.name = "muon";
     }
     if (cases == 2) {
       config.model.options["dropout"] = "0.25";

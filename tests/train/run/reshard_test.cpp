@@ -125,7 +125,7 @@ TEST_F(Reshard, AHostReadsOnlyTheStateOfItsStages) {
     Pipeline pipeline =
         BuildPipeline(config, schedule, ranks, nullptr, source, nullptr, nullptr).value();
     Checkpoint from = OpenCheckpoint(checkpoint).value();
-    const Status restored = RestorePipeline(from, pipeline);
+    const auto restored = RestorePipeline(from, pipeline);
     if (host == 0) {
       ASSERT_FALSE(restored);
       EXPECT_NE(restored.error().message.find(

@@ -52,6 +52,7 @@ TEST_F(Validation, TrainsToTheSameBitsAndHasTheLossOfTheCheckpoint) {
       {"schedule=1f1b", "clip=0.1", "post_validation=true"},
       {"schedule=1f1b", "ranks=2", "data=2", "zero=1", "precision=bf16"},
       {"schedule=1f1b", "ranks=2", "data=2", "zero=3"},
+      {"model.name=qwen3_moe", "schedule=1f1b", "ranks=2", "expert=2", "zero=2"},
       {"schedule=1f1b", "ranks=2", "data=2", "zero=3", "precision=bf16"}};
   for (const std::vector<std::string>& options : runs) {
     const std::string what = fmt::format("{}", fmt::join(options, " "));

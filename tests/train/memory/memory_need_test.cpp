@@ -1,5 +1,5 @@
 // The estimated memory need of a run is the memory that it takes.
-#include "train/run/memory_need.h"
+#include "train/memory/memory_need.h"
 
 #include <gtest/gtest.h>
 

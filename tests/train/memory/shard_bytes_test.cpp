@@ -1,5 +1,5 @@
 // Weights, gradients and optimizer state take exactly the predicted memory.
-#include "train/shards/shard_bytes.h"
+#include "train/memory/shard_bytes.h"
 
 #include <gtest/gtest.h>
 
@@ -54,6 +54,7 @@ TrainConfig RandomConfig(std::mt19937& random) {
   if (random() % 2 == 0) config.precision = "bf16";
   if (random() % 2 == 0) config.model.name = "gpt2";
   if (random() % 2 == 0) config.optimizer.clip = 0.5;
+  if (random() % 2 == 0) config.optimizer.ema = 0.9;
   config.optimizer.post_validation = config.optimizer.clip > 0 && random() % 2 == 0;
   config.parallel.lookahead = static_cast<int>(random() % 3);
   config.parallel.residency = static_cast<int>(random() % 3);
@@ -76,6 +77,10 @@ TEST_P(ShardBytes, ArePredictedExactly) {
     config.model.layers = pipeline.placement.chain_length();
     SCOPED_TRACE(fmt::format("{} {}", config.precision, config.model.name));
     const Schedule replicated = AddDataParallelism(pipeline, 2).value();
+    // Muon needs a group of the replicas that have the shards.
+    if (i == 1 && (zero == 0 || HasReplicaGroups(config.parallel, replicated))) {
+      config.optimizer.name = "muon";
+    }
     ExpectPredicted(config, ShardSchedule(replicated, config.parallel).value());
   }
 }

@@ -1,4 +1,4 @@
-#include "train/shards/shard_bytes.h"
+#include "train/memory/shard_bytes.h"
 
 #include <algorithm>
 
@@ -7,6 +7,9 @@
 #include "model/model.h"
 #include "runtime/program.h"
 #include "runtime/versions.h"
+#include "train/optimizer/matrix_exchange.h"
+#include "train/optimizer/muon.h"
+#include "train/optimizer/parameter_rules.h"
 #include "train/setup.h"
 #include "train/shards/rank_shards.h"
 #include "train/shards/shards.h"
@@ -19,6 +22,7 @@ constexpr std::int64_t kFp32Bytes = 4;  // of an element of masters, gradients a
 
 // The parameters of a stage of the model.
 struct StageParameters {
+  std::vector<ExchangedParameter> about;
   std::vector<std::int64_t> elements;
   std::vector<Division> divisions;
 };
@@ -36,12 +40,15 @@ Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& confi
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
                SplitLayers(config.model.layers, length, config.pipeline.stage_layers));
   const std::vector<SharedParameter> shared = SharedParameters(config.model, ranges);
+  const ParameterRules rules(config.optimizer);
   std::vector<StageParameters> stages;
   for (LayerRange range : ranges) {
     range.expert_ranks = config.parallel.expert;
     PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, range));
     StageParameters& stage = stages.emplace_back();
     for (const auto& parameter : module->named_parameters()) {
+      const std::vector<std::int64_t> shape = parameter.value().sizes().vec();
+      stage.about.push_back({parameter.key(), shape, rules.Of(parameter.key(), shape.size()).muon});
       stage.elements.push_back(parameter.value().numel());
       const bool is_shared = std::ranges::any_of(
           shared, [&](const SharedParameter& one) { return one.name == parameter.key(); });
@@ -132,18 +139,28 @@ class Predictor {
   }
 
  private:
-  // Two moments per element, and a counter per parameter.
+  // AdamW has two moments per element and a counter per parameter, Muon a momentum, the memory for
+  // its iterations, and the matrices that shards divide.
   std::int64_t OptimizerBytes(const Shards& layout, const StageParameters& parameters,
                               int chain) const {
-    std::int64_t bytes = 0;
-    const auto add = [&](std::int64_t count) { bytes += (2 * count + 1) * kFp32Bytes; };
+    std::int64_t elements = 0;
+    std::vector<Matrices> matrices;
+    const auto add = [&](const Shards::Piece& piece) {
+      const ExchangedParameter& about = parameters.about[piece.parameter];
+      elements += about.orthogonalized ? piece.size() : 2 * piece.size() + 1;
+      if (about.orthogonalized) matrices.emplace_back(about.shape);
+      if (config_.optimizer.ema > 0) elements += piece.size();
+    };
     if (zero_ == 0) {
-      for (const std::int64_t count : parameters.elements) add(count);
-      return bytes;
+      for (std::size_t i = 0; i < parameters.elements.size(); ++i) {
+        add({i, 0, parameters.elements[i]});
+      }
+    } else {
+      for (const Shards::Piece& piece : layout.pieces(chain / per_shard_)) add(piece);
+      for (const Shards::Piece& piece : layout.unsharded()) add(piece);
+      elements += layout.shards() * BlockElements(FragmentsOf(layout, parameters.about));
     }
-    for (const Shards::Piece& piece : layout.pieces(chain / per_shard_)) add(piece.size());
-    for (const Shards::Piece& piece : layout.unsharded()) add(piece.size());
-    return bytes;
+    return elements * kFp32Bytes + Orthogonalizer::BytesFor(matrices);
   }
 
   const TrainConfig& config_;

@@ -1,4 +1,4 @@
-#include "train/run/memory_need.h"
+#include "train/memory/memory_need.h"
 
 #include <algorithm>
 #include <limits>
@@ -15,8 +15,8 @@
 #include "runtime/versions.h"
 #include "simulate/simulate.h"
 #include "train/compiled/compile_stages.h"
+#include "train/memory/shard_bytes.h"
 #include "train/setup.h"
-#include "train/shards/shard_bytes.h"
 
 namespace penstock {
 namespace {
@@ -194,6 +194,16 @@ void ForEachStage(const Schedule& schedule, const HostedRanks& ranks,
   }
 }
 
+bool IsPlainAdamW(const OptimizerConfig& config) {
+  return config.name == "adamw" && config.groups.empty() && config.ema == 0;
+}
+
+// Returns a lower bound of the optimizer's bytes per parameter.
+double LeastStateBytes(const OptimizerConfig& config) {
+  const bool may_use_muon = config.name == "muon" || !config.groups.empty();
+  return (may_use_muon ? kMasterBytes : kMomentBytes) + (config.ema > 0 ? kMasterBytes : 0);
+}
+
 // Adds weights, gradients and optimizer state: all of them, or with shards, what is always in
 // memory.
 Status AddLeast(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
@@ -213,7 +223,7 @@ Status AddLeast(const TrainConfig& config, const Schedule& schedule, const Hoste
     const double masters = cast > 0 ? kMasterBytes * share(1) : 0;
     total.weights += need.parameters * (masters + version * (share(3) + versions->older));
     total.gradients += need.parameters * kMasterBytes * share(2);
-    total.optimizer += need.parameters * kMomentBytes * share(1);
+    total.optimizer += need.parameters * LeastStateBytes(config.optimizer) * share(1);
   });
   return status;
 }
@@ -234,8 +244,10 @@ Status AddShards(const TrainConfig& config, const Schedule& schedule, const Host
 void AddCopies(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
                const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double version = config.precision == "bf16" ? 2 : kMasterBytes;
-  const bool saves = config.checkpoint.every > 0 || config.checkpoint.best;
+  const bool saves = WritesCheckpoints(config);
   const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
+  // Muon's state is smaller.
+  const double state = kMomentBytes + (config.optimizer.ema > 0 ? kMasterBytes : 0);
   const int replicas = schedule.placement.replicas();
   const int zero = ZeroOf(config.parallel, schedule);
   const double shards = zero == 0 ? 1 : ShardsOfStage(config.parallel, schedule);
@@ -246,8 +258,8 @@ void AddCopies(const TrainConfig& config, const Schedule& schedule, const Hosted
     if (zero == 1 || zero == 2) total.weights += count * version / shards;
     // So does a stage for the parameters that it shares.
     total.gradients += need.shared * kMasterBytes;
-    if (rolls_back) total.optimizer += count * (kMasterBytes + kMomentBytes) / shards;
-    if (saves) total.checkpoint += count * (kMasterBytes + kMomentBytes) / replicas;
+    if (rolls_back) total.optimizer += count * (kMasterBytes + state) / shards;
+    if (saves) total.checkpoint += count * (kMasterBytes + state) / replicas;
   });
 }
 
@@ -327,9 +339,9 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
                                   const HostedRanks& ranks) {
   MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, Capture));
-  PENSTOCK_TRY_STATUS(ZeroOf(config.parallel, schedule) == 0
-                          ? AddLeast(config, schedule, ranks, needs, need)
-                          : AddShards(config, schedule, ranks, need));
+  const bool is_even = ZeroOf(config.parallel, schedule) == 0 && IsPlainAdamW(config.optimizer);
+  PENSTOCK_TRY_STATUS(is_even ? AddLeast(config, schedule, ranks, needs, need)
+                              : AddShards(config, schedule, ranks, need));
   AddCopies(config, schedule, ranks, needs, need);
   need.batches = BatchBytes(config);
   PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, ranks, needs));
