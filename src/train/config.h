@@ -76,6 +76,7 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.05;                    // matrices only
   double momentum = 0.95;                        // of Muon
+  double balance_rate = 0.001;  // change of the biases of routers per step (model.balance=bias)
   std::string adjust_lr_fn = "match_rms_adamw";  // MuonScale
   std::string groups;                            // ParameterGroups as YAML; empty: none
   double ema = 0;  // decay of the exponential moving average of the weights per update; 0: none

@@ -147,6 +147,10 @@ class Predictor {
     std::vector<Matrices> matrices;
     const auto add = [&](const Shards::Piece& piece) {
       const ExchangedParameter& about = parameters.about[piece.parameter];
+      if (IsRouterBias(about.name)) {
+        elements += config_.optimizer.ema > 0 ? piece.size() : 0;
+        return;
+      }
       elements += about.orthogonalized ? piece.size() : 2 * piece.size() + 1;
       if (about.orthogonalized) matrices.emplace_back(about.shape);
       if (config_.optimizer.ema > 0) elements += piece.size();

@@ -60,6 +60,10 @@ void Optimizer::MakeState(const std::vector<NamedParameter>& parameters) {
     if (rate_->config.ema > 0) {
       averages_.push_back({about, parameter.value, at::zeros_like(parameter.value)});
     }
+    if (rule.balance) {
+      biases_.emplace_back(parameter.value, parameter.gradient);
+      continue;
+    }
     if (rule.muon) {
       const at::Tensor value = parameter.value.view({-1});
       matrices_.push_back(
@@ -83,6 +87,7 @@ void Optimizer::Update(const std::vector<NamedParameter>& parameters) {
   const double lr = rate_->At(step_++ / updates_per_step_);
   UpdateAdam(lr);
   UpdateMuon(lr);
+  UpdateBiases();
   for (const Average& each : averages_) Blend(each.average, each.value, 1 - rate_->config.ema);
 }
 
@@ -145,6 +150,13 @@ void Optimizer::UpdateMatrix(const MuonParameter& parameter, const MatrixPart& p
   value.mul_(1 - rate * rule.weight_decay);
   update.mul_(rate * MuonScale(rate_->config.adjust_lr_fn, size.rows, size.columns));
   value.sub_(update);
+}
+
+// Wang et al., Auxiliary-Loss-Free Load Balancing Strategy, 2024, algorithm 1.
+void Optimizer::UpdateBiases() {
+  for (const auto& [value, gradient] : biases_) {
+    value.sub_(gradient.sign(), rate_->config.balance_rate);
+  }
 }
 
 // The averages start at the weights before the first update.
@@ -211,6 +223,7 @@ std::vector<at::Tensor> Optimizer::Changed() const {
   for (const MuonParameter& each : matrices_) {
     changed.insert(changed.end(), {each.value, each.momentum});
   }
+  for (const auto& [value, gradient] : biases_) changed.push_back(value);
   for (const Average& each : averages_) changed.push_back(each.average);
   return changed;
 }

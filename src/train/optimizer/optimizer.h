@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "train/config.h"
@@ -113,6 +114,7 @@ class Optimizer {
   static std::vector<MatrixPart> PartsOf(const MuonParameter& parameter);
   void UpdateAdam(double lr);
   void UpdateMuon(double lr);
+  void UpdateBiases();
   void UpdateMatrix(const MuonParameter& parameter, const MatrixPart& part, double lr);
   void StartAverages();
   // The tensors that an update changes.
@@ -129,6 +131,7 @@ class Optimizer {
   bool has_state_ = false;
   std::vector<AdamGroup> groups_;
   std::vector<MuonParameter> matrices_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> biases_;  // of routers: value and gradient
   Orthogonalizer orthogonalizer_;
   std::unique_ptr<MatrixExchange> exchange_;
   std::vector<Average> averages_;  // empty without

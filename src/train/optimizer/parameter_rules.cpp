@@ -4,6 +4,7 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
+#include "model/model_config.h"
 
 namespace penstock {
 namespace {
@@ -34,6 +35,7 @@ ParameterRule ParameterRules::Of(std::string_view parameter, std::size_t dimensi
   const bool is_matrix = dimensions == 2 || dimensions == 3;
   const bool by_default = config_.name == "muon" && !IsEmbeddingOrHead(parameter);
   ParameterRule rule;
+  rule.balance = IsRouterBias(parameter);
   rule.muon = is_matrix && (group.name ? *group.name == "muon" : by_default);
   rule.lr_scale = group.lr_scale.value_or(1);
   rule.weight_decay = group.weight_decay.value_or(dimensions >= 2 ? config_.weight_decay : 0);

@@ -15,8 +15,9 @@
 namespace penstock {
 
 struct ParameterRule {
-  bool muon = false;    // else AdamW
-  double lr_scale = 1;  // factor of the learning rate
+  bool balance = false;  // the bias of a router, which moves by a fixed step against its load
+  bool muon = false;     // else AdamW
+  double lr_scale = 1;   // factor of the learning rate
   double weight_decay = 0;
   double beta1 = 0, beta2 = 0, epsilon = 0;  // of AdamW
   double momentum = 0;                       // of Muon

@@ -129,7 +129,7 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
                      : InMemory(part.value, piece.begin, piece.size());
     part.gradient = GradientOf(piece);
     part.begin = piece.begin;
-    part.counts = counts();
+    part.counts = part.counts && counts();
     updated_.push_back(std::move(part));
   }
   for (const Shards::Piece& piece : shards_.unsharded()) {
@@ -257,7 +257,9 @@ std::span<const double> StageWeights::SquaredNorms() {
   const int first = zero_ > 0 ? ShardOf(chain_) : 0;
   const int last = zero_ > 0 ? ShardOf(chain_) : shards_.shards() - 1;
   for (int shard = first; shard <= last && (zero_ == 0 || counts()); ++shard) {
-    for (const Shards::Piece& piece : shards_.pieces(shard)) add(piece);
+    for (const Shards::Piece& piece : shards_.pieces(shard)) {
+      if (parameters_[piece.parameter].counts) add(piece);
+    }
   }
   for (const Shards::Piece& piece : shards_.unsharded()) {
     if (CountsUnsharded(piece.parameter)) add(piece);
@@ -278,12 +280,24 @@ bool StageWeights::CountsUnsharded(std::size_t parameter) const {
   return true;
 }
 
-void StageWeights::StartGatherExperts() {
+void StageWeights::StartGather() {
+  if (collectives_) collectives_->StartGather();
   std::vector<NamedTensor> own;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (shards_.is_of_experts(i)) own.push_back({parameters_[i].name, parameters_[i].value});
   }
-  if (!own.empty()) gathered_experts_.Start(*rank_->experts, own);
+  if (!own.empty()) expert_gather_.Start(*rank_->experts, own);
+}
+
+void StageWeights::FinishGather(bool keep) {
+  if (collectives_) collectives_->FinishGather(keep);
+  all_experts_ = expert_gather_.Finish();
+  if (!keep) all_experts_.clear();
+}
+
+void StageWeights::DropGathered() {
+  if (collectives_) collectives_->DropGathered();
+  all_experts_.clear();
 }
 
 std::vector<StageWeights::Range> StageWeights::RangesOf(int chain, int from) const {
@@ -293,7 +307,8 @@ std::vector<StageWeights::Range> StageWeights::RangesOf(int chain, int from) con
   std::vector<Range> ranges;
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     if (begin == end) return;  // the beginning of a range identifies it
-    const std::int64_t in_message = ranges.empty() ? 0 : ranges.back().in_message + ranges.back().size;
+    const std::int64_t in_message =
+        ranges.empty() ? 0 : ranges.back().in_message + ranges.back().size;
     ranges.push_back({begin, end - begin, in_message});
   };
   if (zero_ == 1) {

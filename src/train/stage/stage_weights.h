@@ -71,9 +71,14 @@ class StageWeights {
   // The collectives of the replicas; null without any.
   ShardCollectives* collectives() { return collectives_ ? &*collectives_ : nullptr; }
 
-  // Gather the experts of all ranks, between runs. All ranks start before any of them finishes.
-  void StartGatherExperts();
-  std::vector<NamedTensor> FinishGatherExperts() { return gathered_experts_.Finish(); }
+  // The ranks that divide the experts; null if none do.
+  GroupEnd* expert_group() const { return rank_->experts.get(); }
+
+  // As in TorchStage.
+  void StartGather();
+  void FinishGather(bool keep);
+  void DropGathered();
+  const std::vector<NamedTensor>& AllExperts() const { return all_experts_; }
 
   // Returns the tail of another chain's gradients. Valid after Add().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
@@ -141,7 +146,8 @@ class StageWeights {
   std::vector<Message> incoming_;     // by chain
   std::vector<std::vector<float>> tails_;  // by chain
   std::optional<ShardCollectives> collectives_;
-  ExpertGather gathered_experts_;
+  ExpertGather expert_gather_;
+  std::vector<NamedTensor> all_experts_;
 };
 
 }  // namespace penstock

@@ -33,10 +33,6 @@ using Recompile = std::function<Result<StageProgram>(const StageExamples& exampl
 // Each shape costs a capture and its constants, so more shapes than this are probably a mistake.
 constexpr std::size_t kMostShapes = 64;
 
-bool HasExpertGroup(const TorchStageOptions& options) {
-  return options.rank_shards != nullptr && options.rank_shards->experts != nullptr;
-}
-
 class CompiledStage final : public TorchStage {
  public:
   // `programs` has one entry per slice. The stage computes with `working` and trains `masters`,
@@ -53,9 +49,7 @@ class CompiledStage final : public TorchStage {
         losses_(options.last ? microbatches_.size() : 0),
         weights_(working, masters, programs.front(), options, losses_.size()),
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
-    if (HasExpertGroup(options)) {
-      binding_.groups = {{kExpertGroup, options.rank_shards->experts.get()}};
-    }
+    if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
     }
@@ -218,22 +212,12 @@ class CompiledStage final : public TorchStage {
   }
   void Abort(const Error& reason) override {
     if (ShardCollectives* shards = weights_.collectives()) shards->Abort(reason);
-    if (HasExpertGroup(options_)) options_.rank_shards->experts->group().Abort(reason);
+    if (GroupEnd* group = weights_.expert_group()) group->group().Abort(reason);
   }
-  void StartGather() override {
-    if (ShardCollectives* shards = weights_.collectives()) shards->StartGather();
-    if (HasExpertGroup(options_)) weights_.StartGatherExperts();
-  }
-  void FinishGather(bool keep) override {
-    if (ShardCollectives* shards = weights_.collectives()) shards->FinishGather(keep);
-    all_experts_ = weights_.FinishGatherExperts();
-    if (!keep) all_experts_.clear();
-  }
-  const std::vector<NamedTensor>& AllExperts() const override { return all_experts_; }
-  void DropGathered() override {
-    all_experts_.clear();
-    if (ShardCollectives* shards = weights_.collectives()) shards->DropGathered();
-  }
+  void StartGather() override { weights_.StartGather(); }
+  void FinishGather(bool keep) override { weights_.FinishGather(keep); }
+  const std::vector<NamedTensor>& AllExperts() const override { return weights_.AllExperts(); }
+  void DropGathered() override { weights_.DropGathered(); }
 
   std::int64_t ActivationBytes() const override { return activation_bytes_; }
   std::int64_t OffloadedBytes() const override {
@@ -472,7 +456,6 @@ class CompiledStage final : public TorchStage {
   SliceState slices_;
   std::vector<float> losses_;       // by microbatch index; last stages only
   std::vector<float> loss_shares_;  // by slice: the weight of its loss
-  std::vector<NamedTensor> all_experts_;
   StageWeights weights_;
   GraphBinding binding_;
   // One per shape, with the expected shape first, or one per slice.

@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "graph/compile.h"
+#include "model/model_config.h"
 #include "runtime/stage.h"
 #include "runtime/versions.h"
 #include "schedule/action.h"
@@ -118,7 +119,8 @@ struct NamedParameter {
       : name(std::move(parameter)),
         value(std::move(whole)),
         gradient(std::move(its_gradient)),
-        shape(value.sizes().vec()) {}
+        shape(value.sizes().vec()),
+        counts(!IsRouterBias(name)) {}
 
   std::string name;
   at::Tensor value;
@@ -126,7 +128,7 @@ struct NamedParameter {
   std::vector<std::int64_t> shape;  // of the whole parameter
   std::int64_t begin = 0;           // the first element, if the value is a range
   // Whether the global gradient norm includes it. A shared parameter counts at its first holder.
-  bool counts = true;
+  bool counts;
 };
 
 class TorchStage : public Stage {

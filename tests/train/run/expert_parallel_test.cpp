@@ -134,5 +134,21 @@ TEST(ExpertParallel, RefusesWhatCannotBeDivided) {
   EXPECT_NE(message("qwen3_moe", 3, 2).find("does not divide the 3 replicas"), std::string::npos);
 }
 
+// A bias moves by the same step for every expert, against its load.
+TEST(ExpertParallel, BalancesByABias) {
+  TrainConfig config = MoeConfig("deepseek_v3");
+  config.optimizer.balance_rate = 0.125;  // sums of it are exact
+  config.optimizer.clip = 1e-3;           // does not scale it
+  const std::string name = "layers.1.router.bias";
+  const at::Tensor bias = TrainWith(config).parameters.at(name);
+  const at::Tensor steps = bias / config.optimizer.balance_rate;
+  EXPECT_TRUE(steps.equal(steps.round()));
+  EXPECT_LE(steps.abs().max().item<float>(), static_cast<float>(config.steps));
+  EXPECT_GT(steps.max().item<float>(), 0);
+  EXPECT_LT(steps.min().item<float>(), 0);
+  config.parallel.data = config.parallel.expert = 2;
+  EXPECT_TRUE(TrainWith(config).parameters.at(name).equal(bias));
+}
+
 }  // namespace
 }  // namespace penstock

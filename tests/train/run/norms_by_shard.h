@@ -25,7 +25,9 @@ inline std::vector<double> NormsByShard(const std::vector<NamedParameter>& param
     norms[piece.parameter] += SquaredNorm(flat.narrow(0, piece.begin, piece.size()));
   };
   for (int shard = 0; shard < count; ++shard) {
-    for (const Shards::Piece& piece : shards.pieces(shard)) add(piece);
+    for (const Shards::Piece& piece : shards.pieces(shard)) {
+      if (parameters[piece.parameter].counts) add(piece);
+    }
   }
   for (const Shards::Piece& piece : shards.unsharded()) {
     if (!copies[piece.parameter]) add(piece);
