@@ -301,9 +301,8 @@ std::vector<Field> OptimizerFields(TrainConfig& c) {
       {"optimizer.groups",
        &o.groups,
        kRun,
-       "Settings by parameter, for the first group whose regular expression occurs in the name: "
-       "[{match: 'norm|bias', weight_decay: 0}]; also name, lr_scale, beta1, beta2, epsilon, "
-       "momentum",
+       "Settings of parameters by name: [{match: 'norm|bias', weight_decay: 0}]; see "
+       "docs/training.md",
        {},
        "param_groups parameter_groups"},
       {"optimizer.ema",

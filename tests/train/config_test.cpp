@@ -202,7 +202,8 @@ TEST(Config, SuggestsTheIntendedKey) {
   // No key is similar, so the error lists the keys of the section.
   const std::string error = ErrorOf("", {"checkpoint.zzzzzzz=1"});
   EXPECT_EQ(error,
-            "unknown key 'checkpoint.zzzzzzz': the keys are checkpoint.every, checkpoint.keep");
+            "unknown key 'checkpoint.zzzzzzz': the keys are checkpoint.every, checkpoint.keep, "
+            "checkpoint.best");
 }
 
 TEST(Config, RefusesInvalidValues) {
