@@ -295,8 +295,7 @@ std::vector<Field> OptimizerFields(TrainConfig& c) {
       {"optimizer.adjust_lr_fn",
        &o.adjust_lr_fn,
        kRun,
-       "Muon's factor of the learning rate: match_rms_adamw (0.2 sqrt(max(rows, columns))), for "
-       "AdamW's learning rate, or original (sqrt(max(1, rows / columns)))",
+       "Muon's factor of the learning rate: for a rate that suits AdamW, or the original one",
        {.choices = "match_rms_adamw original"}},
       {"optimizer.groups",
        &o.groups,

@@ -36,11 +36,12 @@ CsvOptions TakeOptions(std::string_view& text) {
 void RunPasses(const Schedule& schedule, const Costs& costs) {
   for (const SchedulePass& pass : SchedulePasses()) {
     const std::vector<std::string> passes = {std::string(pass.name)};
-    // RunSchedulePasses checks that the result is valid. Only the optimizer pass may refuse: a
-    // schedule may have no position for a STEP.
+    // RunSchedulePasses checks that the result is valid. Only two passes may refuse: a schedule may
+    // have no position for a STEP, and several chains cannot share a vocabulary.
     const auto changed = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
     if (!changed) {
-      Require(pass.name == "optimizer", "a pass refuses a valid schedule", changed.error().message);
+      Require(pass.name == "optimizer" || pass.name == "vocabulary",
+              "a pass refuses a valid schedule", changed.error().message);
       continue;
     }
     const auto priced = Simulate(*changed, costs);
