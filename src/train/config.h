@@ -18,7 +18,10 @@
 namespace penstock {
 
 struct DataConfig {
-  std::string path = "/usr/share/games/fortunes";  // a file or a folder of text
+  // A file or a folder of text, or a folder of 'penstock tokenize'.
+  std::string path = "/usr/share/games/fortunes";
+  std::string tokenizer;  // of text, see OpenTokenizer; empty: bytes, or that of tokenized data
+  std::string blend;      // several folders of 'penstock tokenize' instead of `path`, see ParseBlend
   double held_out = 0.05;                          // share of the text that is never trained on
 };
 

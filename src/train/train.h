@@ -32,8 +32,9 @@ struct TrainSummary {
   std::int64_t planned_steps = 0;  // in total
   std::string saved;               // the checkpoint to continue from; empty if no step was run
 
-  double held_out_loss = 0;  // nats per byte
-  double baseline_loss = 0;  // of the bigram model on the same bytes
+  std::string unit = "byte";  // what a token is: "byte" or "token"
+  double held_out_loss = 0;   // nats per unit
+  double baseline_loss = 0;   // of the bigram model on the same bytes; 0 for other tokens
   double tokens_per_second = 0;
   double step_time = 0;            // seconds
   double predicted_step_time = 0;  // by the simulator, from the run's median action times
@@ -77,22 +78,24 @@ struct TrainOptions {
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options);
 
 struct EvalSummary {
+  std::string unit = "byte";  // as in TrainSummary
   double held_out_loss = 0;
   double baseline_loss = 0;
-  std::int64_t bytes = 0;  // predicted
-  std::int64_t step = 0;   // of the checkpoint
+  std::int64_t predicted = 0;  // units
+  std::int64_t step = 0;       // of the checkpoint
 };
 // Computes the held-out loss of a checkpoint: a file or a folder, see CheckpointAt. `data`
-// replaces the configured text if not empty. With `ema`, here and below, uses the moving averages
-// of the weights, which only the checkpoints of a run with optimizer.ema have.
+// replaces the configured text if not empty; the tokenizer is that of the run. With `ema`, here and
+// below, uses the moving averages of the weights, which only the checkpoints of a run with
+// optimizer.ema have.
 Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {},
                              bool ema = false);
 // Computes the loss of a model in Hugging Face's format on all of a text, in windows of `sequence`
-// bytes. The baseline is 0.
+// tokens of the folder's tokenizer, or bytes if it has none. The baseline is 0.
 Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,
                                         std::int64_t sequence);
-// Writes a checkpoint's model in Hugging Face's format: config.json and model.safetensors. Returns
-// the paths.
+// Writes a checkpoint's model in Hugging Face's format: config.json, model.safetensors and the
+// files of the run's tokenizer. Returns the paths.
 Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint,
                                                    const std::string& folder, bool ema = false);
 

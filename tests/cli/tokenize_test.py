@@ -1,9 +1,12 @@
-"""penstock tokenize: documents of files, and their tokens in a folder."""
+"""penstock tokenize, and training, evaluation and export with its folders."""
 import json
+import pathlib
 import struct
 
 import program
 
+ENGLISH = pathlib.Path(__file__).resolve().parents[2] / "examples" / "english.yaml"
+SMALL = ("dim=16", "heads=2", "sequence=32", "batch=1", "steps=6", "microbatches=4", "sample=10", "warmup=2", "ranks=2")
 # Words of letters; the end of text is 5.
 TOKENIZER = json.dumps({
     "added_tokens": [{"id": 5, "content": "</s>", "special": True}],
@@ -49,6 +52,54 @@ class TokenizeTest(program.CommandTest):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["bad.jsonl", "text", "tokenizer.json"])
         (self.folder / "out").mkdir()
         self.assertIn("exists already", self.refuse("tokenize", "text", "--tokenizer", ".", "-o", "out"))
+
+
+class TrainOnTokensTest(program.CommandTest):
+    def setUp(self):
+        super().setUp()
+        if "\n  train " not in self.start("--help").stdout:
+            self.skipTest("a build without the engine")
+        self.write("tokenizer.json", TOKENIZER)
+        for name, text in (("web", "ab a"), ("code", "b b ab")):
+            self.write(f"{name}.jsonl", "".join(json.dumps({"text": text * (3 + i % 7)}) + "\n" for i in range(60)))
+            self.run_ok("tokenize", f"{name}.jsonl", "--tokenizer", ".", "-o", name)
+
+    def test_a_run_keeps_its_tokenizer_for_eval_generate_and_export(self):
+        result = self.start("train", ENGLISH, *SMALL, "data.blend=0.7 web, 0.3 code", "name=run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("nats per token", result.stdout)
+        self.assertEqual((self.folder / "runs/run/tokenizer.json").read_text(), TOKENIZER)
+        self.write("text", "ab a b " * 400)
+        self.assertIn("tokens", json.loads(self.run_ok("eval", "runs/run", "--data", "text", "--json")))
+        text = self.run_ok("generate", "runs/run", "--prompt", "ab", "--bytes", 20)
+        self.assertLessEqual(set(text), set("ab ?\n"))
+        self.run_ok("export", "runs/run", "-o", "exported")
+        whole = json.loads(self.run_ok("eval", "exported", "--data", "text", "--sequence", 32, "--json"))
+        self.assertEqual(whole["tokens"] % 32, 0)
+        self.assertLess(whole["tokens"], 7 * 400)
+
+    def test_resumed_runs_see_the_same_samples(self):
+        words = ("train", ENGLISH, *SMALL, "data.path=web", "every=3")
+        whole = self.start(*words, "name=whole")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        again = self.start(*words, "name=again", "resume=runs/whole/checkpoints/step-3")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        weights = [(self.folder / "runs" / name / "model.safetensors").read_bytes() for name in ("whole", "again")]
+        tail = [each[-4096:] for each in weights]
+        self.assertEqual(tail[0], tail[1])
+
+    def test_text_is_tokenized_directly(self):
+        self.write("text", "\n%\n".join("ab a b " * (3 + i % 5) for i in range(80)))
+        result = self.start("train", ENGLISH, *SMALL, "data.path=text", "data.tokenizer=tokenizer.json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_what_does_not_fit_is_refused(self):
+        train = ("train", ENGLISH, *SMALL)
+        self.assertIn("tokenized already", self.refuse(*train, "data.path=web", "data.tokenizer=bytes"))
+        self.assertIn("data.blend", self.refuse(*train, "data.blend=web"))
+        self.assertIn("too short", self.refuse(*train, "data.path=web", "sequence=100000"))
+        self.run_ok("tokenize", "web.jsonl", "--tokenizer", "bytes", "-o", "bytes")
+        self.assertIn("different tokenizers", self.refuse(*train, "data.blend=1 web, 1 bytes"))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class EvalCommand final : public Command {
     app.add_option("--data", data_, "A text file or a folder of text files (default: the run's)")
         ->type_name("PATH");
     app.add_option("--sequence", sequence_,
-                   "Bytes per window, for a folder with config.json: its whole text is evaluated")
+                   "Tokens per window, for a folder with config.json: its whole text is evaluated")
         ->check(CLI::Range(1, 1'000'000'000))
         ->capture_default_str();
     app.add_flag("--ema", ema_,
@@ -38,14 +38,17 @@ class EvalCommand final : public Command {
     if (json_) {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
                                              {"baseline_loss", summary.baseline_loss},
-                                             {"bytes", summary.bytes},
+                                             {summary.unit + "s", summary.predicted},
                                              {"step", summary.step}};
       fmt::print("{}\n", object.dump(2));
     } else {
-      fmt::print(
-          "held-out loss {:.4f} nats per byte over {} bytes, after {} steps; a bigram model of "
-          "the same text {:.4f}\n",
-          summary.held_out_loss, summary.bytes, summary.step, summary.baseline_loss);
+      fmt::print("held-out loss {:.4f} nats per {} over {} {}s, after {} steps",
+                 summary.held_out_loss, summary.unit, summary.predicted, summary.unit,
+                 summary.step);
+      if (summary.baseline_loss > 0) {
+        fmt::print("; a bigram model of the same text {:.4f}", summary.baseline_loss);
+      }
+      fmt::print("\n");
     }
     return kExitOk;
   }
@@ -58,10 +61,11 @@ class EvalCommand final : public Command {
     PENSTOCK_TRY(const EvalSummary summary, EvaluateHuggingFace(checkpoint_, data_, sequence_));
     if (json_) {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
-                                             {"bytes", summary.bytes}};
+                                             {summary.unit + "s", summary.predicted}};
       fmt::print("{}\n", object.dump(2));
     } else {
-      fmt::print("loss {:.4f} nats per byte over {} bytes\n", summary.held_out_loss, summary.bytes);
+      fmt::print("loss {:.4f} nats per {} over {} {}s\n", summary.held_out_loss, summary.unit,
+                 summary.predicted, summary.unit);
     }
     return kExitOk;
   }

@@ -15,7 +15,8 @@ class ExportCommand final : public Command {
     app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
     app.add_flag("--ema", ema_,
                  "Use the moving average of the weights, of a run with optimizer.ema");
-    app.add_option("-o,--output", folder_, "Folder to write config.json and model.safetensors to")
+    app.add_option("-o,--output", folder_,
+                   "Folder to write config.json, model.safetensors and the tokenizer to")
         ->required()
         ->type_name("FOLDER");
   }

@@ -40,12 +40,15 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
 }
 
 void Print(const TrainSummary& summary) {
-  const double below = summary.baseline_loss - summary.held_out_loss;
+  Log(stdout, "\nheld-out loss {:.3f} nats per {}", summary.held_out_loss, summary.unit);
+  if (summary.baseline_loss > 0) {
+    const double below = summary.baseline_loss - summary.held_out_loss;
+    Log(stdout, "; a bigram model of the same text {:.3f} ({:.3f} {})", summary.baseline_loss,
+        std::abs(below), below < 0 ? "above" : "below");
+  }
   Log(stdout,
-      "\nheld-out loss {:.3f} nats per byte; a bigram model of the same text {:.3f} ({:.3f} "
-      "{})\n\nGenerated text:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
+      "\n\nGenerated text:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
       "{:.1f} ms; {:.0f} tokens/s over {} steps\n{}\n\nfiles:\n",
-      summary.held_out_loss, summary.baseline_loss, std::abs(below), below < 0 ? "above" : "below",
       summary.passage, summary.table, summary.step_time * 1e3, summary.predicted_step_time * 1e3,
       summary.tokens_per_second, summary.steps, summary.drift);
   for (const std::string& file : summary.files) Log(stdout, "  {}\n", file);

@@ -206,4 +206,10 @@ std::span<const std::uint8_t> Sampler::Sample(std::int64_t step, std::int64_t sa
   return text_.subspan(random % (text_.size() - sequence_), sequence_ + 1);
 }
 
+void Sampler::Copy(std::int64_t step, std::int64_t sample, std::size_t begin,
+                   std::span<std::int64_t> to) const {
+  const auto bytes = Sample(step, sample).subspan(begin, to.size());
+  std::copy(bytes.begin(), bytes.end(), to.begin());
+}
+
 }  // namespace penstock

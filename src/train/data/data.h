@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tokens/kinds/byte_tokenizer.h"
+#include "train/data/sample_source.h"
 
 namespace penstock {
 
-// Follows each document. Text has no zero byte: files that contain one are binary and are skipped.
-inline constexpr std::uint8_t kEndOfDocument = 0;
-
-// Bytes of documents, each followed by kEndOfDocument.
+// Bytes of documents, each followed by kEndOfDocument. Files that contain this byte are binary and
+// are skipped.
 struct Corpus {
   std::vector<std::uint8_t> train;
   std::vector<std::uint8_t> held_out;
@@ -41,9 +41,8 @@ std::vector<std::string_view> SplitDocuments(std::string_view text);
 // of the last one.
 Status CheckLength(const Corpus& corpus, std::int64_t sequence);
 
-// Chooses the samples of a step. The choice depends only on the seed, the step and the index of the
-// sample in its batch, not on ranks, chunks or microbatches. Immutable, so any thread may use it.
-class Sampler {
+// Chooses the samples of a step from a text of bytes, at random positions.
+class Sampler : public SampleSource {
  public:
   // `text` must outlive the sampler and be longer than `sequence`.
   Sampler(std::span<const std::uint8_t> text, std::int64_t sequence, std::uint64_t seed)
@@ -52,6 +51,8 @@ class Sampler {
   // Returns sequence + 1 bytes: the tokens of a sample are all but the last, its targets all but
   // the first.
   std::span<const std::uint8_t> Sample(std::int64_t step, std::int64_t sample) const;
+  void Copy(std::int64_t step, std::int64_t sample, std::size_t begin,
+            std::span<std::int64_t> to) const override;
 
  private:
   std::span<const std::uint8_t> text_;

@@ -15,7 +15,7 @@ class HeldOutLoss {
  public:
   struct Parts {
     SpreadModel& model;
-    std::span<const std::uint8_t> text;
+    TokenSpan text;
     int threads = 1;  // that this host may use
     // Called before and after an evaluation between steps, for weights that are in shards.
     std::function<void()> gather, release;
@@ -24,8 +24,8 @@ class HeldOutLoss {
   // What `parts` refers to must outlive the object.
   explicit HeldOutLoss(Parts parts) : parts_(std::move(parts)) {}
 
-  // Returns the loss after `steps` steps in nats per byte, on all hosts, as EvaluateText. Called on
-  // all hosts while no rank runs. Meaningless after a stop.
+  // Returns the loss after `steps` steps in nats per token, on all hosts, as EvaluateText. Called
+  // on all hosts while no rank runs. Meaningless after a stop.
   double After(std::int64_t steps);
   // The same after the last step. Requires: the weights are gathered.
   double AfterLast(std::int64_t steps);

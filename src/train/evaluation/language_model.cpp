@@ -17,14 +17,13 @@ namespace {
 
 constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens; enough to keep matmuls efficient
 
-// Returns the sum of the windows' losses on the host of the last stage, else 0. `bytes` contains
+// Returns the sum of the windows' losses on the host of the last stage, else 0. `tokens` contains
 // the windows and the last target.
-double WindowLoss(SpreadModel& model, std::int64_t number, std::span<const std::uint8_t> bytes,
-                  std::int64_t windows) {
+double WindowLoss(SpreadModel& model, std::int64_t number, TokenSpan tokens, std::int64_t windows) {
   const at::NoGradGuard no_grad;
-  const auto outputs = model.Forward(number, ToTokens(bytes.first(bytes.size() - 1), windows));
+  const auto outputs = model.Forward(number, ToTokens(tokens.first(tokens.size() - 1), windows));
   if (!outputs || !model.has_last()) return 0;
-  const at::Tensor loss = model.last().Loss(*outputs, ToTokens(bytes.subspan(1), windows));
+  const at::Tensor loss = model.last().Loss(*outputs, ToTokens(tokens.subspan(1), windows));
   return loss.item<double>() * static_cast<double>(windows);
 }
 
@@ -73,28 +72,32 @@ std::vector<std::pair<std::string, at::Tensor>> LanguageModel::AllCopies() const
   return parameters;
 }
 
-at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples) {
-  const auto count = static_cast<std::int64_t>(bytes.size());
-  at::Tensor tokens = at::empty({samples, count / samples}, at::kLong);
-  std::copy(bytes.begin(), bytes.end(), tokens.mutable_data_ptr<std::int64_t>());
-  return tokens;
+at::Tensor ToTokens(TokenSpan tokens, std::int64_t samples) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  at::Tensor tensor = at::empty({samples, count / samples}, at::kLong);
+  tokens.CopyTo(tensor.mutable_data_ptr<std::int64_t>());
+  return tensor;
 }
 
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence) {
-  const std::size_t length = sequence;
-  return text.first((text.size() - 1) / length * length + 1);
+  return text.first(EvaluatedLength(text.size(), sequence));
 }
 
-double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
+std::size_t EvaluatedLength(std::size_t size, std::int64_t sequence) {
+  const std::size_t length = sequence;
+  return (size - 1) / length * length + 1;
+}
+
+double EvaluateText(const LanguageModel& model, TokenSpan text, int threads,
                     const std::atomic<bool>* stop) {
   SpreadModel here(model, stop);
   return EvaluateText(here, text, threads);
 }
 
-double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int threads) {
+double EvaluateText(SpreadModel& model, TokenSpan text, int threads) {
   const std::int64_t sequence = model.config().sequence;
-  const std::span<const std::uint8_t> part = EvaluatedPart(text, sequence);
+  const TokenSpan part = text.first(EvaluatedLength(text.size(), sequence));
   const auto windows = static_cast<std::int64_t>(part.size() - 1) / sequence;
   const std::int64_t at_once = std::max<std::int64_t>(1, kEvaluatedAtOnce / sequence);
   const std::int64_t blocks = (windows + at_once - 1) / at_once;
@@ -106,8 +109,8 @@ double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int 
     for (std::int64_t block = first; block < blocks && !model.stopped(); block += threads) {
       const std::int64_t begin = block * at_once;
       const std::int64_t samples = std::min(at_once, windows - begin);
-      const auto bytes = part.subspan(begin * sequence, Index(samples * sequence) + 1);
-      sums[block] = WindowLoss(model, number + block, bytes, samples);
+      const TokenSpan tokens = part.subspan(begin * sequence, Index(samples * sequence) + 1);
+      sums[block] = WindowLoss(model, number + block, tokens, samples);
     }
   };
   std::vector<std::future<void>> others;

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "model/model.h"
+#include "train/data/token_span.h"
 
 namespace penstock {
 
@@ -42,18 +43,21 @@ struct LanguageModel {
   std::vector<std::pair<std::string, at::Tensor>> AllCopies() const;
 };
 
-// Converts bytes to tokens [samples, length] int64; `bytes` contains one sample after another.
-at::Tensor ToTokens(std::span<const std::uint8_t> bytes, std::int64_t samples);
+// Converts tokens to a tensor [samples, length] int64; `tokens` contains one sample after another.
+at::Tensor ToTokens(TokenSpan tokens, std::int64_t samples);
 
-// Returns the mean nats per byte over the text's complete windows of `config.sequence` targets. The
-// model does not see the text before a window. The result does not depend on the number of threads.
-// After `stop` is set, returns soon with a meaningless result. Requires: CheckLength (data.h).
-double EvaluateText(const LanguageModel& model, std::span<const std::uint8_t> text, int threads,
+// Returns the mean nats per token over the text's complete windows of `config.sequence` targets.
+// The model does not see the text before a window. The result does not depend on the number of
+// threads. After `stop` is set, returns soon with a meaningless result. Requires: CheckLength
+// (data.h).
+double EvaluateText(const LanguageModel& model, TokenSpan text, int threads,
                     const std::atomic<bool>* stop = nullptr);
 // The same on all hosts of the model. Each may use another number of threads.
-double EvaluateText(SpreadModel& model, std::span<const std::uint8_t> text, int threads);
+double EvaluateText(SpreadModel& model, TokenSpan text, int threads);
 // Returns the part of the text that EvaluateText evaluates, for the baseline.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);
+// Returns the length of that part of a text of `size` tokens.
+std::size_t EvaluatedLength(std::size_t size, std::int64_t sequence);
 
 }  // namespace penstock

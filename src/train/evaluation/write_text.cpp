@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <span>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -60,21 +61,23 @@ std::string Printable(std::string_view text) {
 // The tokens that the model reads: the last ones of a text, and a cache of those it has read.
 class Window {
  public:
-  Window(const SpreadModel& model, bool cached)
-      : most_(model.config().sequence),
+  Window(const SpreadModel& model, bool cached, std::int64_t vocabulary)
+      : vocabulary_(vocabulary),
+        most_(model.config().sequence),
         caches_(cached && model.HasForwardSlice() ? model.stages() : 0, KeyValueCache(most_)) {}
 
-  // Returns the logits [256] of the token after `text` on the host of the last stage, an undefined
-  // tensor elsewhere, and nothing after a stop. Calls must append to the same text.
+  // Returns the logits [vocabulary] of the token after `text` on the host of the last stage, an
+  // undefined tensor elsewhere, and nothing after a stop. Calls must append to the same text.
   std::optional<at::Tensor> Logits(SpreadModel& model, std::int64_t number,
-                                   std::span<const std::uint8_t> text) {
+                                   std::span<const TokenId> text) {
     Slide(text.size());
     const std::size_t first = caches_.empty() ? begin_ : read_;
-    const auto outputs = model.Forward(number, ToTokens(text.subspan(first), 1), caches_);
+    const auto outputs =
+        model.Forward(number, ToTokens(TokenSpan(text).subspan(first), 1), caches_);
     read_ = text.size();
     if (!outputs) return {};
     if (!model.has_last()) return at::Tensor();
-    return outputs->front().select(1, -1).select(0, 0).narrow(0, 0, kByteTokens);
+    return outputs->front().select(1, -1).select(0, 0).narrow(0, 0, vocabulary_);
   }
 
  private:
@@ -86,10 +89,32 @@ class Window {
     for (KeyValueCache& cache : caches_) cache.Clear();
   }
 
+  std::int64_t vocabulary_;
   std::size_t most_;
   std::size_t begin_ = 0, read_ = 0;   // of the text
   std::vector<KeyValueCache> caches_;  // by stage; empty without
 };
+
+// Returns the tokens before the generated ones: the start of a document, and the prompt.
+std::vector<TokenId> StartOf(const WriteOptions& options) {
+  std::vector<TokenId> ids;
+  if (options.tokenizer == nullptr) {
+    ids.push_back(kEndOfDocument);
+    for (const char byte : options.prompt) ids.push_back(static_cast<std::uint8_t>(byte));
+    return ids;
+  }
+  const Status encoded =
+      options.tokenizer->MakeEncoder()->Encode(options.prompt, SpecialTokens::kAdd, ids);
+  if (!encoded) throw std::runtime_error(encoded.error().message);
+  // In training, a document follows the end of the one before.
+  if (ids.empty()) ids.push_back(options.tokenizer->end_of_text().value_or(0));
+  return ids;
+}
+
+std::string TextOfTokens(std::span<const TokenId> ids, const Tokenizer* tokenizer) {
+  return Printable(tokenizer == nullptr ? std::string(ids.begin(), ids.end())
+                                        : tokenizer->Decode(ids));
+}
 
 }  // namespace
 
@@ -102,21 +127,24 @@ std::string WriteText(SpreadModel& model, const WriteOptions& options) {
   const at::NoGradGuard no_grad;
   at::set_num_threads(1);  // a single short sample has too little work for several threads
   at::Generator generator = at::detail::createCPUGenerator(options.seed);
-  std::vector<std::uint8_t> bytes = {kEndOfDocument};
-  bytes.insert(bytes.end(), options.prompt.begin(), options.prompt.end());
-  const std::size_t begin = bytes.size();
-  Window window(model, options.cache);
+  const Tokenizer* const tokenizer = options.tokenizer;
+  std::vector<TokenId> ids = StartOf(options);
+  const std::size_t begin = ids.size();
+  std::optional<std::int64_t> end = options.end_of_text;
+  if (tokenizer != nullptr && !end) end = tokenizer->end_of_text();
+  Window window(model, options.cache,
+                tokenizer == nullptr ? kByteTokens : tokenizer->vocabulary_size());
   for (int i = 0; i < options.tokens && !model.stopped(); ++i) {
     const std::int64_t number = model.Reserve(2);
-    const auto logits = window.Logits(model, number, bytes);
+    const auto logits = window.Logits(model, number, ids);
     if (!logits) break;
     std::vector<std::int64_t> next;
     if (model.has_last()) next = {NextToken(*logits, options.sampling, generator)};
     const auto agreed = model.FromLast(number + 1, std::move(next));
-    if (!agreed || agreed->front() == options.end_of_text) break;
-    bytes.push_back(static_cast<std::uint8_t>(agreed->front()));
+    if (!agreed || agreed->front() == end) break;
+    ids.push_back(static_cast<TokenId>(agreed->front()));
   }
-  return Printable({reinterpret_cast<const char*>(bytes.data()) + begin, bytes.size() - begin});
+  return TextOfTokens(std::span(ids).subspan(begin), tokenizer);
 }
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tokens/tokenizer.h"
 #include "train/evaluation/language_model.h"
 #include "train/evaluation/next_token.h"
 
@@ -17,13 +18,16 @@ struct WriteOptions {
   int tokens = 300;    // to generate, without the prompt
   Sampling sampling;
   std::uint64_t seed = 1;
+  const Tokenizer* tokenizer = nullptr;     // null: bytes
   const std::atomic<bool>* stop = nullptr;  // if set, the text ends early
   std::optional<std::int64_t> end_of_text;  // the text ends before this token
   bool cache = true;  // false computes all tokens of the window again for each new one
 };
 
-// Generates text after the prompt, byte by byte. When the model's longest sequence is full, its
-// earlier half is dropped and the later half is read again. Ends of documents appear as lines of
+// Generates text after the prompt, token by token. With a tokenizer, the text ends at its end of
+// text. When the model's longest sequence is full, its
+// earlier half is dropped and the later half is read again. Ends of documents of bytes appear as
+// lines of
 // "%". Bytes that are not valid UTF-8, and control characters, become '?'. A model without
 // ForwardSlice runs without a cache. Throws std::runtime_error if the model's output is not finite.
 std::string WriteText(const LanguageModel& model, const WriteOptions& options);

@@ -5,6 +5,7 @@
 #include "model/huggingface.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/data/run_tokenizer.h"
 #include "train/evaluation/language_model.h"
 #include "train/guard.h"
 #include "train/train.h"
@@ -40,10 +41,14 @@ Result<std::vector<std::string>> Export(const std::string& path, const std::stri
   std::filesystem::create_directories(folder, error);
   if (error) return InvalidArgument("folder {}: {}", folder, error.message());
   const std::filesystem::path root(folder);
-  const std::vector<std::string> files = {(root / "model.safetensors").string(),
-                                          (root / "config.json").string()};
+  std::vector<std::string> files = {(root / "model.safetensors").string(),
+                                    (root / "config.json").string()};
   PENSTOCK_TRY_STATUS(WriteSafetensors(files[0], content));
   PENSTOCK_TRY_STATUS(WriteFileAtomically(files[1], text));
+  PENSTOCK_TRY(const OpenedTokenizer tokenizer,
+               TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
+  PENSTOCK_TRY(const std::vector<std::string> copies, CopyTokenizer(tokenizer, folder));
+  files.insert(files.end(), copies.begin(), copies.end());
   return files;
 }
 

@@ -23,8 +23,9 @@ namespace {
 // time. The first and the last stage may run on two threads, so each of them needs its own object.
 class BatchBuffers {
  public:
-  BatchBuffers(const Sampler& sampler, const TrainConfig& config, std::size_t shift)
-      : sampler_(sampler), batch_(config.batch), shift_(shift) {
+  BatchBuffers(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
+               std::size_t shift)
+      : samples_(std::move(samples)), batch_(config.batch), shift_(shift) {
     const std::vector<std::int64_t> lengths = SliceLengths(config);
     starts_.resize(lengths.size());
     std::exclusive_scan(lengths.begin(), lengths.end(), starts_.begin(), std::int64_t{0});
@@ -46,15 +47,14 @@ class BatchBuffers {
     const auto first =
         static_cast<std::int64_t>(index / starts_.size()) * static_cast<std::int64_t>(batch_);
     for (int i = 0; i < batch_; ++i) {
-      const auto sample = sampler_.Sample(step, first + i);
-      const auto bytes = sample.subspan(begin, length);
-      to = std::copy(bytes.begin(), bytes.end(), to);
+      samples_->Copy(step, first + i, begin, {to, length});
+      to += length;
     }
     return tensor;
   }
 
  private:
-  Sampler sampler_;
+  std::shared_ptr<const SampleSource> samples_;
   int batch_;
   std::vector<std::int64_t> starts_;  // by slice: the index of its first token
   std::size_t shift_;                 // 0: tokens; 1: targets
@@ -75,14 +75,24 @@ std::vector<Stage*> Pipeline::pointers() const {
 }
 
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
+  return MakeBatchSource(std::make_shared<const Sampler>(sampler), config);
+}
+
+BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
+                            const Schedule& schedule, const HostedRanks& ranks) {
+  return MakeBatchSource(std::make_shared<const Sampler>(sampler), config, schedule, ranks);
+}
+
+BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples,
+                            const TrainConfig& config) {
   const auto read = [&](std::size_t shift) {
-    const auto buffers = std::make_shared<BatchBuffers>(sampler, config, shift);
+    const auto buffers = std::make_shared<BatchBuffers>(samples, config, shift);
     return [buffers](std::int64_t step, int microbatch) { return buffers->Fill(step, microbatch); };
   };
   return {read(0), read(1)};
 }
 
-BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
+BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
                             const Schedule& schedule, const HostedRanks& ranks) {
   const Placement& placement = schedule.placement;
   bool has_first = false;
@@ -92,7 +102,7 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
     has_first = has_first || placement.previous(stage) < 0;
     has_last = has_last || placement.next(stage) < 0;
   }
-  BatchSource source = MakeBatchSource(sampler, config);
+  BatchSource source = MakeBatchSource(std::move(samples), config);
   if (!has_first) source.tokens = nullptr;
   if (!has_last) source.targets = nullptr;
   return source;

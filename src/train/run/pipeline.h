@@ -46,8 +46,12 @@ struct Pipeline {
 // (n + 1) * batch - 1 of the step, so the text of a step does not depend on the schedule. With
 // slices, a microbatch index is a range of tokens of these samples (Schedule::slices). The tensors
 // are allocated once and filled again every step.
-BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
+BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config);
 // The same, without tokens or targets if no stage of these ranks reads them.
+BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
+                            const Schedule& schedule, const HostedRanks& ranks);
+// The same from a copy of the sampler.
+BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
                             const Schedule& schedule, const HostedRanks& ranks);
 

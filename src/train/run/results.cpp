@@ -51,7 +51,7 @@ double IdleShare(const RankResult& rank, double makespan) {
 
 // Plots the training loss of every step, the held-out losses, and the baseline.
 Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
-  Plot plot{"Loss", "step", "nats per byte", {}};
+  Plot plot{"Loss", "step", "nats per " + summary.unit, {}};
   if (record.metrics.empty()) return plot;
   Series training{"training", {}};
   for (const StepMetric& metric : record.metrics) {
@@ -69,6 +69,7 @@ Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
                  std::move(held_out),
                  {fmt::format("held out, bigram model {:.3f}", summary.baseline_loss),
                   {{first, summary.baseline_loss}, {last, summary.baseline_loss}}}};
+  if (summary.baseline_loss == 0) plot.series.pop_back();
   return plot;
 }
 
@@ -89,12 +90,13 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
   report.runs.push_back(
       {"measured", &comparison.measured_timeline, comparison.measured, comparison.measured_memory});
   report.figures = {
-      {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats per byte"},
+      {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats per " + summary.unit},
       {"bigram baseline", fmt::format("{:.3f}", summary.baseline_loss), "nats per byte"},
       {"tokens per second", fmt::format("{:.0f}", summary.tokens_per_second), "whole run"},
       {"step", FormatAmount(summary.step_time, "s"),
        fmt::format("predicted {}", FormatAmount(summary.predicted_step_time, "s"))},
   };
+  if (summary.baseline_loss == 0) report.figures.erase(report.figures.begin() + 1);
   report.plots.push_back(LossPlot(record, summary));
   report.passages = {{"Generated text", summary.passage}, {"Configuration", ToYaml(record.config)}};
   return report;

@@ -18,7 +18,8 @@
 #include "schedule/text/text.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
-#include "train/data/data.h"
+#include "train/data/run_tokenizer.h"
+#include "train/data/training_data.h"
 #include "train/evaluation/held_out.h"
 #include "train/evaluation/spread_model.h"
 #include "train/evaluation/write_text.h"
@@ -87,12 +88,10 @@ Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& mo
   return parameters;
 }
 
-void PrintStart(const TrainConfig& config, const Corpus& corpus, std::int64_t parameters,
+void PrintStart(const TrainConfig& config, const TrainingData& data, std::int64_t parameters,
                 std::FILE* log) {
   Log(log, "{}\n", ToYaml(config));
-  Log(log, "text: {} documents of {} files, {} to train on, {} held out\n", corpus.documents,
-      corpus.files, FormatBytes(static_cast<std::int64_t>(corpus.train.size())),
-      FormatBytes(static_cast<std::int64_t>(corpus.held_out.size())));
+  Log(log, "{}\n", data.description);
   Log(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({}){}\n",
       static_cast<double>(parameters) * 1e-6, config.model.layers, config.pipeline.stages,
       config.pipeline.ranks,
@@ -128,7 +127,7 @@ struct PreparedRun {
   const Schedule& schedule;
   const HostPart& part;
   const RunFolder* folder;  // null except on the leader
-  const Corpus& corpus;
+  const TrainingData& data;
 };
 
 // The model of a run on all hosts, and its held-out loss.
@@ -139,7 +138,7 @@ struct Evaluation {
   Evaluation(const PreparedRun& run, Pipeline& pipeline)
       : model(pipeline.model, HostsOfStages(run.schedule, run.part.ranks), run.part.hosts.group(),
               run.options.stop),
-        loss({model, run.corpus.held_out, run.part.cores,
+        loss({model, run.data.held_out(), run.part.cores,
               [&] { GatherWeights(pipeline, run.schedule); },
               [&] { DropGatheredWeights(pipeline); }}) {}
 };
@@ -157,14 +156,15 @@ Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummar
                      "smaller optimizer.lr",
                      summary.held_out_loss, summary.saved);
   }
-  if (hosts.leads()) {
+  if (hosts.leads() && run.data.is_bytes()) {
+    const Corpus& corpus = *run.data.bytes;
     summary.baseline_loss =
-        Bigram(run.corpus.train)
-            .MeanNats(EvaluatedPart(run.corpus.held_out, config.model.sequence));
+        Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
   }
   WriteOptions write;
   write.tokens = config.sample;
   write.seed = config.seed;
+  if (!run.data.is_bytes()) write.tokenizer = run.data.tokenizer.tokenizer.get();
   summary.passage = WriteText(evaluation.model, write);
   PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));
   return {};
@@ -219,7 +219,8 @@ Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& 
   if (part.hosts.leads()) {
     PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
     PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
-    PrintStart(record.config, run.corpus, parameters, part.log);
+    PENSTOCK_TRY_STATUS(CopyTokenizer(run.data.tokenizer, RunPath(record.config)));
+    PrintStart(record.config, run.data, parameters, part.log);
     for (const std::string& note : notes) Log(part.log, "{}\n", note);
   }
   const Mesh mesh{record.config.pipeline.ranks, record.config.parallel.data};
@@ -278,11 +279,11 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
                                const std::vector<std::string>& notes) {
   const TrainConfig& config = run.config;
   const HostPart& part = run.part;
-  const Sampler sampler(run.corpus.train, config.model.sequence, config.seed);
   auto built = BuildPipeline(config, run.schedule, part.ranks, part.hosts.group(),
-                             MakeBatchSource(sampler, config, run.schedule, part.ranks),
+                             MakeBatchSource(run.data.samples, config, run.schedule, part.ranks),
                              run.options.stop, part.log);
   TrainSummary summary;
+  summary.unit = run.data.unit();
   summary.steps = start.step();
   summary.planned_steps = config.steps;
   // Checked before the result, because an interrupted pipeline lacks stages.
@@ -350,13 +351,10 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
   if (hosts.leads()) {
     PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
   }
-  PENSTOCK_TRY(const Corpus corpus,
-               OnAll(hosts, LoadCorpus(config.data.path, config.data.held_out)));
-  PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
+  PENSTOCK_TRY(const TrainingData data, OnAll(hosts, LoadTrainingData(config)));
   PENSTOCK_TRY(RunStart start, FindStart(hosts, config, part.log));
   config.resume.clear();  // the recorded configuration must start from the first step
-  return TrainFrom({config, options, schedule, part, folder.get(), corpus}, std::move(start),
-                   notes);
+  return TrainFrom({config, options, schedule, part, folder.get(), data}, std::move(start), notes);
 }
 
 // Adds the host's name to exceptions, of which the other hosts have none.

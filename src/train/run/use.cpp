@@ -5,9 +5,12 @@
 
 #include "base/files.h"
 #include "model/huggingface.h"
+#include "tokens/files/token_folder.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/bigram.h"
 #include "train/data/data.h"
+#include "train/data/run_tokenizer.h"
+#include "train/data/training_data.h"
 #include "train/evaluation/language_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
@@ -35,21 +38,45 @@ Result<LanguageModel> ModelOf(Checkpoint& checkpoint, bool ema) {
   return model;
 }
 
+// Makes the run's data `data`, if it is given, and opens the run's own tokenizer in place of one
+// that may have moved since.
+Status UseData(Checkpoint& checkpoint, const std::string& data) {
+  DataConfig& config = checkpoint.info.config.data;
+  PENSTOCK_TRY(const OpenedTokenizer tokenizer, TokenizerOfRun(checkpoint.path(), config));
+  if (!data.empty()) {
+    config.path = data;
+    config.blend.clear();
+  }
+  const bool is_text = config.blend.empty() && !IsTokenFolder(config.path);
+  config.tokenizer = is_text && !tokenizer.files.empty() ? tokenizer.files.front() : "";
+  return {};
+}
+
 Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data, bool ema) {
   PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, ema));
-  CheckpointInfo& info = checkpoint.info;
-  if (!data.empty()) info.config.data.path = data;
-  PENSTOCK_TRY(const Corpus corpus, LoadCorpus(info.config.data.path, info.config.data.held_out));
-  const std::int64_t sequence = info.config.model.sequence;
-  PENSTOCK_TRY_STATUS(CheckLength(corpus, sequence));
+  TrainConfig& config = checkpoint.info.config;
+  PENSTOCK_TRY_STATUS(UseData(checkpoint, data));
+  PENSTOCK_TRY(const TrainingData text, LoadTrainingData(config));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
-  const auto part = EvaluatedPart(corpus.held_out, sequence);
+  const std::int64_t sequence = config.model.sequence;
   EvalSummary summary;
-  summary.held_out_loss = EvaluateText(model, corpus.held_out, Cores());
-  summary.baseline_loss = Bigram(corpus.train).MeanNats(part);
-  summary.bytes = static_cast<std::int64_t>(part.size()) - 1;
-  summary.step = info.step;
+  summary.held_out_loss = EvaluateText(model, text.held_out(), Cores());
+  summary.predicted =
+      static_cast<std::int64_t>(EvaluatedLength(text.held_out().size(), sequence)) - 1;
+  summary.unit = text.unit();
+  summary.step = checkpoint.info.step;
+  if (text.is_bytes()) {
+    summary.baseline_loss =
+        Bigram(text.bytes->train).MeanNats(EvaluatedPart(text.bytes->held_out, sequence));
+  }
   return summary;
+}
+
+// Returns the tokens of the whole text.
+Result<std::vector<TokenId>> EncodeText(const std::string& text, const Tokenizer& tokenizer) {
+  std::vector<TokenId> ids;
+  PENSTOCK_TRY_STATUS(tokenizer.MakeEncoder()->Encode(text, SpecialTokens::kAdd, ids));
+  return ids;
 }
 
 Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string& data,
@@ -61,16 +88,22 @@ Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string&
   for (const auto& [name, value] : model.AllCopies()) {
     PENSTOCK_TRY_STATUS(weights.Read(config, name, value.sizes(), 0, value));
   }
+  PENSTOCK_TRY(const OpenedTokenizer opened,
+               OpenTokenizer(HasTokenizer(folder) ? folder : std::string(kByteTokenizer)));
   PENSTOCK_TRY(const std::string text, ReadFile(data));
-  const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(text.data()),
-                                            text.size());
-  if (std::ssize(bytes) <= sequence) {
-    return InvalidArgument("{} has {} bytes; a window of {} needs at least {}", data, bytes.size(),
-                           sequence, sequence + 1);
-  }
+  PENSTOCK_TRY(const std::vector<TokenId> ids, EncodeText(text, *opened.tokenizer));
   EvalSummary summary;
-  summary.held_out_loss = EvaluateText(model, bytes, Cores());
-  summary.bytes = static_cast<std::int64_t>(EvaluatedPart(bytes, sequence).size()) - 1;
+  summary.unit = UnitOf(opened);
+  if (opened.tokenizer->vocabulary_size() > config.vocabulary) {
+    return InvalidArgument("{}: the tokenizer has {} tokens, but the model only {}", folder,
+                           opened.tokenizer->vocabulary_size(), config.vocabulary);
+  }
+  if (std::ssize(ids) <= sequence) {
+    return InvalidArgument("{} has {} {}s; a window of {} needs at least {}", data, ids.size(),
+                           summary.unit, sequence, sequence + 1);
+  }
+  summary.held_out_loss = EvaluateText(model, ids, Cores());
+  summary.predicted = static_cast<std::int64_t>(EvaluatedLength(ids.size(), sequence)) - 1;
   return summary;
 }
 
@@ -86,11 +119,14 @@ Result<std::string> GenerateTextUnguarded(const std::string& path, const Generat
   }
   PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, options.ema));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, options.ema));
+  PENSTOCK_TRY(const OpenedTokenizer tokenizer,
+               TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
   WriteOptions write;
   write.prompt = options.prompt;
   write.tokens = options.tokens;
   write.sampling = {options.temperature, options.top_k, options.top_p};
   write.seed = options.seed;
+  if (!tokenizer.files.empty()) write.tokenizer = tokenizer.tokenizer.get();
   return WriteText(model, write);
 }
 

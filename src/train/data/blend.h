@@ -1,0 +1,43 @@
+// DatasetBlend: which of several datasets each sample comes from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock {
+
+struct BlendPart {
+  double weight = 1;
+  std::string path;
+};
+
+// Parses "0.7 tokens/web, 0.3 tokens/code": weights above 0, which need not add up to 1. Errors:
+// kInvalidArgument.
+Result<std::vector<BlendPart>> ParseBlend(std::string_view text);
+
+// Of each 4096 consecutive samples, every dataset has a fixed number, in a random order that
+// repeats. So a run that resumes needs no state, and the weights hold to 1/4096.
+class DatasetBlend {
+ public:
+  // Requires: at least one weight and at most 4096, all above 0. Every dataset gets a sample.
+  DatasetBlend(const std::vector<double>& weights, std::uint64_t seed);
+
+  struct Choice {
+    std::size_t dataset = 0;
+    std::uint64_t index = 0;  // among the samples of that dataset, in order
+  };
+  Choice Of(std::uint64_t sample) const;
+
+  // Returns how many of 4096 samples come from each dataset.
+  const std::vector<std::uint64_t>& counts() const { return counts_; }
+
+ private:
+  std::vector<std::uint64_t> counts_;
+  std::vector<Choice> order_;  // of the first 4096 samples
+};
+
+}  // namespace penstock

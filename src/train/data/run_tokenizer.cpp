@@ -1,0 +1,62 @@
+#include "train/data/run_tokenizer.h"
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "tokens/files/token_folder.h"
+#include "train/data/blend.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model",
+                                           "tokenizer_config.json"};
+
+// Returns the tokenizer that the data itself names.
+Result<std::string> TokenizerOfData(const DataConfig& data) {
+  std::string path = data.path;
+  if (!data.blend.empty()) {
+    PENSTOCK_TRY(const std::vector<BlendPart> parts, ParseBlend(data.blend));
+    path = parts.front().path;
+  }
+  if (!data.blend.empty() || IsTokenFolder(path)) {
+    PENSTOCK_TRY(const TokenFolder folder, TokenFolder::Open(path));
+    return folder.tokenizer();
+  }
+  return data.tokenizer.empty() ? std::string(kByteTokenizer) : data.tokenizer;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
+                                               const std::string& folder) {
+  std::vector<std::pair<std::string, std::string>> copies;  // paths and contents
+  for (const std::string& file : tokenizer.files) {
+    PENSTOCK_TRY(std::string content, ReadFile(file));
+    copies.emplace_back((fs::path(folder) / fs::path(file).filename()).string(),
+                        std::move(content));
+  }
+  std::error_code error;
+  for (const char* const name : kTokenizerFiles) fs::remove(fs::path(folder) / name, error);
+  std::vector<std::string> written;
+  for (const auto& [path, content] : copies) {
+    PENSTOCK_TRY_STATUS(WriteFileAtomically(path, content));
+    written.push_back(path);
+  }
+  return written;
+}
+
+Result<OpenedTokenizer> TokenizerOfRun(const std::string& checkpoint, const DataConfig& data) {
+  std::error_code error;
+  fs::path folder = fs::absolute(checkpoint, error).lexically_normal();
+  // RUN/checkpoints/step-N or RUN/model.safetensors.
+  for (int level = 0; level < 3 && !error; ++level, folder = folder.parent_path()) {
+    if (HasTokenizer(folder.string())) return OpenTokenizer(folder.string());
+  }
+  PENSTOCK_TRY(const std::string path, TokenizerOfData(data));
+  return OpenTokenizer(path);
+}
+
+}  // namespace penstock

@@ -1,0 +1,22 @@
+// The tokenizer of a run, of which the run's folder keeps a copy. No torch here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "tokens/kinds/open_tokenizer.h"
+#include "train/config.h"
+
+namespace penstock {
+
+// Copies the tokenizer's files to a folder and removes those of an earlier one there. Returns the
+// paths. Errors: as ReadFile and WriteFileAtomically.
+Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
+                                               const std::string& folder);
+
+// Returns the tokenizer of the run that a checkpoint belongs to: the copy in the run's folder, or
+// what `data` names if the checkpoint was moved away from it.
+Result<OpenedTokenizer> TokenizerOfRun(const std::string& checkpoint, const DataConfig& data);
+
+}  // namespace penstock

@@ -1,0 +1,172 @@
+#include "train/data/training_data.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "base/units.h"
+#include "tokens/files/tokenize.h"
+#include "train/data/blend.h"
+#include "train/data/token_samples.h"
+#include "train/data/token_set.h"
+
+namespace penstock {
+namespace {
+
+std::string Millions(std::uint64_t tokens) {
+  return fmt::format("{:.2f} million tokens", static_cast<double>(tokens) * 1e-6);
+}
+
+bool UsesBytes(const DataConfig& data) {
+  if (!data.blend.empty() || IsTokenFolder(data.path)) return false;
+  return data.tokenizer.empty() || data.tokenizer == kByteTokenizer;
+}
+
+Result<TrainingData> LoadBytes(const TrainConfig& config) {
+  PENSTOCK_TRY(Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
+  PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
+  TrainingData data;
+  data.bytes = std::make_shared<const Corpus>(std::move(corpus));
+  data.samples =
+      std::make_shared<const Sampler>(data.bytes->train, config.model.sequence, config.seed);
+  data.description = fmt::format(
+      "text: {} documents of {} files, {} to train on, {} held out", data.bytes->documents,
+      data.bytes->files, FormatBytes(static_cast<std::int64_t>(data.bytes->train.size())),
+      FormatBytes(static_cast<std::int64_t>(data.bytes->held_out.size())));
+  PENSTOCK_TRY(data.tokenizer, OpenTokenizer(std::string(kByteTokenizer)));
+  return data;
+}
+
+// Encodes the documents of a part of a corpus.
+Result<std::vector<TokenId>> EncodePart(const std::vector<std::uint8_t>& part,
+                                        const Tokenizer& tokenizer) {
+  std::string_view rest(reinterpret_cast<const char*>(part.data()), part.size());
+  const std::unique_ptr<Encoder> encoder = tokenizer.MakeEncoder();
+  std::vector<TokenId> ids;
+  while (!rest.empty()) {
+    const std::size_t end = rest.find(static_cast<char>(kEndOfDocument));
+    PENSTOCK_TRY_STATUS(EncodeDocument(tokenizer, *encoder, rest.substr(0, end), ids));
+    rest.remove_prefix(end + 1);
+  }
+  return ids;
+}
+
+// The datasets of a run, before they are checked.
+struct LoadedSets {
+  std::vector<TokenSet> sets;
+  std::vector<std::string> paths;
+  std::vector<double> weights;
+};
+
+Result<LoadedSets> LoadText(const DataConfig& config, const Tokenizer& tokenizer) {
+  PENSTOCK_TRY(const Corpus corpus, LoadCorpus(config.path, config.held_out));
+  PENSTOCK_TRY(std::vector<TokenId> train, EncodePart(corpus.train, tokenizer));
+  PENSTOCK_TRY(std::vector<TokenId> held_out, EncodePart(corpus.held_out, tokenizer));
+  LoadedSets loaded;
+  loaded.sets.emplace_back(std::move(train), std::move(held_out));
+  loaded.paths = {config.path};
+  loaded.weights = {1};
+  return loaded;
+}
+
+Result<LoadedSets> OpenFolders(const DataConfig& config) {
+  std::vector<BlendPart> parts = {{1, config.path}};
+  if (!config.blend.empty()) {
+    PENSTOCK_TRY(parts, ParseBlend(config.blend));
+  }
+  LoadedSets loaded;
+  for (const BlendPart& part : parts) {
+    if (!IsTokenFolder(part.path)) {
+      return NotFound("data.blend: {} is not a folder of 'penstock tokenize'", part.path);
+    }
+    PENSTOCK_TRY(TokenSet set, TokenSet::Open(part.path, config.held_out));
+    const TokenIndex& first =
+        loaded.sets.empty() ? set.folder()->index() : loaded.sets.front().folder()->index();
+    if (set.folder()->index().digest != first.digest) {
+      return InvalidArgument("data.blend: {} and {} have different tokenizers",
+                             loaded.paths.front(), part.path);
+    }
+    loaded.sets.push_back(std::move(set));
+    loaded.paths.push_back(part.path);
+    loaded.weights.push_back(part.weight);
+  }
+  return loaded;
+}
+
+Status CheckSets(const LoadedSets& loaded, std::int64_t sequence, std::size_t held_out) {
+  const std::size_t needed = Index(sequence) + 1;
+  for (std::size_t i = 0; i < loaded.sets.size(); ++i) {
+    if (loaded.sets[i].size() >= needed) continue;
+    return InvalidArgument(
+        "{} is too short: {} tokens to train on, but one sample needs {}; use more text or a "
+        "smaller "
+        "model.sequence",
+        loaded.paths[i], loaded.sets[i].size(), needed);
+  }
+  if (held_out >= needed) return {};
+  return InvalidArgument(
+      "the text is too short: {} tokens are held out, but one sample needs {}; use more text, a "
+      "larger data.held_out or a smaller model.sequence",
+      held_out, needed);
+}
+
+std::string Describe(const LoadedSets& loaded, std::size_t held_out, const DatasetBlend& blend) {
+  std::uint64_t tokens = 0;
+  for (const TokenSet& set : loaded.sets) tokens += set.size();
+  std::string text =
+      fmt::format("text: {} to train on, {} held out", Millions(tokens), Millions(held_out));
+  if (loaded.sets.size() == 1) return text;
+  for (std::size_t i = 0; i < loaded.sets.size(); ++i) {
+    text += fmt::format("{} {:.2f}% of {} ({})", i == 0 ? ":" : ",",
+                        static_cast<double>(blend.counts()[i]) / 40.96, loaded.paths[i],
+                        Millions(loaded.sets[i].size()));
+  }
+  return text;
+}
+
+}  // namespace
+
+TokenSpan TrainingData::held_out() const {
+  return is_bytes() ? TokenSpan(bytes->held_out) : TokenSpan(held_out_ids);
+}
+
+std::string UnitOf(const OpenedTokenizer& tokenizer) {
+  return tokenizer.files.empty() ? "byte" : "token";
+}
+
+std::string TrainingData::unit() const { return UnitOf(tokenizer); }
+
+Result<TrainingData> LoadTrainingData(const TrainConfig& config) {
+  const DataConfig& options = config.data;
+  if (UsesBytes(options)) return LoadBytes(config);
+  TrainingData data;
+  LoadedSets loaded;
+  const bool is_text = options.blend.empty() && !IsTokenFolder(options.path);
+  if (is_text) {
+    PENSTOCK_TRY(data.tokenizer, OpenTokenizer(options.tokenizer));
+    PENSTOCK_TRY(loaded, LoadText(options, *data.tokenizer.tokenizer));
+  } else {
+    if (!options.tokenizer.empty()) {
+      return InvalidArgument(
+          "data.tokenizer: the data is tokenized already; remove it, or give data.path a text");
+    }
+    PENSTOCK_TRY(loaded, OpenFolders(options));
+    PENSTOCK_TRY(data.tokenizer, OpenTokenizer(loaded.sets.front().folder()->tokenizer()));
+  }
+  const std::int64_t vocabulary = data.tokenizer.tokenizer->vocabulary_size();
+  if (vocabulary > config.model.vocabulary) {
+    return InvalidArgument(
+        "model.vocabulary {} is less than the tokenizer's {}: set it to {} or more",
+        config.model.vocabulary, vocabulary, vocabulary);
+  }
+  for (const TokenSet& set : loaded.sets) {
+    data.held_out_ids.insert(data.held_out_ids.end(), set.held_out().begin(), set.held_out().end());
+  }
+  PENSTOCK_TRY_STATUS(CheckSets(loaded, config.model.sequence, data.held_out_ids.size()));
+  data.description = Describe(loaded, data.held_out_ids.size(), DatasetBlend(loaded.weights, 0));
+  data.samples = std::make_shared<const TokenSamples>(
+      std::move(loaded.sets), loaded.weights, config.model.sequence,
+      std::int64_t{config.batch} * config.pipeline.microbatches, config.seed);
+  return data;
+}
+
+}  // namespace penstock
