@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/quote.h"
-#include "checkpoint/crc32.h"
 #include "base/text/strict_json.h"
+#include "checkpoint/crc32.h"
 
 namespace penstock {
 namespace {

@@ -93,9 +93,9 @@ Status CheckExpertRanks(const ModelConfig& config, int ranks);
 // Returns whether a parameter has a part per expert (ModelEntry::is_per_expert).
 bool IsPerExpert(const ModelConfig& config, std::string_view parameter);
 
-// Returns whether a parameter is the bias of a router's choice (model.balance=bias). Its gradient is
-// the number of rows of each expert minus the mean. It is not a gradient of the loss, so it counts
-// in no norm and only its sign is used.
+// Returns whether a parameter is the bias of a router's choice (model.balance=bias). Its gradient
+// is the number of rows of each expert minus the mean. It is not a gradient of the loss, so it
+// counts in no norm and only its sign is used.
 inline bool IsRouterBias(std::string_view parameter) { return parameter.ends_with("router.bias"); }
 
 // Returns the names of all models: those in models.def, then those that AddModel added.

@@ -24,8 +24,8 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
 
-  // Appends the ids of a text. Errors: kInvalidArgument if a pattern of the tokenizer needs too many
-  // steps on this text; `ids` is then incomplete.
+  // Appends the ids of a text. Errors: kInvalidArgument if a pattern of the tokenizer needs too
+  // many steps on this text; `ids` is then incomplete.
   virtual Status Encode(std::string_view text, SpecialTokens special,
                         std::vector<TokenId>& ids) = 0;
 };

@@ -21,8 +21,8 @@ struct DataConfig {
   // A file or a folder of text, or a folder of 'penstock tokenize'.
   std::string path = "/usr/share/games/fortunes";
   std::string tokenizer;  // of text, see OpenTokenizer; empty: bytes, or that of tokenized data
-  std::string blend;      // several folders of 'penstock tokenize' instead of `path`, see ParseBlend
-  double held_out = 0.05;                          // share of the text that is never trained on
+  std::string blend;  // several folders of 'penstock tokenize' instead of `path`, see ParseBlend
+  double held_out = 0.05;  // share of the text that is never trained on
 };
 
 // The schedule and its shape. 0 and "auto" leave the choice to ChooseSchedule (setup.h).
@@ -77,8 +77,8 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.05;                    // matrices only
-  double momentum = 0.95;                        // of Muon
+  double weight_decay = 0.05;   // matrices only
+  double momentum = 0.95;       // of Muon
   double balance_rate = 0.001;  // change of the biases of routers per step (model.balance=bias)
   std::string adjust_lr_fn = "match_rms_adamw";  // MuonScale
   std::string groups;                            // ParameterGroups as YAML; empty: none

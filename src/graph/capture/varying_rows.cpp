@@ -12,9 +12,8 @@ namespace {
 
 // Ops, besides pointwise ones, whose results have the rows of their first argument.
 constexpr std::array<std::string_view, 7> kRowwise = {
-    "aten::clone",      "aten::_to_copy",           "aten::zeros_like",
-    "aten::ones_like",  "aten::empty_like",         "penstock::grouped_linear",
-    "aten::full_like"};
+    "aten::clone",      "aten::_to_copy",           "aten::zeros_like", "aten::ones_like",
+    "aten::empty_like", "penstock::grouped_linear", "aten::full_like"};
 constexpr std::string_view kRowwiseGradient = "penstock::grouped_linear_input";
 // Ops whose results have no rows of their arguments.
 constexpr std::array<std::string_view, 2> kReducing = {"penstock::grouped_linear_weight",

@@ -100,7 +100,8 @@ class MemberBuilder {
   // Returns whether the value and the memory it is a view of have the same fusible dtype.
   bool Readable(ValueId id) const {
     const TensorValue& value = graph_.value(id);
-    return !value.type.rows_vary && IsReal(value.type.dtype) && value.type.dtype == graph_.value(graph_.Root(id)).type.dtype;
+    return !value.type.rows_vary && IsReal(value.type.dtype) &&
+           value.type.dtype == graph_.value(graph_.Root(id)).type.dtype;
   }
 
   bool AddOperand(ValueId id) {

@@ -306,18 +306,17 @@ struct RowsFunction : torch::autograd::Function<RowsFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor gradient =
-        CallRows(gradients[0].contiguous(), saved[1], saved[0],
-                 context->saved_data["rows"].toInt(), context->saved_data["group"].toInt());
+        CallRows(gradients[0].contiguous(), saved[1], saved[0], context->saved_data["rows"].toInt(),
+                 context->saved_data["group"].toInt());
     return {gradient, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 
  private:
   static at::Tensor CallRows(const at::Tensor& x, const at::Tensor& sent,
                              const at::Tensor& received, std::int64_t rows, std::int64_t group) {
-    static const auto op =
-        FindOp("penstock::all_to_all_rows", "")
-            .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                              std::int64_t, std::int64_t)>();
+    static const auto op = FindOp("penstock::all_to_all_rows", "")
+                               .typed<at::Tensor(const at::Tensor&, const at::Tensor&,
+                                                 const at::Tensor&, std::int64_t, std::int64_t)>();
     return op.call(x, sent, received, rows, group);
   }
 };
@@ -385,10 +384,10 @@ TORCH_LIBRARY_IMPL(penstock, Autograd, library) {
 }
 
 constexpr std::string_view kWholeOps[] = {
-    "penstock::all_gather", "penstock::reduce_scatter",    "penstock::all_reduce",
-    "penstock::all_to_all", "penstock::all_to_all_uneven", "penstock::all_to_all_rows",
-    "penstock::broadcast",
-    "penstock::reduce"};
+    "penstock::all_gather",        "penstock::reduce_scatter",
+    "penstock::all_reduce",        "penstock::all_to_all",
+    "penstock::all_to_all_uneven", "penstock::all_to_all_rows",
+    "penstock::broadcast",         "penstock::reduce"};
 
 bool IsWhole(std::string_view name) {
   return std::ranges::find(kWholeOps, name) != std::end(kWholeOps);

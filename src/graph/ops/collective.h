@@ -5,9 +5,9 @@
 //   penstock::all_reduce(Tensor x, int group) -> Tensor
 //   penstock::all_to_all(Tensor x, int group) -> Tensor
 //   penstock::all_to_all_uneven(Tensor x, int[] sent, int[] received, int group) -> Tensor
-//   penstock::all_to_all_rows(Tensor x, Tensor sent, Tensor received, int rows, int group) -> Tensor
-//   penstock::broadcast(Tensor x, int root, int group) -> Tensor
-//   penstock::reduce(Tensor x, int root, int group) -> Tensor
+//   penstock::all_to_all_rows(Tensor x, Tensor sent, Tensor received, int rows, int group) ->
+//   Tensor penstock::broadcast(Tensor x, int root, int group) -> Tensor penstock::reduce(Tensor x,
+//   int root, int group) -> Tensor
 //
 // `group` is the number of the group, which is the same on all its ranks. A thread joins a group by
 // a GroupEndpoint. `ranks` is the number of its ranks, because a single rank, which need not have
@@ -101,9 +101,10 @@ at::Tensor AllReduce(const at::Tensor& x, int group);
 at::Tensor AllToAll(const at::Tensor& x, int group);
 // The same with `sent[r]` rows to rank r, and `received[s]` rows from rank s.
 at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef received, int group);
-// The same with counts that each run has its own of, int64: for each rank, equally many counts whose
-// sum is its number of rows. The number of rows of the result of SendRows, and of x of ReturnRows,
-// varies (TensorType::rows_vary); `rows` is that of the result. They are each other's gradients.
+// The same with counts that each run has its own of, int64: for each rank, equally many counts
+// whose sum is its number of rows. The number of rows of the result of SendRows, and of x of
+// ReturnRows, varies (TensorType::rows_vary); `rows` is that of the result. They are each other's
+// gradients.
 at::Tensor SendRows(const at::Tensor& x, const at::Tensor& sent, const at::Tensor& received,
                     int group);
 at::Tensor ReturnRows(const at::Tensor& x, const at::Tensor& sent, const at::Tensor& received,

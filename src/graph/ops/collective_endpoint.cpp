@@ -15,7 +15,8 @@ thread_local bool collectives_disabled = false;
 thread_local std::vector<std::pair<int, GroupEnd*>> joined_groups;  // by number
 
 auto PlaceOf(std::int64_t group) {
-  return std::ranges::find(joined_groups, static_cast<int>(group), &std::pair<int, GroupEnd*>::first);
+  return std::ranges::find(joined_groups, static_cast<int>(group),
+                           &std::pair<int, GroupEnd*>::first);
 }
 
 GroupEnd& FindGroup(std::int64_t group) {

@@ -32,7 +32,8 @@ const float* DataOf(const OptionalTensor& weights) {
 // Calls visit(i) for all i below `rows`, whose work is `width` elements each, by several threads.
 template <class Visit>
 void ForEachRow(std::int64_t rows, std::int64_t width, const Visit& visit) {
-  at::parallel_for(0, rows, std::max<std::int64_t>(1, kRoutingGrain / std::max<std::int64_t>(width, 1)),
+  at::parallel_for(0, rows,
+                   std::max<std::int64_t>(1, kRoutingGrain / std::max<std::int64_t>(width, 1)),
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t i = begin; i < end; ++i) visit(i);
                    });

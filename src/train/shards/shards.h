@@ -31,8 +31,7 @@ class Shards {
   };
 
   // `elements` and `divisions` are by parameter. With one replica, everything is in its shard.
-  Shards(std::span<const std::int64_t> elements, std::span<const Division> divisions,
-         int replicas);
+  Shards(std::span<const std::int64_t> elements, std::span<const Division> divisions, int replicas);
 
   // The first element of each parameter in the sequence, and the end of all of them.
   std::int64_t start(std::size_t parameter) const { return starts_[parameter]; }
