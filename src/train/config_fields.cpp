@@ -75,16 +75,13 @@ std::vector<Field> RunFields(TrainConfig& c) {
       {"data.tokenizer",
        &c.data.tokenizer,
        kRun,
-       "Tokenizer of text: bytes, a tokenizer.json, a tokenizer.model, or a folder with one; "
-       "empty: "
-       "bytes, or that of tokenized data",
+       "Tokenizer of text: bytes, a file, or a folder with one; empty: that of the data, or bytes",
        {},
        "tokenizer tokenizer_path tokenizer_name tokenizer_model"},
       {"data.blend",
        &c.data.blend,
        kRun,
-       "Several folders of 'penstock tokenize' instead of data.path, each after its weight: '0.7 "
-       "web, 0.3 code'",
+       "Several tokenized folders instead of data.path, after their weights: '0.7 web, 0.3 code'",
        {},
        "data_path blend data_blend"},
       {"data.held_out",
