@@ -185,8 +185,8 @@ Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
   return ranges;
 }
 
-Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
-                                                const LayerRange& range) {
+Result<std::shared_ptr<StageModule>> BuildUninitializedStage(const ModelConfig& config,
+                                                             const LayerRange& range) {
   PENSTOCK_TRY_STATUS(CheckModel(config));
   if (range.begin < 0 || range.begin > range.end || range.end > config.layers) {
     return InvalidArgument("layers {} to {} are not layers of a model with {} layers", range.begin,
@@ -195,11 +195,17 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
   PENSTOCK_TRY_STATUS(CheckExpertRanks(config, range.expert_ranks));
   std::shared_ptr<StageModule> stage = model->build(config, range);
+  stage->eval();
+  return stage;
+}
+
+Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
+                                                const LayerRange& range) {
+  PENSTOCK_TRY(std::shared_ptr<StageModule> stage, BuildUninitializedStage(config, range));
   // Under ShapesOnly, parameters have no memory.
   const auto parameters = stage->parameters();
   const bool has_memory = parameters.empty() || parameters[0].const_data_ptr() != nullptr;
-  if (has_memory) InitializeParameters(*model, config, range, *stage);
-  stage->eval();
+  if (has_memory) InitializeParameters(*Lookup(config.name), config, range, *stage);
   return stage;
 }
 
@@ -228,7 +234,7 @@ bool AreAlike(const ModelConfig& config, const LayerRange& one, const LayerRange
 
 Result<std::shared_ptr<StageModule>> CastStage(StageModule& stage, const ModelConfig& config,
                                                const LayerRange& range, at::ScalarType dtype) {
-  PENSTOCK_TRY(std::shared_ptr<StageModule> cast, BuildStage(config, range));
+  PENSTOCK_TRY(std::shared_ptr<StageModule> cast, BuildUninitializedStage(config, range));
   const auto from = stage.named_parameters();
   for (auto& parameter : cast->named_parameters()) {
     parameter.value().set_data(from[parameter.key()].detach().to(dtype));

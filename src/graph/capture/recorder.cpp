@@ -227,10 +227,9 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   }
 }
 
-bool Recorder::RowsVary(const c10::OperatorHandle& op, std::span<const Argument> arguments) const {
-  std::string fault;
-  const std::optional<bool> vary = ResultRowsVary(op, arguments, graph_, fault);
-  if (!vary) throw CaptureError(fault);
+bool Recorder::RowsVary(const Node& node) const {
+  const Result<bool> vary = ResultRowsVary(node, graph_);
+  if (!vary) throw CaptureError(vary.error().message);
   return *vary;
 }
 
@@ -251,7 +250,7 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
   if (!has_new_memory) return;  // only views, which Use() resolves
   Node node{op, {}, {}, phase_};
   for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
-  const bool vary = RowsVary(op, node.arguments);
+  const bool vary = RowsVary(node);
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {
       const bool fresh = tensor.defined() && !Knows(tensor);
@@ -273,11 +272,12 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
     Reject("the results of {} and {} differ in dtype or shape; use an op that returns a new tensor",
            NameOf(op), NameOf(functional));
   }
-  std::vector<Argument> inputs;
-  for (const IValue& argument : arguments) inputs.push_back(ToArgument(argument));
+  Node node{functional, {}, {}, phase_};
+  for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
   const ValueId value = graph_.AddValue({TypeOf(result), kNoValue, 0});
-  graph_.values[value].type.rows_vary = RowsVary(functional, inputs);
-  Append(functional, std::move(inputs), value);
+  graph_.values[value].type.rows_vary = RowsVary(node);
+  node.outputs = {value};
+  graph_.nodes.push_back(std::move(node));
   Rebind(mutated, result, value);
 }
 
@@ -300,13 +300,9 @@ void Recorder::Rebind(const at::Tensor& mutated, const at::Tensor& result, Value
       CallForTensor(scatter, {memory.tensor, mutated, region[0], region[1], region[2]});
   if (TypeOf(whole) != TypeOf(memory.tensor)) Reject("the stage mutates a part of a view");
   const ValueId root = graph_.AddValue({TypeOf(whole), kNoValue, 0});
-  Append(scatter, {memory.root, value, region[0], region[1], region[2]}, root);
+  graph_.nodes.push_back(
+      {scatter, {memory.root, value, region[0], region[1], region[2]}, {root}, phase_});
   memory.root = root;
-}
-
-void Recorder::Append(const c10::OperatorHandle& op, std::vector<Argument> arguments,
-                      ValueId output) {
-  graph_.nodes.push_back({op, std::move(arguments), {output}, phase_});
 }
 
 }  // namespace penstock

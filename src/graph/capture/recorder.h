@@ -8,7 +8,6 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -55,12 +54,11 @@ class Recorder {
   bool Knows(const at::Tensor& tensor) const;
   Argument ToArgument(const c10::IValue& value);
   // Throws CaptureError if the results depend on the number of rows of the example.
-  bool RowsVary(const c10::OperatorHandle& op, std::span<const Argument> arguments) const;
+  bool RowsVary(const Node& node) const;
   void RecordResults(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                      c10::ArrayRef<c10::IValue> results);
   void RecordInPlace(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
   void Rebind(const at::Tensor& mutated, const at::Tensor& result, ValueId value);
-  void Append(const c10::OperatorHandle& op, std::vector<Argument> arguments, ValueId output);
 
   Graph graph_;
   Phase phase_ = Phase::kForward;

@@ -1,20 +1,24 @@
 #include "graph/capture/varying_rows.h"
 
 #include <ATen/core/enum_tag.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 namespace penstock {
 namespace {
 
 // Ops, besides pointwise ones, whose results have the rows of their first argument.
-constexpr std::array<std::string_view, 7> kRowwise = {
-    "aten::clone",      "aten::_to_copy",           "aten::zeros_like", "aten::ones_like",
-    "aten::empty_like", "penstock::grouped_linear", "aten::full_like"};
-constexpr std::string_view kRowwiseGradient = "penstock::grouped_linear_input";
+constexpr std::array<std::string_view, 8> kRowwise = {"aten::clone",
+                                                      "aten::_to_copy",
+                                                      "aten::zeros_like",
+                                                      "aten::ones_like",
+                                                      "aten::empty_like",
+                                                      "aten::full_like",
+                                                      "penstock::grouped_linear",
+                                                      "penstock::grouped_linear_input"};
 // Ops whose results have no rows of their arguments.
 constexpr std::array<std::string_view, 2> kReducing = {"penstock::grouped_linear_weight",
                                                        "penstock::grouped_linear_weight_"};
@@ -26,40 +30,37 @@ bool IsBroadcast(const TensorType& type, const TensorType& varying) {
   return type.sizes.size() < varying.sizes.size() || type.sizes[0] == 1;
 }
 
+// Returns whether the node computes each element from the elements at the same place.
+bool IsPointwise(const Node& node, const Graph& graph, const TensorType& varying) {
+  bool fits = node.op.hasTag(at::Tag::pointwise);
+  ForEachInput(node, [&](ValueId id) {
+    const TensorType& type = graph.value(id).type;
+    fits = fits && (type.rows_vary || IsBroadcast(type, varying));
+  });
+  return fits;
+}
+
+bool Contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 }  // namespace
 
-std::optional<bool> ResultRowsVary(const c10::OperatorHandle& op,
-                                   std::span<const Argument> arguments, const Graph& graph,
-                                   std::string& fault) {
-  const std::string_view name = op.operator_name().name;
+Result<bool> ResultRowsVary(const Node& node, const Graph& graph) {
+  const std::string_view name = node.op.operator_name().name;
   if (name == kExchange) {
-    return std::get<c10::IValue>(arguments[kRowsOfExchange]).toInt() < 0;
+    return std::get<c10::IValue>(node.arguments[kRowsOfExchange]).toInt() < 0;
   }
   const TensorType* varying = nullptr;
-  for (const Argument& argument : arguments) {
-    const auto* id = std::get_if<ValueId>(&argument);
-    if (id != nullptr && graph.value(*id).type.rows_vary) varying = &graph.value(*id).type;
-    const auto* list = std::get_if<std::vector<ValueId>>(&argument);
-    if (list == nullptr) continue;
-    for (const ValueId each : *list) {
-      if (each != kNoValue && graph.value(each).type.rows_vary) varying = &graph.value(each).type;
-    }
-  }
-  if (varying == nullptr) return false;
-  if (std::ranges::find(kReducing, name) != kReducing.end()) return false;
-  if (name == kRowwiseGradient || std::ranges::find(kRowwise, name) != kRowwise.end()) return true;
-  const bool fits = std::ranges::all_of(arguments, [&](const Argument& argument) {
-    const auto* id = std::get_if<ValueId>(&argument);
-    if (id == nullptr) return !std::holds_alternative<std::vector<ValueId>>(argument);
-    const TensorType& type = graph.value(*id).type;
-    return type.rows_vary || IsBroadcast(type, *varying);
+  ForEachInput(node, [&](ValueId id) {
+    if (graph.value(id).type.rows_vary) varying = &graph.value(id).type;
   });
-  if (op.hasTag(at::Tag::pointwise) && fits) return true;
-  fault = fmt::format(
+  if (varying == nullptr || Contains(kReducing, name)) return false;
+  if (Contains(kRowwise, name) || IsPointwise(node, graph, *varying)) return true;
+  return InvalidArgument(
       "{} reads a tensor whose number of rows depends on the routing; only pointwise ops and "
       "grouped matmuls can",
-      c10::toString(op.operator_name()));
-  return {};
+      c10::toString(node.op.operator_name()));
 }
 
 }  // namespace penstock

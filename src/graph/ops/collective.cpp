@@ -136,7 +136,8 @@ struct RowsAllToAllOp {
   static std::int64_t RowsOf(const at::Tensor& x, const at::Tensor&, const at::Tensor& received,
                              std::int64_t rows) {
     if (rows >= 0) return rows;
-    return x.is_meta() || CollectivesDisabled() ? Rows(x) : received.sum().item<std::int64_t>();
+    if (x.is_meta() || CollectivesDisabled()) return Rows(x);
+    return SumOf(received.const_data_ptr<std::int64_t>(), received.numel());
   }
   static CollectiveCall Describe(const at::Tensor& x, const at::Tensor& sent,
                                  const at::Tensor& received, std::int64_t, std::int64_t group) {
@@ -148,6 +149,9 @@ struct RowsAllToAllOp {
   }
 
  private:
+  static std::int64_t SumOf(const std::int64_t* counts, std::int64_t size) {
+    return std::accumulate(counts, counts + size, std::int64_t{0});
+  }
   // `counts` has equally many numbers of rows for each rank.
   static std::vector<std::size_t> BytesByRank(const at::Tensor& counts, int ranks,
                                               std::size_t row) {
@@ -156,7 +160,7 @@ struct RowsAllToAllOp {
     const auto* count = counts.const_data_ptr<std::int64_t>();
     std::vector<std::size_t> bytes;
     for (int rank = 0; rank < ranks; ++rank, count += of_rank) {
-      bytes.push_back(Index(std::accumulate(count, count + of_rank, std::int64_t{0})) * row);
+      bytes.push_back(Index(SumOf(count, of_rank)) * row);
     }
     return bytes;
   }

@@ -5,9 +5,10 @@
 //   penstock::all_reduce(Tensor x, int group) -> Tensor
 //   penstock::all_to_all(Tensor x, int group) -> Tensor
 //   penstock::all_to_all_uneven(Tensor x, int[] sent, int[] received, int group) -> Tensor
-//   penstock::all_to_all_rows(Tensor x, Tensor sent, Tensor received, int rows, int group) ->
-//   Tensor penstock::broadcast(Tensor x, int root, int group) -> Tensor penstock::reduce(Tensor x,
-//   int root, int group) -> Tensor
+//   penstock::all_to_all_rows(Tensor x, Tensor sent, Tensor received, int rows, int group)
+//       -> Tensor
+//   penstock::broadcast(Tensor x, int root, int group) -> Tensor
+//   penstock::reduce(Tensor x, int root, int group) -> Tensor
 //
 // `group` is the number of the group, which is the same on all its ranks. A thread joins a group by
 // a GroupEndpoint. `ranks` is the number of its ranks, because a single rank, which need not have

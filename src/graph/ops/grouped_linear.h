@@ -2,9 +2,9 @@
 //
 //   penstock::grouped_linear(Tensor x, Tensor weight, Tensor counts) -> Tensor
 //   penstock::grouped_linear_input(Tensor gradient, Tensor weight, Tensor counts) -> Tensor
-//   penstock::grouped_linear_weight(Tensor gradient, Tensor x, Tensor counts, int experts) ->
-//   Tensor penstock::grouped_linear_weight_(Tensor(a!) sum, Tensor gradient, Tensor x, Tensor
-//   counts)
+//   penstock::grouped_linear_weight(Tensor gradient, Tensor x, Tensor counts, int experts)
+//       -> Tensor
+//   penstock::grouped_linear_weight_(Tensor(a!) sum, Tensor gradient, Tensor x, Tensor counts)
 //       -> Tensor(a!)
 #pragma once
 

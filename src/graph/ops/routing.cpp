@@ -5,13 +5,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "base/index.h"
 #include "graph/ir/graph_tools.h"

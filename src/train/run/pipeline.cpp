@@ -299,7 +299,7 @@ namespace {
 void AddExperts(const TorchStage& stage, const LayerRange& range, LanguageModel& model,
                 std::size_t index) {
   const auto own = model.stages[index]->named_parameters();
-  auto whole = BuildStage(model.config, range).value();
+  auto whole = BuildUninitializedStage(model.config, range).value();
   for (auto& parameter : whole->named_parameters()) {
     const auto& experts = stage.AllExperts();
     const auto gathered = std::ranges::find(experts, parameter.key(), &NamedTensor::name);

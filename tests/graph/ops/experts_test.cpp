@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -12,7 +13,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <functional>
+
 #include "graph/ir/flops.h"
+#include "graph/ir/parse.h"
+#include "graph/ir/print.h"
+#include "graph/ops/collective.h"
 #include "graph/ops/grouped_linear.h"
 #include "graph/ops/routing.h"
 #include "graph/passes/passes.h"
@@ -142,6 +148,47 @@ TEST(Experts, SplitIntoTheGradientsOfInputAndWeight) {
   EXPECT_EQ(FlopsOf(graphs.forward).value(), 2 * matmul);
   EXPECT_EQ(FlopsOf(graphs.backward_input).value(), 2 * matmul);
   EXPECT_EQ(FlopsOf(graphs.backward_weight).value(), 2 * matmul);
+}
+
+// Sends each row to the rank of its expert, and `change`s the rows there.
+StageSpec SpecOfSentRows(const std::function<at::Tensor(const at::Tensor& rows)>& change) {
+  StageSpec spec;
+  spec.inputs = {at::randn({kLayerTokens, kLayerDim}), at::full({2}, kLayerTokens / 2, at::kLong)};
+  spec.input_gradients = {0};
+  spec.forward = [change](std::span<const at::Tensor> inputs) {
+    const at::Tensor rows = change(SendRows(inputs[0], inputs[1], inputs[1], /*group=*/0));
+    return std::vector{ReturnRows(rows, inputs[1], inputs[1], kLayerTokens, /*group=*/0)};
+  };
+  return spec;
+}
+
+TEST(Experts, SentRowsVary) {
+  const auto joint =
+      CaptureStage(SpecOfSentRows([](const at::Tensor& rows) { return at::silu(rows) * 2; }));
+  ASSERT_TRUE(joint) << joint.error().message;
+  int varying = 0;
+  for (const Node& node : joint->graph.nodes) {
+    const TensorType& type = joint->graph.value(node.outputs[0]).type;
+    varying += static_cast<int>(type.rows_vary);
+    EXPECT_EQ(PrintType(type).ends_with("~"), type.rows_vary);
+  }
+  EXPECT_EQ(varying, 6);  // sent, silu and its double; and their gradients
+  EXPECT_FALSE(joint->graph.value(joint->graph.outputs[0]).type.rows_vary);
+  const auto parsed = ParseGraph(PrintGraph(joint->graph), {});
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(PrintGraph(*parsed), PrintGraph(joint->graph));
+}
+
+TEST(Experts, GraphsCannotDependOnTheNumberOfSentRows) {
+  const auto expect_refused = [](const std::function<at::Tensor(const at::Tensor&)>& change) {
+    const auto joint = CaptureStage(SpecOfSentRows(change));
+    ASSERT_FALSE(joint);
+    EXPECT_NE(joint.error().message.find("depends on the routing"), std::string::npos)
+        << joint.error().message;
+  };
+  expect_refused([](const at::Tensor& rows) { return rows - rows.mean(0); });
+  expect_refused([](const at::Tensor& rows) { return rows.narrow(0, 0, 4).clone(); });
+  expect_refused([](const at::Tensor& rows) { return rows * at::ones({kLayerTokens, 1}); });
 }
 
 }  // namespace
