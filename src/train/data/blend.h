@@ -34,10 +34,14 @@ class DatasetBlend {
 
   // Returns how many of 4096 samples come from each dataset.
   const std::vector<std::uint64_t>& counts() const { return counts_; }
+  // Returns the share of the samples that come from a dataset.
+  double share(std::size_t dataset) const {
+    return static_cast<double>(counts_[dataset]) / static_cast<double>(order_.size());
+  }
 
  private:
   std::vector<std::uint64_t> counts_;
-  std::vector<Choice> order_;  // of the first 4096 samples
+  std::vector<Choice> order_;          // of the first 4096 samples
 };
 
 }  // namespace penstock

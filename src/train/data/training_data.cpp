@@ -98,8 +98,7 @@ Status CheckSets(const LoadedSets& loaded, std::int64_t sequence, std::size_t he
     if (loaded.sets[i].size() >= needed) continue;
     return InvalidArgument(
         "{} is too short: {} tokens to train on, but one sample needs {}; use more text or a "
-        "smaller "
-        "model.sequence",
+        "smaller model.sequence",
         loaded.paths[i], loaded.sets[i].size(), needed);
   }
   if (held_out >= needed) return {};
@@ -116,9 +115,8 @@ std::string Describe(const LoadedSets& loaded, std::size_t held_out, const Datas
       fmt::format("text: {} to train on, {} held out", Millions(tokens), Millions(held_out));
   if (loaded.sets.size() == 1) return text;
   for (std::size_t i = 0; i < loaded.sets.size(); ++i) {
-    text += fmt::format("{} {:.2f}% of {} ({})", i == 0 ? ":" : ",",
-                        static_cast<double>(blend.counts()[i]) / 40.96, loaded.paths[i],
-                        Millions(loaded.sets[i].size()));
+    text += fmt::format("{} {:.2f}% of {} ({})", i == 0 ? ":" : ",", 100 * blend.share(i),
+                        loaded.paths[i], Millions(loaded.sets[i].size()));
   }
   return text;
 }
