@@ -3,10 +3,33 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include "base/index.h"
 
 namespace penstock {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+// Returns a number of at least 0 times the factor of the unit that follows it, if it is known.
+std::optional<double> ParseWithUnit(std::string_view text, std::span<const Unit> units) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view name(end, Index(text.data() + text.size() - end));
+  while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
+  if (error != std::errc() || !(value >= 0)) return std::nullopt;
+  for (const Unit& unit : units) {
+    if (name == unit.name) return value * unit.factor;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::string FormatBytes(std::int64_t bytes) {
   static constexpr std::array kNames = {"KiB", "MiB", "GiB", "TiB"};
@@ -31,27 +54,22 @@ std::string FormatSeconds(double seconds) {
 }
 
 Result<std::int64_t> ParseBytes(std::string_view text) {
-  struct Unit {
-    std::string_view name;
-    double bytes;
-  };
   static constexpr std::array kUnits = {
       Unit{"B", 1},    Unit{"KiB", 1024.0}, Unit{"MiB", 1048576.0}, Unit{"GiB", 1073741824.0},
       Unit{"KB", 1e3}, Unit{"MB", 1e6},     Unit{"GB", 1e9},        Unit{"TiB", 1099511627776.0},
       Unit{"TB", 1e12}};
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view unit(end, Index(text.data() + text.size() - end));
-  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
-  if (error == std::errc() && value >= 0 && value < 1e18) {
-    for (const Unit& known : kUnits) {
-      if (unit == known.name && value * known.bytes < 9e18) {
-        return static_cast<std::int64_t>(std::llround(value * known.bytes));
-      }
-    }
-  }
+  const std::optional<double> bytes = ParseWithUnit(text, kUnits);
+  if (bytes && *bytes < 9e18) return static_cast<std::int64_t>(std::llround(*bytes));
   return InvalidArgument("'{}' is not a size; write a number and B, KiB, MiB, GiB, KB, MB or GB",
                          text);
+}
+
+Result<double> ParseSeconds(std::string_view text) {
+  static constexpr std::array kUnits = {Unit{"s", 1}, Unit{"ms", 1e-3}, Unit{"us", 1e-6},
+                                        Unit{"ns", 1e-9}};
+  const std::optional<double> seconds = ParseWithUnit(text, kUnits);
+  if (seconds && *seconds < 1e9) return *seconds;
+  return InvalidArgument("'{}' is not a time; write a number and s, ms, us or ns", text);
 }
 
 }  // namespace penstock

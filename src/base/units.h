@@ -16,5 +16,7 @@ std::string FormatSeconds(double seconds);
 // Parses a number of bytes with its unit: "16GiB", "512 MB". KiB is 1024 bytes, KB is 1000. Refuses
 // anything else.
 Result<std::int64_t> ParseBytes(std::string_view text);
+// Parses a time with its unit: "10ms", "2.5 us". Refuses anything else.
+Result<double> ParseSeconds(std::string_view text);
 
 }  // namespace penstock

@@ -13,7 +13,6 @@
 
 #include <chrono>
 #include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,15 +22,9 @@
 
 #include "base/mutex.h"
 #include "collective/exchange.h"
+#include "collective/link_speed.h"
 
 namespace penstock {
-
-// An emulated link of each rank. Pieces occupy it one after another, each for its bytes divided by
-// the bandwidth, and arrive one latency later.
-struct LinkSpeed {
-  double latency = 0;  // seconds
-  double bytes_per_second = std::numeric_limits<double>::infinity();
-};
 
 struct RankGroupOptions {
   std::string name = "ranks";  // for errors

@@ -12,6 +12,7 @@
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "base/units.h"
+#include "collective/link_speed.h"
 #include "model/huggingface.h"
 #include "train/config_fields.h"
 #include "train/key_hint.h"
@@ -283,6 +284,11 @@ Status CheckConfig(const TrainConfig& config) {
         std::pair("recompute.hold_for_weight", config.recompute.hold_for_weight)}) {
     if (const auto bytes = ParseSavedBytes(held); !bytes) {
       return InvalidArgument("{}: {}", key, bytes.error().message);
+    }
+  }
+  if (const std::string& link = config.parallel.link; !link.empty()) {
+    if (const auto speed = ParseLinkSpeed(link); !speed) {
+      return InvalidArgument("parallel.link: {}", speed.error().message);
     }
   }
   if (config.memory_limit != "auto" && config.memory_limit != "none") {

@@ -214,6 +214,8 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
        "Consecutive replicas that divide the experts of each layer; must divide parallel.data",
        {.least = 1},
        "ep expert_parallel_size expert_parallel_degree expert_model_parallel_size"},
+      {"parallel.link", &c.parallel.link, kRun,
+       "Link between these replicas (100MB/s 50us): orders overlapped pairs; threads emulate it"},
       {"parallel.lookahead",
        &c.parallel.lookahead,
        kRun,

@@ -44,12 +44,12 @@ Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& p
 // Returns the number of ranges of a stage's parameters: those that are shards, or whose norms are
 // added separately.
 int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
-// Returns how many consecutive replicas of a stage have the same shard.
 // Returns which part of the experts the replica in a chain has (parallel.expert).
 int ExpertPartOf(const ParallelConfig& parallel, const Schedule& schedule, int chain);
 // Returns the range with the part of the experts of a chain.
 LayerRange WithExpertPart(LayerRange range, const ParallelConfig& parallel,
                           const Schedule& schedule, int chain);
+// Returns how many consecutive replicas of a stage have the same shard.
 int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule);
 
 // Returns whether the pipeline must drain for a checkpoint of such a run. True without a flush, and

@@ -22,5 +22,16 @@ TEST(Units, ParsesBytesAndRefusesTheRest) {
   }
 }
 
+TEST(Units, ParsesSecondsAndRefusesTheRest) {
+  EXPECT_EQ(*ParseSeconds("2s"), 2);
+  EXPECT_DOUBLE_EQ(*ParseSeconds("1.5 ms"), 1.5e-3);
+  EXPECT_DOUBLE_EQ(*ParseSeconds("20us"), 20e-6);
+  for (const char* bad : {"", "ms", "-1 s", "3", "3 s more", "nan s", "1e30 s"}) {
+    const auto result = ParseSeconds(bad);
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace penstock

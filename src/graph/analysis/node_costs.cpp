@@ -11,9 +11,6 @@ namespace {
 
 // fp32 matmul on one AVX-512 core of a 2023 server, in FLOP/s.
 constexpr double kFlopsPerSecond = 50e9;
-// A 100 Gbit/s link: bandwidth in bytes/s and latency in seconds.
-constexpr double kBytesPerSecond = 12.5e9;
-constexpr double kLatency = 20e-6;
 
 // Returns the text that identifies calls of equal cost: the op, argument types and constants.
 std::string CallOf(const Graph& graph, const Node& node) {
@@ -33,23 +30,23 @@ std::string CallOf(const Graph& graph, const Node& node) {
   return call;
 }
 
-}  // namespace
-
-double EstimateSeconds(const Graph& graph, const Node& node) {
+double EstimateSeconds(const Graph& graph, const Node& node, const LinkSpeed& link) {
   if (IsCollective(node)) {
     // An all-gather receives more than it sends.
     std::int64_t bytes = BytesOf(graph.value(std::get<ValueId>(node.arguments.front())).type);
     for (const ValueId result : node.outputs) {
       if (result != kNoValue) bytes = std::max(bytes, BytesOf(graph.value(result).type));
     }
-    return kLatency + static_cast<double>(bytes) / kBytesPerSecond;
+    return link.latency + static_cast<double>(bytes) / link.bytes_per_second;
   }
   return static_cast<double>(CostOfRunning(graph, node)) / kFlopsPerSecond;
 }
 
+}  // namespace
+
 double NodeCosts::Seconds(const Graph& graph, const Node& node) const {
   const auto found = seconds_.find(CallOf(graph, node));
-  return found == seconds_.end() ? EstimateSeconds(graph, node) : found->second;
+  return found == seconds_.end() ? EstimateSeconds(graph, node, link_) : found->second;
 }
 
 void NodeCosts::Set(const Graph& graph, const Node& node, double seconds) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/link_speed.h"
 #include "graph/ir/ir.h"
 #include "graph/run/interpret.h"
 
@@ -18,18 +19,21 @@ namespace penstock {
 
 class NodeCosts {
  public:
-  // Returns the cost that was set for equal calls, else EstimateSeconds.
+  // The time of a collective that was not set follows from a link: 100 Gbit/s if none is given.
+  NodeCosts() = default;
+  explicit NodeCosts(LinkSpeed link) : link_(link) {}
+
+  // Returns the cost that was set for equal calls, else an estimate from FLOPs and bytes, for one
+  // core.
   double Seconds(const Graph& graph, const Node& node) const;
   void Set(const Graph& graph, const Node& node, double seconds);
 
   std::size_t size() const { return seconds_.size(); }
 
  private:
+  LinkSpeed link_ = {.latency = 20e-6, .bytes_per_second = 12.5e9};
   std::map<std::string, double> seconds_;  // by call
 };
-
-// Estimates the cost from FLOPs and bytes, for one core and a network of 2023.
-double EstimateSeconds(const Graph& graph, const Node& node);
 
 // Runs the graph node by node, once to warm up and then `runs` times. Sets the cost of each call to
 // the median of its times. A collective is timed from its start to its result, so all ranks of its

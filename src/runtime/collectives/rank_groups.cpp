@@ -89,12 +89,13 @@ Status CheckMembers(const RankGroupMembers& members, const HostedRanks& ranks,
 }
 
 std::shared_ptr<Exchanger> MakeExchanger(const RankGroupMembers& members, const HostedRanks& ranks,
-                                         HostGroup* hosts, RankGroupOptions options) {
+                                         HostGroup* hosts, RankGroupOptions options,
+                                         std::optional<LinkSpeed> link) {
   std::vector<int> host_of;
   for (const int rank : members.ranks) host_of.push_back(ranks.host_of(rank));
   if (std::ranges::count(host_of, host_of.front()) == std::ssize(host_of)) {
     return std::make_shared<Exchanger>(std::move(options), std::vector<bool>(host_of.size(), true),
-                                       nullptr);
+                                       nullptr, link);
   }
   if (std::ranges::find(host_of, ranks.host()) == host_of.end()) {
     const Channel unused(*hosts);  // channels are matched by the order of their creation
@@ -108,13 +109,14 @@ std::shared_ptr<Exchanger> MakeExchanger(const RankGroupMembers& members, const 
 
 Result<std::vector<RankGroupEnds>> MakeRankGroups(const std::vector<RankGroupMembers>& groups,
                                                   const HostedRanks& ranks, HostGroup* hosts,
-                                                  std::chrono::milliseconds timeout) {
+                                                  std::chrono::milliseconds timeout,
+                                                  std::optional<LinkSpeed> link) {
   for (const RankGroupMembers& members : groups) {
     PENSTOCK_TRY_STATUS(CheckMembers(members, ranks, hosts));
   }
   std::vector<RankGroupEnds> all;
   for (const RankGroupMembers& members : groups) {
-    const auto exchanger = MakeExchanger(members, ranks, hosts, {members.name, timeout});
+    const auto exchanger = MakeExchanger(members, ranks, hosts, {members.name, timeout}, link);
     RankGroupEnds& ends = all.emplace_back(members.ranks.size());
     for (std::size_t rank = 0; rank < ends.size(); ++rank) {
       if (!ranks.has(members.ranks[rank])) continue;

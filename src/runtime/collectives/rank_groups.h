@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,11 @@ using RankGroupEnds = std::vector<std::unique_ptr<RankGroup>>;
 // be null if one host runs all ranks; otherwise it must outlive the ends. An abort of the host
 // group, or the loss of a host, ends the waits of groups with ranks on several hosts. `timeout` is
 // that of RankGroupOptions. Errors: kInvalidArgument for an empty group, for a rank that does not
-// exist or is in a group twice, and if `hosts` is null although a rank is on another host.
+// exist or is in a group twice, and if `hosts` is null although a rank is on another host. `link`
+// is emulated, as in MakeLocalGroup, in groups whose ranks are on one host.
 Result<std::vector<RankGroupEnds>> MakeRankGroups(
     const std::vector<RankGroupMembers>& groups, const HostedRanks& ranks, HostGroup* hosts,
-    std::chrono::milliseconds timeout = RankGroupOptions().timeout);
+    std::chrono::milliseconds timeout = RankGroupOptions().timeout,
+    std::optional<LinkSpeed> link = {});
 
 }  // namespace penstock

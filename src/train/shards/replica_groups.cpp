@@ -1,9 +1,11 @@
 #include "train/shards/replica_groups.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "base/index.h"
+#include "collective/link_speed.h"
 #include "runtime/collectives/rank_groups.h"
 #include "train/setup.h"
 
@@ -40,6 +42,10 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
                                       const HostedRanks& ranks, HostGroup* hosts) {
   ExpertGroups groups;
   if (parallel.expert == 1) return groups;
+  std::optional<LinkSpeed> link;
+  if (!parallel.link.empty()) {
+    PENSTOCK_TRY(link, ParseLinkSpeed(parallel.link));
+  }
   const int pipeline = schedule.ranks() / parallel.data;  // ranks of one pipeline
   std::vector<RankGroupMembers> members;
   for (int first = 0; first < parallel.data; first += parallel.expert) {
@@ -51,7 +57,8 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
       }
     }
   }
-  PENSTOCK_TRY(std::vector<RankGroupEnds> made, MakeRankGroups(members, ranks, hosts, kNoTimeout));
+  PENSTOCK_TRY(std::vector<RankGroupEnds> made,
+               MakeRankGroups(members, ranks, hosts, kNoTimeout, link));
   groups.resize(Index(schedule.ranks()));
   for (std::size_t i = 0; i < members.size(); ++i) {
     for (std::size_t part = 0; part < members[i].ranks.size(); ++part) {

@@ -25,7 +25,7 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
 using ExpertGroups = std::vector<std::shared_ptr<RankGroup>>;
 
 // Creates the groups of ranks that divide the experts of their stages (parallel.expert). Empty if
-// they do not. As MakeReplicaGroups otherwise.
+// they do not. Ranks of one host emulate `parallel.link`, if set. As MakeReplicaGroups otherwise.
 Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
                                       const HostedRanks& ranks, HostGroup* hosts);
 

@@ -23,22 +23,24 @@ GraphBinding Combined(GraphBinding binding, const GraphBinding& more) {
   return binding;
 }
 
-// Uses estimated costs unless the stage was compiled with others. All ranks of a group have the
-// same estimates, so they issue their collectives in the same order.
-Piece PieceOf(const BoundProgram& forward, const BoundProgram& backward, std::size_t parameters) {
+// All ranks of a group must have the same costs, so that they issue their collectives in the same
+// order.
+Piece PieceOf(const BoundProgram& forward, const BoundProgram& backward, std::size_t parameters,
+              const NodeCosts& costs) {
   const Piece& compiled = forward.program.overlapped;
   if (&forward == &backward && !compiled.graph.name.empty()) return compiled;
-  return OverlapStages(forward.program, backward.program, static_cast<int>(parameters), NodeCosts())
+  return OverlapStages(forward.program, backward.program, static_cast<int>(parameters), costs)
       .value();
 }
 
 }  // namespace
 
 BoundPair::BoundPair(const BoundProgram& forward, const GraphBinding& forward_binding,
-                     const BoundProgram& backward, const GraphBinding& backward_binding)
-    : piece_(
-          PieceOf(forward, backward,
-                  &forward_binding == &backward_binding ? 0 : forward_binding.parameters.size())),
+                     const BoundProgram& backward, const GraphBinding& backward_binding,
+                     const NodeCosts& costs)
+    : piece_(PieceOf(forward, backward,
+                     &forward_binding == &backward_binding ? 0 : forward_binding.parameters.size(),
+                     costs)),
       forward_inputs_(forward.program.forward.inputs.size()),
       forward_outputs_(forward.program.forward.outputs.size()),
       leaving_forward_(CountLeaving(forward.program.forward.outputs)),

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/analysis/node_costs.h"
 #include "train/stage/bound_program.h"
 
 namespace penstock {
@@ -26,9 +27,11 @@ class BoundPair {
   }
 
   // The bindings are those of the two stages, or twice the same object for a single stage.
-  // Requires: HidesExchanges.
+  // The costs of nodes, which order the pair, are those that the stage was compiled with, or else
+  // `costs`. Requires: HidesExchanges.
   BoundPair(const BoundProgram& forward, const GraphBinding& forward_binding,
-            const BoundProgram& backward, const GraphBinding& backward_binding);
+            const BoundProgram& backward, const GraphBinding& backward_binding,
+            const NodeCosts& costs);
 
   // Runs both parts on the slots of their microbatches.
   Leaving Run(std::span<at::Tensor> forward_slots, std::span<at::Tensor> backward_slots);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/mix_bits.h"
+#include "collective/link_speed.h"
 #include "model/model_entry.h"
 #include "train/setup.h"
 #include "train/stage/offload_and_recompute.h"
@@ -24,6 +25,10 @@ Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, in
     options.expert_ranks = parallel.expert;
     for (int chain = 0; chain < options.replicas; ++chain) {
       options.expert_parts.push_back(ExpertPartOf(parallel, schedule, chain));
+    }
+    if (!parallel.link.empty()) {
+      PENSTOCK_TRY(const LinkSpeed link, ParseLinkSpeed(parallel.link));
+      options.costs = NodeCosts(link);
     }
   }
   options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;

@@ -373,7 +373,8 @@ class CompiledStage final : public TorchStage {
                     const BoundProgram& backward) {
     std::unique_ptr<BoundPair>& pair = pairs_[{&forward, &backward}];
     if (!pair) {
-      pair = std::make_unique<BoundPair>(forward, binding_, backward, other.binding_);
+      pair =
+          std::make_unique<BoundPair>(forward, binding_, backward, other.binding_, options_.costs);
     }
     return *pair;
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "graph/analysis/node_costs.h"
 #include "graph/compile.h"
 #include "model/model_config.h"
 #include "runtime/stage.h"
@@ -91,6 +92,7 @@ struct TorchStageOptions {
   std::vector<int> expert_parts;
   int expert_ranks = 1;
   bool (*is_per_expert)(std::string_view parameter) = nullptr;
+  NodeCosts costs;  // that order overlapped pairs
   WeightPolicy weights = WeightPolicy::kFlush;
   VersionRule versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.

@@ -458,7 +458,7 @@ TEST(NodeCosts, AreMeasuredByCall) {
   EXPECT_EQ(costs.size(), 2);
   EXPECT_EQ(costs.Seconds(graph, graph.nodes[0]), costs.Seconds(graph, graph.nodes[2]));
   EXPECT_GT(costs.Seconds(graph, graph.nodes[0]), 0);
-  EXPECT_GT(EstimateSeconds(graph, graph.nodes[0]), EstimateSeconds(graph, graph.nodes[1]));
+  EXPECT_GT(NodeCosts().Seconds(graph, graph.nodes[0]), NodeCosts().Seconds(graph, graph.nodes[1]));
 }
 
 }  // namespace

@@ -62,6 +62,10 @@ TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
       // The first and the last stage, on different hosts, hold copies of the embedding.
       {"schedule=1f1b", "model.name=gpt2", "clip=0.5"},
       {"schedule=1f1b", "ranks=2", "stages=2", "precision=bf16", "fuse=false"},
+      // The ranks that divide the experts of a stage are on different hosts.
+      {"schedule=zbv", "ranks=2", "layers=8", "model.name=qwen3_moe", "parallel.expert=2"},
+      {"schedule=dualpipev", "ranks=2", "layers=4", "model.name=deepseek_v3", "parallel.expert=2",
+       "clip=0.5"},
   };
   for (const std::vector<std::string>& options : runs) {
     ExpectSameRun(options);
