@@ -91,6 +91,11 @@ const Json* HuggingFaceReader::Object(const char* key) const {
   return root_.contains(key) && root_[key].is_object() ? &root_[key] : nullptr;
 }
 
+bool IsHuggingFaceFolder(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::path(path) / "config.json", error);
+}
+
 bool HasHuggingFaceWeights(const std::string& folder) {
   std::error_code error;
   const std::filesystem::path root(folder);

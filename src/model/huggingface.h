@@ -14,6 +14,8 @@ namespace penstock {
 inline constexpr const char* kHuggingFaceWeights = "model.safetensors";
 inline constexpr const char* kHuggingFaceIndex = "model.safetensors.index.json";
 bool HasHuggingFaceWeights(const std::string& folder);
+// Returns whether a path is a folder with a config.json.
+bool IsHuggingFaceFolder(const std::string& path);
 
 // Reads config.json, or the one in a folder. Its model_type chooses the model. The length of a
 // sequence is not read, because it is the longest that the model can use. Errors: kNotFound or

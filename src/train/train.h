@@ -108,7 +108,7 @@ struct GenerateOptions {
   std::uint64_t seed = 1;
   bool ema = false;
 };
-// Generates text with a checkpoint's model.
+// Generates text with a checkpoint's model, or with one in Hugging Face's format.
 Result<std::string> GenerateText(const std::string& checkpoint, const GenerateOptions& options);
 
 }  // namespace penstock

@@ -77,6 +77,23 @@ class TrainOnTokensTest(program.CommandTest):
         whole = json.loads(self.run_ok("eval", "exported", "--data", "text", "--sequence", 32, "--json"))
         self.assertEqual(whole["tokens"] % 32, 0)
         self.assertLess(whole["tokens"], 7 * 400)
+        greedy = ("--prompt", "ab", "--tokens", 20, "--temperature", 0)
+        self.assertEqual(self.run_ok("generate", "exported", *greedy), self.run_ok("generate", "runs/run", *greedy))
+        self.assertIn("no moving averages", self.refuse("generate", "exported", *greedy, "--ema"))
+
+    def test_the_moving_average_of_the_weights_can_be_used(self):
+        run = ("train", ENGLISH, *SMALL, "data.path=web")
+        self.assertEqual(self.start(*run, "name=run", "optimizer.ema=0.5").returncode, 0)
+        self.write("text", "ab a b " * 400)
+        losses = [json.loads(self.run_ok(*words, "--data", "text", "--json"))["held_out_loss"] for words in (
+            ("eval", "runs/run"), ("eval", "runs/run", "--ema"))]
+        self.run_ok("export", "runs/run", "-o", "averaged", "--ema")
+        exported = self.run_ok("eval", "averaged", "--data", "text", "--sequence", 32, "--json")
+        self.assertNotEqual(losses[0], losses[1])
+        self.assertNotEqual(json.loads(exported)["held_out_loss"], losses[0])
+        self.run_ok("generate", "runs/run", "--ema", "--tokens", 5)
+        self.assertEqual(self.start(*run, "name=none").returncode, 0)
+        self.assertIn("ema", self.refuse("eval", "runs/none", "--ema"))
 
     def test_resumed_runs_see_the_same_samples(self):
         words = ("train", ENGLISH, *SMALL, "data.path=web", "every=3")

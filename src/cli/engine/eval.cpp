@@ -1,9 +1,9 @@
 // penstock eval: the held-out loss of a trained model and of the bigram baseline.
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "model/huggingface.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -31,9 +31,7 @@ class EvalCommand final : public Command {
   }
 
   Result<int> Run() override {
-    if (std::filesystem::exists(std::filesystem::path(checkpoint_) / "config.json")) {
-      return RunOnFolder();
-    }
+    if (IsHuggingFaceFolder(checkpoint_)) return RunOnFolder();
     PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_, ema_));
     if (json_) {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},

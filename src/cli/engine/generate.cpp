@@ -19,7 +19,10 @@ class GenerateCommand final : public Command {
   std::string Summary() const override { return kGenerateEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
+    app.add_option(
+           "CHECKPOINT", checkpoint_,
+           "A run's folder, a checkpoint file, or a folder with a model in Hugging Face's format")
+        ->required();
     app.add_option("--prompt", options_.prompt, "Start of the text")->type_name("TEXT");
     app.add_option("--tokens,--bytes", options_.tokens,
                    "Number of tokens (bytes) to generate (default 300)");

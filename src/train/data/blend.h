@@ -41,7 +41,7 @@ class DatasetBlend {
 
  private:
   std::vector<std::uint64_t> counts_;
-  std::vector<Choice> order_;          // of the first 4096 samples
+  std::vector<Choice> order_;  // of the first 4096 samples
 };
 
 }  // namespace penstock

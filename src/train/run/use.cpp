@@ -79,30 +79,41 @@ Result<std::vector<TokenId>> EncodeText(const std::string& text, const Tokenizer
   return ids;
 }
 
-Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string& data,
-                                   std::int64_t sequence) {
+// A model in Hugging Face's format with the tokenizer of its folder, or bytes if that has none.
+struct FolderModel {
+  LanguageModel model;
+  OpenedTokenizer tokenizer;
+};
+
+Result<FolderModel> OpenFolder(const std::string& folder, std::int64_t sequence) {
   PENSTOCK_TRY(ModelConfig config, ReadHuggingFaceConfig(folder));
   config.sequence = sequence;
-  PENSTOCK_TRY(const LanguageModel model, LanguageModel::Build(config));
+  PENSTOCK_TRY(OpenedTokenizer tokenizer,
+               OpenTokenizer(HasTokenizer(folder) ? folder : std::string(kByteTokenizer)));
+  if (tokenizer.tokenizer->vocabulary_size() > config.vocabulary) {
+    return InvalidArgument("{}: the tokenizer has {} tokens, but the model only {}", folder,
+                           tokenizer.tokenizer->vocabulary_size(), config.vocabulary);
+  }
+  PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(config));
   PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(folder));
   for (const auto& [name, value] : model.AllCopies()) {
     PENSTOCK_TRY_STATUS(weights.Read(config, name, value.sizes(), 0, value));
   }
-  PENSTOCK_TRY(const OpenedTokenizer opened,
-               OpenTokenizer(HasTokenizer(folder) ? folder : std::string(kByteTokenizer)));
+  return FolderModel{std::move(model), std::move(tokenizer)};
+}
+
+Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string& data,
+                                   std::int64_t sequence) {
+  PENSTOCK_TRY(const FolderModel opened, OpenFolder(folder, sequence));
   PENSTOCK_TRY(const std::string text, ReadFile(data));
-  PENSTOCK_TRY(const std::vector<TokenId> ids, EncodeText(text, *opened.tokenizer));
+  PENSTOCK_TRY(const std::vector<TokenId> ids, EncodeText(text, *opened.tokenizer.tokenizer));
   EvalSummary summary;
-  summary.unit = UnitOf(opened);
-  if (opened.tokenizer->vocabulary_size() > config.vocabulary) {
-    return InvalidArgument("{}: the tokenizer has {} tokens, but the model only {}", folder,
-                           opened.tokenizer->vocabulary_size(), config.vocabulary);
-  }
+  summary.unit = UnitOf(opened.tokenizer);
   if (std::ssize(ids) <= sequence) {
     return InvalidArgument("{} has {} {}s; a window of {} needs at least {}", data, ids.size(),
                            summary.unit, sequence, sequence + 1);
   }
-  summary.held_out_loss = EvaluateText(model, ids, Cores());
+  summary.held_out_loss = EvaluateText(opened.model, ids, Cores());
   summary.predicted = static_cast<std::int64_t>(EvaluatedLength(ids.size(), sequence)) - 1;
   return summary;
 }
@@ -117,17 +128,27 @@ Result<std::string> GenerateTextUnguarded(const std::string& path, const Generat
     return InvalidArgument("temperature {}: must be a finite number of at least 0",
                            options.temperature);
   }
-  PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, options.ema));
-  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, options.ema));
-  PENSTOCK_TRY(const OpenedTokenizer tokenizer,
-               TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
   WriteOptions write;
   write.prompt = options.prompt;
   write.tokens = options.tokens;
   write.sampling = {options.temperature, options.top_k, options.top_p};
   write.seed = options.seed;
-  if (!tokenizer.files.empty()) write.tokenizer = tokenizer.tokenizer.get();
-  return WriteText(model, write);
+  const auto written = [&](const LanguageModel& model, const OpenedTokenizer& tokenizer) {
+    if (!tokenizer.files.empty()) write.tokenizer = tokenizer.tokenizer.get();
+    return WriteText(model, write);
+  };
+  if (IsHuggingFaceFolder(path)) {
+    if (options.ema) return InvalidArgument("{} has no moving averages of its weights", path);
+    // No text has more tokens than this.
+    const auto most = std::ssize(options.prompt) + options.tokens + 2;
+    PENSTOCK_TRY(const FolderModel opened, OpenFolder(path, most));
+    return written(opened.model, opened.tokenizer);
+  }
+  PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, options.ema));
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, options.ema));
+  PENSTOCK_TRY(const OpenedTokenizer tokenizer,
+               TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
+  return written(model, tokenizer);
 }
 
 }  // namespace
