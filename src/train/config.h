@@ -54,7 +54,7 @@ struct ParallelConfig {
   int residency = 0;
   int expert = 1;  // consecutive replicas that divide the experts of each layer
   // The link between these replicas, as LinkSpeed; empty: a fast one.
-  std::string link;
+  std::string link = {};
 };
 
 // The activations that a microbatch may keep alive: "all", "least" (as few as possible), or bytes
