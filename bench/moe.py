@@ -53,13 +53,17 @@ def main():
     parser.add_argument("--speed", required=True)
     parser.add_argument("--peer-python", required=True)
     parser.add_argument("--turns", type=int, default=TURNS)
+    # Without instructions for bf16, the peers take minutes.
+    has_bf16 = "avx512_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
+    parser.add_argument("--dtypes", nargs="+", choices=("f32", "bf16"), default=("f32", "bf16") if has_bf16 else ("f32",))
+    parser.add_argument("--tokens", nargs="+", type=int, default=(256, 1024, 4096))
     args = parser.parse_args()
     print(f"{SIZES['experts']} experts, top {SIZES['top_k']}, dim {SIZES['dim']}, hidden {SIZES['hidden']}; milliseconds of "
           "forward and backward on one thread")
     print(f"{'tokens':>7} {'dtype':>6} | {'grouped':>8} {'dense':>8} {'rate':>6} | {'stage':>8} {'loop':>8} {'grouped':>8} "
           f"{'compiled':>8} | {'eager/ours':>10} {'compiled/ours':>13}")
-    for dtype in ("f32", "bf16"):
-        for tokens in (256, 1024, 4096):
+    for dtype in args.dtypes:
+        for tokens in args.tokens:
             grouped, dense, stage, loop, eager, compiled = measure(args, tokens, dtype)
             print(f"{tokens:>7} {dtype:>6} | {grouped:8.2f} {dense:8.2f} {dense / grouped:6.2f} | {stage:8.2f} {loop:8.2f} "
                   f"{eager:8.2f} {compiled:8.2f} | {min(loop, eager) / stage:10.2f} {compiled / stage:13.2f}", flush=True)

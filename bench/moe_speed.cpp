@@ -34,6 +34,7 @@ namespace penstock {
 namespace {
 
 constexpr double kSeconds = 0.5;
+constexpr std::int64_t kSequence = 256;  // tokens are a batch of these
 
 struct Sizes {
   std::int64_t tokens, dim, hidden, experts, top_k, heads;
@@ -48,7 +49,7 @@ class MoeStage {
     model.name = "mixtral";
     model.layers = 4;
     model.dim = sizes.dim;
-    model.sequence = sizes.tokens;
+    model.sequence = kSequence;
     model.options = {{"heads", std::to_string(sizes.heads)},
                      {"hidden", std::to_string(sizes.hidden)},
                      {"experts", std::to_string(sizes.experts)},
@@ -57,8 +58,9 @@ class MoeStage {
     const LayerRange range{1, 3, false, false};
     auto module = BuildStage(model, range).value();
     if (sizes.dtype != at::kFloat) module = CastStage(*module, model, range, sizes.dtype).value();
-    input_ = at::randn({1, sizes.tokens, sizes.dim}).to(sizes.dtype);
-    gradient_ = at::randn({1, sizes.tokens, sizes.dim}).to(sizes.dtype);
+    const std::int64_t batch = sizes.tokens / kSequence;
+    input_ = at::randn({batch, kSequence, sizes.dim}).to(sizes.dtype);
+    gradient_ = at::randn({batch, kSequence, sizes.dim}).to(sizes.dtype);
     GraphBinding binding;
     for (const auto& parameter : module->named_parameters()) {
       binding.parameters.push_back(parameter.value().detach());
