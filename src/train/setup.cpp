@@ -127,6 +127,9 @@ Status CheckSlices(const TrainConfig& config) {
         lengths.size(), sum, slices, config.model.sequence);
   }
   if (slices == 1) return {};
+  if (config.data.document_mask) {
+    return InvalidArgument("data.document_mask needs whole sequences, not {} slices", slices);
+  }
   if (lengths.empty() && config.model.sequence % slices != 0) {
     return InvalidArgument(
         "model.sequence {} does not divide into {} equal slices: set "

@@ -19,4 +19,10 @@ Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
 // what `data` names if the checkpoint was moved away from it.
 Result<OpenedTokenizer> TokenizerOfRun(const std::string& checkpoint, const DataConfig& data);
 
+// Sets model.document_end to the token that ends documents if data.document_mask is set.
+// Errors: kInvalidArgument if the tokenizer has no such token.
+Status SetDocumentEnd(const OpenedTokenizer& tokenizer, TrainConfig& config);
+// The same with the tokenizer of the data, which it opens.
+Status SetDocumentEnd(TrainConfig& config);
+
 }  // namespace penstock

@@ -339,6 +339,7 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
                                  Collectives& hosts) {
   PENSTOCK_TRY_STATUS(CheckSameProgram(hosts));
   ChooseRanks(hosts, config);
+  PENSTOCK_TRY_STATUS(hosts.All(SetDocumentEnd(config)));
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
   PENSTOCK_TRY(HostedRanks ranks, RanksOf(options, hosts, schedule.ranks()));

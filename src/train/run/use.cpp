@@ -57,6 +57,7 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   TrainConfig& config = checkpoint.info.config;
   PENSTOCK_TRY_STATUS(UseData(checkpoint, data));
   PENSTOCK_TRY(const TrainingData text, LoadTrainingData(config));
+  PENSTOCK_TRY_STATUS(SetDocumentEnd(text.tokenizer, config));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
   const std::int64_t sequence = config.model.sequence;
   EvalSummary summary;
