@@ -60,16 +60,18 @@ Result<OpenedTokenizer> TokenizerOfRun(const std::string& checkpoint, const Data
   return OpenTokenizer(path);
 }
 
+Result<TokenId> EndOfDocument(const OpenedTokenizer& tokenizer, std::string_view key) {
+  const std::optional<std::int64_t> end = tokenizer.tokenizer->end_of_text();
+  if (end) return static_cast<TokenId>(*end);
+  return InvalidArgument(
+      "{}: the tokenizer {} has no token that ends documents; name its eos_token in a "
+      "tokenizer_config.json next to it",
+      key, tokenizer.files.empty() ? kByteTokenizer : tokenizer.files.front());
+}
+
 Status SetDocumentEnd(const OpenedTokenizer& tokenizer, TrainConfig& config) {
   if (!config.data.document_mask) return {};
-  const std::optional<std::int64_t> end = tokenizer.tokenizer->end_of_text();
-  if (!end) {
-    return InvalidArgument(
-        "data.document_mask: the tokenizer {} has no token that ends documents; name its eos_token "
-        "in a tokenizer_config.json next to it",
-        tokenizer.files.empty() ? config.data.tokenizer : tokenizer.files.front());
-  }
-  config.model.document_end = *end;
+  PENSTOCK_TRY(config.model.document_end, EndOfDocument(tokenizer, "data.document_mask"));
   return CheckModel(config.model);
 }
 

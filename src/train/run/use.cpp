@@ -43,6 +43,7 @@ Result<LanguageModel> ModelOf(Checkpoint& checkpoint, bool ema) {
 Status UseData(Checkpoint& checkpoint, const std::string& data) {
   DataConfig& config = checkpoint.info.config.data;
   PENSTOCK_TRY(const OpenedTokenizer tokenizer, TokenizerOfRun(checkpoint.path(), config));
+  config.lengths.clear();  // of training samples only; this text may have none of some length
   if (!data.empty()) {
     config.path = data;
     config.blend.clear();
