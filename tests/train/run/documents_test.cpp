@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "graph/ir/graph_tools.h"
 #include "tests/train/run/hosts_run.h"
+#include "train/compiled/compile_stages.h"
 #include "train/data/run_tokenizer.h"
 #include "train/setup.h"
 
@@ -48,6 +52,23 @@ TEST_F(Documents, InexactProgramsDifferOnlyByRounding) {
       RunAlone({"document_mask=true", "sequence=64", "exact=false", "name=inexact"});
   ASSERT_TRUE(inexact) << inexact.error().message;
   EXPECT_NEAR(inexact->held_out_loss, exact->held_out_loss, 1e-4);
+}
+
+TEST_F(Documents, TheBackwardComputesTheMaskAgain) {
+  TrainConfig config = Config({"document_mask=true", "ranks=2", "stages=2"});
+  ASSERT_TRUE(SetDocumentEnd(config));
+  for (const int stage : {0, 1}) {
+    const StageGraphs graphs = GraphsOfStage(config, stage, {}).value();
+    const std::vector<std::int64_t> mask = {1, 1, 16, 16};
+    for (const ValueId saved : graphs.saved) {
+      EXPECT_NE(graphs.forward.value(saved).type.sizes, mask) << "stage " << stage;
+    }
+    const auto has_mask = [](const Graph& piece) {
+      return std::ranges::any_of(
+          piece.nodes, [](const Node& node) { return IsOp(node, "penstock::document_mask"); });
+    };
+    EXPECT_TRUE(has_mask(graphs.backward_input) || has_mask(graphs.backward_weight));
+  }
 }
 
 TEST_F(Documents, NeedWholeSequencesAndATokenThatEndsThem) {
