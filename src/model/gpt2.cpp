@@ -4,6 +4,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 
+#include "graph/ops/documents.h"
 #include "model/init.h"
 #include "model/layers.h"
 #include "model/model_entry.h"
@@ -108,7 +109,7 @@ class Gpt2Block : public torch::nn::Module {
 class Gpt2Stage : public StageModule {
  public:
   Gpt2Stage(const ModelConfig& config, const Gpt2Options& options, const LayerRange& range)
-      : dropout_(options.dropout), is_first_(range.embedding) {
+      : dropout_(options.dropout), is_first_(range.embedding), document_end_(config.document_end) {
     // A tied last stage has a copy of the embedding under the same name.
     if (range.embedding || (range.head && options.tied)) {
       embedding_ =
@@ -125,29 +126,49 @@ class Gpt2Stage : public StageModule {
     head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
   }
 
-  torch::Tensor forward(torch::Tensor input) override {
-    SequenceContext whole;
-    return ForwardSlice(std::move(input), whole);
+  torch::Tensor forward(torch::Tensor input) override { return ForwardAll({&input, 1}).front(); }
+
+  std::vector<torch::Tensor> ForwardAll(std::span<const torch::Tensor> inputs) override {
+    if (document_end_ < 0) {
+      SequenceContext whole;
+      return {ForwardSlice(inputs[0], whole)};
+    }
+    TORCH_CHECK(is_first_ || inputs.size() == 2,
+                "a stage that separates documents also needs their starts");
+    const torch::Tensor starts = is_first_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
+    SequenceContext documents = SequenceContext::OfDocuments(starts);
+    const torch::Tensor output =
+        is_first_ ? Blocks(Embed(inputs[0], positions_->forward(documents.PositionsInDocuments())),
+                           documents)
+                  : Blocks(inputs[0], documents);
+    if (norm_) return {output};
+    return {output, starts};
   }
 
   bool HasForwardSlice() const override { return true; }
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
-    torch::Tensor hidden = is_first_ ? Embed(input, context.start()) : std::move(input);
+    if (!is_first_) return Blocks(std::move(input), context);
+    const torch::Tensor positions = positions_->weight().narrow(0, context.start(), input.size(1));
+    return Blocks(Embed(input, positions), context);
+  }
+
+ private:
+  // Returns the output of the stage for hidden states.
+  torch::Tensor Blocks(torch::Tensor hidden, SequenceContext& context) {
     for (const auto& block : blocks_) hidden = block->forward(hidden, context);
     if (!norm_) return hidden;
     hidden = norm_->forward(hidden);
     return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
   }
 
- private:
-  // `start` is the position of the first token.
-  torch::Tensor Embed(const torch::Tensor& tokens, std::int64_t start) {
-    const torch::Tensor positions = positions_->weight().narrow(0, start, tokens.size(1));
+  // `positions` are the embeddings [S, D] or [B, S, D] of the tokens' positions.
+  torch::Tensor Embed(const torch::Tensor& tokens, const torch::Tensor& positions) {
     return at::dropout(embedding_->forward(tokens) + positions, dropout_, is_training());
   }
 
   double dropout_;
   bool is_first_;
+  std::int64_t document_end_;
   std::shared_ptr<Embedding> embedding_, positions_;
   std::vector<std::shared_ptr<Gpt2Block>> blocks_;
   std::shared_ptr<LayerNorm> norm_;
@@ -232,6 +253,7 @@ ModelEntry Gpt2() {
   model.check = CheckGpt2;
   model.build = BuildGpt2;
   model.initialize = InitializeTransformer;
+  model.separates_documents = true;
   model.shared = Shared;
   model.first_alike_layer = [](const ModelConfig&) { return 0; };
   model.huggingface = {"gpt2", "GPT2LMHeadModel", ReadGpt2, Gpt2Names(), WriteGpt2};

@@ -53,9 +53,9 @@ torch::Tensor LayerNorm::forward(const torch::Tensor& input) {
 
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
                               SequenceContext& context, std::optional<double> scale) {
-  return at::scaled_dot_product_attention(query, known.keys, known.values, context.Mask(query),
-                                          /*dropout_p=*/0.0, /*is_causal=*/context.start() == 0,
-                                          scale);
+  const std::optional<torch::Tensor> mask = context.Mask(query);
+  return at::scaled_dot_product_attention(query, known.keys, known.values, mask,
+                                          /*dropout_p=*/0.0, /*is_causal=*/!mask, scale);
 }
 
 Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : sizes_(sizes) {

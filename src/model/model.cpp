@@ -132,6 +132,10 @@ Status CheckModel(const ModelConfig& config) {
   PENSTOCK_TRY_STATUS(CheckSizes(config));
   const std::unique_ptr<ModelOptions> options = MakeModelOptions(config.name);
   PENSTOCK_TRY_STATUS(ReadOptions(config, *options));
+  if (config.document_end >= 0 && !model->separates_documents) {
+    return InvalidArgument("data.document_mask: model {} does not separate documents; remove it",
+                           Quote(config.name));
+  }
   return model->check ? model->check(config) : Status();
 }
 

@@ -22,6 +22,9 @@ struct ModelConfig {
   std::int64_t layers = 4;
   std::int64_t sequence = 128;  // tokens per sample
   std::uint64_t seed = 1;
+  // The token that ends a document. Then tokens attend only to their own document, and their
+  // positions are those in it. -1: the documents in a sequence are one text.
+  std::int64_t document_end = -1;
   // The model's own options (ModelOptions) as text by key. A missing option has its default.
   std::map<std::string, std::string, std::less<>> options = {};
 };

@@ -49,6 +49,9 @@ struct ModelEntry {
   // Returns the first layer from which on all layers differ only in their weights. Empty if they
   // differ in more.
   std::function<std::int64_t(const ModelConfig& config)> first_alike_layer;
+  // Whether stages separate documents (ModelConfig::document_end). Then a stage also sends the
+  // index of the first token of each token's document, [B, S] int64, after its hidden states.
+  bool separates_documents = false;
   // Empty (without a model_type) if the model has none.
   HuggingFaceFormat huggingface = {};
 };

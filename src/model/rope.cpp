@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 
@@ -87,11 +88,15 @@ RotaryTable RotaryTable::Make(std::int64_t sequence, std::int64_t head_dim, doub
   return {at::cat({cos, cos}, -1).to(at::kFloat), at::cat({-sin, sin}, -1).to(at::kFloat)};
 }
 
+RotaryTable RotaryTable::At(const at::Tensor& positions) const {
+  return {at::embedding(cos, positions).unsqueeze(1), at::embedding(sin, positions).unsqueeze(1)};
+}
+
 at::Tensor RotaryTable::Rotate(const at::Tensor& input, std::int64_t start) const {
   const std::int64_t length = input.size(-2), half = input.size(-1) / 2;
   const at::Tensor swapped = at::cat({input.narrow(-1, half, half), input.narrow(-1, 0, half)}, -1);
   const at::Tensor rotated =
-      input * cos.narrow(0, start, length) + swapped * sin.narrow(0, start, length);
+      input * cos.narrow(-2, start, length) + swapped * sin.narrow(-2, start, length);
   return rotated.to(input.scalar_type());
 }
 

@@ -39,13 +39,16 @@ struct RopeScaling {
   double ScoreScale() const;
 };
 
-// Cosines and sines, both [S, E]. The rotated pairs are (i, i + E/2).
+// Cosines and sines by position, both [S, E], or by token, [B, 1, S, E]. The rotated pairs are
+// (i, i + E/2).
 struct RotaryTable {
   at::Tensor cos;
   at::Tensor sin;  // its first half is negated, so that a rotation is x * cos + swap(x) * sin
 
   static RotaryTable Make(std::int64_t sequence, std::int64_t head_dim, double theta,
                           const RopeScaling& scaling = {});
+  // Returns the rows of a table by position for tokens at these positions, [B, S'] int64.
+  RotaryTable At(const at::Tensor& positions) const;
   // Rotates [B, H, S', E] whose first token is at position `start`. Requires: start + S' <= S.
   at::Tensor Rotate(const at::Tensor& input, std::int64_t start = 0) const;
 };

@@ -1,5 +1,7 @@
 #include "model/sequence_context.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -8,6 +10,7 @@
 
 #include "base/index.h"
 #include "base/result.h"
+#include "graph/ops/documents.h"
 
 namespace penstock {
 
@@ -32,6 +35,16 @@ SequenceContext::SequenceContext(int slices, std::span<const at::Tensor> earlier
   for (std::size_t i = 0; i < earlier.size(); i += per_slice) start_ += earlier[i].size(1);
 }
 
+SequenceContext SequenceContext::OfDocuments(at::Tensor starts) {
+  SequenceContext context;
+  context.documents_ = std::move(starts);
+  return context;
+}
+
+at::Tensor SequenceContext::PositionsInDocuments() const {
+  return at::arange(documents_.size(1), documents_.options()) - documents_;
+}
+
 KeysValues SequenceContext::Extend(const KeysValues& own) {
   return {WithEarlier(own.keys), WithEarlier(own.values)};
 }
@@ -54,14 +67,17 @@ at::Tensor SequenceContext::WithEarlier(const at::Tensor& own) {
 }
 
 std::optional<at::Tensor> SequenceContext::Mask(const at::Tensor& query) {
-  if (start_ == 0) return std::nullopt;
-  if (!mask_.defined()) {
-    const std::int64_t length = query.size(-2);
-    mask_ = at::full({length, start_ + length}, -std::numeric_limits<double>::infinity(),
-                     query.options().requires_grad(false))
-                .triu(start_ + 1);
-  }
+  if (start_ == 0 && !documents_.defined()) return std::nullopt;
+  if (!mask_.defined()) mask_ = MakeMask(query);
   return mask_;
+}
+
+at::Tensor SequenceContext::MakeMask(const at::Tensor& query) const {
+  if (documents_.defined()) return DocumentMask(documents_, query.scalar_type());
+  const std::int64_t length = query.size(-2);
+  return at::full({length, start_ + length}, -std::numeric_limits<double>::infinity(),
+                  query.options().requires_grad(false))
+      .triu(start_ + 1);
 }
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
-// SequenceContext: the keys and values of earlier slices of the same sequences, to which a stage's
-// attention layers also attend (Sun et al., Seq1F1B, 2024).
+// SequenceContext: what a stage's attention layers attend to besides the input: the keys and values
+// of earlier slices of the same sequences (Sun et al., Seq1F1B, 2024). Or only a part of the input:
+// the documents of packed sequences.
 //
 // Shapes are as in layers.h. P is the number of tokens before the input.
 #pragma once
@@ -50,6 +51,9 @@ class SequenceContext {
   // For the tokens that follow those in the cache, which must outlive the context. Extend stores
   // the new keys and values there; Own() stays empty. Then call Advance.
   explicit SequenceContext(KeyValueCache& cache) : start_(cache.length()), cache_(&cache) {}
+  // For whole sequences of several documents. `starts` [B, S] int64 is the index of the first token
+  // of each token's document. Tokens attend only to their own document.
+  static SequenceContext OfDocuments(at::Tensor starts);
 
   std::int64_t start() const { return start_; }  // P
   bool is_whole() const { return slices_ < 0; }
@@ -58,22 +62,27 @@ class SequenceContext {
   // [B, G, P + S, E]. Each attention layer calls this once, in the order of the layers.
   KeysValues Extend(const KeysValues& own);
 
-  // Returns the mask [S, P + S] in the query's dtype, which is added to the scores: 0 up to the
-  // query's own token, else minus infinity. Returns nullopt if P is 0, for which ATen has causal
-  // attention.
+  // Returns the mask [S, P + S], or [B, 1, S, S] with documents, in the query's dtype, which is
+  // added to the scores: 0 up to the query's own token, else minus infinity. Returns nullopt for
+  // whole sequences without documents, for which ATen has causal attention.
   std::optional<at::Tensor> Mask(const at::Tensor& query);
+
+  // Returns the position of each token in its document, [B, S] int64. Requires: OfDocuments.
+  at::Tensor PositionsInDocuments() const;
 
   // Returns the input's keys and values of the layers so far, each contiguous [B, S, G, E].
   const std::vector<at::Tensor>& Own() const { return own_; }
 
  private:
   at::Tensor WithEarlier(const at::Tensor& own);
+  at::Tensor MakeMask(const at::Tensor& query) const;
 
   int slices_ = -1;  // number of earlier slices; -1 for whole sequences
   std::int64_t start_ = 0;
   std::vector<at::Tensor> earlier_;
   std::vector<at::Tensor> own_;
-  at::Tensor mask_;  // all layers share it
+  at::Tensor documents_;  // the start of each token's document; undefined without
+  at::Tensor mask_;       // all layers share it
   KeyValueCache* cache_ = nullptr;
   std::size_t cached_ = 0;  // tensors that this forward has stored there
 };

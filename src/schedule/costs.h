@@ -101,8 +101,8 @@ struct Costs {
   // training do, or at its end, as schedules are usually priced.
   bool early_gradients = false;
   double message_bytes = 0;  // of one tensor between two stages; 0: unknown
-  // By stage, then by slice, if the slices of a sequence differ (later ones attend to more). Empty
-  // if they all cost what `stages` says.
+  // By stage, then by microbatch index modulo their number, if the slices of a sequence differ
+  // (later ones attend to more) or the microbatches do. Empty if all cost what `stages` says.
   std::vector<StageCosts> by_slice;
 
   // The same costs for every stage. f, i and w are of one rank's share of one microbatch: a chunk
@@ -110,7 +110,7 @@ struct Costs {
   static Costs Uniform(const Placement& placement, int slices, double f, double i, double w,
                        double comm = 0);
 
-  // The costs of the part's stage, and of its slice if slices differ.
+  // The costs of the part's stage, and of its microbatch index if these differ.
   const StageCosts& Of(const Part& part) const {
     if (by_slice.empty()) return stages[part.stage];
     const std::size_t slices = by_slice.size() / stages.size();

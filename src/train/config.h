@@ -22,6 +22,11 @@ struct DataConfig {
   std::string path = "/usr/share/games/fortunes";
   std::string tokenizer;  // of text, see OpenTokenizer; empty: bytes, or that of tokenized data
   std::string blend;  // several folders of 'penstock tokenize' instead of `path`, see ParseBlend
+  // Tokens attend only to their own document, and their positions start at 0 in each.
+  bool document_mask = false;
+  // A sample is a document instead of a window of the text. Tokens per sample of each microbatch of
+  // a step, repeated; shorter documents are padded. Empty: windows of model.sequence.
+  std::vector<std::int64_t> lengths;
   double held_out = 0.05;  // share of the text that is never trained on
 };
 

@@ -127,6 +127,9 @@ Status CheckSlices(const TrainConfig& config) {
         lengths.size(), sum, slices, config.model.sequence);
   }
   if (slices == 1) return {};
+  if (config.data.document_mask) {
+    return InvalidArgument("data.document_mask needs whole sequences, not {} slices", slices);
+  }
   if (lengths.empty() && config.model.sequence % slices != 0) {
     return InvalidArgument(
         "model.sequence {} does not divide into {} equal slices: set "
@@ -138,7 +141,51 @@ Status CheckSlices(const TrainConfig& config) {
                          slices);
 }
 
+Status CheckLengths(const TrainConfig& config, const Schedule& schedule) {
+  const std::vector<std::int64_t>& lengths = config.data.lengths;
+  if (lengths.empty()) return {};
+  if (std::ranges::max(lengths) != config.model.sequence) {
+    return InvalidArgument(
+        "data.lengths: the longest is {}, but model.sequence is {}; set it to {}",
+        std::ranges::max(lengths), config.model.sequence, std::ranges::max(lengths));
+  }
+  if (config.pipeline.microbatches % std::ssize(lengths) != 0) {
+    return InvalidArgument(
+        "data.lengths: the microbatches of a step ({}) are not a multiple of the {} lengths",
+        config.pipeline.microbatches, lengths.size());
+  }
+  const auto predictor = config.model.options.find("predictor");
+  const char* refused = nullptr;
+  if (config.pipeline.slices > 1) refused = "pipeline.slices";
+  if (config.parallel.expert > 1) refused = "parallel.expert";
+  if (schedule.weights != WeightPolicy::kFlush) refused = "a schedule without a flush";
+  if (!config.compiled.empty()) refused = "compiled";
+  if (!config.data.blend.empty()) refused = "data.blend";
+  if (predictor != config.model.options.end() && predictor->second != "0") {
+    refused = "model.predictor";
+  }
+  if (refused == nullptr) return {};
+  return InvalidArgument("data.lengths cannot be used with {}: remove one of them", refused);
+}
+
 }  // namespace
+
+std::vector<std::int64_t> MicrobatchLengths(const TrainConfig& config) {
+  if (config.data.lengths.empty()) return {};
+  std::vector<std::int64_t> lengths;
+  for (int microbatch = 0; microbatch < config.pipeline.microbatches; ++microbatch) {
+    lengths.push_back(config.data.lengths[Index(microbatch) % config.data.lengths.size()]);
+  }
+  return lengths;
+}
+
+std::int64_t TokensPerStep(const TrainConfig& config) {
+  const std::vector<std::int64_t> lengths = MicrobatchLengths(config);
+  const std::int64_t of_samples =
+      lengths.empty() ? config.pipeline.microbatches * config.model.sequence
+                      : std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  return config.batch * of_samples;
+}
 
 std::vector<std::int64_t> SliceLengths(const TrainConfig& config) {
   if (!config.pipeline.slice_lengths.empty()) return config.pipeline.slice_lengths;
@@ -168,6 +215,7 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   pipeline.microbatches = schedule.microbatches;
   pipeline.slices = schedule.slices;
   PENSTOCK_TRY_STATUS(CheckSlices(config));
+  PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
   PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;
 }

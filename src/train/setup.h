@@ -33,6 +33,12 @@ Status SetShared(const TrainConfig& config, Schedule& schedule);
 // ChooseSchedule has filled in the configuration.
 std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
 
+// Returns the tokens per sample of each microbatch of a step if they differ (data.lengths), else
+// nothing. Requires: ChooseSchedule has filled in the configuration.
+std::vector<std::int64_t> MicrobatchLengths(const TrainConfig& config);
+// Returns the tokens of a step's batch, with padding. Requires: likewise.
+std::int64_t TokensPerStep(const TrainConfig& config);
+
 // Returns UpdateRule::zero of a run: what is configured, as far as there is anything to shard over.
 // The two replicas in one pipeline of a bidirectional schedule share only ZeRO-1.
 int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule);

@@ -8,6 +8,7 @@
 #include "cli/engine_table.h"
 #include "train/compiled/compile_stages.h"
 #include "train/config.h"
+#include "train/data/run_tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -25,7 +26,8 @@ class CompileCommand final : public Command {
     app.add_flag("--json", json_, "Print one JSON array");
   }
   Result<int> Run() override {
-    PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
+    PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     const auto begin = std::chrono::steady_clock::now();
     PENSTOCK_TRY(const auto files, CompileStages(config, folder_));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;

@@ -15,6 +15,7 @@
 #include "graph/run/memory_plan.h"
 #include "train/compiled/compile_stages.h"
 #include "train/config.h"
+#include "train/data/run_tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -147,7 +148,8 @@ class GraphCommand : public Command {
   Result<int> Run() override {
     options_.exact = !inexact_;
     options_.overlapped = only_ == "overlapped";
-    PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
+    PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     std::optional<ShapesOnly> shapes;
     if (shapes_only_) shapes.emplace();
     std::vector<PassTime> times;

@@ -142,6 +142,8 @@ constexpr std::array kOpsWithoutFlops = std::to_array<std::string_view>({
     "penstock::fused_gather",
     "penstock::cross_entropy_backward",
     "penstock::pack",
+    "penstock::document_starts",
+    "penstock::document_mask",
     "penstock::sort_by_expert",
     "penstock::gather_rows",
     "penstock::combine_rows",

@@ -3,14 +3,17 @@
 //   Recompute            before:  forward -> output, saved;  backward(saved)
 //                        after:   forward -> output, fewer;  backward(fewer) recomputes the others
 //                        Always recomputes copies of values that the caller of the stage keeps
-//                        alive.
+//                        alive, and masks of documents.
 //   RecomputeForWeight   the same for what backward_weight reads of backward_input and forward
 //
 // Rule: uses the cheapest plan within the save budget (recompute_plan.h). The same nodes run again,
 // so results are bitwise equal. Each runs right before its first reader, which keeps its lifetime
 // short. Order: see the pass table.
+#include <algorithm>
+
 #include "base/units.h"
 #include "graph/analysis/recompute_plan.h"
+#include "graph/ir/graph_tools.h"
 #include "graph/passes/passes.h"
 
 namespace penstock {
@@ -67,7 +70,10 @@ bool IsCopy(const Node& node) {
   return name == "aten::cat" || name == "aten::clone";
 }
 
-// Returns a plan that recomputes copies of values that are alive anyway.
+// A mask is the square of the sequence, but is computed from one number per token.
+bool IsMask(const Node& node) { return IsOp(node, "penstock::document_mask"); }
+
+// Returns a plan that recomputes masks, and copies of values that are alive anyway.
 RecomputePlan RecomputeCopies(const RecomputeProblem& problem) {
   ValueSet alive = *problem.alive;
   RecomputePlan plan;
@@ -76,7 +82,7 @@ RecomputePlan RecomputeCopies(const RecomputeProblem& problem) {
     ForEachInput(*node, [&](ValueId id) {
       recompute = recompute && alive.contains(problem.graph->Root(id));
     });
-    plan.recomputed.push_back(recompute);
+    plan.recomputed.push_back(recompute || IsMask(*node));
     for (const ValueId output : node->outputs) {
       if (recompute) alive.insert(output);
     }
@@ -91,7 +97,9 @@ void AddProducers(RecomputeProblem& problem, const Graph& graph) {
 }  // namespace
 
 Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
-  if (options.save_budget == kSaveAll && graphs.joint.kept_outputs.empty()) return {};
+  const bool keeps_all = options.save_budget == kSaveAll;
+  const bool has_masks = std::ranges::any_of(graphs.forward.nodes, IsMask);
+  if (keeps_all && graphs.joint.kept_outputs.empty() && !has_masks) return {};
   Graph& backward = graphs.backward;
   ValueSet alive = BoundValues(graphs.joint.graph);
   // Gradients of outputs arrive at the start of backward.
@@ -103,9 +111,8 @@ Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
   AddProducers(problem, graphs.forward);
   problem.needed = backward.inputs;
   problem.alive = &alive;
-  const RecomputePlan plan = options.save_budget == kSaveAll
-                                 ? RecomputeCopies(problem)
-                                 : PlanRecompute(problem, options.save_budget);
+  const RecomputePlan plan =
+      keeps_all ? RecomputeCopies(problem) : PlanRecompute(problem, options.save_budget);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget, "recompute"));
   RecomputeIn(problem, plan, graphs.joint.graph, backward);
   SaveForReaders(graphs, {&backward});

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "graph/ops/documents.h"
 #include "model/decoder/token_predictor.h"
 #include "model/init.h"
 
@@ -16,6 +17,7 @@ class DecoderStage : public StageModule {
       : rotary_(options.MakeRotary(config)),
         is_first_(range.embedding),
         is_last_(range.head),
+        document_end_(config.document_end),
         predictor_weight_(options.predictor_weight) {
     register_buffer("rotary_cos", rotary_.cos);
     register_buffer("rotary_sin", rotary_.sin);
@@ -37,26 +39,34 @@ class DecoderStage : public StageModule {
         register_module("predictor", std::make_shared<TokenPredictor>(config, options, range));
   }
 
-  torch::Tensor forward(torch::Tensor input) override {
-    SequenceContext whole;
-    return ForwardSlice(std::move(input), whole);
-  }
+  torch::Tensor forward(torch::Tensor input) override { return ForwardAll({&input, 1}).front(); }
 
   bool HasForwardSlice() const override { return true; }
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
     TORCH_CHECK(!predictor_ || context.is_whole() || !is_training(),
                 "model.predictor needs whole sequences, not slices");
-    const torch::Tensor hidden = Hidden(std::move(input), context);
+    const torch::Tensor hidden = Hidden(std::move(input), rotary_, context);
     return is_last_ ? Logits(hidden) : hidden;
   }
 
-  // A last stage with a predictor also returns its hidden states, for the loss.
+  // A last stage with a predictor also returns what its loss needs: the hidden states, and the
+  // starts of documents.
   std::vector<torch::Tensor> ForwardAll(std::span<const torch::Tensor> inputs) override {
-    SequenceContext whole;
-    const torch::Tensor hidden = Hidden(inputs[0], whole);
-    if (!is_last_) return {hidden};
-    if (!predictor_ || !is_training()) return {Logits(hidden)};
-    return {Logits(hidden), hidden};
+    std::vector<torch::Tensor> outputs;
+    if (document_end_ < 0) {
+      SequenceContext whole;
+      outputs = {Hidden(inputs[0], rotary_, whole)};
+    } else {
+      const torch::Tensor starts = StartsOf(inputs);
+      SequenceContext documents = SequenceContext::OfDocuments(starts);
+      const RotaryTable rotary = rotary_.At(documents.PositionsInDocuments());
+      outputs = {Hidden(inputs[0], rotary, documents), starts};
+    }
+    if (!is_last_) return outputs;
+    const torch::Tensor logits = Logits(outputs.front());
+    if (!predictor_ || !is_training()) return {logits};
+    outputs.insert(outputs.begin(), logits);
+    return outputs;
   }
 
   torch::Tensor Loss(std::span<const torch::Tensor> outputs,
@@ -66,8 +76,10 @@ class DecoderStage : public StageModule {
     // The target of a token is the next one. The last token has no target two tokens ahead.
     const std::int64_t length = targets.size(1) - 1;
     const torch::Tensor next = embedding_->forward(targets.narrow(1, 0, length));
-    const torch::Tensor states =
-        predictor_->forward(outputs[1].narrow(1, 0, length), next, rotary_);
+    const torch::Tensor hidden = outputs[1].narrow(1, 0, length);
+    const torch::Tensor starts =
+        document_end_ < 0 ? torch::Tensor() : outputs[2].narrow(1, 0, length);
+    const torch::Tensor states = predictor_->forward(hidden, next, rotary_, starts);
     const torch::Tensor logits = Logits(states);
     return loss + predictor_weight_ * StageModule::Loss({&logits, 1}, targets.narrow(1, 1, length));
   }
@@ -79,10 +91,17 @@ class DecoderStage : public StageModule {
 
  private:
   // Returns the output of the last block, normalized in a last stage.
-  torch::Tensor Hidden(torch::Tensor input, SequenceContext& context) {
+  torch::Tensor Hidden(torch::Tensor input, const RotaryTable& rotary, SequenceContext& context) {
     torch::Tensor hidden = is_first_ ? embedding_->forward(input) : std::move(input);
-    for (const auto& block : blocks_) hidden = block->forward(hidden, rotary_, context);
+    for (const auto& block : blocks_) hidden = block->forward(hidden, rotary, context);
     return norm_ ? norm_->forward(hidden) : hidden;
+  }
+
+  // Returns the start of each token's document: computed by the first stage, then passed on.
+  torch::Tensor StartsOf(std::span<const torch::Tensor> inputs) const {
+    TORCH_CHECK(is_first_ || inputs.size() == 2,
+                "a stage that separates documents also needs their starts");
+    return is_first_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
   }
 
   torch::Tensor Logits(const torch::Tensor& hidden) {
@@ -91,6 +110,7 @@ class DecoderStage : public StageModule {
 
   RotaryTable rotary_;
   bool is_first_, is_last_;
+  std::int64_t document_end_;
   double predictor_weight_;
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<DecoderBlock>> blocks_;
@@ -234,6 +254,7 @@ ModelEntry MakeDecoderEntry(
     return std::make_shared<DecoderStage>(config, *read(config), range);
   };
   model.initialize = InitializeTransformer;
+  model.separates_documents = true;
   model.shared = [read](const ModelConfig& config) -> std::vector<SharedDeclaration> {
     const auto options = read(config);
     if (!options->shares_embedding()) return {};

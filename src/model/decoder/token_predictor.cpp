@@ -19,11 +19,13 @@ TokenPredictor::TokenPredictor(const ModelConfig& config, const DecoderOptions& 
 }
 
 torch::Tensor TokenPredictor::forward(const torch::Tensor& hidden, const torch::Tensor& next,
-                                      const RotaryTable& rotary) {
+                                      const RotaryTable& rotary, const torch::Tensor& starts) {
   const torch::Tensor both =
       at::cat({next_norm_->forward(next), hidden_norm_->forward(hidden)}, -1);
-  SequenceContext whole;
-  return norm_->forward(block_->forward(projection_->forward(both), rotary, whole));
+  SequenceContext context =
+      starts.defined() ? SequenceContext::OfDocuments(starts) : SequenceContext();
+  const RotaryTable own = starts.defined() ? rotary.At(context.PositionsInDocuments()) : rotary;
+  return norm_->forward(block_->forward(projection_->forward(both), own, context));
 }
 
 }  // namespace penstock

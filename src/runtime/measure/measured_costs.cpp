@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-// Samples of one stage, or of one slice of it: times in seconds, sizes in bytes.
+// Samples of one stage, or of one slice or microbatch of it: times in seconds, sizes in bytes.
 struct StageSamples {
   std::array<std::vector<double>, kOpCount> time;          // by op, of parts that ran alone
   std::array<std::vector<double>, kOpCount> half_of_pair;  // likewise, of parts that ran in a pair
@@ -25,11 +25,12 @@ struct StageSamples {
 
 class CostCollector {
  public:
-  explicit CostCollector(const Trace& trace)
+  CostCollector(const Trace& trace, bool by_microbatch)
       : trace_(trace),
         messages_(trace.schedule()),
-        slices_(trace.schedule().slices),
-        samples_(Index(trace.schedule().stages()) * slices_),
+        kinds_(by_microbatch ? trace.schedule().indices() / trace.schedule().steps
+                             : trace.schedule().slices),
+        samples_(Index(trace.schedule().stages()) * kinds_),
         sent_ns_(messages_.slots()),
         recomputed_(Index(trace.schedule().stages()) * Index(trace.schedule().indices())) {
     for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {
@@ -47,12 +48,12 @@ class CostCollector {
   Costs Medians() {
     Costs costs;
     for (StageSamples& samples : samples_) costs.by_slice.push_back(MedianOf(samples));
-    if (slices_ == 1) {
+    if (kinds_ == 1) {
       costs.stages = std::move(costs.by_slice);
       costs.by_slice.clear();
     } else {
-      for (std::size_t i = 0; i < costs.by_slice.size(); i += slices_) {
-        costs.stages.push_back(MeanOf(std::span(costs.by_slice).subspan(i, slices_)));
+      for (std::size_t i = 0; i < costs.by_slice.size(); i += kinds_) {
+        costs.stages.push_back(MeanOf(std::span(costs.by_slice).subspan(i, kinds_)));
       }
     }
     costs.comm = Median(transfers_);
@@ -80,14 +81,14 @@ class CostCollector {
   void AddStages(int rank, std::int64_t round) {
     const Program& program = trace_.program(rank);
     const std::span<const Stamp> stamps = trace_.RankStep(rank, round);
-    std::vector<std::int64_t> allocated_by(samples_.size() / slices_);
+    std::vector<std::int64_t> allocated_by(samples_.size() / kinds_);
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Part& part = program[i].part;
       const std::int64_t allocated = stamps[i].activation_bytes + stamps[i].offloaded_bytes;
       const auto change = static_cast<double>(allocated - allocated_by[part.stage]);
       allocated_by[part.stage] = allocated;
       if (!OccupiesRank(part.op)) continue;
-      StageSamples& stage = samples_[part.stage * slices_ + Index(part.microbatch) % slices_];
+      StageSamples& stage = samples_[part.stage * kinds_ + Index(part.microbatch) % kinds_];
       const double seconds =
           static_cast<double>(stamps[i].end_ns - stamps[i].start_ns) * kSecondsPerNs;
       const bool begins_pair = i + 1 < program.size() && program[i + 1].ends_pair;
@@ -164,7 +165,7 @@ class CostCollector {
                            : Median(samples.activation);
     const double freed_by_i = Median(samples.freed_by_i);
     costs.activation_after_i = costs.activation - freed_by_i;
-    if (slices_ == 1) return costs;
+    if (trace_.schedule().slices == 1) return costs;
     const double freed_by_rest = Median(samples.freed_by_rest);
     costs.gradients_of_others = costs.activation - freed_by_i - freed_by_rest;
     if (!samples.freed_by_i.empty()) costs.activation_after_i = freed_by_rest;
@@ -172,15 +173,15 @@ class CostCollector {
   }
 
   // For readers that ask by stage only.
-  static StageCosts MeanOf(std::span<const StageCosts> slices) {
-    StageCosts mean = slices.front();
-    const auto count = static_cast<double>(slices.size());
+  static StageCosts MeanOf(std::span<const StageCosts> kinds) {
+    StageCosts mean = kinds.front();
+    const auto count = static_cast<double>(kinds.size());
     for (double StageCosts::*field :
          {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
           &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::recompute,
           &StageCosts::gradients_of_others}) {
       double sum = 0;
-      for (const StageCosts& slice : slices) sum += slice.*field;
+      for (const StageCosts& kind : kinds) sum += kind.*field;
       mean.*field = sum / count;
     }
     return mean;
@@ -188,8 +189,8 @@ class CostCollector {
 
   const Trace& trace_;
   MessageMap messages_;
-  std::size_t slices_;
-  std::vector<StageSamples> samples_;  // by stage, then by slice
+  std::size_t kinds_;                  // of microbatch indices, with costs of their own
+  std::vector<StageSamples> samples_;  // by stage, then by kind
   std::vector<std::int64_t> sent_ns_;  // by slot: when the message was produced
   std::vector<bool> recomputed_;       // by stage and microbatch index
   std::vector<double> transfers_;      // seconds
@@ -199,8 +200,8 @@ class CostCollector {
 
 }  // namespace
 
-Costs MeasuredCosts(const Trace& trace, int skip) {
-  CostCollector collector(trace);
+Costs MeasuredCosts(const Trace& trace, int skip, bool by_microbatch) {
+  CostCollector collector(trace, by_microbatch);
   for (std::int64_t r = FirstMeasuredRound(trace, skip); r < trace.last_round(); ++r) {
     collector.AddRound(r);
   }

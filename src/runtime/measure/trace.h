@@ -117,7 +117,8 @@ RunMeasure MeasureRun(const Trace& trace, int skip = 0);
 // sent the input gradient, and `early_gradients` is set. If there are pairs, `overlap` is the time
 // of a pair relative to that of its two parts alone; a part that never runs alone counts as half of
 // its pairs. `comm` is the median time from a producer's end to the start of a consumer on another
-// rank that was waiting for it.
-Costs MeasuredCosts(const Trace& trace, int skip = 0);
+// rank that was waiting for it. With `by_microbatch`, the medians are of each microbatch index
+// (Costs::by_slice), because microbatches differ in length.
+Costs MeasuredCosts(const Trace& trace, int skip = 0, bool by_microbatch = false);
 
 }  // namespace penstock

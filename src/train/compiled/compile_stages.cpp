@@ -23,6 +23,10 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.placement.chain_length();
+  if (!config.data.lengths.empty()) {
+    return InvalidArgument(
+        "data.lengths: each length has its own program, which 'train' compiles; remove it");
+  }
   if (schedule.slices > 1) {
     return InvalidArgument(
         "a schedule with slices cannot be printed or compiled to files: each of {} slices has its "

@@ -7,7 +7,7 @@
 namespace penstock {
 
 // Returns the graphs of the stage after the passes that `options` enables. Errors: kInvalidArgument
-// for a stage that the configuration does not have, and for slices.
+// for a stage that the configuration does not have, for slices and for data.lengths.
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options);
 

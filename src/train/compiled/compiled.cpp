@@ -231,6 +231,9 @@ ProgramKey KeyOfStage(const TrainConfig& config, int stage) {
   for (const ConfigKey& each : KeysOf(config)) {
     if (each.changes >= Changes::kPrograms) key.emplace_back(each.key, each.value);
   }
+  if (config.model.document_end >= 0) {
+    key.emplace_back("the token that ends documents", fmt::format("{}", config.model.document_end));
+  }
   return key;
 }
 

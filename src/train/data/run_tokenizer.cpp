@@ -1,6 +1,7 @@
 #include "train/data/run_tokenizer.h"
 
 #include <filesystem>
+#include <optional>
 
 #include "base/files.h"
 #include "tokens/files/token_folder.h"
@@ -57,6 +58,28 @@ Result<OpenedTokenizer> TokenizerOfRun(const std::string& checkpoint, const Data
   }
   PENSTOCK_TRY(const std::string path, TokenizerOfData(data));
   return OpenTokenizer(path);
+}
+
+Result<TokenId> EndOfDocument(const OpenedTokenizer& tokenizer, std::string_view key) {
+  const std::optional<std::int64_t> end = tokenizer.tokenizer->end_of_text();
+  if (end) return static_cast<TokenId>(*end);
+  return InvalidArgument(
+      "{}: the tokenizer {} has no token that ends documents; name its eos_token in a "
+      "tokenizer_config.json next to it",
+      key, tokenizer.files.empty() ? kByteTokenizer : tokenizer.files.front());
+}
+
+Status SetDocumentEnd(const OpenedTokenizer& tokenizer, TrainConfig& config) {
+  if (!config.data.document_mask) return {};
+  PENSTOCK_TRY(config.model.document_end, EndOfDocument(tokenizer, "data.document_mask"));
+  return CheckModel(config.model);
+}
+
+Status SetDocumentEnd(TrainConfig& config) {
+  if (!config.data.document_mask) return {};
+  PENSTOCK_TRY(const std::string path, TokenizerOfData(config.data));
+  PENSTOCK_TRY(const OpenedTokenizer tokenizer, OpenTokenizer(path));
+  return SetDocumentEnd(tokenizer, config);
 }
 
 }  // namespace penstock

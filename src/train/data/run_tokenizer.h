@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -18,5 +19,15 @@ Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
 // Returns the tokenizer of the run that a checkpoint belongs to: the copy in the run's folder, or
 // what `data` names if the checkpoint was moved away from it.
 Result<OpenedTokenizer> TokenizerOfRun(const std::string& checkpoint, const DataConfig& data);
+
+// Returns the token that ends documents. Errors: kInvalidArgument, naming the key that needs it, if
+// the tokenizer has none.
+Result<TokenId> EndOfDocument(const OpenedTokenizer& tokenizer, std::string_view key);
+
+// Sets model.document_end to the token that ends documents if data.document_mask is set.
+// Errors: as EndOfDocument; kInvalidArgument if the model does not separate documents.
+Status SetDocumentEnd(const OpenedTokenizer& tokenizer, TrainConfig& config);
+// The same with the tokenizer of the data, which it opens.
+Status SetDocumentEnd(TrainConfig& config);
 
 }  // namespace penstock

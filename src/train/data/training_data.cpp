@@ -6,8 +6,11 @@
 #include "base/units.h"
 #include "tokens/files/tokenize.h"
 #include "train/data/blend.h"
+#include "train/data/document_samples.h"
+#include "train/data/run_tokenizer.h"
 #include "train/data/token_samples.h"
 #include "train/data/token_set.h"
+#include "train/setup.h"
 
 namespace penstock {
 namespace {
@@ -19,6 +22,18 @@ std::string Millions(std::uint64_t tokens) {
 bool UsesBytes(const DataConfig& data) {
   if (!data.blend.empty() || IsTokenFolder(data.path)) return false;
   return data.tokenizer.empty() || data.tokenizer == kByteTokenizer;
+}
+
+// Makes the documents of a set the samples, in place of windows of it.
+Status UseDocuments(const TrainConfig& config, TokenSet set, TrainingData& data) {
+  PENSTOCK_TRY(const TokenId end, EndOfDocument(data.tokenizer, "data.lengths"));
+  PENSTOCK_TRY(DocumentSamples samples,
+               DocumentSamples::Make(std::move(set), end, MicrobatchLengths(config), config.batch,
+                                     config.seed));
+  data.description +=
+      fmt::format("; documents as samples, {:.0f}% padding", 100 * samples.padding());
+  data.samples = std::make_shared<const DocumentSamples>(std::move(samples));
+  return {};
 }
 
 Result<TrainingData> LoadBytes(const TrainConfig& config) {
@@ -33,6 +48,9 @@ Result<TrainingData> LoadBytes(const TrainConfig& config) {
       data.bytes->files, FormatBytes(static_cast<std::int64_t>(data.bytes->train.size())),
       FormatBytes(static_cast<std::int64_t>(data.bytes->held_out.size())));
   PENSTOCK_TRY(data.tokenizer, OpenTokenizer(std::string(kByteTokenizer)));
+  if (config.data.lengths.empty()) return data;
+  const std::vector<std::uint8_t>& train = data.bytes->train;
+  PENSTOCK_TRY_STATUS(UseDocuments(config, TokenSet({train.begin(), train.end()}, {}), data));
   return data;
 }
 
@@ -161,6 +179,10 @@ Result<TrainingData> LoadTrainingData(const TrainConfig& config) {
   }
   PENSTOCK_TRY_STATUS(CheckSets(loaded, config.model.sequence, data.held_out_ids.size()));
   data.description = Describe(loaded, data.held_out_ids.size(), DatasetBlend(loaded.weights, 0));
+  if (!config.data.lengths.empty()) {
+    PENSTOCK_TRY_STATUS(UseDocuments(config, std::move(loaded.sets.front()), data));
+    return data;
+  }
   data.samples = std::make_shared<const TokenSamples>(
       std::move(loaded.sets), loaded.weights, config.model.sequence,
       std::int64_t{config.batch} * config.pipeline.microbatches, config.seed);

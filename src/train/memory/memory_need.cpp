@@ -61,6 +61,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   TrainConfig small = config;
   small.pipeline = {};
   small.pipeline.schedule = "gpipe";
+  small.data.lengths.clear();  // the need of the longest microbatches
   small.parallel = {};
   small.parallel.expert = small.parallel.data = config.parallel.expert;
   small.pipeline.microbatches = config.parallel.expert;

@@ -29,7 +29,13 @@ class BatchBuffers {
     const std::vector<std::int64_t> lengths = SliceLengths(config);
     starts_.resize(lengths.size());
     std::exclusive_scan(lengths.begin(), lengths.end(), starts_.begin(), std::int64_t{0});
+    const std::vector<std::int64_t> of_microbatches = MicrobatchLengths(config);
     for (int microbatch = 0; microbatch < config.pipeline.microbatches; ++microbatch) {
+      if (!of_microbatches.empty()) {
+        tensors_.push_back(
+            at::empty({config.batch, of_microbatches[Index(microbatch)]}, at::kLong));
+        continue;
+      }
       for (const std::int64_t length : lengths) {
         tensors_.push_back(at::empty({config.batch, length}, at::kLong));
       }
@@ -48,6 +54,8 @@ class BatchBuffers {
         static_cast<std::int64_t>(index / starts_.size()) * static_cast<std::int64_t>(batch_);
     for (int i = 0; i < batch_; ++i) {
       samples_->Copy(step, first + i, begin, {to, length});
+      // Any token serves as padding, because no token before it attends to it.
+      if (shift_ == 0) std::replace(to, to + length, kNoToken, std::int64_t{0});
       to += length;
     }
     return tensor;

@@ -142,11 +142,11 @@ std::string AddFile(const char* name, const RunRecord& record, TrainSummary& sum
 
 }  // namespace
 
-Result<Comparison> Compare(const Trace& trace) {
+Result<Comparison> Compare(const Trace& trace, bool lengths_differ) {
   const Schedule& schedule = trace.schedule();
   const RunMeasure measure = MeasureRun(trace, kSkippedSteps);
   Comparison comparison;
-  comparison.costs = MeasuredCosts(trace, kSkippedSteps);
+  comparison.costs = MeasuredCosts(trace, kSkippedSteps, lengths_differ);
   if (schedule.steps > 1) AddStepCosts(schedule, measure, comparison.costs);
   PENSTOCK_TRY(comparison.predicted,
                Simulate(schedule, comparison.costs, {.timeline = &comparison.predicted_timeline}));

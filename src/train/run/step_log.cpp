@@ -9,14 +9,10 @@
 #include "runtime/measure/gather_trace.h"
 #include "train/log/rank_step.h"
 #include "train/log/step_trace.h"
+#include "train/setup.h"
 
 namespace penstock {
 namespace {
-
-std::int64_t TokensPerStep(const TrainConfig& config) {
-  return static_cast<std::int64_t>(config.batch) * config.pipeline.microbatches *
-         config.model.sequence;
-}
 
 // The figures of ranks are only for the file: a long run would need much memory for them.
 std::vector<StepMetric> WithoutRanks(std::vector<StepMetric> metrics) {

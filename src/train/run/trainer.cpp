@@ -174,9 +174,8 @@ Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummar
 Status Finish(const PreparedRun& run, const StepRunner& runner, Evaluation& evaluation,
               RunRecord record, TrainSummary& summary) {
   Collectives& hosts = run.part.hosts;
-  const std::int64_t tokens_per_step =
-      record.config.batch * record.schedule->microbatches * record.config.model.sequence;
-  summary.tokens_per_second = runner.steps_per_second() * static_cast<double>(tokens_per_step);
+  summary.tokens_per_second =
+      runner.steps_per_second() * static_cast<double>(TokensPerStep(record.config));
   PENSTOCK_TRY_STATUS(WriteWeights(record, hosts, summary));
   summary.saved = summary.files.back();
   if (hosts.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
@@ -186,7 +185,7 @@ Status Finish(const PreparedRun& run, const StepRunner& runner, Evaluation& eval
   if (runner.trace() != nullptr) {
     PENSTOCK_TRY_STATUS(GatherTrace(hosts, run.part.ranks, run.part.clock, *runner.trace()));
     if (!hosts.leads()) return {};
-    PENSTOCK_TRY(comparison, Compare(*runner.trace()));
+    PENSTOCK_TRY(comparison, Compare(*runner.trace(), !run.config.data.lengths.empty()));
     Summarize(comparison, runner.first_traced(), summary);
     record.schedule = &runner.trace()->schedule();
     record.comparison = &comparison;
@@ -339,6 +338,7 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
                                  Collectives& hosts) {
   PENSTOCK_TRY_STATUS(CheckSameProgram(hosts));
   ChooseRanks(hosts, config);
+  PENSTOCK_TRY_STATUS(hosts.All(SetDocumentEnd(config)));
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
   PENSTOCK_TRY(HostedRanks ranks, RanksOf(options, hosts, schedule.ranks()));

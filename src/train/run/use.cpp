@@ -43,6 +43,7 @@ Result<LanguageModel> ModelOf(Checkpoint& checkpoint, bool ema) {
 Status UseData(Checkpoint& checkpoint, const std::string& data) {
   DataConfig& config = checkpoint.info.config.data;
   PENSTOCK_TRY(const OpenedTokenizer tokenizer, TokenizerOfRun(checkpoint.path(), config));
+  config.lengths.clear();  // of training samples only; this text may have none of some length
   if (!data.empty()) {
     config.path = data;
     config.blend.clear();
@@ -57,6 +58,7 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   TrainConfig& config = checkpoint.info.config;
   PENSTOCK_TRY_STATUS(UseData(checkpoint, data));
   PENSTOCK_TRY(const TrainingData text, LoadTrainingData(config));
+  PENSTOCK_TRY_STATUS(SetDocumentEnd(text.tokenizer, config));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
   const std::int64_t sequence = config.model.sequence;
   EvalSummary summary;

@@ -55,6 +55,7 @@ void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
 
 Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
   options.slice_lengths = SliceLengths(config);
+  options.lengths = MicrobatchLengths(config);
   options.exact = config.exact;
   options.fuse = config.fuse;
   PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.recompute.hold));

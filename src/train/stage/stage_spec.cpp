@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <numeric>
+#include <set>
 #include <span>
 
+#include "base/index.h"
 #include "base/mix_bits.h"
 #include "model/model.h"
 #include "model/sequence_context.h"
@@ -44,9 +47,9 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
     return InvalidArgument("a stage with {} slices takes one input, not {}", options.slices(),
                            examples.inputs.size());
   }
-  if (options.programs != nullptr && std::ssize(*options.programs) != options.slices()) {
-    return InvalidArgument("{} programs were compiled for {} slices", options.programs->size(),
-                           options.slices());
+  if (options.programs != nullptr && std::ssize(*options.programs) != options.CountPrograms()) {
+    return InvalidArgument("{} programs were compiled for {} slices or lengths",
+                           options.programs->size(), options.CountPrograms());
   }
   if (options.slices() > 1 && (options.pool != nullptr || !options.recomputed.empty())) {
     return InvalidArgument(
@@ -146,6 +149,14 @@ StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& pr
   return examples;
 }
 
+StageExamples ExamplesOfLength(const StageExamples& longest, std::int64_t length) {
+  StageExamples examples{{}, WithTokens(longest.targets, length)};
+  for (const at::Tensor& input : longest.inputs) {
+    examples.inputs.push_back(WithTokens(input, length));
+  }
+  return examples;
+}
+
 std::atomic<int> compiled_slices = 0;
 
 }  // namespace
@@ -186,15 +197,40 @@ Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions
 
 int CompiledSlices() { return compiled_slices; }
 
-double ShareOfSlice(const TorchStageOptions& options, int slice) {
-  const std::vector<std::int64_t>& lengths = options.slice_lengths;
-  if (lengths.size() < 2) return 1;
+std::vector<std::int64_t> TorchStageOptions::DistinctLengths() const {
+  const std::set<std::int64_t, std::greater<>> distinct(lengths.begin(), lengths.end());
+  return {distinct.begin(), distinct.end()};
+}
+
+int TorchStageOptions::CountPrograms() const {
+  return std::max(slices(), static_cast<int>(DistinctLengths().size()));
+}
+
+std::vector<std::size_t> TorchStageOptions::ProgramsOfMicrobatches() const {
+  const std::vector<std::int64_t> distinct = DistinctLengths();
+  std::vector<std::size_t> programs;
+  for (int index = 0; index < microbatches; ++index) {
+    if (distinct.empty()) {
+      programs.push_back(Index(index % slices()));
+      continue;
+    }
+    const std::int64_t length = lengths[Index(chain * microbatches + index)];
+    programs.push_back(Index(std::ranges::find(distinct, length) - distinct.begin()));
+  }
+  return programs;
+}
+
+double ShareOfProgram(const TorchStageOptions& options, int program) {
+  if (options.CountPrograms() == 1) return 1;
+  const bool by_slice = options.slices() > 1;
+  const std::vector<std::int64_t>& lengths = by_slice ? options.slice_lengths : options.lengths;
+  const std::int64_t own = by_slice ? lengths[program] : options.DistinctLengths()[program];
   const std::int64_t all = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  return static_cast<double>(lengths[slice] * options.slices()) / static_cast<double>(all);
+  return static_cast<double>(own * std::ssize(lengths)) / static_cast<double>(all);
 }
 
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
-                        const TorchStageOptions& options, int slice) {
+                        const TorchStageOptions& options, int program) {
   StageSpec spec;
   spec.parameters = ParametersOf(*module);
   if (options.zero >= 2) spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);
@@ -204,12 +240,13 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
     if (options.slices() > 1 && i > 0) spec.kept_inputs.push_back(static_cast<int>(i));
   }
   if (options.slices() > 1) spec.kept_outputs_from = 1;
-  const auto run = [module, slice, slices = options.slices()](std::span<const at::Tensor> inputs) {
+  const auto run = [module, slice = program,
+                    slices = options.slices()](std::span<const at::Tensor> inputs) {
     const TrainingMode training(*module);
     return slices == 1 ? module->ForwardAll(inputs) : RunSlice(*module, inputs, slice, slices);
   };
   const double loss_gradient =
-      ShareOfSlice(options, slice) /
+      ShareOfProgram(options, program) /
       (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
   module->SetLossGradient(loss_gradient);
   if (!options.last) {
@@ -234,7 +271,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
 
 Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
-                                  int slice) {
+                                  int program) {
   CompileOptions how;
   how.exact = options.exact;
   how.fuse = options.fuse;
@@ -244,7 +281,7 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
   // larger than its keys and values.
   if (options.slices() > 1) how.disabled = {"attention_by_matmul"};
   ++compiled_slices;
-  return CompileStage(MakeStageSpec(module, examples, options, slice), how);
+  return CompileStage(MakeStageSpec(module, examples, options, program), how);
 }
 
 Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModule>& module,
@@ -266,6 +303,14 @@ Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModul
                                                     ExamplesOfSlice(examples, programs.front(),
                                                                     options.slice_lengths, slice),
                                                     options, slice));
+    programs.push_back(std::move(program));
+  }
+  const std::vector<std::int64_t> lengths = options.DistinctLengths();
+  for (int index = 1; index < std::ssize(lengths); ++index) {
+    if (on_slice) on_slice(index);
+    PENSTOCK_TRY(
+        StageProgram program,
+        CompileSlice(module, ExamplesOfLength(examples, lengths[Index(index)]), options, index));
     programs.push_back(std::move(program));
   }
   return programs;

@@ -18,20 +18,21 @@ std::vector<NamedTensor> ParametersOf(const StageModule& module);
 // Returns how the stage's parameters are divided among its replicas.
 Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options);
 
-// Returns the weight of the slice's loss: its tokens relative to the mean over all slices.
-double ShareOfSlice(const TorchStageOptions& options, int slice);
+// Returns the weight of the loss of a program: the tokens of its slice or length relative to the
+// mean over all slices of a sequence, or over all microbatches.
+double ShareOfProgram(const TorchStageOptions& options, int program);
 
-// Compiles one slice for these examples. Requires: as MakeStageSpec.
+// Compiles one slice or length for these examples. Requires: as MakeStageSpec.
 Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
-                                  int slice);
+                                  int program);
 
 // Returns the number of programs that CompileSlice has compiled in this process. For tests.
 int CompiledSlices();
 
-// Returns the programs in the options if there are any, else compiles all slices in order. Calls
-// `on_slice` before each slice but the first. Errors: kInvalidArgument if options and examples do
-// not fit together.
+// Returns the programs in the options if there are any, else compiles all slices or lengths in
+// order. Calls `on_slice` before each one but the first. Errors: kInvalidArgument if options and
+// examples do not fit together.
 Result<std::vector<StageProgram>> CompileSlices(
     const std::shared_ptr<StageModule>& module, const StageExamples& examples,
     const TorchStageOptions& options, const std::function<void(int slice)>& on_slice = {});

@@ -35,8 +35,8 @@ constexpr std::size_t kMostShapes = 64;
 
 class CompiledStage final : public TorchStage {
  public:
-  // `programs` has one entry per slice. The stage computes with `working` and trains `masters`,
-  // which are the same tensors or casts of each other.
+  // `programs` has one entry per slice or length. The stage computes with `working` and trains
+  // `masters`, which are the same tensors or casts of each other.
   CompiledStage(std::vector<StageProgram> programs, std::span<const NamedTensor> working,
                 std::span<const NamedTensor> masters, BatchSource source,
                 const TorchStageOptions& options, Update update, Recompile recompile)
@@ -45,7 +45,9 @@ class CompiledStage final : public TorchStage {
         update_(std::move(update)),
         recompile_(std::move(recompile)),
         microbatches_(Index(options.microbatches) * Index(options.steps)),
-        slices_(options.slices(), static_cast<int>(microbatches_.size()), SliceTensors(programs)),
+        slices_(options.slices(), static_cast<int>(microbatches_.size()),
+                SliceTensors(options, programs.front())),
+        program_of_(options.ProgramsOfMicrobatches()),
         losses_(options.last ? microbatches_.size() : 0),
         weights_(working, masters, programs.front(), options, losses_.size()),
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
@@ -53,8 +55,8 @@ class CompiledStage final : public TorchStage {
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
     }
-    for (int slice = 0; slice < options.slices(); ++slice) {
-      loss_shares_.push_back(static_cast<float>(ShareOfSlice(options, slice)));
+    for (int program = 0; program < options.CountPrograms(); ++program) {
+      loss_shares_.push_back(static_cast<float>(ShareOfProgram(options, program)));
     }
     for (MicrobatchState& state : microbatches_) state.slots.resize(Expected().slots);
   }
@@ -276,11 +278,14 @@ class CompiledStage final : public TorchStage {
     weights_.Use(std::max(first_update_, options_.versions.VersionOf(of_run)));
   }
   // Returns the number of keys and values of one slice: all outputs after the first.
-  static std::size_t SliceTensors(std::span<const StageProgram> programs) {
-    return programs.size() == 1 ? 0 : programs.front().outputs.size() - 1;
+  static std::size_t SliceTensors(const TorchStageOptions& options, const StageProgram& program) {
+    return options.slices() == 1 ? 0 : program.outputs.size() - 1;
   }
-  // The program for the shape that the stage was created for.
+  // The program for the shape that the stage was created for: the longest of several.
   const StageProgram& Expected() const { return programs_.front()->program; }
+  std::size_t ProgramOf(int microbatch) const {
+    return program_of_[Index(microbatch % options_.microbatches)];
+  }
   void SeedRandom(const StageProgram& program, int microbatch, Op op) {
     if (!program.random) return;
     binding_.generator.set_current_seed(
@@ -346,7 +351,7 @@ class CompiledStage final : public TorchStage {
     const std::size_t leaving = results.size() - slices_.tensors();
     if (options_.last) {
       losses_[microbatch] =
-          loss_shares_[slices_.SliceOf(microbatch)] * *results.front().const_data_ptr<float>();
+          loss_shares_[ProgramOf(microbatch)] * *results.front().const_data_ptr<float>();
       results.front().reset();
     } else {
       output.Send(ToMessage(results.first(leaving)));
@@ -382,7 +387,7 @@ class CompiledStage final : public TorchStage {
   // Fills inputs_ with the message of the previous stage or the batch's tokens, then the keys and
   // values of earlier slices, then the targets.
   void TakeInputs(int microbatch, Message input) {
-    const BoundProgram& expected = *programs_[slices_.SliceOf(microbatch)];
+    const BoundProgram& expected = *programs_[ProgramOf(microbatch)];
     inputs_.resize(expected.input_types.size());
     std::span<at::Tensor> inputs = inputs_;
     if (options_.last) {
@@ -420,10 +425,11 @@ class CompiledStage final : public TorchStage {
 
   // Returns the program for the shapes of inputs_. Compiles it if they are new.
   BoundProgram& ProgramFor(int microbatch) {
+    BoundProgram& expected = *programs_[ProgramOf(microbatch)];
+    if (!expected.FirstMismatch(inputs_)) return expected;
     for (const auto& bound : programs_) {
       if (!bound->FirstMismatch(inputs_)) return *bound;
     }
-    const BoundProgram& expected = *programs_[slices_.SliceOf(microbatch)];
     const std::size_t input = *expected.FirstMismatch(inputs_);
     const auto fail = [&](const std::string& reason) {
       throw std::runtime_error(fmt::format("step {} microbatch {}: input {} instead of {}: {}",
@@ -431,6 +437,7 @@ class CompiledStage final : public TorchStage {
                                            PrintType(expected.input_types[input]), reason));
     };
     if (options_.slices() > 1) fail("slices have a fixed shape");
+    if (!options_.lengths.empty()) fail("no microbatch has this length");
     StageExamples examples;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const StagePort& port = Expected().inputs[i];
@@ -455,11 +462,12 @@ class CompiledStage final : public TorchStage {
   Recompile recompile_;
   std::vector<MicrobatchState> microbatches_;
   SliceState slices_;
-  std::vector<float> losses_;       // by microbatch index; last stages only
-  std::vector<float> loss_shares_;  // by slice: the weight of its loss
+  std::vector<std::size_t> program_of_;  // by microbatch index of a step
+  std::vector<float> losses_;            // by microbatch index; last stages only
+  std::vector<float> loss_shares_;       // by program: the weight of its loss
   StageWeights weights_;
   GraphBinding binding_;
-  // One per shape, with the expected shape first, or one per slice.
+  // One per shape, with the expected shape first, or one per slice or length.
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   // A forward of this stage and a backward of any stage of the rank.
   std::map<std::pair<const BoundProgram*, const BoundProgram*>, std::unique_ptr<BoundPair>> pairs_;

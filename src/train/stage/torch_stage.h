@@ -64,7 +64,8 @@ struct TorchStageOptions {
   // it in place of the module, and copies the module's weights to it after every step. Null: the
   // module itself.
   std::shared_ptr<StageModule> working;
-  // The compiled stage: one program per slice. Null: the stage is captured and compiled now.
+  // The compiled stage: one program per slice or per length. Null: the stage is captured and
+  // compiled now.
   std::shared_ptr<const std::vector<StageProgram>> programs;
   bool first = false;
   bool last = false;
@@ -75,6 +76,10 @@ struct TorchStageOptions {
   // i is slice i % slices() and reads the keys and values of the earlier slices of the same
   // microbatch. Inputs and targets are those of one slice; the examples are those of the first.
   std::vector<std::int64_t> slice_lengths;
+  // Tokens of the samples of each microbatch of a step, over all replicas, if they differ; then
+  // without slices. Empty: all have those of the examples. The examples have the longest ones, and
+  // the tokens of each tensor along its dimension 1.
+  std::vector<std::int64_t> lengths;
   // Replicas of the stage. Each runs its own microbatches of a step; chain 0 runs the first ones.
   int replicas = 1;
   int chain = 0;
@@ -112,6 +117,12 @@ struct TorchStageOptions {
   std::uint64_t seed = 0;  // of random ops such as dropout; each stage of a model has another
 
   int slices() const { return std::max(1, static_cast<int>(slice_lengths.size())); }
+  // Returns the different lengths, longest first. Each has its own program.
+  std::vector<std::int64_t> DistinctLengths() const;
+  // Returns the number of programs: one per slice or per length.
+  int CountPrograms() const;
+  // Returns the index of the program of each microbatch index of a step on this stage.
+  std::vector<std::size_t> ProgramsOfMicrobatches() const;
 };
 
 // A parameter that a stage updates, or a range of its elements, and the accumulated gradient, which
@@ -141,7 +152,8 @@ class TorchStage : public Stage {
   // The examples have the dtypes and the expected shapes of later tensors. `inputs` are tokens for
   // a first stage, else what the previous stage sends; only a last stage has targets. For an input
   // that requires a gradient, the stage sends one back. The stage captures inputs of another shape
-  // when they first arrive; messages between processes always have the expected shapes.
+  // when they first arrive, except with `slices` or `lengths`; messages between processes always
+  // have the expected shapes.
   static Result<std::unique_ptr<TorchStage>> Make(const std::shared_ptr<StageModule>& module,
                                                   const StageExamples& examples, BatchSource source,
                                                   const TorchStageOptions& options, Update update);
@@ -183,9 +195,10 @@ class TorchStage : public Stage {
 // else, so random numbers are the same for every schedule and when an action runs again.
 std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int microbatch, Op op);
 
-// Returns what TorchStage captures: the module and, for a last stage, its loss. In the examples of
-// a later slice, the keys and values of the earlier slices follow the input.
+// Returns what TorchStage captures for a slice or a length, by index: the module and, for a last
+// stage, its loss. In the examples of a later slice, the keys and values of the earlier slices
+// follow the input.
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
-                        const TorchStageOptions& options, int slice = 0);
+                        const TorchStageOptions& options, int program = 0);
 
 }  // namespace penstock

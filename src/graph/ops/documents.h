@@ -1,0 +1,21 @@
+// Documents that follow each other in a sequence. A token `end` is the last one of its document.
+//
+//   penstock::document_starts(Tensor tokens, int end) -> Tensor
+//   penstock::document_mask(Tensor starts, ScalarType dtype) -> Tensor
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace penstock {
+
+// Returns the index of the first token of each token's document, [B, S] int64. The first token of a
+// sequence starts a document. Requires: tokens are [B, S] int64.
+at::Tensor DocumentStarts(const at::Tensor& tokens, std::int64_t end);
+
+// Returns the addend of the scores of attention, [B, 1, S, S]: 0 for a token and the earlier ones
+// of its document, else minus infinity. `starts` are [B, S] int64, at most the token's own index.
+at::Tensor DocumentMask(const at::Tensor& starts, at::ScalarType dtype);
+
+}  // namespace penstock

@@ -1,0 +1,107 @@
+#include "train/data/document_samples.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/index.h"
+#include "base/mix_bits.h"
+#include "train/data/permutation.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 16U;  // tokens
+
+}  // namespace
+
+DocumentSamples::DocumentSamples(TokenSet set, const std::vector<std::int64_t>& lengths, int batch,
+                                 std::uint64_t seed)
+    : set_(std::move(set)), batch_(Index(batch)), seed_(seed) {
+  for (const std::int64_t length : std::set<std::int64_t>(lengths.begin(), lengths.end())) {
+    buckets_.push_back({static_cast<std::uint64_t>(length), 0, {}});
+  }
+  for (const std::int64_t length : lengths) {
+    const auto bucket = std::ranges::find(buckets_, Index(length), &Bucket::length);
+    places_.push_back({Index(bucket - buckets_.begin()), bucket->per_step});
+    bucket->per_step += batch_;
+  }
+}
+
+Result<DocumentSamples> DocumentSamples::Make(TokenSet set, TokenId end,
+                                              const std::vector<std::int64_t>& lengths, int batch,
+                                              std::uint64_t seed) {
+  DocumentSamples samples(std::move(set), lengths, batch, seed);
+  samples.FindDocuments(end);
+  std::uint64_t shorter = 0;
+  for (const Bucket& bucket : samples.buckets_) {
+    if (bucket.pieces.empty()) {
+      return InvalidArgument(
+          "data.lengths: no document has {} to {} tokens, which are samples of length {}; remove "
+          "it",
+          shorter + 2, bucket.length + 1, bucket.length);
+    }
+    shorter = bucket.length;
+  }
+  return samples;
+}
+
+void DocumentSamples::FindDocuments(std::uint64_t end) {
+  std::vector<std::int64_t> tokens;
+  std::uint64_t document = 0;  // its first token
+  for (std::uint64_t begin = 0; begin < set_.size(); begin += tokens.size()) {
+    tokens.resize(std::min(kReadAtOnce, set_.size() - begin));
+    set_.Read(begin, tokens);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] != static_cast<std::int64_t>(end)) continue;
+      AddDocument(document, begin + i + 1);
+      document = begin + i + 1;
+    }
+  }
+  AddDocument(document, set_.size());
+}
+
+// A token is only a target, so a piece has one more than its inputs. A single token is no sample.
+void DocumentSamples::AddDocument(std::uint64_t begin, std::uint64_t end) {
+  const std::uint64_t most = buckets_.back().length;
+  for (; begin + 1 < end; begin += most) {
+    const std::uint64_t inputs = std::min(most, end - begin - 1);
+    const auto bucket = std::ranges::lower_bound(buckets_, inputs, {}, &Bucket::length);
+    bucket->pieces.push_back({begin, inputs + 1});
+  }
+}
+
+const DocumentSamples::Piece& DocumentSamples::PieceOf(std::int64_t step,
+                                                       std::int64_t sample) const {
+  const auto of_step = static_cast<std::uint64_t>(sample);
+  const Place& place = places_[of_step / batch_];
+  const Bucket& bucket = buckets_[place.bucket];
+  const std::uint64_t number =
+      static_cast<std::uint64_t>(step) * bucket.per_step + place.first + of_step % batch_;
+  const std::uint64_t count = bucket.pieces.size();
+  const std::uint64_t seed = SeedOf(SeedOf(seed_, place.bucket), number / count);
+  return bucket.pieces[PermutedIndex(number % count, count, seed)];
+}
+
+void DocumentSamples::Copy(std::int64_t step, std::int64_t sample, std::size_t begin,
+                           std::span<std::int64_t> to) const {
+  const Piece& piece = PieceOf(step, sample);
+  const std::size_t first = std::min<std::uint64_t>(begin, piece.tokens);
+  const std::size_t count = std::min<std::uint64_t>(piece.tokens - first, to.size());
+  set_.Read(piece.begin + first, to.first(count));
+  std::ranges::fill(to.subspan(count), kNoToken);
+}
+
+double DocumentSamples::padding() const {
+  double inputs = 0;
+  double real = 0;
+  for (const Bucket& bucket : buckets_) {
+    double tokens = 0;
+    for (const Piece& piece : bucket.pieces) tokens += static_cast<double>(piece.tokens - 1);
+    const auto samples = static_cast<double>(bucket.per_step);
+    real += samples * tokens / static_cast<double>(bucket.pieces.size());
+    inputs += samples * static_cast<double>(bucket.length);
+  }
+  return 1 - real / inputs;
+}
+
+}  // namespace penstock
