@@ -49,6 +49,10 @@ struct ModelEntry {
   // Returns the first layer from which on all layers differ only in their weights. Empty if they
   // differ in more.
   std::function<std::int64_t(const ModelConfig& config)> first_alike_layer;
+  // Returns the tables of the vocabulary. `build` then supports LayerRange::sharded_vocabulary, and
+  // the loss is the cross-entropy of the logits. Errors: kInvalidArgument, naming the option that
+  // does not allow it. Empty if the model cannot shard its vocabulary.
+  std::function<Result<VocabularyTables>(const ModelConfig& config)> vocabulary;
   // Empty (without a model_type) if the model has none.
   HuggingFaceFormat huggingface = {};
 };

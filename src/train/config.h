@@ -53,6 +53,8 @@ struct ParallelConfig {
   int lookahead = 1;  // see ShardingOptions
   int residency = 0;
   int expert = 1;  // consecutive replicas that divide the experts of each layer
+  // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).
+  bool shard_vocabulary = false;
 };
 
 // The activations that a microbatch may keep alive: "all", "least" (as few as possible), or bytes

@@ -62,6 +62,8 @@ TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
       // The first and the last stage, on different hosts, hold copies of the embedding.
       {"schedule=1f1b", "model.name=gpt2", "clip=0.5"},
       {"schedule=1f1b", "ranks=2", "stages=2", "precision=bf16", "fuse=false"},
+      {"schedule=zbv", "layers=8", "shard_vocabulary=true", "vocabulary=301", "clip=0.5"},
+      {"schedule=1f1b", "model.name=gpt2", "shard_vocabulary=true", "validation.freq=2"},
   };
   for (const std::vector<std::string>& options : runs) {
     ExpectSameRun(options);
