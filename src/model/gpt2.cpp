@@ -110,8 +110,9 @@ class Gpt2Stage : public StageModule {
  public:
   Gpt2Stage(const ModelConfig& config, const Gpt2Options& options, const LayerRange& range)
       : dropout_(options.dropout), is_first_(range.embedding), document_end_(config.document_end) {
+    const bool has_tables = !range.sharded_vocabulary;
     // A tied last stage has a copy of the embedding under the same name.
-    if (range.embedding || (range.head && options.tied)) {
+    if (has_tables && (range.embedding || (range.head && options.tied))) {
       embedding_ =
           register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
     }
@@ -122,7 +123,7 @@ class Gpt2Stage : public StageModule {
     blocks_ = RegisterLayers<Gpt2Block>(*this, range, config.dim, options);
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
-    if (options.tied) return;
+    if (options.tied || !has_tables) return;
     head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
   }
 
@@ -158,12 +159,15 @@ class Gpt2Stage : public StageModule {
     for (const auto& block : blocks_) hidden = block->forward(hidden, context);
     if (!norm_) return hidden;
     hidden = norm_->forward(hidden);
-    return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
+    if (head_) return head_->forward(hidden);
+    return embedding_ ? at::linear(hidden, embedding_->weight()) : hidden;
   }
 
-  // `positions` are the embeddings [S, D] or [B, S, D] of the tokens' positions.
-  torch::Tensor Embed(const torch::Tensor& tokens, const torch::Tensor& positions) {
-    return at::dropout(embedding_->forward(tokens) + positions, dropout_, is_training());
+  // The input are tokens, or embedded ones if the stage has no embedding. `positions` are the
+  // embeddings [S, D] or [B, S, D] of their positions.
+  torch::Tensor Embed(const torch::Tensor& input, const torch::Tensor& positions) {
+    const torch::Tensor embedded = embedding_ ? embedding_->forward(input) : input;
+    return at::dropout(embedded + positions, dropout_, is_training());
   }
 
   double dropout_;
@@ -188,7 +192,9 @@ std::shared_ptr<StageModule> BuildGpt2(const ModelConfig& config, const LayerRan
 std::vector<SharedDeclaration> Shared(const ModelConfig& config) {
   if (!OptionsOf<Gpt2Options>(config).tied) return {};
   return {{"embedding.weight",
-           [](const LayerRange& range) { return range.embedding || range.head; },
+           [](const LayerRange& range) {
+             return (range.embedding || range.head) && !range.sharded_vocabulary;
+           },
            "model.tied=false"}};
 }
 
@@ -256,6 +262,10 @@ ModelEntry Gpt2() {
   model.separates_documents = true;
   model.shared = Shared;
   model.first_alike_layer = [](const ModelConfig&) { return 0; };
+  model.vocabulary = [](const ModelConfig& config) -> Result<VocabularyTables> {
+    const bool tied = OptionsOf<Gpt2Options>(config).tied;
+    return VocabularyTables{"embedding.weight", tied ? "embedding.weight" : "head.weight"};
+  };
   model.huggingface = {"gpt2", "GPT2LMHeadModel", ReadGpt2, Gpt2Names(), WriteGpt2};
   return model;
 }

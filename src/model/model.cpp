@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -211,6 +212,24 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   const bool has_memory = parameters.empty() || parameters[0].const_data_ptr() != nullptr;
   if (has_memory) InitializeParameters(*Lookup(config.name), config, range, *stage);
   return stage;
+}
+
+torch::Tensor InitialRows(const ModelConfig& config, std::string_view parameter,
+                          std::span<const std::int64_t> shape, std::int64_t begin,
+                          std::int64_t end) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor all = at::empty(at::IntArrayRef(shape.data(), shape.size()), at::kFloat);
+  Lookup(config.name)->initialize(config, parameter, all, GeneratorOf(config.seed, parameter));
+  return all.narrow(0, begin, end - begin).clone();
+}
+
+Result<VocabularyTables> VocabularyTablesOf(const ModelConfig& config) {
+  PENSTOCK_TRY(const ModelEntry* model, FindModel(config.name));
+  if (model->vocabulary) return model->vocabulary(config);
+  return InvalidArgument(
+      "parallel.shard_vocabulary: model {} does not declare its embedding and head; set it to "
+      "false",
+      config.name);
 }
 
 std::vector<SharedParameter> SharedParameters(const ModelConfig& config,

@@ -56,6 +56,12 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config, const
 Result<std::shared_ptr<StageModule>> BuildUninitializedStage(const ModelConfig& config,
                                                              const LayerRange& range);
 
+// Returns the initial values of rows `begin` to `end` - 1 of a parameter of this shape, as
+// BuildStage sets them. Requires: CheckModel succeeds.
+torch::Tensor InitialRows(const ModelConfig& config, std::string_view parameter,
+                          std::span<const std::int64_t> shape, std::int64_t begin,
+                          std::int64_t end);
+
 // Returns whether two stages of the model differ only in their weights, so that they can share
 // graphs.
 bool AreAlike(const ModelConfig& config, const LayerRange& one, const LayerRange& other);

@@ -71,7 +71,21 @@ struct LayerRange {
   // ones. With several, it exchanges tokens with the stages that have the others in kExpertGroup.
   int expert_ranks = 1;
   int expert_rank = 0;
+  // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
+  // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
+  // hidden states.
+  bool sharded_vocabulary = false;
 };
+
+// The names of a model's embedding and head, both [vocabulary, dim] without a bias. The same name
+// if they are tied.
+struct VocabularyTables {
+  std::string embedding, head;
+
+  bool tied() const { return embedding == head; }
+};
+// Errors: kInvalidArgument, in one line, if the model's vocabulary cannot be sharded.
+Result<VocabularyTables> VocabularyTablesOf(const ModelConfig& config);
 
 // Returns the ranges of `stages` stages: `counts` layers each, or as even as possible with longer
 // stages first if `counts` is empty. Errors: kInvalidArgument for fewer layers than stages, or

@@ -52,6 +52,10 @@ struct ModelEntry {
   // Whether stages separate documents (ModelConfig::document_end). Then a stage also sends the
   // index of the first token of each token's document, [B, S] int64, after its hidden states.
   bool separates_documents = false;
+  // Returns the tables of the vocabulary. `build` then supports LayerRange::sharded_vocabulary, and
+  // the loss is the cross-entropy of the logits. Errors: kInvalidArgument, naming the option that
+  // does not allow it. Empty if the model cannot shard its vocabulary.
+  std::function<Result<VocabularyTables>(const ModelConfig& config)> vocabulary;
   // Empty (without a model_type) if the model has none.
   HuggingFaceFormat huggingface = {};
 };

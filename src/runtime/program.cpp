@@ -89,11 +89,53 @@ MessageMap::MessageMap(const Schedule& schedule)
       microbatches_(schedule.indices()),
       first_gradient_(2 * stages_ * microbatches_),
       first_shared_(first_gradient_ + 2 * stages_ * (schedule.placement.replicas() - 1)),
+      first_vocabulary_(first_shared_),
       first_norm_(first_shared_) {
   ForEachSharedPair(schedule, [&](int parameter, int from, int to) {
     shared_.push_back({parameter, from, to});
-    ++first_norm_;
+    ++first_vocabulary_;
   });
+  // By value and pair of ranks, then by microbatch: the softmax goes from every rank to every rank,
+  // and the others to or from a single one.
+  const int pairs = schedule.vocabulary ? ranks() * (ranks() + 3) : 0;
+  first_norm_ = first_vocabulary_ + pairs * microbatches_;
+}
+
+int MessageMap::VocabularySlot(VocabularyValue value, int from, int to, int microbatch) const {
+  const int p = ranks();
+  int pair = 0;
+  switch (value) {
+    case VocabularyValue::kEmbedding:
+      pair = from;
+      break;
+    case VocabularyValue::kHidden:
+      pair = p + to;
+      break;
+    case VocabularyValue::kGradient:
+      pair = 2 * p + to;
+      break;
+    case VocabularyValue::kSoftmax:
+      pair = (3 + from) * p + to;
+      break;
+  }
+  return first_vocabulary_ + pair * microbatches_ + microbatch;
+}
+
+MessageMap::VocabularyMessage MessageMap::VocabularyOf(int slot) const {
+  const int p = ranks();
+  const int pair = (slot - first_vocabulary_) / microbatches_;
+  const int microbatch = (slot - first_vocabulary_) % microbatches_;
+  const int rank = pair % p;
+  switch (pair / p) {
+    case 0:
+      return {VocabularyValue::kEmbedding, rank, first_rank(), microbatch};
+    case 1:
+      return {VocabularyValue::kHidden, root(), rank, microbatch};
+    case 2:
+      return {VocabularyValue::kGradient, first_rank(), rank, microbatch};
+    default:
+      return {VocabularyValue::kSoftmax, pair / p - 3, rank, microbatch};
+  }
 }
 
 int MessageMap::SharedSlot(int parameter, int from_stage, int to_stage) const {
@@ -106,7 +148,7 @@ int MessageMap::SharedSlot(int parameter, int from_stage, int to_stage) const {
 }
 
 const MessageMap::SharedMessage* MessageMap::SharedOf(int slot) const {
-  if (slot < first_shared_ || slot >= first_norm_) return nullptr;
+  if (slot < first_shared_ || slot >= first_vocabulary_) return nullptr;
   return &shared_[slot - first_shared_];
 }
 
@@ -167,6 +209,7 @@ int MessageMap::from_rank(int slot) const {
   const Placement& placement = schedule_->placement;
   if (slot < first_gradient_) return placement.rank_of(ValueOf(slot).stage);
   if (const SharedMessage* shared = SharedOf(slot)) return placement.rank_of(shared->from);
+  if (IsVocabularySlot(slot)) return VocabularyOf(slot).from;
   if (slot < first_norm_) return placement.rank_of(ReplicaMessageOf(slot).stage);
   return slot < VerdictSlot(0) ? slot - first_norm_ : root();
 }
@@ -178,6 +221,7 @@ int MessageMap::to_rank(int slot) const {
     return stage < 0 ? -1 : placement.rank_of(stage);
   }
   if (const SharedMessage* shared = SharedOf(slot)) return placement.rank_of(shared->to);
+  if (IsVocabularySlot(slot)) return VocabularyOf(slot).to;
   if (slot < first_norm_) {
     const ReplicaMessage message = ReplicaMessageOf(slot);
     return placement.rank_of(message.to_chain * placement.chain_length() +
@@ -192,6 +236,13 @@ std::string MessageMap::Describe(int slot) const {
   if (const SharedMessage* shared = SharedOf(slot)) {
     return fmt::format("gradient of a parameter shared with stage {}, from rank {}", shared->from,
                        from_rank(slot));
+  }
+  if (IsVocabularySlot(slot)) {
+    constexpr const char* kTexts[] = {"embedding", "last stage's output", "softmax",
+                                      "gradient of the embedding"};
+    const VocabularyMessage message = VocabularyOf(slot);
+    return fmt::format("{} of microbatch {}, from rank {}", kTexts[static_cast<int>(message.value)],
+                       message.microbatch, message.from);
   }
   if (slot >= first_gradient_) {
     const ReplicaMessage message = ReplicaMessageOf(slot);

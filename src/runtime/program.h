@@ -7,6 +7,7 @@
 // one program over all of them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct ProgramEntry {
   bool ends_pair = false;  // the previous entry is the first part of the same pair
 };
 using Program = std::vector<ProgramEntry>;
+
+// What ranks exchange for a sharded vocabulary (vocabulary_shard.h).
+enum class VocabularyValue : std::uint8_t { kEmbedding, kHidden, kSoftmax, kGradient };
 
 // Errors: kInvalidArgument, naming the rank and the action, for a stage of another rank or a
 // microbatch that does not exist. Validate checks whether the order is feasible; Executor::Bind
@@ -52,6 +56,9 @@ class MessageMap {
   // Returns the slot of the gradient of a parameter that stages share (Schedule::shared), from one
   // of them to another of the same chain.
   int SharedSlot(int parameter, int from_stage, int to_stage) const;
+  // Returns the slot of a value of a sharded vocabulary from one rank to another; both may be any
+  // ranks for kSoftmax, and one is that of the first or the last stage for the others.
+  int VocabularySlot(VocabularyValue value, int from, int to, int microbatch) const;
   // Slots between a rank and root(): for its norms, and for the verdict on them.
   int NormSlot(int rank) const { return first_norm_ + rank; }
   int VerdictSlot(int rank) const { return first_norm_ + ranks() + rank; }
@@ -77,12 +84,21 @@ class MessageMap {
   };
   ReplicaMessage ReplicaMessageOf(int slot) const;
   const SharedMessage* SharedOf(int slot) const;  // null for another slot
+  // A value of a sharded vocabulary, by a slot from first_vocabulary_ on.
+  struct VocabularyMessage {
+    VocabularyValue value;
+    int from, to, microbatch;
+  };
+  bool IsVocabularySlot(int slot) const { return slot >= first_vocabulary_ && slot < first_norm_; }
+  VocabularyMessage VocabularyOf(int slot) const;
+  int first_rank() const { return schedule_->placement.rank_of(0); }
 
   const Schedule* schedule_;
   int stages_;
   int microbatches_;
   int first_gradient_;
   int first_shared_;
+  int first_vocabulary_;
   int first_norm_;
   std::vector<SharedMessage> shared_;  // in the order of their slots
 };

@@ -46,6 +46,14 @@ StageMethod MethodOf(Op op) {
       return SideWork<Op::kReload>;
     case Op::kRecompute:
       return SideWork<Op::kRecompute>;
+    case Op::kEmbed:
+      return SideWork<Op::kEmbed>;
+    case Op::kVocabularyInput:
+      return SideWork<Op::kVocabularyInput>;
+    case Op::kVocabularyWeight:
+      return SideWork<Op::kVocabularyWeight>;
+    case Op::kEmbedGradient:
+      return SideWork<Op::kEmbedGradient>;
     default:
       return nullptr;
   }

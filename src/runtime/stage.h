@@ -17,6 +17,8 @@
 
 namespace penstock {
 
+class VocabularyShard;
+
 // Sends the output of a stage. Never waits: the output may be sent before the stage's method
 // returns.
 class Outlet {
@@ -72,6 +74,9 @@ class Stage {
   virtual void DoSideWork(Op op, int) {
     PENSTOCK_CHECK(false, "the stage does not run op {}", static_cast<int>(op));
   }
+  // Returns the rank's share of a sharded vocabulary, if this is the first stage of the rank. Its
+  // passes EMBED, S, T and EMBED_GRAD run as side work.
+  virtual VocabularyShard* vocabulary() { return nullptr; }
   // Returns whether the stage keeps the weight versions that the policy requires.
   virtual bool Keeps(WeightPolicy policy) const { return policy == WeightPolicy::kFlush; }
 

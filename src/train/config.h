@@ -60,6 +60,8 @@ struct ParallelConfig {
   int expert = 1;  // consecutive replicas that divide the experts of each layer
   // The link between these replicas, as LinkSpeed; empty: a fast one.
   std::string link = {};
+  // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).
+  bool shard_vocabulary = false;
 };
 
 // The activations that a microbatch may keep alive: "all", "least" (as few as possible), or bytes

@@ -13,6 +13,7 @@
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
 #include "train/schedule_params.h"
+#include "train/shard_vocabulary.h"
 
 namespace penstock {
 namespace {
@@ -207,6 +208,7 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
                                       ? FromCatalog(pipeline, data, cores, config.steps)
                                       : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
+  PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
   PENSTOCK_TRY(schedule, AddDataParallelism(schedule, data));
   PENSTOCK_TRY(schedule, ShardSchedule(schedule, config.parallel));
   pipeline.ranks = schedule.ranks() / data;
@@ -220,10 +222,16 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   return schedule;
 }
 
+Result<std::vector<LayerRange>> StageRanges(const TrainConfig& config, int stages) {
+  PENSTOCK_TRY(std::vector<LayerRange> ranges,
+               SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
+  for (LayerRange& range : ranges) range.sharded_vocabulary = config.parallel.shard_vocabulary;
+  return ranges;
+}
+
 Status SetShared(const TrainConfig& config, Schedule& schedule) {
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, schedule.placement.chain_length(),
-                           config.pipeline.stage_layers));
+               StageRanges(config, schedule.placement.chain_length()));
   schedule.shared.clear();
   for (const SharedParameter& parameter : SharedParameters(config.model, ranges)) {
     if (schedule.weights != WeightPolicy::kFlush) {

@@ -25,6 +25,9 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
 // ChooseSchedule has filled in the configuration.
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps);
 
+// Returns the layers of each of `stages` stages of the configured model.
+Result<std::vector<LayerRange>> StageRanges(const TrainConfig& config, int stages);
+
 // Records in the schedule which stages share parameters of the configured model. ChooseSchedule
 // calls it. Errors: kInvalidArgument if stages that share a parameter step at different times.
 Status SetShared(const TrainConfig& config, Schedule& schedule);

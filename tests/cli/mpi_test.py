@@ -15,7 +15,8 @@ class MpiTest(jobs.JobTest):
                  (4, ("ranks=2", "parallel.data=2", "parallel.zero=1", "precision=bf16")),
                  (4, ("schedule=zbv", "ranks=2", "layers=8", "parallel.data=2", "parallel.zero=3")),
                  (2, ("schedule=zbv", "ranks=2", "nonfinite=skip", "post_validation=true")),
-                 (2, ("model.name=gpt2", "ranks=2"))]
+                 (2, ("model.name=gpt2", "ranks=2")),
+                 (2, ("ranks=4", "shard_vocabulary=true", "vocabulary=301", "clip=0.5"))]
         for number, (processes, options) in enumerate(cases):
             with self.subTest(options):
                 self.run_ok(*self.words(f"threads-{number}", *options))

@@ -15,14 +15,14 @@ class DecoderStage : public StageModule {
  public:
   DecoderStage(const ModelConfig& config, const DecoderOptions& options, const LayerRange& range)
       : rotary_(options.MakeRotary(config)),
-        is_first_(range.embedding),
-        is_last_(range.head),
+        embeds_(range.embedding && !range.sharded_vocabulary),
+        has_logits_(range.head && !range.sharded_vocabulary),
         document_end_(config.document_end),
         predictor_weight_(options.predictor_weight) {
     register_buffer("rotary_cos", rotary_.cos);
     register_buffer("rotary_sin", rotary_.sin);
     // A last stage that needs the embedding has a copy of it under the same name.
-    if (range.embedding || (range.head && options.shares_embedding())) {
+    if (embeds_ || (has_logits_ && options.shares_embedding())) {
       embedding_ =
           register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
     }
@@ -31,7 +31,7 @@ class DecoderStage : public StageModule {
     });
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
-    if (!options.tied) {
+    if (has_logits_ && !options.tied) {
       head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
     }
     if (options.predictor == 0) return;
@@ -46,7 +46,7 @@ class DecoderStage : public StageModule {
     TORCH_CHECK(!predictor_ || context.is_whole() || !is_training(),
                 "model.predictor needs whole sequences, not slices");
     const torch::Tensor hidden = Hidden(std::move(input), rotary_, context);
-    return is_last_ ? Logits(hidden) : hidden;
+    return has_logits_ ? Logits(hidden) : hidden;
   }
 
   // A last stage with a predictor also returns what its loss needs: the hidden states, and the
@@ -62,7 +62,7 @@ class DecoderStage : public StageModule {
       const RotaryTable rotary = rotary_.At(documents.PositionsInDocuments());
       outputs = {Hidden(inputs[0], rotary, documents), starts};
     }
-    if (!is_last_) return outputs;
+    if (!has_logits_) return outputs;
     const torch::Tensor logits = Logits(outputs.front());
     if (!predictor_ || !is_training()) return {logits};
     outputs.insert(outputs.begin(), logits);
@@ -92,16 +92,16 @@ class DecoderStage : public StageModule {
  private:
   // Returns the output of the last block, normalized in a last stage.
   torch::Tensor Hidden(torch::Tensor input, const RotaryTable& rotary, SequenceContext& context) {
-    torch::Tensor hidden = is_first_ ? embedding_->forward(input) : std::move(input);
+    torch::Tensor hidden = embeds_ ? embedding_->forward(input) : std::move(input);
     for (const auto& block : blocks_) hidden = block->forward(hidden, rotary, context);
     return norm_ ? norm_->forward(hidden) : hidden;
   }
 
   // Returns the start of each token's document: computed by the first stage, then passed on.
   torch::Tensor StartsOf(std::span<const torch::Tensor> inputs) const {
-    TORCH_CHECK(is_first_ || inputs.size() == 2,
+    TORCH_CHECK(embeds_ || inputs.size() == 2,
                 "a stage that separates documents also needs their starts");
-    return is_first_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
+    return embeds_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
   }
 
   torch::Tensor Logits(const torch::Tensor& hidden) {
@@ -109,7 +109,7 @@ class DecoderStage : public StageModule {
   }
 
   RotaryTable rotary_;
-  bool is_first_, is_last_;
+  bool embeds_, has_logits_;
   std::int64_t document_end_;
   double predictor_weight_;
   std::shared_ptr<Embedding> embedding_;
@@ -119,7 +119,18 @@ class DecoderStage : public StageModule {
   std::shared_ptr<TokenPredictor> predictor_;  // null if there is none
 };
 
-bool HoldsEmbedding(const LayerRange& range) { return range.embedding || range.head; }
+bool HoldsEmbedding(const LayerRange& range) {
+  return (range.embedding || range.head) && !range.sharded_vocabulary;
+}
+
+Result<VocabularyTables> TablesOf(const DecoderOptions& options) {
+  if (options.predictor > 0) {
+    return InvalidArgument(
+        "parallel.shard_vocabulary: the token predictor reads the whole embedding and head; set "
+        "model.predictor=0");
+  }
+  return VocabularyTables{"embedding.weight", options.tied ? "embedding.weight" : "head.weight"};
+}
 
 }  // namespace
 
@@ -264,6 +275,7 @@ ModelEntry MakeDecoderEntry(
   model.first_alike_layer = [read](const ModelConfig& config) {
     return read(config)->FirstAlikeLayer();
   };
+  model.vocabulary = [read](const ModelConfig& config) { return TablesOf(*read(config)); };
   model.huggingface.names = DecoderNames();
   model.huggingface.write = [read](const ModelConfig& config, nlohmann::ordered_json& root) {
     WriteDecoderConfig(config, *read(config), root);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/index.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -31,6 +32,11 @@ std::size_t Executor::IndexOf(std::uint64_t progress) {
 }
 
 void Executor::SlotOutlet::Send(Message message) {
+  if (exchange_ != nullptr) {
+    if (timed_) sent_ns_ = Now();
+    std::exchange(exchange_, nullptr)->TakeOutput(entry_, round_, std::move(message));
+    return;
+  }
   if (slot_ < 0) {
     // The end of a chain may still send its gradient, which has no receiver.
     PENSTOCK_CHECK(!expected_, "an action sent two messages");
@@ -58,6 +64,7 @@ Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
   std::unique_ptr<Executor> executor(new Executor(binding, std::move(program)));
   PENSTOCK_TRY_STATUS(executor->BindStages());
   PENSTOCK_TRY_STATUS(executor->BindActions());
+  PENSTOCK_TRY_STATUS(executor->BindVocabulary());
   PENSTOCK_TRY_STATUS(executor->BindUpdates());
   executor->BindSteps();
   return executor;
@@ -100,6 +107,20 @@ Status Executor::BindActions() {
   return {};
 }
 
+Status Executor::BindVocabulary() {
+  const Schedule& schedule = *binding_.schedule;
+  if (!schedule.vocabulary) return {};
+  VocabularyShard* const shard = stages_.front()->vocabulary();
+  if (shard == nullptr) {
+    return InvalidArgument(
+        "rank {}: the schedule shards the vocabulary, but stage {} has no share of it",
+        binding_.rank, schedule.placement.stages_of(binding_.rank).front());
+  }
+  vocabulary_ = std::make_unique<VocabularyExchange>(schedule, binding_.rank, program_, messages_,
+                                                     *shard, *binding_.transport);
+  return {};
+}
+
 bool Executor::Enter(const BoundAction& action, std::int64_t round,
                      std::array<Message, 2>& inputs) {
   for (std::size_t i = 0; i < action.parts; ++i) {
@@ -109,18 +130,26 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
     if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, in_round, inputs[i])) {
       return false;
     }
+    if (vocabulary_ && !vocabulary_->Receive(action.entry + i, in_round)) return false;
     stage_waits_.store(true, std::memory_order_relaxed);
     if (!part.stage->Await(part.op, part.microbatch)) return false;
     stage_waits_.store(false, std::memory_order_relaxed);
     outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0),
                      part.op == Op::kBackward);
+    if (vocabulary_ && vocabulary_->TakesOutput(action.entry + i)) {
+      outlets_[i].OpenTo(*vocabulary_, action.entry + i);
+    }
   }
   return true;
 }
 
-void Executor::RunOne(const BoundPart& part, Message input, Stamp& stamp) {
+void Executor::RunOne(std::size_t entry, Message input, std::int64_t round) {
+  const BoundPart& part = parts_[entry];
+  Stamp& stamp = stamps_[entry];
   stamp.start_ns = Now();
+  if (vocabulary_ && vocabulary_->HasInput(entry)) input = vocabulary_->Input(entry);
   part.call(*part.stage, part.microbatch, std::move(input), outlets_[0]);
+  if (IsVocabulary(part.op)) vocabulary_->Send(entry, round);
   stamp.end_ns = Now();
   stamp.sent_ns = outlets_[0].sent_ns();
   SetActivations(stamp, *part.stage, part.stage->ActivationBytes());
@@ -130,6 +159,10 @@ void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, S
   const BoundPart& first = parts[0];
   const BoundPart& second = parts[1];
   const std::int64_t start = Now();
+  for (std::size_t i = 0; i < inputs.size() && vocabulary_; ++i) {
+    const std::size_t entry = Index(parts - parts_.data()) + i;
+    if (vocabulary_->HasInput(entry)) inputs[i] = vocabulary_->Input(entry);
+  }
   const std::int64_t bytes_between = first.stage->Overlap(
       {first.op, first.microbatch, std::move(inputs[0]), outlets_[0]}, *second.stage,
       {second.op, second.microbatch, std::move(inputs[1]), outlets_[1]});
@@ -175,7 +208,7 @@ bool Executor::RunActions(std::size_t begin, std::size_t end, std::int64_t round
     const std::size_t next = action.entry + action.parts;
     progress_.store(Progress(round, next - 1, true), std::memory_order_relaxed);
     if (action.parts == 1) {
-      RunOne(parts_[action.entry], std::move(inputs[0]), stamps_[action.entry]);
+      RunOne(action.entry, std::move(inputs[0]), round);
     } else {
       RunPair(&parts_[action.entry], inputs, stamps_ + action.entry);
       PENSTOCK_CHECK(outlets_[1].sent(), "the stage sent nothing");
@@ -200,7 +233,8 @@ std::string Executor::TextOf(const ProgramEntry& entry) const {
 std::string Executor::Doing() const {
   const std::uint64_t now = progress();
   const std::size_t index = IndexOf(now);
-  const int exchanged = exchange_ ? exchange_->waits_for() : -1;
+  int exchanged = exchange_ ? exchange_->waits_for() : -1;
+  if (vocabulary_ && exchanged < 0) exchanged = vocabulary_->waits_for();
   if (index >= program_.size()) {
     return exchanged < 0
                ? "is between two steps"

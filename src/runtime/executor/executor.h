@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/executor/vocabulary_exchange.h"
 #include "runtime/measure/trace.h"
 #include "runtime/program.h"
 #include "runtime/stage.h"
@@ -75,8 +76,14 @@ class Executor {
       round_ = round;
       timed_ = timed;
       sent_ns_ = 0;
+      exchange_ = nullptr;
     }
-    bool sent() const { return slot_ < 0; }
+    // Then hands the message of this entry over to the exchange.
+    void OpenTo(VocabularyExchange& exchange, std::size_t entry) {
+      exchange_ = &exchange;
+      entry_ = entry;
+    }
+    bool sent() const { return slot_ < 0 && exchange_ == nullptr; }
     std::int64_t sent_ns() const { return sent_ns_; }
 
    private:
@@ -86,6 +93,8 @@ class Executor {
     bool timed_ = false;
     std::int64_t round_ = 0;
     std::int64_t sent_ns_ = 0;
+    VocabularyExchange* exchange_ = nullptr;
+    std::size_t entry_ = 0;
   };
 
   struct BoundPart {
@@ -124,6 +133,7 @@ class Executor {
   StageMethod StageMethodOf(Op op) const;
   Status BindStages();
   Status BindActions();
+  Status BindVocabulary();
   Status BindUpdates();
   void BindSteps();
   Status BindCheckPoint();
@@ -143,7 +153,7 @@ class Executor {
   // aborted.
   [[nodiscard]] bool Enter(const BoundAction& action, std::int64_t round,
                            std::array<Message, 2>& inputs);
-  void RunOne(const BoundPart& part, Message input, Stamp& stamp);
+  void RunOne(std::size_t entry, Message input, std::int64_t round);
   void RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps);
   std::string TextOf(const ProgramEntry& entry) const;
 
@@ -156,7 +166,8 @@ class Executor {
   std::array<SlotOutlet, 2> outlets_;  // by part of the current action
   Stamp* stamps_ = nullptr;            // of the current step
 
-  std::unique_ptr<UpdateExchange> exchange_;  // null if nothing is exchanged
+  std::unique_ptr<VocabularyExchange> vocabulary_;  // null unless the vocabulary is sharded
+  std::unique_ptr<UpdateExchange> exchange_;        // null if nothing is exchanged
   std::vector<BoundPoint> points_;
   std::vector<BoundStep> steps_;   // empty if the schedule has one step
   std::size_t early_actions_ = 0;  // forwards that run before the last step's verdict

@@ -70,8 +70,9 @@ std::int64_t RoundOrigin(const Trace& trace, std::int64_t round) {
 
 Timeline MeasuredTimeline(const Trace& trace, std::int64_t round) {
   const std::int64_t origin = RoundOrigin(trace, round);
+  // A rank may run EMBED of this round while others end the previous one.
   const auto seconds = [origin](std::int64_t ns) {
-    return static_cast<double>(ns - origin) * kSecondsPerNs;
+    return static_cast<double>(std::max<std::int64_t>(0, ns - origin)) * kSecondsPerNs;
   };
   Timeline timeline;
   for (int rank = 0; rank < trace.schedule().ranks(); ++rank) {

@@ -21,6 +21,7 @@ struct StageSamples {
   std::vector<double> recomputed;                          // by RECOMPUTE
   std::vector<double> freed_by_i;
   std::vector<double> freed_by_rest;  // W or B
+  std::vector<double> softmax;        // of an S
 };
 
 class CostCollector {
@@ -57,6 +58,7 @@ class CostCollector {
       }
     }
     costs.comm = Median(transfers_);
+    costs.exchange = costs.comm;
     costs.early_gradients = sends_early_;
     std::vector<double> shares;
     for (const Pair& pair : pairs_) {
@@ -102,6 +104,7 @@ class CostCollector {
         (IsRecomputed(part) ? stage.input_activation : stage.activation).push_back(change);
       }
       if (part.op == Op::kRecompute) stage.recomputed.push_back(change);
+      if (part.op == Op::kVocabularyInput) stage.softmax.push_back(change);
       if (part.op == Op::kBackwardInput) stage.freed_by_i.push_back(-change);
       if (part.op == Op::kBackward || part.op == Op::kBackwardWeight) {
         stage.freed_by_rest.push_back(-change);
@@ -159,6 +162,11 @@ class CostCollector {
     }
     costs.recompute = time(Op::kRecompute);
     costs.step = time(Op::kStep);
+    costs.embed = time(Op::kEmbed);
+    costs.vocabulary_input = time(Op::kVocabularyInput);
+    costs.vocabulary_weight = time(Op::kVocabularyWeight);
+    costs.embed_gradient = time(Op::kEmbedGradient);
+    costs.softmax = Median(samples.softmax);
     costs.input_activation = Median(samples.input_activation);
     costs.activation = samples.activation.empty()
                            ? costs.input_activation + Median(samples.recomputed)

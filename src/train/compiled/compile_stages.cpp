@@ -6,8 +6,8 @@
 
 #include "model/model.h"
 #include "train/compiled/compiled.h"
+#include "train/compiled/example_inputs.h"
 #include "train/setup.h"
-#include "train/stage/example_inputs.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/torch_stage.h"
 
@@ -33,17 +33,16 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
         "own program, which 'train' compiles",
         schedule.slices);
   }
-  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(chosen, stages));
   if (stage < 0 || stage >= stages) {
     return InvalidArgument("stage {}: the configuration has stages 0 to {}", stage, stages - 1);
   }
   const std::size_t index = stage;
   const LayerRange range = WithExpertPart(ranges[index], chosen.parallel, schedule, 0);
-  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
+  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(chosen, range));
   StageExamples examples;
   PENSTOCK_TRY(examples.inputs,
-               ExampleInputs(config, std::span(ranges).first(index), config.model.sequence));
+               ExampleInputs(chosen, std::span(ranges).first(index), config.model.sequence));
   examples.targets = at::zeros({config.batch, config.model.sequence}, at::kLong);
   PENSTOCK_TRY(const TorchStageOptions stage_options,
                OptionsOfStage(chosen, schedule, SharedParameters(config.model, ranges), stage));

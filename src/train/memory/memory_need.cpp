@@ -17,6 +17,7 @@
 #include "train/compiled/compile_stages.h"
 #include "train/memory/shard_bytes.h"
 #include "train/setup.h"
+#include "train/shard_vocabulary.h"
 
 namespace penstock {
 namespace {
@@ -64,6 +65,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.data.lengths.clear();  // the need of the longest microbatches
   small.parallel = {};
   small.parallel.expert = small.parallel.data = config.parallel.expert;
+  small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
   small.pipeline.microbatches = config.parallel.expert;
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
   small.pipeline.stages = small.pipeline.ranks;
@@ -75,8 +77,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
 
 Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int64_t layers) {
   const TrainConfig small = SmallConfig(config, kind, layers);
-  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(small.model.layers, small.pipeline.stages, small.pipeline.stage_layers));
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(small, small.pipeline.stages));
   LayerRange range = ranges[IndexOf(kind)];
   range.expert_ranks = config.parallel.expert;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(small.model, range));
@@ -145,19 +146,36 @@ class StageNeeds {
   std::map<std::pair<Kind, std::int64_t>, StageNeed> measured_;
 };
 
+double TokensOf(const TrainConfig& config) {
+  return static_cast<double>(config.batch) * static_cast<double>(config.model.sequence);
+}
+
+// Calls add(stage, rows) for each rank's rows of a sharded vocabulary and the stage that has them.
+template <class Add>
+void ForEachShard(const TrainConfig& config, const Schedule& schedule, Add&& add) {
+  for (int rank = 0; rank < schedule.ranks() && schedule.vocabulary; ++rank) {
+    const RowRange rows = RowsOfRank(config.model.vocabulary, schedule.ranks(), rank);
+    add(schedule.placement.stages_of(rank).front(), static_cast<double>(rows.count()));
+  }
+}
+
 // Returns the needs by stage of the model.
 Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Schedule& schedule,
                                              StageNeeds::Measure measure) {
   const ShapesOnly shapes;
   PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, schedule.placement.chain_length(),
-                           config.pipeline.stage_layers));
+               StageRanges(config, schedule.placement.chain_length()));
   StageNeeds of(config, measure);
   std::vector<StageNeed> needs;
   for (const LayerRange& range : ranges) {
     PENSTOCK_TRY(const StageNeed need, of.Of(range));
     needs.push_back(need);
   }
+  if (!schedule.vocabulary) return needs;
+  PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
+  const double of_row = static_cast<double>(config.model.dim) * (tables.tied() ? 1 : 2);
+  ForEachShard(config, schedule,
+               [&](int stage, double rows) { needs[Index(stage)].parameters += rows * of_row; });
   return needs;
 }
 
@@ -178,6 +196,9 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
     double& largest = workspace[schedule.placement.rank_of(stage)];
     largest = std::max(largest, need.workspace / slices);
   }
+  ForEachShard(config, schedule, [&](int stage, double rows) {
+    costs.stages[Index(stage)].softmax = TokensOf(config) * rows * kMasterBytes;
+  });
   costs.steps_wait_for_all = UpdateRuleOf(config.optimizer).needs_norm();
   PENSTOCK_TRY(const SimulationResult result, Simulate(schedule, costs));
   double sum = 0;
@@ -286,10 +307,6 @@ std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
   }
   if (config.recompute.hold != "all") return "use a smaller batch or model.sequence";
   return "use a smaller batch or model.sequence, or recompute.hold=least";
-}
-
-double TokensOf(const TrainConfig& config) {
-  return static_cast<double>(config.batch) * static_cast<double>(config.model.sequence);
 }
 
 double BatchBytes(const TrainConfig& config) {

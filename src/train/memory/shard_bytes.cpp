@@ -11,6 +11,7 @@
 #include "train/optimizer/muon.h"
 #include "train/optimizer/parameter_rules.h"
 #include "train/setup.h"
+#include "train/shard_vocabulary.h"
 #include "train/shards/rank_shards.h"
 #include "train/shards/shards.h"
 
@@ -37,8 +38,7 @@ struct StageBytes {
 
 Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& config, int length) {
   const ShapesOnly shapes;
-  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, length, config.pipeline.stage_layers));
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
   const std::vector<SharedParameter> shared = SharedParameters(config.model, ranges);
   const ParameterRules rules(config.optimizer);
   std::vector<StageParameters> stages;
@@ -60,6 +60,25 @@ Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& confi
     }
   }
   return stages;
+}
+
+// Adds the rows of a sharded vocabulary to the stages that have them.
+Status AddTables(const TrainConfig& config, const Schedule& schedule,
+                 std::vector<StageParameters>& stages) {
+  if (!schedule.vocabulary) return {};
+  PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    const RowRange rows = RowsOfRank(config.model.vocabulary, schedule.ranks(), rank);
+    StageParameters& stage = stages[Index(schedule.placement.stages_of(rank).front())];
+    std::vector<std::string> names = {tables.embedding};
+    if (!tables.tied()) names.push_back(tables.head);
+    for (const std::string& name : names) {
+      stage.about.push_back({name, {rows.count(), config.model.dim}, false});
+      stage.elements.push_back(rows.count() * config.model.dim);
+      stage.divisions.push_back(Division::kShards);
+    }
+  }
+  return {};
 }
 
 class Predictor {
@@ -90,7 +109,8 @@ class Predictor {
     if (masters_in_shards) bytes.weights += shard * kFp32Bytes;
     if (zero_ == 3 && cast) bytes.weights += shard * working;
     if (zero_ == 3) bytes.gathered = layout.rest() * working;
-    const std::int64_t losses = placement.next(stage) < 0 ? schedule_.indices() : 0;
+    const bool has_losses = placement.next(stage) < 0 && !schedule_.vocabulary;
+    const std::int64_t losses = has_losses ? schedule_.indices() : 0;
     std::int64_t gradients = layout.end() + losses;
     if (zero_ >= 2) {
       gradients += shard - layout.rest();
@@ -178,7 +198,8 @@ class Predictor {
 Result<std::vector<RankBytes>> PredictRankBytes(const TrainConfig& config,
                                                 const Schedule& schedule) {
   const int length = schedule.placement.chain_length();
-  PENSTOCK_TRY(const std::vector<StageParameters> parameters, ParametersOfStages(config, length));
+  PENSTOCK_TRY(std::vector<StageParameters> parameters, ParametersOfStages(config, length));
+  PENSTOCK_TRY_STATUS(AddTables(config, schedule, parameters));
   const Predictor predictor(config, schedule);
   std::vector<StageBytes> stages;
   for (int stage = 0; stage < schedule.stages(); ++stage) {

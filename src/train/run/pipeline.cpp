@@ -7,11 +7,12 @@
 #include "base/index.h"
 #include "base/mix_bits.h"
 #include "train/compiled/compiled.h"
+#include "train/compiled/example_inputs.h"
 #include "train/log/start_progress.h"
+#include "train/run/make_vocabulary.h"
 #include "train/run/resume.h"
 #include "train/setup.h"
 #include "train/shards/replica_groups.h"
-#include "train/stage/example_inputs.h"
 #include "train/stage/offload_and_recompute.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
@@ -82,6 +83,13 @@ std::vector<Stage*> Pipeline::pointers() const {
   return pointers;
 }
 
+double Pipeline::StepLoss() const {
+  for (const auto& shard : vocabulary) {
+    if (shard != nullptr && shard->has_loss()) return shard->StepLoss();
+  }
+  return last().StepLoss();
+}
+
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
   return MakeBatchSource(std::make_shared<const Sampler>(sampler), config);
 }
@@ -97,7 +105,7 @@ BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples,
     const auto buffers = std::make_shared<BatchBuffers>(samples, config, shift);
     return [buffers](std::int64_t step, int microbatch) { return buffers->Fill(step, microbatch); };
   };
-  return {read(0), read(1)};
+  return {read(0), read(1), [samples, config] { return MakeBatchSource(samples, config); }};
 }
 
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
@@ -203,7 +211,6 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                                std::FILE* log) {
   const Placement& placement = schedule.placement;
   const int length = placement.chain_length();
-  const auto& counts = config.pipeline.stage_layers;
   Pipeline pipeline;
   const auto is_here = [&](int stage) { return ranks.has(placement.rank_of(stage)); };
   const LanguageModel empty{config.model, std::vector<std::shared_ptr<StageModule>>(Index(length))};
@@ -223,8 +230,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   PENSTOCK_TRY(const ReplicaGroups groups,
                MakeReplicaGroups(schedule, config.parallel, ranks, hosts));
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
-  PENSTOCK_TRY(const std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, length, counts));
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
   PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config), ranks));
   const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
   StageExamples examples{{}, at::zeros_like(tokens)};
@@ -232,6 +238,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   pipeline.ranges = ranges;
   pipeline.shared = SharedParameters(config.model, ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
+  PENSTOCK_TRY(pipeline.vocabulary, MakeVocabulary(config, schedule, ranks, hosts, source));
   StartProgress progress(log);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (stop != nullptr && stop->load()) break;
@@ -267,6 +274,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (config.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
     }
+    options.vocabulary = VocabularyOfStage(pipeline.vocabulary, schedule, stage);
     if (options.programs == nullptr) options.programs = shared_programs.Find(range);
     if (options.programs == nullptr) {
       PENSTOCK_TRY(
@@ -303,19 +311,21 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 
 namespace {
 
-// Replaces the stage of the model by one with the experts of all ranks.
-void AddExperts(const TorchStage& stage, const LayerRange& range, LanguageModel& model,
-                std::size_t index) {
-  const auto own = model.stages[index]->named_parameters();
-  auto whole = BuildUninitializedStage(model.config, range).value();
+// Replaces the stage of the model by one with the experts of all ranks and whole tables of the
+// vocabulary.
+void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<NamedTensor>& gathered) {
+  auto& module = pipeline.model.stages[index];
+  const auto own = module->named_parameters();
+  LayerRange range = pipeline.ranges[index];
+  range.sharded_vocabulary = false;
+  auto whole = BuildUninitializedStage(pipeline.model.config, range).value();
   for (auto& parameter : whole->named_parameters()) {
-    const auto& experts = stage.AllExperts();
-    const auto gathered = std::ranges::find(experts, parameter.key(), &NamedTensor::name);
-    const at::Tensor value =
-        gathered == experts.end() ? own[parameter.key()].detach() : gathered->tensor;
-    parameter.value().set_data(value);
+    const auto found = std::ranges::find(gathered, parameter.key(), &NamedTensor::name);
+    const bool is_own = found == gathered.end();
+    parameter.value().set_data(is_own ? own[parameter.key()].detach() : found->tensor);
   }
-  model.stages[index] = std::move(whole);
+  pipeline.replaced.resize(pipeline.ranges.size());
+  pipeline.replaced[index] = std::exchange(module, std::move(whole));
 }
 
 }  // namespace
@@ -330,9 +340,18 @@ void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) 
     pipeline.stages[stage]->FinishGather(keeps);
     const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
     if (!of_model || pipeline.stages[stage]->AllExperts().empty()) continue;
-    pipeline.replaced.resize(pipeline.ranges.size());
-    pipeline.replaced[stage] = pipeline.model.stages[stage];
-    AddExperts(*pipeline.stages[stage], pipeline.ranges[stage], pipeline.model, stage);
+    ReplaceStage(pipeline, stage, pipeline.stages[stage]->AllExperts());
+  }
+  for (const auto& shard : pipeline.vocabulary) {
+    if (shard != nullptr) shard->StartGather();
+  }
+  for (std::size_t rank = 0; rank < pipeline.vocabulary.size(); ++rank) {
+    if (pipeline.vocabulary[rank] == nullptr) continue;
+    const std::vector<NamedTensor> tables = pipeline.vocabulary[rank]->FinishGather();
+    for (const int stage : std::set{0, schedule.stages() - 1}) {
+      const bool is_here = schedule.placement.rank_of(stage) == static_cast<int>(rank);
+      if (is_here) ReplaceStage(pipeline, Index(stage), tables);
+    }
   }
 }
 

@@ -17,6 +17,7 @@
 #include "train/optimizer/optimizer.h"
 #include "train/shards/rank_shards.h"
 #include "train/stage/torch_stage.h"
+#include "train/stage/torch_vocabulary.h"
 
 namespace penstock {
 
@@ -27,8 +28,10 @@ struct Pipeline {
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<std::shared_ptr<Optimizer>> optimizers;
   std::vector<std::shared_ptr<RankShards>> rank_shards;  // by rank; null for ranks of other hosts
-  std::vector<SharedParameter> shared;                   // parameters that several stages hold
-  std::vector<LayerRange> ranges;                        // by stage of the model
+  // By rank; null for ranks of other hosts, and empty unless the vocabulary is sharded.
+  std::vector<std::shared_ptr<TorchVocabulary>> vocabulary;
+  std::vector<SharedParameter> shared;  // parameters that several stages hold
+  std::vector<LayerRange> ranges;       // by stage of the model
   // By stage of the model: the stage that trains while GatherWeights has replaced it, else null.
   std::vector<std::shared_ptr<StageModule>> replaced;
   int zero = 0;  // see UpdateRule
@@ -37,6 +40,8 @@ struct Pipeline {
 
   std::vector<Stage*> pointers() const;  // for RunRanks
   const TorchStage& last() const { return *stages.back(); }
+  // As TorchStage::StepLoss. Requires: the rank of the last stage is on this host.
+  double StepLoss() const;
   // Whether the replica of the stage in this chain is the first one that has its shard. The others
   // are equal to it.
   bool IsFirstOfShard(int chain) const { return chain % replicas_per_shard == 0; }

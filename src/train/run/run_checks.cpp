@@ -18,6 +18,20 @@ Status CheckGroups(const TrainConfig& config) {
   return ParameterRules(config.optimizer).Check(names);
 }
 
+Status CheckShardedVocabulary(const TrainConfig& config) {
+  if (!config.parallel.shard_vocabulary) return {};
+  PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
+  const ParameterRules rules(config.optimizer);
+  for (const std::string& name : {tables.embedding, tables.head}) {
+    if (!rules.Of(name, 2).muon) continue;
+    return InvalidArgument(
+        "parallel.shard_vocabulary: Muon updates whole matrices, and each rank has some rows of "
+        "{}; use AdamW for it (optimizer.groups)",
+        name);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
@@ -38,6 +52,7 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
         "optimizer.nonfinite=skip: set one of them");
   }
   PENSTOCK_TRY_STATUS(CheckGroups(config));
+  PENSTOCK_TRY_STATUS(CheckShardedVocabulary(config));
   std::vector<std::string> lines;
   if (optimizer.warmup > config.steps) {
     lines.push_back(fmt::format(

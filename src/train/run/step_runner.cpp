@@ -160,7 +160,7 @@ Result<const Schedule*> StepRunner::BlockSchedule(std::int64_t steps) {
 
 void StepRunner::AfterStep(int rank, std::int64_t step) {
   std::optional<double> loss;
-  if (rank == last_rank_) loss = parts_.pipeline.last().StepLoss();
+  if (rank == last_rank_) loss = parts_.pipeline.StepLoss();
   const bool skips = parts_.config.optimizer.nonfinite == "skip";
   if (loss && !std::isfinite(*loss) && !skips) {
     throw std::runtime_error(

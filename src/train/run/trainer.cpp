@@ -69,12 +69,12 @@ Result<HostedRanks> RanksOf(const TrainOptions& options, const Collectives& host
 
 // Returns the number of parameters of the whole model on the leader. Called on all hosts.
 Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& model,
-                                     int expert_ranks) {
+                                     const ParallelConfig& parallel) {
   std::map<std::string, std::int64_t> sizes;
   ByteWriter writer;
   for (const auto& [name, value] : model.Parameters()) {
     writer.PutText(name);
-    writer.Put(IsPerExpert(model.config, name) ? value.numel() * expert_ranks : value.numel());
+    writer.Put(IsPerExpert(model.config, name) ? value.numel() * parallel.expert : value.numel());
   }
   PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));
   for (const std::string& bytes : all) {
@@ -82,6 +82,11 @@ Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& mo
       const std::string name = reader.GetText();
       sizes[name] = reader.Get<std::int64_t>();
     }
+  }
+  if (parallel.shard_vocabulary) {
+    PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(model.config));
+    const std::int64_t size = model.config.vocabulary * model.config.dim;
+    sizes[tables.embedding] = sizes[tables.head] = size;
   }
   std::int64_t parameters = 0;
   for (const auto& [name, size] : sizes) parameters += size;
@@ -214,7 +219,7 @@ Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& 
                 const std::vector<std::string>& notes, TrainSummary& summary) {
   const HostPart& part = run.part;
   PENSTOCK_TRY(const std::int64_t parameters,
-               CountParameters(part.hosts, *record.model, record.config.parallel.expert));
+               CountParameters(part.hosts, *record.model, record.config.parallel));
   if (part.hosts.leads()) {
     PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
     PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));

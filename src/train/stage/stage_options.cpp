@@ -17,6 +17,8 @@ Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, in
   const Placement& placement = schedule.placement;
   options.first = placement.previous(stage) < 0;
   options.last = placement.next(stage) < 0;
+  // Then the shards of the vocabulary read the batches and compute the loss.
+  if (schedule.vocabulary) options.first = options.last = false;
   options.replicas = placement.replicas();
   options.chain = stage / placement.chain_length();
   options.zero = ZeroOf(parallel, schedule);

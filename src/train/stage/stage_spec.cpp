@@ -195,6 +195,20 @@ Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions
   return Shards(elements, divisions, options.shards);
 }
 
+StageExamples ExamplesLike(std::span<const at::Tensor> inputs, std::span<const StagePort> ports,
+                           bool last) {
+  StageExamples examples;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    // Tensors of a run do not require gradients, but their copies may.
+    examples.inputs.push_back(inputs[i].clone().requires_grad_(ports[i].has_gradient));
+  }
+  if (last) {
+    examples.targets = std::move(examples.inputs.back());
+    examples.inputs.pop_back();
+  }
+  return examples;
+}
+
 int CompiledSlices() { return compiled_slices; }
 
 std::vector<std::int64_t> TorchStageOptions::DistinctLengths() const {

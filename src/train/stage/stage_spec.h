@@ -27,6 +27,11 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
                                   int program);
 
+// Returns examples with the shapes of these inputs of a stage, the last of which are targets if it
+// is a last stage. Requires: the ports have the same dtypes.
+StageExamples ExamplesLike(std::span<const at::Tensor> inputs, std::span<const StagePort> ports,
+                           bool last);
+
 // Returns the number of programs that CompileSlice has compiled in this process. For tests.
 int CompiledSlices();
 

@@ -14,6 +14,7 @@
 #include "base/index.h"
 #include "train/stage/gradient_norm.h"
 #include "train/stage/stage_spec.h"
+#include "train/stage/torch_vocabulary.h"
 
 namespace penstock {
 namespace {
@@ -80,6 +81,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       parameters_.back().shape[0] *= options.expert_ranks;
       parameters_.back().begin = expert_parts_[Index(chain_)] * like.numel();
     }
+    if (options.vocabulary) options.vocabulary->Describe(parameters_.back());
     newest_.push_back(like.detach());
     values_.push_back(older_.empty() ? newest_.back() : WithOwnStorage(newest_.back()));
     for (auto& version : older_) version.push_back(at::empty_like(newest_.back()));

@@ -23,6 +23,7 @@
 #include "train/stage/stage_spec.h"
 #include "train/stage/stage_weights.h"
 #include "train/stage/tensor_message.h"
+#include "train/stage/torch_vocabulary.h"
 
 namespace penstock {
 namespace {
@@ -59,6 +60,7 @@ class CompiledStage final : public TorchStage {
       loss_shares_.push_back(static_cast<float>(ShareOfProgram(options, program)));
     }
     for (MicrobatchState& state : microbatches_) state.slots.resize(Expected().slots);
+    if (options_.vocabulary) options_.vocabulary->Bind(weights_.gradients());
   }
 
   // Waits for the transfers of a failed run, because the pool's threads use tensors of this stage.
@@ -74,6 +76,7 @@ class CompiledStage final : public TorchStage {
     }
     std::fill(losses_.begin(), losses_.end(), 0.0F);
     step_ = step;
+    if (options_.vocabulary) options_.vocabulary->BeginStep(step);
     updates_before_ = step * options_.microbatches / options_.versions.microbatches_per_update;
     if (first_update_ < 0) {
       first_update_ = updates_before_;
@@ -185,11 +188,13 @@ class CompiledStage final : public TorchStage {
   // OFFLOAD and RELOAD move the values that a microbatch keeps alive between its actions. RECOMPUTE
   // computes them again from the inputs that F kept, with the random numbers of F.
   bool DoesSideWork(Op op) const override {
+    if (IsVocabulary(op)) return options_.vocabulary != nullptr;
     if (op == Op::kOffload || op == Op::kReload) return options_.pool != nullptr;
     if (op == Op::kRecompute) return !options_.recomputed.empty();
     return options_.zero >= (op == Op::kReduceGrad ? 2 : 3);
   }
   void DoSideWork(Op op, int microbatch) override {
+    if (IsVocabulary(op)) return options_.vocabulary->Run(op, microbatch);
     if (op == Op::kUnshard) return weights_.collectives()->Unshard();
     if (op == Op::kReshard) return weights_.collectives()->Reshard();
     if (op == Op::kReduceGrad) return weights_.collectives()->StartReduction();
@@ -221,7 +226,10 @@ class CompiledStage final : public TorchStage {
   const std::vector<NamedTensor>& AllExperts() const override { return weights_.AllExperts(); }
   void DropGathered() override { weights_.DropGathered(); }
 
-  std::int64_t ActivationBytes() const override { return activation_bytes_; }
+  VocabularyShard* vocabulary() override { return options_.vocabulary.get(); }
+  std::int64_t ActivationBytes() const override {
+    return activation_bytes_ + (options_.vocabulary ? options_.vocabulary->bytes() : 0);
+  }
   std::int64_t OffloadedBytes() const override {
     return offloaded_bytes_.load(std::memory_order_relaxed);
   }
@@ -438,19 +446,11 @@ class CompiledStage final : public TorchStage {
     };
     if (options_.slices() > 1) fail("slices have a fixed shape");
     if (!options_.lengths.empty()) fail("no microbatch has this length");
-    StageExamples examples;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const StagePort& port = Expected().inputs[i];
-      if (inputs_[i].scalar_type() != port.type.dtype) fail("the dtype differs");
-      // Tensors of a run do not require gradients, but their copies may.
-      examples.inputs.push_back(inputs_[i].clone().requires_grad_(port.has_gradient));
-    }
-    if (options_.last) {
-      examples.targets = std::move(examples.inputs.back());
-      examples.inputs.pop_back();
+      if (inputs_[i].scalar_type() != Expected().inputs[i].type.dtype) fail("the dtype differs");
     }
     if (programs_.size() == kMostShapes) fail("too many shapes");
-    auto program = recompile_(examples);
+    auto program = recompile_(ExamplesLike(inputs_, Expected().inputs, options_.last));
     if (!program) fail(program.error().message);
     programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
     return *programs_.back();
@@ -492,9 +492,14 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
   const Recompile recompile = [captured, options](const StageExamples& like) {
     return CompileSlice(captured, like, options, 0);
   };
-  return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
-      std::move(programs), ParametersOf(*captured), ParametersOf(*module), std::move(source),
-      options, std::move(update), recompile));
+  std::vector<NamedTensor> working = ParametersOf(*captured), masters = ParametersOf(*module);
+  if (const TorchVocabulary* const tables = options.vocabulary.get()) {
+    working.insert(working.end(), tables->working().begin(), tables->working().end());
+    masters.insert(masters.end(), tables->masters().begin(), tables->masters().end());
+  }
+  return std::unique_ptr<TorchStage>(
+      std::make_unique<CompiledStage>(std::move(programs), working, masters, std::move(source),
+                                      options, std::move(update), recompile));
 }
 
 }  // namespace penstock

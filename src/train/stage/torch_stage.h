@@ -28,12 +28,16 @@ class ActivationPool;
 class RankGroup;
 struct RankShards;
 class StageModule;
+class TorchVocabulary;
 
 // The batches that stages read: tokens for the first stage, targets for the last one. Both are
 // int64 tensors [batch, sequence]. Called on the thread of the stage's rank.
 struct BatchSource {
   std::function<at::Tensor(std::int64_t step, int microbatch)> tokens;
   std::function<at::Tensor(std::int64_t step, int microbatch)> targets;
+  // Returns a source of the same batches for another thread. May be empty; then every rank with a
+  // shard of the vocabulary uses this one.
+  std::function<BatchSource()> fork = {};
 };
 
 struct StageExamples {
@@ -98,6 +102,9 @@ struct TorchStageOptions {
   int expert_ranks = 1;
   bool (*is_per_expert)(std::string_view parameter) = nullptr;
   NodeCosts costs;  // that order overlapped pairs
+  // The rank's rows of the embedding and the head, which the stage trains besides its own
+  // parameters. Null unless the stage is the first of its rank and the vocabulary is sharded.
+  std::shared_ptr<TorchVocabulary> vocabulary;
   WeightPolicy weights = WeightPolicy::kFlush;
   VersionRule versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.

@@ -66,6 +66,8 @@ TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
       {"schedule=zbv", "ranks=2", "layers=8", "model.name=qwen3_moe", "parallel.expert=2"},
       {"schedule=dualpipev", "ranks=2", "layers=4", "model.name=deepseek_v3", "parallel.expert=2",
        "clip=0.5"},
+      {"schedule=zbv", "layers=8", "shard_vocabulary=true", "vocabulary=301", "clip=0.5"},
+      {"schedule=1f1b", "model.name=gpt2", "shard_vocabulary=true", "validation.freq=2"},
   };
   for (const std::vector<std::string>& options : runs) {
     ExpectSameRun(options);

@@ -72,6 +72,9 @@ TEST_F(Reshard, EveryLayoutReadsAndWritesTheSameState) {
       {2, {"schedule=zb-h1", "ranks=2", "stages=2", "parallel.data=2", "parallel.zero=3"}},
       {2, {"schedule=looped-bfs", "ranks=2", "chunks=2", "parallel.data=2", "parallel.zero=2"}},
       {2, {"schedule=zbv", "ranks=2", "stages=4", "parallel.data=2"}},
+      {2, {"schedule=1f1b", "ranks=3", "stages=3", "shard_vocabulary=true"}},
+      {1, {"schedule=interleaved", "ranks=4", "chunks=2", "shard_vocabulary=true"}},
+      {2, {"schedule=1f1b", "ranks=2", "stages=2"}},
   };
   RunWell(model, layouts[0].hosts, layouts[0].options);
   const std::map<std::string, at::Tensor> state = AllTensors(At("run", 5));

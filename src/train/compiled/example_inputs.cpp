@@ -1,4 +1,4 @@
-#include "train/stage/example_inputs.h"
+#include "train/compiled/example_inputs.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
@@ -8,6 +8,16 @@
 #include "graph/capture/shapes_only.h"
 
 namespace penstock {
+namespace {
+
+// Tokens, or embedded ones if the vocabulary is sharded.
+at::Tensor FirstInput(const TrainConfig& config, std::int64_t length) {
+  if (!config.parallel.shard_vocabulary) return at::zeros({config.batch, length}, at::kLong);
+  const at::ScalarType dtype = config.precision == "bf16" ? at::kBFloat16 : at::kFloat;
+  return at::zeros({config.batch, length, config.model.dim}, dtype).requires_grad_(true);
+}
+
+}  // namespace
 
 Result<std::shared_ptr<StageModule>> WorkingStage(const TrainConfig& config,
                                                   const LayerRange& range) {
@@ -24,7 +34,7 @@ Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
   {
     std::optional<ShapesOnly> shapes;
     if (ShapesOnly::Current() == nullptr) shapes.emplace();
-    values = {at::zeros({config.batch, length}, at::kLong)};
+    values = {FirstInput(config, length)};
     for (const LayerRange& range : previous) {
       PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
       values = module->ForwardAll(values);

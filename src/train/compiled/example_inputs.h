@@ -18,7 +18,8 @@ Result<std::shared_ptr<StageModule>> WorkingStage(const TrainConfig& config,
                                                   const LayerRange& range);
 
 // Returns zeros with the types of the tensors that a stage receives for a microbatch with sequences
-// of `length` tokens. `previous` are all stages before it; if there are none, it receives tokens.
+// of `length` tokens. `previous` are all stages before it; if there are none, it receives tokens,
+// or embedded ones if the vocabulary is sharded.
 // Computes with shapes only: does not allocate the weights of these stages.
 Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
                                               std::span<const LayerRange> previous,

@@ -1,0 +1,300 @@
+#include "train/stage/torch_vocabulary.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "base/index.h"
+#include "train/stage/tensor_message.h"
+
+namespace penstock {
+namespace {
+
+// A message with a tensor that the sender keeps.
+Message CopyOf(const at::Tensor& tensor) {
+  std::array<at::Tensor, 1> one = {tensor.detach()};
+  return ToMessage(one);
+}
+
+ConstBytes BytesOfTensor(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+template <class T>
+T OrThrow(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return *std::move(result);
+}
+
+}  // namespace
+
+TorchVocabulary::TorchVocabulary(const VocabularyOptions& options, std::vector<NamedTensor> tables,
+                                 BatchSource source, std::unique_ptr<RankGroup> group)
+    : options_(options),
+      rows_(RowsOfRank(options.vocabulary, options.ranks, options.rank)),
+      masters_(std::move(tables)),
+      working_(masters_),
+      source_(std::move(source)),
+      microbatches_(Index(options.microbatches)),
+      losses_(microbatches_.size()),
+      group_(std::move(group)) {
+  for (NamedTensor& table : working_) table.tensor = table.tensor.to(options.dtype);
+  for (Microbatch& each : microbatches_) {
+    each.embeddings.resize(Index(options.ranks));
+    each.parts.resize(Index(options.ranks));
+  }
+  const auto type = [](at::IntArrayRef sizes, at::ScalarType dtype) {
+    return TypeOf(at::empty(sizes, dtype));
+  };
+  hidden_type_ = {type({options.batch, options.length, options.dim}, options.dtype)};
+  softmax_types_ = {type({kStatistics, tokens()}, at::kFloat)};
+  if (has_loss()) softmax_types_.push_back(type({2, tokens(), options.dim}, options.dtype));
+}
+
+void TorchVocabulary::Describe(NamedParameter& parameter) const {
+  if (std::ranges::find(masters_, parameter.name, &NamedTensor::name) == masters_.end()) return;
+  parameter.shape = {options_.vocabulary, options_.dim};
+  parameter.begin = rows_.begin * options_.dim;
+}
+
+void TorchVocabulary::Bind(std::span<const at::Tensor> gradients) {
+  embedding_gradient_ = gradients[gradients.size() - masters_.size()];
+  head_gradient_ = gradients.back();
+}
+
+void TorchVocabulary::Run(Op op, int microbatch) {
+  const at::NoGradGuard no_gradients;
+  Microbatch& of = microbatches_[Index(microbatch)];
+  if (op == Op::kEmbed) Embed(microbatch);
+  if (op == Op::kVocabularyInput) ComputeSoftmax(microbatch);
+  if (op == Op::kVocabularyWeight) AddHeadGradient(of);
+  if (op == Op::kEmbedGradient) AddEmbeddingGradient(of);
+}
+
+TorchVocabulary::OwnTokens TorchVocabulary::FindOwn(const at::Tensor& ids) const {
+  const at::Tensor flat = ids.reshape({-1});
+  const at::Tensor is_own = flat.ge(rows_.begin).logical_and_(flat.lt(rows_.end));
+  const at::Tensor positions = at::nonzero(is_own).view({-1});
+  return {positions, flat.index_select(0, positions).sub_(rows_.begin)};
+}
+
+// Tokens of other ranks are zeros.
+void TorchVocabulary::Embed(int index) {
+  Microbatch& microbatch = microbatches_[Index(index)];
+  microbatch.tokens = FindOwn(source_.tokens(step_, index));
+  at::Tensor own = at::zeros({tokens(), options_.dim}, options_.dtype);
+  own.index_copy_(0, microbatch.tokens.positions,
+                  embedding().index_select(0, microbatch.tokens.rows));
+  microbatch.embeddings[Index(options_.rank)] =
+      own.view({options_.batch, options_.length, options_.dim});
+}
+
+void TorchVocabulary::ComputeSoftmax(int index) {
+  Microbatch& microbatch = microbatches_[Index(index)];
+  microbatch.targets = FindOwn(source_.targets(step_, index));
+  const OwnTokens& own = microbatch.targets;
+  const at::Tensor hidden = microbatch.hidden.reshape({tokens(), options_.dim});
+  const at::Tensor logits = at::linear(hidden, head()).to(at::kFloat);
+  const at::Tensor softmax = at::softmax(logits, 1);
+  const at::Tensor statistics = at::zeros({kStatistics, tokens()}, at::kFloat);
+  const at::Tensor in_logits = own.positions.mul(rows_.count()).add_(own.rows);
+  statistics.select(0, kTarget)
+      .index_copy_(0, own.positions, logits.view({-1}).index_select(0, in_logits));
+  statistics.select(0, kMaximum).copy_(logits.amax(1));
+  // The largest exponential is 1.
+  statistics.select(0, kSum).copy_(softmax.amax(1).reciprocal_());
+  const at::Tensor gradients = at::zeros({2, tokens(), options_.dim}, options_.dtype);
+  at::Tensor of_softmax = gradients.select(0, 0);
+  at::mm_out(of_softmax, softmax.to(options_.dtype), head());
+  gradients.select(0, 1).index_copy_(0, own.positions, head().index_select(0, own.rows));
+  microbatch.softmax = softmax;
+  bytes_ += static_cast<std::int64_t>(softmax.nbytes());
+  Own(microbatch) = {statistics, gradients};
+}
+
+void TorchVocabulary::Combine(Microbatch& microbatch) const {
+  if (microbatch.maximum.defined()) return;
+  const std::vector<SoftmaxPart>& parts = microbatch.parts;
+  microbatch.maximum = parts.front().statistics.select(0, kMaximum).clone();
+  for (const SoftmaxPart& part : parts) {
+    at::maximum_out(microbatch.maximum, microbatch.maximum, part.statistics.select(0, kMaximum));
+  }
+  microbatch.sum = at::zeros({tokens()}, at::kFloat);
+  for (const SoftmaxPart& part : parts) {
+    microbatch.sum.add_(part.statistics.select(0, kMaximum)
+                            .sub(microbatch.maximum)
+                            .exp_()
+                            .mul_(part.statistics.select(0, kSum)));
+  }
+}
+
+at::Tensor TorchVocabulary::ScaleOf(const Microbatch& microbatch, const SoftmaxPart& part) {
+  return part.statistics.select(0, kMaximum)
+      .sub(microbatch.maximum)
+      .exp_()
+      .mul_(part.statistics.select(0, kSum))
+      .div_(microbatch.sum)
+      .unsqueeze(1);
+}
+
+void TorchVocabulary::AddHeadGradient(Microbatch& microbatch) {
+  Combine(microbatch);
+  at::Tensor& softmax = microbatch.softmax;
+  const at::Tensor hidden =
+      microbatch.hidden.reshape({tokens(), options_.dim}).to(at::kFloat).mul(loss_gradient());
+  // Scales the hidden states, which are smaller than the softmax.
+  const at::Tensor scaled = hidden.mul(ScaleOf(microbatch, Own(microbatch)));
+  if (options_.dtype == at::kFloat) {
+    head_gradient_.addmm_(softmax.t(), scaled);
+  } else {
+    head_gradient_.add_(
+        at::mm(softmax.to(options_.dtype).t(), scaled.to(options_.dtype)).to(at::kFloat));
+  }
+  const OwnTokens own = std::exchange(microbatch.targets, {});
+  head_gradient_.index_add_(0, own.rows, hidden.index_select(0, own.positions), /*alpha=*/-1);
+  bytes_ -= static_cast<std::int64_t>(softmax.nbytes());
+  softmax.reset();
+  microbatch.hidden.reset();
+  EndReading(microbatch);
+}
+
+// On the last stage's rank, T and I or B read the statistics, in any order.
+void TorchVocabulary::EndReading(Microbatch& microbatch) const {
+  if (++microbatch.readers < (has_loss() ? 2 : 1)) return;
+  microbatch.readers = 0;
+  for (SoftmaxPart& part : microbatch.parts) part = {};
+  microbatch.maximum.reset();
+  microbatch.sum.reset();
+}
+
+void TorchVocabulary::AddEmbeddingGradient(Microbatch& microbatch) {
+  const at::Tensor gradient = microbatch.gradient.reshape({tokens(), options_.dim});
+  const OwnTokens own = std::exchange(microbatch.tokens, {});
+  embedding_gradient_.index_add_(0, own.rows,
+                                 gradient.index_select(0, own.positions).to(at::kFloat));
+  microbatch.gradient.reset();
+}
+
+at::Tensor TorchVocabulary::HiddenGradient(int index) {
+  Microbatch& microbatch = microbatches_[Index(index)];
+  Combine(microbatch);
+  const at::Tensor gradient = at::zeros({tokens(), options_.dim}, at::kFloat);
+  const at::Tensor target = at::zeros({tokens()}, at::kFloat);
+  for (SoftmaxPart& part : microbatch.parts) {
+    gradient.addcmul_(part.gradients.select(0, 0).to(at::kFloat), ScaleOf(microbatch, part));
+    gradient.sub_(part.gradients.select(0, 1));
+    target.add_(part.statistics.select(0, kTarget));
+    part.gradients.reset();
+  }
+  losses_[Index(index)] =
+      microbatch.sum.log().add_(microbatch.maximum).sub_(target).mean().item<float>();
+  EndReading(microbatch);
+  return gradient.mul_(loss_gradient())
+      .to(options_.dtype)
+      .view({options_.batch, options_.length, options_.dim});
+}
+
+at::Tensor TorchVocabulary::Embedded(Microbatch& microbatch) const {
+  at::Tensor sum = std::move(microbatch.embeddings[Index(options_.rank)]);
+  for (at::Tensor& other : microbatch.embeddings) {
+    if (!other.defined()) continue;
+    sum.add_(other);  // only one of them is not zero
+    other.reset();
+  }
+  return sum;
+}
+
+Message TorchVocabulary::InputOf(Op op, int microbatch) {
+  const at::NoGradGuard no_gradients;
+  std::array<at::Tensor, 1> input = {op == Op::kForward ? Embedded(microbatches_[Index(microbatch)])
+                                                        : HiddenGradient(microbatch)};
+  return ToMessage(input);
+}
+
+void TorchVocabulary::Take(VocabularyValue value, int from, int microbatch, Message message) {
+  Microbatch& to = microbatches_[Index(microbatch)];
+  if (value == VocabularyValue::kSoftmax) {
+    std::array<at::Tensor, 2> tensors;
+    FromMessage(std::move(message), softmax_types_,
+                std::span(tensors).first(softmax_types_.size()));
+    to.parts[Index(from)] = {std::move(tensors[0]), std::move(tensors[1])};
+    return;
+  }
+  at::Tensor& kept = value == VocabularyValue::kEmbedding ? to.embeddings[Index(from)]
+                     : value == VocabularyValue::kHidden  ? to.hidden
+                                                          : to.gradient;
+  FromMessage(std::move(message), hidden_type_, {&kept, 1});
+}
+
+Message TorchVocabulary::Share(VocabularyValue value, int to, int microbatch) {
+  Microbatch& from = microbatches_[Index(microbatch)];
+  switch (value) {
+    case VocabularyValue::kEmbedding: {
+      std::array<at::Tensor, 1> own = {std::move(from.embeddings[Index(options_.rank)])};
+      return ToMessage(own);
+    }
+    case VocabularyValue::kHidden:
+      return CopyOf(from.hidden);
+    case VocabularyValue::kGradient:
+      return CopyOf(from.gradient);
+    case VocabularyValue::kSoftmax:
+      break;
+  }
+  SoftmaxPart& own = Own(from);
+  if (to != options_.last_rank) return CopyOf(own.statistics);
+  std::array<at::Tensor, 2> both = {own.statistics.detach(), std::move(own.gradients)};
+  return ToMessage(both);
+}
+
+double TorchVocabulary::StepLoss() const {
+  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
+  return sum / static_cast<double>(losses_.size());
+}
+
+void TorchVocabulary::StartGather() {
+  StartGatherOf(masters_.front(), options_.first_rank);
+  StartGatherOf(masters_.back(), options_.last_rank);
+}
+
+// Every rank sends its rows to one.
+void TorchVocabulary::StartGatherOf(const NamedTensor& table, int to_rank) {
+  const std::size_t row = Index(options_.dim) * sizeof(float);
+  const bool receives = options_.rank == to_rank;
+  Gather& gather = gathers_.emplace_back();
+  gather.name = table.name;
+  gather.own = table.tensor.detach();
+  gather.whole = at::empty({receives ? options_.vocabulary : 0, options_.dim}, at::kFloat);
+  std::vector<std::size_t> sent(Index(options_.ranks)), received(Index(options_.ranks));
+  sent[Index(to_rank)] = gather.own.nbytes();
+  for (int rank = 0; rank < options_.ranks && receives; ++rank) {
+    const RowRange rows = RowsOfRank(options_.vocabulary, options_.ranks, rank);
+    received[Index(rank)] = Index(rows.count()) * row;
+  }
+  const Bytes whole = {static_cast<std::byte*>(gather.whole.mutable_data_ptr()),
+                       gather.whole.nbytes()};
+  gather.ticket = OrThrow(
+      group_->AllToAll(BytesOfTensor(gather.own), std::move(sent), whole, std::move(received)));
+}
+
+std::vector<NamedTensor> TorchVocabulary::FinishGather() {
+  std::vector<NamedTensor> tables;
+  for (Gather& gather : gathers_) {
+    const Status status = group_->Wait(gather.ticket);
+    if (!status) throw std::runtime_error(status.error().message);
+    if (gather.whole.numel() > 0) tables.push_back({gather.name, gather.whole});
+  }
+  gathers_.clear();
+  return tables;
+}
+
+}  // namespace penstock
