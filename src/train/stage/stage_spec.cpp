@@ -209,6 +209,15 @@ StageExamples ExamplesLike(std::span<const at::Tensor> inputs, std::span<const S
   return examples;
 }
 
+std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports) {
+  std::vector<at::Tensor> examples;
+  for (const StagePort& port : ports) {
+    const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
+    examples.push_back(example.requires_grad_(port.has_gradient));
+  }
+  return examples;
+}
+
 int CompiledSlices() { return compiled_slices; }
 
 std::vector<std::int64_t> TorchStageOptions::DistinctLengths() const {

@@ -31,6 +31,9 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
 // is a last stage. Requires: the ports have the same dtypes.
 StageExamples ExamplesLike(std::span<const at::Tensor> inputs, std::span<const StagePort> ports,
                            bool last);
+// Returns zeros with the shapes of these outputs. They are valid values for any stage: the next one
+// runs on them once, for its capture.
+std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports);
 
 // Returns the number of programs that CompileSlice has compiled in this process. For tests.
 int CompiledSlices();

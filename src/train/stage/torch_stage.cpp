@@ -1,7 +1,6 @@
 #include "train/stage/torch_stage.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <atomic>
@@ -253,15 +252,9 @@ class CompiledStage final : public TorchStage {
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
   std::int64_t LiveBytes() const override { return Expected().live_bytes; }
   std::vector<at::Tensor> ExampleOutputs() const override {
-    std::vector<at::Tensor> examples;
+    if (options_.last) return {};
     const std::span<const StagePort> outputs = Expected().outputs;
-    for (const StagePort& port : outputs.first(outputs.size() - slices_.tensors())) {
-      if (options_.last) break;
-      // Zeros are valid values for any stage. The next stage runs on them once, for its capture.
-      const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
-      examples.push_back(example.requires_grad_(port.has_gradient));
-    }
-    return examples;
+    return ExamplesOf(outputs.first(outputs.size() - slices_.tensors()));
   }
 
  private:
