@@ -5,6 +5,7 @@
 #include <ATen/ops/linear.h>
 
 #include "graph/ops/documents.h"
+#include "graph/ops/module_scope.h"
 #include "model/init.h"
 #include "model/layers.h"
 #include "model/model_entry.h"
@@ -76,12 +77,22 @@ class Gpt2Block : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& input, SequenceContext& context) {
-    const torch::Tensor middle = input + Dropped(Attend(attention_norm_->forward(input), context));
-    const torch::Tensor up = up_->forward(feed_forward_norm_->forward(middle));
-    return middle + Dropped(down_->forward(at::gelu(up, "tanh")));
+    const torch::Tensor middle = input + Dropped(Attention(input, context));
+    return middle + Dropped(Mlp(middle));
   }
 
  private:
+  // The branches, each with its norm.
+  torch::Tensor Attention(const torch::Tensor& input, SequenceContext& context) {
+    const ModuleScope scope(ModuleKind::kAttention);
+    return Attend(attention_norm_->forward(input), context);
+  }
+  torch::Tensor Mlp(const torch::Tensor& input) {
+    const ModuleScope scope(ModuleKind::kMlp);
+    const torch::Tensor up = up_->forward(feed_forward_norm_->forward(input));
+    return down_->forward(at::gelu(up, "tanh"));
+  }
+
   torch::Tensor Attend(const torch::Tensor& input, SequenceContext& context) {
     const std::int64_t batch = input.size(0), length = input.size(1), dim = input.size(2);
     const torch::Tensor all = qkv_->forward(input);  // [B, S, 3 D]

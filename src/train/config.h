@@ -69,6 +69,9 @@ struct ParallelConfig {
 struct RecomputeConfig {
   std::string hold = "all";             // from the end of F to its backward
   std::string hold_for_weight = "all";  // from the end of I to W
+  // The modules of a block whose values may be recomputed. If not "all", a `hold` of "all" is
+  // "least".
+  std::string modules = "all";
 };
 
 // Where OFFLOAD actions move activations to.

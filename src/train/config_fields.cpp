@@ -251,6 +251,12 @@ std::vector<Field> PipelineFields(TrainConfig& c) {
        "(1.5MiB)"},
       {"recompute.hold_for_weight", &c.recompute.hold_for_weight, kPrograms,
        "Activations that a microbatch keeps from I to W: all, least, or a size (1.5MiB)"},
+      {"recompute.modules",
+       &c.recompute.modules,
+       kPrograms,
+       "Modules of each block whose activations are recomputed",
+       {.choices = "all attention mlp attention+mlp"},
+       "recompute_modules selective_recompute recompute_granularity"},
       {"offload.pool", &c.offload.pool, kRun,
        "Folder of the file that activations move to; empty: the run's own"},
   };

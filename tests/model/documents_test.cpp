@@ -1,4 +1,6 @@
 // A packed sequence trains as its documents do on their own.
+#include "graph/ops/documents.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
@@ -12,7 +14,6 @@
 #include <cmath>
 #include <map>
 
-#include "graph/ops/documents.h"
 #include "model/model_entry.h"
 
 namespace penstock {

@@ -97,6 +97,7 @@ TEST(Config, ReadsBytesWithAUnit) {
   EXPECT_NE(
       ErrorOf("recompute: {hold: some}").find("recompute.hold: 'some' is none of: all, least"),
       std::string::npos);
+  EXPECT_NE(ErrorOf("recompute: {modules: norm}").find("recompute.modules"), std::string::npos);
 }
 
 TEST(Config, HasTheKeysOfTheConfiguredModel) {

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/capture/varying_rows.h"
+#include "graph/ops/module_scope.h"
 
 namespace penstock {
 namespace {
@@ -248,7 +249,7 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
     });
   }
   if (!has_new_memory) return;  // only views, which Use() resolves
-  Node node{op, {}, {}, phase_};
+  Node node{op, {}, {}, phase_, ModuleScope::Current()};
   for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
   const bool vary = RowsVary(node);
   for (const IValue& result : results) {
@@ -272,7 +273,7 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
     Reject("the results of {} and {} differ in dtype or shape; use an op that returns a new tensor",
            NameOf(op), NameOf(functional));
   }
-  Node node{functional, {}, {}, phase_};
+  Node node{functional, {}, {}, phase_, ModuleScope::Current()};
   for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
   const ValueId value = graph_.AddValue({TypeOf(result), kNoValue, 0});
   graph_.values[value].type.rows_vary = RowsVary(node);
@@ -300,8 +301,11 @@ void Recorder::Rebind(const at::Tensor& mutated, const at::Tensor& result, Value
       CallForTensor(scatter, {memory.tensor, mutated, region[0], region[1], region[2]});
   if (TypeOf(whole) != TypeOf(memory.tensor)) Reject("the stage mutates a part of a view");
   const ValueId root = graph_.AddValue({TypeOf(whole), kNoValue, 0});
-  graph_.nodes.push_back(
-      {scatter, {memory.root, value, region[0], region[1], region[2]}, {root}, phase_});
+  graph_.nodes.push_back({scatter,
+                          {memory.root, value, region[0], region[1], region[2]},
+                          {root},
+                          phase_,
+                          ModuleScope::Current()});
   memory.root = root;
 }
 

@@ -54,6 +54,10 @@ using Argument = std::variant<ValueId, std::vector<ValueId>, c10::IValue>;
 
 enum class Phase : std::uint8_t { kForward, kBackward };
 
+// The part of a transformer block whose forward calls an op, as its ModuleScope declares
+// (module_scope.h). Not in the graph's text.
+enum class ModuleKind : std::uint8_t { kNone, kAttention, kMlp };
+
 // A call of an op, with all arguments of its schema.
 struct Node {
   c10::OperatorHandle op;
@@ -62,6 +66,7 @@ struct Node {
   // tensor.
   std::vector<ValueId> outputs;
   Phase phase = Phase::kForward;
+  ModuleKind module = ModuleKind::kNone;
 };
 
 enum class BoundKind : std::uint8_t {

@@ -118,7 +118,7 @@ class Rewriter {
   ValueId Emit(const c10::OperatorHandle& op, std::vector<Argument> arguments,
                std::vector<std::int64_t> sizes, const Node& like) {
     const ValueId result = Add(std::move(sizes), dtype_);
-    graph_.nodes.push_back({op, std::move(arguments), {result}, like.phase});
+    graph_.nodes.push_back({op, std::move(arguments), {result}, like.phase, like.module});
     return result;
   }
   ValueId Contiguous(ValueId view, const Node& like) {

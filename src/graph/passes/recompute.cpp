@@ -6,10 +6,16 @@
 //                        alive, and masks of documents.
 //   RecomputeForWeight   the same for what backward_weight reads of backward_input and forward
 //
+// With CompileOptions::recompute_modules, only results of the named modules are recomputed
+// (selective recomputation; Korthikanti et al., Reducing Activation Recomputation in Large
+// Transformer Models, 2022, section 5).
 // Rule: uses the cheapest plan within the save budget (recompute_plan.h). The same nodes run again,
 // so results are bitwise equal. Each runs right before its first reader, which keeps its lifetime
 // short. Order: see the pass table.
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
 
 #include "base/units.h"
 #include "graph/analysis/recompute_plan.h"
@@ -94,9 +100,45 @@ void AddProducers(RecomputeProblem& problem, const Graph& graph) {
   for (const Node& node : graph.nodes) problem.producers.push_back(&node);
 }
 
+bool Contains(const std::vector<ModuleKind>& modules, ModuleKind kind) {
+  return std::find(modules.begin(), modules.end(), kind) != modules.end();
+}
+
+// Removes nodes of forward that belong to no requested module. Keeps copies of values that are
+// alive anyway.
+void KeepModules(RecomputeProblem& problem, const std::vector<ModuleKind>& modules) {
+  if (modules.empty()) return;
+  const std::vector<bool> copies = RecomputeCopies(problem).recomputed;
+  std::vector<const Node*> kept;
+  for (std::size_t i = 0; i < problem.producers.size(); ++i) {
+    const Node* const node = problem.producers[i];
+    if (copies[i] || node->phase == Phase::kBackward || Contains(modules, node->module)) {
+      kept.push_back(node);
+    }
+  }
+  problem.producers = std::move(kept);
+}
+
+// Fails if the model declares no op of a requested module.
+Status CheckModules(const Graph& forward, const std::vector<ModuleKind>& modules) {
+  constexpr std::array kNames = {std::pair(ModuleKind::kAttention, std::string_view("attention")),
+                                 std::pair(ModuleKind::kMlp, std::string_view("mlp"))};
+  for (const auto& [kind, name] : kNames) {
+    const bool found = std::any_of(forward.nodes.begin(), forward.nodes.end(),
+                                   [&](const Node& node) { return node.module == kind; });
+    if (found || !Contains(modules, kind)) continue;
+    return InvalidArgument(
+        "recompute.modules: the model's code has no ModuleScope of '{}'; add one, or use "
+        "recompute.modules=all with recompute.hold=least",
+        name);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
+  PENSTOCK_TRY_STATUS(CheckModules(graphs.forward, options.recompute_modules));
   const bool keeps_all = options.save_budget == kSaveAll;
   const bool has_masks = std::ranges::any_of(graphs.forward.nodes, IsMask);
   if (keeps_all && graphs.joint.kept_outputs.empty() && !has_masks) return {};
@@ -111,6 +153,7 @@ Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
   AddProducers(problem, graphs.forward);
   problem.needed = backward.inputs;
   problem.alive = &alive;
+  KeepModules(problem, options.recompute_modules);
   const RecomputePlan plan =
       keeps_all ? RecomputeCopies(problem) : PlanRecompute(problem, options.save_budget);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget, "recompute"));
@@ -136,6 +179,7 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   problem.needed = weight.inputs;
   problem.alive = &alive;
   problem.may_save = &may_save;
+  KeepModules(problem, options.recompute_modules);
   const RecomputePlan plan = PlanRecompute(problem, options.save_budget_for_weight);
   PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget_for_weight, "recompute_for_weight"));
   RecomputeIn(problem, plan, graphs.joint.graph, weight);

@@ -90,8 +90,10 @@ class Simplifier {
     if (Constant(node, 1).toIntVector().empty()) return false;
     const ValueId mean = node.outputs[0];
     const ValueId sum = graph_.AddValue(graph_.value(mean));
-    kept_.push_back({FindOp("aten::sum", "dim_IntList"), node.arguments, {sum}, node.phase});
-    kept_.push_back({FindOp("aten::div", "Tensor"), {sum, BindNumber(count)}, {mean}, node.phase});
+    kept_.push_back(
+        {FindOp("aten::sum", "dim_IntList"), node.arguments, {sum}, node.phase, node.module});
+    kept_.push_back(
+        {FindOp("aten::div", "Tensor"), {sum, BindNumber(count)}, {mean}, node.phase, node.module});
     return true;
   }
 

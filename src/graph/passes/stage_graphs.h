@@ -52,6 +52,8 @@ struct CompileOptions {
   // to W. Values that exceed the budget are recomputed. 0 saves as little as possible.
   std::int64_t save_budget = kSaveAll;
   std::int64_t save_budget_for_weight = kSaveAll;
+  // Recomputes only results of these modules; empty: any.
+  std::vector<ModuleKind> recompute_modules;
   // Builds StageGraphs::overlapped, ordered by `costs`, which must outlive the passes. Estimates
   // costs if null.
   bool overlapped = false;

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/dropout.h>
 
+#include "graph/ops/module_scope.h"
+
 namespace penstock {
 
 DecoderBlock::DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOptions& options,
@@ -14,9 +16,19 @@ DecoderBlock::DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOp
 
 torch::Tensor DecoderBlock::forward(const torch::Tensor& input, const RotaryTable& rotary,
                                     SequenceContext& context) {
-  const torch::Tensor middle =
-      input + Dropped(attention_->Attend(attention_norm_->forward(input), rotary, context));
-  return middle + Dropped(feed_forward_->Run(feed_forward_norm_->forward(middle)));
+  const torch::Tensor middle = input + Dropped(Attention(input, rotary, context));
+  return middle + Dropped(Mlp(middle));
+}
+
+torch::Tensor DecoderBlock::Attention(const torch::Tensor& input, const RotaryTable& rotary,
+                                      SequenceContext& context) {
+  const ModuleScope scope(ModuleKind::kAttention);
+  return attention_->Attend(attention_norm_->forward(input), rotary, context);
+}
+
+torch::Tensor DecoderBlock::Mlp(const torch::Tensor& input) {
+  const ModuleScope scope(ModuleKind::kMlp);
+  return feed_forward_->Run(feed_forward_norm_->forward(input));
 }
 
 std::shared_ptr<RmsNorm> DecoderBlock::Norm(const char* name, std::int64_t dim,

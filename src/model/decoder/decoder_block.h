@@ -20,6 +20,10 @@ class DecoderBlock : public torch::nn::Module {
 
  private:
   std::shared_ptr<RmsNorm> Norm(const char* name, std::int64_t dim, const DecoderOptions& options);
+  // The branches, each with its norm.
+  torch::Tensor Attention(const torch::Tensor& input, const RotaryTable& rotary,
+                          SequenceContext& context);
+  torch::Tensor Mlp(const torch::Tensor& input);
   torch::Tensor Dropped(const torch::Tensor& branch);
 
   double dropout_;

@@ -14,6 +14,7 @@
 
 #include "graph/ops/collective.h"
 #include "graph/ops/grouped_linear.h"
+#include "graph/ops/module_scope.h"
 
 namespace penstock {
 namespace {
@@ -167,10 +168,16 @@ torch::Tensor Router::Biased(const torch::Tensor& scores) {
   return options_.groups > 1 ? WithinGroups(biased, options_) : biased;
 }
 
+// The choice is not part of the MLP, so that a policy that recomputes the MLP never repeats it.
+torch::Tensor Router::Best(const torch::Tensor& scores) {
+  const ModuleScope never_repeated(ModuleKind::kNone);
+  return std::get<1>(at::topk(Biased(scores), options_.top_k, -1));
+}
+
 ExpertChoice Router::Choose(const torch::Tensor& tokens) {
   const torch::Tensor logits = at::linear(tokens.to(at::kFloat), weight_.to(at::kFloat));
   const torch::Tensor scores = options_.score == "sigmoid" ? logits.sigmoid() : logits.softmax(-1);
-  const torch::Tensor chosen = std::get<1>(at::topk(Biased(scores), options_.top_k, -1));
+  const torch::Tensor chosen = Best(scores);
   torch::Tensor weights = scores.gather(-1, chosen);
   if (options_.normalize) weights = weights / (weights.sum(-1, /*keepdim=*/true) + 1e-20);
   if (options_.scale != 1) weights = weights * options_.scale;
@@ -227,10 +234,15 @@ torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const ExpertChoi
   return SideGradient::apply(output, loss, at::full({}, gradient, loss.options()));
 }
 
+Routing ExpertLayer::Sorted(const torch::Tensor& chosen) {
+  const ModuleScope never_repeated(ModuleKind::kNone);
+  return SortByExpert(chosen, options_.experts);
+}
+
 torch::Tensor ExpertLayer::Run(const torch::Tensor& input) {
   const torch::Tensor tokens = input.reshape({-1, input.size(-1)});
   const ExpertChoice choice = router_->Choose(tokens);
-  const Routing routing = SortByExpert(choice.experts, options_.experts);
+  const Routing routing = Sorted(choice.experts);
   const torch::Tensor rows = RunOnRanks(GatherRows(tokens, routing), routing.counts);
   torch::Tensor output = CombineRows(rows, choice.weights, routing);
   if (shared_) output = output + shared_->Run(tokens);

@@ -55,6 +55,7 @@ class Router : public torch::nn::Module {
 
  private:
   torch::Tensor Biased(const torch::Tensor& scores);
+  torch::Tensor Best(const torch::Tensor& scores);  // the chosen experts, [T, top_k]
 
   ExpertOptions options_;
   torch::Tensor weight_;  // [experts, D]
@@ -77,6 +78,7 @@ class ExpertLayer : public FeedForward {
   void SetLossGradient(double gradient) override { loss_gradient_ = gradient; }
 
  private:
+  Routing Sorted(const torch::Tensor& chosen);
   // Runs this rank's experts on rows, of which `counts` belong to each.
   torch::Tensor RunRows(const torch::Tensor& rows, const torch::Tensor& counts);
   // Runs the experts of all ranks.

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "model/model.h"
 #include "train/compiled/compiled.h"
@@ -17,9 +18,10 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                                   const CompileOptions& options) {
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
-  PENSTOCK_TRY(with_config.save_budget, ParseSavedBytes(config.recompute.hold));
-  PENSTOCK_TRY(with_config.save_budget_for_weight,
-               ParseSavedBytes(config.recompute.hold_for_weight));
+  PENSTOCK_TRY(SavePolicy policy, SavePolicyOf(config.recompute));
+  with_config.save_budget = policy.save_budget;
+  with_config.save_budget_for_weight = policy.save_budget_for_weight;
+  with_config.recompute_modules = std::move(policy.modules);
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.placement.chain_length();

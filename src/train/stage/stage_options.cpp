@@ -1,6 +1,9 @@
 #include "train/stage/stage_options.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/mix_bits.h"
 #include "collective/link_speed.h"
@@ -60,13 +63,29 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
   options.lengths = MicrobatchLengths(config);
   options.exact = config.exact;
   options.fuse = config.fuse;
-  PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.recompute.hold));
-  PENSTOCK_TRY(options.save_budget_for_weight, ParseSavedBytes(config.recompute.hold_for_weight));
+  PENSTOCK_TRY(SavePolicy policy, SavePolicyOf(config.recompute));
+  options.save_budget = policy.save_budget;
+  options.save_budget_for_weight = policy.save_budget_for_weight;
+  options.recompute_modules = std::move(policy.modules);
   options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
   return {};
 }
 
 }  // namespace
+
+Result<SavePolicy> SavePolicyOf(const RecomputeConfig& config) {
+  SavePolicy policy;
+  PENSTOCK_TRY(policy.save_budget, ParseSavedBytes(config.hold));
+  PENSTOCK_TRY(policy.save_budget_for_weight, ParseSavedBytes(config.hold_for_weight));
+  if (config.modules == "all") return policy;
+  const auto recomputes = [&](std::string_view module) {
+    return config.modules.find(module) != std::string::npos;
+  };
+  if (recomputes("attention")) policy.modules.push_back(ModuleKind::kAttention);
+  if (recomputes("mlp")) policy.modules.push_back(ModuleKind::kMlp);
+  if (policy.save_budget == kSaveAll) policy.save_budget = 0;
+  return policy;
+}
 
 Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedule& schedule,
                                          const std::vector<SharedParameter>& shared, int stage) {

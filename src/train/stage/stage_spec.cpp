@@ -300,6 +300,7 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
   how.fuse = options.fuse;
   how.save_budget = options.save_budget;
   how.save_budget_for_weight = options.save_budget_for_weight;
+  how.recompute_modules = options.recompute_modules;
   // This pass would save the attention probabilities of the first slice, which are many times
   // larger than its keys and values.
   if (options.slices() > 1) how.disabled = {"attention_by_matmul"};

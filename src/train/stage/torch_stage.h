@@ -116,6 +116,7 @@ struct TorchStageOptions {
   bool fuse = false;                    // see CompileOptions
   std::int64_t save_budget = kSaveAll;  // bytes of activations to save, see CompileOptions
   std::int64_t save_budget_for_weight = kSaveAll;
+  std::vector<ModuleKind> recompute_modules;
   // Where OFFLOAD moves activations. Shared by the stages of a rank; null if the stage runs no
   // OFFLOAD.
   std::shared_ptr<ActivationPool> pool;

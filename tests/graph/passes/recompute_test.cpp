@@ -4,11 +4,13 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "graph/analysis/recompute_plan.h"
 #include "graph/ir/parse.h"
 #include "graph/ir/print.h"
+#include "graph/ops/module_scope.h"
 #include "graph/passes/passes.h"
 #include "tests/graph/small_stage.h"
 
@@ -90,6 +92,61 @@ TEST(Recompute, NeverRepeatsRandomNodes) {
   ExpectMatchesAutograd(spec, options);
   const StageGraphs graphs = Build(spec, options).value();
   for (const Node& node : graphs.backward.nodes) EXPECT_FALSE(IsRandom(node));
+}
+
+// tanh(x) in the MLP, tanh of that in no module, tanh of that in attention.
+StageSpec MarkedStage() {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({6, 6}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({4, 6})};
+  spec.input_gradients = {0};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    at::Tensor x = inputs[0].mm(weight);
+    {
+      const ModuleScope mlp(ModuleKind::kMlp);
+      x = x.mm(weight).tanh();
+      const ModuleScope excluded(ModuleKind::kNone);
+      x = x.mm(weight).tanh();
+    }
+    const ModuleScope attention(ModuleKind::kAttention);
+    return std::vector{x.mm(weight).tanh().mm(weight)};
+  };
+  return spec;
+}
+
+TEST(Recompute, RepeatsOnlyNodesOfTheRequestedModules) {
+  const StageSpec spec = MarkedStage();
+  const std::int64_t all = Program(spec, {}).saved_bytes;
+  const std::vector<std::vector<ModuleKind>> choices = {
+      {ModuleKind::kMlp}, {ModuleKind::kAttention}, {ModuleKind::kMlp, ModuleKind::kAttention}};
+  for (const std::vector<ModuleKind>& modules : choices) {
+    CompileOptions options;
+    options.save_budget = 0;
+    options.recompute_modules = modules;
+    const StageGraphs graphs = Build(spec, options).value();
+    std::size_t tanhs = 0;  // the backward of tanh is another op
+    for (const Node& node : graphs.backward.nodes) {
+      if (node.module == ModuleKind::kNone) continue;
+      EXPECT_NE(std::find(modules.begin(), modules.end(), node.module), modules.end());
+      tanhs += node.op.operator_name().name == "aten::tanh" ? 1 : 0;
+    }
+    EXPECT_EQ(tanhs, modules.size());
+    EXPECT_LE(MakeStageProgram(graphs).saved_bytes, all);
+    ExpectMatchesAutograd(spec, options);
+    options.save_budget_for_weight = 0;
+    ExpectMatchesAutograd(spec, options);
+  }
+}
+
+TEST(Recompute, RejectsModulesThatTheModelDoesNotDeclare) {
+  CompileOptions options;
+  options.save_budget = 0;
+  options.recompute_modules = {ModuleKind::kMlp};
+  const auto graphs = Build(MiddleStage(), options);
+  ASSERT_FALSE(graphs);
+  EXPECT_NE(graphs.error().message.find("no ModuleScope of 'mlp'"), std::string::npos)
+      << graphs.error().message;
 }
 
 // A chain of elementwise ops and matmuls in which nodes read random earlier ones.

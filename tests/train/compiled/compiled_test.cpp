@@ -56,6 +56,7 @@ TEST(Compiled, RunsLikeCapturedStages) {
                                                       {"exact=false"},
                                                       {"precision=bf16"},
                                                       {"recompute.hold=least", "model.dropout=0.2"},
+                                                      {"recompute.modules=mlp"},
                                                       {"model.name=gpt2", "model.dropout=0.2"},
                                                       {"parallel.data=2"},
                                                       {"parallel.data=2", "parallel.zero=2"},
