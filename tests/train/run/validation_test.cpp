@@ -123,14 +123,23 @@ TEST_F(Validation, StopsEarly) {
 }
 
 TEST_F(Validation, KeepsTheBestCheckpoint) {
-  // At this learning rate, the loss soon rises.
-  const std::vector<std::string> options = {"lr=2", "steps=10", "validation.freq=1",
-                                            "checkpoint.best=true", "keep=1"};
+  // Which steps have a low loss depends on the processor, but at a high learning rate it is soon
+  // random. Some rate has its lowest loss before the last steps.
+  const std::vector<std::string> options = {"steps=10", "validation.freq=1", "checkpoint.best=true",
+                                            "keep=1"};
+  std::string rate;
+  for (const char* const each : {"lr=2", "lr=3", "lr=4", "lr=5", "lr=6", "lr=7", "lr=8"}) {
+    rate = each;
+    ASSERT_TRUE(RunAlone(With(options, {rate})));
+    const bool is_early = Lowest(HeldOut("run")).step < 8;
+    fs::remove_all(Folder("run"));
+    if (is_early) break;
+  }
   for (const char* every : {"every=0", "every=1", "every=4"}) {
-    const auto summary = RunAlone(With(options, {every}));
+    const auto summary = RunAlone(With(options, {rate, every}));
     ASSERT_TRUE(summary) << summary.error().message;
     const HeldOutMetric lowest = Lowest(HeldOut("run"));
-    ASSERT_LT(lowest.step, 8);
+    ASSERT_LT(lowest.step, 8) << rate;
     const std::string folder = CheckpointFolder(Folder("run"));
     EXPECT_EQ(BestStep(folder), lowest.step + 1) << every;
     const auto best = Evaluate(BestPath(folder));
