@@ -124,9 +124,8 @@ Status CheckModules(const Graph& forward, const std::vector<ModuleKind>& modules
   constexpr std::array kNames = {std::pair(ModuleKind::kAttention, std::string_view("attention")),
                                  std::pair(ModuleKind::kMlp, std::string_view("mlp"))};
   for (const auto& [kind, name] : kNames) {
-    const bool found = std::any_of(forward.nodes.begin(), forward.nodes.end(),
-                                   [&](const Node& node) { return node.module == kind; });
-    if (found || !Contains(modules, kind)) continue;
+    if (!Contains(modules, kind)) continue;
+    if (std::ranges::find(forward.nodes, kind, &Node::module) != forward.nodes.end()) continue;
     return InvalidArgument(
         "recompute.modules: the model's code has no ModuleScope of '{}'; add one, or use "
         "recompute.modules=all with recompute.hold=least",

@@ -71,7 +71,7 @@ class DecoderStage : public StageModule {
 
   torch::Tensor Loss(std::span<const torch::Tensor> outputs,
                      const torch::Tensor& targets) override {
-    const torch::Tensor loss = StageModule::Loss(outputs, targets);
+    torch::Tensor loss = StageModule::Loss(outputs, targets);
     if (!predictor_ || !is_training()) return loss;
     // The target of a token is the next one. The last token has no target two tokens ahead.
     const std::int64_t length = targets.size(1) - 1;

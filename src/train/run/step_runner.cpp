@@ -26,7 +26,7 @@ StepRunner::StepRunner(const RunParts& parts, BestLoss best)
       drains_(DrainsForCheckpoints(parts.config, parts.schedule)),
       last_rank_(parts.schedule.placement.rank_of(parts.schedule.stages() - 1)),
       total_(parts.config.steps),
-      best_(std::move(best)) {}
+      best_(best) {}
 
 Status StepRunner::Run(std::int64_t done) {
   const std::int64_t first = done;

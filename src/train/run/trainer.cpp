@@ -309,7 +309,7 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   Evaluation evaluation(run, pipeline);
   StepRunner runner({config, run.options, run.schedule, part.ranks, part.hosts, threads, pipeline,
                      log, checkpoints, evaluation.loss},
-                    std::move(best));
+                    best);
   PENSTOCK_TRY_STATUS(RunSteps(run, first, runner, log, checkpoints, summary));
   if (summary.interrupted) return summary;
   record.metrics = log.metrics();
