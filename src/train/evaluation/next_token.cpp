@@ -1,5 +1,6 @@
 #include "train/evaluation/next_token.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/multinomial.h>
