@@ -1,6 +1,7 @@
 // WordCache: the ids of short words that were encoded lately.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -32,8 +33,8 @@ class WordCache {
     Slot& slot = slots_[SlotOf(word)];
     slot.length = static_cast<std::uint8_t>(word.size());
     slot.count = static_cast<std::uint8_t>(ids.size());
-    std::memcpy(slot.word.data(), word.data(), word.size());
-    std::memcpy(slot.ids.data(), ids.data(), ids.size_bytes());
+    std::ranges::copy(word, slot.word.begin());
+    std::ranges::copy(ids, slot.ids.begin());  // a word may have none
   }
 
  private:
