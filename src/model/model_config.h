@@ -82,7 +82,10 @@ struct LayerRange {
 struct VocabularyTables {
   std::string embedding, head;
 
-  bool tied() const { return embedding == head; }
+  // Returns both, or one if they are tied.
+  std::vector<std::string> names() const {
+    return embedding == head ? std::vector{embedding} : std::vector{embedding, head};
+  }
 };
 // Errors: kInvalidArgument, in one line, if the model's vocabulary cannot be sharded.
 Result<VocabularyTables> VocabularyTablesOf(const ModelConfig& config);

@@ -12,7 +12,6 @@
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "base/units.h"
-#include "collective/link_speed.h"
 #include "model/huggingface.h"
 #include "train/config_fields.h"
 #include "train/key_hint.h"
@@ -286,11 +285,7 @@ Status CheckConfig(const TrainConfig& config) {
       return InvalidArgument("{}: {}", key, bytes.error().message);
     }
   }
-  if (const std::string& link = config.parallel.link; !link.empty()) {
-    if (const auto speed = ParseLinkSpeed(link); !speed) {
-      return InvalidArgument("parallel.link: {}", speed.error().message);
-    }
-  }
+  if (const auto link = LinkOf(config.parallel); !link) return tl::unexpected(link.error());
   if (config.memory_limit != "auto" && config.memory_limit != "none") {
     if (const auto bytes = ParseBytes(config.memory_limit); !bytes || *bytes < 1) {
       return InvalidArgument("memory_limit '{}': auto, none, or bytes with a unit (16GiB)",
@@ -343,6 +338,13 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
   rule.nonfinite_remedy =
       "use a smaller optimizer.lr, or optimizer.nonfinite=skip to skip such steps";
   return rule;
+}
+
+Result<std::optional<LinkSpeed>> LinkOf(const ParallelConfig& parallel) {
+  if (parallel.link.empty()) return std::optional<LinkSpeed>();
+  const auto speed = ParseLinkSpeed(parallel.link);
+  if (!speed) return InvalidArgument("parallel.link: {}", speed.error().message);
+  return std::optional(*speed);
 }
 
 Result<std::int64_t> ParseSavedBytes(std::string_view text) {

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "base/text/fields.h"
+#include "collective/link_speed.h"
 #include "model/model_config.h"
 #include "runtime/update/update.h"
 
@@ -182,6 +184,8 @@ bool WritesCheckpoints(const TrainConfig& config);
 // Returns the update rule that the configuration describes.
 UpdateRule UpdateRuleOf(const OptimizerConfig& config);
 
+// Returns parallel.link, or nothing if it is empty. Errors: kInvalidArgument, with the key.
+Result<std::optional<LinkSpeed>> LinkOf(const ParallelConfig& parallel);
 // Parses a value of RecomputeConfig as bytes: the maximum for "all", 0 for "least".
 Result<std::int64_t> ParseSavedBytes(std::string_view text);
 

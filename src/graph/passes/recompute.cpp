@@ -13,13 +13,12 @@
 // so results are bitwise equal. Each runs right before its first reader, which keeps its lifetime
 // short. Order: see the pass table.
 #include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
 
 #include "base/units.h"
 #include "graph/analysis/recompute_plan.h"
 #include "graph/ir/graph_tools.h"
+#include "graph/ops/module_scope.h"
 #include "graph/passes/passes.h"
 
 namespace penstock {
@@ -121,9 +120,7 @@ void KeepModules(RecomputeProblem& problem, const std::vector<ModuleKind>& modul
 
 // Fails if the model declares no op of a requested module.
 Status CheckModules(const Graph& forward, const std::vector<ModuleKind>& modules) {
-  constexpr std::array kNames = {std::pair(ModuleKind::kAttention, std::string_view("attention")),
-                                 std::pair(ModuleKind::kMlp, std::string_view("mlp"))};
-  for (const auto& [kind, name] : kNames) {
+  for (const auto& [kind, name] : kModuleNames) {
     if (!Contains(modules, kind)) continue;
     if (std::ranges::find(forward.nodes, kind, &Node::module) != forward.nodes.end()) continue;
     return InvalidArgument(

@@ -26,6 +26,9 @@ struct RankGroupMembers {
 // The ends of one group, by rank of the group; null for ranks of other hosts.
 using RankGroupEnds = std::vector<std::unique_ptr<RankGroup>>;
 
+// For groups of a run whose watchdog, which knows what all ranks do, ends waits that take too long.
+inline constexpr std::chrono::hours kNoTimeout{24 * 365};
+
 // Creates groups, and returns this host's ends of each. Every host calls it with the same groups,
 // in the same order as it creates its other channels. A rank may be in several groups. `hosts` may
 // be null if one host runs all ranks; otherwise it must outlive the ends. An abort of the host

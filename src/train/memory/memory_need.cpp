@@ -173,7 +173,8 @@ Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Sc
   }
   if (!schedule.vocabulary) return needs;
   PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
-  const double of_row = static_cast<double>(config.model.dim) * (tables.tied() ? 1 : 2);
+  const double of_row =
+      static_cast<double>(config.model.dim) * static_cast<double>(tables.names().size());
   ForEachShard(config, schedule,
                [&](int stage, double rows) { needs[Index(stage)].parameters += rows * of_row; });
   return needs;

@@ -70,9 +70,7 @@ Status AddTables(const TrainConfig& config, const Schedule& schedule,
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const RowRange rows = RowsOfRank(config.model.vocabulary, schedule.ranks(), rank);
     StageParameters& stage = stages[Index(schedule.placement.stages_of(rank).front())];
-    std::vector<std::string> names = {tables.embedding};
-    if (!tables.tied()) names.push_back(tables.head);
-    for (const std::string& name : names) {
+    for (const std::string& name : tables.names()) {
       stage.about.push_back({name, {rows.count(), config.model.dim}, false});
       stage.elements.push_back(rows.count() * config.model.dim);
       stage.divisions.push_back(Division::kShards);

@@ -1,7 +1,6 @@
 #include "train/run/make_vocabulary.h"
 
 #include <array>
-#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -11,9 +10,6 @@
 
 namespace penstock {
 namespace {
-
-// The run's watchdog ends a wait that takes too long, and knows what all ranks do.
-constexpr std::chrono::hours kNoGatherTimeout{24 * 365};
 
 VocabularyOptions ShardOptions(const TrainConfig& config, const Schedule& schedule, int rank) {
   VocabularyOptions options;
@@ -34,10 +30,8 @@ VocabularyOptions ShardOptions(const TrainConfig& config, const Schedule& schedu
 std::vector<NamedTensor> InitialTables(const ModelConfig& model, const VocabularyTables& tables,
                                        const RowRange& rows) {
   const std::array<std::int64_t, 2> shape = {model.vocabulary, model.dim};
-  std::vector<std::string> names = {tables.embedding};
-  if (!tables.tied()) names.push_back(tables.head);
   std::vector<NamedTensor> initial;
-  for (const std::string& name : names) {
+  for (const std::string& name : tables.names()) {
     initial.push_back({name, InitialRows(model, name, shape, rows.begin, rows.end)});
   }
   return initial;
@@ -61,8 +55,7 @@ Result<VocabularyShards> MakeVocabulary(const TrainConfig& config, const Schedul
   PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
   RankGroupMembers all{"vocabulary", std::vector<int>(Index(schedule.ranks()))};
   std::iota(all.ranks.begin(), all.ranks.end(), 0);
-  PENSTOCK_TRY(std::vector<RankGroupEnds> groups,
-               MakeRankGroups({all}, ranks, hosts, kNoGatherTimeout));
+  PENSTOCK_TRY(std::vector<RankGroupEnds> groups, MakeRankGroups({all}, ranks, hosts, kNoTimeout));
   VocabularyShards shards(Index(schedule.ranks()));
   for (const int rank : ranks.here()) {
     const VocabularyOptions options = ShardOptions(config, schedule, rank);

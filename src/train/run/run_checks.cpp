@@ -22,7 +22,7 @@ Status CheckShardedVocabulary(const TrainConfig& config) {
   if (!config.parallel.shard_vocabulary) return {};
   PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
   const ParameterRules rules(config.optimizer);
-  for (const std::string& name : {tables.embedding, tables.head}) {
+  for (const std::string& name : tables.names()) {
     if (!rules.Of(name, 2).muon) continue;
     return InvalidArgument(
         "parallel.shard_vocabulary: Muon updates whole matrices, and each rank has some rows of "

@@ -85,8 +85,9 @@ Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& mo
   }
   if (parallel.shard_vocabulary) {
     PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(model.config));
-    const std::int64_t size = model.config.vocabulary * model.config.dim;
-    sizes[tables.embedding] = sizes[tables.head] = size;
+    for (const std::string& name : tables.names()) {
+      sizes[name] = model.config.vocabulary * model.config.dim;
+    }
   }
   std::int64_t parameters = 0;
   for (const auto& [name, size] : sizes) parameters += size;

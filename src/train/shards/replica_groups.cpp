@@ -1,21 +1,13 @@
 #include "train/shards/replica_groups.h"
 
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "base/index.h"
-#include "collective/link_speed.h"
 #include "runtime/collectives/rank_groups.h"
 #include "train/setup.h"
 
 namespace penstock {
-namespace {
-
-// The run's watchdog ends a wait that takes too long, and knows what all ranks do.
-constexpr std::chrono::hours kNoTimeout{24 * 365};
-
-}  // namespace
 
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
                                         const HostedRanks& ranks, HostGroup* hosts) {
@@ -42,10 +34,7 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
                                       const HostedRanks& ranks, HostGroup* hosts) {
   ExpertGroups groups;
   if (parallel.expert == 1) return groups;
-  std::optional<LinkSpeed> link;
-  if (!parallel.link.empty()) {
-    PENSTOCK_TRY(link, ParseLinkSpeed(parallel.link));
-  }
+  PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
   const int pipeline = schedule.ranks() / parallel.data;  // ranks of one pipeline
   std::vector<RankGroupMembers> members;
   for (int first = 0; first < parallel.data; first += parallel.expert) {

@@ -1,12 +1,12 @@
 #include "train/stage/stage_options.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "base/mix_bits.h"
-#include "collective/link_speed.h"
+#include "graph/ops/module_scope.h"
 #include "model/model_entry.h"
 #include "train/setup.h"
 #include "train/stage/offload_and_recompute.h"
@@ -31,10 +31,8 @@ Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, in
     for (int chain = 0; chain < options.replicas; ++chain) {
       options.expert_parts.push_back(ExpertPartOf(parallel, schedule, chain));
     }
-    if (!parallel.link.empty()) {
-      PENSTOCK_TRY(const LinkSpeed link, ParseLinkSpeed(parallel.link));
-      options.costs = NodeCosts(link);
-    }
+    PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
+    if (link) options.costs = NodeCosts(*link);
   }
   options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
   options.steps = schedule.steps;
@@ -78,11 +76,9 @@ Result<SavePolicy> SavePolicyOf(const RecomputeConfig& config) {
   PENSTOCK_TRY(policy.save_budget, ParseSavedBytes(config.hold));
   PENSTOCK_TRY(policy.save_budget_for_weight, ParseSavedBytes(config.hold_for_weight));
   if (config.modules == "all") return policy;
-  const auto recomputes = [&](std::string_view module) {
-    return config.modules.find(module) != std::string::npos;
-  };
-  if (recomputes("attention")) policy.modules.push_back(ModuleKind::kAttention);
-  if (recomputes("mlp")) policy.modules.push_back(ModuleKind::kMlp);
+  for (const auto& [kind, name] : kModuleNames) {
+    if (config.modules.find(name) != std::string::npos) policy.modules.push_back(kind);
+  }
   if (policy.save_budget == kSaveAll) policy.save_budget = 0;
   return policy;
 }

@@ -1,54 +1,15 @@
 // Ranks that divide the experts train the same model as ranks that have all of them.
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "base/index.h"
-#include "runtime/executor/run.h"
 #include "schedule/data_parallel.h"
-#include "tests/train/tiny_run.h"
-#include "train/run/pipeline.h"
-#include "train/setup.h"
+#include "tests/train/run/trained_model.h"
 
 namespace penstock {
 namespace {
-
-struct TrainedModel {
-  std::vector<double> losses;
-  std::map<std::string, at::Tensor> parameters;
-};
-
-// Trains and returns the losses and the gathered weights.
-TrainedModel TrainWith(TrainConfig config) {
-  at::set_num_threads(1);
-  const Schedule schedule = ChooseSchedule(config, 2).value();
-  const std::vector<std::uint8_t> text = Text();
-  const BatchSource source =
-      MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
-  auto built = BuildPipeline(config, schedule, source);
-  EXPECT_TRUE(built) << built.error().message;
-  Pipeline pipeline = *std::move(built);
-  TrainedModel result;
-  result.losses.resize(Index(config.steps));
-  RunOptions options;
-  options.steps = config.steps;
-  options.update = UpdateRuleOf(config.optimizer);
-  options.update.zero = pipeline.zero;
-  options.on_thread_start = [](int) { at::set_num_threads(1); };
-  const int last = schedule.placement.rank_of(schedule.stages() - 1);
-  options.on_step = [&](int rank, std::int64_t step) {
-    if (rank == last) result.losses[Index(step)] = pipeline.last().StepLoss();
-  };
-  const std::vector<Stage*> stages = pipeline.pointers();
-  const Status status = RunRanks(schedule, stages, options);
-  EXPECT_TRUE(status) << status.error().message;
-  GatherWeights(pipeline, schedule);
-  result.parameters = ByName(pipeline.model);
-  return result;
-}
 
 TrainConfig MoeConfig(const std::string& model) {
   TrainConfig config = TinyConfig();

@@ -1,58 +1,19 @@
 // Recomputing attention, the MLP or both trains to the same bits, and a microbatch keeps as many
 // bytes as predicted.
-#include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include "base/index.h"
 #include "graph/compile.h"
 #include "model/model_entry.h"
-#include "runtime/executor/run.h"
-#include "runtime/measure/measure.h"
-#include "tests/train/tiny_run.h"
+#include "tests/train/run/trained_model.h"
 #include "train/compiled/compile_stages.h"
-#include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {
 
-struct ModulesRun {
-  std::map<std::string, at::Tensor> parameters;
-  std::vector<double> losses;
-  std::vector<std::int64_t> saved;  // by stage: bytes of a microbatch that its program predicts
-  Costs measured;
-};
-
-ModulesRun TrainRecomputing(TrainConfig config, const std::string& modules) {
-  at::set_num_threads(1);
+TrainedModel TrainRecomputing(TrainConfig config, const std::string& modules) {
   config.recompute.modules = modules;
-  const Schedule schedule = ChooseSchedule(config, 2).value();
-  const std::vector<std::uint8_t> text = Text();
-  auto built = BuildPipeline(
-      config, schedule, MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config));
-  EXPECT_TRUE(built) << built.error().message;
-  Pipeline pipeline = *std::move(built);
-  ModulesRun result;
-  result.losses.resize(Index(config.steps));
-  Trace trace = Trace::Make(schedule).value();
-  RunOptions options;
-  options.steps = config.steps;
-  options.update = UpdateRuleOf(config.optimizer);
-  options.update.zero = pipeline.zero;
-  options.trace = &trace;
-  options.on_thread_start = [](int) { at::set_num_threads(1); };
-  const int last = schedule.placement.rank_of(schedule.stages() - 1);
-  options.on_step = [&](int rank, std::int64_t step) {
-    if (rank == last) result.losses[Index(step)] = pipeline.last().StepLoss();
-  };
-  const Status status = RunRanks(schedule, pipeline.pointers(), options);
-  EXPECT_TRUE(status) << status.error().message;
-  GatherWeights(pipeline, schedule);
-  result.parameters = ByName(pipeline.model);
-  for (const auto& stage : pipeline.stages) result.saved.push_back(stage->SavedBytes());
-  result.measured = MeasuredCosts(trace);
-  return result;
+  return TrainWith(config);
 }
 
 struct RecomputeCase {
@@ -80,12 +41,12 @@ class RecomputeModules : public testing::TestWithParam<RecomputeCase> {};
 
 TEST_P(RecomputeModules, TrainsToTheSameBitsWithThePredictedBytes) {
   const TrainConfig config = RecomputingConfig(GetParam());
-  const ModulesRun plain = TrainRecomputing(config, "all");
+  const TrainedModel plain = TrainRecomputing(config, "all");
   const std::vector<std::string> choices = {"attention", "mlp", "attention+mlp"};
   std::map<std::string, std::vector<std::int64_t>> saved;
   for (const std::string& modules : choices) {
     SCOPED_TRACE(modules);
-    const ModulesRun run = TrainRecomputing(config, modules);
+    const TrainedModel run = TrainRecomputing(config, modules);
     EXPECT_EQ(run.losses, plain.losses);
     for (const auto& [name, value] : plain.parameters) {
       EXPECT_TRUE(at::equal(value, run.parameters.at(name))) << name;
@@ -125,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Models, RecomputeModules, testing::ValuesIn(RecomputeCa
 TEST(RecomputeModulesInGraphs, SaveWhatARunSaves) {
   TrainConfig config = RecomputingConfig({"llama", "1f1b"});
   config.recompute.modules = "attention";
-  const ModulesRun run = TrainRecomputing(config, "attention");
+  const TrainedModel run = TrainRecomputing(config, "attention");
   for (int stage = 0; stage < 2; ++stage) {
     const auto graphs = GraphsOfStage(config, stage, {});
     ASSERT_TRUE(graphs) << graphs.error().message;

@@ -1,27 +1,17 @@
 // Ranks that shard the embedding, the head and the loss train the same model as stages that have
 // them whole.
-#include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include "base/index.h"
-#include "runtime/executor/run.h"
 #include "schedule/text/text.h"
+#include "tests/train/run/trained_model.h"
 #include "tests/train/temp_folder.h"
-#include "tests/train/tiny_run.h"
 #include "train/memory/shard_bytes.h"
-#include "train/run/pipeline.h"
 #include "train/run/run_checks.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {
-
-struct TrainedTables {
-  std::vector<double> losses;
-  std::map<std::string, at::Tensor> parameters;
-};
 
 // The ranks hold exactly the bytes that are predicted for them, so no rank has a whole table.
 void ExpectBytes(const TrainConfig& config, const Schedule& schedule, const Pipeline& pipeline) {
@@ -33,35 +23,12 @@ void ExpectBytes(const TrainConfig& config, const Schedule& schedule, const Pipe
   }
 }
 
-// Trains and returns the losses and the gathered weights.
-TrainedTables TrainAndGather(TrainConfig config) {
-  at::set_num_threads(1);
-  const Schedule schedule = ChooseSchedule(config, 2).value();
-  EXPECT_EQ(schedule.vocabulary, config.parallel.shard_vocabulary);
-  const std::vector<std::uint8_t> text = Text();
-  const BatchSource source =
-      MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
-  auto built = BuildPipeline(config, schedule, source);
-  EXPECT_TRUE(built) << built.error().message;
-  Pipeline pipeline = *std::move(built);
-  ExpectBytes(config, schedule, pipeline);
-  TrainedTables result;
-  result.losses.resize(Index(config.steps));
-  RunOptions options;
-  options.steps = config.steps;
-  options.update = UpdateRuleOf(config.optimizer);
-  options.on_thread_start = [](int) { at::set_num_threads(1); };
-  const int last = schedule.placement.rank_of(schedule.stages() - 1);
-  options.on_step = [&](int rank, std::int64_t step) {
-    if (rank == last) result.losses[Index(step)] = pipeline.StepLoss();
-  };
-  const std::vector<Stage*> stages = pipeline.pointers();
-  const Status status = RunRanks(schedule, stages, options);
-  EXPECT_TRUE(status) << status.error().message;
-  GatherWeights(pipeline, schedule);
-  result.parameters = ByName(pipeline.model);
-  DropGatheredWeights(pipeline);
-  return result;
+// Trains with whole or sharded tables.
+TrainedModel TrainTables(const TrainConfig& config) {
+  return TrainWith(config, [&](const Schedule& schedule, const Pipeline& pipeline) {
+    EXPECT_EQ(schedule.vocabulary, config.parallel.shard_vocabulary);
+    ExpectBytes(config, schedule, pipeline);
+  });
 }
 
 // Neither 2 nor 3 ranks divide the vocabulary. With such a large epsilon, an update is about
@@ -82,8 +49,7 @@ TrainConfig WithShards(TrainConfig config) {
   return config;
 }
 
-void ExpectNearlyEqual(const TrainedTables& actual, const TrainedTables& expected,
-                       double tolerance) {
+void ExpectNearlyEqual(const TrainedModel& actual, const TrainedModel& expected, double tolerance) {
   for (std::size_t step = 0; step < expected.losses.size(); ++step) {
     EXPECT_NEAR(actual.losses[step], expected.losses[step], tolerance * expected.losses[step]);
   }
@@ -110,7 +76,7 @@ TEST(ShardVocabulary, TrainsTheSameModel) {
       config.pipeline.ranks = ranks;
       config.pipeline.chunks = chunks;
       config.pipeline.stages = ranks * chunks;
-      ExpectNearlyEqual(TrainAndGather(WithShards(config)), TrainAndGather(config), 1e-6);
+      ExpectNearlyEqual(TrainTables(WithShards(config)), TrainTables(config), 1e-6);
     }
   }
 }
@@ -123,7 +89,7 @@ TEST(ShardVocabulary, TrainsEveryKindOfTable) {
     config.pipeline.ranks = config.pipeline.stages = 3;
     config.optimizer.clip = 0.1;
     config.optimizer.ema = 0.9;
-    ExpectNearlyEqual(TrainAndGather(WithShards(config)), TrainAndGather(config), 1e-6);
+    ExpectNearlyEqual(TrainTables(WithShards(config)), TrainTables(config), 1e-6);
   }
 }
 
@@ -131,7 +97,7 @@ TEST(ShardVocabulary, TrainsInBf16) {
   TrainConfig config = TableConfig("llama", "false");
   config.precision = "bf16";
   config.pipeline.ranks = config.pipeline.stages = 3;
-  ExpectNearlyEqual(TrainAndGather(WithShards(config)), TrainAndGather(config), 2e-3);
+  ExpectNearlyEqual(TrainTables(WithShards(config)), TrainTables(config), 2e-3);
 }
 
 // Rolls steps back, because the gradients are clipped.
@@ -139,9 +105,9 @@ TEST(ShardVocabulary, PostValidationChangesNoBit) {
   TrainConfig config = WithShards(TableConfig("llama", "false"));
   config.pipeline.ranks = config.pipeline.stages = 3;
   config.optimizer.clip = 0.05;
-  const TrainedTables expected = TrainAndGather(config);
+  const TrainedModel expected = TrainTables(config);
   config.optimizer.post_validation = true;
-  const TrainedTables actual = TrainAndGather(config);
+  const TrainedModel actual = TrainTables(config);
   EXPECT_EQ(actual.losses, expected.losses);
   for (const auto& [name, value] : expected.parameters) {
     EXPECT_TRUE(at::equal(actual.parameters.at(name), value)) << name;
