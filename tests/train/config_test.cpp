@@ -100,6 +100,19 @@ TEST(Config, ReadsBytesWithAUnit) {
   EXPECT_NE(ErrorOf("recompute: {modules: norm}").find("recompute.modules"), std::string::npos);
 }
 
+TEST(Config, ReadsTheSpeedOfALink) {
+  ParallelConfig parallel;
+  EXPECT_FALSE(LinkOf(parallel).value());
+  parallel.link = "1.5GB/s 20us";
+  EXPECT_EQ(LinkOf(parallel).value()->bytes_per_second, 1.5e9);
+  EXPECT_DOUBLE_EQ(LinkOf(parallel).value()->latency, 20e-6);
+  for (const char* bad : {"1GB", "1GB/s", "0B/s 1us", "1GB/s 1", "fast"}) {
+    EXPECT_NE(ErrorOf(fmt::format("parallel: {{link: {}}}", bad)).find("parallel.link: '"),
+              std::string::npos)
+        << bad;
+  }
+}
+
 TEST(Config, HasTheKeysOfTheConfiguredModel) {
   const auto config =
       ParseTrainConfig("model: {heads: 8, name: gpt2, tied: false}", "a.yaml", {"hidden=32"});

@@ -3,6 +3,7 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "schedule/data_parallel.h"
@@ -66,14 +67,32 @@ TEST_P(ExpertParallel, TrainsTheSameModelWithEverySchedule) {
   }
 }
 
-TEST_P(ExpertParallel, RepeatsBitwise) {
-  TrainConfig config = MoeConfig(GetParam());
-  config.parallel.data = config.parallel.expert = 2;
-  const TrainedModel one = TrainWith(config), other = TrainWith(config);
+void ExpectEqual(const TrainedModel& one, const TrainedModel& other) {
   EXPECT_EQ(one.losses, other.losses);
   for (const auto& [name, value] : one.parameters) {
     EXPECT_TRUE(at::equal(value, other.parameters.at(name))) << name;
   }
+}
+
+TEST_P(ExpertParallel, RepeatsBitwise) {
+  TrainConfig config = MoeConfig(GetParam());
+  config.parallel.data = config.parallel.expert = 2;
+  ExpectEqual(TrainWith(config), TrainWith(config));
+}
+
+// The link orders the nodes of overlapped pairs, and exchanges wait for its latency.
+TEST_P(ExpertParallel, ALinkTakesTimeAndChangesNoBit) {
+  TrainConfig config = MoeConfig(GetParam());
+  config.pipeline.schedule = "dualpipev";
+  config.parallel.data = config.parallel.expert = 2;
+  const TrainedModel expected = TrainWith(config);
+  constexpr double kLatency = 0.01;
+  config.parallel.link = "1GB/s 10ms";
+  const TrainedModel actual = TrainWith(config);
+  ExpectEqual(expected, actual);
+  // Not every stage has experts.
+  const auto slowest = std::ranges::max_element(actual.measured.stages, {}, &StageCosts::forward);
+  EXPECT_GE(slowest->forward, kLatency);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExpertParallel, testing::Values("qwen3_moe", "deepseek_v3"),
