@@ -21,10 +21,22 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/emulation/emulation.h)
 
 set(PENSTOCK_ENGINE_HEADERS
-  base/text/fields.h
+  base/text/fields.h collective/link_speed.h
   model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h model/huggingface_format.h model/rope.h
   model/sequence_context.h
   runtime/hosts/host_group.h train/config.h train/train.h)
+
+# An installed header can include only installed ones.
+foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS PENSTOCK_ENGINE_HEADERS)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/src/${header} includes REGEX "^#include \"")
+  foreach(line IN LISTS includes)
+    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
+    if(NOT included IN_LIST PENSTOCK_PUBLIC_HEADERS AND NOT included IN_LIST PENSTOCK_ENGINE_HEADERS)
+      message(FATAL_ERROR "src/${header} is installed and includes ${included}, which is not: "
+                          "list it in cmake/PenstockInstall.cmake")
+    endif()
+  endforeach()
+endforeach()
 
 include(CMakePackageConfigHelpers)
 
