@@ -85,6 +85,8 @@ struct OptimizerConfig {
   // "adamw", or "muon": Muon for matrices except the embedding and the head, and AdamW for the
   // rest.
   std::string name = "adamw";
+  // Dtype of the gradients' sums over microbatches and replicas: f32 or bf16.
+  std::string gradient_dtype = "f32";
   double lr = 3e-3;      // peak
   double lr_end = 0.05;  // final rate as a share of the peak
   int warmup = 30;       // steps from 0 to the peak
@@ -149,7 +151,8 @@ struct TrainConfig {
   // Runs chains of pointwise ops and norms as kernels that the machine's C++ compiler compiles once
   // and that stay in the user's cache folder. With `exact`, only if results stay bitwise equal.
   bool fuse = true;
-  // Dtype of the computation: f32 or bf16. Weights, gradient accumulators and updates are in f32.
+  // Dtype of the computation: f32 or bf16. Weights, updates and, unless optimizer.gradient_dtype
+  // says otherwise, sums of gradients are in f32.
   std::string precision = "f32";
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).

@@ -213,6 +213,7 @@ TEST(Config, SuggestsTheIntendedKey) {
   suggests("modle.name", "model.name");
   suggests("pipeline.schedul", "pipeline.schedule");
   suggests("max_grad_norm", "optimizer.clip");
+  suggests("reduce_dtype", "optimizer.gradient_dtype");
   // No key is similar, so the error lists the keys of the section.
   const std::string error = ErrorOf("", {"checkpoint.zzzzzzz=1"});
   EXPECT_EQ(error,

@@ -285,6 +285,7 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
   const GeneratorStateGuard keep_random_state;
   try {
     JointGraph joint = Tracer(spec, recorder).Trace();
+    joint.gradient_dtype = spec.gradient_dtype;
     if (spec.sharding) ShardParameters(joint, *spec.sharding);
     return joint;
   } catch (const CaptureError& error) {

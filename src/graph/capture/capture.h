@@ -62,6 +62,8 @@ struct StageSpec {
   std::optional<std::size_t> kept_outputs_from;
   // Sharded parameters are contiguous and have one dtype.
   std::optional<ParameterSharding> sharding;
+  // The dtype in which gradients of fp32 and 16-bit parameters are accumulated: fp32 or bf16.
+  c10::ScalarType gradient_dtype = c10::kFloat;
 };
 
 // Forward and backward as one graph. Its inputs are the spec's inputs, then the gradients of the
@@ -77,10 +79,11 @@ struct JointGraph {
   // By output: the graph input that is its gradient. kNoValue if it has none, because the output
   // depends on nothing that needs a gradient or because its gradient is constant.
   std::vector<ValueId> output_gradients;
-  std::vector<Bound> parameters;               // includes those that no node reads
-  std::vector<int> differentiated_inputs;      // the spec's input_gradients
-  std::vector<int> kept_inputs, kept_outputs;  // indices, from the spec
-  std::optional<ParameterSharding> sharding;   // from the spec
+  std::vector<Bound> parameters;                 // includes those that no node reads
+  std::vector<int> differentiated_inputs;        // the spec's input_gradients
+  std::vector<int> kept_inputs, kept_outputs;    // indices, from the spec
+  std::optional<ParameterSharding> sharding;     // from the spec
+  c10::ScalarType gradient_dtype = c10::kFloat;  // from the spec
 
   std::span<const ValueId> outputs() const {
     return std::span(graph.outputs).first(output_gradients.size());

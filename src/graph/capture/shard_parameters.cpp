@@ -56,11 +56,15 @@ void ScatterGradients(JointGraph& joint, const ParameterSharding& sharding) {
     starts.push_back(sharding.starts[i]);
   }
   const std::int64_t size = sharding.elements();
-  const ValueId packed = graph.AddValue({ContiguousType(c10::kFloat, {size}), kNoValue, 0});
-  const ValueId own =
-      graph.AddValue({ContiguousType(c10::kFloat, {sharding.shard_elements}), kNoValue, 0});
+  const ValueId packed =
+      graph.AddValue({ContiguousType(joint.gradient_dtype, {size}), kNoValue, 0});
+  const ValueId own = graph.AddValue(
+      {ContiguousType(joint.gradient_dtype, {sharding.shard_elements}), kNoValue, 0});
   graph.nodes.push_back(
-      {PackOp(), {parts, c10::IValue(starts), Number(size)}, {packed}, Phase::kBackward});
+      {PackOp(),
+       {parts, c10::IValue(starts), Number(size), c10::IValue(joint.gradient_dtype)},
+       {packed},
+       Phase::kBackward});
   graph.nodes.push_back({FindOp("penstock::reduce_scatter", ""),
                          {packed, Number(sharding.replicas), Number(ParameterSharding::kGroup)},
                          {own},

@@ -1,7 +1,7 @@
-// penstock::pack(Tensor[] parts, int[] starts, int size) -> Tensor
+// penstock::pack(Tensor[] parts, int[] starts, int size, ScalarType dtype) -> Tensor
 //
-// Copies the elements of each part, in the order of its dimensions, to a float32 tensor of `size`
-// elements, from its start on. Elements in no part are 0.
+// Copies the elements of each part, in the order of its dimensions, to a tensor of `size` elements
+// of `dtype`, from its start on. Elements in no part are 0.
 #pragma once
 
 #include "graph/ir/ir.h"

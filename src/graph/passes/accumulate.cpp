@@ -1,13 +1,15 @@
 // Accumulates parameter gradients inside the graph.
 //
 // AccumulateGradients: add_(accumulator, gradient) follows the node that computes the gradient,
-// which is no longer an output of backward. The accumulator is fp32 if the parameter has 16 bits.
+// which is no longer an output of backward. Accumulators have JointGraph::gradient_dtype, except of
+// fp64 parameters.
 // Order: before the split, which then treats the additions as any other node.
 //
 // AccumulateInMatmul: if the gradient is the result of a matmul (or its transpose) and nothing else
 // reads it, addmm_(accumulator, a, b) replaces both nodes. The same holds for grouped matmuls. This
 // saves a pass over the weights. Sums are rounded differently (by about 1e-7 in fp32), so it runs
-// only if `exact` is off.
+// only if `exact` is off. 16-bit accumulators are left alone: bf16 matmuls that add to their result
+// are slow on most CPUs.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
@@ -57,8 +59,7 @@ Status AccumulateGradients(StageGraphs& graphs, const CompileOptions&) {
     const auto index = static_cast<int>(i - first);
     const Bound& parameter = graphs.joint.parameters[index];
     TensorType type = backward.value(parameter.value).type;
-    // A 16-bit sum would lose small addends.
-    if (c10::isReducedFloatingType(type.dtype)) type.dtype = c10::kFloat;
+    if (type.dtype != c10::kDouble) type.dtype = graphs.joint.gradient_dtype;
     const ValueId accumulator = backward.AddValue({type, kNoValue, 0});
     backward.bound.push_back(
         {accumulator, BoundKind::kGradient, index, parameter.name, at::Tensor()});
@@ -103,8 +104,9 @@ Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options) {
     const ValueId root = backward.Root(gradient);
     const auto found = matmuls.find(root);
     const bool transposed = IsTranspose(backward, gradient);
+    const c10::ScalarType dtype = backward.value(accumulator).type.dtype;
     if (found == matmuls.end() || readers[root] != 1 || (gradient != root && !transposed) ||
-        backward.value(accumulator).type.dtype != backward.value(root).type.dtype) {
+        dtype != backward.value(root).type.dtype || c10::isReducedFloatingType(dtype)) {
       continue;
     }
     node = AddingMatmul(backward, backward.nodes[found->second], accumulator, transposed);

@@ -22,7 +22,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kMasterBytes = 4;  // per parameter, gradient or moment: fp32
+constexpr double kMasterBytes = 4;  // per parameter or moment: fp32
 constexpr double kMomentBytes = 2 * kMasterBytes;
 constexpr double kTokenBytes = 8;
 
@@ -233,6 +233,7 @@ Status AddLeast(const TrainConfig& config, const Schedule& schedule, const Hoste
                 const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double cast = config.precision == "bf16" ? 2 : 0;
   const double version = cast > 0 ? cast : kMasterBytes;
+  const auto of_gradient = static_cast<double>(GradientBytes(config.optimizer));
   const int zero = ZeroOf(config.parallel, schedule);
   const double shards = ShardsOfStage(config.parallel, schedule);
   const auto share = [&](int from_zero) { return zero >= from_zero ? 1 / shards : 1; };
@@ -245,7 +246,7 @@ Status AddLeast(const TrainConfig& config, const Schedule& schedule, const Hoste
     }
     const double masters = cast > 0 ? kMasterBytes * share(1) : 0;
     total.weights += need.parameters * (masters + version * (share(3) + versions->older));
-    total.gradients += need.parameters * kMasterBytes * share(2);
+    total.gradients += need.parameters * of_gradient * share(2);
     total.optimizer += need.parameters * LeastStateBytes(config.optimizer) * share(1);
   });
   return status;
@@ -267,6 +268,7 @@ Status AddShards(const TrainConfig& config, const Schedule& schedule, const Host
 void AddCopies(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
                const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double version = config.precision == "bf16" ? 2 : kMasterBytes;
+  const auto of_gradient = static_cast<double>(GradientBytes(config.optimizer));
   const bool saves = WritesCheckpoints(config);
   const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
   // Muon's state is smaller.
@@ -277,10 +279,10 @@ void AddCopies(const TrainConfig& config, const Schedule& schedule, const Hosted
   ForEachStage(schedule, ranks, needs, [&](int, const StageNeed& need) {
     const double count = need.parameters;
     // A replica sends copies of its gradients and of its updated shard.
-    if (zero < 2 && replicas > 1) total.gradients += count * kMasterBytes;
+    if (zero < 2 && replicas > 1) total.gradients += count * of_gradient;
     if (zero == 1 || zero == 2) total.weights += count * version / shards;
     // So does a stage for the parameters that it shares.
-    total.gradients += need.shared * kMasterBytes;
+    total.gradients += need.shared * of_gradient;
     if (rolls_back) total.optimizer += count * (kMasterBytes + state) / shards;
     if (saves) total.checkpoint += count * (kMasterBytes + state) / replicas;
   });

@@ -19,7 +19,7 @@ namespace penstock {
 namespace {
 
 constexpr int kNoStage = -1;
-constexpr std::int64_t kFp32Bytes = 4;  // of an element of masters, gradients and moments: fp32
+constexpr std::int64_t kFp32Bytes = 4;  // of an element of masters, moments and losses: fp32
 
 // The parameters of a stage of the model.
 struct StageParameters {
@@ -109,13 +109,14 @@ class Predictor {
     if (zero_ == 3) bytes.gathered = layout.rest() * working;
     const bool has_losses = placement.next(stage) < 0 && !schedule_.vocabulary;
     const std::int64_t losses = has_losses ? schedule_.indices() : 0;
-    std::int64_t gradients = layout.end() + losses;
+    const std::int64_t of_gradient = GradientBytes(config_.optimizer);
+    std::int64_t gradients = layout.end();
     if (zero_ >= 2) {
       gradients += shard - layout.rest();
-      bytes.unreduced = layout.rest() * kFp32Bytes;
-      bytes.reduced = shard * kFp32Bytes;
+      bytes.unreduced = layout.rest() * of_gradient;
+      bytes.reduced = shard * of_gradient;
     }
-    bytes.gradients = gradients * kFp32Bytes;
+    bytes.gradients = gradients * of_gradient + losses * kFp32Bytes;
     bytes.optimizer = OptimizerBytes(layout, parameters, stage / placement.chain_length());
     return bytes;
   }
@@ -192,6 +193,10 @@ class Predictor {
 };
 
 }  // namespace
+
+std::int64_t GradientBytes(const OptimizerConfig& config) {
+  return config.gradient_dtype == "bf16" ? 2 : kFp32Bytes;
+}
 
 Result<std::vector<RankBytes>> PredictRankBytes(const TrainConfig& config,
                                                 const Schedule& schedule) {

@@ -26,6 +26,13 @@ void Grow(at::Tensor& tensor, std::int64_t elements) {
   tensor = at::empty({elements}, at::kFloat);
 }
 
+// Calls `run` with the elements of a tensor, which are fp32 or bf16.
+template <class Run>
+void WithElements(const at::Tensor& tensor, const Run& run) {
+  if (tensor.scalar_type() == at::kBFloat16) return run(tensor.const_data_ptr<at::BFloat16>());
+  run(tensor.const_data_ptr<float>());
+}
+
 }  // namespace
 
 double MuonScale(std::string_view adjust_lr_fn, std::int64_t rows, std::int64_t columns) {
@@ -36,10 +43,13 @@ double MuonScale(std::string_view adjust_lr_fn, std::int64_t rows, std::int64_t 
 
 void Blend(const at::Tensor& average, const at::Tensor& value, double weight) {
   auto* const to = average.mutable_data_ptr<float>();
-  const auto* const from = value.const_data_ptr<float>();
   const auto factor = static_cast<float>(weight);
-  at::parallel_for(0, average.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] += (from[i] - to[i]) * factor;
+  WithElements(value, [&](const auto* from) {
+    at::parallel_for(0, average.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        to[i] += (static_cast<float>(from[i]) - to[i]) * factor;
+      }
+    });
   });
 }
 
@@ -47,10 +57,13 @@ void NesterovDirection(const at::Tensor& to, const at::Tensor& momentum, const a
                        double weight) {
   auto* const out = to.mutable_data_ptr<float>();
   const auto* const m = momentum.const_data_ptr<float>();
-  const auto* const g = gradient.const_data_ptr<float>();
   const auto factor = static_cast<float>(weight);
-  at::parallel_for(0, to.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) out[i] = m[i] - (m[i] - g[i]) * factor;
+  WithElements(gradient, [&](const auto* g) {
+    at::parallel_for(0, to.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        out[i] = m[i] - (m[i] - static_cast<float>(g[i])) * factor;
+      }
+    });
   });
 }
 

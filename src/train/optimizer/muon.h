@@ -27,10 +27,11 @@ struct Matrices {
 // "original": sqrt(max(1, rows / columns)).
 double MuonScale(std::string_view adjust_lr_fn, std::int64_t rows, std::int64_t columns);
 
-// average += (value - average) * weight, elementwise over two contiguous fp32 tensors. The result
-// of an element does not depend on its place or on the number of threads.
+// average += (value - average) * weight, elementwise over contiguous tensors, in fp32. The value
+// may be bf16. The result of an element does not depend on its place or on the number of threads.
 void Blend(const at::Tensor& average, const at::Tensor& value, double weight);
-// to = the Nesterov direction of a momentum that Blend has updated with this gradient and weight.
+// to = the Nesterov direction of a momentum that Blend has updated with this gradient, which may be
+// bf16, and weight.
 void NesterovDirection(const at::Tensor& to, const at::Tensor& momentum, const at::Tensor& gradient,
                        double weight);
 

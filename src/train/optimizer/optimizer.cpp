@@ -1,6 +1,7 @@
 #include "train/optimizer/optimizer.h"
 
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -15,6 +16,23 @@
 #include "train/stage/gradient_norm.h"
 
 namespace penstock {
+
+namespace {
+
+constexpr std::int64_t kPart = 1 << 18;  // elements that are converted to fp32 at a time
+
+struct AdamTensors {
+  at::TensorList values, gradients, first_moments, second_moments, steps;
+};
+
+void RunAdam(const ParameterRule& rule, double lr, const AdamTensors& of) {
+  at::_fused_adamw_(of.values, of.gradients, of.first_moments, of.second_moments,
+                    /*max_exp_avg_sqs=*/{}, of.steps, lr * rule.lr_scale, rule.beta1, rule.beta2,
+                    rule.weight_decay, rule.epsilon, /*amsgrad=*/false, /*maximize=*/false,
+                    std::nullopt, std::nullopt);
+}
+
+}  // namespace
 
 double LearningRate::At(std::int64_t step) const {
   if (step < config.warmup) {
@@ -94,11 +112,32 @@ void Optimizer::Update(const std::vector<NamedParameter>& parameters) {
 void Optimizer::UpdateAdam(double lr) {
   for (AdamGroup& group : groups_) {
     for (at::Tensor& step : group.steps) *step.mutable_data_ptr<float>() += 1;
-    const ParameterRule& rule = group.rule;
-    at::_fused_adamw_(group.values, group.gradients, group.first_moments, group.second_moments,
-                      /*max_exp_avg_sqs=*/{}, group.steps, lr * rule.lr_scale, rule.beta1,
-                      rule.beta2, rule.weight_decay, rule.epsilon, /*amsgrad=*/false,
-                      /*maximize=*/false, std::nullopt, std::nullopt);
+    if (group.gradients.front().scalar_type() == at::kBFloat16) {
+      UpdateInParts(group, lr);
+      continue;
+    }
+    RunAdam(
+        group.rule, lr,
+        {group.values, group.gradients, group.first_moments, group.second_moments, group.steps});
+  }
+}
+
+// ATen's kernel requires gradients in the dtype of the parameters.
+void Optimizer::UpdateInParts(const AdamGroup& group, double lr) {
+  if (!wide_.defined()) wide_ = at::empty({kPart}, at::kFloat);
+  for (std::size_t i = 0; i < group.values.size(); ++i) {
+    const std::int64_t elements = group.values[i].numel();
+    for (std::int64_t begin = 0; begin < elements; begin += kPart) {
+      const std::int64_t size = std::min(kPart, elements - begin);
+      const auto part = [&](const at::Tensor& whole) {
+        return whole.as_strided({size}, {1}, whole.storage_offset() + begin);
+      };
+      const at::Tensor gradient = wide_.narrow(0, 0, size);
+      gradient.copy_(part(group.gradients[i]));
+      RunAdam(group.rule, lr,
+              {part(group.values[i]), gradient, part(group.first_moments[i]),
+               part(group.second_moments[i]), group.steps[i]});
+    }
   }
 }
 

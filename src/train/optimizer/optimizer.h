@@ -113,6 +113,7 @@ class Optimizer {
   AdamGroup& GroupOf(const ParameterRule& rule);
   static std::vector<MatrixPart> PartsOf(const MuonParameter& parameter);
   void UpdateAdam(double lr);
+  void UpdateInParts(const AdamGroup& group, double lr);
   void UpdateMuon(double lr);
   void UpdateBiases();
   void UpdateMatrix(const MuonParameter& parameter, const MatrixPart& part, double lr);
@@ -132,6 +133,7 @@ class Optimizer {
   std::vector<AdamGroup> groups_;
   std::vector<MuonParameter> matrices_;
   std::vector<std::pair<at::Tensor, at::Tensor>> biases_;  // of routers: value and gradient
+  at::Tensor wide_;                                        // a part of a bf16 gradient in fp32
   Orthogonalizer orthogonalizer_;
   std::unique_ptr<MatrixExchange> exchange_;
   std::vector<Average> averages_;  // empty without

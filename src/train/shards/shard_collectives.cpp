@@ -7,13 +7,10 @@
 #include <utility>
 
 #include "base/index.h"
+#include "train/stage/tensor_message.h"
 
 namespace penstock {
 namespace {
-
-std::span<std::byte> BytesOf(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
-}
 
 // Returns a copy of the shard in the order of the sequence, with zeros between parameters.
 at::Tensor CopyShard(const Shards& shards, int shard, const std::vector<at::Tensor>& tensors) {
@@ -137,7 +134,7 @@ void ShardCollectives::StartGather() {
   if (!masters_.defined()) return;
   FullTensors& all = all_masters();
   if (!all.exist()) all.Allocate();
-  auto started = end_.group().AllGather(BytesOf(masters_), BytesOf(all.sequence()));
+  auto started = end_.group().AllGather(MemoryOf(masters_), MemoryOf(all.sequence()));
   if (!started) throw std::runtime_error(started.error().message);
   gathering_masters_ = *started;
 }

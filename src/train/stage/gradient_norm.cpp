@@ -6,27 +6,38 @@
 
 namespace penstock {
 
-double SquaredNorm(const at::Tensor& tensor) {
-  PENSTOCK_CHECK(tensor.is_cpu() && tensor.is_non_overlapping_and_dense(),
-                 "a gradient is not dense or not on the CPU");
+namespace {
+
+template <class Element>
+double SquaredNormOf(const at::Tensor& tensor) {
   // Independent sums let the compiler vectorize the loop.
   constexpr std::size_t kSums = 16;
   std::array<double, kSums> sums{};
-  const float* const data = tensor.const_data_ptr<float>();
+  const auto* const data = tensor.const_data_ptr<Element>();
   const std::size_t size = tensor.numel();
   const std::size_t whole = size / kSums * kSums;
   for (std::size_t i = 0; i < whole; i += kSums) {
     for (std::size_t k = 0; k < kSums; ++k) {
-      const auto value = static_cast<double>(data[i + k]);
+      const auto value = static_cast<double>(static_cast<float>(data[i + k]));
       sums[k] += value * value;
     }
   }
   for (std::size_t i = whole; i < size; ++i) {
-    sums[i - whole] += static_cast<double>(data[i]) * static_cast<double>(data[i]);
+    const auto value = static_cast<double>(static_cast<float>(data[i]));
+    sums[i - whole] += value * value;
   }
   double sum = 0;
   for (const double part : sums) sum += part;
   return sum;
+}
+
+}  // namespace
+
+double SquaredNorm(const at::Tensor& tensor) {
+  PENSTOCK_CHECK(tensor.is_cpu() && tensor.is_non_overlapping_and_dense(),
+                 "a gradient is not dense or not on the CPU");
+  if (tensor.scalar_type() == at::kBFloat16) return SquaredNormOf<at::BFloat16>(tensor);
+  return SquaredNormOf<float>(tensor);
 }
 
 }  // namespace penstock

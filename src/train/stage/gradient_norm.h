@@ -5,8 +5,8 @@
 
 namespace penstock {
 
-// Returns the sum of the squares of a dense fp32 tensor, accumulated in fp64 in an order that
-// depends only on the number of elements. Not finite if an element is not.
+// Returns the sum of the squares of a dense fp32 or bf16 tensor, accumulated in fp64 in an order
+// that depends only on the number of elements. Not finite if an element is not.
 double SquaredNorm(const at::Tensor& tensor);
 
 }  // namespace penstock

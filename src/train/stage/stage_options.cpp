@@ -61,6 +61,7 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
   options.lengths = MicrobatchLengths(config);
   options.exact = config.exact;
   options.fuse = config.fuse;
+  if (config.optimizer.gradient_dtype == "bf16") options.gradient_dtype = at::kBFloat16;
   PENSTOCK_TRY(SavePolicy policy, SavePolicyOf(config.recompute));
   options.save_budget = policy.save_budget;
   options.save_budget_for_weight = policy.save_budget_for_weight;

@@ -255,6 +255,7 @@ double ShareOfProgram(const TorchStageOptions& options, int program) {
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
                         const TorchStageOptions& options, int program) {
   StageSpec spec;
+  spec.gradient_dtype = options.gradient_dtype;
   spec.parameters = ParametersOf(*module);
   if (options.zero >= 2) spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);
   spec.inputs = examples.inputs;

@@ -12,8 +12,10 @@
 #include <utility>
 
 #include "base/index.h"
+#include "collective/element_sum.h"
 #include "train/stage/gradient_norm.h"
 #include "train/stage/stage_spec.h"
+#include "train/stage/tensor_message.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {
@@ -27,8 +29,8 @@ at::Tensor WithOwnStorage(const at::Tensor& tensor) {
 }
 
 // Returns `kept`, or a new tensor in its place if a reader still holds it.
-at::Tensor& Unread(std::int64_t elements, at::Tensor& kept) {
-  if (!kept.defined() || kept.use_count() > 1) kept = at::empty({elements}, at::kFloat);
+at::Tensor& Unread(std::int64_t elements, at::ScalarType type, at::Tensor& kept) {
+  if (!kept.defined() || kept.use_count() > 1) kept = at::empty({elements}, type);
   std::atomic_thread_fence(std::memory_order_acquire);
   return kept;
 }
@@ -42,6 +44,16 @@ Message MessageOf(const at::Tensor& tensor) {
 // Returns the elements from `begin` on in the order of memory.
 at::Tensor InMemory(const at::Tensor& tensor, std::int64_t begin, std::int64_t size) {
   return tensor.as_strided({size}, {1}, tensor.storage_offset() + begin);
+}
+
+std::span<const std::byte> ContentOf(const Message& message) {
+  return {static_cast<const std::byte*>(message.data()), message.bytes()};
+}
+
+// Sets `sum` to the sum of the parts, of which it may be one. 16-bit parts are added in fp32.
+void Sum(const std::vector<std::span<const std::byte>>& parts, const at::Tensor& sum) {
+  const bool is_bf16 = sum.scalar_type() == at::kBFloat16;
+  SumInOrder(parts, MemoryOf(sum), is_bf16 ? ElementType::kBfloat16 : ElementType::kFloat32);
 }
 
 void CheckBytes(const Message& message, std::int64_t elements, std::size_t size, const char* what) {
@@ -67,14 +79,16 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       outgoing_(options.replicas),
       incoming_(options.replicas),
       tails_(options.replicas, std::vector<float>(tail)) {
-  flat_ = at::zeros({InFlat(shards_.end()) + static_cast<std::int64_t>(tail)}, at::kFloat);
+  const at::ScalarType type = options.gradient_dtype;
+  const std::size_t of_tail = tail * sizeof(float) / at::elementSize(type);
+  flat_ = at::zeros({InFlat(shards_.end()) + static_cast<std::int64_t>(of_tail)}, type);
   rank_->gradients.Add(static_cast<std::int64_t>(flat_.nbytes()));
   for (std::size_t i = 0; i < working.size(); ++i) {
     const at::Tensor& like = working[i].tensor;
     // Gradients in shards get their memory when they exist.
     gradients_.push_back(
         zero_ >= 2 && shards_.sharded(i)
-            ? at::empty_like(like, like.options().dtype(at::kFloat))
+            ? at::empty_like(like, like.options().dtype(type))
             : flat_.as_strided(like.sizes(), like.strides(), InFlat(shards_.start(i))));
     parameters_.emplace_back(masters[i].name, masters[i].tensor.detach(), gradients_.back());
     if (shards_.is_of_experts(i)) {
@@ -336,11 +350,11 @@ Message StageWeights::Share(int to_chain, std::span<const float> tail) {
   if (collectives_ && chains_per_shard_ > 1) {
     static_cast<void>(collectives_->FinishReduction());
   }
-  std::copy(tail.begin(), tail.end(),
-            flat_.mutable_data_ptr<float>() + (flat_.numel() - std::ssize(tail)));
+  std::ranges::copy(std::as_bytes(tail), MemoryOf(flat_).last(tail.size_bytes()).begin());
   const std::vector<Range> ranges = RangesOf(to_chain, chain_);
   const std::int64_t elements = ranges.back().in_message + ranges.back().size;
-  at::Tensor& outgoing = Unread(elements, outgoing_[zero_ > 0 ? Index(to_chain) : 0]);
+  at::Tensor& outgoing =
+      Unread(elements, flat_.scalar_type(), outgoing_[zero_ > 0 ? Index(to_chain) : 0]);
   for (const Range& range : ranges) {
     outgoing.narrow(0, range.in_message, range.size)
         .copy_(flat_.narrow(0, range.begin, range.size));
@@ -351,7 +365,8 @@ Message StageWeights::Share(int to_chain, std::span<const float> tail) {
 Message StageWeights::ShareParameter(int parameter) {
   Shared& shared = *shared_[parameter];
   const at::Tensor& gradient = gradients_[shared.index];
-  Unread(gradient.numel(), shared.outgoing).copy_(InMemory(gradient, 0, gradient.numel()));
+  Unread(gradient.numel(), gradient.scalar_type(), shared.outgoing)
+      .copy_(InMemory(gradient, 0, gradient.numel()));
   return MessageOf(shared.outgoing);
 }
 
@@ -367,58 +382,52 @@ void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
 
 // Every stage adds in the order of the holders, so that all arrive at the same sum.
 void StageWeights::AddParameter(int parameter) {
-  const at::NoGradGuard no_gradients;
   Shared& shared = *shared_[parameter];
-  at::Tensor& own = gradients_[shared.index];
-  const auto of_holder = [&](std::size_t holder) {
-    if (static_cast<int>(holder) == shared.holder) return own;
-    return at::from_blob(shared.incoming[holder].data(), own.sizes(), own.options());
-  };
-  at::Tensor sum = of_holder(0).add(of_holder(1));
-  for (std::size_t holder = 2; holder < shared.incoming.size(); ++holder) {
-    sum.add_(of_holder(holder));
+  const at::Tensor& own = gradients_[shared.index];
+  std::vector<std::span<const std::byte>> parts;
+  for (std::size_t holder = 0; holder < shared.incoming.size(); ++holder) {
+    const bool is_own = static_cast<int>(holder) == shared.holder;
+    parts.push_back(is_own ? MemoryOf(own) : ContentOf(shared.incoming[holder]));
   }
-  own.copy_(sum);
+  Sum(parts, own);
   for (Message& message : shared.incoming) message = {};
 }
 
 void StageWeights::Take(int chain, Message gradients) {
   const Range last = RangesOf(chain_, chain).back();
-  CheckBytes(gradients, last.in_message + last.size, sizeof(float), "gradients");
+  CheckBytes(gradients, last.in_message + last.size, flat_.element_size(), "gradients");
   incoming_[chain] = std::move(gradients);
 }
 
 // Every replica adds in the order of the chains, so that all arrive at the same sum.
 void StageWeights::Add() {
-  const at::NoGradGuard no_gradients;
+  const std::size_t size = flat_.element_size();
   for (const Range& range : RangesOf(chain_, chain_)) {
-    at::Tensor own = flat_.narrow(0, range.begin, range.size);
-    std::vector<at::Tensor> parts;  // by chain that has the range
+    const at::Tensor own = flat_.narrow(0, range.begin, range.size);
+    std::vector<std::span<const std::byte>> parts;  // by chain that has the range
     for (int chain = 0; chain < std::ssize(incoming_); ++chain) {
       if (chain == chain_) {
-        parts.push_back(own);
+        parts.push_back(MemoryOf(own));
         continue;
       }
       for (const Range& sent : RangesOf(chain_, chain)) {
         if (sent.begin != range.begin) continue;
-        float* const data = static_cast<float*>(incoming_[chain].data()) + sent.in_message;
-        parts.push_back(at::from_blob(data, {range.size}, at::kFloat));
+        parts.push_back(
+            ContentOf(incoming_[chain]).subspan(Index(sent.in_message) * size, own.nbytes()));
       }
     }
     if (parts.size() == 1) continue;  // no other replica has these experts
-    at::Tensor sum = parts[0].add(parts[1]);
-    for (std::size_t i = 2; i < parts.size(); ++i) sum.add_(parts[i]);
     if (range.begin + range.size == flat_.numel()) TakeTails(parts);
-    own.copy_(sum);
+    Sum(parts, own);
   }
   for (Message& message : incoming_) message = {};
 }
 
 // The tail is at the end of the last range, which all chains have.
-void StageWeights::TakeTails(const std::vector<at::Tensor>& parts) {
+void StageWeights::TakeTails(const std::vector<std::span<const std::byte>>& parts) {
   for (std::size_t chain = 0; chain < parts.size(); ++chain) {
-    const float* const end = parts[chain].const_data_ptr<float>() + parts[chain].numel();
-    std::copy(end - tails_[chain].size(), end, tails_[chain].begin());
+    const std::span<std::byte> tail = std::as_writable_bytes(std::span(tails_[chain]));
+    std::ranges::copy(parts[chain].last(tail.size()), tail.begin());
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,7 +24,7 @@ namespace penstock {
 class StageWeights {
  public:
   // The stage computes with `working` and trains `masters`, which are the same tensors or casts of
-  // each other. `tail` is the number of floats that Share sends after the gradients.
+  // each other. `tail` is the number of fp32 values that Share sends after the gradients.
   StageWeights(std::span<const NamedTensor> working, std::span<const NamedTensor> masters,
                const StageProgram& program, const TorchStageOptions& options, std::size_t tail);
 
@@ -114,7 +115,7 @@ class StageWeights {
   std::int64_t WeightBytes() const;  // held all the time
   at::Tensor Sent(const Shards::Piece& piece) const;
   at::ScalarType SentType() const;
-  void TakeTails(const std::vector<at::Tensor>& parts);
+  void TakeTails(const std::vector<std::span<const std::byte>>& parts);
   at::Tensor GradientOf(const Shards::Piece& piece) const;
   void Update(const TorchStage::Update& update);
   void Clear();
@@ -132,7 +133,7 @@ class StageWeights {
   int chains_per_shard_;
   Shards shards_;
   // All gradients (from ZeRO-2 on, those of the own shard and of parameters in no shard), then the
-  // tail, so that one call clears or adds them.
+  // bytes of the tail, so that one call clears or adds them.
   at::Tensor flat_;
   std::shared_ptr<RankShards> rank_;
   std::vector<at::Tensor> gradients_;

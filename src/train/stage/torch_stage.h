@@ -109,6 +109,8 @@ struct TorchStageOptions {
   VersionRule versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.
   std::vector<std::optional<SharedGradient>> shared;
+  // Of the sums of gradients, also between replicas: fp32 or bf16.
+  at::ScalarType gradient_dtype = at::ScalarType::Float;
   OptimizerHooks optimizer;  // may be empty if no step is rolled back or skipped
   // Results are bitwise equal to autograd; false allows weight gradients to be accumulated inside
   // the matmul.
@@ -134,7 +136,8 @@ struct TorchStageOptions {
 };
 
 // A parameter that a stage updates, or a range of its elements, and the accumulated gradient, which
-// has the same shape as the value and is zero when a step starts.
+// has the dtype TorchStageOptions::gradient_dtype and the same shape as the value and is zero when
+// a step starts.
 struct NamedParameter {
   NamedParameter(std::string parameter, at::Tensor whole, at::Tensor its_gradient)
       : name(std::move(parameter)),

@@ -147,6 +147,16 @@ at::Tensor TorchVocabulary::ScaleOf(const Microbatch& microbatch, const SoftmaxP
       .unsqueeze(1);
 }
 
+// Calls `add` with the sum of gradients, or if it has 16 bits, with an fp32 sum of one microbatch
+// that is then added to it.
+template <class Add>
+void InFloat(const at::Tensor& sum, const Add& add) {
+  if (sum.scalar_type() == at::kFloat) return add(sum);
+  const at::Tensor of_microbatch = at::zeros(sum.sizes(), at::kFloat);
+  add(of_microbatch);
+  sum.add_(of_microbatch);
+}
+
 void TorchVocabulary::AddHeadGradient(Microbatch& microbatch) {
   Combine(microbatch);
   at::Tensor& softmax = microbatch.softmax;
@@ -154,14 +164,15 @@ void TorchVocabulary::AddHeadGradient(Microbatch& microbatch) {
       microbatch.hidden.reshape({tokens(), options_.dim}).to(at::kFloat).mul(loss_gradient());
   // Scales the hidden states, which are smaller than the softmax.
   const at::Tensor scaled = hidden.mul(ScaleOf(microbatch, Own(microbatch)));
-  if (options_.dtype == at::kFloat) {
-    head_gradient_.addmm_(softmax.t(), scaled);
-  } else {
-    head_gradient_.add_(
-        at::mm(softmax.to(options_.dtype).t(), scaled.to(options_.dtype)).to(at::kFloat));
-  }
   const OwnTokens own = std::exchange(microbatch.targets, {});
-  head_gradient_.index_add_(0, own.rows, hidden.index_select(0, own.positions), /*alpha=*/-1);
+  InFloat(head_gradient_, [&](const at::Tensor& sum) {
+    if (options_.dtype == at::kFloat) {
+      sum.addmm_(softmax.t(), scaled);
+    } else {
+      sum.add_(at::mm(softmax.to(options_.dtype).t(), scaled.to(options_.dtype)));
+    }
+    sum.index_add_(0, own.rows, hidden.index_select(0, own.positions), /*alpha=*/-1);
+  });
   bytes_ -= static_cast<std::int64_t>(softmax.nbytes());
   softmax.reset();
   microbatch.hidden.reset();
@@ -180,8 +191,9 @@ void TorchVocabulary::EndReading(Microbatch& microbatch) const {
 void TorchVocabulary::AddEmbeddingGradient(Microbatch& microbatch) {
   const at::Tensor gradient = microbatch.gradient.reshape({tokens(), options_.dim});
   const OwnTokens own = std::exchange(microbatch.tokens, {});
-  embedding_gradient_.index_add_(0, own.rows,
-                                 gradient.index_select(0, own.positions).to(at::kFloat));
+  InFloat(embedding_gradient_, [&](const at::Tensor& sum) {
+    sum.index_add_(0, own.rows, gradient.index_select(0, own.positions).to(at::kFloat));
+  });
   microbatch.gradient.reset();
 }
 

@@ -55,6 +55,7 @@ TrainConfig RandomConfig(std::mt19937& random) {
   if (random() % 2 == 0) config.model.name = "gpt2";
   if (random() % 2 == 0) config.optimizer.clip = 0.5;
   if (random() % 2 == 0) config.optimizer.ema = 0.9;
+  if (random() % 2 == 0) config.optimizer.gradient_dtype = "bf16";
   config.optimizer.post_validation = config.optimizer.clip > 0 && random() % 2 == 0;
   config.parallel.lookahead = static_cast<int>(random() % 3);
   config.parallel.residency = static_cast<int>(random() % 3);

@@ -35,6 +35,13 @@ void ExpectNear(const TrainedModel& expected, const TrainedModel& actual) {
   }
 }
 
+void ExpectEqual(const TrainedModel& one, const TrainedModel& other) {
+  EXPECT_EQ(one.losses, other.losses);
+  for (const auto& [name, value] : one.parameters) {
+    EXPECT_TRUE(at::equal(value, other.parameters.at(name))) << name;
+  }
+}
+
 class ExpertParallel : public testing::TestWithParam<std::string> {};
 
 TEST_P(ExpertParallel, TrainsTheSameModel) {
@@ -67,10 +74,18 @@ TEST_P(ExpertParallel, TrainsTheSameModelWithEverySchedule) {
   }
 }
 
-void ExpectEqual(const TrainedModel& one, const TrainedModel& other) {
-  EXPECT_EQ(one.losses, other.losses);
-  for (const auto& [name, value] : one.parameters) {
-    EXPECT_TRUE(at::equal(value, other.parameters.at(name))) << name;
+// Shards of 0 to 3 add the same numbers.
+TEST_P(ExpertParallel, SumsGradientsInBf16) {
+  TrainConfig config = MoeConfig(GetParam());
+  config.optimizer.gradient_dtype = "bf16";
+  config.parallel.data = 4;
+  config.parallel.expert = 2;
+  config.parallel.zero = 1;
+  const TrainedModel expected = TrainWith(config);
+  for (const int zero : {2, 3}) {
+    SCOPED_TRACE(fmt::format("zero={}", zero));
+    config.parallel.zero = zero;
+    ExpectEqual(expected, TrainWith(config));
   }
 }
 

@@ -25,8 +25,8 @@ class Optimizers : public HostsRun {
 };
 
 TEST_F(Optimizers, ShardsHaveTheBitsOfTheWhole) {
-  for (const char* precision : {"precision=f32", "precision=bf16"}) {
-    const std::vector<std::string> mesh = {"ranks=2", "data=2", precision};
+  for (const char* dtype : {"precision=f32", "precision=bf16", "gradient_dtype=bf16"}) {
+    const std::vector<std::string> mesh = {"ranks=2", "data=2", dtype};
     std::vector<std::string> options = Muon(mesh);
     ASSERT_TRUE(RunAlone(options));
     const auto expected = AllTensors(At("run", 5));

@@ -20,7 +20,7 @@
 #include "schedule/data_parallel.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
-#include "tests/train/run/norms_by_shard.h"
+#include "tests/train/run/sums_of_gradients.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
 #include "train/setup.h"
@@ -84,11 +84,12 @@ class Reference {
     const auto rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
     for (std::size_t i = 0; i < start.stages.size(); ++i) {
       auto& stage = stages_.emplace_back();
+      const auto dtype = config.optimizer.gradient_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
       const int updates = config.pipeline.microbatches / rules_[i].microbatches_per_update;
       stage.optimizer = std::make_unique<Optimizer>(rate, updates);
       for (const auto& parameter : start.stages[i]->named_parameters()) {
         const at::Tensor value = parameter.value().detach();
-        stage.parameters.push_back({parameter.key(), value, at::zeros_like(value)});
+        stage.parameters.push_back({parameter.key(), value, at::zeros_like(value, dtype)});
       }
       Keep(stage);
     }
@@ -200,8 +201,9 @@ class Reference {
   void Update() {
     for (std::size_t i = 0; i < stages_.size(); ++i) SumGradients(stages_[i], rules_[i]);
     for (const std::vector<NamedParameter*>& copies : shared_) {
-      at::Tensor sum = copies.front()->gradient.clone();
-      for (std::size_t i = 1; i < copies.size(); ++i) sum.add_(copies[i]->gradient);
+      std::vector<at::Tensor> parts;
+      for (const NamedParameter* copy : copies) parts.push_back(copy->gradient);
+      const at::Tensor sum = SumInFloat(parts);
       for (NamedParameter* copy : copies) copy->gradient.copy_(sum);
     }
     if (config_.optimizer.clip > 0) Clip();
@@ -254,17 +256,16 @@ class Reference {
 
   // Adds the gradients of the chains in their order. With REDUCE_GRAD, first those of equal chains
   // of all pipelines.
-  void AddChains(std::vector<at::Tensor>& sums, NamedParameter& parameter) const {
+  void AddChains(const std::vector<at::Tensor>& sums, NamedParameter& parameter) const {
     const bool reduced = reduces() && !IsShared(parameter);
-    const std::size_t chains = sums.size();  // of all pipelines
-    const std::size_t per_pipeline = reduced ? chains / Index(config_.parallel.data) : 1;
-    for (std::size_t chain = per_pipeline; chain < chains; ++chain) {
-      sums[chain % per_pipeline].add_(sums[chain]);
+    const std::size_t per_pipeline = reduced ? sums.size() / Index(config_.parallel.data) : 1;
+    std::vector<at::Tensor> of_chains;
+    for (std::size_t chain = 0; chain < per_pipeline; ++chain) {
+      std::vector<at::Tensor> parts;
+      for (std::size_t i = chain; i < sums.size(); i += per_pipeline) parts.push_back(sums[i]);
+      of_chains.push_back(SumInFloat(parts));
     }
-    parameter.gradient.copy_(sums[0]);
-    for (std::size_t chain = 1; chain < per_pipeline; ++chain) {
-      parameter.gradient.add_(sums[chain]);
-    }
+    parameter.gradient.copy_(SumInFloat(of_chains));
   }
 
   void SumGradients(StageState& stage, const StageRule& rule) const {
@@ -351,9 +352,7 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const int last_rank = schedule.placement.rank_of(schedule.stages() - 1);
   options.on_step = [&](int rank, std::int64_t step) {
-    if (rank == last_rank) {
-      both.pipeline.losses[step] = pipeline.last().StepLoss();
-    }
+    if (rank == last_rank) both.pipeline.losses[step] = pipeline.last().StepLoss();
   };
   const std::vector<Stage*> stages = pipeline.pointers();
   const Status status = RunRanks(schedule, stages, options);
@@ -361,7 +360,6 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
   GatherWeights(pipeline, schedule, /*replicas=*/true);
   both.pipeline.parameters = ByName(pipeline.model);
   ExpectCopiesEqual(pipeline);
-
   ExpectVersions(pipeline, schedule);
 
   // Training has changed every parameter.
@@ -451,6 +449,7 @@ TEST_P(Parity, TrainsLikeOneRank) {
     // Stages that share a parameter update it together, so without a flush they share none.
     if (model == "gpt2" && !flushes) config.model.options["tied"] = "false";
     if (params.microbatches % 2 == 0) config.model.document_end = 3;
+    if (params.microbatches % 3 == 0) config.optimizer.gradient_dtype = "bf16";
     const Schedule sharded = ShardSchedule(*schedule, config.parallel).value();
     const Both both = TrainBoth(config, attempt % 2 == 0 ? sharded : AddCommunication(sharded));
     ExpectEqual(both.pipeline, both.reference);

@@ -100,6 +100,13 @@ TEST(ShardVocabulary, TrainsInBf16) {
   ExpectNearlyEqual(TrainTables(WithShards(config)), TrainTables(config), 2e-3);
 }
 
+TEST(ShardVocabulary, SumsGradientsInBf16) {
+  TrainConfig config = TableConfig("gpt2", "true");
+  config.optimizer.gradient_dtype = "bf16";
+  config.pipeline.ranks = config.pipeline.stages = 3;
+  ExpectNearlyEqual(TrainTables(WithShards(config)), TrainTables(config), 2e-3);
+}
+
 // Rolls steps back, because the gradients are clipped.
 TEST(ShardVocabulary, PostValidationChangesNoBit) {
   TrainConfig config = WithShards(TableConfig("llama", "false"));

@@ -1,4 +1,4 @@
-// The norms of gradients as replicas compute them: each parameter as the sum over its shards.
+// Sums of gradients and their norms as replicas compute them.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,15 @@
 
 namespace penstock {
 
-// Returns the squared norms by parameter. `shared` marks parameters that other stages hold too;
-// those in `copies` count elsewhere.
+// Returns the sum in the order of the parts, rounded to their dtype once.
+inline at::Tensor SumInFloat(const std::vector<at::Tensor>& parts) {
+  at::Tensor sum = parts.front().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  for (std::size_t i = 1; i < parts.size(); ++i) sum.add_(parts[i]);
+  return sum.to(parts.front().scalar_type());
+}
+
+// Returns the squared norms by parameter, each as the sum over its shards. `shared` marks
+// parameters that other stages hold too; those in `copies` count elsewhere.
 inline std::vector<double> NormsByShard(const std::vector<NamedParameter>& parameters,
                                         const std::vector<bool>& shared,
                                         const std::vector<bool>& copies, int count) {
