@@ -7,6 +7,7 @@
 
 #include "base/index.h"
 #include "base/result.h"
+#include "train/memory_of.h"
 #include "train/optimizer/muon.h"
 
 namespace penstock {
@@ -74,8 +75,7 @@ at::Tensor MatrixExchange::Own(const std::string& parameter, std::int64_t matrix
 
 void MatrixExchange::Gather() {
   if (block_ == 0) return;
-  const std::span<std::byte> all(static_cast<std::byte*>(blocks_.mutable_data_ptr()),
-                                 blocks_.nbytes());
+  const std::span<std::byte> all = MemoryOf(blocks_);
   const std::size_t size = Index(block_) * sizeof(float);
   const auto started = group_->AllGather(all.subspan(Index(group_->rank()) * size, size), all);
   if (!started) throw std::runtime_error(started.error().message);

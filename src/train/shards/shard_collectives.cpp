@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/index.h"
-#include "train/stage/tensor_message.h"
+#include "train/memory_of.h"
 
 namespace penstock {
 namespace {

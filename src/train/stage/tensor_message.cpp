@@ -61,10 +61,6 @@ void FromBytes(Message message, std::span<const TensorType> types, std::span<at:
 
 }  // namespace
 
-std::span<std::byte> MemoryOf(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
-}
-
 Message ToMessage(std::span<at::Tensor> tensors) {
   if (tensors.size() == 1) {
     const MessagePart part = PartOf(tensors[0]);

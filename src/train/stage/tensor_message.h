@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -11,9 +10,6 @@
 #include "runtime/message.h"
 
 namespace penstock {
-
-// Returns the memory of a dense tensor.
-std::span<std::byte> MemoryOf(const at::Tensor& tensor);
 
 // Moves the tensors into a message. They are undefined afterwards. Does not allocate for a single
 // tensor. Requires: the tensors are contiguous.
