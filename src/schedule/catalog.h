@@ -27,21 +27,31 @@ struct MemoryUnit {
   std::string Text(double amount) const { return fmt::format("{:.6g}{}", amount * scale, name); }
 };
 
+// What a search makes as short as possible. Of two schedules with the same makespan, kMakespan
+// takes the one with the shorter span, and kSpan the other way round.
+enum class Objective {
+  kMakespan,  // from time zero to the end
+  kSpan,  // the longest time from a rank's first to its last action: what steps take that follow
+          // each other without waiting for all ranks (Zero Bubble, section 4)
+};
+
 // The parameters of algorithms. Times are of one rank's share of one microbatch.
 struct ScheduleParams {
   int ranks = 4;
   int chunks = 0;  // stages per rank; 0 is the algorithm's default
   int microbatches = 8;
   double forward = 1, backward_input = 1, backward_weight = 1;
+  double kept_for_weight = 1;  // the part of a microbatch's activations that I keeps for W
   double comm = 0;
-  OverlapRule overlap = {};                 // of pairs of a forward and a backward
-  std::optional<Costs> costs = {};          // uneven stages; overrides the uniform times above
-  std::optional<double> memory_limit = {};  // activations of one rank's share of one microbatch
-  MemoryUnit memory_unit = {};              // in messages about memory_limit
-  int group = 0;                            // interleaved group size; 0 is the algorithm's default
-  int slices = 1;                           // pieces of a microbatch along the sequence
-  int waves = 0;                            // hanayo; 0 is the algorithm's default
-  int steps = 1;                            // number of batches, for schedules without a flush
+  OverlapRule overlap = {};                    // of pairs of a forward and a backward
+  std::optional<Costs> costs = {};             // uneven stages; overrides the uniform times above
+  std::optional<double> memory_limit = {};     // activations of one rank's share of one microbatch
+  MemoryUnit memory_unit = {};                 // in messages about memory_limit
+  Objective objective = Objective::kMakespan;  // of a search
+  int group = 0;       // interleaved group size; 0 is the algorithm's default
+  int slices = 1;      // pieces of a microbatch along the sequence
+  int waves = 0;       // hanayo; 0 is the algorithm's default
+  int steps = 1;       // number of batches, for schedules without a flush
   bool split = false;  // split the backward into I and W, if the algorithm has both forms
 };
 
@@ -67,6 +77,7 @@ struct Knobs {
   int replicas = 1;                                        // chains (2: DualPipe, Chimera)
   bool group = false, slices = false, waves = false, steps = false, split = false;
   bool memory_limit = false;
+  bool objective = false;
 };
 
 struct Algorithm {

@@ -15,9 +15,9 @@ Status CheckTime(double time) { return CheckAmount(time, kMostTime); }
 Status CheckMemory(double amount) { return CheckAmount(amount, kMostMemory); }
 
 Costs Costs::Uniform(const Placement& placement, int slices, double f, double i, double w,
-                     double comm) {
+                     double comm, double kept_for_weight) {
   const double share = static_cast<double>(placement.chunks()) * slices;
-  StageCosts stage{f / share, i / share, w / share, 1 / share, 1 / share};
+  StageCosts stage{f / share, i / share, w / share, 1 / share, kept_for_weight / share};
   stage.recompute = stage.forward;
   Costs costs;
   costs.stages.assign(placement.stages(), stage);

@@ -106,9 +106,10 @@ struct Costs {
   std::vector<StageCosts> by_slice;
 
   // The same costs for every stage. f, i and w are of one rank's share of one microbatch: a chunk
-  // costs 1/v of it and a slice 1/k of that, in time and in memory. RECOMPUTE takes as long as F.
+  // costs 1/v of it and a slice 1/k of that, in time and in memory. W reads `kept_for_weight` of
+  // the activations. RECOMPUTE takes as long as F.
   static Costs Uniform(const Placement& placement, int slices, double f, double i, double w,
-                       double comm = 0);
+                       double comm = 0, double kept_for_weight = 1);
 
   // The costs of the part's stage, and of its microbatch index if these differ.
   const StageCosts& Of(const Part& part) const {

@@ -45,6 +45,7 @@ std::vector<std::string> OptionNames(const Knobs& knobs) {
   if (knobs.steps) names.emplace_back("--steps");
   if (knobs.split) names.emplace_back("--split");
   if (knobs.memory_limit) names.emplace_back("--memory-limit");
+  if (knobs.objective) names.emplace_back("--objective");
   return names;
 }
 

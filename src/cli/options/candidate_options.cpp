@@ -34,6 +34,7 @@ struct TextKey {
 };
 constexpr TextKey kTexts[] = {{"weights", &ScheduleOptions::weights},
                               {"cost", &ScheduleOptions::cost},
+                              {"objective", &ScheduleOptions::objective},
                               {"overlap", &ScheduleOptions::overlap},
                               {"memory_limit", &ScheduleOptions::memory_limit},
                               {"activation_bytes", &ScheduleOptions::activation_bytes},

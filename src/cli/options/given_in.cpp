@@ -11,9 +11,9 @@ namespace {
 bool IsOptionChar(char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
 
 // The fields of ScheduleParams and CsvOptions that users give.
-constexpr std::array<std::string_view, 11> kScheduleKeys = {
-    "ranks", "chunks", "microbatches", "group",   "slices",      "waves",
-    "steps", "split",  "replicas",     "weights", "memory_limit"};
+constexpr std::array<std::string_view, 12> kScheduleKeys = {
+    "ranks", "chunks", "microbatches", "group",   "slices",       "waves",
+    "steps", "split",  "replicas",     "weights", "memory_limit", "objective"};
 
 // Removes "--memory-limit" from the front of `text` and returns it. Returns an empty view if `text`
 // does not begin with an option.

@@ -54,6 +54,7 @@ const char* WhyUnreadByAlgorithm(const Algorithm& algorithm, const ScheduleOptio
                     : option == "--waves"        ? knobs.waves
                     : option == "--steps"        ? knobs.steps || *options.steps == 1
                     : option == "--split"        ? knobs.split
+                    : option == "--objective"    ? knobs.objective
                     : option == "--memory-limit" ? knobs.memory_limit || options.prices  // marked
                                                  : true;
   return read ? nullptr : "the algorithm does not read it";
@@ -86,7 +87,7 @@ const char* WhyUnread(const Source& source, const std::string& option) {
 // Whether the algorithm itself refuses the option if it does not read it.
 bool RefusedByAlgorithm(const std::string& option) {
   return OneOf(option, {"--chunks", "--group", "--slices", "--waves", "--steps", "--split",
-                        "--memory-limit"});
+                        "--objective", "--memory-limit"});
 }
 
 bool Contains(const std::vector<std::string>& options, const std::string& option) {
@@ -176,6 +177,7 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--weights", o.weights.has_value()},
       {"--iteration", o.iteration.has_value()},
       {"--split", o.split},
+      {"--objective", o.objective.has_value()},
       {"--cost", o.cost.has_value()},
       {"--comm", o.comm.has_value()},
       {"--overlap", o.overlap.has_value()},
@@ -200,6 +202,7 @@ void DropUnread(const Algorithm& algorithm, ScheduleOptions& options) {
   if (!knobs.waves) options.waves.reset();
   if (!knobs.steps) options.steps.reset();
   if (!knobs.split) options.split = false;
+  if (!knobs.objective) options.objective.reset();
 }
 
 Status RefuseUnread(const ScheduleOptions& options) {

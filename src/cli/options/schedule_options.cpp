@@ -108,14 +108,19 @@ void ScheduleOptions::DefineShape(CLI::App& app) {
   AddInt(app, "--waves", waves, "Waves (hanayo)");
   AddInt(app, "--steps", steps, "Batches, for schedules without a flush");
   app.add_flag("--split", split, "Split backward into I and W, if the algorithm has both forms");
+  AddText(app, "--objective", objective,
+          "What a search shortens: makespan (default), or span, the longest time from a rank's "
+          "first to its last action, which counts if steps do not wait for all ranks")
+      ->type_name("WHAT");
 }
 
 void ScheduleOptions::DefineCosts(CLI::App& app) {
   app.option_defaults()->group("Costs");
   AddText(app, "--cost", cost,
           "Times of one rank and microbatch: forward, backward for the input, backward for the "
-          "weights; one number stands for all three (default 1,1,1)")
-      ->type_name("F,I,W");
+          "weights; one number stands for all three (default 1,1,1). A fourth number is the part "
+          "of the activations that W keeps after I (default 1)")
+      ->type_name("F,I,W[,KEPT]");
   AddNumber(app, "--comm", comm, "Latency of a transfer between ranks, in the unit of --cost")
       ->type_name("T");
   AddText(app, "--overlap", overlap,
@@ -182,6 +187,10 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
     params.forward = times.forward;
     params.backward_input = times.backward_input;
     params.backward_weight = times.backward_weight;
+    params.kept_for_weight = times.kept_for_weight;
+  }
+  if (objective) {
+    PENSTOCK_TRY(params.objective, OfOption("--objective", ParseObjective(*objective)));
   }
   if (overlap) {
     PENSTOCK_TRY(params.overlap, OfOption("--overlap", ParseOverlap(*overlap)));
@@ -215,7 +224,7 @@ Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int slices) 
     return *params.costs;
   }
   Costs costs = Costs::Uniform(placement, slices, params.forward, params.backward_input,
-                               params.backward_weight, params.comm);
+                               params.backward_weight, params.comm, params.kept_for_weight);
   costs.overlap = params.overlap;
   return costs;
 }

@@ -56,13 +56,15 @@ struct ScheduleOptions {
   std::optional<std::string> weights;  // flush, stashed, double-buffered
   std::optional<int> iteration;        // of a folder of Primus's dumps
   bool split = false;
-  GivenIn given_in;    // options that a configuration set, for errors
-  bool prices = true;  // false if the command needs only the order of actions
+  std::optional<std::string> objective;  // makespan, span
+  GivenIn given_in;                      // options that a configuration set, for errors
+  bool prices = true;                    // false if the command needs only the order of actions
   // Costs.
-  std::optional<std::string> cost;          // "F" or "F,I,W", of one rank's share of a microbatch
-  std::optional<double> comm;               // latency of one transfer
-  std::optional<std::string> overlap;       // max, sum or a factor
-  std::optional<std::string> memory_limit;  // activations of one rank and microbatch, or bytes
+  std::optional<std::string>
+      cost;                    // "F", "F,I,W" or "F,I,W,KEPT", of one rank's share of a microbatch
+  std::optional<double> comm;  // latency of one transfer
+  std::optional<std::string> overlap;           // max, sum or a factor
+  std::optional<std::string> memory_limit;      // activations of one rank and microbatch, or bytes
   std::optional<std::string> activation_bytes;  // of one rank and microbatch: memory is in bytes
   std::optional<std::string> message_bytes;     // of a microbatch's tensor between two stages
   // Costs per stage from a configuration, which override `cost`: one entry per stage, for one chunk

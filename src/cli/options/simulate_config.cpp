@@ -13,10 +13,10 @@ namespace penstock {
 namespace {
 
 const std::vector<std::string_view> kKeys = {
-    "schedule",    "csv",   "ranks", "chunks",           "microbatches", "group",
-    "slices",      "waves", "steps", "replicas",         "weights",      "iteration",
-    "split",       "cost",  "comm",  "overlap",          "memory_limit", "stage_costs",
-    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes"};
+    "schedule",    "csv",   "ranks", "chunks",           "microbatches",  "group",
+    "slices",      "waves", "steps", "replicas",         "weights",       "iteration",
+    "split",       "cost",  "comm",  "overlap",          "memory_limit",  "stage_costs",
+    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes", "objective"};
 
 // Sets options from a configuration and records which of them it set.
 class Filler {
@@ -252,6 +252,7 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   }
   const std::pair<const char*, std::optional<std::string>*> texts[] = {
       {"weights", &options.weights},
+      {"objective", &options.objective},
       {"overlap", &options.overlap},
       {"memory_limit", &options.memory_limit},
       {"activation_bytes", &options.activation_bytes},

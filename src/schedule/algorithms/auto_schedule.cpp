@@ -61,7 +61,8 @@ Schedule GenerateZbAuto(const ScheduleParams& params) {
                            params.microbatches,
                            1,
                            true,
-                           Limit(params, schedule.placement, costs)};
+                           Limit(params, schedule.placement, costs),
+                           params.objective};
   schedule.lanes = SearchLanes(problem, [](const Problem& part) {
     return Seeds{TurnsWithin(part, 1), TurnsWithin(part, 2)};
   });
@@ -87,7 +88,8 @@ Schedule GenerateVAuto(const ScheduleParams& params) {
                            params.microbatches,
                            1,
                            true,
-                           Limit(params, schedule.placement, costs)};
+                           Limit(params, schedule.placement, costs),
+                           params.objective};
   const std::vector<PeriodPattern> blocks = BestUniformBlocks(problem, kUniformBlocks);
   schedule.lanes = SearchLanes(problem, [&](const Problem& part) {
     Seeds seeds;
@@ -116,7 +118,7 @@ Algorithm ZbAuto() {
   algorithm.makespan = "best found";
   algorithm.memory = "the limit (default 2p)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3";
-  algorithm.knobs = {.memory_limit = true};
+  algorithm.knobs = {.memory_limit = true, .objective = true};
   algorithm.check = [](const ScheduleParams& params) {
     return CheckMemoryLimit(params, Placement::Linear(params.ranks));
   };
@@ -138,7 +140,11 @@ Algorithm VAuto() {
   algorithm.makespan = "best found";
   algorithm.memory = "the limit (default 2p)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
-  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .memory_limit = true};
+  algorithm.knobs = {.min_chunks = 2,
+                     .max_chunks = 2,
+                     .default_chunks = 2,
+                     .memory_limit = true,
+                     .objective = true};
   algorithm.check = [](const ScheduleParams& params) {
     return CheckMemoryLimit(params, Placement::Vee(params.ranks));
   };

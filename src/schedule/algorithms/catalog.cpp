@@ -65,6 +65,9 @@ Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
   if (params.memory_limit && !knobs.memory_limit) {
     return refuse("memory_limit", params.memory_unit.Text(*params.memory_limit));
   }
+  if (params.objective != Objective::kMakespan && !knobs.objective) {
+    return refuse("objective", "span");
+  }
   return {};
 }
 
@@ -219,6 +222,7 @@ ScheduleParams DropUnusedKnobs(const Algorithm& algorithm, ScheduleParams params
   if (!knobs.steps) params.steps = 1;
   if (!knobs.split) params.split = false;
   if (!knobs.memory_limit) params.memory_limit.reset();
+  if (!knobs.objective) params.objective = Objective::kMakespan;
   return params;
 }
 

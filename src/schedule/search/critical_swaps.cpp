@@ -1,5 +1,7 @@
 #include "schedule/search/critical_swaps.h"
 
+#include <algorithm>
+
 #include "base/index.h"
 #include "schedule/deps.h"
 
@@ -18,7 +20,7 @@ class Walk {
       : problem_(problem), run_(run), lanes_(lanes) {
     const std::size_t cells = Index(problem.placement.stages()) * Index(problem.indices);
     for (auto& positions : positions_) positions.resize(cells);
-    double latest = -1;
+    double latest = -1, longest = -1;
     for (std::size_t rank = 0; rank < lanes.size(); ++rank) {
       for (std::size_t k = 0; k < lanes[rank].size(); ++k) {
         const Part& part = lanes[rank][k].first;
@@ -26,8 +28,12 @@ class Walk {
       }
       if (lanes[rank].empty()) continue;
       const double end = run.EndOf(lanes[rank].back().first);
-      if (end <= latest) continue;
-      latest = end;
+      const Part& first = lanes[rank].front().first;
+      const double start = run.EndOf(first) - problem.costs.Duration(first);
+      latest = std::max(latest, end);
+      const double length = problem.objective == Objective::kSpan ? end - start : end;
+      if (length <= longest) continue;
+      longest = length;
       at_ = {static_cast<int>(rank), lanes[rank].size() - 1};
     }
     slack_ = latest * kRounding;

@@ -75,6 +75,12 @@ double ListScheduler::Run(const ListRule& rule, double give_up) {
   return makespan_;
 }
 
+double ListScheduler::longest_span() const {
+  double longest = 0;
+  for (const Rank& rank : ranks_) longest = std::max(longest, rank.last_end - rank.first_start);
+  return longest;
+}
+
 void ListScheduler::Reset(const ListRule& rule) {
   rule_ = &rule;
   makespan_ = 0;
@@ -210,6 +216,8 @@ void ListScheduler::Start(int r, const Choice& choice, double now) {
   const int place = stage.done[kind]++;
   const int n = kind == kF ? place : MicrobatchAt(place);
   const double end = std::max(now, choice.arrival) + stage.duration[kind];
+  if (rank.position == 0) rank.first_start = end - stage.duration[kind];
+  rank.last_end = end;
   const Preference& preference = kind == kF   ? rule_->forward
                                  : kind == kI ? rule_->backward
                                               : rule_->weight;

@@ -57,6 +57,7 @@ class ListScheduler {
   // Results of the last Run that did not give up.
   const std::vector<Lane>& lanes() const { return lanes_; }
   std::vector<Lane> TakeLanes() { return std::move(lanes_); }
+  double longest_span() const;
   double peak_memory() const { return peak_memory_; }
 
  private:
@@ -81,6 +82,7 @@ class ListScheduler {
     // State of the run.
     bool busy = false;
     double held = 0;
+    double first_start = 0, last_end = 0;
     double remaining = 0;
     std::size_t position = 0;
   };

@@ -33,6 +33,8 @@ constexpr double kPatience = 300;
 constexpr double kPatiencePart = 0.3;
 // The effort of a search near good seeds.
 constexpr double kLittleEffort = 0.33;
+// Searches for short spans take longer, because schedules seldom reach the lower bound.
+constexpr double kEffortForSpans = 3;
 // The most patterns drawn for each one that is squeezed.
 constexpr double kDrawsPerPass = 100;
 // Number of candidates kept besides the best.
@@ -69,17 +71,24 @@ constexpr std::array<SqueezeOptions, 11> kSearchWays = {{
 }};
 
 struct Candidate {
-  double makespan = kNever;
+  double length = kNever;  // the makespan or the longest span, as the objective says
+  double other_length = kNever;
   double peak_memory = kNever;
   std::vector<Lane> lanes;
 
   bool BetterThan(const Candidate& other) const {
-    if (other.makespan == kNever) return makespan < kNever;
-    const double slack = kRounding * other.makespan;
-    if (std::abs(makespan - other.makespan) > slack) return makespan < other.makespan;
+    if (other.length == kNever) return length < kNever;
+    const double slack = kRounding * other.length;
+    if (std::abs(length - other.length) > slack) return length < other.length;
+    if (std::abs(other_length - other.other_length) > slack) {
+      return other_length < other.other_length;
+    }
     return peak_memory < other.peak_memory - slack;
   }
 };
+
+// Forwards ahead of what a round trip needs that are tried, the most useful first.
+constexpr std::array<double, 8> kForwardsAhead = {0, 0.5, 1, -0.5, 0.25, 0.75, -0.25, 1.5};
 
 class Search {
  public:
@@ -90,7 +99,7 @@ class Search {
         equal_times_(HasEqualTimes(problem)),
         squeezer_(problem),
         average_squeezer_({problem.placement, averages_, problem.indices, problem.slices,
-                           problem.split, problem.memory_limit}),
+                           problem.split, problem.memory_limit, problem.objective}),
         lower_bound_(LowerBound(problem)) {
     const double actions =
         (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.indices;
@@ -112,13 +121,29 @@ class Search {
         SqueezeBothTimes(lanes, kSearchWays[i]);
       }
     }
-    if (ways == 0 && best_.makespan < kNever)
+    if (ways == 0 && best_.length < kNever)
       SqueezeBothTimes(Candidate(best_).lanes, kSearchWays[0]);
+  }
+
+  // List scheduling with as many forwards in flight on each rank as it starts until the first
+  // backward returns: then no rank idles in the fill, and no forward delays a backward later. Spans
+  // are short, and with enough memory so is the makespan. For one stage per rank.
+  void AddRoundTrips(double passes) {
+    const Placement& placement = problem_.placement;
+    if (!problem_.split || placement.stages() != placement.ranks() || problem_.slices > 1) return;
+    ListScheduler scheduler(problem_);
+    ListRule rule = ListRule::BackwardFirst(placement, problem_.indices);
+    for (std::size_t i = 0; i < kForwardsAhead.size() && static_cast<double>(i) < passes; ++i) {
+      rule.most_ahead = ForwardsInRoundTrips(kForwardsAhead[i]);
+      const double makespan = scheduler.Run(rule);
+      ++used_;
+      Add(Make(makespan, scheduler));
+    }
   }
 
   // List scheduling with several windows of microbatches in flight.
   void AddListSchedules(double passes) {
-    if (passes < 2 && best_.makespan < kNever) return;
+    if (passes < 2 && best_.length < kNever) return;
     ListScheduler scheduler(problem_);
     const double most =
         std::min<double>(problem_.indices, 3 * problem_.memory_limit /
@@ -134,7 +159,7 @@ class Search {
         rule.patience = patience;
         const double makespan = scheduler.Run(rule);
         ++used_;
-        Add({makespan, scheduler.peak_memory(), scheduler.lanes()});
+        Add(Make(makespan, scheduler));
       }
     }
   }
@@ -150,7 +175,7 @@ class Search {
                          problem_.indices - few.problem_.indices);
         if (lanes.empty()) continue;
         SqueezeInOrder(lanes);
-        if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
+        if (latest_.length <= best_.length * (1 + kNear)) GoToAndFro(latest_);
       }
     }
   }
@@ -170,15 +195,15 @@ class Search {
         continue;
       }
       sampler.Accepted();
-      const double before = best_.makespan;
+      const double before = best_.length;
       const std::vector<Lane> lanes = LanesOf(problem_, pattern);
       if (in_equal_times) {
         SqueezeInEqualTimes(lanes, kSearchWays[way]);
       } else {
         Squeeze(lanes, kSearchWays[way]);
       }
-      if (latest_.makespan <= best_.makespan * (1 + kNear)) GoToAndFro(latest_);
-      if (best_.makespan < before) sampler.Praise();
+      if (latest_.length <= best_.length * (1 + kNear)) GoToAndFro(latest_);
+      if (best_.length < before) sampler.Praise();
     }
   }
 
@@ -207,21 +232,51 @@ class Search {
       used_ += 0.1;  // so that the loop ends even if no swap fits the memory
       if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
       const Candidate next = dice_.Below(kToAndFroOneIn) == 0 ? ToAndFro(lanes) : Forth(lanes);
-      if (next.makespan > current.makespan * (1 + kRounding)) continue;
+      if (next.length > current.length * (1 + kRounding)) continue;
       current = next;
       swaps.clear();
       Keep(current);
     }
   }
 
-  bool Done() const { return best_.makespan <= lower_bound_ * (1 + kRounding); }
+  bool Done() const { return best_.length <= lower_bound_ * (1 + kRounding); }
   double passes() const { return passes_; }
   std::vector<Lane> TakeBest() {
-    PENSTOCK_CHECK(best_.makespan < kNever, "no schedule fits the memory limit");
+    PENSTOCK_CHECK(best_.length < kNever, "no schedule fits the memory limit");
     return std::move(best_.lanes);
   }
 
  private:
+  // Sets `made` to the result of a ListScheduler or Squeezer. Reuses its memory.
+  template <class Scheduler>
+  void Set(Candidate& made, double makespan, const Scheduler& run) const {
+    made.length = makespan;
+    made.other_length = makespan < kNever ? run.longest_span() : kNever;
+    if (problem_.objective == Objective::kSpan) std::swap(made.length, made.other_length);
+    made.peak_memory = run.peak_memory();
+    made.lanes = run.lanes();
+  }
+  template <class Scheduler>
+  Candidate Make(double makespan, const Scheduler& run) const {
+    Candidate made;
+    Set(made, makespan, run);
+    return made;
+  }
+
+  // By stage: the forwards that fit between the start of the first one and its backward.
+  std::vector<int> ForwardsInRoundTrips(double more) const {
+    const std::vector<StageCosts>& stages = problem_.costs.stages;
+    std::vector<int> counts(stages.size());
+    double trip = 0;  // from the end of the stage's F to the start of its I
+    for (std::size_t s = stages.size(); s-- > 0;) {
+      const double forward = stages[s].forward;
+      const double fit = forward > 0 ? trip / forward : problem_.indices;
+      counts[s] = static_cast<int>(std::clamp<double>(1 + fit + more, 1, problem_.indices));
+      trip += forward + stages[s].backward_input + 2 * problem_.costs.comm;
+    }
+    return counts;
+  }
+
   static SqueezeOptions InOrder() {
     SqueezeOptions options;
     options.window = 1;
@@ -252,9 +307,8 @@ class Search {
   // Requires: `lanes` is not latest_.lanes.
   void Run(const std::vector<Lane>& lanes, const SqueezeOptions& options) {
     used_ += options.window == 1 ? kPassInOrder : 1;
-    latest_.makespan = squeezer_.Run(lanes, options);
-    latest_.peak_memory = squeezer_.peak_memory();
-    latest_.lanes = squeezer_.lanes();  // reuses the memory of the previous one
+    const double makespan = squeezer_.Run(lanes, options);
+    Set(latest_, makespan, squeezer_);
     Add(latest_);
   }
 
@@ -269,7 +323,7 @@ class Search {
     way.window = dice_.Below(3) == 0 ? 1 : window_;
     const double makespan = squeezer_.Run(lanes, way);
     ++used_;
-    return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+    return Make(makespan, squeezer_);
   }
 
   // Squeezes from the end, then from the start in the next way.
@@ -284,7 +338,7 @@ class Search {
     forth.window = window_;
     const double makespan = squeezer_.Run(moved, forth);
     used_ += 2;
-    return {makespan, squeezer_.peak_memory(), squeezer_.lanes()};
+    return Make(makespan, squeezer_);
   }
 
   // Squeezes alternately from both ends until that does not help any more.
@@ -292,7 +346,7 @@ class Search {
     Candidate shortest = current;
     for (bool helped = true; helped && !Done() && used_ < passes_;) {
       current = ToAndFro(current.lanes);
-      helped = current.makespan < shortest.makespan * (1 - kRounding);
+      helped = current.length < shortest.length * (1 - kRounding);
       if (current.BetterThan(shortest)) shortest = current;
       Keep(current);
     }
@@ -301,11 +355,11 @@ class Search {
 
   // The position that each rank has reached at a fraction of the candidate's makespan.
   std::vector<std::size_t> PlacesAt(const Candidate& candidate, double part) {
-    squeezer_.Run(candidate.lanes, InOrder());
+    const double makespan = squeezer_.Run(candidate.lanes, InOrder());
     std::vector<std::size_t> places;
     for (const Lane& lane : candidate.lanes) {
       const auto reached = std::partition_point(lane.begin(), lane.end(), [&](const Action& a) {
-        return squeezer_.EndOf(a.first) <= part * candidate.makespan;
+        return squeezer_.EndOf(a.first) <= part * makespan;
       });
       places.push_back(Index(reached - lane.begin()));
     }
@@ -320,9 +374,9 @@ class Search {
     found_at_ = used_;
   }
 
-  // Keeps the best candidates, one per makespan.
+  // Keeps the best candidates, one per length.
   void Add(const Candidate& candidate) {
-    if (candidate.makespan == kNever) return;
+    if (candidate.length == kNever) return;
     Keep(candidate);
     const auto place = std::find_if(pool_.begin(), pool_.end(), [&](const Candidate& other) {
       return !other.BetterThan(candidate);
@@ -355,6 +409,7 @@ class Search {
 int FewMicrobatches(const Problem& problem) { return 2 * problem.placement.ranks() + 4; }
 
 void SearchAll(Search& search, const Seeds& seeds) {
+  search.AddRoundTrips(search.passes() / 8);
   search.AddSeeds(seeds);
   search.AddListSchedules(std::min(search.passes() / 8, kMostListPasses));
   search.ImprovePool();
@@ -363,6 +418,7 @@ void SearchAll(Search& search, const Seeds& seeds) {
 }  // namespace
 
 std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, double effort) {
+  if (problem.objective == Objective::kSpan) effort *= kEffortForSpans;
   Search search(problem, effort);
   SearchAll(search, seeds(problem));
   Problem few = problem;
@@ -383,9 +439,9 @@ std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, do
 
 std::vector<Lane> SearchNear(const SeedMaker& seeds, const Problem& problem, double microbatches) {
   const Costs costs = CountingMicrobatches(problem.costs, problem.placement, problem.slices);
-  return SearchLanes(
-      {problem.placement, costs, problem.indices, problem.slices, problem.split, microbatches},
-      seeds, kLittleEffort);
+  return SearchLanes({problem.placement, costs, problem.indices, problem.slices, problem.split,
+                      microbatches, problem.objective},
+                     seeds, kLittleEffort);
 }
 
 }  // namespace penstock

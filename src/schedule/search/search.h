@@ -20,7 +20,8 @@ namespace penstock {
 using Seeds = std::vector<std::vector<Lane>>;
 using SeedMaker = std::function<Seeds(const Problem&)>;
 
-// Returns the shortest schedule found; among equally short ones, that with the lowest peak memory.
+// Returns the schedule found with the shortest makespan or span, as the problem's objective says;
+// among equal ones the one with the shorter other, then the one with the lowest peak memory.
 // Seeds are valid lanes of the problem; those above the memory limit are skipped. `effort` is the
 // fraction of the full amount of work.
 // Requires: split, no slices, and a memory limit of at least LeastMemory().

@@ -55,9 +55,18 @@ double Squeezer::Run(const std::vector<Lane>& lanes, const SqueezeOptions& optio
   }
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     if (out_[r].size() < lanes[r].size()) return kNever;
+    longest_span_ = std::max(longest_span_, SpanOf(out_[r]));
     if (from_end_) std::reverse(out_[r].begin(), out_[r].end());
   }
   return makespan_;
+}
+
+// From the first start to the last end, in the direction of the run.
+double Squeezer::SpanOf(const Lane& lane) const {
+  if (lane.empty()) return 0;
+  const Part& first = lane.front().first;
+  const double start = EndOf(first) - stages_[first.stage].duration[KindOf(first.op)];
+  return EndOf(lane.back().first) - start;
 }
 
 // Without overtaking the times do not depend on the order in which ranks are visited, so each rank
@@ -127,6 +136,7 @@ void Squeezer::Reset(const std::vector<Lane>& lanes, const SqueezeOptions& optio
   options_ = options;
   from_end_ = options.direction == SqueezeOptions::Direction::kFromEnd;
   makespan_ = 0;
+  longest_span_ = 0;
   peak_memory_ = 0;
   entering_ = problem_.indices * problem_.placement.replicas();
   for (auto& ends : ends_) {

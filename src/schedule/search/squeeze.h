@@ -51,6 +51,7 @@ class Squeezer {
 
   // Results of the last run.
   const std::vector<Lane>& lanes() const { return out_; }
+  double longest_span() const { return longest_span_; }  // over ranks, first start to last end
   double peak_memory() const { return peak_memory_; }
   // Results of the last run, which was from the start: when the part ended, and when its inputs
   // arrived.
@@ -107,6 +108,7 @@ class Squeezer {
   Choice Choose(int rank, double now) const;
   bool WeightsGiveWay() const;
   void Start(int rank, const Choice& choice, double now);
+  double SpanOf(const Lane& lane) const;
   void Wake(int stage, double time);
   static Kind KindOf(Op op);
 
@@ -125,6 +127,7 @@ class Squeezer {
   std::vector<std::vector<Placed>> placed_;
   std::vector<Lane> out_;
   double makespan_ = 0;
+  double longest_span_ = 0;
   double peak_memory_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 
@@ -20,8 +21,24 @@ Result<UniformCost> ParseCost(std::string_view text) {
   }
   if (values.size() == 1) return UniformCost{values[0], values[0], values[0]};
   if (values.size() == 3) return UniformCost{values[0], values[1], values[2]};
-  return InvalidArgument("{}: give F,I,W (times of one rank and microbatch) or one number",
-                         Quote(text));
+  if (values.size() == 4 && values[3] <= 1) {
+    return UniformCost{values[0], values[1], values[2], values[3]};
+  }
+  if (values.size() == 4) {
+    return InvalidArgument("{}: W keeps a part of the activations, from 0 to 1, not {}",
+                           Quote(text), values[3]);
+  }
+  return InvalidArgument(
+      "{}: give F,I,W (times of one rank and microbatch), F,I,W,KEPT (with the part of the "
+      "activations that W keeps) or one number",
+      Quote(text));
+}
+
+Result<Objective> ParseObjective(std::string_view text) {
+  if (text == "makespan") return Objective::kMakespan;
+  if (text == "span") return Objective::kSpan;
+  return InvalidArgument("{}: give makespan or span{}", Quote(text),
+                         Suggestion(text, {"makespan", "span"}));
 }
 
 Result<OverlapRule> ParseOverlap(std::string_view text) {

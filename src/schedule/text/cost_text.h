@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "schedule/catalog.h"
 #include "schedule/costs.h"
 
 namespace penstock {
@@ -13,10 +14,14 @@ namespace penstock {
 // Times of one rank's share of one microbatch.
 struct UniformCost {
   double forward = 1, backward_input = 1, backward_weight = 1;
+  double kept_for_weight = 1;  // the part of the activations that I keeps for W
 };
 
-// Reads "F", which gives all three, or "F,I,W".
+// Reads "F", which gives all times, "F,I,W" or "F,I,W,KEPT".
 Result<UniformCost> ParseCost(std::string_view text);
+
+// Reads "makespan" or "span".
+Result<Objective> ParseObjective(std::string_view text);
 
 // Reads "max", "sum" or a factor of F + B.
 Result<OverlapRule> ParseOverlap(std::string_view text);

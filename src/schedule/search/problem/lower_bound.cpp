@@ -52,9 +52,38 @@ double LeastStay(const Problem& problem, int rank) {
   return stay;
 }
 
+// The longest time from a rank's first F to its last W: its own work; or on a stage, the way to a
+// later stage of the chain, all F and I there, and the way back.
+double SpanBound(const Problem& problem) {
+  const Placement& placement = problem.placement;
+  const std::vector<StageCosts>& stages = problem.costs.stages;
+  const auto backward = [&](const StageCosts& cost) {
+    return cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+  };
+  double bound = 0;
+  for (int rank = 0; rank < placement.ranks(); ++rank) {
+    double work = 0;
+    for (const int stage : placement.stages_of(rank)) {
+      const StageCosts& cost = stages[stage];
+      work += (cost.forward + cost.backward_input + cost.backward_weight) * problem.indices;
+      double way = problem.split ? cost.backward_weight : 0;
+      for (int s = stage; s >= 0; s = placement.next(s)) {
+        const double both = stages[s].forward + backward(stages[s]);
+        bound = std::max(bound, way + both * problem.indices);
+        const int next = placement.next(s);
+        const bool crosses = next >= 0 && placement.rank_of(next) != placement.rank_of(s);
+        way += both + (crosses ? 2 * problem.costs.comm : 0);
+      }
+    }
+    bound = std::max(bound, work);
+  }
+  return bound;
+}
+
 }  // namespace
 
 double LowerBound(const Problem& problem) {
+  if (problem.objective == Objective::kSpan) return SpanBound(problem);
   const Placement& placement = problem.placement;
   std::vector<double> first_forward(placement.ranks(), kNever);
   std::vector<double> first_backward = first_forward;

@@ -26,13 +26,14 @@ struct Problem {
   bool split = true;  // backward as I and W, else as B
   // Per rank, in the unit of costs' activations. At least the memory of one microbatch.
   double memory_limit = kNever;
+  Objective objective = Objective::kMakespan;
 };
 
 // Returns the costs that the parameters specify for a placement.
 inline Costs CostsOf(const ScheduleParams& params, const Placement& placement) {
   if (params.costs) return *params.costs;
   return Costs::Uniform(placement, params.slices, params.forward, params.backward_input,
-                        params.backward_weight, params.comm);
+                        params.backward_weight, params.comm, params.kept_for_weight);
 }
 
 // Returns the memory of one microbatch on the rank where it takes most: the lowest possible limit.
