@@ -1,0 +1,35 @@
+"""The published tables of examples/published are reproduced: bench/published.py, as bench/run published calls it."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import program
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class PublishedTest(program.CommandTest):
+    def compare(self, *tables):
+        command = [sys.executable, "-B", ROOT / "bench" / "published.py", "--program", program.PROGRAM, "--json", *tables]
+        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+    def test_formulas_are_exact(self):
+        for name, entries in self.compare("dualpipe", "llama3", "vocabulary").items():
+            for row, column, published, simulated in entries:
+                self.assertAlmostEqual(simulated, published, delta=0.05, msg=(name, row, column))
+
+    def test_zero_bubble(self):
+        entries = self.compare("zero_bubble")["zero_bubble"]
+        self.assertEqual(len(entries), 72)
+        for row, column, published, simulated in entries:
+            if column == "ZB-2p":
+                self.assertLessEqual(round(simulated), published, (row, column))
+            elif column == "1F1B-I":
+                self.assertAlmostEqual(simulated, published, delta=0.05 * published, msg=(row, column))
+            else:
+                self.assertEqual(round(simulated), published, (row, column))
+
+
+if __name__ == "__main__":
+    program.main()
