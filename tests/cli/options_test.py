@@ -6,7 +6,7 @@ import program
 COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
-          "--steps": "2", "--split": None, "--replicas": "1", "--weights": "flush", "--iteration": "0",
+          "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0",
           "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
           "--time-steps": None, "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
@@ -15,7 +15,7 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
 # Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--unit", "--width", "--color", "--pass", "--passes"}
-KNOBS = {"--group", "--waves", "--split"}
+KNOBS = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}
 PRICES = {"--cost", "--comm", "--overlap", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.

@@ -203,6 +203,22 @@ class SimulateTest(program.CommandTest):
         self.refuse("simulate", "--csv", "none.csv")
         self.refuse("simulate", "--schedule", "1f1b", "--format", "xml")
 
+    def test_memory_that_w_keeps(self):
+        last = {kept: self.run_json("simulate", "zb-h2", "-p", 4, "-m", 16, "--cost", f"1,1,1,{kept}")[0]["per_rank"][-1]
+                for kept in (1, 0.5, 0)}
+        self.assertLess(last[0.5]["peak_memory"], last[1]["peak_memory"])  # the last rank delays most W
+        self.assertEqual(last[0]["peak_memory"], 1)
+
+    def test_objective(self):
+        words = ("-p", 8, "-m", 24, "--cost", "18.522,18.086,9.337,.367", "--comm", 0.601, "--memory-limit", 16)
+        makespan, span = self.run_json("simulate", "zb-auto", "zb-auto:objective=span", *words)
+        self.assertLess(span["span_bubble"], makespan["span_bubble"])
+        self.assertLessEqual(makespan["makespan"], span["makespan"])
+        self.write("config.yaml", "schedule: zb-auto\nobjective: span\nranks: 8\nmicrobatches: 24\nmemory_limit: 16\n"
+                   "comm: 0.601\ncost: [18.522, 18.086, 9.337, 0.367]\n")
+        self.assertEqual(self.run_json("simulate", "config.yaml")[0]["span_bubble"], span["span_bubble"])
+        self.assertIn("did you mean 'span'", self.refuse("simulate", "zb-auto", "--objective", "spam"))
+
 
 if __name__ == "__main__":
     program.main()

@@ -104,7 +104,7 @@ class UsageTest(program.CommandTest):
         self.refuse("simulate", "--schedule", "interleaved", "-p", "60000", "-v", "60000")
 
     def test_invalid_costs_are_refused(self):
-        for cost in ("1,2", "a", "1,-1,1", "nan", "inf,1,1", "1,1,1,1", ""):
+        for cost in ("1,2", "a", "1,-1,1", "nan", "inf,1,1", "1,1,1,2", "1,1,1,-1", "1,1,1,1,1", ""):
             self.refuse("simulate", "--schedule", "1f1b", f"--cost={cost}")
         for comm in ("-1", "nan", "x"):
             self.refuse("simulate", "--schedule", "1f1b", f"--comm={comm}")

@@ -28,7 +28,7 @@ struct Source {
 
 // Why a source does not read an option; null if it does.
 const char* WhyUnreadByFile(const Source& source, const std::string& option) {
-  if (OneOf(option, {"--group", "--waves", "--split"})) {
+  if (OneOf(option, {"--group", "--waves", "--split", "--objective"})) {
     return "the schedule is in a file, no algorithm makes it";
   }
   if (!source.is_dump) {
