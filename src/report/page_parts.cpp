@@ -17,17 +17,23 @@ std::string PageStart(const std::string& title, const std::string& subtitle,
 
 std::string TableHtml(const Table& table) {
   const std::vector<bool> figures = FigureColumns(table);
-  const auto cell = [&](const char* tag, std::size_t column, const std::string& text) {
+  const auto cell = [&](const char* tag, std::size_t column, const std::string& text,
+                        bool best = false) {
     const bool right = column < figures.size() && figures[column];
-    return fmt::format("<{}{}>{}</{}>", tag, right ? R"( class="right")" : "", EscapeMarkup(text),
-                       tag);
+    const char* const style = right && best ? R"( class="right best")"
+                              : right       ? R"( class="right")"
+                              : best        ? R"( class="best")"
+                                            : "";
+    return fmt::format("<{}{}>{}</{}>", tag, style, EscapeMarkup(text), tag);
   };
   std::string html = R"(<div class="scroll"><table><thead><tr>)";
   for (std::size_t i = 0; i < table.columns.size(); ++i) html += cell("th", i, table.columns[i]);
   html += "</tr></thead><tbody>";
-  for (const auto& row : table.rows) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     html += "<tr>";
-    for (std::size_t i = 0; i < row.size(); ++i) html += cell("td", i, row[i]);
+    for (std::size_t i = 0; i < table.rows[row].size(); ++i) {
+      html += cell("td", i, table.rows[row][i], table.best.contains({row, i}));
+    }
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>";

@@ -18,21 +18,42 @@ std::size_t WidthOf(std::string_view text) {
                              [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
-// A number, optionally followed by a percent sign or a unit.
+// A number, optionally followed by a percent sign, an x (a ratio) or a unit.
 bool IsFigure(std::string_view text) {
   if (text.empty() || text == "-") return true;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return false;
   text.remove_prefix(Index(end - text.data()));
-  return text.empty() || text == "%" || text.front() == ' ';
+  return text.empty() || text == "%" || text == "x" || text.front() == ' ';
 }
 
-void AppendCell(std::string& line, std::string_view cell, std::size_t width, bool figure) {
-  const std::string blanks(width - std::min(width, WidthOf(cell)), ' ');
-  if (figure) line += blanks;
-  line += cell;
-  if (!figure) line += blanks;
+struct CellStyle {
+  std::size_t width = 0;
+  bool figure = false;  // flush right
+  bool bold = false;
+};
+void AppendCell(std::string& line, std::string_view cell, const CellStyle& style) {
+  const std::string blanks(style.width - std::min(style.width, WidthOf(cell)), ' ');
+  if (style.figure) line += blanks;
+  line += style.bold ? fmt::format("\x1b[1m{}\x1b[0m", cell) : cell;
+  if (!style.figure) line += blanks;
+}
+
+// The rows with a mark after the best values. Other figures of such a column get a blank, so that
+// digits stay aligned.
+std::vector<std::vector<std::string>> MarkedRows(const Table& table,
+                                                 const std::vector<bool>& figures) {
+  std::set<std::size_t> marked;
+  for (const auto& [row, column] : table.best) marked.insert(column);
+  std::vector<std::vector<std::string>> rows = table.rows;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    for (const std::size_t column : marked) {
+      const bool best = table.best.contains({row, column});
+      if (best || figures[column]) rows[row][column] += best ? '*' : ' ';
+    }
+  }
+  return rows;
 }
 
 std::string CsvCell(const std::string& cell) {
@@ -66,31 +87,37 @@ std::vector<bool> FigureColumns(const Table& table) {
   return figures;
 }
 
-std::string FormatTable(const Table& table) {
+std::string FormatTable(const Table& table, TableStyle style) {
+  const std::vector<bool> figures = FigureColumns(table);
+  const std::vector<std::vector<std::string>> rows = MarkedRows(table, figures);
   std::vector<std::size_t> widths;
   for (const std::string& name : table.columns) widths.push_back(WidthOf(name));
-  for (const auto& row : table.rows) {
+  for (const auto& row : rows) {
     for (std::size_t column = 0; column < std::min(row.size(), widths.size()); ++column) {
       widths[column] = std::max(widths[column], WidthOf(row[column]));
     }
   }
-  const std::vector<bool> figures = FigureColumns(table);
-  const auto line_of = [&](const std::vector<std::string>& cells) {
+  const auto line_of = [&](const std::vector<std::string>& cells, const auto& is_bold) {
     std::string line;
     for (std::size_t column = 0; column < std::min(cells.size(), widths.size()); ++column) {
       if (column > 0) line += "  ";
-      AppendCell(line, cells[column], widths[column], figures[column]);
+      AppendCell(line, cells[column], {widths[column], figures[column], is_bold(column)});
     }
     line.erase(line.find_last_not_of(' ') + 1);
     return line + '\n';
   };
+  const auto never = [](std::size_t /*column*/) { return false; };
   std::string text;
   if (!table.title.empty()) text += table.title + '\n';
-  text += line_of(table.columns);
+  text += line_of(table.columns, never);
   std::vector<std::string> rule;
   for (const std::size_t width : widths) rule.emplace_back(width, '-');
-  text += line_of(rule);
-  for (const auto& row : table.rows) text += line_of(row);
+  text += line_of(rule, never);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    text += line_of(rows[row], [&](std::size_t column) {
+      return style == TableStyle::kTerminal && table.best.contains({row, column});
+    });
+  }
   return text;
 }
 

@@ -1,7 +1,9 @@
 // Tables, formatted as text, as CSV or (html.cpp) as HTML.
 #pragma once
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simulate/simulate.h"
@@ -11,14 +13,18 @@ namespace penstock {
 struct Table {
   std::string title;
   std::vector<std::string> columns;
-  std::vector<std::vector<std::string>> rows;  // each of the size of `columns`
+  std::vector<std::vector<std::string>> rows;               // each of the size of `columns`
+  std::set<std::pair<std::size_t, std::size_t>> best = {};  // row and column of values to mark
 };
 
 // Whether each column has only figures and blanks; such columns are right-aligned.
 std::vector<bool> FigureColumns(const Table& table);
 
+// Plain text has a '*' after the best values; a terminal also shows them bold.
+enum class TableStyle { kPlain, kTerminal };
+
 // The title, the column names, a rule and the rows as aligned lines. Ends with '\n'.
-std::string FormatTable(const Table& table);
+std::string FormatTable(const Table& table, TableStyle style = TableStyle::kPlain);
 // Comma-separated values with a header line.
 std::string FormatTableCsv(const Table& table);
 

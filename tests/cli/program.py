@@ -58,6 +58,25 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(result.stderr, "", words)
         return result.stdout
 
+    def on_terminal(self, *words, env=None):
+        """Runs a command whose output goes to a terminal. Returns what the terminal receives."""
+        reader, writer = os.openpty()
+        with subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, stdout=writer, stderr=writer,
+                              env={**os.environ, "TERM": "xterm", **(env or {})}) as process:
+            os.close(writer)
+            received = b""
+            while True:
+                try:
+                    part = os.read(reader, 1 << 16)
+                except OSError:  # every writer has closed the terminal
+                    break
+                if not part:
+                    break
+                received += part
+        os.close(reader)
+        self.assertEqual(process.returncode, 0, f"{words}: {received}")
+        return received.decode().replace("\r\n", "\n")
+
     def run_json(self, *words):
         return json.loads(self.run_ok(*words, "--json"))
 

@@ -96,14 +96,42 @@ class SimulateTest(program.CommandTest):
     def test_comparison_lists_closed_forms(self):
         words = ("simulate", "--schedule", "gpipe,1f1b,interleaved", "-p", 8, "-m", 32)
         lines = self.run_ok(*words).splitlines()
-        self.assertEqual(lines[6].split(), ["interleaved", "8", "2", "32", "1024", "106.5", "9.9%",
-                                            "9.9%", "11.5", "960", "30", "S"])
+        self.assertEqual(lines[6].split(), ["interleaved", "8", "2", "32", "1024", "106.5*", "0.91x", "9.9%*",
+                                            "9.9%*", "11.5", "0.36x", "960", "30", "S"])
         self.assertEqual(lines[7].split(),
                          ["closed", "form", "106.5", "9.9%", "11.5", "960", "30", "S"])
-        self.assertLessEqual(max(map(len, lines)), 130)
+        self.assertLessEqual(max(map(len, lines)), 145)
         sized = self.run_ok(*words, "--message-bytes", "16MiB").splitlines()
         self.assertEqual(sized[6].split()[-2:], ["480.0", "MiB"])
         self.assertEqual(sized[7].split()[-2:], ["480.0", "MiB"])
+
+    def test_the_best_of_each_column_is_marked(self):
+        words = ("simulate", "gpipe", "1f1b", "interleaved", "-p", 8, "-m", 32)
+        text = self.run_ok(*words)
+        self.assertNotIn("\x1b", text)
+        cells = {line.split()[0]: line.split()[5:] for line in text.splitlines()[2:] if line[:1].isalnum()}
+        self.assertEqual(cells["gpipe"], ["117", "1.00x", "17.9%", "17.9%", "32", "1.00x", "448*", "14", "S*"])
+        self.assertEqual(cells["1f1b"], ["117", "1.00x", "17.9%", "17.9%", "8*", "0.25x", "448*", "14", "S*"])
+        self.assertIn("* the best value; vs first: ratio to the first row.", text)
+        self.assertEqual(self.on_terminal(*words).count("\x1b[1m"), 8)
+        self.assertEqual(self.on_terminal(*words).replace("\x1b[1m", "").replace("\x1b[0m", ""), text)
+        for refusal in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            self.assertEqual(self.on_terminal(*words, env=refusal), text)
+
+    def test_nothing_is_marked_where_there_is_no_choice(self):
+        for words in (("1f1b",), ("1f1b", "1f1b"), ("1f1b:m=16:activation-bytes=1GiB", "gpipe:p=2:m=8")):
+            text = self.run_ok("simulate", *words)
+            self.assertEqual("vs first" in text, len(words) > 1)
+            peaks = [line for line in text.splitlines() if "GiB*" in line]
+            self.assertEqual(peaks, [], "memory in different units")
+        self.assertNotIn("*", self.run_ok("simulate", "1f1b", "1f1b"))
+
+    def test_a_schedule_above_the_limit_is_never_the_best(self):
+        words = ("simulate", "gpipe", "1f1b", "interleaved", "-p", 4, "-m", 8, "--memory-limit", 4)
+        rows = [line for line in self.run_ok(*words).splitlines() if " > limit" in line]
+        self.assertEqual(len(rows), 2)
+        for row in rows:
+            self.assertNotIn("*", row)
 
     def test_overlapped_pairs_are_priced_by_max_and_sum_side_by_side(self):
         for name in ("dualpipe", "dualpipev"):

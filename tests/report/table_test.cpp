@@ -18,9 +18,25 @@ TEST(Table, ColumnsAreAlignedAndFiguresFlushRight) {
 }
 
 TEST(Table, NamesThatBeginWithADigitAreNotFigures) {
-  const Table table{
-      "", {"a", "b", "c", "d"}, {{"1f1b", "1.5", "12%", "-"}, {"x", "-2", "", "3 s"}}};
-  EXPECT_EQ(FigureColumns(table), (std::vector<bool>{false, true, true, true}));
+  const Table table{"",
+                    {"a", "b", "c", "d", "e"},
+                    {{"1f1b", "1.5", "12%", "-", "0.87x"}, {"x", "-2", "", "3 s", "-"}}};
+  EXPECT_EQ(FigureColumns(table), (std::vector<bool>{false, true, true, true, true}));
+}
+
+TEST(Table, BestValuesAreMarkedAndBoldOnATerminal) {
+  const Table table{"", {"a", "b"}, {{"x", "1.5"}, {"y", "12"}}, {{0, 1}}};
+  EXPECT_EQ(FormatTable(table),
+            "a     b\n"
+            "-  ----\n"
+            "x  1.5*\n"
+            "y   12\n");
+  EXPECT_EQ(FormatTable(table, TableStyle::kTerminal),
+            "a     b\n"
+            "-  ----\n"
+            "x  \x1b[1m1.5*\x1b[0m\n"
+            "y   12\n");
+  EXPECT_EQ(FormatTableCsv(table), "a,b\nx,1.5\ny,12\n");
 }
 
 TEST(Table, CsvQuotesSpecialCharacters) {

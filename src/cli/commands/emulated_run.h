@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/commands/simulated.h"
+#include "cli/figures/simulated.h"
 #include "report/table.h"
 
 namespace penstock {

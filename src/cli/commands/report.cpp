@@ -2,7 +2,7 @@
 #include "report/report.h"
 
 #include "cli/command.h"
-#include "cli/commands/simulated.h"
+#include "cli/figures/comparison.h"
 #include "cli/options/option_values.h"
 #include "simulate/memory.h"
 
@@ -44,7 +44,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   } else {
     input.subtitle = fmt::format("{} ranks, {} microbatches", first.chosen.schedule.ranks(),
                                  first.chosen.schedule.microbatches);
-    input.tables.push_back(ComparisonTable(all));
+    input.tables.push_back(RankedTable(all));
     input.tables.back().title = "Comparison";
   }
   return input;

@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 #include "cli/commands/algorithm_text.h"
-#include "cli/commands/simulated.h"
+#include "cli/figures/simulated.h"
 #include "report/report.h"
 
 namespace penstock {

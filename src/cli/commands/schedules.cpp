@@ -4,7 +4,7 @@
 #include "cli/command.h"
 #include "cli/commands/algorithm_text.h"
 #include "cli/commands/schedule_docs.h"
-#include "cli/commands/simulated.h"
+#include "cli/figures/comparison.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/schedule_options.h"

@@ -2,12 +2,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <string_view>
-
 #include "cli/command.h"
-#include "cli/commands/simulated.h"
+#include "cli/figures/simulated.h"
 #include "cli/options/option_values.h"
+#include "cli/terminal.h"
 #include "report/table.h"
 #include "report/terminal.h"
 
@@ -23,15 +21,6 @@ int TerminalWidth() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return kDefault;
-}
-
-// Whether to use colors by default: on a terminal that is not dumb, unless NO_COLOR is set
-// (no-color.org).
-bool TerminalHasColor() {
-  const char* const refused = std::getenv("NO_COLOR");
-  const char* const terminal = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0') &&
-         terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
 class ShowCommand : public Command {
@@ -66,9 +55,8 @@ class ShowCommand : public Command {
       return kExitOk;
     }
     const std::string color_wish = color_.value_or("auto");
-    const TerminalStyle style{
-        width_ ? *width_ : TerminalWidth(),
-        color_wish == "always" || (color_wish == "auto" && TerminalHasColor())};
+    const TerminalStyle style{width_ ? *width_ : TerminalWidth(),
+                              color_wish == "always" || (color_wish == "auto" && OutputHasColor())};
     for (const Simulated& simulated : all) {
       const SimulationResult& result = simulated.result;
       PENSTOCK_TRY(const std::string picture,

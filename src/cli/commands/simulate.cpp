@@ -6,10 +6,12 @@
 #include "base/text/quote.h"
 #include "cli/command.h"
 #include "cli/commands/emulated_run.h"
-#include "cli/commands/simulated.h"
+#include "cli/figures/comparison.h"
+#include "cli/figures/json_table.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
+#include "cli/terminal.h"
 #include "interop/primus/dump.h"
 #include "report/table.h"
 #include "schedule/text/text.h"
@@ -17,46 +19,14 @@
 namespace penstock {
 namespace {
 
-// Moves the fields of a nested object to the top: {"a": {"b": 1}} becomes {"a_b": 1}.
-void Flatten(nlohmann::ordered_json& object, const std::string& key) {
-  const auto nested = object.find(key);
-  if (nested == object.end()) return;
-  const nlohmann::ordered_json fields = std::move(*nested);
-  object.erase(key);
-  for (const auto& [name, value] : fields.items()) object[key + "_" + name] = value;
-}
-
-// The figures of --json unrounded, under the same names; null where a schedule lacks one.
-Table FullFigures(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) {
-  std::vector<nlohmann::ordered_json> objects;
-  Table table;
+nlohmann::ordered_json ToJson(const std::vector<Simulated>& all,
+                              const std::vector<EmulatedRun>& runs, bool with_steps) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    nlohmann::ordered_json object = ToJson(all[i], false);
-    object.erase("per_rank");
-    Flatten(object, "overlap_sum");
-    Flatten(object, "closed_form");
-    if (!runs.empty()) {
-      object["measured"] = ToJson(all[i], runs[i]);
-      object["measured"].erase("per_rank");
-      Flatten(object, "measured");
-    }
-    for (const auto& [key, value] : object.items()) {
-      if (std::find(table.columns.begin(), table.columns.end(), key) == table.columns.end()) {
-        table.columns.push_back(key);
-      }
-    }
-    objects.push_back(std::move(object));
+    array.push_back(ToJson(all[i], with_steps));
+    if (!runs.empty()) array.back()["measured"] = ToJson(all[i], runs[i]);
   }
-  for (const nlohmann::ordered_json& object : objects) {
-    std::vector<std::string>& row = table.rows.emplace_back();
-    for (const std::string& key : table.columns) {
-      const auto value = object.find(key);
-      row.push_back(value == object.end() ? "null"
-                    : value->is_string()  ? value->get<std::string>()
-                                          : value->dump());
-    }
-  }
-  return table;
+  return array;
 }
 
 Table TimeStepTable(const Simulated& simulated) {
@@ -103,7 +73,7 @@ class SimulateCommand : public Command {
     }
     switch (format) {
       case OutputFormat::kJson:
-        PrintJson(all, runs);
+        fmt::print("{}\n", ToJson(all, runs, time_steps_).dump(2));
         break;
       case OutputFormat::kCsv:
         PrintCsv(all, runs);
@@ -142,18 +112,9 @@ class SimulateCommand : public Command {
     return {};
   }
 
-  void PrintJson(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
-    nlohmann::ordered_json array = nlohmann::ordered_json::array();
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      array.push_back(ToJson(all[i], time_steps_));
-      if (!runs.empty()) array.back()["measured"] = ToJson(all[i], runs[i]);
-    }
-    fmt::print("{}\n", array.dump(2));
-  }
-
   void PrintCsv(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
     if (!time_steps_) {
-      fmt::print("{}", FormatTableCsv(FullFigures(all, runs)));
+      fmt::print("{}", FormatTableCsv(TableOf(ToJson(all, runs, false))));
       return;
     }
     Table table;
@@ -166,7 +127,9 @@ class SimulateCommand : public Command {
   }
 
   void PrintTables(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
-    fmt::print("{}", FormatTable(ComparisonTable(all)));
+    const Table comparison = RankedTable(all);
+    const TableStyle style = OutputHasColor() ? TableStyle::kTerminal : TableStyle::kPlain;
+    fmt::print("{}", FormatTable(comparison, style));
     if (all.size() == 1)
       fmt::print("\n{}",
                  FormatTable(RankTable(all.front().result, "", all.front().chosen.memory_unit)));
@@ -176,7 +139,7 @@ class SimulateCommand : public Command {
       }
     }
     if (!runs.empty()) fmt::print("\n{}", FormatTable(EmulatedTable(all, runs)));
-    fmt::print("\n{}{}", EmulatedText(all, runs), UnitsText(all));
+    fmt::print("\n{}{}{}", EmulatedText(all, runs), MarksText(comparison), UnitsText(all));
     if (!dump_.empty()) fmt::print("Primus's dumps are in {}.\n", dump_);
   }
 

@@ -7,7 +7,6 @@
 
 #include "base/result.h"
 #include "cli/options/schedule_options.h"
-#include "report/table.h"
 #include "schedule/timeline.h"
 #include "simulate/simulate.h"
 
@@ -38,6 +37,9 @@ Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen, 
 // changed.
 ClosedForm ClosedFormOf(const ChosenSchedule& chosen);
 
+// Messages per microbatch in both directions, in units of a whole microbatch's tensor: a slice's
+// message counts as its share.
+double WholeMessages(const ChosenSchedule& chosen, double messages);
 // Bytes per microbatch that move between ranks in both directions, for a schedule that sends
 // `messages` in all. Empty where the size of a message is unknown.
 std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages);
@@ -50,13 +52,6 @@ nlohmann::ordered_json ClosedFormJson(const ChosenSchedule& chosen);
 // One object of `simulate --json`. `with_steps` adds `time_steps`: every action of each rank with
 // its start and end.
 nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps);
-
-// One row per schedule. Below it, a row of figures with overlapped pairs at F + B and a row of
-// closed forms, where there are any.
-Table ComparisonTable(const std::vector<Simulated>& all);
-
-// The lines below a comparison that give its units.
-std::string UnitsText(const std::vector<Simulated>& all);
 
 // "4 ranks, 2 chunks, 8 microbatches"
 std::string ShapeText(const Schedule& schedule);

@@ -1,4 +1,4 @@
-#include "cli/commands/simulated.h"
+#include "cli/figures/simulated.h"
 
 #include <algorithm>
 #include <utility>
@@ -32,78 +32,10 @@ Json ToJson(const std::optional<Number>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Messages per microbatch in both directions, in units of a whole microbatch's tensor: a slice's
-// message counts as its share.
-double WholeMessages(const ChosenSchedule& chosen, double messages) {
-  const ScheduleParams& params = chosen.params;
-  return messages / (double{1} * params.microbatches * params.steps * params.slices);
-}
-
-std::string BytesText(const ChosenSchedule& chosen, double messages) {
-  const auto bytes = BytesAMicrobatch(chosen, messages);
-  return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
-}
-
-const std::vector<std::string> kTableColumns = {
-    "schedule", "ranks",       "chunks",      "microbatches", "actions",         "makespan",
-    "bubble",   "span bubble", "peak memory", "messages",     "bytes/microbatch"};
-
-constexpr const char* kAboveLimit = " > limit";
-
 bool HasOverlappedPairs(const Schedule& schedule) {
   return std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
     return std::any_of(lane.begin(), lane.end(), [](const Action& each) { return each.is_pair(); });
   });
-}
-
-std::vector<std::string> SimulatedRow(const Simulated& simulated) {
-  const ChosenSchedule& chosen = simulated.chosen;
-  const SimulationResult& result = simulated.result;
-  std::vector<std::string> row = {chosen.label, fmt::format("{}", chosen.params.ranks),
-                                  fmt::format("{}", chosen.params.chunks),
-                                  fmt::format("{}", chosen.params.microbatches)};
-  if (!simulated.ran()) {
-    row.resize(kTableColumns.size(), "-");
-    return row;
-  }
-  row.insert(row.end(), {fmt::format("{}", result.actions), FormatNumber(result.makespan),
-                         FormatPercent(result.bubble), FormatPercent(result.span_bubble),
-                         FormatAmount(result.peak_memory, chosen.memory_unit) +
-                             (AboveLimit(simulated) ? kAboveLimit : ""),
-                         fmt::format("{}", result.messages),
-                         BytesText(chosen, static_cast<double>(result.messages))});
-  return row;
-}
-
-// The two rows below SimulatedRow, in the same columns.
-std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
-                                       const SimulationResult& result) {
-  return {"  --overlap sum",
-          "",
-          "",
-          "",
-          "",
-          FormatNumber(result.makespan),
-          FormatPercent(result.bubble),
-          FormatPercent(result.span_bubble),
-          FormatAmount(result.peak_memory, chosen.memory_unit),
-          "",
-          ""};
-}
-
-std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const ClosedForm& form) {
-  const std::string none = "-";
-  return {"  closed form",
-          "",
-          "",
-          "",
-          "",
-          form.makespan ? FormatNumber(*form.makespan) : none,
-          form.bubble ? FormatPercent(*form.bubble) : none,
-          "",
-          form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
-          form.messages ? fmt::format("{}", *form.messages) : none,
-          form.messages ? BytesText(chosen, static_cast<double>(*form.messages)) : none};
 }
 
 }  // namespace
@@ -149,6 +81,11 @@ ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
   ClosedForm form = ClosedFormOf(*chosen.algorithm, chosen.params);
   if (form.peak_memory) *form.peak_memory *= chosen.activation;
   return form;
+}
+
+double WholeMessages(const ChosenSchedule& chosen, double messages) {
+  const ScheduleParams& params = chosen.params;
+  return messages / (double{1} * params.microbatches * params.steps * params.slices);
 }
 
 std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages) {
@@ -208,40 +145,6 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
   object["per_rank"] = std::move(per_rank);
   if (with_steps) object["time_steps"] = TimeSteps(simulated);
   return object;
-}
-
-Table ComparisonTable(const std::vector<Simulated>& all) {
-  Table table;
-  table.columns = kTableColumns;
-  for (const Simulated& simulated : all) {
-    table.rows.push_back(SimulatedRow(simulated));
-    if (simulated.overlap_sum) {
-      table.rows.push_back(OverlapSumRow(simulated.chosen, *simulated.overlap_sum));
-    }
-    const ClosedForm form = ClosedFormOf(simulated.chosen);
-    if (form.messages || form.makespan || form.peak_memory) {
-      table.rows.push_back(ClosedFormRow(simulated.chosen, form));
-    }
-  }
-  return table;
-}
-
-std::string UnitsText(const std::vector<Simulated>& all) {
-  const bool in_bytes = !all.empty() && !all.front().chosen.memory_unit.empty();
-  std::string text = "Time in the unit of --cost";
-  if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
-  if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
-    text += ";\nS is the size of the tensor between two stages (--message-bytes)";
-  }
-  const bool overlaps = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
-    return simulated.overlap_sum.has_value();
-  });
-  if (overlaps) {
-    text +=
-        ".\nAn overlapped forward and backward take the longer of the two; with --overlap sum, F + "
-        "B";
-  }
-  return text + ".\n";
 }
 
 std::string ShapeText(const Schedule& schedule) {

@@ -1,0 +1,205 @@
+#include "cli/figures/comparison.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+constexpr const char* kRatioColumn = "vs first";
+
+std::string BytesText(const ChosenSchedule& chosen, double messages) {
+  const auto bytes = BytesAMicrobatch(chosen, messages);
+  return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
+}
+
+std::string PeakText(const Simulated& simulated) {
+  return FormatAmount(simulated.result.peak_memory, simulated.chosen.memory_unit) +
+         (AboveLimit(simulated) ? " > limit" : "");
+}
+
+double Messages(const Simulated& simulated) {
+  return static_cast<double>(simulated.result.messages);
+}
+
+std::string NoUnit(const Simulated& /*simulated*/) { return ""; }
+
+constexpr std::array kFigures = {
+    RankedFigure{"makespan", [](const Simulated& s) { return s.result.makespan; },
+                 [](const Simulated& s) { return FormatNumber(s.result.makespan); }, NoUnit, true},
+    RankedFigure{"bubble", [](const Simulated& s) { return s.result.bubble; },
+                 [](const Simulated& s) { return FormatPercent(s.result.bubble); }, NoUnit, false},
+    RankedFigure{"span bubble", [](const Simulated& s) { return s.result.span_bubble; },
+                 [](const Simulated& s) { return FormatPercent(s.result.span_bubble); }, NoUnit,
+                 false},
+    RankedFigure{"peak memory", [](const Simulated& s) { return s.result.peak_memory; }, PeakText,
+                 [](const Simulated& s) { return s.chosen.memory_unit; }, true},
+    RankedFigure{"messages", Messages,
+                 [](const Simulated& s) { return fmt::format("{}", s.result.messages); }, NoUnit,
+                 false},
+    RankedFigure{"bytes/microbatch",
+                 [](const Simulated& s) {
+                   return BytesAMicrobatch(s.chosen, Messages(s))
+                       .value_or(WholeMessages(s.chosen, Messages(s)));
+                 },
+                 [](const Simulated& s) { return BytesText(s.chosen, Messages(s)); },
+                 [](const Simulated& s) -> std::string {
+                   return BytesAMicrobatch(s.chosen, Messages(s)) ? "B" : "S";
+                 },
+                 false}};
+
+const std::vector<std::string> kShapeColumns = {"schedule", "ranks", "chunks", "microbatches",
+                                                "actions"};
+
+std::vector<std::string> SimulatedRow(const Simulated& simulated) {
+  const ChosenSchedule& chosen = simulated.chosen;
+  std::vector<std::string> row = {chosen.label, fmt::format("{}", chosen.params.ranks),
+                                  fmt::format("{}", chosen.params.chunks),
+                                  fmt::format("{}", chosen.params.microbatches)};
+  row.push_back(simulated.ran() ? fmt::format("{}", simulated.result.actions) : "-");
+  for (const RankedFigure& figure : kFigures) {
+    row.push_back(simulated.ran() ? figure.text(simulated) : "-");
+  }
+  return row;
+}
+
+// The two rows below SimulatedRow, in the same columns.
+std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
+                                       const SimulationResult& result) {
+  return {"  --overlap sum",
+          "",
+          "",
+          "",
+          "",
+          FormatNumber(result.makespan),
+          FormatPercent(result.bubble),
+          FormatPercent(result.span_bubble),
+          FormatAmount(result.peak_memory, chosen.memory_unit),
+          "",
+          ""};
+}
+
+std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const ClosedForm& form) {
+  const std::string none = "-";
+  return {"  closed form",
+          "",
+          "",
+          "",
+          "",
+          form.makespan ? FormatNumber(*form.makespan) : none,
+          form.bubble ? FormatPercent(*form.bubble) : none,
+          "",
+          form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
+          form.messages ? fmt::format("{}", *form.messages) : none,
+          form.messages ? BytesText(chosen, static_cast<double>(*form.messages)) : none};
+}
+
+struct Comparison {
+  Table table;
+  std::vector<std::size_t> rows;  // of each schedule's own figures
+};
+
+Comparison Compare(const std::vector<Simulated>& all) {
+  Comparison comparison;
+  Table& table = comparison.table;
+  table.columns = kShapeColumns;
+  for (const RankedFigure& figure : kFigures) table.columns.emplace_back(figure.column);
+  for (const Simulated& simulated : all) {
+    comparison.rows.push_back(table.rows.size());
+    table.rows.push_back(SimulatedRow(simulated));
+    if (simulated.overlap_sum) {
+      table.rows.push_back(OverlapSumRow(simulated.chosen, *simulated.overlap_sum));
+    }
+    const ClosedForm form = ClosedFormOf(simulated.chosen);
+    if (form.messages || form.makespan || form.peak_memory) {
+      table.rows.push_back(ClosedFormRow(simulated.chosen, form));
+    }
+  }
+  return comparison;
+}
+
+void InsertRatios(Comparison& comparison, std::size_t column, const RankedFigure& figure,
+                  const std::vector<Simulated>& all) {
+  Table& table = comparison.table;
+  const auto at = static_cast<std::ptrdiff_t>(column);
+  table.columns.insert(table.columns.begin() + at, kRatioColumn);
+  for (auto& row : table.rows) row.insert(row.begin() + at, "");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    table.rows[comparison.rows[i]][column] = RatioText(figure, all[i], all.front());
+  }
+}
+
+}  // namespace
+
+std::span<const RankedFigure> RankedFigures() { return kFigures; }
+
+std::string RatioText(const RankedFigure& figure, const Simulated& simulated,
+                      const Simulated& first) {
+  const double base = figure.value(first);
+  const bool comparable =
+      simulated.ran() && base > 0 && figure.unit(simulated) == figure.unit(first);
+  return comparable ? fmt::format("{:.2f}x", figure.value(simulated) / base) : "-";
+}
+
+void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,
+              std::span<const Simulated* const> members, std::span<const std::size_t> rows) {
+  constexpr double kRounding = 1e-9;
+  double least = std::numeric_limits<double>::infinity(), most = -least;
+  for (const Simulated* member : members) {
+    if (figure.unit(*member) != figure.unit(*members.front())) return;
+    if (!member->ran() || AboveLimit(*member)) continue;
+    least = std::min(least, figure.value(*member));
+    most = std::max(most, figure.value(*member));
+  }
+  const double best = least + kRounding * std::abs(least);
+  if (!(most > best)) return;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (!members[i]->ran() || AboveLimit(*members[i])) continue;
+    if (figure.value(*members[i]) <= best) table.best.insert({rows[i], column});
+  }
+}
+
+Table ComparisonTable(const std::vector<Simulated>& all) { return Compare(all).table; }
+
+Table RankedTable(const std::vector<Simulated>& all) {
+  Comparison comparison = Compare(all);
+  if (all.size() < 2) return std::move(comparison.table);
+  std::vector<const Simulated*> members;
+  for (const Simulated& simulated : all) members.push_back(&simulated);
+  std::size_t column = kShapeColumns.size();
+  for (const RankedFigure& figure : kFigures) {
+    MarkBest(comparison.table, column++, figure, members, comparison.rows);
+    if (figure.ratio) InsertRatios(comparison, column++, figure, all);
+  }
+  return std::move(comparison.table);
+}
+
+std::string UnitsText(const std::vector<Simulated>& all) {
+  const bool in_bytes = !all.empty() && !all.front().chosen.memory_unit.empty();
+  std::string text = "Time in the unit of --cost";
+  if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
+  if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
+    text += ";\nS is the size of the tensor between two stages (--message-bytes)";
+  }
+  const bool overlaps = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
+    return simulated.overlap_sum.has_value();
+  });
+  if (overlaps) {
+    text +=
+        ".\nAn overlapped forward and backward take the longer of the two; with --overlap sum, F + "
+        "B";
+  }
+  return text + ".\n";
+}
+
+std::string MarksText(const Table& table) {
+  std::string text;
+  if (!table.best.empty()) text = "* the best value";
+  if (std::find(table.columns.begin(), table.columns.end(), kRatioColumn) != table.columns.end()) {
+    text += fmt::format("{}{}: ratio to the first row", text.empty() ? "" : "; ", kRatioColumn);
+  }
+  return text.empty() ? text : text + ".\n";
+}
+
+}  // namespace penstock

@@ -1,0 +1,46 @@
+// Tables that compare simulated schedules.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/figures/simulated.h"
+#include "report/table.h"
+
+namespace penstock {
+
+// One row per schedule. Below it, a row of figures with overlapped pairs at F + B and a row of
+// closed forms, where there are any.
+Table ComparisonTable(const std::vector<Simulated>& all);
+
+// The same with the best values marked, and with the ratios of makespan and peak memory to those of
+// the first schedule. A single schedule has neither.
+Table RankedTable(const std::vector<Simulated>& all);
+
+// The lines below a comparison that give its units.
+std::string UnitsText(const std::vector<Simulated>& all);
+// The line that explains the marks and ratios of a table; empty if it has none.
+std::string MarksText(const Table& table);
+
+// A figure for which less is better.
+struct RankedFigure {
+  const char* column;
+  double (*value)(const Simulated& simulated);
+  std::string (*text)(const Simulated& simulated);
+  // Figures in different units are not comparable.
+  std::string (*unit)(const Simulated& simulated);
+  bool ratio;  // whether tables have its ratio to the first schedule's
+};
+// Makespan, bubble, span bubble, peak memory, messages and bytes per microbatch.
+std::span<const RankedFigure> RankedFigures();
+
+// Marks the best of `members` in a column of `table`; members[i] is in row rows[i]. A schedule
+// above the memory limit is never the best. Marks nothing if all are equally good.
+void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,
+              std::span<const Simulated* const> members, std::span<const std::size_t> rows);
+// "0.87x"; "-" if there is no ratio.
+std::string RatioText(const RankedFigure& figure, const Simulated& simulated,
+                      const Simulated& first);
+
+}  // namespace penstock
