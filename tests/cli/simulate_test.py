@@ -237,6 +237,16 @@ class SimulateTest(program.CommandTest):
         self.assertLess(last[0.5]["peak_memory"], last[1]["peak_memory"])  # the last rank delays most W
         self.assertEqual(last[0]["peak_memory"], 1)
 
+    def test_repeat(self):
+        words = ("-p", 4, "-m", 16, "--repeat", 4)
+        steady = [row["steady_step"] for row in self.run_json("simulate", "1f1b", "zb-h2", "pipedream:steps=4", *words)]
+        self.assertEqual(steady, [57, 48, 48])
+        self.assertIn("steady step", self.run_ok("simulate", "zb-h2", *words))
+        barrier = self.run_json("simulate", "zb-h2", *words, "--pass", "optimizer", "--price", "step=1")[0]
+        self.assertEqual(barrier["steady_step"], 52)
+        self.assertIn("2 to 1000", self.refuse("simulate", "1f1b", "--repeat", 1))
+        self.assertIn("--steps", self.refuse("simulate", "pipedream", "--repeat", 3))
+
     def test_objective(self):
         words = ("-p", 8, "-m", 24, "--cost", "18.522,18.086,9.337,.367", "--comm", 0.601, "--memory-limit", 16)
         makespan, span = self.run_json("simulate", "zb-auto", "zb-auto:objective=span", *words)

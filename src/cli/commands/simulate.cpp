@@ -15,9 +15,12 @@
 #include "interop/primus/dump.h"
 #include "report/table.h"
 #include "schedule/text/text.h"
+#include "simulate/steady_state.h"
 
 namespace penstock {
 namespace {
+
+constexpr int kMostRepeats = 1000;
 
 nlohmann::ordered_json ToJson(const std::vector<Simulated>& all,
                               const std::vector<EmulatedRun>& runs, bool with_steps) {
@@ -44,6 +47,20 @@ Table TimeStepTable(const Simulated& simulated) {
   return table;
 }
 
+// The time of a step in steady state, next to that of a single step.
+Table SteadyTable(const std::vector<Simulated>& all) {
+  Table table;
+  table.columns = {"schedule", "makespan", "steady step", "vs first"};
+  const double first = *all.front().steady_step;
+  for (const Simulated& simulated : all) {
+    const double steady = *simulated.steady_step;
+    table.rows.push_back({simulated.chosen.label, FormatNumber(simulated.result.makespan),
+                          FormatNumber(steady),
+                          first > 0 ? fmt::format("{:.2f}x", steady / first) : "-"});
+  }
+  return table;
+}
+
 class SimulateCommand : public Command {
  public:
   std::string Name() const override { return "simulate"; }
@@ -55,6 +72,8 @@ class SimulateCommand : public Command {
     options_.passes.Define(app);
     run_.Define(app);
     options_.DefineFormat(app);
+    AddInt(app, "--repeat", repeat_,
+           "Also run N steps one after the other and print the time of one in steady state");
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
     AddText(app, "--dump", dump_,
             "Write FOLDER/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
@@ -65,7 +84,8 @@ class SimulateCommand : public Command {
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
     PENSTOCK_TRY_STATUS(run_.Check());
-    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateAll());
+    PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll());
+    if (repeat_) PENSTOCK_TRY_STATUS(AddSteadySteps(all));
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
     if (run_.asked()) {
@@ -90,6 +110,24 @@ class SimulateCommand : public Command {
     PENSTOCK_TRY(Choice choice, ChooseSchedules(options_));
     if (dump_.empty()) dump_ = choice.output_dir;
     return SimulateEach(std::move(choice.schedules), time_steps_ || !dump_.empty());
+  }
+
+  // A schedule without a flush holds its steps itself (--steps).
+  Status AddSteadySteps(std::vector<Simulated>& all) const {
+    if (*repeat_ < 2 || *repeat_ > kMostRepeats) {
+      return InvalidArgument("--repeat {}: give 2 to {} steps", *repeat_, kMostRepeats);
+    }
+    for (Simulated& simulated : all) {
+      const Schedule& schedule = simulated.chosen.schedule;
+      const bool flushes = schedule.weights == WeightPolicy::kFlush && schedule.steps == 1;
+      if (!flushes && schedule.steps < 2) {
+        return InvalidArgument("--repeat {}: {} has no flush; give it --steps 2 or more", *repeat_,
+                               simulated.chosen.label);
+      }
+      PENSTOCK_TRY(simulated.steady_step, SteadyStepTime(Repeated(schedule, flushes ? *repeat_ : 1),
+                                                         simulated.chosen.costs));
+    }
+    return {};
   }
 
   Status Dump(const std::vector<Simulated>& all) const {
@@ -133,6 +171,7 @@ class SimulateCommand : public Command {
     if (all.size() == 1)
       fmt::print("\n{}",
                  FormatTable(RankTable(all.front().result, "", all.front().chosen.memory_unit)));
+    if (repeat_) fmt::print("\n{}", FormatTable(SteadyTable(all)));
     if (time_steps_) {
       for (const Simulated& simulated : all) {
         fmt::print("\n{}", FormatTable(TimeStepTable(simulated)));
@@ -147,6 +186,7 @@ class SimulateCommand : public Command {
   EmulatedRunOptions run_;
   std::string dump_;
   bool time_steps_ = false;
+  std::optional<int> repeat_;
 };
 
 }  // namespace

@@ -137,6 +137,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
                              {"span_bubble", simulated.overlap_sum->span_bubble},
                              {"peak_memory", simulated.overlap_sum->peak_memory}};
   }
+  if (simulated.steady_step) object["steady_step"] = *simulated.steady_step;
   object["closed_form"] = ClosedFormJson(simulated.chosen);
   if (simulated.chosen.memory_limit) {
     object["memory_limit"] = *simulated.chosen.memory_limit;

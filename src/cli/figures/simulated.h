@@ -20,6 +20,9 @@ struct Simulated {
   // and `result` prices them at the longer of the two: real hardware lies between these bounds.
   std::optional<SimulationResult> overlap_sum;
 
+  // The time of a step when steps follow each other, if asked for (steady_state.h).
+  std::optional<double> steady_step;
+
   // False where only closed forms are listed because the schedule is too large to simulate quickly.
   bool ran() const { return !result.ranks.empty(); }
 };
