@@ -48,7 +48,12 @@ struct StageCosts {
   // produces gradients of the keys and values of all earlier slices, and each earlier slice frees
   // its own. Over the slices of a stage the changes add up to 0.
   double gradients_of_others = 0;
+  // The time that a whole B takes less than I and W: it may read its inputs once, and needs one
+  // launch. At most their sum.
+  double saved_by_whole_backward = 0;
 
+  // Time of B.
+  double Backward() const { return backward_input + backward_weight - saved_by_whole_backward; }
   // Memory that I, W, B or T frees at its end; negative if it allocates more than it frees.
   double Freed(Op op) const {
     switch (op) {
@@ -128,7 +133,7 @@ struct Costs {
       case Op::kBackwardWeight:
         return stage.backward_weight;
       case Op::kBackward:
-        return stage.backward_input + stage.backward_weight;
+        return stage.Backward();
       case Op::kRecompute:
         return stage.recompute;
       case Op::kStep:

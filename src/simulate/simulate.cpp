@@ -82,10 +82,9 @@ class Engine {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const LaneState& state = ranks_[r];
       result.actions += state.position - state.others;
-      const double peak_memory = side_ ? side_->Peak(r) : state.peak_memory;
+      const double peak = side_ ? side_->Peak(r) : state.peak_memory;
       // Only actions that occupy the rank advance its clock.
-      result.ranks.push_back(
-          {state.busy, std::max(state.first_start, 0.0), state.clock, peak_memory});
+      result.ranks.push_back({state.busy, std::max(state.first_start, 0.0), state.clock, peak});
     }
     FillTotals(schedule_, result);
     return result;
@@ -363,7 +362,8 @@ class Engine {
   // Returns when the results of an action that ends at `end` leave the rank.
   double SentAt(const Action& action, double end) const {
     if (!early_gradients_ || action.is_pair() || action.first.op != Op::kBackward) return end;
-    return end - PricesOf(action.first).duration[Index(Op::kBackwardWeight)];
+    const double* const times = PricesOf(action.first).duration;
+    return end - std::max(0.0, times[Index(Op::kBackward)] - times[Index(Op::kBackwardInput)]);
   }
 
   void Allocate(const Part& part, LaneState& state) const {

@@ -237,6 +237,15 @@ class SimulateTest(program.CommandTest):
         self.assertLess(last[0.5]["peak_memory"], last[1]["peak_memory"])  # the last rank delays most W
         self.assertEqual(last[0]["peak_memory"], 1)
 
+    def test_a_whole_backward_costs_less_than_its_parts(self):
+        stage = "{forward: 1, backward_input: 1, backward_weight: 1, backward: 1.6}"
+        self.write("config.yaml", f"schedule: [1f1b, zb-h1]\nranks: 2\nmicrobatches: 8\nstage_costs: [{stage}, {stage}]\n")
+        whole, split = self.run_json("simulate", "config.yaml")
+        self.assertAlmostEqual(whole["makespan"], 9 * 2.6)
+        self.assertAlmostEqual(split["makespan"], 25)
+        self.write("config.yaml", "schedule: 1f1b\nlayer_costs: [{layers: 4, backward: 2.1}]\n")
+        self.assertIn("line 2", self.refuse("simulate", "config.yaml"))
+
     def test_repeat(self):
         words = ("-p", 4, "-m", 16, "--repeat", 4)
         steady = [row["steady_step"] for row in self.run_json("simulate", "1f1b", "zb-h2", "pipedream:steps=4", *words)]

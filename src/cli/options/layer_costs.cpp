@@ -5,9 +5,9 @@
 namespace penstock {
 namespace {
 
-constexpr double StageCosts::*kFields[] = {&StageCosts::forward, &StageCosts::backward_input,
-                                           &StageCosts::backward_weight, &StageCosts::activation,
-                                           &StageCosts::activation_after_i};
+constexpr double StageCosts::*kFields[] = {
+    &StageCosts::forward,    &StageCosts::backward_input,     &StageCosts::backward_weight,
+    &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::saved_by_whole_backward};
 
 }  // namespace
 

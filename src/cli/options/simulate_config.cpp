@@ -74,8 +74,21 @@ struct ReadCosts {
   bool in_bytes = false;  // whether its activations are in bytes
 };
 
-constexpr std::string_view kCostKeys[] = {"forward", "backward_input", "backward_weight",
-                                          "activation", "activation_after_i"};
+constexpr std::string_view kCostKeys[] = {"forward",  "backward_input", "backward_weight",
+                                          "backward", "activation",     "activation_after_i"};
+
+// The time of a whole B, which is at most that of I and W.
+Status ReadBackward(const YamlMap& map, StageCosts& stage) {
+  PENSTOCK_TRY(const std::optional<double> backward, map.Number("backward"));
+  if (!backward) return {};
+  const double sum = stage.backward_input + stage.backward_weight;
+  if (!(*backward >= 0 && *backward <= sum)) {
+    return map.Refuse("backward", "give 0 to {}, the sum of backward_input and backward_weight",
+                      sum);
+  }
+  stage.saved_by_whole_backward = sum - *backward;
+  return {};
+}
 
 Result<ReadCosts> ReadStage(const YamlMap& map) {
   ReadCosts entry;
@@ -90,6 +103,7 @@ Result<ReadCosts> ReadStage(const YamlMap& map) {
   PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));
   PENSTOCK_TRY_STATUS(read("backward_input", stage.backward_input, 1));
   PENSTOCK_TRY_STATUS(read("backward_weight", stage.backward_weight, 1));
+  PENSTOCK_TRY_STATUS(ReadBackward(map, stage));
   PENSTOCK_TRY_STATUS(ReadMemory(map, "activation", stage.activation, entry.in_bytes));
   stage.activation_after_i = stage.activation;
   bool after_in_bytes = entry.in_bytes && !map.Has("activation_after_i");

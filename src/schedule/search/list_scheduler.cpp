@@ -42,12 +42,12 @@ ListScheduler::ListScheduler(const Problem& problem)
       if (other / placement.chain_length() == chain) stage.chain_top = other;
     }
     stage.duration[kF] = cost.forward;
-    stage.duration[kI] = cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+    stage.duration[kI] = TimeOfGradient(cost, problem.split);
     stage.duration[kW] = cost.backward_weight;
     stage.activation = cost.activation;
     stage.freed_by_w = problem.split ? cost.activation_after_i : 0;
     stage.freed_by_i = cost.activation - stage.freed_by_w;
-    const double work = cost.forward + cost.backward_input + cost.backward_weight;
+    const double work = TimeOfMicrobatch(cost, problem.split);
     ranks_[stage.rank].work += work * problem.indices;
     total += work * problem.indices;
   }

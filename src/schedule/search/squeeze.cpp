@@ -33,12 +33,12 @@ Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
     stage.latency_before = latency_to(placement.previous(s));
     stage.latency_after = latency_to(placement.next(s));
     stage.duration[kF] = cost.forward;
-    stage.duration[kI] = cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+    stage.duration[kI] = TimeOfGradient(cost, problem.split);
     stage.duration[kW] = cost.backward_weight;
     stage.activation = cost.activation;
     stage.freed_by_w = problem.split ? cost.activation_after_i : 0;
     stage.freed_by_i = cost.activation - stage.freed_by_w;
-    total += cost.forward + cost.backward_input + cost.backward_weight + problem.costs.comm;
+    total += TimeOfMicrobatch(cost, problem.split) + problem.costs.comm;
   }
   slack_ = kRounding * total * problem.indices;
   memory_limit_ = problem.memory_limit * (1 + kRounding);

@@ -14,7 +14,7 @@ double BusiestWork(const Problem& problem) {
     double work = 0;
     for (const int stage : problem.placement.stages_of(rank)) {
       const StageCosts& cost = problem.costs.stages[stage];
-      work += cost.forward + cost.backward_input + cost.backward_weight;
+      work += TimeOfMicrobatch(cost, problem.split);
     }
     most = std::max(most, work);
   }
@@ -147,7 +147,7 @@ PeriodPattern PatternSampler::InTimes(const Gait& gait) const {
   }
   for (int s = stages - 1; s >= 0; --s) {
     const StageCosts& cost = problem_.costs.stages[s];
-    const double duration = cost.backward_input + (problem_.split ? 0 : cost.backward_weight);
+    const double duration = TimeOfGradient(cost, problem_.split);
     pattern.backward[s] = time;
     pattern.weight[s] = time + duration + gait.weight_lag * period_;
     if (s > 0 && IsTurn(s, s - 1)) {

@@ -39,7 +39,7 @@ double LeastStay(const Problem& problem, int rank) {
     double time = 0;
     for (int s = stage; s >= 0; s = placement.next(s)) {
       const StageCosts& cost = problem.costs.stages[s];
-      time += cost.forward + cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+      time += cost.forward + TimeOfGradient(cost, problem.split);
       const int next = placement.next(s);
       if (next >= 0 && placement.rank_of(next) != placement.rank_of(s)) {
         time += 2 * problem.costs.comm;
@@ -57,18 +57,15 @@ double LeastStay(const Problem& problem, int rank) {
 double SpanBound(const Problem& problem) {
   const Placement& placement = problem.placement;
   const std::vector<StageCosts>& stages = problem.costs.stages;
-  const auto backward = [&](const StageCosts& cost) {
-    return cost.backward_input + (problem.split ? 0 : cost.backward_weight);
-  };
   double bound = 0;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     double work = 0;
     for (const int stage : placement.stages_of(rank)) {
       const StageCosts& cost = stages[stage];
-      work += (cost.forward + cost.backward_input + cost.backward_weight) * problem.indices;
+      work += TimeOfMicrobatch(cost, problem.split) * problem.indices;
       double way = problem.split ? cost.backward_weight : 0;
       for (int s = stage; s >= 0; s = placement.next(s)) {
-        const double both = stages[s].forward + backward(stages[s]);
+        const double both = stages[s].forward + TimeOfGradient(stages[s], problem.split);
         bound = std::max(bound, way + both * problem.indices);
         const int next = placement.next(s);
         const bool crosses = next >= 0 && placement.rank_of(next) != placement.rank_of(s);
@@ -103,7 +100,7 @@ double LowerBound(const Problem& problem) {
       auto& first = first_backward[placement.rank_of(s)];
       first = std::min(first, time);
       const StageCosts& cost = problem.costs.stages[s];
-      time += cost.backward_input + (problem.split ? 0 : cost.backward_weight);
+      time += TimeOfGradient(cost, problem.split);
       if (s > begin) time += latency(s, s - 1);
     }
   }
@@ -112,7 +109,7 @@ double LowerBound(const Problem& problem) {
     double work = 0;
     for (const int stage : placement.stages_of(rank)) {
       const StageCosts& cost = problem.costs.stages[stage];
-      work += cost.forward + cost.backward_input + cost.backward_weight;
+      work += TimeOfMicrobatch(cost, problem.split);
     }
     const std::size_t r = rank;
     const double idle = first_backward[r] - ForwardTimeWithin(problem, rank);

@@ -36,6 +36,15 @@ inline Costs CostsOf(const ScheduleParams& params, const Placement& placement) {
                         params.backward_weight, params.comm, params.kept_for_weight);
 }
 
+// Times of the action that makes the stage's input gradient (I, or B without `split`), and of a
+// whole microbatch on the stage.
+inline double TimeOfGradient(const StageCosts& cost, bool split) {
+  return split ? cost.backward_input : cost.Backward();
+}
+inline double TimeOfMicrobatch(const StageCosts& cost, bool split) {
+  return cost.forward + (split ? cost.backward_input + cost.backward_weight : cost.Backward());
+}
+
 // Returns the memory of one microbatch on the rank where it takes most: the lowest possible limit.
 inline double LeastMemory(const Placement& placement, const Costs& costs, int slices = 1) {
   double least = 0;
