@@ -40,7 +40,11 @@ PeriodPattern OneBlock(int ranks) {
 Schedule GenerateV1f1b(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs = CostsOf(params, schedule.placement);
-  const Problem problem = {schedule.placement, costs, params.microbatches, 1, false};
+  const Problem problem = {.placement = schedule.placement,
+                           .costs = costs,
+                           .indices = params.microbatches,
+                           .split = false,
+                           .objective = params.objective};
   const PeriodPattern block = OneBlock(params.ranks);
   schedule.lanes = SearchNear([&](const Problem& part) { return Seeds{LanesOf(part, block)}; },
                               problem, Memory(params.ranks));
@@ -60,7 +64,7 @@ Algorithm V1f1b() {
   algorithm.makespan = "simulated";
   algorithm.memory = "min(m, floor(2p/3)+1)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
-  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
+  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
   algorithm.generate = GenerateV1f1b;
   algorithm.closed_form = [](const ScheduleParams& params) {
     return PeakAtEqualTimes(params, Memory(params.ranks));

@@ -78,7 +78,11 @@ Seeds SeedsOf(const Problem& problem, Block (*block_of)(int, int)) {
 Schedule GenerateFrom(const ScheduleParams& params, const SeedMaker& seeds, int limit) {
   Schedule schedule = EmptySchedule(Placement::Vee(params.ranks), params);
   const Costs costs = CostsOf(params, schedule.placement);
-  schedule.lanes = SearchNear(seeds, {schedule.placement, costs, params.microbatches}, limit);
+  const Problem problem = {.placement = schedule.placement,
+                           .costs = costs,
+                           .indices = params.microbatches,
+                           .objective = params.objective};
+  schedule.lanes = SearchNear(seeds, problem, limit);
   return schedule;
 }
 
@@ -87,7 +91,7 @@ Algorithm VeeAlgorithm() {
   algorithm.placement = PlacementForm::kVee;
   algorithm.makespan = "simulated";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
-  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
+  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
   return algorithm;
 }
 
