@@ -14,6 +14,7 @@
 #include "cli/sweep/plan.h"
 #include "cli/sweep/run_sweep.h"
 #include "cli/sweep/sweep_output.h"
+#include "cli/sweep/sweep_page.h"
 #include "cli/terminal.h"
 #include "interop/primus/dump.h"
 #include "report/table.h"
@@ -121,24 +122,33 @@ class SimulateCommand : public Command {
     for (const auto& [option, given] : others) {
       if (given) return InvalidArgument("{} has no effect in a sweep; leave it out", option);
     }
+    if (!page_.empty() && !page_.ends_with(".html")) {
+      return InvalidArgument(
+          "--output {}: a sweep is written as a page; give a file ending in .html", page_);
+    }
     const auto plan = SweepPlan::Of(options_);
     if (!plan) return tl::unexpected(NameAsGiven(plan.error(), options_.given_in, "sweep"));
     PENSTOCK_TRY(const std::vector<SweptSchedule> swept, RunSweep(*plan));
-    switch (format) {
-      case OutputFormat::kJson:
-        fmt::print("{}\n", nlohmann::ordered_json({{"schedules", SweptJson(*plan, swept)},
-                                                   {"skipped", SkippedJson(*plan, swept)}})
-                               .dump(2));
-        break;
-      case OutputFormat::kCsv:
-        fmt::print("{}", FormatTableCsv(TableOf(SweptJson(*plan, swept))));
-        break;
-      case OutputFormat::kTable:
-        const Table table = SweepTable(*plan, swept);
-        fmt::print("{}\n{}", FormatTable(table, OutputStyle()), SweepText(*plan, swept, table));
-        break;
-    }
+    if (!page_.empty()) PENSTOCK_TRY_STATUS(WriteSweepPage(*plan, swept, page_));
+    PrintSweep(*plan, swept, format);
     return kExitOk;
+  }
+
+  void PrintSweep(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
+                  OutputFormat format) const {
+    if (format == OutputFormat::kJson) {
+      const nlohmann::ordered_json object = {{"schedules", SweptJson(plan, swept)},
+                                             {"skipped", SkippedJson(plan, swept)}};
+      fmt::print("{}\n", object.dump(2));
+    } else if (format == OutputFormat::kCsv) {
+      fmt::print("{}", FormatTableCsv(TableOf(SweptJson(plan, swept))));
+    } else if (page_.empty()) {
+      const Table table = SweepTable(plan, swept);
+      fmt::print("{}\n{}{}", FormatTable(table, OutputStyle()), LegendText(plan, swept, table),
+                 SkippedText(swept));
+    } else {
+      fmt::print("wrote {}\n{}", page_, SkippedText(swept));
+    }
   }
 
   Status Dump(const std::vector<Simulated>& all) const {

@@ -14,11 +14,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostReasons = 10;  // below the table
 
-std::string WordsOf(std::string key) {
-  std::replace(key.begin(), key.end(), '_', ' ');
-  return key;
-}
-
 // Consecutive combinations that are compared with each other.
 struct Group {
   std::vector<const Simulated*> members;
@@ -47,24 +42,17 @@ Json ValueJson(const std::string& value) {
   return value;
 }
 
-std::string Lines(const std::map<std::string, std::size_t>& reasons) {
-  std::string text;
-  std::size_t listed = 0;
-  for (const auto& [reason, count] : reasons) {
-    if (listed++ == kMostReasons) {
-      return text +
-             fmt::format("  {} more reasons, which --json lists\n", reasons.size() - kMostReasons);
-    }
-    text += fmt::format("  {}{}\n", reason, count > 1 ? fmt::format(" ({} times)", count) : "");
-  }
-  return text;
-}
-
 }  // namespace
+
+std::string NameOf(const SweepAxis& axis) {
+  std::string name = axis.key;
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
 
 Table SweepTable(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
   Table table;
-  for (const SweepAxis& axis : plan.axes()) table.columns.push_back(WordsOf(axis.key));
+  for (const SweepAxis& axis : plan.axes()) table.columns.push_back(NameOf(axis));
   table.columns.emplace_back("schedule");
   for (const RankedFigure& figure : RankedFigures()) {
     table.columns.emplace_back(figure.column);
@@ -98,20 +86,35 @@ std::string CountsText(const std::vector<SweptSchedule>& swept) {
   return fmt::format("{} combinations, {} skipped", swept.size(), skipped);
 }
 
-std::string SweepText(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
-                      const Table& table) {
-  std::vector<const Simulated*> all;
+std::map<std::string, std::size_t> SkippedReasons(const std::vector<SweptSchedule>& swept) {
   std::map<std::string, std::size_t> reasons;
   for (const SweptSchedule& each : swept) {
-    if (each.simulated) {
-      all.push_back(&*each.simulated);
-    } else {
-      ++reasons[each.skipped];
-    }
+    if (!each.simulated) ++reasons[each.skipped];
   }
-  std::string text =
-      MarksText(table, plan.schedules().size() > 1) + UnitsText(all) + CountsText(swept);
-  return text + (reasons.empty() ? ".\n" : ":\n" + Lines(reasons));
+  return reasons;
+}
+
+std::string SkippedText(const std::vector<SweptSchedule>& swept) {
+  const std::map<std::string, std::size_t> reasons = SkippedReasons(swept);
+  std::string text = CountsText(swept) + (reasons.empty() ? ".\n" : ":\n");
+  std::size_t listed = 0;
+  for (const auto& [reason, count] : reasons) {
+    if (listed++ == kMostReasons) {
+      return text +
+             fmt::format("  {} more reasons, which --json lists\n", reasons.size() - kMostReasons);
+    }
+    text += fmt::format("  {}{}\n", reason, count > 1 ? fmt::format(" ({} times)", count) : "");
+  }
+  return text;
+}
+
+std::string LegendText(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
+                       const Table& table) {
+  std::vector<const Simulated*> all;
+  for (const SweptSchedule& each : swept) {
+    if (each.simulated) all.push_back(&*each.simulated);
+  }
+  return MarksText(table, plan.schedules().size() > 1) + UnitsText(all);
 }
 
 Json SweptJson(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
