@@ -48,12 +48,14 @@ struct SeriesStyle {
   Color color;
   std::string_view dashes;  // of stroke-dasharray
 };
+constexpr std::array kSeriesColors = {Op::kForward,      Op::kBackwardWeight, Op::kBackward,
+                                      Op::kStep,         Op::kRecompute,      Op::kVocabularyInput,
+                                      Op::kBackwardInput};
+constexpr std::array<std::string_view, 4> kDashes = {"none", "7 3", "2 3", "10 3 2 3"};
+
 SeriesStyle StyleOf(std::size_t index) {
-  constexpr std::array kOps = {Op::kForward,   Op::kBackwardWeight,  Op::kBackward,     Op::kStep,
-                               Op::kRecompute, Op::kVocabularyInput, Op::kBackwardInput};
-  constexpr std::array<std::string_view, 4> kDashes = {"none", "7 3", "2 3", "10 3 2 3"};
-  return {BlockColor(kOps[index % kOps.size()], 0, 1),
-          kDashes[index / kOps.size() % kDashes.size()]};
+  return {BlockColor(kSeriesColors[index % kSeriesColors.size()], 0, 1),
+          kDashes[index / kSeriesColors.size() % kDashes.size()]};
 }
 
 std::string XTick(const Frame& frame, double x, std::string_view text) {
@@ -137,7 +139,7 @@ std::string NamesAbove(const Frame& frame, const Plot& plot) {
                         right, Hex(StyleOf(i).color), EscapeMarkup(name));
     right -= TextWidth(name) + 18;
   }
-  const bool fits = right > TextWidth(plot.y_name) && StyleOf(plot.series.size()).dashes == "none";
+  const bool fits = right > TextWidth(plot.y_name) && plot.series.size() <= kSeriesColors.size();
   return fits ? text : "";
 }
 

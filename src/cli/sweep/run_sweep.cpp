@@ -22,7 +22,8 @@ struct Outcome {
   Status prices_read;  // whether the schedule reads the prices that all combinations have
 };
 
-Result<Simulated> Price(const SweepPlan& plan, std::size_t combination, Status& prices_read) {
+Result<Simulated> SimulateCombination(const SweepPlan& plan, std::size_t combination,
+                                      Status& prices_read) {
   const ScheduleOptions& options = plan.options();
   const Candidate candidate = plan.At(combination);
   PENSTOCK_TRY_STATUS(RefuseOwnUnread(candidate, options));
@@ -50,6 +51,7 @@ class Sweep {
     const std::size_t threads =
         std::min<std::size_t>(plan_.size(), std::max(1U, std::thread::hardware_concurrency()));
     ProgressBar bar(plan_.size());
+    bar.Show(0);
     std::vector<std::thread> workers;
     for (std::size_t i = 0; i < threads; ++i) workers.emplace_back([this] { Work(); });
     Watch(threads, interrupted, bar);
@@ -86,7 +88,7 @@ class Sweep {
 
   void Fill(std::size_t combination) {
     Outcome& outcome = outcomes_[combination];
-    auto priced = Price(plan_, combination, outcome.prices_read);
+    auto priced = SimulateCombination(plan_, combination, outcome.prices_read);
     if (priced) {
       outcome.swept.simulated = *std::move(priced);
       return;

@@ -15,13 +15,13 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostReasons = 10;  // below the table
 
 // Consecutive combinations that are compared with each other.
-struct Group {
+struct RowGroup {
   std::vector<const Simulated*> members;
   std::vector<std::size_t> rows;
 };
 
 // `table` has these rows without their figures, which are added.
-void AddFigures(const Group& group, Table& table) {
+void AddFigures(const RowGroup& group, Table& table) {
   const Simulated& first = *group.members.front();
   std::size_t column = table.rows[group.rows.front()].size();
   for (const RankedFigure& figure : RankedFigures()) {
@@ -58,10 +58,10 @@ Table SweepTable(const SweepPlan& plan, const std::vector<SweptSchedule>& swept)
     table.columns.emplace_back(figure.column);
     if (figure.ratio) table.columns.emplace_back(kRatioColumn);
   }
-  std::map<std::size_t, Group> groups;
+  std::map<std::size_t, RowGroup> groups;
   for (std::size_t i = 0; i < swept.size(); ++i) {
     if (!swept[i].simulated) continue;
-    Group& group = groups[plan.GroupOf(i)];
+    RowGroup& group = groups[plan.GroupOf(i)];
     // A blank line between groups.
     if (group.rows.empty() && !table.rows.empty()) {
       table.rows.emplace_back(table.columns.size());

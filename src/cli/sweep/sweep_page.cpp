@@ -21,19 +21,19 @@ constexpr std::size_t kMostRows = 12;  // of charts
 struct Chart {
   const char* title;
   double (*value)(const Simulated& simulated);
-  std::string (*unit)(const Simulated& simulated);
+  std::string (*axis)(const Simulated& simulated);
 };
 constexpr std::array kCharts = {
     Chart{"Makespan", [](const Simulated& s) { return s.result.makespan; },
-          [](const Simulated&) -> std::string { return "unit of --cost"; }},
+          [](const Simulated&) -> std::string { return "makespan, unit of --cost"; }},
     Chart{"Bubble", [](const Simulated& s) { return 100 * s.result.bubble; },
-          [](const Simulated&) -> std::string { return "%"; }},
+          [](const Simulated&) -> std::string { return "bubble, %"; }},
     Chart{"Peak memory",
           [](const Simulated& s) {
             return s.result.peak_memory / (s.chosen.memory_unit.empty() ? 1 : 0x1p30);
           },
           [](const Simulated& s) -> std::string {
-            return s.chosen.memory_unit.empty() ? "activations" : "GiB";
+            return s.chosen.memory_unit.empty() ? "peak memory, activations" : "peak memory, GiB";
           }}};
 
 // The key on the x axis; nothing if no key has several values.
@@ -66,7 +66,7 @@ Plot PlotOf(const SweepPlan& plan, const std::vector<SweptSchedule>& swept, cons
     Series& line = series[plan.ScheduleOf(combination)];
     line.name = simulated.chosen.label;
     line.points.emplace_back(plan.ValueOf(combination, x_axis), chart.value(simulated));
-    plot.y_name = chart.unit(simulated);
+    plot.y_name = chart.axis(simulated);
   }
   for (Series& line : series) {
     if (!line.points.empty()) plot.series.push_back(std::move(line));
