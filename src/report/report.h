@@ -39,6 +39,8 @@ struct Plot {
   std::string x_name;
   std::string y_name;
   std::vector<Series> series;
+  // If set, x are indices of these values, which are drawn at equal distances.
+  std::vector<std::string> x_labels = {};
 };
 
 // A figure at the top of the page: "held-out loss", "1.82", "nats per byte".

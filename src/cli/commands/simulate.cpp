@@ -11,6 +11,10 @@
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
+#include "cli/sweep/plan.h"
+#include "cli/sweep/run_sweep.h"
+#include "cli/sweep/sweep_output.h"
+#include "cli/sweep/sweep_page.h"
 #include "cli/terminal.h"
 #include "interop/primus/dump.h"
 #include "report/table.h"
@@ -61,6 +65,8 @@ Table SteadyTable(const std::vector<Simulated>& all) {
   return table;
 }
 
+TableStyle OutputStyle() { return OutputHasColor() ? TableStyle::kTerminal : TableStyle::kPlain; }
+
 class SimulateCommand : public Command {
  public:
   std::string Name() const override { return "simulate"; }
@@ -78,13 +84,31 @@ class SimulateCommand : public Command {
     AddText(app, "--dump", dump_,
             "Write FOLDER/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
         ->type_name("FOLDER");
+    app.option_defaults()->group("Sweep");
+    app.add_option(
+           "--sweep", sweep_,
+           "Simulate all combinations of values: ranks=8,16 microbatches=16..128 (each twice "
+           "the previous) chunks=2..8+2 schedule=all (or names); keys are the options of a "
+           "schedule")
+        ->type_name("KEY=VALUES...");
+    AddText(app, "-o,--output", page_, "Write the table and charts of a sweep to a page")
+        ->type_name("FILE.html");
     app.footer("Several schedules share one table: penstock simulate gpipe 1f1b interleaved -p 8");
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
     PENSTOCK_TRY_STATUS(run_.Check());
-    PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll());
+    options_.can_sweep = true;
+    PENSTOCK_TRY(options_.sweep, ParseSweep(sweep_));
+    PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options_));
+    if (!options_.sweep.empty()) return Sweep(format);
+    if (!page_.empty()) {
+      return InvalidArgument(
+          "--output has no effect without --sweep; 'penstock report' writes the "
+          "page of schedules");
+    }
+    PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus)));
     if (repeat_) PENSTOCK_TRY_STATUS(AddSteadySteps(all));
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
@@ -106,8 +130,8 @@ class SimulateCommand : public Command {
   }
 
  private:
-  Result<std::vector<Simulated>> SimulateAll() {
-    PENSTOCK_TRY(Choice choice, ChooseSchedules(options_));
+  Result<std::vector<Simulated>> SimulateAll(std::optional<Choice> primus) {
+    PENSTOCK_TRY(Choice choice, BuildChoice(options_, std::move(primus)));
     if (dump_.empty()) dump_ = choice.output_dir;
     return SimulateEach(std::move(choice.schedules), time_steps_ || !dump_.empty());
   }
@@ -128,6 +152,43 @@ class SimulateCommand : public Command {
                                                          simulated.chosen.costs));
     }
     return {};
+  }
+
+  Result<int> Sweep(OutputFormat format) const {
+    const std::pair<const char*, bool> others[] = {{"--run", run_.asked()},
+                                                   {"--time-steps", time_steps_},
+                                                   {"--dump", !dump_.empty()},
+                                                   {"--repeat", repeat_.has_value()}};
+    for (const auto& [option, given] : others) {
+      if (given) return InvalidArgument("{} has no effect in a sweep; leave it out", option);
+    }
+    if (!page_.empty() && !page_.ends_with(".html")) {
+      return InvalidArgument(
+          "--output {}: a sweep is written as a page; give a file ending in .html", page_);
+    }
+    const auto plan = SweepPlan::Of(options_);
+    if (!plan) return tl::unexpected(NameAsGiven(plan.error(), options_.given_in, "sweep"));
+    PENSTOCK_TRY(const std::vector<SweptSchedule> swept, RunSweep(*plan));
+    if (!page_.empty()) PENSTOCK_TRY_STATUS(WriteSweepPage(*plan, swept, page_));
+    PrintSweep(*plan, swept, format);
+    return kExitOk;
+  }
+
+  void PrintSweep(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
+                  OutputFormat format) const {
+    if (format == OutputFormat::kJson) {
+      const nlohmann::ordered_json object = {{"schedules", SweptJson(plan, swept)},
+                                             {"skipped", SkippedJson(plan, swept)}};
+      fmt::print("{}\n", object.dump(2));
+    } else if (format == OutputFormat::kCsv) {
+      fmt::print("{}", FormatTableCsv(TableOf(SweptJson(plan, swept))));
+    } else if (page_.empty()) {
+      const Table table = SweepTable(plan, swept);
+      fmt::print("{}\n{}{}", FormatTable(table, OutputStyle()), LegendText(plan, swept, table),
+                 SkippedText(swept));
+    } else {
+      fmt::print("wrote {}\n{}", page_, SkippedText(swept));
+    }
   }
 
   Status Dump(const std::vector<Simulated>& all) const {
@@ -166,8 +227,7 @@ class SimulateCommand : public Command {
 
   void PrintTables(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
     const Table comparison = RankedTable(all);
-    const TableStyle style = OutputHasColor() ? TableStyle::kTerminal : TableStyle::kPlain;
-    fmt::print("{}", FormatTable(comparison, style));
+    fmt::print("{}", FormatTable(comparison, OutputStyle()));
     if (all.size() == 1)
       fmt::print("\n{}",
                  FormatTable(RankTable(all.front().result, "", all.front().chosen.memory_unit)));
@@ -187,6 +247,8 @@ class SimulateCommand : public Command {
   std::string dump_;
   bool time_steps_ = false;
   std::optional<int> repeat_;
+  std::vector<std::string> sweep_;  // KEY=VALUES
+  std::string page_;
 };
 
 }  // namespace

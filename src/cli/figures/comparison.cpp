@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace penstock {
 namespace {
-
-constexpr const char* kRatioColumn = "vs first";
 
 std::string BytesText(const ChosenSchedule& chosen, double messages) {
   const auto bytes = BytesAMicrobatch(chosen, messages);
@@ -130,6 +129,12 @@ void InsertRatios(Comparison& comparison, std::size_t column, const RankedFigure
   }
 }
 
+std::vector<const Simulated*> PointersTo(const std::vector<Simulated>& all) {
+  std::vector<const Simulated*> pointers;
+  for (const Simulated& simulated : all) pointers.push_back(&simulated);
+  return pointers;
+}
+
 }  // namespace
 
 std::span<const RankedFigure> RankedFigures() { return kFigures; }
@@ -165,8 +170,7 @@ Table ComparisonTable(const std::vector<Simulated>& all) { return Compare(all).t
 Table RankedTable(const std::vector<Simulated>& all) {
   Comparison comparison = Compare(all);
   if (all.size() < 2) return std::move(comparison.table);
-  std::vector<const Simulated*> members;
-  for (const Simulated& simulated : all) members.push_back(&simulated);
+  const std::vector<const Simulated*> members = PointersTo(all);
   std::size_t column = kShapeColumns.size();
   for (const RankedFigure& figure : kFigures) {
     MarkBest(comparison.table, column++, figure, members, comparison.rows);
@@ -175,15 +179,15 @@ Table RankedTable(const std::vector<Simulated>& all) {
   return std::move(comparison.table);
 }
 
-std::string UnitsText(const std::vector<Simulated>& all) {
-  const bool in_bytes = !all.empty() && !all.front().chosen.memory_unit.empty();
+std::string UnitsText(std::span<const Simulated* const> all) {
+  const bool in_bytes = !all.empty() && !all.front()->chosen.memory_unit.empty();
   std::string text = "Time in the unit of --cost";
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
-  if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
+  if (!all.empty() && all.front()->chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";
   }
-  const bool overlaps = std::any_of(all.begin(), all.end(), [](const Simulated& simulated) {
-    return simulated.overlap_sum.has_value();
+  const bool overlaps = std::any_of(all.begin(), all.end(), [](const Simulated* simulated) {
+    return simulated->overlap_sum.has_value();
   });
   if (overlaps) {
     text +=
@@ -193,11 +197,14 @@ std::string UnitsText(const std::vector<Simulated>& all) {
   return text + ".\n";
 }
 
-std::string MarksText(const Table& table) {
+std::string UnitsText(const std::vector<Simulated>& all) { return UnitsText(PointersTo(all)); }
+
+std::string MarksText(const Table& table, bool has_groups) {
   std::string text;
-  if (!table.best.empty()) text = "* the best value";
+  if (!table.best.empty()) text = has_groups ? "* the best value of its group" : "* the best value";
   if (std::find(table.columns.begin(), table.columns.end(), kRatioColumn) != table.columns.end()) {
-    text += fmt::format("{}{}: ratio to the first row", text.empty() ? "" : "; ", kRatioColumn);
+    text += fmt::format("{}{}: ratio to the {}first row", text.empty() ? "" : "; ", kRatioColumn,
+                        has_groups ? "group's " : "");
   }
   return text.empty() ? text : text + ".\n";
 }

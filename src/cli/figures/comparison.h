@@ -19,9 +19,13 @@ Table ComparisonTable(const std::vector<Simulated>& all);
 Table RankedTable(const std::vector<Simulated>& all);
 
 // The lines below a comparison that give its units.
+std::string UnitsText(std::span<const Simulated* const> all);
 std::string UnitsText(const std::vector<Simulated>& all);
-// The line that explains the marks and ratios of a table; empty if it has none.
-std::string MarksText(const Table& table);
+// The column next to a figure that has its ratio to the first schedule's.
+inline constexpr const char* kRatioColumn = "vs first";
+// The line that explains the marks and ratios of a table; empty if it has none. With groups, these
+// compare only the rows of a group.
+std::string MarksText(const Table& table, bool has_groups = false);
 
 // A figure for which less is better.
 struct RankedFigure {

@@ -56,20 +56,6 @@ std::vector<std::string_view> Keys() {
 
 bool IsList(std::string_view key) { return key == "pass" || key == "price"; }
 
-// The key that `word` denotes.
-Result<std::string> FindKey(std::string_view word) {
-  std::string key(word);
-  std::replace(key.begin(), key.end(), '-', '_');
-  key = CurrentName(key);
-  for (const IntKey& known : kInts) {
-    if (!known.short_form.empty() && key == known.short_form) return std::string(known.key);
-  }
-  const std::vector<std::string_view> keys = Keys();
-  if (std::find(keys.begin(), keys.end(), key) != keys.end()) return key;
-  return InvalidArgument("{} is not an option of a schedule; {}", Quote(word),
-                         DidYouMean(key, keys, fmt::format("there are {}", fmt::join(keys, ", "))));
-}
-
 // Refuses a value that the option rejects for every schedule.
 Status Set(const std::string& key, const std::string& value, ScheduleOptions& options) {
   for (const IntKey& known : kInts) {
@@ -95,13 +81,28 @@ Status Set(const std::string& key, const std::string& value, ScheduleOptions& op
 
 }  // namespace
 
+Result<std::string> FindScheduleOption(std::string_view word,
+                                       std::span<const std::string_view> more) {
+  std::string key(word);
+  std::replace(key.begin(), key.end(), '-', '_');
+  key = CurrentName(key);
+  for (const IntKey& known : kInts) {
+    if (!known.short_form.empty() && key == known.short_form) return std::string(known.key);
+  }
+  std::vector<std::string_view> keys = Keys();
+  keys.insert(keys.end(), more.begin(), more.end());
+  if (std::find(keys.begin(), keys.end(), key) != keys.end()) return key;
+  return InvalidArgument("{} is not an option of a schedule; {}", Quote(word),
+                         DidYouMean(key, keys, fmt::format("there are {}", fmt::join(keys, ", "))));
+}
+
 Result<CandidateOptions> ParseCandidateOptions(std::string_view text) {
   CandidateOptions given;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(':', begin), text.size());
     const std::string_view word = text.substr(begin, end - begin);
     const std::size_t equals = std::min(word.find('='), word.size());
-    PENSTOCK_TRY(std::string key, FindKey(word.substr(0, equals)));
+    PENSTOCK_TRY(std::string key, FindScheduleOption(word.substr(0, equals)));
     std::string value(word.substr(std::min(equals + 1, word.size())));
     if (key == "split" && equals == word.size()) value = "true";
     if (value.empty()) return InvalidArgument("{} has no value; write {}=VALUE", Quote(word), key);
@@ -115,7 +116,7 @@ Result<CandidateOptions> ReadCandidateOptions(const YamlMap& map) {
   CandidateOptions given;
   for (const std::string& word : map.Keys()) {
     if (word == "schedule" || word == "csv") continue;
-    auto key = FindKey(word);
+    auto key = FindScheduleOption(word);
     if (!key) return map.Refuse(word, "{}", key.error().message);
     PENSTOCK_TRY(const auto texts, map.Texts(word));
     std::vector<std::string> values = texts.value_or(std::vector<std::string>());

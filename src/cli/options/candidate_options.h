@@ -2,6 +2,7 @@
 // in a configuration.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,11 @@ namespace penstock {
 // Keys as in a configuration ("microbatches") with their values as text. Only keys that take a list
 // (pass, price) may repeat.
 using CandidateOptions = std::vector<std::pair<std::string, std::string>>;
+
+// Returns the key that a word denotes: "microbatches" for "m". Keys in `more` count as keys too.
+// Errors: kInvalidArgument for an unknown one; suggests the nearest.
+Result<std::string> FindScheduleOption(std::string_view word,
+                                       std::span<const std::string_view> more = {});
 
 // Reads "v=4:m=64:split". Keys are the long names of the options, with '-' or '_', or short forms.
 // Errors: kInvalidArgument, naming the key.

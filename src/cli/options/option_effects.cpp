@@ -104,9 +104,25 @@ Status RefuseOwnUnread(const Source& source, const std::string& label) {
   return {};
 }
 
+Result<Source> SourceOf(const Candidate& candidate, const ScheduleOptions& options) {
+  Source source;
+  if (candidate.kind == Candidate::Kind::kFile) {
+    source.is_dump = IsPrimusDump(candidate.name);
+  } else {
+    PENSTOCK_TRY(source.algorithm, FindAlgorithm(candidate.name));
+  }
+  source.options = options;
+  const Status applied = ApplyCandidateOptions(candidate.options, source.options);
+  if (!applied) {
+    return InvalidArgument("{}: {}", Quote(candidate.label()), applied.error().message);
+  }
+  for (const auto& [key, value] : candidate.options) source.own.push_back(OptionOf(key));
+  return source;
+}
+
 // Refuses what the command asks for and no source reads.
 Status RefuseUnreadBy(const ScheduleOptions& options, const std::vector<Source>& sources) {
-  const bool single = sources.size() == 1;
+  const bool single = sources.size() == 1 && !options.compares;
   for (const std::string& option : GivenOptions(options)) {
     const char* why = "every schedule says it itself";
     bool read = false;
@@ -123,7 +139,7 @@ Status RefuseUnreadBy(const ScheduleOptions& options, const std::vector<Source>&
   return {};
 }
 
-bool AnyAction(const std::vector<ChosenSchedule>& schedules,
+bool AnyAction(std::span<const ChosenSchedule> schedules,
                const std::function<bool(const Action&)>& wanted) {
   for (const ChosenSchedule& chosen : schedules) {
     for (const Lane& lane : chosen.schedule.lanes) {
@@ -185,7 +201,8 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--activation-bytes", o.activation_bytes.has_value()},
       {"--message-bytes", o.message_bytes.has_value()},
       {"--pass", !o.passes.passes.empty()},
-      {"--price", !o.passes.prices.empty()}};
+      {"--price", !o.passes.prices.empty()},
+      {"--sweep", !o.sweep.empty()}};
   std::vector<std::string> given;
   for (const auto& [option, is_given] : options) {
     if (is_given) given.emplace_back(option);
@@ -209,23 +226,17 @@ Status RefuseUnread(const ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(options.CheckCounts());
   std::vector<Source> sources;
   for (const Candidate& candidate : options.candidates) {
-    Source& source = sources.emplace_back();
-    if (candidate.kind == Candidate::Kind::kFile) {
-      source.is_dump = IsPrimusDump(candidate.name);
-    } else {
-      PENSTOCK_TRY(source.algorithm, FindAlgorithm(candidate.name));
-    }
-    source.options = options;
-    const Status applied = ApplyCandidateOptions(candidate.options, source.options);
-    if (!applied) {
-      return InvalidArgument("{}: {}", Quote(candidate.label()), applied.error().message);
-    }
-    for (const auto& [key, value] : candidate.options) {
-      source.own.push_back(OptionOf(key));
-    }
+    PENSTOCK_TRY(const Source source, SourceOf(candidate, options));
     PENSTOCK_TRY_STATUS(RefuseOwnUnread(source, candidate.label()));
+    sources.push_back(source);
   }
   return sources.empty() ? Status() : RefuseUnreadBy(options, sources);
+}
+
+Status RefuseOwnUnread(const Candidate& candidate, const ScheduleOptions& options) {
+  PENSTOCK_TRY(const Source source, SourceOf(candidate, options));
+  PENSTOCK_TRY_STATUS(source.options.CheckCounts());
+  return RefuseOwnUnread(source, candidate.label());
 }
 
 Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorithm> algorithms) {
@@ -235,7 +246,7 @@ Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorit
 }
 
 Status RefuseUnreadPrices(const ScheduleOptions& options,
-                          const std::vector<ChosenSchedule>& schedules) {
+                          std::span<const ChosenSchedule> schedules) {
   const bool overlapped = !options.overlap || HasPass(options, "overlap") ||
                           AnyAction(schedules, [](const Action& a) { return a.is_pair(); });
   if (!overlapped) {

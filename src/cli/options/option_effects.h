@@ -19,13 +19,15 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& options);
 // Refuses what no candidate reads: a comparison takes what one of them reads. A single algorithm
 // refuses the knobs that it does not read by itself (CheckParams).
 Status RefuseUnread(const ScheduleOptions& options);
+// Refuses what the candidate asks for by its own options and does not read.
+Status RefuseOwnUnread(const Candidate& candidate, const ScheduleOptions& options);
 // Resets what the algorithm does not read, but for the memory limit, which a comparison marks.
 void DropUnread(const Algorithm& algorithm, ScheduleOptions& options);
 // The same of a comparison of these algorithms.
 Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorithm> algorithms);
 // Prices of what none of the schedules does. Requires: their passes have run.
 Status RefuseUnreadPrices(const ScheduleOptions& options,
-                          const std::vector<ChosenSchedule>& schedules);
+                          std::span<const ChosenSchedule> schedules);
 // All but those named: `why` says what the others have no effect on.
 Status RefuseOthers(const ScheduleOptions& options, const std::vector<std::string>& read,
                     const std::string& why);

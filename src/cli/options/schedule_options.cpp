@@ -425,7 +425,7 @@ Result<ChosenSchedule> ScheduleOptions::BuildAlgorithm(const std::string& name, 
 
 Result<ScheduleOptions> ScheduleOptions::For(const Candidate& candidate) const {
   ScheduleOptions own = *this;
-  if (candidates.size() > 1 && candidate.kind == Candidate::Kind::kAlgorithm) {
+  if (compares && candidate.kind == Candidate::Kind::kAlgorithm) {
     PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(candidate.name));
     DropUnread(*algorithm, own);
   }
@@ -435,7 +435,7 @@ Result<ScheduleOptions> ScheduleOptions::For(const Candidate& candidate) const {
 
 Result<ChosenSchedule> ScheduleOptions::BuildOne(const Candidate& candidate) const {
   PENSTOCK_TRY(const ScheduleOptions own, For(candidate));
-  const Knobs knobs = candidates.size() > 1 ? Knobs::kAllButLimit : Knobs::kAll;
+  const Knobs knobs = compares ? Knobs::kAllButLimit : Knobs::kAll;
   PENSTOCK_TRY(ChosenSchedule built, candidate.kind == Candidate::Kind::kFile
                                          ? own.BuildFile(candidate.name)
                                          : own.BuildAlgorithm(candidate.name, knobs));

@@ -20,6 +20,7 @@
 #include "cli/options/given_in.h"
 #include "cli/options/layer_costs.h"
 #include "cli/options/pass_options.h"
+#include "cli/options/sweep_axes.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
@@ -50,6 +51,12 @@ struct ScheduleOptions {
   // Sources, parsed by ReadSources().
   std::vector<Candidate> candidates;
   std::string config;  // the YAML file among the words; empty if there is none
+  // Values to sweep over, and whether the command can: penstock simulate.
+  std::vector<SweepAxis> sweep;
+  bool can_sweep = false;
+  // Whether several schedules are compared. Each then ignores options that others read, and memory
+  // limits that it does not support.
+  bool compares = false;
   // Shape.
   std::optional<int> ranks, chunks, microbatches;
   std::optional<int> group, slices, waves, steps, replicas;
@@ -105,12 +112,14 @@ struct ScheduleOptions {
     std::string memory_unit = {};  // of the costs
   };
   Result<LoadedFile> LoadFile(const std::string& path) const;
-  // These options overridden by those of the candidate. If there are several candidates, options
-  // that this one does not read are dropped.
+  // These options overridden by those of the candidate. In a comparison, options that this
+  // candidate does not read are dropped.
   Result<ScheduleOptions> For(const Candidate& candidate) const;
   // Generates every candidate, or reads and validates it. Refuses an empty list and options without
   // an effect. Errors name options as the user gave them, on the command line or in a file.
   Result<std::vector<ChosenSchedule>> Build() const;
+  // Generates one candidate, or reads and validates it.
+  Result<ChosenSchedule> BuildOne(const Candidate& candidate) const;
   // The parameters for one algorithm from all options or only from those that it reads. Make() then
   // adds the schedule and its costs.
   enum class Knobs { kAll, kThoseItReads, kAllButLimit };
@@ -124,7 +133,6 @@ struct ScheduleOptions {
   Result<ChosenSchedule> BuildFile(const std::string& path) const;
   Result<ChosenSchedule> BuildLoaded(const std::string& path, LoadedFile loaded) const;
   Result<ChosenSchedule> BuildAlgorithm(const std::string& name, Knobs knobs) const;
-  Result<ChosenSchedule> BuildOne(const Candidate& candidate) const;
   // Costs of `replicas` chains of `stages` stages, from layer_costs.
   Result<Costs> CostsOfLayers(int stages, int replicas, int slices,
                               const ScheduleParams& params) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "base/text/quote.h"
@@ -16,7 +17,8 @@ const std::vector<std::string_view> kKeys = {
     "schedule",    "csv",   "ranks", "chunks",           "microbatches",  "group",
     "slices",      "waves", "steps", "replicas",         "weights",       "iteration",
     "split",       "cost",  "comm",  "overlap",          "memory_limit",  "stage_costs",
-    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes", "objective"};
+    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes", "objective",
+    "sweep"};
 
 // Sets options from a configuration and records which of them it set.
 class Filler {
@@ -236,9 +238,26 @@ Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& op
   return {};
 }
 
+// A sweep, but for keys that have one value on the command line, which takes precedence.
+Status FillSweep(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
+  if (!config.Has("sweep")) return {};
+  if (!options.can_sweep) return config.Refuse("sweep", "only 'penstock simulate' runs sweeps");
+  if (!options.sweep.empty()) return {};
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(config.Node("sweep"), "sweep"));
+  PENSTOCK_TRY(options.sweep, ReadSweep(map));
+  if (options.sweep.empty()) return config.Refuse("sweep", "it has no keys");
+  const std::vector<std::string> given = GivenOptions(options);
+  std::erase_if(options.sweep, [&](const SweepAxis& axis) {
+    return std::find(given.begin(), given.end(), OptionOf(axis.key)) != given.end();
+  });
+  filler.Note("sweep");
+  return {};
+}
+
 Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
   Filler filler(path, config, options);
+  PENSTOCK_TRY_STATUS(FillSweep(config, filler, options));
   PENSTOCK_TRY_STATUS(FillCandidates(config, filler, options));
   const std::string costs_key = config.Has("stage_costs") ? "stage_costs" : "layer_costs";
   for (const char* other : {"cost", "layer_costs"}) {
@@ -334,14 +353,19 @@ Result<std::optional<Choice>> ReadSources(ScheduleOptions& options) {
     PENSTOCK_TRY(primus, LoadConfig(options));
   }
   if (primus) return primus;
+  options.compares = options.candidates.size() > 1 || !options.sweep.empty();
   const Status status = RefuseUnread(options);
   if (!status) return tl::unexpected(NameAsGiven(status.error(), options.given_in, "schedule"));
   return primus;
 }
 
 Result<Choice> ChooseSchedules(ScheduleOptions& options) {
-  Choice choice;
   PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options));
+  return BuildChoice(options, std::move(primus));
+}
+
+Result<Choice> BuildChoice(const ScheduleOptions& options, std::optional<Choice> primus) {
+  Choice choice;
   if (!primus) {
     PENSTOCK_TRY(choice.schedules, options.Build());
     return choice;

@@ -10,6 +10,8 @@
 //                             activation: 1.5GiB puts all memory in bytes
 //   layer_costs:                the same per layer, for any number of stages (layer_costs.h)
 //     - {layers: 32, forward: 1}
+//   sweep:                    values of options to combine (sweep_axes.h)
+//     microbatches: 16..128
 //
 // Options on the command line take precedence.
 #pragma once
@@ -34,7 +36,11 @@ struct Choice {
 // from `options`.
 Result<std::optional<Choice>> ReadSources(ScheduleOptions& options);
 
-// Parses the sources and builds every schedule that they name, at least one.
+// Builds every schedule that the parsed sources name, at least one; `primus` is what ReadSources
+// returned.
+Result<Choice> BuildChoice(const ScheduleOptions& options, std::optional<Choice> primus);
+
+// Parses the sources and builds the schedules.
 Result<Choice> ChooseSchedules(ScheduleOptions& options);
 
 }  // namespace penstock

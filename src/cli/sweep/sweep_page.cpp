@@ -1,0 +1,137 @@
+#include "cli/sweep/sweep_page.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "base/files.h"
+#include "cli/sweep/sweep_output.h"
+#include "report/markup.h"
+#include "report/page_parts.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kMostRows = 12;  // of charts
+
+// A figure over the swept values.
+struct Chart {
+  const char* title;
+  double (*value)(const Simulated& simulated);
+  std::string (*axis)(const Simulated& simulated);
+};
+constexpr std::array kCharts = {
+    Chart{"Makespan", [](const Simulated& s) { return s.result.makespan; },
+          [](const Simulated&) -> std::string { return "makespan, unit of --cost"; }},
+    Chart{"Bubble", [](const Simulated& s) { return 100 * s.result.bubble; },
+          [](const Simulated&) -> std::string { return "bubble, %"; }},
+    Chart{"Peak memory",
+          [](const Simulated& s) {
+            return s.result.peak_memory / (s.chosen.memory_unit.empty() ? 1 : 0x1p30);
+          },
+          [](const Simulated& s) -> std::string {
+            return s.chosen.memory_unit.empty() ? "peak memory, activations" : "peak memory, GiB";
+          }}};
+
+// The key on the x axis; nothing if no key has several values.
+std::optional<std::size_t> XAxis(const SweepPlan& plan) {
+  const auto& axes = plan.axes();
+  const auto longest = std::max_element(
+      axes.begin(), axes.end(),
+      [](const SweepAxis& a, const SweepAxis& b) { return a.values.size() < b.values.size(); });
+  if (longest == axes.end() || longest->values.size() < 2) return std::nullopt;
+  return static_cast<std::size_t>(longest - axes.begin());
+}
+
+// The values of all keys but that of the x axis: "ranks 8, comm 0.1".
+std::string OtherValues(const SweepPlan& plan, std::size_t x_axis, std::size_t combination) {
+  std::vector<std::string> values;
+  for (std::size_t axis = 0; axis < plan.axes().size(); ++axis) {
+    if (axis == x_axis) continue;
+    values.push_back(NameOf(plan.axes()[axis]) + " " +
+                     plan.axes()[axis].values[plan.ValueOf(combination, axis)]);
+  }
+  return fmt::format("{}", fmt::join(values, ", "));
+}
+
+Plot PlotOf(const SweepPlan& plan, const std::vector<SweptSchedule>& swept, const Chart& chart,
+            std::size_t x_axis, const std::vector<std::size_t>& combinations) {
+  Plot plot{chart.title, NameOf(plan.axes()[x_axis]), "", {}, plan.axes()[x_axis].values};
+  std::vector<Series> series(plan.schedules().size());
+  for (const std::size_t combination : combinations) {
+    const Simulated& simulated = *swept[combination].simulated;
+    Series& line = series[plan.ScheduleOf(combination)];
+    line.name = simulated.chosen.label;
+    line.points.emplace_back(plan.ValueOf(combination, x_axis), chart.value(simulated));
+    plot.y_name = chart.axis(simulated);
+  }
+  for (Series& line : series) {
+    if (!line.points.empty()) plot.series.push_back(std::move(line));
+  }
+  return plot;
+}
+
+// Rows of charts, one per combination of the values that are not on the x axis.
+std::string Charts(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
+  const std::optional<std::size_t> x_axis = XAxis(plan);
+  if (!x_axis) return "";
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<std::size_t>> rows;
+  for (std::size_t i = 0; i < swept.size(); ++i) {
+    if (!swept[i].simulated) continue;
+    const std::string name = OtherValues(plan, *x_axis, i);
+    if (!rows.contains(name)) names.push_back(name);
+    rows[name].push_back(i);
+  }
+  std::string html;
+  for (std::size_t i = 0; i < std::min(names.size(), kMostRows); ++i) {
+    html += "<div class=\"columns\">";
+    for (const Chart& chart : kCharts) {
+      const std::string title =
+          names[i].empty() ? chart.title : fmt::format("{}, {}", chart.title, names[i]);
+      html += CardHtml(title, PlotSvg(PlotOf(plan, swept, chart, *x_axis, rows.at(names[i]))));
+    }
+    html += "</div>\n";
+  }
+  if (names.size() > kMostRows) {
+    html += fmt::format(
+        "<p class=\"hint\">Charts of the first {} of {} combinations of the other keys.</p>\n",
+        kMostRows, names.size());
+  }
+  return html;
+}
+
+std::string SkippedHtml(const std::vector<SweptSchedule>& swept) {
+  Table table{"", {"reason", "combinations"}, {}};
+  for (const auto& [reason, count] : SkippedReasons(swept)) {
+    table.rows.push_back({reason, fmt::format("{}", count)});
+  }
+  return table.rows.empty() ? "" : CardHtml("Skipped", TableHtml(table));
+}
+
+std::string TitleOf(const SweepPlan& plan) {
+  std::vector<std::string> keys;
+  for (const SweepAxis& axis : plan.axes()) keys.push_back(NameOf(axis));
+  if (plan.schedules().size() > 1) keys.emplace_back("schedule");
+  return fmt::format("Sweep of {}", fmt::join(keys, ", "));
+}
+
+}  // namespace
+
+std::string SweepPage(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
+  const Table table = SweepTable(plan, swept);
+  return PageStart(TitleOf(plan), CountsText(swept)) + Charts(plan, swept) +
+         CardHtml("All combinations", TableHtml(table) + "<p class=\"hint\">" +
+                                          EscapeMarkup(LegendText(plan, swept, table)) + "</p>") +
+         SkippedHtml(swept) + "<footer>Made by Penstock.</footer>\n</body></html>\n";
+}
+
+Status WriteSweepPage(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
+                      const std::string& path) {
+  return WriteFileAtomically(path, SweepPage(plan, swept));
+}
+
+}  // namespace penstock

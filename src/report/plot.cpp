@@ -1,0 +1,228 @@
+// Plots: lines over x, with ticks and a legend.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/index.h"
+#include "report/markup.h"
+
+namespace penstock {
+namespace {
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void Cover(double value) {
+    if (!std::isfinite(value)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  // Makes the range nonempty.
+  void MakeSound() {
+    if (!(low <= high)) low = high = 0;
+    if (low == high) {
+      low -= 0.5;
+      high += 0.5;
+    }
+  }
+  double width() const { return high - low; }
+};
+
+// The inner rectangle of the plot, in the picture's units.
+struct Frame {
+  double left = 62, right = 700, top = 14, bottom = 250;
+  Range x, y;
+
+  double X(double value) const { return left + (value - x.low) / x.width() * (right - left); }
+  double Y(double value) const { return bottom - (value - y.low) / y.width() * (bottom - top); }
+};
+constexpr double kPlotWidth = 720;
+constexpr double kPlotHeight = 300;
+
+// Series have the colors of ops, so that all pictures share one palette. More series than colors
+// have dashed lines.
+struct SeriesStyle {
+  Color color;
+  std::string_view dashes;  // of stroke-dasharray
+};
+constexpr std::array kSeriesColors = {Op::kForward,      Op::kBackwardWeight, Op::kBackward,
+                                      Op::kStep,         Op::kRecompute,      Op::kVocabularyInput,
+                                      Op::kBackwardInput};
+constexpr std::array<std::string_view, 4> kDashes = {"none", "7 3", "2 3", "10 3 2 3"};
+
+SeriesStyle StyleOf(std::size_t index) {
+  return {BlockColor(kSeriesColors[index % kSeriesColors.size()], 0, 1),
+          kDashes[index / kSeriesColors.size() % kDashes.size()]};
+}
+
+std::string XTick(const Frame& frame, double x, std::string_view text) {
+  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)", frame.X(x),
+                     frame.bottom + 18, EscapeMarkup(text));
+}
+
+std::string XTicks(const Frame& frame, const std::vector<std::string>& labels) {
+  constexpr int kMostTicks = 7;
+  std::string text;
+  if (!labels.empty()) {
+    const std::size_t every = (labels.size() + kMostTicks - 1) / kMostTicks;
+    for (std::size_t i = 0; i < labels.size(); i += every) {
+      text += XTick(frame, static_cast<double>(i), labels[i]);
+    }
+    return text;
+  }
+  const double step = TickStep(frame.x.width(), kMostTicks);
+  for (double tick = std::ceil(frame.x.low / step); tick * step <= frame.x.high; ++tick) {
+    text += XTick(frame, tick * step, FormatNumber(tick * step, 6));
+  }
+  return text;
+}
+
+std::string YTicks(const Frame& frame) {
+  std::string text;
+  const double step = TickStep(frame.y.width(), 5);
+  for (double tick = std::ceil(frame.y.low / step); tick * step <= frame.y.high; ++tick) {
+    const double y = frame.Y(tick * step);
+    text += fmt::format(R"(<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>)"
+                        R"(<text x="{}" y="{:.1f}" text-anchor="end">{}</text>)",
+                        frame.left, frame.right, y, y, frame.left - 8, y + 4,
+                        FormatNumber(tick * step, 6));
+  }
+  return text;
+}
+
+std::string Dot(const Frame& frame, double x, double y, double radius, Color color,
+                const std::string& inside) {
+  return fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="{}">{}</circle>)", frame.X(x),
+                     frame.Y(y), radius, Hex(color), inside);
+}
+
+// The dots of a series whose x are names. A browser shows their titles as tooltips.
+std::string Dots(const Frame& frame, const Plot& plot, const Series& series, Color color) {
+  std::string dots;
+  for (const auto& [x, y] : series.points) {
+    if (!std::isfinite(y)) continue;
+    const std::string title = fmt::format("{}, {} {}: {}", series.name, plot.x_name,
+                                          plot.x_labels[Index(std::lround(x))], FormatNumber(y));
+    dots += Dot(frame, x, y, 3, color, "<title>" + EscapeMarkup(title) + "</title>");
+  }
+  return dots;
+}
+
+std::string Line(const Frame& frame, const Series& series, const SeriesStyle& style) {
+  std::string points;
+  std::string dot;
+  int count = 0;
+  for (const auto& [x, y] : series.points) {
+    if (!std::isfinite(x) || !std::isfinite(y)) continue;
+    points += fmt::format("{:.1f},{:.1f} ", frame.X(x), frame.Y(y));
+    dot = Dot(frame, x, y, 4.5, style.color, "");
+    ++count;
+  }
+  if (count == 1) return dot;
+  return fmt::format(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="1.8" )"
+                     R"(stroke-linejoin="round" stroke-dasharray="{}"/>)",
+                     points, Hex(style.color), style.dashes);
+}
+
+double TextWidth(std::string_view text) { return 7.0 * static_cast<double>(text.size()); }
+
+// Names above the plot, in the colors of their lines. Empty if they do not fit.
+std::string NamesAbove(const Frame& frame, const Plot& plot) {
+  std::string text;
+  double right = frame.right;
+  for (std::size_t i = plot.series.size(); i-- > 0;) {
+    const std::string& name = plot.series[i].name;
+    text += fmt::format(R"(<text x="{:.1f}" y="12" text-anchor="end" style="fill:{}">{}</text>)",
+                        right, Hex(StyleOf(i).color), EscapeMarkup(name));
+    right -= TextWidth(name) + 18;
+  }
+  const bool fits = right > TextWidth(plot.y_name) && plot.series.size() <= kSeriesColors.size();
+  return fits ? text : "";
+}
+
+// Lines with their names below the plot. Sets `height` to that of the whole picture.
+std::string NamesBelow(const Frame& frame, const Plot& plot, double& height) {
+  constexpr double kLine = 24, kRow = 18;
+  std::string text;
+  double x = frame.left, y = height + 10;
+  for (std::size_t i = 0; i < plot.series.size(); ++i) {
+    const std::string& name = plot.series[i].name;
+    const double width = kLine + 6 + TextWidth(name) + 18;
+    if (x > frame.left && x + width > frame.right) {
+      x = frame.left;
+      y += kRow;
+    }
+    const SeriesStyle style = StyleOf(i);
+    text += fmt::format(R"(<line x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}" stroke="{}" )"
+                        R"(stroke-width="2.4" stroke-dasharray="{}"/>)"
+                        R"(<text x="{:.1f}" y="{}">{}</text>)",
+                        x, x + kLine, y - 4, y - 4, Hex(style.color), style.dashes, x + kLine + 6,
+                        y, EscapeMarkup(name));
+    x += width;
+  }
+  height = y + 8;
+  return text;
+}
+
+struct DrawnPlot {
+  std::string svg;
+  double height = 0;
+};
+
+DrawnPlot Draw(const Plot& plot) {
+  Frame frame;
+  for (const Series& series : plot.series) {
+    for (const auto& [x, y] : series.points) {
+      frame.x.Cover(x);
+      frame.y.Cover(y);
+    }
+  }
+  for (std::size_t i = 0; i < plot.x_labels.size(); ++i) frame.x.Cover(static_cast<double>(i));
+  frame.x.MakeSound();
+  frame.y.MakeSound();
+  const double margin = frame.y.width() * 0.05;
+  frame.y.low -= margin;
+  frame.y.high += margin;
+
+  std::string inside = XTicks(frame, plot.x_labels) + YTicks(frame);
+  for (std::size_t i = plot.series.size(); i-- > 0;) {
+    const SeriesStyle style = StyleOf(i);
+    inside += Line(frame, plot.series[i], style);
+    if (!plot.x_labels.empty()) inside += Dots(frame, plot, plot.series[i], style.color);
+  }
+  double height = kPlotHeight;
+  std::string names = NamesAbove(frame, plot);
+  if (names.empty()) names = NamesBelow(frame, plot, height);
+  const std::string svg = fmt::format(
+      R"(<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}" )"
+      R"(data-scale="{} {} {} {}">{})"
+      R"(<line class="cross" y1="{}" y2="{}" x1="0" x2="0"/>)"
+      R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)"
+      R"(<text x="{}" y="12">{}</text></svg>)",
+      kPlotWidth, height, EscapeMarkup(plot.title), frame.x.low, frame.x.high, frame.left,
+      frame.right, inside + names, frame.top, frame.bottom, (frame.left + frame.right) / 2,
+      kPlotHeight - 8, EscapeMarkup(plot.x_name), 4, EscapeMarkup(plot.y_name));
+  return {svg, height};
+}
+
+}  // namespace
+
+std::string PlotSvg(const Plot& plot) { return Draw(plot).svg; }
+
+std::string RenderPlot(const Plot& plot) {
+  const auto [svg, height] = Draw(plot);
+  // What page.css says of a plot, for a picture that stands alone.
+  return fmt::format(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" )"
+      R"(font-family="system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif" )"
+      R"(font-size="12" fill="#5f6b7c">)"
+      "\n<style>.grid{{stroke:#18212f;stroke-opacity:.09}}.cross{{visibility:hidden}}</style>\n"
+      R"(<rect width="{0}" height="{1}" fill="#ffffff"/>)"
+      "\n{2}\n</svg>\n",
+      kPlotWidth, height, svg);
+}
+
+}  // namespace penstock
