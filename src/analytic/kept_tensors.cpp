@@ -58,10 +58,11 @@ void AddPlainAttention(const ModelShape& shape, const Microbatch& batch, KeptLis
     AddNormTensors(tokens * sizes.heads, sizes.head_dim, list);
     AddNormTensors(tokens * sizes.kv_heads, sizes.head_dim, list);
   }
-  // Each head has its copy of shared keys and values.
+  // Each head has its copy of shared keys and values, unless all heads share the same.
+  const double copies = sizes.kv_heads == 1 ? keys : queries;
   list.Add("attention: queries", Kept::kUntilInput, queries);
-  list.Add("attention: keys", Kept::kUntilInput, queries);
-  list.Add("attention: values", Kept::kUntilInput, queries);
+  list.Add("attention: keys", Kept::kUntilInput, copies);
+  list.Add("attention: values", Kept::kUntilInput, copies);
   list.AddFp32("attention: log-sum-exp", Kept::kUntilInput, tokens * sizes.heads);
   list.Add("attention: output", Kept::kUntilWeight, queries);
   list.Add("gradient of projected queries", Kept::kFromInput, queries);

@@ -55,9 +55,9 @@ class WorkList {
     AddWeight({name, 0, 0, 0, weight * sent});
   }
 
-  void AddForward(const Kernel& kernel) { work_.forward.push_back(kernel); }
-  void AddInput(const Kernel& kernel) { work_.backward_input.push_back(kernel); }
-  void AddWeight(const Kernel& kernel) { work_.backward_weight.push_back(kernel); }
+  void AddForward(const KernelCost& kernel) { work_.forward.push_back(kernel); }
+  void AddInput(const KernelCost& kernel) { work_.backward_input.push_back(kernel); }
+  void AddWeight(const KernelCost& kernel) { work_.backward_weight.push_back(kernel); }
   Work Take() { return std::move(work_); }
 
  private:
@@ -200,13 +200,13 @@ Work HeadWork(const ModelShape& shape, const Microbatch& batch) {
 
 double FlopsOf(const Kernels& kernels) {
   double flops = 0;
-  for (const Kernel& kernel : kernels) flops += kernel.flops;
+  for (const KernelCost& kernel : kernels) flops += kernel.flops;
   return flops;
 }
 
 double BytesOf(const Kernels& kernels) {
   double bytes = 0;
-  for (const Kernel& kernel : kernels) bytes += kernel.bytes;
+  for (const KernelCost& kernel : kernels) bytes += kernel.bytes;
   return bytes;
 }
 

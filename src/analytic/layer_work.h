@@ -10,14 +10,14 @@
 namespace penstock {
 
 // One kernel of a rank and microbatch. Each reads its inputs and writes its outputs once.
-struct Kernel {
+struct KernelCost {
   std::string_view name;
   double flops = 0;    // as the graph compiler counts them, with causal attention in full
   double skipped = 0;  // of these, the ones of masked scores, which fused attention never computes
   double bytes = 0;    // read from and written to the device's memory
   double sent = 0;     // bytes that the rank sends to the others that divide the layer
 };
-using Kernels = std::vector<Kernel>;
+using Kernels = std::vector<KernelCost>;
 
 struct Work {
   Kernels forward, backward_input, backward_weight;

@@ -168,8 +168,8 @@ class SimulateCommand : public Command {
   void PrintTables(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
     fmt::print("{}", FormatTable(ComparisonTable(all)));
     if (all.size() == 1)
-      fmt::print("\n{}",
-                 FormatTable(RankTable(all.front().result, "", all.front().chosen.memory_unit)));
+      fmt::print("\n{}", FormatTable(RankTable(all.front().result, all.front().chosen.time_unit,
+                                               all.front().chosen.memory_unit)));
     if (time_steps_) {
       for (const Simulated& simulated : all) {
         fmt::print("\n{}", FormatTable(TimeStepTable(simulated)));

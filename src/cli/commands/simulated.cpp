@@ -66,12 +66,13 @@ std::vector<std::string> SimulatedRow(const Simulated& simulated) {
     row.resize(kTableColumns.size(), "-");
     return row;
   }
-  row.insert(row.end(), {fmt::format("{}", result.actions), FormatNumber(result.makespan),
-                         FormatPercent(result.bubble), FormatPercent(result.span_bubble),
-                         FormatAmount(result.peak_memory, chosen.memory_unit) +
-                             (AboveLimit(simulated) ? kAboveLimit : ""),
-                         fmt::format("{}", result.messages),
-                         BytesText(chosen, static_cast<double>(result.messages))});
+  row.insert(row.end(),
+             {fmt::format("{}", result.actions), FormatAmount(result.makespan, chosen.time_unit),
+              FormatPercent(result.bubble), FormatPercent(result.span_bubble),
+              FormatAmount(result.peak_memory, chosen.memory_unit) +
+                  (AboveLimit(simulated) ? kAboveLimit : ""),
+              fmt::format("{}", result.messages),
+              BytesText(chosen, static_cast<double>(result.messages))});
   return row;
 }
 
@@ -83,7 +84,7 @@ std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
           "",
           "",
           "",
-          FormatNumber(result.makespan),
+          FormatAmount(result.makespan, chosen.time_unit),
           FormatPercent(result.bubble),
           FormatPercent(result.span_bubble),
           FormatAmount(result.peak_memory, chosen.memory_unit),
@@ -98,7 +99,7 @@ std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const Close
           "",
           "",
           "",
-          form.makespan ? FormatNumber(*form.makespan) : none,
+          form.makespan ? FormatAmount(*form.makespan, chosen.time_unit) : none,
           form.bubble ? FormatPercent(*form.bubble) : none,
           "",
           form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
@@ -228,7 +229,8 @@ Table ComparisonTable(const std::vector<Simulated>& all) {
 
 std::string UnitsText(const std::vector<Simulated>& all) {
   const bool in_bytes = !all.empty() && !all.front().chosen.memory_unit.empty();
-  std::string text = "Time in the unit of --cost";
+  std::string text = all.empty() || all.front().chosen.about.empty() ? "Time in the unit of --cost"
+                                                                     : all.front().chosen.about;
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";

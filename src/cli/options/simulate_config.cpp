@@ -12,11 +12,40 @@
 namespace penstock {
 namespace {
 
-const std::vector<std::string_view> kKeys = {
-    "schedule",    "csv",   "ranks", "chunks",           "microbatches", "group",
-    "slices",      "waves", "steps", "replicas",         "weights",      "iteration",
-    "split",       "cost",  "comm",  "overlap",          "memory_limit", "stage_costs",
-    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes"};
+const std::vector<std::string_view> kKeys = {"schedule",
+                                             "csv",
+                                             "ranks",
+                                             "chunks",
+                                             "microbatches",
+                                             "group",
+                                             "slices",
+                                             "waves",
+                                             "steps",
+                                             "replicas",
+                                             "weights",
+                                             "iteration",
+                                             "split",
+                                             "cost",
+                                             "comm",
+                                             "overlap",
+                                             "memory_limit",
+                                             "stage_costs",
+                                             "layer_costs",
+                                             "pass",
+                                             "price",
+                                             "activation_bytes",
+                                             "message_bytes",
+                                             "model",
+                                             "device",
+                                             "nodes",
+                                             "precision",
+                                             "micro_batch",
+                                             "sequence",
+                                             "tensor",
+                                             "data",
+                                             "zero",
+                                             "flops_efficiency",
+                                             "bandwidth_efficiency"};
 
 // Sets options from a configuration and records which of them it set.
 class Filler {
@@ -137,7 +166,8 @@ Status FillStageCosts(const YamlMap& config, Filler& filler, ScheduleOptions& op
                               stages.push_back(costs);
                               return {};
                             }));
-  if (options.cost) return {};  // set on the command line, which takes precedence
+  // The command line takes precedence.
+  if (options.cost || options.priced_model.given()) return {};
   options.stage_costs = std::move(stages);
   options.costs_in_bytes = in_bytes;
   filler.Note("stage_costs");
@@ -154,7 +184,8 @@ Status FillLayerCosts(const YamlMap& config, Filler& filler, ScheduleOptions& op
     return {};
   };
   PENSTOCK_TRY(const bool in_bytes, ReadCostList(config, "layer_costs", "layers", add));
-  if (options.cost) return {};  // set on the command line, which takes precedence
+  // The command line takes precedence.
+  if (options.cost || options.priced_model.given()) return {};
   options.layer_costs = std::move(groups);
   options.costs_in_bytes = in_bytes;
   filler.Note("layer_costs");
@@ -222,12 +253,40 @@ Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& op
   return {};
 }
 
+Status FillModel(const YamlMap& config, Filler& filler, PricedModel& model) {
+  const std::pair<const char*, std::optional<std::string>*> texts[] = {
+      {"model", &model.model},
+      {"device", &model.device},
+      {"nodes", &model.nodes},
+      {"precision", &model.precision}};
+  for (const auto& [key, field] : texts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Text(key), *field));
+  }
+  const std::pair<const char*, std::optional<int>*> counts[] = {{"micro_batch", &model.micro_batch},
+                                                                {"sequence", &model.sequence},
+                                                                {"tensor", &model.tensor},
+                                                                {"data", &model.data},
+                                                                {"zero", &model.zero}};
+  for (const auto& [key, field] : counts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), *field));
+  }
+  const std::pair<const char*, std::optional<double>*> numbers[] = {
+      {"flops_efficiency", &model.flops_efficiency},
+      {"bandwidth_efficiency", &model.bandwidth_efficiency}};
+  for (const auto& [key, field] : numbers) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Number(key), *field));
+  }
+  return {};
+}
+
 Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
   Filler filler(path, config, options);
   PENSTOCK_TRY_STATUS(FillCandidates(config, filler, options));
-  const std::string costs_key = config.Has("stage_costs") ? "stage_costs" : "layer_costs";
-  for (const char* other : {"cost", "layer_costs"}) {
+  const std::string costs_key = config.Has("model")         ? "model"
+                                : config.Has("stage_costs") ? "stage_costs"
+                                                            : "layer_costs";
+  for (const char* other : {"cost", "layer_costs", "stage_costs"}) {
     if (!config.Has(costs_key) || costs_key == other || !config.Has(other)) continue;
     return config.Refuse(other, "{} says what stages cost; keep one of the two", costs_key);
   }
@@ -236,6 +295,7 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   } else if (config.Has("layer_costs")) {
     PENSTOCK_TRY_STATUS(FillLayerCosts(config, filler, options));
   }
+  if (!options.cost) PENSTOCK_TRY_STATUS(FillModel(config, filler, options.priced_model));
   PENSTOCK_TRY_STATUS(filler.Fill("cost", ReadCost(config), options.cost));
   const std::pair<const char*, std::optional<int>*> counts[] = {
       {"ranks", &options.ranks},
@@ -319,6 +379,7 @@ Result<std::optional<Choice>> ReadSources(ScheduleOptions& options) {
     PENSTOCK_TRY(primus, LoadConfig(options));
   }
   if (primus) return primus;
+  if (options.priced_model.given()) options.costs_in_bytes = true;
   const Status status = RefuseUnread(options);
   if (!status) return tl::unexpected(NameAsGiven(status.error(), options.given_in, "schedule"));
   return primus;
