@@ -1,6 +1,7 @@
 #include "analytic/device.h"
 
-#include "base/files.h"
+#include <fmt/ranges.h>
+
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
@@ -78,8 +79,8 @@ Result<Device> DeviceOf(const YAML::Node& root, const std::string& path) {
       PENSTOCK_TRY(device.*key.field, ReadAmount(map, name_of_key));
     }
     if (device.*key.field > 0) continue;
-    return map.Refuse(name_of_key, "more than 0 is needed; or name a device that it is like ({})",
-                      "like: h100");
+    return map.Refuse(name_of_key,
+                      "more than 0 is needed; or name a device to take it from (like: h100)");
   }
   return device;
 }
@@ -101,7 +102,11 @@ Result<Device> FindDevice(std::string_view name) {
   for (const Device& device : KnownDevices()) {
     if (device.name == name) return device;
   }
-  return NotFound("no device is called {}{}", Quote(name), Suggestion(name, DeviceNames()));
+  const std::vector<std::string_view> names = DeviceNames();
+  return NotFound(
+      "no device is called {}; {}", Quote(name),
+      DidYouMean(name, names,
+                 fmt::format("give a YAML file, or one of {}", fmt::join(names, ", "))));
 }
 
 Result<Device> ReadDevice(const std::string& path) {

@@ -55,6 +55,14 @@ class WorkList {
     AddWeight({name, 0, 0, 0, weight * sent});
   }
 
+  // Tokens go to the ranks of their experts and back, and so do gradients.
+  void Route(double elements, double ranks) {
+    const double routed = 2 * elements * element_ * (ranks - 1) / ranks;
+    if (routed == 0) return;
+    AddForward({"all-to-all", 0, 0, 0, 0, routed});
+    AddInput({"all-to-all", 0, 0, 0, 0, routed});
+  }
+
   void AddForward(const KernelCost& kernel) { work_.forward.push_back(kernel); }
   void AddInput(const KernelCost& kernel) { work_.backward_input.push_back(kernel); }
   void AddWeight(const KernelCost& kernel) { work_.backward_weight.push_back(kernel); }
@@ -133,7 +141,9 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, WorkList& list
   const double tokens = batch.tokens(), rows = tokens * static_cast<double>(experts.top_k);
   list.Matmul("router", batch.tokens_of_rank(), dim, count);
   list.Pointwise("rows of experts", rows * dim, 2, 2);
-  AddSwiGlu(rows, dim, RankSizes::Share(experts.hidden, batch), count, list);
+  const auto ranks = static_cast<double>(batch.expert);
+  list.Route(rows / static_cast<double>(batch.tensor) * dim, ranks);
+  AddSwiGlu(rows, dim, RankSizes::Share(experts.hidden, batch), count / ranks, list);
   list.Pointwise("weighted sum of rows", rows * dim, 1, 2);
   if (experts.shared == 0) return;
   AddSwiGlu(tokens, dim, RankSizes::Share(experts.shared * experts.hidden, batch), 1, list);

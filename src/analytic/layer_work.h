@@ -16,6 +16,7 @@ struct KernelCost {
   double skipped = 0;  // of these, the ones of masked scores, which fused attention never computes
   double bytes = 0;    // read from and written to the device's memory
   double sent = 0;     // bytes that the rank sends to the others that divide the layer
+  double routed = 0;   // bytes that it sends to the ranks that have other experts
 };
 using Kernels = std::vector<KernelCost>;
 

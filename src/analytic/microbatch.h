@@ -14,6 +14,9 @@ struct Microbatch {
   // Ranks that divide each layer (Shoeybi et al., Megatron-LM, 2019), with the sequence divided
   // outside of the matmuls (Korthikanti et al. 2022, section 4.2).
   std::int64_t tensor = 1;
+  // Replicas that divide the experts of each layer (Lepikhin et al., GShard, 2021). All experts get
+  // equally many tokens.
+  std::int64_t expert = 1;
 
   double tokens() const { return static_cast<double>(samples) * static_cast<double>(sequence); }
   // The tokens of a rank outside of the matmuls and of attention.

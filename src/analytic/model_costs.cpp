@@ -1,6 +1,7 @@
 #include "analytic/model_costs.h"
 
 #include <algorithm>
+#include <array>
 
 namespace penstock {
 namespace {
@@ -8,8 +9,7 @@ namespace {
 // Seconds of kernels and messages on one device of the cluster.
 class Roofline {
  public:
-  explicit Roofline(const ModelOnCluster& model)
-      : cluster_(model.cluster), precision_(model.batch.precision) {}
+  explicit Roofline(const ModelOnCluster& model) : cluster_(model.cluster), batch_(model.batch) {}
 
   double Seconds(const Kernels& kernels) const {
     double seconds = 0;
@@ -23,25 +23,28 @@ class Roofline {
     return bytes / (cluster_.device.host_bandwidth * cluster_.bandwidth_efficiency);
   }
   // Of a message among `devices` neighboring devices.
-  double OfMessage(double bytes, int devices) const {
-    const double bandwidth = devices <= cluster_.devices_per_node
-                                 ? cluster_.device.link_bandwidth
-                                 : cluster_.device.network_bandwidth;
-    return cluster_.device.latency + bytes / (bandwidth * cluster_.bandwidth_efficiency);
+  double OfMessage(double bytes, std::int64_t devices) const {
+    return cluster_.device.latency + OfLink(bytes, devices);
   }
 
  private:
   double Seconds(const KernelCost& kernel) const {
     const Device& device = cluster_.device;
     const double flops = kernel.flops - kernel.skipped;
-    const double compute = flops / (device.flops(precision_) * cluster_.flops_efficiency);
-    // The ranks that divide a layer are in one node.
-    const double exchange = kernel.sent / (device.link_bandwidth * cluster_.bandwidth_efficiency);
-    return std::max(compute, OfMemory(kernel.bytes)) + exchange;
+    const double compute = flops / (device.flops(batch_.precision) * cluster_.flops_efficiency);
+    return std::max(compute, OfMemory(kernel.bytes)) + OfLink(kernel.sent, batch_.tensor) +
+           OfLink(kernel.routed, batch_.tensor * batch_.expert);
+  }
+  // Neighbors that do not all fit in a node reach each other over the network.
+  double OfLink(double bytes, std::int64_t devices) const {
+    const double bandwidth = devices <= cluster_.devices_per_node
+                                 ? cluster_.device.link_bandwidth
+                                 : cluster_.device.network_bandwidth;
+    return bytes / (bandwidth * cluster_.bandwidth_efficiency);
   }
 
   const Cluster& cluster_;
-  Precision precision_;
+  const Microbatch& batch_;
 };
 
 StageCosts CostsOfStage(const ModelOnCluster& model, const StageLayers& layers,
@@ -68,19 +71,54 @@ void DivideBySlices(int slices, StageCosts& costs) {
   }
 }
 
-// What passes add: the optimizer's step, and the collectives of shards.
-void AddUpdateCosts(const ModelOnCluster& model, double parameters, const Roofline& roofline,
-                    StageCosts& costs) {
+// Parameters of which `replicas` replicas have copies.
+struct Replicated {
+  double parameters = 0;
+  double replicas = 1;
+
+  // The part that the other replicas have, once shards are gathered.
+  double from_others() const { return parameters * (replicas - 1) / replicas; }
+};
+
+// Replicas divide the experts, so that fewer of them have copies of the same ones.
+std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const StageLayers& layers) {
+  const ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   const auto replicas = static_cast<double>(model.data);
-  const double element = model.batch.element_bytes();
-  const int group = static_cast<int>(model.batch.tensor) * model.data;
-  const double from_others = parameters * (replicas - 1) / replicas;
-  costs.step =
-      roofline.OfMemory(StepBytes(parameters, model.batch.precision, {model.zero, replicas}));
+  return {{{count.others, replicas},
+           {count.of_experts, replicas / static_cast<double>(model.batch.expert)}}};
+}
+
+// What passes add: the optimizer's step, and the collectives of shards.
+void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
+                    const Roofline& roofline, StageCosts& costs) {
+  double from_others = 0;
+  for (const Replicated& each : all) {
+    from_others += each.from_others();
+    costs.step += roofline.OfMemory(
+        StepBytes(each.parameters, model.batch.precision, {model.zero, each.replicas}));
+  }
   if (model.data == 1) return;
+  const int group = static_cast<int>(model.batch.tensor) * model.data;
+  const double element = model.batch.element_bytes();
   costs.unshard = roofline.OfMessage(from_others * element, group);
   costs.reduce = roofline.OfMessage(from_others * kFp32ElementBytes, group);
   costs.gathered = from_others * element;
+}
+
+Status CheckExpertDivision(const ModelOnCluster& model) {
+  const std::int64_t ranks = model.batch.expert;
+  if (ranks == 1) return {};
+  if (!model.shape.experts) {
+    return InvalidArgument("--expert {}: {} has no experts", ranks, model.shape.name);
+  }
+  if (model.data % ranks != 0) {
+    return InvalidArgument("--expert {} does not divide the replicas, --data {}", ranks,
+                           model.data);
+  }
+  const std::int64_t experts = model.shape.experts->experts;
+  if (experts % ranks == 0) return {};
+  return InvalidArgument("--expert {} does not divide the {} experts of {}", ranks, experts,
+                         model.shape.name);
 }
 
 }  // namespace
@@ -98,6 +136,7 @@ Status CheckDivision(const ModelOnCluster& model) {
     return InvalidArgument("--tensor {}: at most the {} devices of a node", tensor,
                            model.cluster.devices_per_node);
   }
+  PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
   const ModelShape& shape = model.shape;
   const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
   if (heads % tensor != 0) {
@@ -124,12 +163,15 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, int stages, int sli
   const Roofline roofline(model);
   ModelCosts costs;
   for (const StageLayers& layers : divided) {
-    const double parameters = ParametersOfStage(model.shape, layers, model.batch).all;
+    const std::array<Replicated, 2> replicated = ReplicatedBy(model, layers);
     StageCosts& stage = costs.stages.emplace_back(CostsOfStage(model, layers, roofline));
     DivideBySlices(slices, stage);
-    AddUpdateCosts(model, parameters, roofline, stage);
-    costs.states.push_back(
-        StatesOf(parameters, model.batch.precision, {model.zero, static_cast<double>(model.data)}));
+    AddUpdateCosts(model, replicated, roofline, stage);
+    StateBytes& states = costs.states.emplace_back();
+    for (const Replicated& each : replicated) {
+      states =
+          states + StatesOf(each.parameters, model.batch.precision, {model.zero, each.replicas});
+    }
   }
   costs.message_bytes = HiddenBytes(model.shape, model.batch) / slices;
   costs.comm = roofline.OfMessage(costs.message_bytes, model.cluster.devices());

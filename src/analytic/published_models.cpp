@@ -1,5 +1,7 @@
 #include "analytic/published_models.h"
 
+#include <fmt/ranges.h>
+
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 
@@ -111,7 +113,11 @@ Result<ModelShape> FindPublishedModel(std::string_view name) {
   for (const ModelShape& model : PublishedModels()) {
     if (model.name == name) return model;
   }
-  return NotFound("no model is called {}{}", Quote(name), Suggestion(name, PublishedModelNames()));
+  const std::vector<std::string_view> names = PublishedModelNames();
+  return NotFound(
+      "no model is called {}; {}", Quote(name),
+      DidYouMean(name, names,
+                 fmt::format("give a config.json, or one of {}", fmt::join(names, ", "))));
 }
 
 }  // namespace penstock

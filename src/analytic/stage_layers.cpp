@@ -69,19 +69,20 @@ KeptBytes KeptByStage(const ModelShape& shape, const StageLayers& stage, const M
 ParameterCount ParametersOfStage(const ModelShape& shape, const StageLayers& stage,
                                  const Microbatch& batch) {
   ParameterCount count;
-  if (stage.embedding) count.all += EmbeddingParameters(shape);
+  if (stage.embedding) count.others += EmbeddingParameters(shape);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
-    count.all += AttentionParameters(shape) + FeedForwardParameters(shape, layer);
-    count.of_experts += ExpertParameters(shape, layer);
+    const double of_experts = ExpertParameters(shape, layer);
+    count.others += AttentionParameters(shape) + FeedForwardParameters(shape, layer) - of_experts;
+    count.of_experts += of_experts;
   }
-  if (stage.head) count.all += HeadParameters(shape);
+  if (stage.head) count.others += HeadParameters(shape);
   const bool copies_embedding = stage.head && shape.tied && !stage.embedding;
   if (copies_embedding) {
-    count.all += static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim);
+    count.others += static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim);
   }
   // Norms and routers are on every rank, but are too few to count.
-  count.all /= static_cast<double>(batch.tensor);
-  count.of_experts /= static_cast<double>(batch.tensor);
+  count.others /= static_cast<double>(batch.tensor);
+  count.of_experts /= static_cast<double>(batch.tensor * batch.expert);
   return count;
 }
 

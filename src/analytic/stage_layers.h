@@ -30,11 +30,12 @@ struct KeptBytes {
 };
 KeptBytes KeptByStage(const ModelShape& shape, const StageLayers& stage, const Microbatch& batch);
 
-// The number of parameters of a rank, and of these, the ones of experts. A last stage has its own
-// copy of a tied head.
+// The number of parameters of a rank. A last stage has its own copy of a tied head.
 struct ParameterCount {
-  double all = 0;
-  double of_experts = 0;
+  double of_experts = 0;  // which replicas divide
+  double others = 0;
+
+  double all() const { return of_experts + others; }
 };
 ParameterCount ParametersOfStage(const ModelShape& shape, const StageLayers& stage,
                                  const Microbatch& batch);

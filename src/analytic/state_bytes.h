@@ -11,6 +11,9 @@ struct StateBytes {
   double optimizer = 0;
 
   double total() const { return weights + gradients + optimizer; }
+  StateBytes operator+(const StateBytes& more) const {
+    return {weights + more.weights, gradients + more.gradients, optimizer + more.optimizer};
+  }
 };
 
 // What replicas of a stage divide among themselves (ZeRO, Rajbhandari et al. 2020): from 1 on

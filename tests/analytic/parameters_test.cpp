@@ -58,7 +58,7 @@ TEST(Parameters, OfTheStagesAddUpToThoseOfTheModel) {
     const auto stages = DivideLayers(shape, 5);
     ASSERT_TRUE(stages) << stages.error().message;
     double sum = 0;
-    for (const StageLayers& stage : *stages) sum += ParametersOfStage(shape, stage, {}).all;
+    for (const StageLayers& stage : *stages) sum += ParametersOfStage(shape, stage, {}).all();
     const double copy =
         shape.tied ? static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim) : 0;
     EXPECT_EQ(sum, ModelParameters(shape) + copy) << shape.name;

@@ -44,6 +44,11 @@ std::string BytesText(const ChosenSchedule& chosen, double messages) {
   return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
 }
 
+// All times of a table in one unit, so that they compare at a glance.
+std::string TimeText(const ChosenSchedule& chosen, double time) {
+  return chosen.time_unit == "s" ? FormatNumber(time * 1e3, 1) + " ms" : FormatNumber(time);
+}
+
 const std::vector<std::string> kTableColumns = {
     "schedule", "ranks",       "chunks",      "microbatches", "actions",         "makespan",
     "bubble",   "span bubble", "peak memory", "messages",     "bytes/microbatch"};
@@ -66,13 +71,12 @@ std::vector<std::string> SimulatedRow(const Simulated& simulated) {
     row.resize(kTableColumns.size(), "-");
     return row;
   }
-  row.insert(row.end(),
-             {fmt::format("{}", result.actions), FormatAmount(result.makespan, chosen.time_unit),
-              FormatPercent(result.bubble), FormatPercent(result.span_bubble),
-              FormatAmount(result.peak_memory, chosen.memory_unit) +
-                  (AboveLimit(simulated) ? kAboveLimit : ""),
-              fmt::format("{}", result.messages),
-              BytesText(chosen, static_cast<double>(result.messages))});
+  row.insert(row.end(), {fmt::format("{}", result.actions), TimeText(chosen, result.makespan),
+                         FormatPercent(result.bubble), FormatPercent(result.span_bubble),
+                         FormatAmount(result.peak_memory, chosen.memory_unit) +
+                             (AboveLimit(simulated) ? kAboveLimit : ""),
+                         fmt::format("{}", result.messages),
+                         BytesText(chosen, static_cast<double>(result.messages))});
   return row;
 }
 
@@ -84,7 +88,7 @@ std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
           "",
           "",
           "",
-          FormatAmount(result.makespan, chosen.time_unit),
+          TimeText(chosen, result.makespan),
           FormatPercent(result.bubble),
           FormatPercent(result.span_bubble),
           FormatAmount(result.peak_memory, chosen.memory_unit),
@@ -99,7 +103,7 @@ std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const Close
           "",
           "",
           "",
-          form.makespan ? FormatAmount(*form.makespan, chosen.time_unit) : none,
+          form.makespan ? TimeText(chosen, *form.makespan) : none,
           form.bubble ? FormatPercent(*form.bubble) : none,
           "",
           form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
@@ -229,8 +233,9 @@ Table ComparisonTable(const std::vector<Simulated>& all) {
 
 std::string UnitsText(const std::vector<Simulated>& all) {
   const bool in_bytes = !all.empty() && !all.front().chosen.memory_unit.empty();
-  std::string text = all.empty() || all.front().chosen.about.empty() ? "Time in the unit of --cost"
-                                                                     : all.front().chosen.about;
+  const bool of_model = !all.empty() && !all.front().chosen.about.empty();
+  std::string text = of_model ? "Peak memory is that of activations; " + all.front().chosen.about
+                              : "Time in the unit of --cost";
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front().chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";

@@ -38,7 +38,7 @@ Status ScheduleOptions::LimitByDevice(const Algorithm& algorithm, const Schedule
                StatesByRank(model, PlacementOf(algorithm, checked)));
   const double left = MemoryLeft(model, states);
   if (left == 0) {
-    return InvalidArgument("{}: no memory is left for activations. {}", algorithm.name,
+    return InvalidArgument("{}: no memory is left for activations: {}", algorithm.name,
                            DescribeModel(model, states));
   }
   asked.memory_limit = left;

@@ -32,16 +32,14 @@ Result<ModelShape> LoadShape(const std::string& model) {
   if (NamesFile(model)) return ReadHuggingFaceShape(model);
   auto shape = FindPublishedModel(model);
   if (shape) return shape;
-  return MakeError(shape.error().code, "--model: {}; the names are {}; or give a config.json",
-                   shape.error().message, fmt::join(PublishedModelNames(), ", "));
+  return MakeError(shape.error().code, "--model: {}", shape.error().message);
 }
 
 Result<Device> LoadDevice(const std::string& device) {
   if (NamesFile(device)) return ReadDevice(device);
   auto found = FindDevice(device);
   if (found) return found;
-  return MakeError(found.error().code, "--device: {}; the names are {}; or give a YAML file",
-                   found.error().message, fmt::join(DeviceNames(), ", "));
+  return MakeError(found.error().code, "--device: {}", found.error().message);
 }
 
 // "8x8", or "8": one node.
@@ -105,6 +103,9 @@ void PricedModel::Define(CLI::App& app) {
       ->type_name("DTYPE");
   AddInt(app, "--tensor", tensor, "Devices that divide each layer (default 1)", kPositive);
   AddInt(app, "--data", data, "Replicas of the pipeline (default 1)", kPositive);
+  AddInt(app, "--expert", expert,
+         "Replicas that divide the experts of each layer, a divisor of --data (default 1)",
+         kPositive);
   AddInt(app, "--zero", zero,
          "What replicas divide: 1 optimizer state, 2 and gradients, 3 and weights (default 0)");
   AddNumber(app, "--flops-efficiency", flops_efficiency,
@@ -125,6 +126,7 @@ std::vector<std::string> PricedModel::Given() const {
       {"--precision", precision.has_value()},
       {"--tensor", tensor.has_value()},
       {"--data", data.has_value()},
+      {"--expert", expert.has_value()},
       {"--zero", zero.has_value()},
       {"--flops-efficiency", flops_efficiency.has_value()},
       {"--bandwidth-efficiency", bandwidth_efficiency.has_value()}};
@@ -145,7 +147,8 @@ Result<ModelOnCluster> PricedModel::Load() const {
       {"--micro-batch", &micro_batch},
       {"--sequence", &sequence},
       {"--tensor", &tensor},
-      {"--data", &data}};
+      {"--data", &data},
+      {"--expert", &expert}};
   for (const auto& [option, value] : counts) {
     PENSTOCK_TRY_STATUS(CheckCountOf(option, *value, 1, static_cast<int>(kMostShapeSize)));
   }
@@ -162,6 +165,7 @@ Result<ModelOnCluster> PricedModel::Load() const {
   batch.samples = micro_batch.value_or(1);
   batch.sequence = sequence ? *sequence : usual;
   batch.tensor = tensor.value_or(1);
+  batch.expert = expert.value_or(1);
   loaded.data = data.value_or(1);
   loaded.zero = zero.value_or(0);
   if (loaded.zero > 0 && loaded.data == 1) {
@@ -223,10 +227,10 @@ Placement PlacementOf(const Algorithm& algorithm, const ScheduleParams& params) 
 
 std::string DescribeModel(const ModelOnCluster& model, const std::vector<double>& states) {
   const double memory = model.cluster.device.memory, largest = Largest(states);
-  std::string text =
-      fmt::format("Weights, gradients and optimizer state of {} take up to {} of the {} of {}",
-                  model.shape.name, InBytes(largest), InBytes(memory), model.cluster.device.name);
-  if (largest > memory) text += ": add devices, or set --tensor or --zero";
+  std::string text = fmt::format(
+      "weights, gradients and optimizer state of {} take up to {} of the {} of a device ({})",
+      model.shape.name, InBytes(largest), InBytes(memory), model.cluster.device.name);
+  if (largest > memory) text += ": add devices, or set --tensor, --expert or --zero";
   return text;
 }
 

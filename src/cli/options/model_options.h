@@ -21,7 +21,7 @@ struct PricedModel {
   std::optional<std::string> nodes;   // "8x8"
   std::optional<std::string> precision;
   std::optional<int> micro_batch, sequence;
-  std::optional<int> tensor, data, zero;
+  std::optional<int> tensor, data, expert, zero;
   std::optional<double> flops_efficiency, bandwidth_efficiency;
 
   void Define(CLI::App& app);

@@ -12,40 +12,33 @@
 namespace penstock {
 namespace {
 
-const std::vector<std::string_view> kKeys = {"schedule",
-                                             "csv",
-                                             "ranks",
-                                             "chunks",
-                                             "microbatches",
-                                             "group",
-                                             "slices",
-                                             "waves",
-                                             "steps",
-                                             "replicas",
-                                             "weights",
-                                             "iteration",
-                                             "split",
-                                             "cost",
-                                             "comm",
-                                             "overlap",
-                                             "memory_limit",
-                                             "stage_costs",
-                                             "layer_costs",
-                                             "pass",
-                                             "price",
-                                             "activation_bytes",
-                                             "message_bytes",
-                                             "model",
-                                             "device",
-                                             "nodes",
-                                             "precision",
-                                             "micro_batch",
-                                             "sequence",
-                                             "tensor",
-                                             "data",
-                                             "zero",
-                                             "flops_efficiency",
-                                             "bandwidth_efficiency"};
+const std::vector<std::string_view> kKeys = {
+    "schedule",    "csv",   "ranks", "chunks",           "microbatches", "group",
+    "slices",      "waves", "steps", "replicas",         "weights",      "iteration",
+    "split",       "cost",  "comm",  "overlap",          "memory_limit", "stage_costs",
+    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes"};
+
+// Those of PricedModel.
+constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
+    {"model", &PricedModel::model},
+    {"device", &PricedModel::device},
+    {"nodes", &PricedModel::nodes},
+    {"precision", &PricedModel::precision}};
+constexpr std::pair<const char*, std::optional<int> PricedModel::*> kModelCounts[] = {
+    {"micro_batch", &PricedModel::micro_batch}, {"sequence", &PricedModel::sequence},
+    {"tensor", &PricedModel::tensor},           {"data", &PricedModel::data},
+    {"expert", &PricedModel::expert},           {"zero", &PricedModel::zero}};
+constexpr std::pair<const char*, std::optional<double> PricedModel::*> kModelNumbers[] = {
+    {"flops_efficiency", &PricedModel::flops_efficiency},
+    {"bandwidth_efficiency", &PricedModel::bandwidth_efficiency}};
+
+std::vector<std::string_view> KnownKeys() {
+  std::vector<std::string_view> keys = kKeys;
+  for (const auto& [key, field] : kModelTexts) keys.emplace_back(key);
+  for (const auto& [key, field] : kModelCounts) keys.emplace_back(key);
+  for (const auto& [key, field] : kModelNumbers) keys.emplace_back(key);
+  return keys;
+}
 
 // Sets options from a configuration and records which of them it set.
 class Filler {
@@ -254,33 +247,20 @@ Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& op
 }
 
 Status FillModel(const YamlMap& config, Filler& filler, PricedModel& model) {
-  const std::pair<const char*, std::optional<std::string>*> texts[] = {
-      {"model", &model.model},
-      {"device", &model.device},
-      {"nodes", &model.nodes},
-      {"precision", &model.precision}};
-  for (const auto& [key, field] : texts) {
-    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Text(key), *field));
+  for (const auto& [key, field] : kModelTexts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Text(key), model.*field));
   }
-  const std::pair<const char*, std::optional<int>*> counts[] = {{"micro_batch", &model.micro_batch},
-                                                                {"sequence", &model.sequence},
-                                                                {"tensor", &model.tensor},
-                                                                {"data", &model.data},
-                                                                {"zero", &model.zero}};
-  for (const auto& [key, field] : counts) {
-    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), *field));
+  for (const auto& [key, field] : kModelCounts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), model.*field));
   }
-  const std::pair<const char*, std::optional<double>*> numbers[] = {
-      {"flops_efficiency", &model.flops_efficiency},
-      {"bandwidth_efficiency", &model.bandwidth_efficiency}};
-  for (const auto& [key, field] : numbers) {
-    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Number(key), *field));
+  for (const auto& [key, field] : kModelNumbers) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Number(key), model.*field));
   }
   return {};
 }
 
 Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& options) {
-  PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
+  PENSTOCK_TRY_STATUS(config.RequireKnown(KnownKeys()));
   Filler filler(path, config, options);
   PENSTOCK_TRY_STATUS(FillCandidates(config, filler, options));
   const std::string costs_key = config.Has("model")         ? "model"

@@ -141,7 +141,7 @@ void ExpectCapturedFigures(const TrainConfig& config) {
     const auto flops = [](const Graph& graph) {
       return static_cast<double>(FlopsOf(graph).value());
     };
-    EXPECT_EQ(ParametersOfStage(shape, stage, batch).all, ParametersIn(*graphs));
+    EXPECT_EQ(ParametersOfStage(shape, stage, batch).all(), ParametersIn(*graphs));
     EXPECT_EQ(FlopsOf(work.forward), flops(graphs->forward));
     EXPECT_EQ(FlopsOf(work.backward_input), flops(graphs->backward_input));
     EXPECT_EQ(FlopsOf(work.backward_weight), flops(graphs->backward_weight));
