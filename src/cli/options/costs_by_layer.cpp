@@ -21,6 +21,12 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
 
 Status ScheduleOptions::DescribeCosts(ChosenSchedule& chosen) const {
   if (!priced_model.given()) return {};
+  if (chosen.schedule.vocabulary) {
+    return InvalidArgument(
+        "{}: --model does not price a sharded vocabulary, whose embedding and head are outside of "
+        "the stages; give layer_costs and --price",
+        chosen.label);
+  }
   PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
   const Placement& placement = chosen.schedule.placement;
   PENSTOCK_TRY(const std::vector<double> states, StatesByRank(model, placement));

@@ -97,7 +97,8 @@ void PricedModel::Define(CLI::App& app) {
           "Nodes and devices per node (default 1x8). --ranks is by default the number of devices, "
           "divided by --tensor and --data")
       ->type_name("NxG");
-  AddInt(app, "--micro-batch", micro_batch, "Samples per microbatch (default 1)", kPositive);
+  AddInt(app, "--micro-batch-size", micro_batch_size, "Samples per microbatch (default 1)",
+         kPositive);
   AddInt(app, "--sequence", sequence, "Tokens per sample (default 4096; 1024 for gpt2)", kPositive);
   AddText(app, "--precision", precision, "bf16 or f32 (default bf16, with fp32 masters)")
       ->type_name("DTYPE");
@@ -121,7 +122,7 @@ std::vector<std::string> PricedModel::Given() const {
       {"--model", model.has_value()},
       {"--device", device.has_value()},
       {"--nodes", nodes.has_value()},
-      {"--micro-batch", micro_batch.has_value()},
+      {"--micro-batch-size", micro_batch_size.has_value()},
       {"--sequence", sequence.has_value()},
       {"--precision", precision.has_value()},
       {"--tensor", tensor.has_value()},
@@ -144,7 +145,7 @@ Result<ModelOnCluster> PricedModel::Load() const {
   PENSTOCK_TRY(cluster.device, LoadDevice(device.value_or(kDefaultDevice)));
   if (nodes) PENSTOCK_TRY_STATUS(ReadNodes(*nodes, cluster));
   const std::pair<const char*, const std::optional<int>*> counts[] = {
-      {"--micro-batch", &micro_batch},
+      {"--micro-batch-size", &micro_batch_size},
       {"--sequence", &sequence},
       {"--tensor", &tensor},
       {"--data", &data},
@@ -162,7 +163,7 @@ Result<ModelOnCluster> PricedModel::Load() const {
   const std::int64_t positions = loaded.shape.positions;
   const std::int64_t usual =
       positions > 0 ? std::min<std::int64_t>(positions, kDefaultSequence) : kDefaultSequence;
-  batch.samples = micro_batch.value_or(1);
+  batch.samples = micro_batch_size.value_or(1);
   batch.sequence = sequence ? *sequence : usual;
   batch.tensor = tensor.value_or(1);
   batch.expert = expert.value_or(1);

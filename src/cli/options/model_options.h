@@ -20,7 +20,7 @@ struct PricedModel {
   std::optional<std::string> device;  // a known name, or a YAML file
   std::optional<std::string> nodes;   // "8x8"
   std::optional<std::string> precision;
-  std::optional<int> micro_batch, sequence;
+  std::optional<int> micro_batch_size, sequence;
   std::optional<int> tensor, data, expert, zero;
   std::optional<double> flops_efficiency, bandwidth_efficiency;
 

@@ -297,7 +297,7 @@ Result<double> ScheduleOptions::Limit(const std::string& option, const std::stri
   const double limit = count ? *count : static_cast<double>(*bytes);
   if (!(limit > 0)) return InvalidArgument("{} {}: more than 0 is needed", option, quoted);
   PENSTOCK_TRY_STATUS(Of(option, quoted, CheckMemory(limit)));
-  if (costs_in_bytes) {
+  if (in_bytes()) {
     if (bytes) return limit;
     return InvalidArgument(
         "{} {}: the stages' activations are in bytes; give a size with its unit "
@@ -320,9 +320,9 @@ Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
     PENSTOCK_TRY(const double size, ParseSize(*message_bytes, "--message-bytes"));
     chosen.costs.message_bytes = size / chosen.params.slices;
   }
-  if (costs_in_bytes) chosen.memory_unit = "B";
+  if (in_bytes()) chosen.memory_unit = "B";
   if (activation_bytes) {
-    if (stage_costs || costs_by_layer() || costs_in_bytes) {
+    if (stage_costs || costs_by_layer() || in_bytes()) {
       return InvalidArgument(
           "--activation-bytes has no effect here: the costs say what each stage "
           "holds; leave it out");
@@ -354,7 +354,7 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
 
 Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const {
   PENSTOCK_TRY(LoadedFile loaded, LoadFile(path));
-  if (loaded.memory_unit.empty() || costs_in_bytes) return BuildLoaded(path, std::move(loaded));
+  if (loaded.memory_unit.empty() || in_bytes()) return BuildLoaded(path, std::move(loaded));
   ScheduleOptions in_bytes = *this;
   in_bytes.costs_in_bytes = true;
   return in_bytes.BuildLoaded(path, std::move(loaded));

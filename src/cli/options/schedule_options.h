@@ -132,6 +132,7 @@ struct ScheduleOptions {
   // Costs of `replicas` chains of `stages` stages, from layer_costs or the model.
   Result<Costs> CostsOfLayers(int stages, int replicas, int slices,
                               const ScheduleParams& params) const;
+  bool in_bytes() const { return costs_in_bytes || priced_model.given(); }
   // Whether the costs fit any number of stages.
   bool costs_by_layer() const { return priced_model.given() || !layer_costs.empty(); }
   // Sets what a model determines besides the costs: the unit of time and the memory limit.

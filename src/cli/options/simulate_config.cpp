@@ -25,9 +25,12 @@ constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kMod
     {"nodes", &PricedModel::nodes},
     {"precision", &PricedModel::precision}};
 constexpr std::pair<const char*, std::optional<int> PricedModel::*> kModelCounts[] = {
-    {"micro_batch", &PricedModel::micro_batch}, {"sequence", &PricedModel::sequence},
-    {"tensor", &PricedModel::tensor},           {"data", &PricedModel::data},
-    {"expert", &PricedModel::expert},           {"zero", &PricedModel::zero}};
+    {"micro_batch_size", &PricedModel::micro_batch_size},
+    {"sequence", &PricedModel::sequence},
+    {"tensor", &PricedModel::tensor},
+    {"data", &PricedModel::data},
+    {"expert", &PricedModel::expert},
+    {"zero", &PricedModel::zero}};
 constexpr std::pair<const char*, std::optional<double> PricedModel::*> kModelNumbers[] = {
     {"flops_efficiency", &PricedModel::flops_efficiency},
     {"bandwidth_efficiency", &PricedModel::bandwidth_efficiency}};
@@ -359,7 +362,6 @@ Result<std::optional<Choice>> ReadSources(ScheduleOptions& options) {
     PENSTOCK_TRY(primus, LoadConfig(options));
   }
   if (primus) return primus;
-  if (options.priced_model.given()) options.costs_in_bytes = true;
   const Status status = RefuseUnread(options);
   if (!status) return tl::unexpected(NameAsGiven(status.error(), options.given_in, "schedule"));
   return primus;
