@@ -11,7 +11,13 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
           "--time-steps": None, "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
-          "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv"}
+          "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
+          "--model": "llama-3-8b", "--device": "h200", "--nodes": "1x4", "--micro-batch-size": "2",
+          "--sequence": "1024", "--precision": "f32", "--tensor": "2", "--data": "2", "--expert": "1", "--zero": "1",
+          "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5"}
+# Those that only --model reads.
+OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data", "--expert",
+             "--zero", "--flops-efficiency", "--bandwidth-efficiency"}
 # Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--unit", "--width", "--color", "--pass", "--passes"}
@@ -28,7 +34,9 @@ UNREAD = {
     ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price"},
 }
 # Options that are accepted, but not with their value in VALUES.
-VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"}}
+VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"},
+                   # By default, a model has 8 ranks, for which dualpipev needs more microbatches.
+                   ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): {"--model"}}
 
 
 def given(option):
@@ -64,14 +72,14 @@ class OptionsTest(program.CommandTest):
                     continue
                 if command in ("schedule", "validate"):
                     unread = unread | {"--message-bytes", "--activation-bytes"}
-                    unread = unread | (PRICES if sources[0] != "1f1b" else set()) - {"--overlap"}
-                for option in sorted(offered & unread):
+                    unread = unread | (PRICES | {"--model"} if sources[0] != "1f1b" else set()) - {"--overlap"}
+                for option in sorted(offered & (unread | OF_MODELS)):
                     with self.subTest(command=command, sources=sources, option=option):
                         self.refuse_unread(option, command, *sources, *output.get(command, ()))
 
     def test_options_that_a_source_reads_are_accepted(self):
         for sources, unread in UNREAD.items():
-            offered = self.options("simulate") - OWN - unread - VALID_ELSEWHERE.get(sources, set())
+            offered = self.options("simulate") - OWN - OF_MODELS - unread - VALID_ELSEWHERE.get(sources, set())
             for option in sorted(offered - {"--price", "--iteration", "--weights", "--replicas"}):
                 with self.subTest(sources=sources, option=option):
                     self.run_ok("simulate", *sources, *given(option))
@@ -87,7 +95,9 @@ class OptionsTest(program.CommandTest):
         for option in sorted(offered & set(VALUES) - OWN - {"--ranks", "--microbatches"}):
             with self.subTest(option=option):
                 self.refuse_unread(option, "schedules")
-                self.run_ok("schedules", "-p", 4, *given(option))
+                model = given("--model") if option in OF_MODELS else ()
+                data = given("--data") if option == "--zero" else ()
+                self.run_ok("schedules", "-p", 4, *model, *data, *given(option))
         for option in sorted(offered & (set(VALUES) - OWN | {"--format", "--json"})):
             self.refuse_unread(option, "schedules", "--docs", ".")
         self.assertIn("no effect", self.refuse("schedules", "-p", 4, "--chunks", 100000))

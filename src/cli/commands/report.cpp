@@ -12,7 +12,9 @@ namespace {
 std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
   const SimulationResult& result = simulated.result;
   const std::string& unit = simulated.chosen.memory_unit;
-  return {{"makespan", FormatNumber(result.makespan), "in the unit of the costs"},
+  const std::string& time_unit = simulated.chosen.time_unit;
+  return {{"makespan", FormatAmount(result.makespan, time_unit),
+           time_unit.empty() ? "in the unit of the costs" : "from the first action to the last"},
           {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
           {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
           {"peak memory", FormatAmount(result.peak_memory, unit),
@@ -28,6 +30,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
   ReportInput input;
   input.schedule = &first.chosen.schedule;
+  input.time_unit = first.chosen.time_unit;
   input.memory_unit = first.chosen.memory_unit;
   for (const Simulated& simulated : all) {
     const Schedule& schedule = simulated.chosen.schedule;

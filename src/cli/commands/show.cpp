@@ -63,7 +63,8 @@ class ShowCommand : public Command {
                    RenderTerminal(simulated.chosen.schedule, simulated.timeline, style));
       fmt::print("{}{}: {}; makespan {}, bubble {}, peak memory {}{}\n{}",
                  &simulated == all.data() ? "" : "\n", simulated.chosen.label,
-                 ShapeText(simulated.chosen.schedule), FormatNumber(result.makespan),
+                 ShapeText(simulated.chosen.schedule),
+                 FormatAmount(result.makespan, simulated.chosen.time_unit),
                  FormatPercent(result.bubble),
                  FormatAmount(result.peak_memory, simulated.chosen.memory_unit),
                  AboveLimit(simulated) ? ", above the limit" : "", picture);

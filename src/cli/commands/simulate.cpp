@@ -58,8 +58,9 @@ Table SteadyTable(const std::vector<Simulated>& all) {
   const double first = *all.front().steady_step;
   for (const Simulated& simulated : all) {
     const double steady = *simulated.steady_step;
-    table.rows.push_back({simulated.chosen.label, FormatNumber(simulated.result.makespan),
-                          FormatNumber(steady),
+    table.rows.push_back({simulated.chosen.label,
+                          TimeText(simulated.chosen, simulated.result.makespan),
+                          TimeText(simulated.chosen, steady),
                           first > 0 ? fmt::format("{:.2f}x", steady / first) : "-"});
   }
   return table;
@@ -229,8 +230,8 @@ class SimulateCommand : public Command {
     const Table comparison = RankedTable(all);
     fmt::print("{}", FormatTable(comparison, OutputStyle()));
     if (all.size() == 1)
-      fmt::print("\n{}",
-                 FormatTable(RankTable(all.front().result, "", all.front().chosen.memory_unit)));
+      fmt::print("\n{}", FormatTable(RankTable(all.front().result, all.front().chosen.time_unit,
+                                               all.front().chosen.memory_unit)));
     if (repeat_) fmt::print("\n{}", FormatTable(SteadyTable(all)));
     if (time_steps_) {
       for (const Simulated& simulated : all) {

@@ -26,7 +26,8 @@ std::string NoUnit(const Simulated& /*simulated*/) { return ""; }
 
 constexpr std::array kFigures = {
     RankedFigure{"makespan", [](const Simulated& s) { return s.result.makespan; },
-                 [](const Simulated& s) { return FormatNumber(s.result.makespan); }, NoUnit, true},
+                 [](const Simulated& s) { return TimeText(s.chosen, s.result.makespan); }, NoUnit,
+                 true},
     RankedFigure{"bubble", [](const Simulated& s) { return s.result.bubble; },
                  [](const Simulated& s) { return FormatPercent(s.result.bubble); }, NoUnit, false},
     RankedFigure{"span bubble", [](const Simulated& s) { return s.result.span_bubble; },
@@ -71,7 +72,7 @@ std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
           "",
           "",
           "",
-          FormatNumber(result.makespan),
+          TimeText(chosen, result.makespan),
           FormatPercent(result.bubble),
           FormatPercent(result.span_bubble),
           FormatAmount(result.peak_memory, chosen.memory_unit),
@@ -86,7 +87,7 @@ std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const Close
           "",
           "",
           "",
-          form.makespan ? FormatNumber(*form.makespan) : none,
+          form.makespan ? TimeText(chosen, *form.makespan) : none,
           form.bubble ? FormatPercent(*form.bubble) : none,
           "",
           form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
@@ -137,6 +138,10 @@ std::vector<const Simulated*> PointersTo(const std::vector<Simulated>& all) {
 
 }  // namespace
 
+std::string TimeText(const ChosenSchedule& chosen, double time) {
+  return chosen.time_unit == "s" ? FormatNumber(time * 1e3, 1) + " ms" : FormatNumber(time);
+}
+
 std::span<const RankedFigure> RankedFigures() { return kFigures; }
 
 std::string RatioText(const RankedFigure& figure, const Simulated& simulated,
@@ -181,7 +186,9 @@ Table RankedTable(const std::vector<Simulated>& all) {
 
 std::string UnitsText(std::span<const Simulated* const> all) {
   const bool in_bytes = !all.empty() && !all.front()->chosen.memory_unit.empty();
-  std::string text = "Time in the unit of --cost";
+  const bool of_model = !all.empty() && !all.front()->chosen.about.empty();
+  std::string text = of_model ? "Peak memory is that of activations; " + all.front()->chosen.about
+                              : "Time in the unit of --cost";
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front()->chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";

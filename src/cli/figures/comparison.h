@@ -18,6 +18,9 @@ Table ComparisonTable(const std::vector<Simulated>& all);
 // the first schedule. A single schedule has neither.
 Table RankedTable(const std::vector<Simulated>& all);
 
+// A time of the schedule. All times of a table are in one unit, so that they compare at a glance.
+std::string TimeText(const ChosenSchedule& chosen, double time);
+
 // The lines below a comparison that give its units.
 std::string UnitsText(std::span<const Simulated* const> all);
 std::string UnitsText(const std::vector<Simulated>& all);

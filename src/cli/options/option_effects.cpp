@@ -18,6 +18,10 @@ bool OneOf(const std::string& option, std::initializer_list<std::string_view> op
   return std::find(options.begin(), options.end(), option) != options.end();
 }
 
+bool Contains(const std::vector<std::string>& options, const std::string& option) {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
 // Where a candidate comes from: an algorithm, or a file.
 struct Source {
   const Algorithm* algorithm = nullptr;
@@ -70,12 +74,26 @@ const char* WhyUnreadWithoutPrices(const ScheduleOptions& options, const Source&
   if (!options.passes.passes.empty()) return nullptr;
   if (option == "--price") return kWhy;
   if (from_file && OneOf(option, {"--cost", "--comm", "--overlap"})) return kWhy;
+  if (from_file && Contains(options.priced_model.Given(), option)) return kWhy;
   const bool converts_limit = !from_file && options.memory_limit.has_value();
   return option == "--activation-bytes" && !converts_limit ? kWhy : nullptr;
 }
 
+// What a model determines, and what only a model reads.
+const char* WhyUnreadByModel(const ScheduleOptions& options, const std::string& option) {
+  if (options.priced_model.given()) {
+    return OneOf(option, {"--cost", "--activation-bytes", "--message-bytes"})
+               ? "the model determines it"
+               : nullptr;
+  }
+  const std::vector<std::string> of_model = options.priced_model.Given();
+  return Contains(of_model, option) ? "it describes how a model is trained, and there is no --model"
+                                    : nullptr;
+}
+
 const char* WhyUnread(const Source& source, const std::string& option) {
   const ScheduleOptions& options = source.options;
+  if (const char* why = WhyUnreadByModel(options, option)) return why;
   // A configuration may serve several commands.
   if (!options.prices && !options.given_in.contains(KeyOf(option))) {
     if (const char* why = WhyUnreadWithoutPrices(options, source, option)) return why;
@@ -88,10 +106,6 @@ const char* WhyUnread(const Source& source, const std::string& option) {
 bool RefusedByAlgorithm(const std::string& option) {
   return OneOf(option, {"--chunks", "--group", "--slices", "--waves", "--steps", "--split",
                         "--objective", "--memory-limit"});
-}
-
-bool Contains(const std::vector<std::string>& options, const std::string& option) {
-  return std::find(options.begin(), options.end(), option) != options.end();
 }
 
 // Refuses what a candidate asks for by itself and does not read.
@@ -207,6 +221,7 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
   for (const auto& [option, is_given] : options) {
     if (is_given) given.emplace_back(option);
   }
+  for (std::string& option : o.priced_model.Given()) given.push_back(std::move(option));
   return given;
 }
 

@@ -136,6 +136,7 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
   AddText(app, "--message-bytes", message_bytes,
           "Size of the tensor between two stages for a microbatch (16MiB)")
       ->type_name("SIZE");
+  priced_model.Define(app);
 }
 
 void ScheduleOptions::DefineFormat(CLI::App& app) {
@@ -173,6 +174,9 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   PENSTOCK_TRY_STATUS(CheckCounts());
   ScheduleParams params;
   params.ranks = ranks.value_or(params.ranks);
+  if (priced_model.given() && !ranks) {
+    PENSTOCK_TRY(params.ranks, priced_model.Ranks());
+  }
   params.chunks = chunks.value_or(params.chunks);
   params.microbatches = microbatches.value_or(params.microbatches);
   params.group = group.value_or(params.group);
@@ -210,7 +214,7 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
 
 Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int slices) const {
   PENSTOCK_TRY(const ScheduleParams params, Params());
-  if (!layer_costs.empty()) {
+  if (costs_by_layer()) {
     return CostsOfLayers(placement.chain_length(), placement.replicas(), slices, params);
   }
   if (params.costs) {
@@ -243,7 +247,7 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string&
   PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
   LoadedFile loaded;
   loaded.schedule = std::move(dump.schedule);
-  if (cost || stage_costs || !layer_costs.empty()) return loaded;
+  if (cost || stage_costs || costs_by_layer()) return loaded;
   if (comm) dump.costs.comm = *comm;
   if (overlap) {
     PENSTOCK_TRY(dump.costs.overlap, OfOption("--overlap", ParseOverlap(*overlap)));
@@ -302,7 +306,7 @@ Result<double> ScheduleOptions::Limit(const std::string& option, const std::stri
   const double limit = count ? *count : static_cast<double>(*bytes);
   if (!(limit > 0)) return InvalidArgument("{} {}: more than 0 is needed", option, quoted);
   PENSTOCK_TRY_STATUS(Of(option, quoted, CheckMemory(limit)));
-  if (costs_in_bytes) {
+  if (in_bytes()) {
     if (bytes) return limit;
     return InvalidArgument(
         "{} {}: the stages' activations are in bytes; give a size with its unit "
@@ -325,9 +329,9 @@ Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
     PENSTOCK_TRY(const double size, ParseSize(*message_bytes, "--message-bytes"));
     chosen.costs.message_bytes = size / chosen.params.slices;
   }
-  if (costs_in_bytes) chosen.memory_unit = "B";
+  if (in_bytes()) chosen.memory_unit = "B";
   if (activation_bytes) {
-    if (stage_costs || !layer_costs.empty() || costs_in_bytes) {
+    if (stage_costs || costs_by_layer() || in_bytes()) {
       return InvalidArgument(
           "--activation-bytes has no effect here: the costs say what each stage "
           "holds; leave it out");
@@ -349,6 +353,7 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
                }));
   PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
   ScaleMemory(costs, chosen.activation);
+  PENSTOCK_TRY_STATUS(DescribeCosts(chosen));
   if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   chosen.costs = std::move(costs);
   // A changed schedule is no longer the algorithm's: its closed forms do not hold.
@@ -358,7 +363,7 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
 
 Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const {
   PENSTOCK_TRY(LoadedFile loaded, LoadFile(path));
-  if (loaded.memory_unit.empty() || costs_in_bytes) return BuildLoaded(path, std::move(loaded));
+  if (loaded.memory_unit.empty() || in_bytes()) return BuildLoaded(path, std::move(loaded));
   ScheduleOptions in_bytes = *this;
   in_bytes.costs_in_bytes = true;
   return in_bytes.BuildLoaded(path, std::move(loaded));
@@ -390,23 +395,15 @@ Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs
   chosen.label = algorithm.name;
   chosen.algorithm = &algorithm;
   PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
-  if (!layer_costs.empty()) {
+  if (costs_by_layer()) {
     const ScheduleParams& checked = chosen.params;
     PENSTOCK_TRY(asked.costs, CostsOfLayers(checked.ranks * checked.chunks,
                                             algorithm.knobs.replicas, checked.slices, checked));
+    PENSTOCK_TRY_STATUS(LimitByDevice(algorithm, checked, asked));
     PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   }
   PENSTOCK_TRY_STATUS(SetUnits(chosen));
   return chosen;
-}
-
-Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slices,
-                                             const ScheduleParams& params) const {
-  Costs costs;
-  PENSTOCK_TRY(costs.stages, StagesOfLayers(layer_costs, stages, replicas, slices));
-  costs.comm = params.comm;
-  costs.overlap = params.overlap;
-  return costs;
 }
 
 Status ScheduleOptions::Make(ChosenSchedule& chosen) const {

@@ -19,6 +19,7 @@
 #include "cli/options/candidates.h"
 #include "cli/options/given_in.h"
 #include "cli/options/layer_costs.h"
+#include "cli/options/model_options.h"
 #include "cli/options/pass_options.h"
 #include "cli/options/sweep_axes.h"
 #include "schedule/catalog.h"
@@ -41,6 +42,8 @@ struct ChosenSchedule {
   std::string memory_unit;
   double activation = 1;
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
+  std::string time_unit = {};               // "s", or empty for the unit of --cost
+  std::string about = {};                   // of a model: lines below the table
 };
 
 struct ScheduleOptions {
@@ -80,6 +83,8 @@ struct ScheduleOptions {
   // Costs per layer, which fit any number of stages.
   std::vector<LayerGroup> layer_costs;
   bool costs_in_bytes = false;  // whether their activations are in bytes
+  // A model and its devices, which determine all costs.
+  PricedModel priced_model;
   // Transformations.
   PassOptions passes;
   // Output.
@@ -88,7 +93,8 @@ struct ScheduleOptions {
 
   // --ranks --chunks --microbatches and the options of single algorithms.
   void DefineShape(CLI::App& app);
-  // --cost --comm --overlap --memory-limit --activation-bytes --message-bytes
+  // --cost --comm --overlap --memory-limit --activation-bytes --message-bytes, and those of
+  // --model.
   void DefineCosts(CLI::App& app);
   // The positional SCHEDULE, --schedule and --csv, and what a CSV does not contain (--replicas
   // --weights).
@@ -133,9 +139,18 @@ struct ScheduleOptions {
   Result<ChosenSchedule> BuildFile(const std::string& path) const;
   Result<ChosenSchedule> BuildLoaded(const std::string& path, LoadedFile loaded) const;
   Result<ChosenSchedule> BuildAlgorithm(const std::string& name, Knobs knobs) const;
-  // Costs of `replicas` chains of `stages` stages, from layer_costs.
+  // Costs of `replicas` chains of `stages` stages, from layer_costs or the model.
   Result<Costs> CostsOfLayers(int stages, int replicas, int slices,
                               const ScheduleParams& params) const;
+  bool in_bytes() const { return costs_in_bytes || priced_model.given(); }
+  // Whether the costs fit any number of stages.
+  bool costs_by_layer() const { return priced_model.given() || !layer_costs.empty(); }
+  // Sets what a model determines besides the costs: the unit of time and the memory limit.
+  Status DescribeCosts(ChosenSchedule& chosen) const;
+  // Sets the limit in `asked` to the memory that a model leaves, if the algorithm reads one and the
+  // user gave none. `checked` has the defaults filled in.
+  Status LimitByDevice(const Algorithm& algorithm, const ScheduleParams& checked,
+                       ScheduleParams& asked) const;
   Result<std::vector<ChosenSchedule>> BuildAll() const;
   // The value of a limit, in the unit of ScheduleParams.
   Result<double> Limit(const std::string& option, const std::string& text) const;

@@ -20,6 +20,31 @@ const std::vector<std::string_view> kKeys = {
     "layer_costs", "pass",  "price", "activation_bytes", "message_bytes", "objective",
     "sweep"};
 
+// Those of PricedModel.
+constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
+    {"model", &PricedModel::model},
+    {"device", &PricedModel::device},
+    {"nodes", &PricedModel::nodes},
+    {"precision", &PricedModel::precision}};
+constexpr std::pair<const char*, std::optional<int> PricedModel::*> kModelCounts[] = {
+    {"micro_batch_size", &PricedModel::micro_batch_size},
+    {"sequence", &PricedModel::sequence},
+    {"tensor", &PricedModel::tensor},
+    {"data", &PricedModel::data},
+    {"expert", &PricedModel::expert},
+    {"zero", &PricedModel::zero}};
+constexpr std::pair<const char*, std::optional<double> PricedModel::*> kModelNumbers[] = {
+    {"flops_efficiency", &PricedModel::flops_efficiency},
+    {"bandwidth_efficiency", &PricedModel::bandwidth_efficiency}};
+
+std::vector<std::string_view> KnownKeys() {
+  std::vector<std::string_view> keys = kKeys;
+  for (const auto& [key, field] : kModelTexts) keys.emplace_back(key);
+  for (const auto& [key, field] : kModelCounts) keys.emplace_back(key);
+  for (const auto& [key, field] : kModelNumbers) keys.emplace_back(key);
+  return keys;
+}
+
 // Sets options from a configuration and records which of them it set.
 class Filler {
  public:
@@ -153,7 +178,8 @@ Status FillStageCosts(const YamlMap& config, Filler& filler, ScheduleOptions& op
                               stages.push_back(costs);
                               return {};
                             }));
-  if (options.cost) return {};  // set on the command line, which takes precedence
+  // The command line takes precedence.
+  if (options.cost || options.priced_model.given()) return {};
   options.stage_costs = std::move(stages);
   options.costs_in_bytes = in_bytes;
   filler.Note("stage_costs");
@@ -170,7 +196,8 @@ Status FillLayerCosts(const YamlMap& config, Filler& filler, ScheduleOptions& op
     return {};
   };
   PENSTOCK_TRY(const bool in_bytes, ReadCostList(config, "layer_costs", "layers", add));
-  if (options.cost) return {};  // set on the command line, which takes precedence
+  // The command line takes precedence.
+  if (options.cost || options.priced_model.given()) return {};
   options.layer_costs = std::move(groups);
   options.costs_in_bytes = in_bytes;
   filler.Note("layer_costs");
@@ -254,13 +281,28 @@ Status FillSweep(const YamlMap& config, Filler& filler, ScheduleOptions& options
   return {};
 }
 
+Status FillModel(const YamlMap& config, Filler& filler, PricedModel& model) {
+  for (const auto& [key, field] : kModelTexts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Text(key), model.*field));
+  }
+  for (const auto& [key, field] : kModelCounts) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), model.*field));
+  }
+  for (const auto& [key, field] : kModelNumbers) {
+    PENSTOCK_TRY_STATUS(filler.Fill(key, config.Number(key), model.*field));
+  }
+  return {};
+}
+
 Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& options) {
-  PENSTOCK_TRY_STATUS(config.RequireKnown(kKeys));
+  PENSTOCK_TRY_STATUS(config.RequireKnown(KnownKeys()));
   Filler filler(path, config, options);
   PENSTOCK_TRY_STATUS(FillSweep(config, filler, options));
   PENSTOCK_TRY_STATUS(FillCandidates(config, filler, options));
-  const std::string costs_key = config.Has("stage_costs") ? "stage_costs" : "layer_costs";
-  for (const char* other : {"cost", "layer_costs"}) {
+  const std::string costs_key = config.Has("model")         ? "model"
+                                : config.Has("stage_costs") ? "stage_costs"
+                                                            : "layer_costs";
+  for (const char* other : {"cost", "layer_costs", "stage_costs"}) {
     if (!config.Has(costs_key) || costs_key == other || !config.Has(other)) continue;
     return config.Refuse(other, "{} says what stages cost; keep one of the two", costs_key);
   }
@@ -269,6 +311,7 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   } else if (config.Has("layer_costs")) {
     PENSTOCK_TRY_STATUS(FillLayerCosts(config, filler, options));
   }
+  if (!options.cost) PENSTOCK_TRY_STATUS(FillModel(config, filler, options.priced_model));
   PENSTOCK_TRY_STATUS(filler.Fill("cost", ReadCost(config), options.cost));
   const std::pair<const char*, std::optional<int>*> counts[] = {
       {"ranks", &options.ranks},

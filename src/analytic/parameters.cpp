@@ -1,0 +1,95 @@
+#include "analytic/parameters.h"
+
+namespace penstock {
+namespace {
+
+// The gain of a norm, and LayerNorm's bias.
+double NormParameters(const ModelShape& shape) {
+  const auto dim = static_cast<double>(shape.dim);
+  return shape.architecture == Architecture::kGpt2 ? 2 * dim : dim;
+}
+
+double SwiGluParameters(double dim, double hidden) { return 3 * dim * hidden; }
+
+double LatentParameters(const ModelShape& shape) {
+  const LatentShape& latent = *shape.latent;
+  const auto dim = static_cast<double>(shape.dim), heads = static_cast<double>(shape.heads);
+  const auto query_rank = static_cast<double>(latent.query_rank);
+  const auto kv_rank = static_cast<double>(latent.kv_rank);
+  const double queries = heads * static_cast<double>(latent.query_dim());
+  const double of_queries =
+      latent.query_rank == 0 ? dim * queries : dim * query_rank + query_rank + query_rank * queries;
+  return of_queries + dim * (kv_rank + static_cast<double>(latent.rotary_dim)) + kv_rank +
+         kv_rank * heads * static_cast<double>(latent.plain_dim + latent.value_dim) +
+         heads * static_cast<double>(latent.value_dim) * dim;
+}
+
+double Gpt2AttentionParameters(double dim) { return dim * 3 * dim + 3 * dim + dim * dim + dim; }
+
+// Of one expert of the layer.
+double OneExpert(const ModelShape& shape) {
+  return SwiGluParameters(static_cast<double>(shape.dim),
+                          static_cast<double>(shape.experts->hidden));
+}
+
+}  // namespace
+
+double AttentionParameters(const ModelShape& shape) {
+  const auto dim = static_cast<double>(shape.dim);
+  if (shape.latent) return NormParameters(shape) + LatentParameters(shape);
+  if (shape.architecture == Architecture::kGpt2) {
+    return NormParameters(shape) + Gpt2AttentionParameters(dim);
+  }
+  const auto head_dim = static_cast<double>(shape.head_dim);
+  const double queries = head_dim * static_cast<double>(shape.heads);
+  const double keys = head_dim * static_cast<double>(shape.kv_heads);
+  const double qk_norms = shape.qk_norm ? 2 * head_dim : 0;
+  return NormParameters(shape) + 2 * dim * queries + 2 * dim * keys + qk_norms;
+}
+
+double ExpertParameters(const ModelShape& shape, std::int64_t layer) {
+  if (!shape.has_experts(layer)) return 0;
+  return static_cast<double>(shape.experts->experts) * OneExpert(shape);
+}
+
+double FeedForwardParameters(const ModelShape& shape, std::int64_t layer) {
+  const auto dim = static_cast<double>(shape.dim), hidden = static_cast<double>(shape.hidden);
+  if (shape.architecture == Architecture::kGpt2) {
+    return NormParameters(shape) + dim * hidden + hidden + hidden * dim + dim;
+  }
+  if (!shape.has_experts(layer)) return NormParameters(shape) + SwiGluParameters(dim, hidden);
+  const ExpertShape& experts = *shape.experts;
+  const auto count = static_cast<double>(experts.experts);
+  const double bias = experts.balance == ExpertShape::Balance::kBias ? count : 0;
+  return NormParameters(shape) + dim * count + bias + ExpertParameters(shape, layer) +
+         static_cast<double>(experts.shared) * OneExpert(shape);
+}
+
+double EmbeddingParameters(const ModelShape& shape) {
+  return static_cast<double>(shape.vocabulary + shape.positions) * static_cast<double>(shape.dim);
+}
+
+double HeadParameters(const ModelShape& shape) {
+  const double head =
+      shape.tied ? 0 : static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim);
+  return NormParameters(shape) + head;
+}
+
+double ModelParameters(const ModelShape& shape) {
+  double sum = EmbeddingParameters(shape) + HeadParameters(shape);
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    sum += AttentionParameters(shape) + FeedForwardParameters(shape, layer);
+  }
+  return sum;
+}
+
+double ActiveParameters(const ModelShape& shape) {
+  double active = ModelParameters(shape);
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    if (!shape.has_experts(layer)) continue;
+    active -= static_cast<double>(shape.experts->experts - shape.experts->top_k) * OneExpert(shape);
+  }
+  return active;
+}
+
+}  // namespace penstock

@@ -1,0 +1,34 @@
+// Weights, gradients and optimizer state of a rank.
+#pragma once
+
+#include "analytic/microbatch.h"
+
+namespace penstock {
+
+struct StateBytes {
+  double weights = 0;  // with fp32 masters in bf16
+  double gradients = 0;
+  double optimizer = 0;
+
+  double total() const { return weights + gradients + optimizer; }
+  StateBytes operator+(const StateBytes& more) const {
+    return {weights + more.weights, gradients + more.gradients, optimizer + more.optimizer};
+  }
+};
+
+// What replicas of a stage divide among themselves (ZeRO, Rajbhandari et al. 2020): from 1 on
+// masters and optimizer state, from 2 on gradients, from 3 on weights.
+struct Sharding {
+  int zero = 0;
+  double replicas = 1;
+
+  double Share(int from_zero) const { return zero >= from_zero ? 1 / replicas : 1; }
+};
+
+// Of AdamW, with gradients summed in fp32, as `penstock train` has them by default.
+StateBytes StatesOf(double parameters, Precision precision, const Sharding& sharding);
+
+// The memory that AdamW's step reads and writes.
+double StepBytes(double parameters, Precision precision, const Sharding& sharding);
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// The costs of ScheduleOptions that fit any number of stages: those of layers, or of a model.
+#include "cli/options/schedule_options.h"
+
+namespace penstock {
+
+Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slices,
+                                             const ScheduleParams& params) const {
+  if (priced_model.given()) {
+    PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
+    PENSTOCK_TRY(Costs costs, CostsOfChains(model, stages, replicas, slices));
+    if (comm) costs.comm = *comm;
+    costs.overlap = params.overlap;
+    return costs;
+  }
+  Costs costs;
+  PENSTOCK_TRY(costs.stages, StagesOfLayers(layer_costs, stages, replicas, slices));
+  costs.comm = params.comm;
+  costs.overlap = params.overlap;
+  return costs;
+}
+
+Status ScheduleOptions::DescribeCosts(ChosenSchedule& chosen) const {
+  if (!priced_model.given()) return {};
+  if (chosen.schedule.vocabulary) {
+    return InvalidArgument(
+        "{}: --model does not price a sharded vocabulary, whose embedding and head are outside of "
+        "the stages; give layer_costs and --price",
+        chosen.label);
+  }
+  PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
+  const Placement& placement = chosen.schedule.placement;
+  PENSTOCK_TRY(const std::vector<double> states, StatesByRank(model, placement));
+  chosen.time_unit = "s";
+  chosen.about = DescribeModel(model, states);
+  if (!memory_limit) chosen.memory_limit = MemoryLeft(model, states);
+  return {};
+}
+
+Status ScheduleOptions::LimitByDevice(const Algorithm& algorithm, const ScheduleParams& checked,
+                                      ScheduleParams& asked) const {
+  if (!priced_model.given() || memory_limit || !algorithm.knobs.memory_limit) return {};
+  PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
+  PENSTOCK_TRY(const std::vector<double> states,
+               StatesByRank(model, PlacementOf(algorithm, checked)));
+  const double left = MemoryLeft(model, states);
+  if (left == 0) {
+    return InvalidArgument("{}: no memory is left for activations: {}", algorithm.name,
+                           DescribeModel(model, states));
+  }
+  asked.memory_limit = left;
+  asked.memory_unit = {"GiB", 0x1p-30};
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,56 @@
+// The options that price a schedule by a model and the devices that train it (src/analytic):
+//
+//   penstock simulate 1f1b --model llama-3-70b --device h100 --nodes 8x8 --tensor 8
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analytic/model_costs.h"
+#include "base/result.h"
+#include "schedule/catalog.h"
+#include "schedule/costs.h"
+
+namespace penstock {
+
+struct PricedModel {
+  std::optional<std::string> model;   // a published name, or a config.json
+  std::optional<std::string> device;  // a known name, or a YAML file
+  std::optional<std::string> nodes;   // "8x8"
+  std::optional<std::string> precision;
+  std::optional<int> micro_batch_size, sequence;
+  std::optional<int> tensor, data, expert, zero;
+  std::optional<double> flops_efficiency, bandwidth_efficiency;
+
+  void Define(CLI::App& app);
+  // Whether the model determines the costs.
+  bool given() const { return model.has_value(); }
+  // The options that are set, as users write them.
+  std::vector<std::string> Given() const;
+
+  // Reads the model and the device. Requires: given(). Errors name the option.
+  Result<ModelOnCluster> Load() const;
+  // The pipeline ranks that fill the cluster. Requires and errors: as Load.
+  Result<int> Ranks() const;
+};
+
+// Returns the costs of `replicas` chains of `stages` stages, for one of `slices` slices of a
+// microbatch.
+Result<Costs> CostsOfChains(const ModelOnCluster& model, int stages, int replicas, int slices);
+
+// Bytes of weights, gradients and optimizer state by rank.
+Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement);
+
+// The memory that a device has left for activations next to the largest of these states; 0 if it
+// has too little for them.
+double MemoryLeft(const ModelOnCluster& model, const std::vector<double>& states);
+
+// The placement that an algorithm will have, as far as its form tells.
+Placement PlacementOf(const Algorithm& algorithm, const ScheduleParams& params);
+
+// One line: what the states take of the device's memory.
+std::string DescribeModel(const ModelOnCluster& model, const std::vector<double>& states);
+
+}  // namespace penstock

@@ -1,0 +1,65 @@
+// Devices by name, and from files.
+#include "analytic/device.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace penstock {
+namespace {
+
+class DeviceFile : public testing::Test {
+ protected:
+  Result<Device> Read(const std::string& text) {
+    std::ofstream(path_) << text;
+    return ReadDevice(path_);
+  }
+  std::string MessageOf(const std::string& text) {
+    const auto device = Read(text);
+    if (device) return "";
+    EXPECT_TRUE(device.error().message.starts_with(path_ + ": ")) << device.error().message;
+    return device.error().message.substr(path_.size() + 2);
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  const std::string path_ = testing::TempDir() + "/penstock_device.yaml";
+};
+
+TEST(Device, HasAllPeaks) {
+  for (const Device& device : KnownDevices()) {
+    EXPECT_GT(device.bf16_flops, device.f32_flops) << device.name;
+    EXPECT_GT(device.memory_bandwidth, device.link_bandwidth) << device.name;
+    EXPECT_GT(device.link_bandwidth, device.network_bandwidth) << device.name;
+    EXPECT_GT(device.host_bandwidth, 0) << device.name;
+    EXPECT_GE(device.memory, 80.0 * (1 << 30)) << device.name;
+  }
+}
+
+TEST(Device, SuggestsTheNearestName) {
+  const auto device = FindDevice("mi300");
+  ASSERT_FALSE(device);
+  EXPECT_EQ(device.error().message, "no device is called 'mi300'; did you mean 'mi300x'?");
+}
+
+TEST_F(DeviceFile, OverridesAKnownDevice) {
+  const auto device = Read("{name: h20, like: h100, bf16_flops: 148e12, memory: 96GiB}");
+  ASSERT_TRUE(device) << device.error().message;
+  EXPECT_EQ(device->name, "h20");
+  EXPECT_EQ(device->bf16_flops, 148e12);
+  EXPECT_EQ(device->memory, 96.0 * (1 << 30));
+  EXPECT_EQ(device->memory_bandwidth, 3.35e12);
+}
+
+TEST_F(DeviceFile, NamesTheFaultyKey) {
+  EXPECT_EQ(MessageOf("{bf16_flops: 1e12}"),
+            "line 1: f32_flops: more than 0 is needed; or name a device to take it from "
+            "(like: h100)");
+  EXPECT_EQ(MessageOf("{like: h10}"),
+            "line 1: like: no device is called 'h10'; did you mean 'h100'?");
+  EXPECT_EQ(MessageOf("{like: h100, latency: -1}").substr(0, 24), "line 1: latency: more th");
+  EXPECT_NE(MessageOf("{like: h100, bandwidth: 1}").find("did you mean"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,75 @@
+// config.json files give the shapes of published models; faults name the key.
+#include "analytic/huggingface_shape.h"
+
+#include <gtest/gtest.h>
+
+#include "analytic/parameters.h"
+#include "analytic/published_models.h"
+
+namespace penstock {
+namespace {
+
+void ExpectShapeOf(std::string_view published, std::string_view text) {
+  const auto shape = ParseHuggingFaceShape(text);
+  ASSERT_TRUE(shape) << shape.error().message;
+  const ModelShape expected = FindPublishedModel(published).value();
+  EXPECT_EQ(ModelParameters(*shape), ModelParameters(expected)) << published;
+  EXPECT_EQ(ActiveParameters(*shape), ActiveParameters(expected)) << published;
+  EXPECT_EQ(shape->experts.has_value(), expected.experts.has_value());
+  if (!shape->experts || !expected.experts) return;
+  EXPECT_EQ(shape->experts->normalizes, expected.experts->normalizes);
+  EXPECT_EQ(shape->experts->scales, expected.experts->scales);
+  EXPECT_EQ(shape->experts->balance, expected.experts->balance);
+}
+
+TEST(HuggingFaceShape, ReadsThePublishedFiles) {
+  ExpectShapeOf("llama-3-8b", R"({"model_type": "llama", "vocab_size": 128256,
+      "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "intermediate_size": 14336, "attention_bias": false,
+      "tie_word_embeddings": false, "rope_theta": 500000.0})");
+  ExpectShapeOf("qwen3-30b-a3b", R"({"model_type": "qwen3_moe", "vocab_size": 151936,
+      "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
+      "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "num_experts": 128,
+      "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": true,
+      "decoder_sparse_step": 1, "mlp_only_layers": []})");
+  ExpectShapeOf("deepseek-v3", R"({"model_type": "deepseek_v3", "vocab_size": 129280,
+      "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+      "num_key_value_heads": 128, "intermediate_size": 18432, "q_lora_rank": 1536,
+      "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+      "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+      "n_shared_experts": 1, "first_k_dense_replace": 3, "norm_topk_prob": true,
+      "routed_scaling_factor": 2.5, "moe_layer_freq": 1, "num_nextn_predict_layers": 1})");
+  ExpectShapeOf("mixtral-8x7b", R"({"model_type": "mixtral", "vocab_size": 32000,
+      "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8,
+      "num_experts_per_tok": 2})");
+  ExpectShapeOf("gpt2", R"({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768,
+      "n_layer": 12, "n_head": 12, "n_positions": 1024})");
+}
+
+TEST(HuggingFaceShape, NamesTheFaultyKey) {
+  const auto message = [](std::string_view text) {
+    const auto shape = ParseHuggingFaceShape(text);
+    return shape ? "" : shape.error().message;
+  };
+  const std::string llama = R"("model_type": "llama", "vocab_size": 10, "hidden_size": 8,
+      "num_hidden_layers": 2, "intermediate_size": 9)";
+  EXPECT_EQ(message("[]"), "it is not a JSON object");
+  EXPECT_EQ(message("{}"), "model_type is missing");
+  EXPECT_EQ(message(R"({"model_type": "lama"})"),
+            "model_type: 'lama' is not supported; did you mean 'llama'?");
+  EXPECT_EQ(message("{" + llama + "}"), "num_attention_heads: the key is missing");
+  EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": -1})"),
+            "num_attention_heads: a whole number up to 1000000000 is needed");
+  EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": "4"})"),
+            "num_attention_heads: a whole number up to 1000000000 is needed");
+  EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 0})"),
+            "the number of heads 0: a whole number from 1 to 1000000000 is needed");
+  EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "num_key_value_heads": 3})"),
+            "4 heads cannot share 3 heads of keys and values");
+  EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "attention_bias": true})"),
+            "attention_bias: 'true' is not supported, only false");
+}
+
+}  // namespace
+}  // namespace penstock

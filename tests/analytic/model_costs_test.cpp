@@ -1,0 +1,151 @@
+// Costs of stages by the roofline, checked against arithmetic on the published sizes.
+#include "analytic/model_costs.h"
+
+#include <gtest/gtest.h>
+
+#include "analytic/parameters.h"
+#include "analytic/published_models.h"
+
+namespace penstock {
+namespace {
+
+ModelOnCluster OnCluster(const char* name) {
+  ModelOnCluster model;
+  model.shape = FindPublishedModel(name).value();
+  model.cluster.device = FindDevice("h100").value();
+  return model;
+}
+
+ModelCosts Costs4(const ModelOnCluster& model) {
+  EXPECT_TRUE(CheckDivision(model));
+  return CostsOfModel(model, 4).value();
+}
+
+// Of one 4096-token microbatch.
+TEST(LayerWork, CountsSixFlopsPerParameterAndToken) {
+  const ModelShape shape = FindPublishedModel("llama-3-8b").value();
+  const Work work = WorkOfStage(shape, {1, 2}, {});
+  const double matrices = AttentionParameters(shape) + FeedForwardParameters(shape, 1) - 2 * 4096;
+  const double product = 2.0 * 4096 * 4096 * 4096;  // of all heads' queries and keys
+  EXPECT_EQ(FlopsOf(work.forward), 2 * 4096 * matrices + 2 * product);
+  EXPECT_EQ(FlopsOf(work.backward_input), 2 * 4096 * matrices + 5 * product);
+  EXPECT_EQ(FlopsOf(work.backward_weight), 2 * 4096 * matrices);
+  EXPECT_GT(BytesOf(work.backward_weight), matrices * 8);
+}
+
+TEST(KeptTensors, AreThirtyFourBytesPerTokenAndHiddenUnitOfGpt2) {
+  // Korthikanti et al. 2022, equation 1, counts 34 without dropout's masks (3) and with the input
+  // of each norm in bf16. Ours are in fp32 and centered (4 more), and a norm also keeps its
+  // normalized input (4 more). The GELU's input and output, queries, keys, values and outputs are
+  // the same. It computes attention without FlashAttention; ours keeps no scores.
+  const ModelShape shape = FindPublishedModel("gpt2-xl").value();
+  const Microbatch batch{.sequence = 1024};
+  const double per_unit = (KeptFromForward(KeptByAttention(shape, batch)) +
+                           KeptFromForward(KeptByFeedForward(shape, 0, batch))) /
+                          (1024.0 * 1600);
+  const double small = (2 * 4.0 + 4.0 * 25) / 1600;  // 1 / deviation, and log-sum-exp
+  EXPECT_NEAR(per_unit, 2 * (4 + 2 + 2) + 3 * 2 + 2 + 4 * 2 + 4 * 2 + small, 1e-9);
+}
+
+TEST(ModelCosts, TakeAsLongAsTheLongerOfFlopsAndTraffic) {
+  ModelOnCluster model = OnCluster("llama-3-8b");
+  const StageCosts slow = Costs4(model).stages[1];
+  model.cluster.device.memory_bandwidth = 1e30;  // only FLOPs matter
+  const StageCosts by_flops = Costs4(model).stages[1];
+  const Work work = WorkOfStage(model.shape, {8, 16}, model.batch);
+  double skipped = 0;
+  for (const KernelCost& kernel : work.forward) skipped += kernel.skipped;
+  EXPECT_DOUBLE_EQ(by_flops.forward, (FlopsOf(work.forward) - skipped) / (989.4e12 * 0.7));
+  EXPECT_GT(slow.forward, by_flops.forward);
+  EXPECT_LT(slow.forward, 1.3 * by_flops.forward);
+  model.cluster.device = FindDevice("h100").value();
+  model.cluster.device.bf16_flops = 1e30;  // only bytes matter
+  EXPECT_NEAR(Costs4(model).stages[1].forward, BytesOf(work.forward) / (3.35e12 * 0.8), 1e-15);
+}
+
+TEST(ModelCosts, OfTheEndsIncludeEmbeddingAndHead) {
+  const ModelOnCluster model = OnCluster("llama-3-8b");
+  const ModelCosts costs = Costs4(model);
+  ASSERT_EQ(costs.stages.size(), 4u);
+  EXPECT_EQ(costs.stages[0].backward_input, 0);  // nobody reads the gradient of token ids
+  EXPECT_GT(costs.stages[0].backward_weight,
+            costs.stages[1].backward_input + costs.stages[1].backward_weight);
+  EXPECT_EQ(costs.stages[1].forward, costs.stages[2].forward);
+  EXPECT_GT(costs.stages[3].forward, 1.2 * costs.stages[2].forward);
+  EXPECT_EQ(costs.message_bytes, 4096.0 * 4096 * 2);
+  EXPECT_DOUBLE_EQ(costs.comm, 10e-6 + costs.message_bytes / (450e9 * 0.8));
+}
+
+TEST(ModelCosts, AreDividedByTensorParallelRanks) {
+  ModelOnCluster model = OnCluster("llama-3-70b");
+  const ModelCosts whole = Costs4(model);
+  model.batch.tensor = 4;
+  const ModelCosts parts = Costs4(model);
+  EXPECT_NEAR(parts.states[1].total(), whole.states[1].total() / 4, 1);
+  EXPECT_NEAR(parts.stages[1].activation, whole.stages[1].activation / 4, 1);
+  EXPECT_GT(parts.stages[1].forward, whole.stages[1].forward / 4);  // ranks exchange hidden states
+  EXPECT_LT(parts.stages[1].forward, whole.stages[1].forward / 3);
+  EXPECT_EQ(parts.message_bytes, whole.message_bytes / 4);
+}
+
+TEST(ModelCosts, HaveFewerBytesPerRankWithZero) {
+  ModelOnCluster model = OnCluster("llama-3-8b");
+  const double parameters = ParametersOfStage(model.shape, {8, 16}, model.batch).all();
+  model.data = 4;
+  const auto bytes_of = [&](int zero) {
+    model.zero = zero;
+    return Costs4(model).states[1].total() / parameters;
+  };
+  EXPECT_DOUBLE_EQ(bytes_of(0), 2 + 4 + 4 + 8);  // weights, masters, gradients, moments
+  EXPECT_DOUBLE_EQ(bytes_of(1), 2 + 4 + (4 + 8) / 4.0);
+  EXPECT_DOUBLE_EQ(bytes_of(2), 2 + (4 + 4 + 8) / 4.0);
+  EXPECT_DOUBLE_EQ(bytes_of(3), (2 + 4 + 4 + 8) / 4.0);
+}
+
+TEST(ModelCosts, DivideExpertsAmongReplicas) {
+  ModelOnCluster model = OnCluster("mixtral-8x7b");
+  model.data = 8;
+  const ModelCosts whole = Costs4(model);
+  model.batch.expert = 4;
+  const ModelCosts parts = Costs4(model);
+  const double of_experts = 8 * ExpertParameters(model.shape, 0);
+  EXPECT_NEAR(whole.states[1].total() - parts.states[1].total(), 18 * of_experts * 3 / 4, 1);
+  EXPECT_GT(parts.stages[1].forward, 0.9 * whole.stages[1].forward);
+}
+
+TEST(ModelCosts, OfSlicesAddUpToThoseOfTheMicrobatch) {
+  const ModelOnCluster model = OnCluster("qwen3-8b");
+  const StageCosts whole = CostsOfModel(model, 4).value().stages[3];
+  const StageCosts slice = CostsOfModel(model, 4, 8).value().stages[3];
+  EXPECT_DOUBLE_EQ(slice.forward * 8, whole.forward);
+  EXPECT_DOUBLE_EQ(slice.activation_after_i * 8, whole.activation_after_i);
+  EXPECT_EQ(slice.step, whole.step);
+}
+
+TEST(ModelCosts, RefuseWhatCannotBeDivided) {
+  const auto refused = [](auto change) {
+    ModelOnCluster model = OnCluster("mixtral-8x7b");
+    change(model);
+    const Status status = CheckDivision(model);
+    return status ? "" : status.error().message;
+  };
+  EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 3; }),
+            "3 ranks per stage (--tensor 1 times --data 3) do not divide 8 devices");
+  EXPECT_EQ(refused([](ModelOnCluster& m) {
+              m.cluster.nodes = 2;
+              m.batch.tensor = 16;
+            }),
+            "--tensor 16: at most the 8 devices of a node");
+  EXPECT_EQ(refused([](ModelOnCluster& m) { m.shape.kv_heads = 1, m.batch.tensor = 2; }),
+            "--tensor 2 does not divide the 1 heads of keys and values of mixtral-8x7b");
+  EXPECT_EQ(refused([](ModelOnCluster& m) { m.batch.sequence = 5, m.batch.tensor = 2; }),
+            "--tensor 2 does not divide --sequence 5");
+  EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 2, m.batch.expert = 4; }),
+            "--expert 4 does not divide the replicas, --data 2");
+  const auto stages = CostsOfModel(OnCluster("gpt2"), 13);
+  ASSERT_FALSE(stages);
+  EXPECT_EQ(stages.error().message, "gpt2 has 12 layers, which cannot fill 13 stages");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,101 @@
+"""--model: schedules priced in seconds and bytes without any file."""
+import json
+
+import program
+
+LLAMA_70B = ("--model", "llama-3-70b", "--device", "h100", "--nodes", "8x8", "--tensor", 8, "-m", 32)
+
+
+class ModelCostsTest(program.CommandTest):
+    def test_seconds_and_bytes(self):
+        rows = self.run_json("simulate", "1f1b", "zb-h1", "zbv", *LLAMA_70B)
+        for row in rows:
+            self.assertEqual(row["ranks"], 8)
+            # 32 microbatches of 4096 tokens, 6 FLOPs per parameter and token, at 30% to 70% of the peak
+            ideal = 32 * 4096 * 6 * 70.55e9 / 64 / 989.4e12
+            self.assertGreater(row["makespan"], ideal / 0.7)
+            self.assertLess(row["makespan"], ideal / 0.3)
+            self.assertEqual(row["bytes_per_microbatch"], row["messages"] / 32 * 4096 * 8192 * 2 / 8)
+            self.assertFalse(row["above_memory_limit"])
+            self.assertLess(row["peak_memory"], row["memory_limit"])
+        table = self.run_ok("simulate", "1f1b", *LLAMA_70B)
+        self.assertIn(" ms ", table)
+        self.assertIn("weights, gradients and optimizer state of llama-3-70b take up to 20.1 GiB of the 80.0 GiB",
+                      table)
+        self.assertNotIn("--cost", table)
+
+    def test_an_algorithm_with_a_memory_limit_stays_within_what_the_device_has_left(self):
+        for name in ("zb-auto", "v-auto", "hanayo"):
+            (row,) = self.run_json("simulate", name, "--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192,
+                                   "-m", 16)
+            self.assertFalse(row["above_memory_limit"], name)
+        (row,) = self.run_json("simulate", "gpipe", "--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192,
+                               "-m", 16)
+        self.assertTrue(row["above_memory_limit"])
+
+    def test_a_config_json_gives_the_figures_of_the_published_model(self):
+        self.write("config.json", json.dumps({
+            "model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "num_hidden_layers": 80,
+            "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672}))
+        named = self.run_json("simulate", "1f1b", *LLAMA_70B)
+        read = self.run_json("simulate", "1f1b", "--model", "config.json", *LLAMA_70B[2:])
+        self.assertEqual(named, read)
+
+    def test_a_configuration_and_a_device_file(self):
+        self.write("h20.yaml", "{name: h20, like: h100, bf16_flops: 148e12}")
+        self.write("c.yaml", "{schedule: 1f1b, model: gpt2-xl, device: h20.yaml, nodes: 1x4, micro_batch_size: 4, zero: 1, "
+                             "data: 2, flops_efficiency: 0.5}")
+        (row,) = self.run_json("simulate", "c.yaml")
+        self.assertEqual(row["ranks"], 2)
+        (faster,) = self.run_json("simulate", "c.yaml", "--device", "h100")
+        self.assertLess(faster["makespan"], row["makespan"])
+
+    def test_other_commands_read_it(self):
+        self.assertIn("makespan", self.run_ok("show", "zbv", "--model", "qwen3-8b"))
+        self.run_ok("report", "1f1b", "--model", "qwen3-8b", "-o", "page.html")
+        self.assertIn("0F0", self.run_ok("schedule", "zb-auto", "--model", "qwen3-8b"))
+        self.run_ok("schedule", "1f1b", "-p", 8, "-m", 4, "-o", "mine.csv")
+        (row,) = self.run_json("simulate", "mine.csv", "--model", "qwen3-8b")
+        self.assertEqual(row["makespan"],
+                         self.run_json("simulate", "1f1b", "--model", "qwen3-8b", "-m", 4)[0]["makespan"])
+
+    def test_every_pass_is_priced(self):
+        words = ("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x8", "--data", 2)
+        plain = self.run_json(*words)[0]
+        self.assertGreater(self.run_json(*words, "--pass", "optimizer")[0]["makespan"], plain["makespan"])
+        recomputed = self.run_json(*words, "--pass", "recompute")[0]
+        self.assertGreater(recomputed["per_rank"][0]["busy"], plain["per_rank"][0]["busy"])
+        self.assertLess(recomputed["peak_memory"], plain["peak_memory"] / 2)
+        # A microbatch takes longer to the host and back than it waits.
+        self.assertEqual(self.run_json(*words, "--pass", "offload")[0]["makespan"], plain["makespan"])
+        self.assertIn("above the limit", self.refuse(*words, "--pass", "offload=6GiB"))
+
+    def test_refusals(self):
+        for message, *words in (
+                ("--model: no model is called 'llama-3-70'; did you mean 'llama-3-70b'?", "--model", "llama-3-70"),
+                ("--device: no device is called 'h110'; did you mean 'h100'?", "--model", "gpt2", "--device", "h110"),
+                ("--cost has no effect here: the model determines it", "--model", "gpt2", "--cost", 1),
+                ("--message-bytes has no effect here", "--model", "gpt2", "--message-bytes", "1MiB"),
+                ("--tensor has no effect here: it describes how a model is trained, and there is no --model",
+                 "--tensor", 2),
+                ("--nodes '8y8': give nodes and devices per node (8x8)", "--model", "gpt2", "--nodes", "8y8"),
+                ("--precision 'fp16': give bf16 or f32", "--model", "gpt2", "--precision", "fp16"),
+                ("--zero 1: there is one replica; give --data", "--model", "gpt2", "--zero", 1),
+                ("--zero 4: 0 to 3 is needed", "--model", "gpt2", "--zero", 4),
+                ("--sequence 2048: gpt2 has 1024 positions", "--model", "gpt2", "--sequence", 2048),
+                ("--flops-efficiency 2: more than 0 and at most 1", "--model", "gpt2", "--flops-efficiency", 2),
+                ("gpt2 has 12 layers, which cannot fill 16 stages", "--model", "gpt2", "-p", 16),
+                ("a sharded vocabulary", "--model", "gpt2", "--pass", "vocabulary"),
+                ("give a size with its unit", "--model", "gpt2", "--memory-limit", 3)):
+            self.assertIn(message, self.refuse("simulate", "1f1b", *words))
+        self.assertIn("no memory is left for activations",
+                      self.refuse("simulate", "zb-auto", "--model", "llama-3-405b", "--tensor", 8, "--nodes", "4x8"))
+        self.write("both.yaml", "{schedule: 1f1b, model: gpt2, cost: 1}")
+        self.assertIn("both.yaml: line 1: cost: model says what stages cost; keep one of the two",
+                      self.refuse("simulate", "both.yaml"))
+        self.write("missing.json", "{}")
+        self.assertIn("missing.json: model_type is missing", self.refuse("simulate", "1f1b", "--model", "missing.json"))
+
+
+if __name__ == "__main__":
+    program.main()
