@@ -17,4 +17,7 @@ inline const std::atomic<bool>& CatchInterrupt() {
   return interrupted;
 }
 
+// Removes the handler: the next Ctrl-C ends the process.
+inline void ReleaseInterrupt() { std::signal(SIGINT, SIG_DFL); }
+
 }  // namespace penstock

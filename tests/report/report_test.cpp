@@ -170,6 +170,30 @@ TEST(Svg, PlotIsAWholeSvgAndShowsALonePointAsADot) {
   EXPECT_EQ(Count(picture, "a &lt; b"), 1U);
 }
 
+TEST(Svg, PlotOverNamesHasTheirTicksAndDotsWithTooltips) {
+  const Plot plot{
+      "peak", "size", "GiB", {{"1f1b", {{0, 4}, {1, 4.5}, {2, 6}}}}, {"1GiB", "2GiB", "a<b"}};
+  const std::string picture = RenderPlot(plot);
+  for (const char* tick : {">1GiB<", ">2GiB<", ">a&lt;b<", "1f1b, size 2GiB: 4.5"}) {
+    EXPECT_EQ(Count(picture, tick), 1U) << tick;
+  }
+  EXPECT_EQ(Count(picture, "<circle"), 3U);
+  EXPECT_EQ(Count(picture, ">1<"), 0U);  // no ticks of the indices
+}
+
+TEST(Svg, NamesOfManySeriesAreBelowThePlot) {
+  Plot plot{"loss", "step", "loss", {}};
+  for (int i = 0; i < 20; ++i) {
+    plot.series.push_back({fmt::format("series {}", i), {{0, i}, {1, i + 1}}});
+  }
+  const std::string picture = RenderPlot(plot);
+  for (const Series& series : plot.series) {
+    EXPECT_EQ(Count(picture, ">" + series.name + "<"), 1U);
+  }
+  EXPECT_GT(Count(picture, "stroke-dasharray=\"7 3\""), 7U);  // lines, and their samples
+  EXPECT_EQ(Count(picture, "height=\"300\""), 0U);
+}
+
 TEST(ChromeTrace, HasEventsCountersAndNames) {
   const Subject subject(AddCommunication(Named("1f1b", 3, 4)));
   ReportInput input = subject.Input();

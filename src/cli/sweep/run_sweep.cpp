@@ -56,6 +56,7 @@ class Sweep {
     for (std::size_t i = 0; i < threads; ++i) workers.emplace_back([this] { Work(); });
     Watch(threads, interrupted, bar);
     for (std::thread& worker : workers) worker.join();
+    ReleaseInterrupt();
     if (exception_) std::rethrow_exception(exception_);
     if (failure_) return tl::unexpected(*failure_);
     if (done_ < plan_.size()) {
