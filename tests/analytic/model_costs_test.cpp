@@ -55,12 +55,14 @@ TEST(ModelCosts, TakeAsLongAsTheLongerOfFlopsAndTraffic) {
   const Work work = WorkOfStage(model.shape, {8, 16}, model.batch);
   double skipped = 0;
   for (const KernelCost& kernel : work.forward) skipped += kernel.skipped;
-  EXPECT_DOUBLE_EQ(by_flops.forward, (FlopsOf(work.forward) - skipped) / (989.4e12 * 0.7));
+  EXPECT_DOUBLE_EQ(by_flops.forward,
+                   (FlopsOf(work.forward) - skipped) / (989.4e12 * kFlopsEfficiency));
   EXPECT_GT(slow.forward, by_flops.forward);
   EXPECT_LT(slow.forward, 1.3 * by_flops.forward);
   model.cluster.device = FindDevice("h100").value();
   model.cluster.device.bf16_flops = 1e30;  // only bytes matter
-  EXPECT_NEAR(Costs4(model).stages[1].forward, BytesOf(work.forward) / (3.35e12 * 0.8), 1e-15);
+  EXPECT_NEAR(Costs4(model).stages[1].forward,
+              BytesOf(work.forward) / (3.35e12 * kBandwidthEfficiency), 1e-15);
 }
 
 TEST(ModelCosts, OfTheEndsIncludeEmbeddingAndHead) {

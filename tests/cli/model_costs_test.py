@@ -24,6 +24,16 @@ class ModelCostsTest(program.CommandTest):
                       table)
         self.assertNotIn("--cost", table)
 
+    def test_the_throughput_of_llama_3_405b_is_the_published_one(self):
+        # The Llama 3 Herd of Models, 2024, table 4: TFLOP/s per GPU on 8192 and 16384 H100.
+        flops = 6 * 405.85e9 * 8192 + 12 * 126 * 8192 ** 2 * 16384  # of a microbatch
+        for data, microbatches, published in ((64, 32, 430e12), (128, 16, 400e12)):
+            (row,) = self.run_json("simulate", "interleaved:v=4", "--model", "llama-3-405b", "--nodes",
+                                   f"{16 * data}x8", "--tensor", 8, "--data", data, "--zero", 2, "--sequence", 8192,
+                                   "-m", microbatches)
+            predicted = microbatches * flops / row["makespan"] / (16 * 8)
+            self.assertLess(abs(predicted / published - 1), 0.07)
+
     def test_an_algorithm_with_a_memory_limit_stays_within_what_the_device_has_left(self):
         for name in ("zb-auto", "v-auto", "hanayo"):
             (row,) = self.run_json("simulate", name, "--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192,

@@ -5,11 +5,15 @@
 
 #include "analytic/huggingface_shape.h"
 #include "analytic/stage_layers.h"
+#include "analytic/state_bytes.h"
 #include "base/index.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
 #include "model/huggingface.h"
+#include "schedule/catalog.h"
+#include "schedule/data_parallel.h"
 #include "train/compiled/compile_stages.h"
+#include "train/memory/shard_bytes.h"
 
 namespace penstock {
 namespace {
@@ -165,6 +169,52 @@ TEST_P(AnalyticFigures, EqualThoseOfCapturedStages) {
 INSTANTIATE_TEST_SUITE_P(Models, AnalyticFigures,
                          testing::Values("llama", "qwen3", "gpt2", "mixtral", "qwen3_moe",
                                          "deepseek_v2", "deepseek_v3"));
+
+// AdamW also counts its steps, once per parameter tensor, and shards are padded. Gradients include
+// the losses.
+void ExpectPredictedStates(TrainConfig config, int zero) {
+  ScheduleParams params;
+  params.ranks = config.pipeline.ranks;
+  params.microbatches = config.pipeline.microbatches = 4;
+  const Schedule pipeline = Generate("1f1b", params).value();
+  config.parallel.data = 2;
+  config.parallel.zero = zero;
+  const auto predicted = PredictRankBytes(config, AddDataParallelism(pipeline, 2).value());
+  ASSERT_TRUE(predicted) << predicted.error().message;
+  const ModelShape shape = ShapeOf(config.model);
+  const Precision precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
+  for (int i = 0; i < config.pipeline.ranks; ++i) {
+    SCOPED_TRACE(TextOf(config, i));
+    const StageLayers stage = DivideLayers(shape, config.pipeline.ranks).value()[Index(i)];
+    const double parameters = ParametersOfStage(shape, stage, {}).all();
+    const StateBytes states = StatesOf(parameters, precision, {zero, 2});
+    const RankBytes& bytes = (*predicted)[Index(i)];
+    // A tensor begins at a multiple of 256 bytes. A layer has at most 12.
+    const double rounding = 256 * 12 * static_cast<double>(stage.end - stage.begin + 1);
+    EXPECT_NEAR(states.weights, static_cast<double>(bytes.weights), rounding);
+    EXPECT_NEAR(states.optimizer, static_cast<double>(bytes.optimizer), rounding);
+    EXPECT_LT(rounding, 0.02 * states.total());
+    if (zero > 1) continue;  // REDUCE_GRAD also needs whole gradients for a while
+    EXPECT_NEAR(states.gradients, static_cast<double>(bytes.gradients), rounding);
+  }
+}
+
+TEST(AnalyticStates, AreThoseThatTrainingPredicts) {
+  Random random(3);
+  for (const char* model : {"llama", "qwen3", "mixtral"}) {
+    for (const char* precision : {"f32", "bf16"}) {
+      for (const int zero : {0, 1, 2}) {
+        TrainConfig config = RandomConfig(model, precision, random);
+        config.model.options.erase("tied");  // a shared parameter is not in shards
+        config.model.dim *= 64;
+        config.model.options["hidden"] = "800";
+        config.pipeline.ranks = config.pipeline.stages = 3;
+        SCOPED_TRACE(zero);
+        ExpectPredictedStates(config, zero);
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace penstock
