@@ -11,10 +11,11 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
           "--time-steps": None, "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
-          "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv"}
+          "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
+          "--sweep": "comm=0,1"}
 # Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
-       "--output", "--docs", "--max-faults", "--unit", "--width", "--color", "--pass", "--passes"}
+       "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}
 PRICES = {"--cost", "--comm", "--overlap", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
@@ -188,7 +189,8 @@ class OptionsTest(program.CommandTest):
         self.run_ok("simulate", "p.yaml")
         for option in sorted(self.options("simulate") - OWN):
             self.refuse_unread(option, "simulate", "p.yaml")
-        self.refuse_unread("--schedule", "simulate", "p.yaml")
+        for option in ("--schedule", "--sweep"):
+            self.refuse_unread(option, "simulate", "p.yaml")
 
 
 if __name__ == "__main__":
