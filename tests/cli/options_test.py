@@ -14,13 +14,13 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
           "--model": "llama-3-8b", "--device": "h200", "--nodes": "1x4", "--micro-batch-size": "2",
           "--sequence": "1024", "--precision": "f32", "--tensor": "2", "--data": "2", "--expert": "1", "--zero": "1",
-          "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5"}
+          "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5", "--sweep": "comm=0,1"}
 # Those that only --model reads.
 OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data", "--expert",
              "--zero", "--flops-efficiency", "--bandwidth-efficiency"}
 # Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
-       "--output", "--docs", "--max-faults", "--unit", "--width", "--color", "--pass", "--passes"}
+       "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}
 PRICES = {"--cost", "--comm", "--overlap", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
@@ -198,7 +198,8 @@ class OptionsTest(program.CommandTest):
         self.run_ok("simulate", "p.yaml")
         for option in sorted(self.options("simulate") - OWN):
             self.refuse_unread(option, "simulate", "p.yaml")
-        self.refuse_unread("--schedule", "simulate", "p.yaml")
+        for option in ("--schedule", "--sweep"):
+            self.refuse_unread(option, "simulate", "p.yaml")
 
 
 if __name__ == "__main__":
