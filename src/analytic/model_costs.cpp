@@ -158,6 +158,14 @@ int PipelineRanks(const ModelOnCluster& model) {
   return model.cluster.devices() / (static_cast<int>(model.batch.tensor) * model.data);
 }
 
+Status CheckRanks(const ModelOnCluster& model, int ranks) {
+  const int most = PipelineRanks(model);
+  if (ranks <= most) return {};
+  return InvalidArgument(
+      "{} pipeline ranks: {} devices have at most {} (--tensor {}, --data {}); add --nodes", ranks,
+      model.cluster.devices(), most, model.batch.tensor, model.data);
+}
+
 Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, int stages, int slices) {
   PENSTOCK_TRY(const std::vector<StageLayers> divided, DivideLayers(model.shape, stages));
   const Roofline roofline(model);

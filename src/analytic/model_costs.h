@@ -49,6 +49,8 @@ Status CheckDivision(const ModelOnCluster& model);
 
 // The pipeline ranks that fill the cluster. Requires: CheckDivision succeeds.
 int PipelineRanks(const ModelOnCluster& model);
+// Refuses more pipeline ranks than that. Errors: kInvalidArgument.
+Status CheckRanks(const ModelOnCluster& model, int ranks);
 
 // Returns the costs of each of `stages` stages, for one of `slices` slices of a microbatch, which
 // cost the same. Requires: CheckDivision succeeds. Errors: kInvalidArgument for fewer layers than

@@ -95,6 +95,8 @@ class ModelCostsTest(program.CommandTest):
                 ("--sequence 2048: gpt2 has 1024 positions", "--model", "gpt2", "--sequence", 2048),
                 ("--flops-efficiency 2: more than 0 and at most 1", "--model", "gpt2", "--flops-efficiency", 2),
                 ("gpt2 has 12 layers, which cannot fill 16 stages", "--model", "gpt2", "-p", 16),
+                ("9 pipeline ranks: 8 devices have at most 8 (--tensor 1, --data 1); add --nodes",
+                 "--model", "gpt2", "-p", 9),
                 ("a sharded vocabulary", "--model", "gpt2", "--pass", "vocabulary"),
                 ("give a size with its unit", "--model", "gpt2", "--memory-limit", 3)):
             self.assertIn(message, self.refuse("simulate", "1f1b", *words))

@@ -29,6 +29,7 @@ Status ScheduleOptions::DescribeCosts(ChosenSchedule& chosen) const {
   }
   PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
   const Placement& placement = chosen.schedule.placement;
+  PENSTOCK_TRY_STATUS(CheckRanks(model, placement.ranks()));
   PENSTOCK_TRY(const std::vector<double> states, StatesByRank(model, placement));
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);

@@ -29,16 +29,16 @@ bool NamesFile(const std::string& text) {
 }
 
 Result<ModelShape> LoadShape(const std::string& model) {
-  if (NamesFile(model)) return ReadHuggingFaceShape(model);
   auto shape = FindPublishedModel(model);
   if (shape) return shape;
+  if (NamesFile(model)) return ReadHuggingFaceShape(model);
   return MakeError(shape.error().code, "--model: {}", shape.error().message);
 }
 
 Result<Device> LoadDevice(const std::string& device) {
-  if (NamesFile(device)) return ReadDevice(device);
   auto found = FindDevice(device);
   if (found) return found;
+  if (NamesFile(device)) return ReadDevice(device);
   return MakeError(found.error().code, "--device: {}", found.error().message);
 }
 
