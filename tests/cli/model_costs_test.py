@@ -53,8 +53,8 @@ class ModelCostsTest(program.CommandTest):
 
     def test_a_configuration_and_a_device_file(self):
         self.write("h20.yaml", "{name: h20, like: h100, bf16_flops: 148e12}")
-        self.write("c.yaml", "{schedule: 1f1b, model: gpt2-xl, device: h20.yaml, nodes: 1x4, micro_batch_size: 4, zero: 1, "
-                             "data: 2, flops_efficiency: 0.5}")
+        self.write("c.yaml", "{schedule: 1f1b, model: gpt2-xl, device: h20.yaml, nodes: 1x4, micro_batch_size: 4, "
+                             "zero: 1, data: 2, flops_efficiency: 0.5}")
         (row,) = self.run_json("simulate", "c.yaml")
         self.assertEqual(row["ranks"], 2)
         (faster,) = self.run_json("simulate", "c.yaml", "--device", "h100")
@@ -79,6 +79,11 @@ class ModelCostsTest(program.CommandTest):
         # A microbatch takes longer to the host and back than it waits.
         self.assertEqual(self.run_json(*words, "--pass", "offload")[0]["makespan"], plain["makespan"])
         self.assertIn("above the limit", self.refuse(*words, "--pass", "offload=6GiB"))
+
+    def test_emulated_devices_run_in_real_time(self):
+        (row,) = self.run_json("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x4", "-m", 4, "--run")
+        self.assertEqual(row["measured"]["unit_seconds"], 1)
+        self.assertGreater(row["measured"]["makespan"], 0.9 * row["makespan"])
 
     def test_refusals(self):
         for message, *words in (

@@ -137,7 +137,8 @@ double Excess(double measured, double predicted) {
 void EmulatedRunOptions::Define(CLI::App& app) {
   app.option_defaults()->group("Run");
   app.add_flag("--run", asked_, "Also execute each schedule on emulated devices, and compare");
-  AddText(app, "--unit", unit_, "Real time of one unit of --cost in the run (5ms, 200us)")
+  AddText(app, "--unit", unit_,
+          "Real time of one unit of --cost in the run (5ms, 200us); 1s with --model")
       ->type_name("TIME")
       ->default_str(kDefaultUnit);
 }
@@ -169,7 +170,9 @@ Result<std::vector<EmulatedRun>> EmulatedRunOptions::Run(const std::vector<Simul
   const std::atomic<bool>& cancel = CatchInterrupt();
   std::vector<EmulatedRun> runs;
   for (const Simulated& simulated : all) {
-    auto run = RunOne(simulated, unit, cancel);
+    // The costs of a model are in seconds.
+    const bool in_seconds = !unit_ && simulated.chosen.time_unit == "s";
+    auto run = RunOne(simulated, in_seconds ? 1 : unit, cancel);
     if (!run) {
       return MakeError(run.error().code, "{}: {}", simulated.chosen.label, run.error().message);
     }
@@ -213,7 +216,8 @@ Table EmulatedTable(const std::vector<Simulated>& all, const std::vector<Emulate
     const SimulationResult& measured = runs[i].measured;
     const std::string& unit = all[i].chosen.memory_unit;
     table.rows.push_back(
-        {all[i].chosen.label, FormatNumber(predicted.makespan), FormatNumber(measured.makespan),
+        {all[i].chosen.label, FormatAmount(predicted.makespan, all[i].chosen.time_unit),
+         FormatAmount(measured.makespan, all[i].chosen.time_unit),
          fmt::format("{:+.2f}%", 100 * Excess(measured.makespan, predicted.makespan)),
          FormatPercent(predicted.bubble), FormatPercent(measured.bubble),
          FormatAmount(predicted.peak_memory, unit), FormatAmount(measured.peak_memory, unit),
