@@ -145,7 +145,10 @@ std::string FormatNumber(double value, int digits) {
   return text == "-0" ? "0" : text;
 }
 
-std::string FormatPercent(double fraction) { return fmt::format("{:.1f}%", fraction * 100); }
+std::string FormatPercent(double fraction) {
+  const std::string text = fmt::format("{:.1f}%", fraction * 100);
+  return text == "-0.0%" ? "0.0%" : text;  // by rounding
+}
 
 std::string FormatAmount(double value, const std::string& unit) {
   if (unit == "s") return value == 0 ? "0 s" : FormatSeconds(value);

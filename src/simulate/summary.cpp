@@ -25,9 +25,8 @@ void FillTotals(const Schedule& schedule, SimulationResult& result) {
     ideal = std::max(ideal, rank.busy);
     longest = std::max(longest, rank.last_end - rank.first_start);
   }
-  // Sums of the same times in another order differ by rounding.
-  if (result.makespan > 0) result.bubble = std::max(0.0, 1 - ideal / result.makespan);
-  if (longest > 0) result.span_bubble = std::max(0.0, 1 - ideal / longest);
+  if (result.makespan > 0) result.bubble = 1 - ideal / result.makespan;
+  if (longest > 0) result.span_bubble = 1 - ideal / longest;
   result.messages = CountMessages(schedule);
 }
 
