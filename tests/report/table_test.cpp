@@ -53,6 +53,7 @@ TEST(Table, FormatsNumbers) {
   EXPECT_EQ(FormatNumber(2.5, 0), "2");
   EXPECT_EQ(FormatNumber(std::nan("")), "-");
   EXPECT_EQ(FormatPercent(0.1795), "17.9%");
+  EXPECT_EQ(FormatPercent(-1e-16), "0.0%");
   EXPECT_EQ(FormatAmount(0.0124, "s"), "12.4 ms");
   EXPECT_EQ(FormatAmount(0, "s"), "0 s");
   EXPECT_EQ(FormatAmount(1536, "B"), "1.50 KiB");
