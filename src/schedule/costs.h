@@ -52,8 +52,10 @@ struct StageCosts {
   // launch. At most their sum.
   double saved_by_whole_backward = 0;
 
-  // Time of B.
-  double Backward() const { return backward_input + backward_weight - saved_by_whole_backward; }
+  // Time of B; not below 0 by rounding.
+  double Backward() const {
+    return std::max(0.0, backward_input + backward_weight - saved_by_whole_backward);
+  }
   // Memory that I, W, B or T frees at its end; negative if it allocates more than it frees.
   double Freed(Op op) const {
     switch (op) {
@@ -70,6 +72,24 @@ struct StageCosts {
     }
   }
 };
+
+// The fields of StageCosts that are times, and those that are amounts of memory and never negative:
+// what a change of the unit scales.
+inline constexpr double StageCosts::*kTimesOfStage[] = {&StageCosts::forward,
+                                                        &StageCosts::backward_input,
+                                                        &StageCosts::backward_weight,
+                                                        &StageCosts::saved_by_whole_backward,
+                                                        &StageCosts::recompute,
+                                                        &StageCosts::step,
+                                                        &StageCosts::unshard,
+                                                        &StageCosts::reduce,
+                                                        &StageCosts::embed,
+                                                        &StageCosts::vocabulary_input,
+                                                        &StageCosts::vocabulary_weight,
+                                                        &StageCosts::embed_gradient};
+inline constexpr double StageCosts::*kMemoryOfStage[] = {
+    &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::input_activation,
+    &StageCosts::gathered, &StageCosts::softmax};
 
 // The time of an overlapped pair, from its forward f and its backward b.
 struct OverlapRule {

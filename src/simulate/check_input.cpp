@@ -23,13 +23,8 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
   bool sound = usable(costs.comm) && usable(costs.overlap.factor) && usable(costs.offload) &&
                usable(costs.reload) && usable(costs.exchange);
   for (const StageCosts& stage : costs.stages) {
-    sound = sound && usable(stage.forward) && usable(stage.backward_input) &&
-            usable(stage.backward_weight) && usable(stage.activation) &&
-            usable(stage.activation_after_i) && usable(stage.recompute) &&
-            usable(stage.input_activation) && usable(stage.step) && usable(stage.unshard) &&
-            usable(stage.reduce) && usable(stage.gathered) && usable(stage.embed) &&
-            usable(stage.vocabulary_input) && usable(stage.vocabulary_weight) &&
-            usable(stage.embed_gradient) && usable(stage.softmax);
+    for (double StageCosts::*time : kTimesOfStage) sound = sound && usable(stage.*time);
+    for (double StageCosts::*memory : kMemoryOfStage) sound = sound && usable(stage.*memory);
   }
   if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");
   return {};

@@ -243,6 +243,10 @@ class SimulateTest(program.CommandTest):
         whole, split = self.run_json("simulate", "config.yaml")
         self.assertAlmostEqual(whole["makespan"], 9 * 2.6)
         self.assertAlmostEqual(split["makespan"], 25)
+        self.run_ok("simulate", "config.yaml", "--dump", "dumps")
+        self.assertEqual(self.run_json("simulate", "dumps/1f1b")[0]["makespan"], whole["makespan"])
+        ran = self.run_json("simulate", "config.yaml", "--run", "--unit", "10ms")[0]["measured"]
+        self.assertGreater(ran["makespan"], 0.9 * whole["makespan"])
         self.write("config.yaml", "schedule: 1f1b\nlayer_costs: [{layers: 4, backward: 2.1}]\n")
         self.assertIn("line 2", self.refuse("simulate", "config.yaml"))
 

@@ -44,13 +44,7 @@ Costs Scaled(Costs costs, double unit) {
   costs.offload *= unit;
   costs.reload *= unit;
   for (StageCosts& stage : costs.stages) {
-    for (double StageCosts::*time :
-         {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
-          &StageCosts::recompute, &StageCosts::step, &StageCosts::unshard, &StageCosts::reduce,
-          &StageCosts::embed, &StageCosts::vocabulary_input, &StageCosts::vocabulary_weight,
-          &StageCosts::embed_gradient}) {
-      stage.*time *= unit;
-    }
+    for (double StageCosts::*time : kTimesOfStage) stage.*time *= unit;
   }
   return costs;
 }

@@ -56,11 +56,7 @@ MemoryUnit UnitOf(std::string_view text, double limit) {
 
 void ScaleMemory(Costs& costs, double factor) {
   for (StageCosts& stage : costs.stages) {
-    stage.activation *= factor;
-    stage.activation_after_i *= factor;
-    stage.input_activation *= factor;
-    stage.gathered *= factor;
-    stage.softmax *= factor;
+    for (double StageCosts::*memory : kMemoryOfStage) stage.*memory *= factor;
   }
   costs.offload /= factor;
   costs.reload /= factor;

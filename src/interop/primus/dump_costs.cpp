@@ -13,12 +13,15 @@ struct Field {
   const char* key;
   double StageCosts::*value;
   bool is_time;
+  bool optional = false;  // absent, and then 0, in dumps of earlier versions
 };
-constexpr Field kFields[] = {{"forward", &StageCosts::forward, true},
-                             {"backward_input", &StageCosts::backward_input, true},
-                             {"backward_weight", &StageCosts::backward_weight, true},
-                             {"activation", &StageCosts::activation, false},
-                             {"activation_after_i", &StageCosts::activation_after_i, false}};
+constexpr Field kFields[] = {
+    {"forward", &StageCosts::forward, true},
+    {"backward_input", &StageCosts::backward_input, true},
+    {"backward_weight", &StageCosts::backward_weight, true},
+    {"saved_by_whole_backward", &StageCosts::saved_by_whole_backward, true, true},
+    {"activation", &StageCosts::activation, false},
+    {"activation_after_i", &StageCosts::activation_after_i, false}};
 
 Result<double> ReadNumber(const Json& object, const char* key, bool is_time) {
   const auto found = object.find(key);
@@ -102,6 +105,7 @@ Result<DumpCosts> CostsFromJson(const Json& json, int stages) {
   for (const Json& object : *list) {
     StageCosts& stage = read.costs.stages.emplace_back();
     for (const Field& field : kFields) {
+      if (field.optional && !object.contains(field.key)) continue;
       PENSTOCK_TRY(stage.*field.value, ReadNumber(object, field.key, field.is_time));
     }
   }

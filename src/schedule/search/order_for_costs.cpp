@@ -43,9 +43,7 @@ void KeepBetter(Order& best, Order other) {
 }
 
 Costs WithEqualTimes(Costs costs) {
-  for (StageCosts& stage : costs.stages) {
-    stage.forward = stage.backward_input = stage.backward_weight = 1;
-  }
+  for (StageCosts& stage : costs.stages) SetEqualTimes(stage, 1);
   costs.comm = 0;
   return costs;
 }
