@@ -7,6 +7,9 @@ namespace penstock {
 
 enum class Precision { kFp32, kBf16 };
 
+// Bytes of an element of activations and of the weights that matmuls read.
+constexpr double ElementBytes(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
+
 struct Microbatch {
   std::int64_t samples = 1;
   std::int64_t sequence = 4096;  // tokens per sample
@@ -21,8 +24,7 @@ struct Microbatch {
   double tokens() const { return static_cast<double>(samples) * static_cast<double>(sequence); }
   // The tokens of a rank outside of the matmuls and of attention.
   double tokens_of_rank() const { return tokens() / static_cast<double>(tensor); }
-  // Bytes of an element of activations and of the weights that matmuls read.
-  double element_bytes() const { return precision == Precision::kBf16 ? 2 : 4; }
+  double element_bytes() const { return ElementBytes(precision); }
 };
 
 // Bytes of elements that are not in the microbatch's precision.

@@ -11,15 +11,14 @@ constexpr double kGradient = kFp32ElementBytes;     // per parameter
 
 StateBytes StatesOf(double parameters, Precision precision, const Sharding& sharding) {
   const bool casts = precision == Precision::kBf16;
-  const double working = Microbatch{.precision = precision}.element_bytes();
+  const double working = ElementBytes(precision);
   const double masters = casts ? kMasters * sharding.Share(1) : 0;
   return {parameters * (masters + working * sharding.Share(3)),
           parameters * kGradient * sharding.Share(2), parameters * kMoments * sharding.Share(1)};
 }
 
 double StepBytes(double parameters, Precision precision, const Sharding& sharding) {
-  const double cast =
-      precision == Precision::kBf16 ? Microbatch{.precision = precision}.element_bytes() : 0;
+  const double cast = precision == Precision::kBf16 ? ElementBytes(precision) : 0;
   return parameters * sharding.Share(1) * (kGradient + 2 * (kMasters + kMoments) + cast);
 }
 

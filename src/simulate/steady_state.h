@@ -7,8 +7,8 @@
 
 namespace penstock {
 
-// Returns the schedule run `count` times: microbatch indices go on from step to step, and a rank
-// starts the next step as soon as it has finished its own part of the last one. STEP actions that
+// Returns the lanes of `count` consecutive steps: each step has the next microbatch indices, and a
+// rank starts it as soon as it has finished its own part of the last one. STEP actions that
 // wait for all ranks (Costs::steps_wait_for_all) are barriers between the steps.
 // Requires: a flush, or count 1; count >= 1.
 Schedule Repeated(const Schedule& schedule, int count);

@@ -1,6 +1,7 @@
 // Simulates schedules of the catalog.
 #pragma once
 
+#include "schedule/search/problem/problem.h"
 #include "simulate/simulate.h"
 #include "tests/schedule/make_schedules.h"
 
@@ -11,9 +12,7 @@ struct Figures {
 };
 
 inline Costs CostsFor(const Schedule& schedule, const ScheduleParams& params) {
-  if (params.costs) return *params.costs;
-  return Costs::Uniform(schedule.placement, schedule.slices, params.forward, params.backward_input,
-                        params.backward_weight, params.comm);
+  return CostsOf(params, schedule.placement);
 }
 
 inline Figures FiguresOf(std::string_view name, const ScheduleParams& params,

@@ -54,14 +54,13 @@ Table TimeStepTable(const Simulated& simulated) {
 // The time of a step in steady state, next to that of a single step.
 Table SteadyTable(const std::vector<Simulated>& all) {
   Table table;
-  table.columns = {"schedule", "makespan", "steady step", "vs first"};
+  table.columns = {"schedule", "makespan", "steady step", kRatioColumn};
   const double first = *all.front().steady_step;
   for (const Simulated& simulated : all) {
     const double steady = *simulated.steady_step;
     table.rows.push_back({simulated.chosen.label,
                           TimeText(simulated.chosen, simulated.result.makespan),
-                          TimeText(simulated.chosen, steady),
-                          first > 0 ? fmt::format("{:.2f}x", steady / first) : "-"});
+                          TimeText(simulated.chosen, steady), RatioText(steady, first)});
   }
   return table;
 }
@@ -80,7 +79,7 @@ class SimulateCommand : public Command {
     run_.Define(app);
     options_.DefineFormat(app);
     AddInt(app, "--repeat", repeat_,
-           "Also run N steps one after the other and print the time of one in steady state");
+           "Also run N consecutive steps and print the time of one in steady state");
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
     AddText(app, "--dump", dump_,
             "Write FOLDER/SCHEDULE/pp_rank_N.json, as Primus's simulator does")

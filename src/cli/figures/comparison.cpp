@@ -144,12 +144,14 @@ std::string TimeText(const ChosenSchedule& chosen, double time) {
 
 std::span<const RankedFigure> RankedFigures() { return kFigures; }
 
+std::string RatioText(double value, double base) {
+  return base > 0 ? fmt::format("{:.2f}x", value / base) : "-";
+}
+
 std::string RatioText(const RankedFigure& figure, const Simulated& simulated,
                       const Simulated& first) {
-  const double base = figure.value(first);
-  const bool comparable =
-      simulated.ran() && base > 0 && figure.unit(simulated) == figure.unit(first);
-  return comparable ? fmt::format("{:.2f}x", figure.value(simulated) / base) : "-";
+  const bool comparable = simulated.ran() && figure.unit(simulated) == figure.unit(first);
+  return comparable ? RatioText(figure.value(simulated), figure.value(first)) : "-";
 }
 
 void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,

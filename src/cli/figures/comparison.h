@@ -26,6 +26,8 @@ std::string UnitsText(std::span<const Simulated* const> all);
 std::string UnitsText(const std::vector<Simulated>& all);
 // The column next to a figure that has its ratio to the first schedule's.
 inline constexpr const char* kRatioColumn = "vs first";
+// "0.87x"; "-" for a base of 0.
+std::string RatioText(double value, double base);
 // The line that explains the marks and ratios of a table; empty if it has none. With groups, these
 // compare only the rows of a group.
 std::string MarksText(const Table& table, bool has_groups = false);

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "train/memory_of.h"
+
 namespace penstock {
 
 void ExpertGather::Start(GroupEnd& group, std::span<const NamedTensor> own) {
@@ -14,7 +16,7 @@ void ExpertGather::Start(GroupEnd& group, std::span<const NamedTensor> own) {
     const at::Tensor all = at::empty(sizes, sent.options());
     CollectiveCall call{.kind = CollectiveKind::kAllGather};
     call.input = {static_cast<const std::byte*>(sent.const_data_ptr()), sent.nbytes()};
-    call.output = {static_cast<std::byte*>(all.mutable_data_ptr()), all.nbytes()};
+    call.output = MemoryOf(all);
     tensors_.push_back({each.name, group.Start(call, sent, all)});
   }
 }

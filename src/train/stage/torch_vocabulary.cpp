@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/index.h"
+#include "train/memory_of.h"
 #include "train/stage/tensor_message.h"
 
 namespace penstock {
@@ -292,10 +293,8 @@ void TorchVocabulary::StartGatherOf(const NamedTensor& table, int to_rank) {
     const RowRange rows = RowsOfRank(options_.vocabulary, options_.ranks, rank);
     received[Index(rank)] = Index(rows.count()) * row;
   }
-  const Bytes whole = {static_cast<std::byte*>(gather.whole.mutable_data_ptr()),
-                       gather.whole.nbytes()};
-  gather.ticket = OrThrow(
-      group_->AllToAll(BytesOfTensor(gather.own), std::move(sent), whole, std::move(received)));
+  gather.ticket = OrThrow(group_->AllToAll(BytesOfTensor(gather.own), std::move(sent),
+                                           MemoryOf(gather.whole), std::move(received)));
 }
 
 std::vector<NamedTensor> TorchVocabulary::FinishGather() {
