@@ -83,6 +83,20 @@ TEST(Simulate, EarlyGradientsAreThoseOfASplitBackward) {
   EXPECT_GT(earlier, 5);
 }
 
+// A whole B is shorter than I and W, but its input gradient leaves after I in training.
+TEST(Simulate, AWholeBackwardSavesTime) {
+  const Schedule schedule = Read("0F0,0B0\n1F0,1B0\n");
+  Costs costs = Uniform(schedule);
+  for (StageCosts& stage : costs.stages) {
+    stage.backward_input = 1;
+    stage.backward_weight = 0.75;
+    stage.saved_by_whole_backward = 0.5;
+  }
+  EXPECT_EQ(Makespan(schedule, costs), 2 + 2 * 1.25);
+  costs.early_gradients = true;
+  EXPECT_EQ(Makespan(schedule, costs), 2 + 1 + 1.25);
+}
+
 TEST(Simulate, PairWaitsForBothAndPublishesAtItsEnd) {
   const Schedule schedule = Read("0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n");
   Timeline timeline;
