@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "schedule/action.h"
 #include "schedule/schedule.h"
+#include "schedule/topology.h"
 
 namespace penstock {
 
@@ -112,6 +113,10 @@ struct OverlapRule {
 struct Costs {
   std::vector<StageCosts> stages;  // one per stage of the placement
   double comm = 0;                 // latency of a transfer between two ranks
+  // Links with their own latencies and bandwidths, for messages of message_bytes. If there are any,
+  // `comm` is only what schedules are searched for with.
+  Topology topology;
+  Transfers transfers = Transfers::kAsynchronous;
   // Latency from the last EMBED or S of a microbatch, over all ranks, until what they compute
   // together can be used.
   double exchange = 0;

@@ -27,7 +27,7 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
     for (double StageCosts::*memory : kMemoryOfStage) sound = sound && usable(stage.*memory);
   }
   if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");
-  return {};
+  return CheckTopology(costs.topology, schedule.ranks());
 }
 
 }  // namespace penstock

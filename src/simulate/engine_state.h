@@ -10,6 +10,8 @@
 namespace penstock {
 
 inline constexpr Arrivals::Key kNothingMissing = std::numeric_limits<Arrivals::Key>::max();
+// The key for a STEP that waits for gradients of other ranks' stages.
+inline constexpr Arrivals::Key kOtherGradients = kNothingMissing - 1;
 inline constexpr int kNobody = -1;
 inline constexpr std::size_t kComputeOps = 4;  // F, I, W, B: the first of Op
 

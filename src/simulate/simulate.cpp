@@ -14,19 +14,29 @@
 #include "schedule/text/text.h"
 #include "schedule/vocabulary.h"
 #include "simulate/arrivals.h"
+#include "simulate/check_done.h"
 #include "simulate/check_input.h"
 #include "simulate/engine_state.h"
+#include "simulate/exchange.h"
 #include "simulate/side_work.h"
+#include "simulate/stage_prices.h"
 #include "simulate/summary.h"
 
 namespace penstock {
 namespace {
 
-// The key for a STEP that waits for gradients of other ranks' stages.
-constexpr Arrivals::Key kOtherGradients = kNothingMissing - 1;
 // The number of actions of a lane that are fetched ahead. A hundred or more lanes that alternate
 // are too many streams for hardware prefetchers: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
+// Puts the rank with the earliest clock first in a heap.
+struct Later {
+  const std::vector<LaneState>& ranks;
+  bool operator()(int a, int b) const {
+    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
+    return first != second ? first > second : a > b;
+  }
+};
+
 // Runs every lane as far as it goes, and resumes a lane when the value that it waits for is
 // available. Each action is visited once, plus once for each time that its rank had to wait:
 // linear.
@@ -40,23 +50,24 @@ class Engine {
         costs_(costs),
         timeline_(timeline),
         shape_(ChainShape::Of(schedule)),
-        overlap_(costs.overlap),
-        comm_(costs.comm),
-        early_gradients_(costs.early_gradients),
+        comm_(costs.topology.empty()
+                  ? costs.comm
+                  : costs.topology.LongestTime(schedule.ranks(), costs.message_bytes)),
         side_ops_(SideWork::PricedOps(schedule, costs)),
         indices_(schedule.indices()),
         ends_(VocabularyEnds::Of(schedule)),
         shared_stage_(Index(schedule.stages())),
+        stages_(schedule, costs),
         arrivals_(shared_stage_ + (schedule.vocabulary ? 1 : 0), indices_) {
-    stages_.resize(schedule.stages());
-    for (int stage = 0; stage < schedule.stages(); ++stage) FillStage(stage);
-    if (!costs.by_slice.empty()) FillSlices();
-    prices_vary_ = !costs.by_slice.empty();
-    for (const StageCosts& stage : costs.stages) {
-      prices_vary_ = prices_vary_ || stage.Freed(Op::kBackwardInput) < 0;
-    }
+    for (int stage = 0; stage < schedule.stages(); ++stage) SetRanks(stage);
     // The list has each rank at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
+    ranks_.resize(schedule.lanes.size());
+    if (Exchange::Needed(costs)) {
+      exchange_.emplace(costs, ranks_);
+      held_.resize(schedule.lanes.size());
+      last_ends_.resize(schedule.lanes.size());
+    }
   }
 
   Status Run() {
@@ -74,7 +85,7 @@ class Engine {
       return InvalidArgument("rank {}, position {}: {} does not belong to this rank", current_,
                              position, ToText(schedule_.lanes[current_][position]));
     }
-    return CheckDone();
+    return CheckDone(schedule_, ranks_, arrivals_);
   }
 
   SimulationResult Collect() {
@@ -84,14 +95,15 @@ class Engine {
       result.actions += state.position - state.others;
       const double peak = side_ ? side_->Peak(r) : state.peak_memory;
       // Only actions that occupy the rank advance its clock.
-      result.ranks.push_back({state.busy, std::max(state.first_start, 0.0), state.clock, peak});
+      const double last_end = exchange_ ? last_ends_[r] : state.clock;
+      result.ranks.push_back({state.busy, std::max(state.first_start, 0.0), last_end, peak});
     }
     FillTotals(schedule_, result);
     return result;
   }
 
  private:
-  void FillStage(int stage) {
+  void SetRanks(int stage) {
     const Placement& placement = schedule_.placement;
     StageEntry& entry = stages_[stage];
     entry.rank = placement.rank_of(stage);
@@ -103,32 +115,6 @@ class Engine {
     if (previous >= 0 && placement.rank_of(previous) != entry.rank) {
       entry.consumer[static_cast<int>(ValueKind::kGradient)] = placement.rank_of(previous);
     }
-    if (costs_.by_slice.empty())
-      SetPrices(Part{Op::kForward, static_cast<std::uint16_t>(stage)}, entry);
-  }
-
-  // Sets the times and memory of the part's stage (and slice).
-  void SetPrices(Part part, StageEntry& entry) const {
-    for (std::size_t op = 0; op < kComputeOps; ++op) {
-      part.op = static_cast<Op>(op);
-      entry.duration[op] = costs_.Duration(part);
-    }
-    entry.activation = costs_.Of(part).activation;
-    entry.activation_after_i = costs_.Of(part).activation_after_i;
-  }
-  void FillSlices() {
-    const std::size_t slices = costs_.by_slice.size() / stages_.size();
-    by_slice_.resize(costs_.by_slice.size());
-    for (std::size_t i = 0; i < by_slice_.size(); ++i) {
-      SetPrices(
-          {Op::kForward, static_cast<std::uint16_t>(i / slices), static_cast<int>(i % slices)},
-          by_slice_[i]);
-    }
-  }
-  const StageEntry& PricesOf(const Part& part) const {
-    if (by_slice_.empty()) return stages_[part.stage];
-    const std::size_t slices = by_slice_.size() / stages_.size();
-    return by_slice_[part.stage * slices + Index(part.microbatch) % slices];
   }
 
   LaneEnd RunAll() {
@@ -143,6 +129,7 @@ class Engine {
         ReserveLong(timeline_->spans[r], schedule_.lanes[r].size());
       }
     }
+    if (exchange_) return RunInOrderOfTime();
     while (!runnable_.empty()) {
       current_ = runnable_.back();
       runnable_.pop_back();
@@ -159,7 +146,58 @@ class Engine {
     return timeline_ != nullptr ? RunLane<true, false>(current_) : RunLane<false, false>(current_);
   }
 
-  // Runs the rank's lane until it has to wait or ends.
+  // Runs one action at a time, and no message leaves before an earlier one: what shares a link, and
+  // who waits for whom, depends on the order.
+  LaneEnd RunInOrderOfTime() {
+    exchange_->Clear();
+    held_.assign(held_.size(), 0);
+    last_ends_.assign(last_ends_.size(), 0);
+    runnable_.clear();
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) Proceed(rank);
+    for (;;) {
+      const double event = exchange_->NextEvent();
+      if (!runnable_.empty() && ranks_[runnable_.front()].clock < event) {
+        std::pop_heap(runnable_.begin(), runnable_.end(), Later{ranks_});
+        current_ = runnable_.back();
+        runnable_.pop_back();
+        held_[current_] = exchange_->Blocks(current_);  // by a message since it was put in line
+        if (held_[current_]) continue;
+        const LaneEnd end = RunCurrent();
+        if (end != LaneEnd::kWaitsOrDone) return end;
+      } else if (event < std::numeric_limits<double>::infinity()) {
+        if (const auto arrived = exchange_->Advance()) Deliver(*arrived);
+      } else {
+        return LaneEnd::kWaitsOrDone;
+      }
+    }
+  }
+
+  // Puts the rank in line for its next action, unless messages keep it waiting.
+  void Proceed(int rank) {
+    if (ranks_[rank].position == schedule_.lanes[rank].size()) return;
+    held_[rank] = exchange_->Blocks(rank);
+    if (!held_[rank]) MakeRunnable(rank);
+  }
+
+  void Deliver(const Network::Message& message) {
+    arrivals_[message.key] = message.time;
+    Wake(message.to, message.key);
+    Resume(message.from, message.time);
+    Resume(message.to, message.time);
+  }
+  // Lets a rank that its messages kept waiting go on after the last of them.
+  void Resume(int rank, double time) {
+    if (!held_[rank] || exchange_->Blocks(rank)) return;
+    ranks_[rank].clock = std::max(ranks_[rank].clock, time);
+    Proceed(rank);
+  }
+
+  void MakeRunnable(int rank) {
+    runnable_.push_back(rank);
+    if (exchange_) std::push_heap(runnable_.begin(), runnable_.end(), Later{ranks_});
+  }
+
+  // Runs the rank's lane until it has to wait or ends; in order of time, one action.
   template <bool kWithTimes, bool kWithSide>
   LaneEnd RunLane(int rank) {
     const Lane& lane = schedule_.lanes[rank];
@@ -190,6 +228,12 @@ class Engine {
       }
       if constexpr (kWithTimes) {
         timeline_->spans[rank].push_back(span);
+      }
+      if (exchange_) {
+        ++state.position;
+        if (OccupiesRank(action.first.op)) last_ends_[rank] = state.clock;
+        Proceed(rank);
+        return LaneEnd::kWaitsOrDone;
       }
     }
     return LaneEnd::kWaitsOrDone;
@@ -224,7 +268,7 @@ class Engine {
       ForEachPart(action,
                   [&](const Part& part) { start = std::max(start, side_->EarliestStart(part)); });
     }
-    const double duration = Duration(action);
+    const double duration = stages_.Duration(action);
     const double end = start + duration;
     if (state.first_start < 0) state.first_start = start;
     state.clock = end;
@@ -234,13 +278,13 @@ class Engine {
       ForEachPart(action, [&](const Part& part) { side_->Begin(r, part, start); });
       ForEachPart(action, [&](const Part& part) {
         if (side_->End(r, part, end)) WakeSteps();
-        Publish(part, SentAt(action, end));
+        Publish(part, stages_.SentAt(action, end));
       });
     } else {
-      ForEachPart(action, [&](const Part& part) { Allocate(part, state); });
+      ForEachPart(action, [&](const Part& part) { stages_.Allocate(part, state); });
       ForEachPart(action, [&](const Part& part) {
-        Release(part, state);
-        Publish(part, SentAt(action, end));
+        stages_.Release(part, state);
+        Publish(part, stages_.SentAt(action, end));
       });
     }
     return true;
@@ -350,40 +394,6 @@ class Engine {
     return missing;
   }
 
-  double Duration(const Action& action) const {
-    const Part& first = action.first;
-    const double own = PricesOf(first).duration[Index(first.op)];
-    if (!action.is_pair()) return own;
-    const Part& second = action.second;
-    const double other = PricesOf(second).duration[Index(second.op)];
-    return first.op == Op::kForward ? overlap_.Price(own, other) : overlap_.Price(other, own);
-  }
-
-  // Returns when the results of an action that ends at `end` leave the rank.
-  double SentAt(const Action& action, double end) const {
-    if (!early_gradients_ || action.is_pair() || action.first.op != Op::kBackward) return end;
-    const double* const times = PricesOf(action.first).duration;
-    return end - std::max(0.0, times[Index(Op::kBackward)] - times[Index(Op::kBackwardInput)]);
-  }
-
-  void Allocate(const Part& part, LaneState& state) const {
-    if (part.op != Op::kForward) return;
-    state.memory += PricesOf(part).activation;
-    state.peak_memory = std::max(state.peak_memory, state.memory);
-  }
-
-  void Release(const Part& part, LaneState& state) const {
-    if (prices_vary_) {
-      state.memory -= costs_.Of(part).Freed(part.op);
-      state.peak_memory = std::max(state.peak_memory, state.memory);
-      return;
-    }
-    const StageEntry& stage = stages_[part.stage];
-    if (part.op == Op::kBackward) state.memory -= stage.activation;
-    if (part.op == Op::kBackwardInput) state.memory -= stage.activation - stage.activation_after_i;
-    if (part.op == Op::kBackwardWeight) state.memory -= stage.activation_after_i;
-  }
-
   void Publish(const Part& part, double end) {
     if (part.op == Op::kBackwardWeight) return;
     const ValueKind kind = MadeBy(part.op);
@@ -395,6 +405,9 @@ class Engine {
       if (ends_.last >= 0) WakeAll(key);
     } else if (explicit_) {
       arrivals_[key] = Arrivals::kNotSent;
+    } else if (exchange_) {
+      arrivals_[key] = Arrivals::kNotSent;
+      exchange_->Send({key, stages_[part.stage].rank, consumer, end});
     } else {
       arrivals_[key] = end + comm_;
       Wake(consumer, key);
@@ -414,6 +427,10 @@ class Engine {
     }
     const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) return true;
+    if (exchange_) {
+      exchange_->Send({key, stages_[part.stage].rank, consumer, state.clock});
+      return true;
+    }
     arrivals_[key] = state.clock + comm_;
     Wake(consumer, key);
     return true;
@@ -423,68 +440,32 @@ class Engine {
     LaneState& state = ranks_[rank];
     if (state.waits_for != key) return;
     state.waits_for = kNothingMissing;
-    runnable_.push_back(rank);
+    MakeRunnable(rank);
     // Read as soon as the current rank has to wait.
     const std::size_t r = rank;
     PrefetchRead(schedule_.lanes[r].data(), ranks_[r].position);
-  }
-
-  // Returns an error that names the waiting ranks and what they wait for, if any.
-  Status CheckDone() const {
-    constexpr std::size_t kNamed = 4;
-    std::string waiting;
-    std::size_t count = 0;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (ranks_[r].position == schedule_.lanes[r].size()) continue;
-      if (++count <= kNamed) waiting += (count > 1 ? "; " : "") + WaitText(r);
-    }
-    if (count == 0) return {};
-    if (count > kNamed) waiting += fmt::format("; and {} more ranks", count - kNamed);
-    return InvalidArgument("the schedule cannot run to its end: {}", waiting);
-  }
-
-  std::string WaitText(std::size_t rank) const {
-    const LaneState& state = ranks_[rank];
-    const Arrivals::Key key = state.waits_for;
-    if (key == kOtherGradients) {
-      return fmt::format("rank {} at {} waits for the gradients of other ranks", rank,
-                         ToText(schedule_.lanes[rank][state.position]));
-    }
-    const std::size_t stage = arrivals_.StageOf(key);
-    if (stage == shared_stage_) {
-      const bool softmax = static_cast<SharedValue>(arrivals_.KindOf(key)) == SharedValue::kSoftmax;
-      return fmt::format("rank {} at {} waits for {} of microbatch {} on every rank", rank,
-                         ToText(schedule_.lanes[rank][state.position]), softmax ? "S" : "EMBED",
-                         arrivals_.MicrobatchOf(key));
-    }
-    const bool gradient = arrivals_.KindOf(key) == ValueKind::kGradient;
-    return fmt::format("rank {} at {} waits for the {} of stage {}, microbatch {} (rank {})", rank,
-                       ToText(schedule_.lanes[rank][state.position]),
-                       gradient ? "gradient" : "activation", stage, arrivals_.MicrobatchOf(key),
-                       stages_[stage].rank);
   }
 
   const Schedule& schedule_;
   const Costs& costs_;
   Timeline* timeline_;
   const ChainShape shape_;
-  const OverlapRule overlap_;
   const double comm_;
-  const bool early_gradients_;
   const std::uint32_t side_ops_;
   const std::size_t indices_;
-  bool explicit_ = false;     // values leave a rank only by a SEND
-  bool prices_vary_ = false;  // slices differ, or some I allocates more than it frees
+  bool explicit_ = false;  // values leave a rank only by a SEND
   int current_ = 0;
   std::vector<LaneState> ranks_;
-  std::vector<StageEntry> stages_;
-  std::vector<StageEntry> by_slice_;  // only times and memory, if slices differ
   const VocabularyEnds ends_;
   const std::size_t shared_stage_;  // see SharedKey
-  std::vector<Joined> shared_;      // by (SharedValue, microbatch)
+  StagePrices stages_;
+  std::vector<Joined> shared_;  // by (SharedValue, microbatch)
   Arrivals arrivals_;
   std::vector<int> runnable_;
-  std::optional<SideWork> side_;  // set once the run has reached an action that needs it
+  std::optional<Exchange> exchange_;  // if messages cost more than one latency
+  std::vector<char> held_;            // by rank: whether messages keep it from its next action
+  std::vector<double> last_ends_;     // by rank, if exchange_: of the last action that occupies it
+  std::optional<SideWork> side_;      // set once the run has reached an action that needs it
 };
 
 }  // namespace

@@ -36,6 +36,7 @@ constexpr TextKey kTexts[] = {{"weights", &ScheduleOptions::weights},
                               {"cost", &ScheduleOptions::cost},
                               {"objective", &ScheduleOptions::objective},
                               {"overlap", &ScheduleOptions::overlap},
+                              {"transfers", &ScheduleOptions::transfers},
                               {"memory_limit", &ScheduleOptions::memory_limit},
                               {"activation_bytes", &ScheduleOptions::activation_bytes},
                               {"message_bytes", &ScheduleOptions::message_bytes}};

@@ -9,6 +9,9 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
     PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
     PENSTOCK_TRY(Costs costs, CostsOfChains(model, stages, replicas, slices));
     if (comm) costs.comm = *comm;
+    if (!topology.empty()) {
+      costs.comm = topology.LongestTime(params.ranks, costs.message_bytes);
+    }
     costs.overlap = params.overlap;
     return costs;
   }

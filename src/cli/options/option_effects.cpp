@@ -211,6 +211,7 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--cost", o.cost.has_value()},
       {"--comm", o.comm.has_value()},
       {"--overlap", o.overlap.has_value()},
+      {"--transfers", o.transfers.has_value()},
       {"--memory-limit", o.memory_limit.has_value()},
       {"--activation-bytes", o.activation_bytes.has_value()},
       {"--message-bytes", o.message_bytes.has_value()},

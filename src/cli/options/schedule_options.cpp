@@ -122,6 +122,11 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
   AddText(app, "--overlap", overlap,
           "Time of an overlapped forward and backward: max, sum or a factor of F + B")
       ->type_name("RULE");
+  AddText(
+      app, "--transfers", transfers,
+      "What ranks do while messages are in flight: asynchronous (default), blocking (wait until "
+      "results have arrived) or batched (send and receive together, as Megatron-LM does)")
+      ->type_name("HOW");
   AddText(app, "--memory-limit", memory_limit,
           "Memory limit per rank: activations of one rank and microbatch, or a size (6GiB) if the "
           "costs are in bytes")
@@ -181,6 +186,11 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   params.steps = steps.value_or(params.steps);
   params.split = split;
   params.comm = comm.value_or(params.comm);
+  if (!topology.empty() && !comm) {
+    PENSTOCK_TRY(const double bytes,
+                 message_bytes ? ParseSize(*message_bytes, "--message-bytes") : 0);
+    params.comm = topology.LongestTime(params.ranks, bytes / params.slices);
+  }
   PENSTOCK_TRY_STATUS(Of("--comm", fmt::format("{}", params.comm), CheckTime(params.comm)));
   if (cost) {
     PENSTOCK_TRY(const UniformCost times, OfOption("--cost", ParseCost(*cost)));
@@ -347,10 +357,11 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
                passes.WithLimits([&](const std::string& pass, const std::string& limit) {
                  return Limit("--pass " + pass, limit);
                }));
+  if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
+  PENSTOCK_TRY_STATUS(SetTransfers(costs));
   PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
   ScaleMemory(costs, chosen.activation);
   PENSTOCK_TRY_STATUS(DescribeCosts(chosen));
-  if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   chosen.costs = std::move(costs);
   // A changed schedule is no longer the algorithm's: its closed forms do not hold.
   if (!passes.passes.empty()) chosen.algorithm = nullptr;

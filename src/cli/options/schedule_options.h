@@ -74,6 +74,8 @@ struct ScheduleOptions {
       cost;                    // "F", "F,I,W" or "F,I,W,KEPT", of one rank's share of a microbatch
   std::optional<double> comm;  // latency of one transfer
   std::optional<std::string> overlap;           // max, sum or a factor
+  std::optional<std::string> transfers;         // asynchronous, blocking or batched
+  Topology topology;                            // of a configuration; empty: all ranks are equal
   std::optional<std::string> memory_limit;      // activations of one rank and microbatch, or bytes
   std::optional<std::string> activation_bytes;  // of one rank and microbatch: memory is in bytes
   std::optional<std::string> message_bytes;     // of a microbatch's tensor between two stages
@@ -156,6 +158,8 @@ struct ScheduleOptions {
   Result<double> Limit(const std::string& option, const std::string& text) const;
   // Sets the unit of memory and the size of a message.
   Status SetUnits(ChosenSchedule& chosen) const;
+  // Sets how messages are sent and over which links.
+  Status SetTransfers(Costs& costs) const;
   // Runs the passes, then converts the costs to the unit of memory.
   Status SetCosts(ChosenSchedule& chosen, Costs costs) const;
 };

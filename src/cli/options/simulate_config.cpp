@@ -8,17 +8,18 @@
 #include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/options/option_effects.h"
+#include "cli/options/topology_config.h"
 #include "interop/primus/config.h"
 
 namespace penstock {
 namespace {
 
 const std::vector<std::string_view> kKeys = {
-    "schedule",    "csv",   "ranks", "chunks",           "microbatches",  "group",
-    "slices",      "waves", "steps", "replicas",         "weights",       "iteration",
-    "split",       "cost",  "comm",  "overlap",          "memory_limit",  "stage_costs",
-    "layer_costs", "pass",  "price", "activation_bytes", "message_bytes", "objective",
-    "sweep"};
+    "schedule",    "csv",       "ranks",   "chunks",           "microbatches",  "group",
+    "slices",      "waves",     "steps",   "replicas",         "weights",       "iteration",
+    "split",       "cost",      "comm",    "overlap",          "memory_limit",  "stage_costs",
+    "layer_costs", "pass",      "price",   "activation_bytes", "message_bytes", "objective",
+    "sweep",       "transfers", "topology"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -330,6 +331,7 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
       {"weights", &options.weights},
       {"objective", &options.objective},
       {"overlap", &options.overlap},
+      {"transfers", &options.transfers},
       {"memory_limit", &options.memory_limit},
       {"activation_bytes", &options.activation_bytes},
       {"message_bytes", &options.message_bytes}};
@@ -339,6 +341,10 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   PENSTOCK_TRY_STATUS(filler.Fill("pass", config.Texts("pass"), options.passes.passes));
   PENSTOCK_TRY_STATUS(filler.Fill("price", config.Texts("price"), options.passes.prices));
   PENSTOCK_TRY_STATUS(filler.Fill("comm", config.Number("comm"), options.comm));
+  if (config.Has("topology")) {
+    PENSTOCK_TRY(options.topology, ReadTopology(config));
+    filler.Note("topology");
+  }
   PENSTOCK_TRY(const std::optional<bool> split, config.Bool("split"));
   if (split.value_or(false) && !options.split) {
     options.split = true;

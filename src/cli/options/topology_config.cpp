@@ -1,0 +1,75 @@
+#include "cli/options/topology_config.h"
+
+#include <optional>
+#include <string>
+
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
+#include "base/units.h"
+
+namespace penstock {
+namespace {
+
+// Bytes per unit of time: a number or a size with its unit.
+Result<double> ReadBandwidth(const YamlMap& map) {
+  PENSTOCK_TRY(const auto text, map.Text("bandwidth"));
+  if (!text) return 0;
+  if (const auto bytes = ParseBytes(*text); bytes && *bytes > 0) {
+    return static_cast<double>(*bytes);
+  }
+  const auto number = map.Number("bandwidth");
+  if (number && **number > 0) return **number;
+  return map.Refuse("bandwidth",
+                    "{} is not a size per unit of time (50GiB); leave it out if it is unlimited",
+                    Quote(*text));
+}
+
+// Reads which of two words a key has; the first is the default.
+Result<bool> ReadSecond(const YamlMap& map, const std::string& key, const std::string& first,
+                        const std::string& second) {
+  PENSTOCK_TRY(const auto text, map.Text(key));
+  if (!text || *text == first) return false;
+  if (*text == second) return true;
+  return map.Refuse(key, "{}: give {} or {}{}", Quote(*text), first, second,
+                    Suggestion(*text, {first, second}));
+}
+
+Result<LinkLevel> ReadLevel(const YAML::Node& node) {
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "a level of topology"));
+  PENSTOCK_TRY_STATUS(
+      map.RequireKnown({"level", "ranks", "latency", "bandwidth", "links", "duplex"}));
+  LinkLevel level;
+  PENSTOCK_TRY(const auto name, map.Text("level"));
+  if (!name) return InvalidArgument("line {}: a level of topology needs a name: level", map.Line());
+  level.name = *name;
+  PENSTOCK_TRY(const auto ranks, map.Int("ranks"));
+  if (ranks && *ranks < 1) return map.Refuse("ranks", "at least 1");
+  level.ranks = ranks.value_or(LinkLevel::kAllRanks);
+  PENSTOCK_TRY(const auto latency, map.Number("latency"));
+  level.latency = latency.value_or(0);
+  if (!CheckTime(level.latency))
+    return map.Refuse("latency", "{}", CheckTime(level.latency).error().message);
+  PENSTOCK_TRY(level.bandwidth, ReadBandwidth(map));
+  PENSTOCK_TRY(level.shared, ReadSecond(map, "links", "private", "shared"));
+  PENSTOCK_TRY(level.half_duplex, ReadSecond(map, "duplex", "full", "half"));
+  return level;
+}
+
+}  // namespace
+
+Result<Topology> ReadTopology(const YamlMap& config) {
+  Topology topology;
+  const YAML::Node node = config.Node("topology");
+  if (!node.IsSequence() || node.size() == 0) {
+    return config.Refuse("topology", "a list of levels is needed, the innermost first");
+  }
+  for (const YAML::Node& entry : node) {
+    PENSTOCK_TRY(LinkLevel level, ReadLevel(entry));
+    topology.levels.push_back(std::move(level));
+  }
+  const Status status = CheckTopology(topology);
+  if (!status) return config.Refuse("topology", "{}", status.error().message);
+  return topology;
+}
+
+}  // namespace penstock
