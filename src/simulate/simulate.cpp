@@ -118,6 +118,7 @@ class Engine {
   }
 
   LaneEnd RunAll() {
+    arrives_later_ = explicit_ || exchange_.has_value();
     ranks_.assign(schedule_.lanes.size(), {});
     runnable_.clear();
     shared_.assign(schedule_.vocabulary ? kSharedValues * indices_ : 0, {});
@@ -139,11 +140,15 @@ class Engine {
     return LaneEnd::kWaitsOrDone;
   }
 
-  LaneEnd RunCurrent() {
+  LaneEnd RunCurrent() { return exchange_ ? RunCurrentAs<true>() : RunCurrentAs<false>(); }
+  template <bool kInOrder>
+  LaneEnd RunCurrentAs() {
     if (side_) {
-      return timeline_ != nullptr ? RunLane<true, true>(current_) : RunLane<false, true>(current_);
+      return timeline_ != nullptr ? RunLane<kInOrder, true, true>(current_)
+                                  : RunLane<kInOrder, false, true>(current_);
     }
-    return timeline_ != nullptr ? RunLane<true, false>(current_) : RunLane<false, false>(current_);
+    return timeline_ != nullptr ? RunLane<kInOrder, true, false>(current_)
+                                : RunLane<kInOrder, false, false>(current_);
   }
 
   // Runs one action at a time, and no message leaves before an earlier one: what shares a link, and
@@ -198,7 +203,7 @@ class Engine {
   }
 
   // Runs the rank's lane until it has to wait or ends; in order of time, one action.
-  template <bool kWithTimes, bool kWithSide>
+  template <bool kInOrder, bool kWithTimes, bool kWithSide>
   LaneEnd RunLane(int rank) {
     const Lane& lane = schedule_.lanes[rank];
     LaneState& state = ranks_[rank];
@@ -229,7 +234,7 @@ class Engine {
       if constexpr (kWithTimes) {
         timeline_->spans[rank].push_back(span);
       }
-      if (exchange_) {
+      if constexpr (kInOrder) {
         ++state.position;
         if (OccupiesRank(action.first.op)) last_ends_[rank] = state.clock;
         Proceed(rank);
@@ -403,11 +408,9 @@ class Engine {
     if (consumer == kNobody) {
       arrivals_[key] = end;
       if (ends_.last >= 0) WakeAll(key);
-    } else if (explicit_) {
+    } else if (arrives_later_) {
       arrivals_[key] = Arrivals::kNotSent;
-    } else if (exchange_) {
-      arrivals_[key] = Arrivals::kNotSent;
-      exchange_->Send({key, stages_[part.stage].rank, consumer, end});
+      if (!explicit_) exchange_->Send({key, stages_[part.stage].rank, consumer, end});
     } else {
       arrivals_[key] = end + comm_;
       Wake(consumer, key);
@@ -453,7 +456,8 @@ class Engine {
   const double comm_;
   const std::uint32_t side_ops_;
   const std::size_t indices_;
-  bool explicit_ = false;  // values leave a rank only by a SEND
+  bool explicit_ = false;       // values leave a rank only by a SEND
+  bool arrives_later_ = false;  // explicit_, or messages cost more than one latency
   int current_ = 0;
   std::vector<LaneState> ranks_;
   const VocabularyEnds ends_;

@@ -109,6 +109,7 @@ class SimulateCommand : public Command {
           "page of schedules");
     }
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus)));
+    PENSTOCK_TRY_STATUS(RefuseLinks(all));
     if (repeat_) PENSTOCK_TRY_STATUS(AddSteadySteps(all));
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
@@ -134,6 +135,21 @@ class SimulateCommand : public Command {
     PENSTOCK_TRY(Choice choice, BuildChoice(options_, std::move(primus)));
     if (dump_.empty()) dump_ = choice.output_dir;
     return SimulateEach(std::move(choice.schedules), time_steps_ || !dump_.empty());
+  }
+
+  // Emulated ranks and dumps have one latency for all messages.
+  Status RefuseLinks(const std::vector<Simulated>& all) const {
+    const char* const option = run_.asked() ? "--run" : !dump_.empty() ? "--dump" : nullptr;
+    if (option == nullptr) return {};
+    for (const Simulated& simulated : all) {
+      const Costs& costs = simulated.chosen.costs;
+      if (costs.topology.empty() && costs.transfers == Transfers::kAsynchronous) continue;
+      return InvalidArgument(
+          "{}: {} has one latency for all messages; leave topology and "
+          "--transfers out and give --comm",
+          option, simulated.chosen.label);
+    }
+    return {};
   }
 
   // A schedule without a flush holds its steps itself (--steps).

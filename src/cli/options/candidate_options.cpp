@@ -48,7 +48,7 @@ struct ListKey {
 constexpr ListKey kLists[] = {{"pass", &PassOptions::passes}, {"price", &PassOptions::prices}};
 
 std::vector<std::string_view> Keys() {
-  std::vector<std::string_view> keys = {"split", "comm"};
+  std::vector<std::string_view> keys = {"split", "comm", "launch"};
   for (const IntKey& known : kInts) keys.push_back(known.key);
   for (const TextKey& known : kTexts) keys.push_back(known.key);
   for (const ListKey& known : kLists) keys.push_back(known.key);
@@ -72,6 +72,9 @@ Status Set(const std::string& key, const std::string& value, ScheduleOptions& op
   }
   if (key == "comm") {
     PENSTOCK_TRY(options.comm, ParseNumber(value));
+  }
+  if (key == "launch") {
+    PENSTOCK_TRY(options.launch, ParseNumber(value));
   }
   if (key == "split") {
     if (value != "true" && value != "false") return InvalidArgument("true or false is needed");

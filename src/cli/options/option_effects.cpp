@@ -212,6 +212,8 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--comm", o.comm.has_value()},
       {"--overlap", o.overlap.has_value()},
       {"--transfers", o.transfers.has_value()},
+      {"--launch", o.launch.has_value()},
+      {"--slow-rank", !o.slow_ranks.empty()},
       {"--memory-limit", o.memory_limit.has_value()},
       {"--activation-bytes", o.activation_bytes.has_value()},
       {"--message-bytes", o.message_bytes.has_value()},

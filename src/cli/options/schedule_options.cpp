@@ -122,11 +122,7 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
   AddText(app, "--overlap", overlap,
           "Time of an overlapped forward and backward: max, sum or a factor of F + B")
       ->type_name("RULE");
-  AddText(
-      app, "--transfers", transfers,
-      "What ranks do while messages are in flight: asynchronous (default), blocking (wait until "
-      "results have arrived) or batched (send and receive together, as Megatron-LM does)")
-      ->type_name("HOW");
+  DefineSpeed(app);
   AddText(app, "--memory-limit", memory_limit,
           "Memory limit per rank: activations of one rank and microbatch, or a size (6GiB) if the "
           "costs are in bytes")
@@ -359,6 +355,7 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
                }));
   if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   PENSTOCK_TRY_STATUS(SetTransfers(costs));
+  PENSTOCK_TRY_STATUS(SetSpeed(chosen.schedule.placement, costs));
   PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
   ScaleMemory(costs, chosen.activation);
   PENSTOCK_TRY_STATUS(DescribeCosts(chosen));
@@ -407,6 +404,14 @@ Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs
     PENSTOCK_TRY(asked.costs, CostsOfLayers(checked.ranks * checked.chunks,
                                             algorithm.knobs.replicas, checked.slices, checked));
     PENSTOCK_TRY_STATUS(LimitByDevice(algorithm, checked, asked));
+    PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
+  }
+  if (changes_speed()) {
+    const Placement placement = PlacementOf(algorithm, chosen.params);
+    if (!asked.costs) {
+      PENSTOCK_TRY(asked.costs, CostsFor(placement, chosen.params.slices));
+    }
+    PENSTOCK_TRY_STATUS(SetSpeed(placement, *asked.costs));
     PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   }
   PENSTOCK_TRY_STATUS(SetUnits(chosen));

@@ -73,6 +73,8 @@ struct ScheduleOptions {
   std::optional<std::string>
       cost;                    // "F", "F,I,W" or "F,I,W,KEPT", of one rank's share of a microbatch
   std::optional<double> comm;  // latency of one transfer
+  std::optional<double> launch;                 // added to each action that computes
+  std::vector<std::string> slow_ranks;          // "RANK=FACTOR"
   std::optional<std::string> overlap;           // max, sum or a factor
   std::optional<std::string> transfers;         // asynchronous, blocking or batched
   Topology topology;                            // of a configuration; empty: all ranks are equal
@@ -158,6 +160,11 @@ struct ScheduleOptions {
   Result<double> Limit(const std::string& option, const std::string& text) const;
   // Sets the unit of memory and the size of a message.
   Status SetUnits(ChosenSchedule& chosen) const;
+  // --launch --slow-rank --transfers.
+  void DefineSpeed(CLI::App& app);
+  // Adds launches and the factors of slow ranks, if any are given.
+  bool changes_speed() const { return launch || !slow_ranks.empty(); }
+  Status SetSpeed(const Placement& placement, Costs& costs) const;
   // Sets how messages are sent and over which links.
   Status SetTransfers(Costs& costs) const;
   // Runs the passes, then converts the costs to the unit of memory.

@@ -15,11 +15,11 @@ namespace penstock {
 namespace {
 
 const std::vector<std::string_view> kKeys = {
-    "schedule",    "csv",       "ranks",   "chunks",           "microbatches",  "group",
-    "slices",      "waves",     "steps",   "replicas",         "weights",       "iteration",
-    "split",       "cost",      "comm",    "overlap",          "memory_limit",  "stage_costs",
-    "layer_costs", "pass",      "price",   "activation_bytes", "message_bytes", "objective",
-    "sweep",       "transfers", "topology"};
+    "schedule",    "csv",       "ranks",    "chunks",           "microbatches",  "group",
+    "slices",      "waves",     "steps",    "replicas",         "weights",       "iteration",
+    "split",       "cost",      "comm",     "overlap",          "memory_limit",  "stage_costs",
+    "layer_costs", "pass",      "price",    "activation_bytes", "message_bytes", "objective",
+    "sweep",       "transfers", "topology", "launch",           "slow_rank"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -341,6 +341,8 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   PENSTOCK_TRY_STATUS(filler.Fill("pass", config.Texts("pass"), options.passes.passes));
   PENSTOCK_TRY_STATUS(filler.Fill("price", config.Texts("price"), options.passes.prices));
   PENSTOCK_TRY_STATUS(filler.Fill("comm", config.Number("comm"), options.comm));
+  PENSTOCK_TRY_STATUS(filler.Fill("launch", config.Number("launch"), options.launch));
+  PENSTOCK_TRY_STATUS(filler.Fill("slow_rank", config.Texts("slow_rank"), options.slow_ranks));
   if (config.Has("topology")) {
     PENSTOCK_TRY(options.topology, ReadTopology(config));
     filler.Note("topology");

@@ -1,0 +1,79 @@
+// The options of ScheduleOptions that say how fast ranks are, and how and over which links they
+// send messages.
+#include <map>
+
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
+#include "cli/options/option_values.h"
+#include "cli/options/schedule_options.h"
+#include "schedule/rank_speed.h"
+
+namespace penstock {
+namespace {
+
+Result<std::pair<int, double>> ParseSlowRank(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals != std::string::npos) {
+    const auto rank = ParseInt(text.substr(0, equals));
+    const auto factor = ParseNumber(text.substr(equals + 1));
+    if (rank && factor) return std::pair(*rank, *factor);
+  }
+  return InvalidArgument("--slow-rank {}: give a rank and its factor (3=1.2)", Quote(text));
+}
+
+}  // namespace
+
+void ScheduleOptions::DefineSpeed(CLI::App& app) {
+  AddNumber(app, "--launch", launch,
+            "Time that every F, I, W and B takes in addition, in the unit of --cost")
+      ->type_name("T");
+  app.add_option("--slow-rank", slow_ranks,
+                 "A rank that takes FACTOR times as long for all its actions (3=1.2); repeatable")
+      ->allow_extra_args(false)
+      ->type_name("RANK=FACTOR");
+  AddText(
+      app, "--transfers", transfers,
+      "What ranks do while messages are in flight: asynchronous (default), blocking (wait until "
+      "results have arrived) or batched (send and receive together, as Megatron-LM does)")
+      ->type_name("HOW");
+}
+
+Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const {
+  if (launch) {
+    const Status status = CheckTime(*launch);
+    if (!status) return InvalidArgument("--launch {}: {}", *launch, status.error().message);
+    AddLaunches(costs, *launch);
+  }
+  std::map<int, double> factors;
+  for (const std::string& text : slow_ranks) {
+    PENSTOCK_TRY(const auto slow, ParseSlowRank(text));
+    if (!factors.insert(slow).second) {
+      return InvalidArgument("--slow-rank {}: rank {} is given twice", Quote(text), slow.first);
+    }
+  }
+  const Status status = SlowDown(costs, placement, factors);
+  if (!status) return InvalidArgument("--slow-rank: {}", status.error().message);
+  return {};
+}
+
+Status ScheduleOptions::SetTransfers(Costs& costs) const {
+  if (transfers) {
+    const auto parsed = ParseTransfers(*transfers);
+    if (!parsed) return InvalidArgument("--transfers {}", parsed.error().message);
+    costs.transfers = *parsed;
+  }
+  if (topology.empty()) return {};
+  if (comm) {
+    return InvalidArgument(
+        "--comm: the levels of topology have latencies of their own; leave it out");
+  }
+  for (const LinkLevel& level : topology.levels) {
+    if (level.bandwidth == 0 || costs.message_bytes > 0) continue;
+    return InvalidArgument("topology: level {} has a bandwidth; give --message-bytes",
+                           Quote(level.name));
+  }
+  costs.topology = topology;
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+#include "schedule/rank_speed.h"
+
+#include <cmath>
+
+#include "base/index.h"
+
+namespace penstock {
+
+void AddLaunches(Costs& costs, double launch) {
+  for (std::vector<StageCosts>* all : {&costs.stages, &costs.by_slice}) {
+    for (StageCosts& stage : *all) {
+      stage.forward += launch;
+      stage.backward_input += launch;
+      stage.backward_weight += launch;
+      stage.saved_by_whole_backward += launch;
+      if (stage.recompute > 0) stage.recompute += launch;
+    }
+  }
+}
+
+Status SlowDown(Costs& costs, const Placement& placement, const std::map<int, double>& factors) {
+  for (const auto& [rank, factor] : factors) {
+    if (rank < 0 || rank >= placement.ranks()) {
+      return InvalidArgument("rank {} does not exist; the ranks are 0 to {}", rank,
+                             placement.ranks() - 1);
+    }
+    if (!std::isfinite(factor) || factor <= 0) {
+      return InvalidArgument("rank {}: {} is not a factor above 0", rank, factor);
+    }
+  }
+  const std::size_t slices = costs.stages.empty() ? 0 : costs.by_slice.size() / costs.stages.size();
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
+    const auto slow = factors.find(placement.rank_of(static_cast<int>(stage)));
+    if (slow == factors.end()) continue;
+    for (double StageCosts::*time : kTimesOfStage) {
+      costs.stages[stage].*time *= slow->second;
+      for (std::size_t n = 0; n < slices; ++n) {
+        costs.by_slice[stage * slices + n].*time *= slow->second;
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace penstock

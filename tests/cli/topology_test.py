@@ -1,0 +1,71 @@
+"""Links and transfers of `penstock simulate`."""
+import json
+
+import program
+
+TOPOLOGY = """
+ranks: 8
+microbatches: 16
+message_bytes: 8MiB
+topology:
+  - {level: node, ranks: 4, latency: 0.1, bandwidth: 80MiB}
+  - {level: site, latency: 0.1, bandwidth: 80MiB}
+"""
+
+
+class TopologyTest(program.CommandTest):
+    def makespan(self, *words):
+        return json.loads(self.run_ok("simulate", *words, "--json"))[0]["makespan"]
+
+    def config(self, text):
+        (self.folder / "links.yaml").write_text(text)
+        return "links.yaml"
+
+    def test_links_without_contention_are_latency_and_bandwidth(self):
+        config = self.config(TOPOLOGY)
+        for schedule in ("1f1b", "zb-h1", "interleaved"):
+            self.assertAlmostEqual(self.makespan(schedule, config),
+                                   self.makespan(schedule, "-p", 8, "-m", 16, "--comm", 0.2), 9)
+
+    def test_slower_links_of_a_site_cost_time(self):
+        config = self.config(TOPOLOGY)
+        fast = self.makespan("1f1b", config)
+        for change in ("bandwidth: 8MiB", "latency: 3, bandwidth: 80MiB"):
+            slow = self.config(TOPOLOGY.replace("site, latency: 0.1, bandwidth: 80MiB", f"site, {change}"))
+            self.assertGreater(self.makespan("1f1b", slow), fast + 1)
+
+    def test_transfers(self):
+        times = [self.makespan(f"interleaved:transfers={how}", "-p", 4, "-m", 8, "--comm", 0.2)
+                 for how in ("asynchronous", "blocking", "batched")]
+        self.assertEqual(times, sorted(times))
+        self.assertLess(times[0], times[1])
+
+    def test_launches_price_splitting(self):
+        def at(schedule):
+            return self.makespan(schedule, "-p", 4, "-m", 32, "--launch", 0.2)
+        self.assertAlmostEqual(at("1f1b"), self.makespan("1f1b", "-p", 4, "-m", 32) + 35 * 0.4, 9)
+        self.assertGreater(at("zb-h1") - self.makespan("zb-h1", "-p", 4, "-m", 32), 32 * 0.6 - 1e-9)
+
+    def test_a_slow_rank(self):
+        self.assertGreaterEqual(self.makespan("1f1b", "-p", 4, "-m", 16, "--slow-rank", "2=2"), 16 * 6)
+        self.assertEqual(self.makespan("1f1b", "-p", 4, "-m", 16, "--slow-rank", "2=1"),
+                         self.makespan("1f1b", "-p", 4, "-m", 16))
+
+    def test_refusals(self):
+        for text, says in (("levle: node", "level"), ("level: node, ranks: 0", "ranks"), ("level: node, ranks: 4", "8"),
+                           ("level: node, latency: -1", "latency"), ("level: node, bandwidth: 0", "bandwidth"),
+                           ("level: node, links: sharde", "shared"), ("level: node, duplex: semi", "half"),
+                           ("ranks: 8", "level"), ("level: node, bandwidth: 1MiB", "message-bytes")):
+            config = self.config(f"ranks: 8\ntopology:\n  - {{{text}}}\n")
+            self.assertIn(says, self.refuse("simulate", "1f1b", config), text)
+        config = self.config("ranks: 8\ntopology: [{level: node}]\n")
+        self.assertIn("topology", self.refuse("simulate", "1f1b", config, "--comm", 1))
+        for words in (("--run",), ("--dump", "d")):
+            self.assertIn("topology", self.refuse("simulate", "1f1b", config, *words))
+        for words in (("--slow-rank", "4=2"), ("--slow-rank", "1=0"), ("--slow-rank", "1"), ("--launch", "-1"),
+                      ("--transfers", "bached"), ("--slow-rank", "1=2", "--slow-rank", "1=3")):
+            self.assertIn(words[0], self.refuse("simulate", "1f1b", "-p", 4, *words))
+
+
+if __name__ == "__main__":
+    program.main()
