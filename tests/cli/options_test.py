@@ -71,7 +71,7 @@ class OptionsTest(program.CommandTest):
                 if command in ("schedule", "validate") and len(sources) > 1:
                     continue
                 if command in ("schedule", "validate"):
-                    unread = unread | {"--message-bytes", "--activation-bytes"}
+                    unread = unread | {"--message-bytes", "--activation-bytes", "--transfers"}
                     unread = unread | (PRICES | {"--model"} if sources[0] != "1f1b" else set()) - {"--overlap"}
                 for option in sorted(offered & (unread | OF_MODELS)):
                     with self.subTest(command=command, sources=sources, option=option):

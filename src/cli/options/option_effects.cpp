@@ -72,8 +72,10 @@ const char* WhyUnreadWithoutPrices(const ScheduleOptions& options, const Source&
   const bool from_file = source.algorithm == nullptr;
   if (from_file && option == "--memory-limit") return kWhy;
   if (!options.passes.passes.empty()) return nullptr;
-  if (option == "--price") return kWhy;
-  if (from_file && OneOf(option, {"--cost", "--comm", "--overlap"})) return kWhy;
+  if (OneOf(option, {"--price", "--transfers"})) return kWhy;
+  if (from_file && OneOf(option, {"--cost", "--comm", "--overlap", "--launch", "--slow-rank"})) {
+    return kWhy;
+  }
   if (from_file && Contains(options.priced_model.Given(), option)) return kWhy;
   const bool converts_limit = !from_file && options.memory_limit.has_value();
   return option == "--activation-bytes" && !converts_limit ? kWhy : nullptr;
