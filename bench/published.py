@@ -1,7 +1,7 @@
 """Published figures next to simulated ones.
 
 A file of examples/published/ has a table: what it shows, its source, and for each row the options of `penstock
-simulate`, for each column a schedule. Nothing is fitted.
+simulate`, for each column a schedule. What is fitted, if anything, is the same for all rows and columns.
 """
 import argparse
 import json
@@ -11,15 +11,24 @@ import subprocess
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "examples" / "published"
 
 
-def idle_of_least_busy(run):
+def idle_of_least_busy(run, table, row):
     return run["makespan"] - min(rank["busy"] for rank in run["per_rank"])
 
 
+def samples_per_rank_and_second(run, table, row):
+    """Steps follow each other without a barrier, so one takes the longest span. Times are in milliseconds."""
+    span = max(rank["last_end"] - rank["first_start"] for rank in run["per_rank"])
+    samples = run["microbatches"] * row["batch"]
+    return samples / (span / 1000 * table["fitted"]["step_factor"] * run["ranks"])
+
+
 FIGURES = {
-    "span_bubble": lambda run: run["span_bubble"],
-    "bubble_over_ideal": lambda run: run["bubble"] / (1 - run["bubble"]),
-    "peak_memory": lambda run: run["peak_memory"],
+    "span_bubble": lambda run, table, row: run["span_bubble"],
+    "bubble_over_ideal": lambda run, table, row: run["bubble"] / (1 - run["bubble"]),
+    "speed": lambda run, table, row: 1 / run["makespan"],
+    "peak_memory": lambda run, table, row: run["peak_memory"],
     "idle_of_least_busy": idle_of_least_busy,
+    "samples_per_rank_and_second": samples_per_rank_and_second,
 }
 
 
@@ -29,26 +38,41 @@ def simulate(program, table, row, column):
     words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
     command = [program, "simulate", schedule, *words, "--json"]
     run = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)[0]
-    return FIGURES[table["figure"]](run) / table["unit"]
+    return FIGURES[table["figure"]](run, table, row) / table["unit"]
 
 
 def compare(program, table):
     """Returns (row's name, column's name, published, simulated) for each entry of the table."""
-    return [(f"{row['name']} m={row['options']['microbatches']}", column["name"], published, simulate(program, table, row, column))
-            for row in table["rows"] for column, published in zip(table["columns"], row["published"])]
+    entries = []
+    for row in table["rows"]:
+        simulated = [simulate(program, table, row, column) for column in table["columns"]]
+        if table.get("relative"):
+            simulated = [figure / simulated[0] for figure in simulated]
+        name = f"{row['name']} m={row['options']['microbatches']}"
+        entries += [(name, column["name"], *figures) for column, *figures in zip(table["columns"], row["published"], simulated)]
+    return entries
+
+
+def in_published_order(entries):
+    """Whether of any two columns the one with the higher published figure is simulated higher, too."""
+    return all((a[2] - b[2]) * (a[3] - b[3]) > 0 for a in entries for b in entries if a[2] != b[2])
 
 
 def show(table, entries):
     columns = [column["name"] for column in table["columns"]]
-    print(f"{table['title']}\n{table['source']}\nPublic: {table['public']}. Fitted: nothing.")
+    print(f"{table['title']}\n{table['source']}\nPublic: {table['public']}.")
+    print(f"Fitted: {table['fitted']['what'] if 'fitted' in table else 'nothing'}.")
     print("".join(f"{text:>20}" for text in ["", *columns]))
-    for begin in range(0, len(entries), len(columns)):
-        row = entries[begin:begin + len(columns)]
+    rows = [entries[begin:begin + len(columns)] for begin in range(0, len(entries), len(columns))]
+    for row in rows:
         cells = [f"{published:g} / {simulated:.4g}" for _, _, published, simulated in row]
         print("".join(f"{text:>20}" for text in [row[0][0], *cells]))
     off = {name: max(abs(simulated - published) / published for _, column, published, simulated in entries if column == name)
            for name in columns}
-    print("".join(f"{text:>20}" for text in ["furthest off", *(f"{off[name]:.1%}" for name in columns)]), end="\n\n")
+    print("".join(f"{text:>20}" for text in ["furthest off", *(f"{off[name]:.1%}" for name in columns)]))
+    mean = sum(abs(simulated - published) / published for _, _, published, simulated in entries) / len(entries)
+    ordered = f"; {sum(map(in_published_order, rows))} of {len(rows)} rows in the published order" if table.get("ranked") else ""
+    print(f"mean distance {mean:.1%}{ordered}", end="\n\n")
 
 
 def main():

@@ -30,6 +30,25 @@ class PublishedTest(program.CommandTest):
             else:
                 self.assertEqual(round(simulated), published, (row, column))
 
+    def test_throughput_relative_to_1f1b(self):
+        for name, entries in self.compare("primus_llama2", "graphpp").items():
+            for row, column, published, simulated in entries:
+                if column != "V-Min":  # docs/published.md says why
+                    self.assertAlmostEqual(simulated, published, delta=0.05 * published, msg=(name, row, column))
+
+    def test_throughput_of_zero_bubble(self):
+        entries = self.compare("zero_bubble_throughput")["zero_bubble_throughput"]
+        self.assertEqual(len(entries), 48)
+        off = [abs(simulated / published - 1) for _, _, published, simulated in entries]
+        self.assertLess(sum(off) / len(off), 0.02)
+        self.assertLess(max(off), 0.05)
+        for begin in range(0, len(entries), 4):
+            row = entries[begin:begin + 4]
+            for _, _, published, simulated in row:
+                for _, _, other_published, other_simulated in row:
+                    if published < other_published:
+                        self.assertLess(simulated, other_simulated, row)
+
 
 if __name__ == "__main__":
     program.main()
