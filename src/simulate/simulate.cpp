@@ -17,7 +17,7 @@
 #include "simulate/check_done.h"
 #include "simulate/check_input.h"
 #include "simulate/engine_state.h"
-#include "simulate/exchange.h"
+#include "simulate/message_exchange.h"
 #include "simulate/side_work.h"
 #include "simulate/stage_prices.h"
 #include "simulate/summary.h"
@@ -63,7 +63,7 @@ class Engine {
     // The list has each rank at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
     ranks_.resize(schedule.lanes.size());
-    if (Exchange::Needed(costs)) {
+    if (MessageExchange::Needed(costs)) {
       exchange_.emplace(costs, ranks_);
       held_.resize(schedule.lanes.size());
       last_ends_.resize(schedule.lanes.size());
@@ -466,10 +466,10 @@ class Engine {
   std::vector<Joined> shared_;  // by (SharedValue, microbatch)
   Arrivals arrivals_;
   std::vector<int> runnable_;
-  std::optional<Exchange> exchange_;  // if messages cost more than one latency
-  std::vector<char> held_;            // by rank: whether messages keep it from its next action
-  std::vector<double> last_ends_;     // by rank, if exchange_: of the last action that occupies it
-  std::optional<SideWork> side_;      // set once the run has reached an action that needs it
+  std::optional<MessageExchange> exchange_;  // if messages cost more than one latency
+  std::vector<char> held_;         // by rank: whether messages keep it from its next action
+  std::vector<double> last_ends_;  // by rank, if exchange_: of the last action that occupies it
+  std::optional<SideWork> side_;   // set once the run has reached an action that needs it
 };
 
 }  // namespace

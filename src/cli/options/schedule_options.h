@@ -17,8 +17,8 @@
 
 #include "base/result.h"
 #include "cli/options/candidates.h"
+#include "cli/options/costs/layer_costs.h"
 #include "cli/options/given_in.h"
-#include "cli/options/layer_costs.h"
 #include "cli/options/model_options.h"
 #include "cli/options/pass_options.h"
 #include "cli/options/sweep_axes.h"

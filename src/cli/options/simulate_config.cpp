@@ -7,8 +7,8 @@
 
 #include "base/text/quote.h"
 #include "base/units.h"
+#include "cli/options/costs/topology_config.h"
 #include "cli/options/option_effects.h"
-#include "cli/options/topology_config.h"
 #include "interop/primus/config.h"
 
 namespace penstock {

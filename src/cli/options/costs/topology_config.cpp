@@ -1,4 +1,4 @@
-#include "cli/options/topology_config.h"
+#include "cli/options/costs/topology_config.h"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "cli/options/stage_costs.h"
+#include "cli/options/costs/stage_costs.h"
 
 #include "base/index.h"
 

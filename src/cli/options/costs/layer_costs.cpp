@@ -1,4 +1,4 @@
-#include "cli/options/layer_costs.h"
+#include "cli/options/costs/layer_costs.h"
 
 #include <algorithm>
 

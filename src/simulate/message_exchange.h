@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-class Exchange {
+class MessageExchange {
  public:
   // Whether messages cost more than one latency each.
   static bool Needed(const Costs& costs) {
@@ -21,7 +21,7 @@ class Exchange {
   }
 
   // Both arguments must outlive this object.
-  Exchange(const Costs& costs, const std::vector<LaneState>& ranks)
+  MessageExchange(const Costs& costs, const std::vector<LaneState>& ranks)
       : transfers_(costs.transfers),
         ranks_(ranks),
         network_(costs, static_cast<int>(ranks.size())),
