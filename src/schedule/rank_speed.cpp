@@ -28,14 +28,17 @@ Status SlowDown(Costs& costs, const Placement& placement, const std::map<int, do
       return InvalidArgument("rank {}: {} is not a factor above 0", rank, factor);
     }
   }
-  const std::size_t slices = costs.stages.empty() ? 0 : costs.by_slice.size() / costs.stages.size();
-  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
-    const auto slow = factors.find(placement.rank_of(static_cast<int>(stage)));
-    if (slow == factors.end()) continue;
-    for (double StageCosts::*time : kTimesOfStage) {
-      costs.stages[stage].*time *= slow->second;
-      for (std::size_t n = 0; n < slices; ++n) {
-        costs.by_slice[stage * slices + n].*time *= slow->second;
+  for (std::vector<StageCosts>* all : {&costs.stages, &costs.by_slice}) {
+    for (std::size_t i = 0; i < all->size(); ++i) {
+      const std::size_t stage = i * costs.stages.size() / all->size();
+      const auto slow = factors.find(placement.rank_of(static_cast<int>(stage)));
+      if (slow == factors.end()) continue;
+      for (double StageCosts::*time : kTimesOfStage) {
+        (*all)[i].*time *= slow->second;
+        const Status status = CheckTime((*all)[i].*time);
+        if (!status) {
+          return InvalidArgument("rank {}: a time {}", slow->first, status.error().message);
+        }
       }
     }
   }

@@ -14,7 +14,8 @@ namespace penstock {
 void AddLaunches(Costs& costs, double launch);
 
 // Multiplies the times of all stages of a rank by its factor, for each rank in `factors`.
-// Errors: kInvalidArgument if the placement has no such rank, or a factor is not above 0.
+// Errors: kInvalidArgument if the placement has no such rank, a factor is not above 0, or a
+// time becomes longer than kMostTime. The costs are then changed in part.
 Status SlowDown(Costs& costs, const Placement& placement, const std::map<int, double>& factors);
 
 }  // namespace penstock

@@ -53,6 +53,11 @@ double Topology::LongestTime(int ranks, double bytes) const {
 
 Status CheckTopology(const Topology& topology) {
   const LinkLevel* before = nullptr;
+  if (!topology.empty() && topology.levels.front().shared) {
+    return InvalidArgument(
+        "level {}: the innermost links belong to one rank each; share those of an outer level",
+        Quote(topology.levels.front().name));
+  }
   for (const LinkLevel& level : topology.levels) {
     if (before != nullptr && before->ranks == LinkLevel::kAllRanks) {
       return InvalidArgument("level {} connects all ranks already; give its number of ranks",

@@ -19,7 +19,7 @@ struct LinkLevel {
   double latency = 0;     // from the last byte that leaves until it can be used, in units of time
   double bandwidth = 0;   // of a link, in bytes per unit of time; 0: unlimited
   // Whether each group of the level before has one link, which its ranks share, or each rank has
-  // its own.
+  // its own. Links of the first level are never shared.
   bool shared = false;
   bool half_duplex = false;  // whether the two directions share the bandwidth
 };
@@ -39,7 +39,8 @@ struct Topology {
 };
 
 // Refuses levels that do not connect more ranks than the one before, or groups that cannot be made
-// of whole groups of it, and values that are negative or not finite. Names the level.
+// of whole groups of it, shared links of the first level, and values that are negative or not
+// finite. Names the level.
 Status CheckTopology(const Topology& topology);
 // Also refuses a topology that does not connect all ranks.
 Status CheckTopology(const Topology& topology, int ranks);

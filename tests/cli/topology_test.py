@@ -51,18 +51,26 @@ class TopologyTest(program.CommandTest):
         self.assertEqual(self.makespan("1f1b", "-p", 4, "-m", 16, "--slow-rank", "2=1"),
                          self.makespan("1f1b", "-p", 4, "-m", 16))
 
+    def test_searches_see_slow_ranks_and_launches(self):
+        shape = ("-p", 4, "-m", 12)
+        slow = ("--slow-rank", "1=1.5", "--launch", 0.1)
+        self.run_ok("schedule", "v-auto", *shape, "-o", "even.csv")
+        self.run_ok("schedule", "v-auto", *shape, *slow, "-o", "uneven.csv")
+        self.assertNotEqual((self.folder / "even.csv").read_text(), (self.folder / "uneven.csv").read_text())
+        self.assertLess(self.makespan("uneven.csv", *slow), self.makespan("even.csv", *slow) - 0.1)
+
     def test_refusals(self):
         for text, says in (("levle: node", "level"), ("level: node, ranks: 0", "ranks"), ("level: node, ranks: 4", "8"),
                            ("level: node, latency: -1", "latency"), ("level: node, bandwidth: 0", "bandwidth"),
                            ("level: node, links: sharde", "shared"), ("level: node, duplex: semi", "half"),
-                           ("ranks: 8", "level"), ("level: node, bandwidth: 1MiB", "message-bytes")):
+                           ("ranks: 8", "level"), ("level: bus, links: shared", "bus"), ("level: node, bandwidth: 1MiB", "line 2: topology")):
             config = self.config(f"ranks: 8\ntopology:\n  - {{{text}}}\n")
             self.assertIn(says, self.refuse("simulate", "1f1b", config), text)
         config = self.config("ranks: 8\ntopology: [{level: node}]\n")
         self.assertIn("topology", self.refuse("simulate", "1f1b", config, "--comm", 1))
         for words in (("--run",), ("--dump", "d")):
             self.assertIn("topology", self.refuse("simulate", "1f1b", config, *words))
-        for words in (("--slow-rank", "4=2"), ("--slow-rank", "1=0"), ("--slow-rank", "1"), ("--launch", "-1"),
+        for words in (("--slow-rank", "4=2"), ("--slow-rank", "1=0"), ("--slow-rank", "1=1000000000000000000000"), ("--slow-rank", "1"), ("--launch", "-1"),
                       ("--transfers", "bached"), ("--slow-rank", "1=2", "--slow-rank", "1=3")):
             self.assertIn(words[0], self.refuse("simulate", "1f1b", "-p", 4, *words))
 

@@ -34,6 +34,7 @@ TEST(RankSpeed, SlowsDownAllStagesOfARankAndNoOthers) {
     EXPECT_FALSE(SlowDown(costs, placement, {{placement.ranks(), 2}}));
     EXPECT_FALSE(SlowDown(costs, placement, {{0, 0}}));
     EXPECT_FALSE(SlowDown(costs, placement, {{-1, 2}}));
+    EXPECT_FALSE(SlowDown(costs, placement, {{0, 1e300}}));
   }
 }
 

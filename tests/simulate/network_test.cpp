@@ -193,7 +193,20 @@ TEST(Network, BatchedTransfersOccupyBothRanks) {
   EXPECT_EQ(timeline.spans[1][1].start, 5);
 }
 
-TEST(Network, MessagesOfOneNodeShareItsLink) {
+// The last rank of 1F1B takes the second activation before its first backward, which needs none.
+TEST(Network, BatchedTransfersDelayActionsThatDoNotReadThem) {
+  const Schedule schedule = Make("1f1b", 2, 4);
+  Costs costs = UnitCosts(schedule);
+  costs.comm = 0.5;
+  costs.transfers = Transfers::kBatched;
+  Timeline timeline;
+  ASSERT_TRUE(Simulate(schedule, costs, {.timeline = &timeline}));
+  EXPECT_EQ(timeline.spans[0][1].end, 2.5);
+  EXPECT_EQ(timeline.spans[1][0].end, 2.5);
+  EXPECT_EQ(timeline.spans[1][1].start, 3);
+}
+
+TEST(Network, DirectionsOfALinkShareItIfItIsHalfDuplex) {
   // Ranks 0 to 3 are a node and 4 to 7 another.
   const Schedule schedule = Make("1f1b", 8, 16);
   Costs costs = UnitCosts(schedule);
@@ -206,6 +219,26 @@ TEST(Network, MessagesOfOneNodeShareItsLink) {
   costs.topology.levels[1].bandwidth = 0.25;  // a message takes longer than a forward and backward
   const double slow = MakespanOf(schedule, costs);
   EXPECT_GT(slow, 16 * 2 * 4.0);  // 16 messages in each direction, of 4 each
+}
+
+// Interleaved chunks send from the last rank to the first as well, so two ranks of each node use
+// its link to the other.
+TEST(Network, RanksOfANodeShareItsLink) {
+  ScheduleParams params;
+  params.ranks = 8;
+  params.microbatches = 16;
+  params.chunks = 2;
+  const auto schedule = Generate("interleaved", params);
+  ASSERT_TRUE(schedule);
+  Costs costs = UnitCosts(*schedule);
+  costs.message_bytes = 1;
+  costs.topology.levels = {{"node", 4}, {"site", LinkLevel::kAllRanks, 0, 0.25}};
+  const double private_links = MakespanOf(*schedule, costs);
+  costs.topology.levels[1].shared = true;
+  const double shared_links = MakespanOf(*schedule, costs);
+  EXPECT_GT(shared_links, private_links);
+  // Two activations and a gradient of each microbatch leave the first node, and each takes 4.
+  EXPECT_GE(shared_links, 16 * 3 * 4.0);
 }
 
 TEST(Network, RefusesTopologiesThatDoNotFit) {
@@ -222,6 +255,7 @@ TEST(Network, RefusesTopologiesThatDoNotFit) {
   EXPECT_NE(refused({{"node", 4}, {"rack", 4}}).find("rack"), std::string::npos);
   EXPECT_NE(refused({{"node", 8, -1}}).find("node"), std::string::npos);
   EXPECT_NE(refused({{"site"}, {"world"}}).find("site"), std::string::npos);
+  EXPECT_NE(refused({{"bus", 8, 0, 1, true}}).find("bus"), std::string::npos);
 }
 
 }  // namespace

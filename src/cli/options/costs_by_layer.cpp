@@ -10,7 +10,7 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
     PENSTOCK_TRY(Costs costs, CostsOfChains(model, stages, replicas, slices));
     if (comm) costs.comm = *comm;
     if (!topology.empty()) {
-      costs.comm = topology.LongestTime(params.ranks, costs.message_bytes);
+      PENSTOCK_TRY(costs.comm, LongestMessage(params.ranks, costs.message_bytes));
     }
     costs.overlap = params.overlap;
     return costs;

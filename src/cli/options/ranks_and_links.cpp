@@ -56,6 +56,15 @@ Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const
   return {};
 }
 
+Result<double> ScheduleOptions::LongestMessage(int ranks, double bytes) const {
+  const double time = topology.LongestTime(ranks, bytes);
+  const Status status = CheckTime(time);
+  if (!status) {
+    return InvalidArgument("--topology: the time of a message {}", status.error().message);
+  }
+  return time;
+}
+
 Status ScheduleOptions::SetTransfers(Costs& costs) const {
   if (transfers) {
     const auto parsed = ParseTransfers(*transfers);
@@ -69,7 +78,7 @@ Status ScheduleOptions::SetTransfers(Costs& costs) const {
   }
   for (const LinkLevel& level : topology.levels) {
     if (level.bandwidth == 0 || costs.message_bytes > 0) continue;
-    return InvalidArgument("topology: level {} has a bandwidth; give --message-bytes",
+    return InvalidArgument("--topology: level {} has a bandwidth; give --message-bytes",
                            Quote(level.name));
   }
   costs.topology = topology;

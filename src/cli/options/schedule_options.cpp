@@ -182,12 +182,11 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   params.steps = steps.value_or(params.steps);
   params.split = split;
   params.comm = comm.value_or(params.comm);
-  if (!topology.empty() && !comm) {
-    PENSTOCK_TRY(const double bytes,
-                 message_bytes ? ParseSize(*message_bytes, "--message-bytes") : 0);
-    params.comm = topology.LongestTime(params.ranks, bytes / params.slices);
-  }
   PENSTOCK_TRY_STATUS(Of("--comm", fmt::format("{}", params.comm), CheckTime(params.comm)));
+  if (!topology.empty()) {
+    PENSTOCK_TRY(const double bytes, MessageBytes(params.slices));
+    PENSTOCK_TRY(params.comm, LongestMessage(params.ranks, bytes));
+  }
   if (cost) {
     PENSTOCK_TRY(const UniformCost times, OfOption("--cost", ParseCost(*cost)));
     params.forward = times.forward;
@@ -326,11 +325,14 @@ Result<double> ScheduleOptions::Limit(const std::string& option, const std::stri
   return limit / activation;
 }
 
+Result<double> ScheduleOptions::MessageBytes(int slices) const {
+  if (!message_bytes) return 0;
+  PENSTOCK_TRY(const double size, ParseSize(*message_bytes, "--message-bytes"));
+  return size / slices;
+}
+
 Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
-  if (message_bytes) {
-    PENSTOCK_TRY(const double size, ParseSize(*message_bytes, "--message-bytes"));
-    chosen.costs.message_bytes = size / chosen.params.slices;
-  }
+  PENSTOCK_TRY(chosen.costs.message_bytes, MessageBytes(chosen.params.slices));
   if (in_bytes()) chosen.memory_unit = "B";
   if (activation_bytes) {
     if (stage_costs || costs_by_layer() || in_bytes()) {

@@ -165,6 +165,11 @@ struct ScheduleOptions {
   // Adds launches and the factors of slow ranks, if any are given.
   bool changes_speed() const { return launch || !slow_ranks.empty(); }
   Status SetSpeed(const Placement& placement, Costs& costs) const;
+  // The size of a message of one slice; 0 if none is given.
+  Result<double> MessageBytes(int slices) const;
+  // The time of a message that shares no link, between the ranks for which the topology makes it
+  // longest.
+  Result<double> LongestMessage(int ranks, double bytes) const;
   // Sets how messages are sent and over which links.
   Status SetTransfers(Costs& costs) const;
   // Runs the passes, then converts the costs to the unit of memory.

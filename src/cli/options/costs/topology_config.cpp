@@ -47,8 +47,9 @@ Result<LinkLevel> ReadLevel(const YAML::Node& node) {
   level.ranks = ranks.value_or(LinkLevel::kAllRanks);
   PENSTOCK_TRY(const auto latency, map.Number("latency"));
   level.latency = latency.value_or(0);
-  if (!CheckTime(level.latency))
-    return map.Refuse("latency", "{}", CheckTime(level.latency).error().message);
+  if (const Status status = CheckTime(level.latency); !status) {
+    return map.Refuse("latency", "{}", status.error().message);
+  }
   PENSTOCK_TRY(level.bandwidth, ReadBandwidth(map));
   PENSTOCK_TRY(level.shared, ReadSecond(map, "links", "private", "shared"));
   PENSTOCK_TRY(level.half_duplex, ReadSecond(map, "duplex", "full", "half"));
