@@ -52,6 +52,8 @@ struct StageCosts {
   // The time that a whole B takes less than I and W: it may read its inputs once, and needs one
   // launch. At most their sum.
   double saved_by_whole_backward = 0;
+  // Relative length of the microbatch: prices per microbatch and sizes of messages scale with it.
+  double length = 1;
 
   // Time of B; not below 0 by rounding.
   double Backward() const {
@@ -130,7 +132,7 @@ struct Costs {
   // Whether a B that is not in a pair sends its input gradient after its I part, as stages in
   // training do, or at its end, as schedules are usually priced.
   bool early_gradients = false;
-  double message_bytes = 0;  // of one tensor between two stages; 0: unknown
+  double message_bytes = 0;  // of one tensor between two stages at length 1; 0: unknown
   // By stage, then by microbatch index modulo their number, if the slices of a sequence differ
   // (later ones attend to more) or the microbatches do. Empty if all cost what `stages` says.
   std::vector<StageCosts> by_slice;
@@ -146,6 +148,12 @@ struct Costs {
     if (by_slice.empty()) return stages[part.stage];
     const std::size_t slices = by_slice.size() / stages.size();
     return by_slice[part.stage * slices + Index(part.microbatch) % slices];
+  }
+  // Calls change(StageCosts&) for every element of `stages` and `by_slice`.
+  template <class Change>
+  void ForEachStage(const Change& change) {
+    for (StageCosts& stage : stages) change(stage);
+    for (StageCosts& stage : by_slice) change(stage);
   }
   // Time of one part; 0 if it does not occupy the rank.
   double Duration(const Part& part) const {

@@ -19,12 +19,19 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
     return InvalidArgument("costs of {} stages for a schedule of {}; give one entry per stage",
                            costs.stages.size(), schedule.stages());
   }
+  if (!costs.stages.empty() && costs.by_slice.size() % costs.stages.size() != 0) {
+    return InvalidArgument("{} costs by slice for {} stages; give equally many for each stage",
+                           costs.by_slice.size(), costs.stages.size());
+  }
   const auto usable = [](double cost) { return std::isfinite(cost) && cost >= 0; };
   bool sound = usable(costs.comm) && usable(costs.overlap.factor) && usable(costs.offload) &&
                usable(costs.reload) && usable(costs.exchange);
-  for (const StageCosts& stage : costs.stages) {
-    for (double StageCosts::*time : kTimesOfStage) sound = sound && usable(stage.*time);
-    for (double StageCosts::*memory : kMemoryOfStage) sound = sound && usable(stage.*memory);
+  for (const std::vector<StageCosts>* list : {&costs.stages, &costs.by_slice}) {
+    for (const StageCosts& stage : *list) {
+      for (double StageCosts::*time : kTimesOfStage) sound = sound && usable(stage.*time);
+      for (double StageCosts::*memory : kMemoryOfStage) sound = sound && usable(stage.*memory);
+      sound = sound && usable(stage.length);
+    }
   }
   if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");
   return CheckTopology(costs.topology, schedule.ranks());

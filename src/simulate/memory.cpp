@@ -39,7 +39,7 @@ Changes ChangesOf(const Action& action, const Span& span, const Holdings& holdin
         changes.at_start.amount += holdings.Kept(part);
         break;
       case Op::kVocabularyInput:
-        changes.at_start.amount += costs.stages[part.stage].softmax;
+        changes.at_start.amount += costs.Of(part).softmax;
         break;
       case Op::kOffload:
         changes.at_end.amount -= holdings.Kept(part);

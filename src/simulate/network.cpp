@@ -53,7 +53,7 @@ void Network::Send(const Message& message) {
   }
   transfer.level = costs_.topology.LevelOf(message.from, message.to);
   const LinkLevel& level = costs_.topology.levels[transfer.level];
-  if (level.bandwidth == 0 || costs_.message_bytes == 0) {
+  if (level.bandwidth == 0 || message.bytes == 0) {
     transfer.phase = Phase::kDrained;
     Schedule(id, message.time + level.latency);
     return;
@@ -104,7 +104,7 @@ std::optional<Network::Message> Network::Advance() {
 void Network::Enter(Id id, double time) {
   Transfer& transfer = transfers_[id];
   transfer.phase = Phase::kOnLinks;
-  transfer.left = costs_.message_bytes;
+  transfer.left = transfer.message.bytes;
   transfer.since = time;
   transfer.rate = 0;
   const auto [out, in] = transfer.links;

@@ -21,11 +21,12 @@ class Network {
   struct Message {
     Arrivals::Key key = 0;
     int from = 0, to = 0;
-    double time = 0;  // when it leaves; of a delivery: when it arrives
+    double time = 0;   // when it leaves; of a delivery: when it arrives
+    double bytes = 0;  // only links with a bandwidth read it
   };
 
-  // Without a topology, every message takes costs.comm and shares no link. All messages have
-  // costs.message_bytes. Requires: CheckTopology accepts costs.topology for these ranks.
+  // Without a topology, every message takes costs.comm and shares no link. Requires: CheckTopology
+  // accepts costs.topology for these ranks.
   Network(const Costs& costs, int ranks);
 
   void Clear();  // forgets all messages

@@ -410,11 +410,16 @@ class Engine {
       if (ends_.last >= 0) WakeAll(key);
     } else if (arrives_later_) {
       arrivals_[key] = Arrivals::kNotSent;
-      if (!explicit_) exchange_->Send({key, stages_[part.stage].rank, consumer, end});
+      if (!explicit_) exchange_->Send(MessageOf(part, key, consumer, end));
     } else {
       arrivals_[key] = end + comm_;
       Wake(consumer, key);
     }
+  }
+
+  Network::Message MessageOf(const Part& part, Arrivals::Key key, int to, double time) const {
+    const double bytes = costs_.message_bytes * costs_.Of(part).length;
+    return {key, stages_[part.stage].rank, to, time, bytes};
   }
 
   // Returns false if a SEND's value is not computed yet; the lane then waits. A RECV is only
@@ -431,7 +436,7 @@ class Engine {
     const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) return true;
     if (exchange_) {
-      exchange_->Send({key, stages_[part.stage].rank, consumer, state.clock});
+      exchange_->Send(MessageOf(part, key, consumer, state.clock));
       return true;
     }
     arrivals_[key] = state.clock + comm_;

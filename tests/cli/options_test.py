@@ -7,7 +7,8 @@ COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
           "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0",
-          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--launch": "0.1", "--slow-rank": "1=1.5", "--memory-limit": "3", "--activation-bytes": "1GiB",
+          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2",
+          "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
           "--time-steps": None, "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
@@ -23,7 +24,7 @@ OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--tim
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}
-PRICES = {"--cost", "--comm", "--overlap", "--transfers", "--launch", "--slow-rank", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
+PRICES = {"--cost", "--comm", "--overlap", "--transfers", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.
 UNREAD = {
     ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price"},

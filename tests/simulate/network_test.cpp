@@ -37,9 +37,10 @@ double MakespanOf(const Schedule& schedule, const Costs& costs) {
 }
 
 // The arrivals of messages, by finding all rates anew at every event.
-std::vector<double> Arrivals(const Topology& topology, double bytes,
+std::vector<double> Arrivals(const Topology& topology,
                              const std::vector<Network::Message>& messages) {
-  std::vector<double> left(messages.size(), bytes), arrivals(messages.size(), -1);
+  std::vector<double> left, arrivals(messages.size(), -1);
+  for (const Network::Message& message : messages) left.push_back(message.bytes);
   const auto links = [&](std::size_t i) {
     const std::size_t level = topology.LevelOf(messages[i].from, messages[i].to);
     const int in = topology.levels[level].half_duplex ? 0 : 1;
@@ -73,7 +74,7 @@ std::vector<double> Arrivals(const Topology& topology, double bytes,
     for (std::size_t i = 0; i < messages.size(); ++i) {
       if (arrivals[i] >= 0 || messages[i].time > now) continue;
       left[i] -= rates[i] * (next - now);
-      if (left[i] > 1e-9 * bytes) continue;
+      if (left[i] > 1e-9 * messages[i].bytes) continue;
       const std::size_t level = topology.LevelOf(messages[i].from, messages[i].to);
       arrivals[i] = next + topology.levels[level].latency;
     }
@@ -88,7 +89,6 @@ TEST(Network, SharesLinksEquallyAtEveryTime) {
   };
   for (int trial = 0; trial < 200; ++trial) {
     Costs costs;
-    costs.message_bytes = number(1, 10);
     costs.topology.levels = {
         {"node", 4, number(0, 1), number(1, 5), false, trial % 2 == 1},
         {"rack", 8, number(0, 1), number(1, 5), trial % 3 == 1, trial % 5 == 1},
@@ -97,7 +97,7 @@ TEST(Network, SharesLinksEquallyAtEveryTime) {
     for (std::size_t i = 0; i < messages.size(); ++i) {
       const int from = static_cast<int>(random() % 16);
       const int to = (from + 1 + static_cast<int>(random() % 15)) % 16;
-      messages[i] = {i, from, to, number(0, 20)};
+      messages[i] = {i, from, to, number(0, 20), number(1, 10)};
     }
     Network network(costs, 16);
     for (const Network::Message& message : messages) network.Send(message);
@@ -108,7 +108,7 @@ TEST(Network, SharesLinksEquallyAtEveryTime) {
       last = network.NextEvent();
       if (const auto arrived = network.Advance()) arrivals[arrived->key] = arrived->time;
     }
-    const std::vector<double> expected = Arrivals(costs.topology, costs.message_bytes, messages);
+    const std::vector<double> expected = Arrivals(costs.topology, messages);
     for (std::size_t i = 0; i < messages.size(); ++i) {
       EXPECT_NEAR(arrivals[i], expected[i], 1e-6 * expected[i]) << "trial " << trial;
     }

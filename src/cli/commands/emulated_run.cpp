@@ -43,9 +43,9 @@ Costs Scaled(Costs costs, double unit) {
   costs.exchange *= unit;
   costs.offload *= unit;
   costs.reload *= unit;
-  for (StageCosts& stage : costs.stages) {
+  costs.ForEachStage([&](StageCosts& stage) {
     for (double StageCosts::*time : kTimesOfStage) stage.*time *= unit;
-  }
+  });
   return costs;
 }
 

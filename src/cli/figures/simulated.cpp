@@ -85,7 +85,8 @@ ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
 
 double WholeMessages(const ChosenSchedule& chosen, double messages) {
   const ScheduleParams& params = chosen.params;
-  return messages / (double{1} * params.microbatches * params.steps * params.slices);
+  return messages / (double{1} * params.microbatches * params.steps * params.slices) *
+         chosen.mean_length;
 }
 
 std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages) {

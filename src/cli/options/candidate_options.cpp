@@ -36,6 +36,7 @@ constexpr TextKey kTexts[] = {{"weights", &ScheduleOptions::weights},
                               {"cost", &ScheduleOptions::cost},
                               {"objective", &ScheduleOptions::objective},
                               {"overlap", &ScheduleOptions::overlap},
+                              {"microbatch_lengths", &ScheduleOptions::microbatch_lengths},
                               {"transfers", &ScheduleOptions::transfers},
                               {"memory_limit", &ScheduleOptions::memory_limit},
                               {"activation_bytes", &ScheduleOptions::activation_bytes},
@@ -56,6 +57,8 @@ std::vector<std::string_view> Keys() {
 }
 
 bool IsList(std::string_view key) { return key == "pass" || key == "price"; }
+// Whether the key has one value, which a configuration may give as a list.
+bool IsJoined(std::string_view key) { return key == "cost" || key == "microbatch_lengths"; }
 
 // Refuses a value that the option rejects for every schedule.
 Status Set(const std::string& key, const std::string& value, ScheduleOptions& options) {
@@ -84,6 +87,8 @@ Status Set(const std::string& key, const std::string& value, ScheduleOptions& op
 }
 
 }  // namespace
+
+bool MayContainCommas(std::string_view key) { return IsList(key) || IsJoined(key); }
 
 Result<std::string> FindScheduleOption(std::string_view word,
                                        std::span<const std::string_view> more) {
@@ -124,7 +129,7 @@ Result<CandidateOptions> ReadCandidateOptions(const YamlMap& map) {
     if (!key) return map.Refuse(word, "{}", key.error().message);
     PENSTOCK_TRY(const auto texts, map.Texts(word));
     std::vector<std::string> values = texts.value_or(std::vector<std::string>());
-    if (*key == "cost") values.assign(1, fmt::format("{}", fmt::join(values, ",")));
+    if (IsJoined(*key)) values.assign(1, fmt::format("{}", fmt::join(values, ",")));
     if (values.size() > 1 && !IsList(*key)) return map.Refuse(word, "one value is needed");
     for (std::string& value : values) given.emplace_back(*key, std::move(value));
   }

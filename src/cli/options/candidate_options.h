@@ -22,6 +22,9 @@ using CandidateOptions = std::vector<std::pair<std::string, std::string>>;
 Result<std::string> FindScheduleOption(std::string_view word,
                                        std::span<const std::string_view> more = {});
 
+// Whether commas separate the parts of one value: cost, pass.
+bool MayContainCommas(std::string_view key);
+
 // Reads "v=4:m=64:split". Keys are the long names of the options, with '-' or '_', or short forms.
 // Errors: kInvalidArgument, naming the key.
 Result<CandidateOptions> ParseCandidateOptions(std::string_view text);

@@ -10,10 +10,20 @@ namespace {
 
 bool IsOptionChar(char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
 
-// The fields of ScheduleParams and CsvOptions that users give.
-constexpr std::array<std::string_view, 12> kScheduleKeys = {
-    "ranks", "chunks", "microbatches", "group",   "slices",       "waves",
-    "steps", "split",  "replicas",     "weights", "memory_limit", "objective"};
+// The fields of ScheduleParams and CsvOptions that users give, and the lengths of microbatches.
+constexpr std::array<std::string_view, 13> kScheduleKeys = {"ranks",
+                                                            "chunks",
+                                                            "microbatches",
+                                                            "group",
+                                                            "slices",
+                                                            "waves",
+                                                            "steps",
+                                                            "split",
+                                                            "replicas",
+                                                            "weights",
+                                                            "memory_limit",
+                                                            "objective",
+                                                            "microbatch_lengths"};
 
 // Removes "--memory-limit" from the front of `text` and returns it. Returns an empty view if `text`
 // does not begin with an option.

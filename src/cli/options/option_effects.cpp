@@ -73,7 +73,8 @@ const char* WhyUnreadWithoutPrices(const ScheduleOptions& options, const Source&
   if (from_file && option == "--memory-limit") return kWhy;
   if (!options.passes.passes.empty()) return nullptr;
   if (OneOf(option, {"--price", "--transfers"})) return kWhy;
-  if (from_file && OneOf(option, {"--cost", "--comm", "--overlap", "--launch", "--slow-rank"})) {
+  if (from_file && OneOf(option, {"--cost", "--comm", "--overlap", "--launch", "--slow-rank",
+                                  "--microbatch-lengths"})) {
     return kWhy;
   }
   if (from_file && Contains(options.priced_model.Given(), option)) return kWhy;
@@ -216,6 +217,7 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--transfers", o.transfers.has_value()},
       {"--launch", o.launch.has_value()},
       {"--slow-rank", !o.slow_ranks.empty()},
+      {"--microbatch-lengths", o.microbatch_lengths.has_value()},
       {"--memory-limit", o.memory_limit.has_value()},
       {"--activation-bytes", o.activation_bytes.has_value()},
       {"--message-bytes", o.message_bytes.has_value()},

@@ -105,9 +105,9 @@ nlohmann::ordered_json PassesJson() {
 
 Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& costs) const {
   const double chunk = 1.0 / placement.chunks();
-  for (StageCosts& stage : costs.stages) {
+  costs.ForEachStage([](StageCosts& stage) {
     if (stage.recompute == 0) stage.recompute = stage.forward;
-  }
+  });
   costs.exchange = costs.comm;
   std::set<std::string> given;
   for (const std::string& text : prices) {
@@ -115,10 +115,13 @@ Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& cos
     const auto& [key, price] = parsed;
     if (!given.insert(key).second) return InvalidArgument("--price {} is given twice", key);
     const auto set = [&](double StageCosts::*field, double value) {
-      for (StageCosts& stage : costs.stages) stage.*field = value;
+      costs.ForEachStage([&](StageCosts& stage) { stage.*field = value; });
+    };
+    const auto set_of_microbatch = [&](double StageCosts::*field, double value) {
+      costs.ForEachStage([&](StageCosts& stage) { stage.*field = value * stage.length; });
     };
     if (key == "recompute") {
-      set(&StageCosts::recompute, price * chunk / slices);
+      set_of_microbatch(&StageCosts::recompute, price * chunk / slices);
     } else if (key == "step") {
       set(&StageCosts::step, price * chunk);
     } else if (key == "unshard") {
@@ -128,24 +131,24 @@ Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& cos
     } else if (key == "gathered") {
       set(&StageCosts::gathered, price * chunk);
     } else if (key == "input") {
-      set(&StageCosts::input_activation,
-          price / slices);  // a chunk's input is as large as a rank's
+      set_of_microbatch(&StageCosts::input_activation,
+                        price / slices);  // a chunk's input is as large as a rank's
     } else if (key == "offload") {
       costs.offload = price;
       if (!given.contains("reload")) costs.reload = price;
     } else if (key == "reload") {
       costs.reload = price;
     } else if (key == "s") {
-      set(&StageCosts::vocabulary_input, price);
+      set_of_microbatch(&StageCosts::vocabulary_input, price);
     } else if (key == "t") {
-      set(&StageCosts::vocabulary_weight, price);
+      set_of_microbatch(&StageCosts::vocabulary_weight, price);
     } else if (key == "embed") {
-      set(&StageCosts::embed, price);
-      if (!given.contains("embed-grad")) set(&StageCosts::embed_gradient, price);
+      set_of_microbatch(&StageCosts::embed, price);
+      if (!given.contains("embed-grad")) set_of_microbatch(&StageCosts::embed_gradient, price);
     } else if (key == "embed-grad") {
-      set(&StageCosts::embed_gradient, price);
+      set_of_microbatch(&StageCosts::embed_gradient, price);
     } else if (key == "softmax") {
-      set(&StageCosts::softmax, price);
+      set_of_microbatch(&StageCosts::softmax, price);
     } else {
       costs.exchange = price;
     }

@@ -55,9 +55,9 @@ MemoryUnit UnitOf(std::string_view text, double limit) {
 }
 
 void ScaleMemory(Costs& costs, double factor) {
-  for (StageCosts& stage : costs.stages) {
+  costs.ForEachStage([&](StageCosts& stage) {
     for (double StageCosts::*memory : kMemoryOfStage) stage.*memory *= factor;
-  }
+  });
   costs.offload /= factor;
   costs.reload /= factor;
 }
@@ -123,6 +123,7 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
           "Time of an overlapped forward and backward: max, sum or a factor of F + B")
       ->type_name("RULE");
   DefineSpeed(app);
+  DefineLengths(app);
   AddText(app, "--memory-limit", memory_limit,
           "Memory limit per rank: activations of one rank and microbatch, or a size (6GiB) if the "
           "costs are in bytes")
@@ -204,6 +205,7 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
     PENSTOCK_TRY(params.memory_limit, Limit("--memory-limit", *memory_limit));
     params.memory_unit = UnitOf(*memory_limit, *params.memory_limit);
   }
+  PENSTOCK_TRY_STATUS(Lengths());
   if (stage_costs) {
     Costs& costs = params.costs.emplace();
     costs.stages = *stage_costs;
@@ -357,6 +359,7 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
                }));
   if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   PENSTOCK_TRY_STATUS(SetTransfers(costs));
+  PENSTOCK_TRY_STATUS(SetLengths(chosen, costs));
   PENSTOCK_TRY_STATUS(SetSpeed(chosen.schedule.placement, costs));
   PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
   ScaleMemory(costs, chosen.activation);
@@ -408,12 +411,8 @@ Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs
     PENSTOCK_TRY_STATUS(LimitByDevice(algorithm, checked, asked));
     PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   }
-  if (changes_speed()) {
-    const Placement placement = PlacementOf(algorithm, chosen.params);
-    if (!asked.costs) {
-      PENSTOCK_TRY(asked.costs, CostsFor(placement, chosen.params.slices));
-    }
-    PENSTOCK_TRY_STATUS(SetSpeed(placement, *asked.costs));
+  if (changes_speed() || microbatch_lengths) {
+    PENSTOCK_TRY_STATUS(PlanWithSpeed(algorithm, chosen.params, asked));
     PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   }
   PENSTOCK_TRY_STATUS(SetUnits(chosen));

@@ -41,6 +41,7 @@ struct ChosenSchedule {
   // `activation` is the size of the latter in this unit.
   std::string memory_unit;
   double activation = 1;
+  double mean_length = 1;                   // of its microbatches
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
   std::string time_unit = {};               // "s", or empty for the unit of --cost
   std::string about = {};                   // of a model: lines below the table
@@ -73,11 +74,12 @@ struct ScheduleOptions {
   std::optional<std::string>
       cost;                    // "F", "F,I,W" or "F,I,W,KEPT", of one rank's share of a microbatch
   std::optional<double> comm;  // latency of one transfer
-  std::optional<double> launch;                 // added to each action that computes
-  std::vector<std::string> slow_ranks;          // "RANK=FACTOR"
-  std::optional<std::string> overlap;           // max, sum or a factor
-  std::optional<std::string> transfers;         // asynchronous, blocking or batched
-  Topology topology;                            // of a configuration; empty: all ranks are equal
+  std::optional<double> launch;                   // added to each action that computes
+  std::vector<std::string> slow_ranks;            // "RANK=FACTOR"
+  std::optional<std::string> microbatch_lengths;  // "1,0.5,2", relative
+  std::optional<std::string> overlap;             // max, sum or a factor
+  std::optional<std::string> transfers;           // asynchronous, blocking or batched
+  Topology topology;                              // of a configuration; empty: all ranks are equal
   std::optional<std::string> memory_limit;      // activations of one rank and microbatch, or bytes
   std::optional<std::string> activation_bytes;  // of one rank and microbatch: memory is in bytes
   std::optional<std::string> message_bytes;     // of a microbatch's tensor between two stages
@@ -163,13 +165,21 @@ struct ScheduleOptions {
   // --launch --slow-rank --transfers.
   void DefineSpeed(CLI::App& app);
   // Adds launches and the factors of slow ranks, if any are given.
-  bool changes_speed() const { return launch || !slow_ranks.empty(); }
+  bool changes_speed() const { return launch.value_or(0) != 0 || !slow_ranks.empty(); }
   Status SetSpeed(const Placement& placement, Costs& costs) const;
   // The size of a message of one slice; 0 if none is given.
   Result<double> MessageBytes(int slices) const;
   // The time of a message that shares no link, between the ranks for which the topology makes it
   // longest.
   Result<double> LongestMessage(int ranks, double bytes) const;
+  void DefineLengths(CLI::App& app);  // --microbatch-lengths
+  Result<std::vector<double>> Lengths() const;
+  // Scales the costs of each microbatch by its length.
+  Status SetLengths(ChosenSchedule& chosen, Costs& costs) const;
+  // Sets the costs in `asked` to what searches plan with, for lengths, launches and slow ranks.
+  // `checked` has the defaults filled in.
+  Status PlanWithSpeed(const Algorithm& algorithm, const ScheduleParams& checked,
+                       ScheduleParams& asked) const;
   // Sets how messages are sent and over which links.
   Status SetTransfers(Costs& costs) const;
   // Runs the passes, then converts the costs to the unit of memory.

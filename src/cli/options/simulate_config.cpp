@@ -14,12 +14,21 @@
 namespace penstock {
 namespace {
 
-const std::vector<std::string_view> kKeys = {
-    "schedule",    "csv",       "ranks",    "chunks",           "microbatches",  "group",
-    "slices",      "waves",     "steps",    "replicas",         "weights",       "iteration",
-    "split",       "cost",      "comm",     "overlap",          "memory_limit",  "stage_costs",
-    "layer_costs", "pass",      "price",    "activation_bytes", "message_bytes", "objective",
-    "sweep",       "transfers", "topology", "launch",           "slow_rank"};
+const std::vector<std::string_view> kKeys = {"schedule",      "csv",
+                                             "ranks",         "chunks",
+                                             "microbatches",  "group",
+                                             "slices",        "waves",
+                                             "steps",         "replicas",
+                                             "weights",       "iteration",
+                                             "split",         "cost",
+                                             "comm",          "overlap",
+                                             "memory_limit",  "stage_costs",
+                                             "layer_costs",   "pass",
+                                             "price",         "activation_bytes",
+                                             "message_bytes", "objective",
+                                             "sweep",         "transfers",
+                                             "topology",      "launch",
+                                             "slow_rank",     "microbatch_lengths"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -206,8 +215,8 @@ Status FillLayerCosts(const YamlMap& config, Filler& filler, ScheduleOptions& op
 }
 
 // "F,I,W", F, or [F, I, W].
-Result<std::optional<std::string>> ReadCost(const YamlMap& config) {
-  PENSTOCK_TRY(const auto words, config.Texts("cost"));
+Result<std::optional<std::string>> ReadJoined(const YamlMap& config, const std::string& key) {
+  PENSTOCK_TRY(const auto words, config.Texts(key));
   if (!words) return std::optional<std::string>();
   return std::optional(fmt::format("{}", fmt::join(*words, ",")));
 }
@@ -313,7 +322,9 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
     PENSTOCK_TRY_STATUS(FillLayerCosts(config, filler, options));
   }
   if (!options.cost) PENSTOCK_TRY_STATUS(FillModel(config, filler, options.priced_model));
-  PENSTOCK_TRY_STATUS(filler.Fill("cost", ReadCost(config), options.cost));
+  PENSTOCK_TRY_STATUS(filler.Fill("cost", ReadJoined(config, "cost"), options.cost));
+  PENSTOCK_TRY_STATUS(filler.Fill("microbatch_lengths", ReadJoined(config, "microbatch_lengths"),
+                                  options.microbatch_lengths));
   const std::pair<const char*, std::optional<int>*> counts[] = {
       {"ranks", &options.ranks},
       {"chunks", &options.chunks},

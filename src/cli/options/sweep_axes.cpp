@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::size_t kMostValues = 1'000'000;  // of one key
 
-bool MayContainCommas(std::string_view key) {
-  return key == "cost" || key == "pass" || key == "price";
-}
-
 // "16..128" doubles, "16..128+16" adds 16.
 Result<std::vector<std::string>> ExpandRange(const std::string& text, std::size_t dots) {
   const std::size_t plus = std::min(text.find('+', dots), text.size());

@@ -9,7 +9,8 @@
 //     cost: [1, [1, 1.2, 0.8]]
 //
 // Keys are those of a schedule's own options (candidate_options.h), and `schedule`. Values of cost,
-// pass and price may contain commas, so on the command line each KEY=VALUE of these is one value.
+// pass, price and microbatch_lengths may contain commas, so on the command line each KEY=VALUE of
+// these is one value.
 #pragma once
 
 #include <string>

@@ -33,6 +33,7 @@ Result<Simulated> SimulateCombination(const SweepPlan& plan, std::size_t combina
   simulated.chosen.schedule.lanes.clear();
   simulated.chosen.schedule.lanes.shrink_to_fit();
   simulated.chosen.costs.stages = {};
+  simulated.chosen.costs.by_slice = {};
   return simulated;
 }
 

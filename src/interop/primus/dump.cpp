@@ -47,7 +47,7 @@ RankEvents Collect(const PrimusRun& run, int rank) {
       list.microbatch.push_back(part.microbatch);
       list.chunk.push_back(chunk - stages.begin());
       if (part.op == Op::kBackwardInput) return;
-      const double activation = run.costs.stages[part.stage].activation;
+      const double activation = run.costs.Of(part).activation;
       held += part.op == Op::kForward ? activation : -activation;
       events.memory.push_back(held);
     });

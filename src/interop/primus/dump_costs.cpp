@@ -22,6 +22,8 @@ constexpr Field kFields[] = {
     {"saved_by_whole_backward", &StageCosts::saved_by_whole_backward, true, true},
     {"activation", &StageCosts::activation, false},
     {"activation_after_i", &StageCosts::activation_after_i, false}};
+// The costs of each microbatch index, by stage, if they differ.
+constexpr const char* kByIndex = "index_costs";
 
 Result<double> ReadNumber(const Json& object, const char* key, bool is_time) {
   const auto found = object.find(key);
@@ -32,6 +34,30 @@ Result<double> ReadNumber(const Json& object, const char* key, bool is_time) {
   const Status status = is_time ? CheckTime(value) : CheckMemory(value);
   if (!status) return InvalidArgument("{}: {}", key, status.error().message);
   return value;
+}
+
+nlohmann::ordered_json ListToJson(const std::vector<StageCosts>& list) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const StageCosts& stage : list) {
+    nlohmann::ordered_json& object = array.emplace_back(nlohmann::ordered_json::object());
+    for (const Field& field : kFields) object[field.key] = stage.*field.value;
+    if (stage.length != 1) object["length"] = stage.length;
+  }
+  return array;
+}
+
+Result<std::vector<StageCosts>> ListFromJson(const Json& list) {
+  std::vector<StageCosts> read;
+  for (const Json& object : list) {
+    StageCosts& stage = read.emplace_back();
+    for (const Field& field : kFields) {
+      if (field.optional && !object.contains(field.key)) continue;
+      PENSTOCK_TRY(stage.*field.value, ReadNumber(object, field.key, field.is_time));
+    }
+    if (!object.contains("length")) continue;
+    PENSTOCK_TRY(stage.length, ReadNumber(object, "length", false));
+  }
+  return read;
 }
 
 nlohmann::ordered_json OverlapToJson(const OverlapRule& rule) {
@@ -69,17 +95,14 @@ std::vector<double> LastEnds(const Schedule& schedule, const Timeline& timeline)
 
 nlohmann::ordered_json CostsToJson(const DumpCosts& dump) {
   const Costs& costs = dump.costs;
-  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
-  for (const StageCosts& stage : costs.stages) {
-    nlohmann::ordered_json& object = stages.emplace_back(nlohmann::ordered_json::object());
-    for (const Field& field : kFields) object[field.key] = stage.*field.value;
-  }
-  return {{"comm", costs.comm},
-          {"overlap", OverlapToJson(costs.overlap)},
-          {"message_bytes", costs.message_bytes},
-          {"memory_unit", dump.memory_unit},
-          {"last_ends", dump.last_ends},
-          {"stage_costs", std::move(stages)}};
+  nlohmann::ordered_json json = {{"comm", costs.comm},
+                                 {"overlap", OverlapToJson(costs.overlap)},
+                                 {"message_bytes", costs.message_bytes},
+                                 {"memory_unit", dump.memory_unit},
+                                 {"last_ends", dump.last_ends},
+                                 {"stage_costs", ListToJson(costs.stages)}};
+  if (!costs.by_slice.empty()) json[kByIndex] = ListToJson(costs.by_slice);
+  return json;
 }
 
 Result<DumpCosts> CostsFromJson(const Json& json, int stages) {
@@ -102,13 +125,14 @@ Result<DumpCosts> CostsFromJson(const Json& json, int stages) {
   if (list == json.end() || !list->is_array() || list->size() != Index(stages)) {
     return InvalidArgument("stage_costs is not a list of {} stages", stages);
   }
-  for (const Json& object : *list) {
-    StageCosts& stage = read.costs.stages.emplace_back();
-    for (const Field& field : kFields) {
-      if (field.optional && !object.contains(field.key)) continue;
-      PENSTOCK_TRY(stage.*field.value, ReadNumber(object, field.key, field.is_time));
-    }
+  PENSTOCK_TRY(read.costs.stages, ListFromJson(*list));
+  const auto by_index = json.find(kByIndex);
+  if (by_index == json.end()) return read;
+  if (!by_index->is_array() || by_index->size() % Index(stages) != 0) {
+    return InvalidArgument("{} is not a list of equally many entries for {} stages", kByIndex,
+                           stages);
   }
+  PENSTOCK_TRY(read.costs.by_slice, ListFromJson(*by_index));
   return read;
 }
 

@@ -100,7 +100,7 @@ class LaneOffloader {
       ForEachPart(lane_[i], [&](const Part& part) {
         const bool forward = part.op == Op::kForward;
         if (!forward && !MakesInputGradient(part.op) && part.op != Op::kRecompute) return;
-        const StageCosts& stage = costs_.stages[part.stage];
+        const StageCosts& stage = costs_.Of(part);
         std::size_t& index = index_of[local_of[part.stage] * indices + Index(part.microbatch)];
         if (forward) {
           index = activations_.size();

@@ -54,7 +54,7 @@ class LaneRecomputer {
     return local_of_[part.stage] * indices_ + Index(part.microbatch);
   }
   double Saved(const Part& part) const {
-    const StageCosts& stage = costs_.stages[part.stage];
+    const StageCosts& stage = costs_.Of(part);
     return stage.activation - stage.input_activation;
   }
 
@@ -73,14 +73,14 @@ class LaneRecomputer {
   }
 
   void Keep(const Part& forward, std::size_t position, double level) {
-    held_ += costs_.stages[forward.stage].activation;
+    held_ += costs_.Of(forward).activation;
     if (held_ <= level || !Waits(forward, position)) return;
     recomputed_[Key(forward)] = true;
     held_ -= Saved(forward);
   }
 
   void Free(const Part& part) {
-    const StageCosts& stage = costs_.stages[part.stage];
+    const StageCosts& stage = costs_.Of(part);
     if (part.op == Op::kBackward) held_ -= stage.activation;
     if (part.op == Op::kBackwardInput) held_ -= stage.activation - stage.activation_after_i;
     if (part.op == Op::kBackwardWeight) held_ -= stage.activation_after_i;
