@@ -139,11 +139,13 @@ bool SideWork::Complete(std::size_t stage, std::size_t update, double time) {
   return --gradients.remaining == 0;
 }
 
-SideWork::Outcome SideWork::Run(std::size_t rank, const Part& part, double clock) {
+SideWork::Outcome SideWork::Run(std::size_t rank, const Part& part, double clock, double factor) {
   if ((priced_ & Bit(part.op)) == 0) return {true, false, {clock, clock}};
   switch (part.op) {
     case Op::kStep:
-      return RunStep(part, clock);
+      return RunStep(part, clock, factor);
+    case Op::kRecompute:
+      return RunRecompute(rank, part, clock, factor);
     case Op::kUnshard:
     case Op::kReshard:
     case Op::kReduceGrad:
@@ -153,7 +155,7 @@ SideWork::Outcome SideWork::Run(std::size_t rank, const Part& part, double clock
   }
 }
 
-SideWork::Outcome SideWork::RunStep(const Part& part, double clock) {
+SideWork::Outcome SideWork::RunStep(const Part& part, double clock, double factor) {
   double start = std::max(clock, reduced_[part.stage]);
   const std::size_t update = steps_[part.stage];
   if (!group_.empty() && update < updates_) {
@@ -162,7 +164,7 @@ SideWork::Outcome SideWork::RunStep(const Part& part, double clock) {
     start = std::max(start, gradients.ready);
   }
   ++steps_[part.stage];
-  return {true, false, {start, start + costs_.Duration(part)}};
+  return {true, false, {start, start + factor * costs_.Duration(part)}};
 }
 
 SideWork::Outcome SideWork::RunCollective(std::size_t rank, const Part& part, double clock) {
@@ -187,13 +189,15 @@ SideWork::Outcome SideWork::RunCollective(std::size_t rank, const Part& part, do
   return {true, completes, {start, end}};
 }
 
+SideWork::Outcome SideWork::RunRecompute(std::size_t rank, const Part& part, double clock,
+                                         double factor) {
+  const double start = std::max(clock, EarliestStart(part));
+  ledgers_[rank].Allocate(start, holdings_.Recomputed(part));
+  return {true, false, {start, start + factor * costs_.Duration(part)}};
+}
+
 SideWork::Outcome SideWork::RunMove(std::size_t rank, const Part& part, double clock) {
   MemoryLedger& ledger = ledgers_[rank];
-  if (part.op == Op::kRecompute) {
-    const double start = std::max(clock, EarliestStart(part));
-    ledger.Allocate(start, holdings_.Recomputed(part));
-    return {true, false, {start, start + costs_.Duration(part)}};
-  }
   const double amount = holdings_.Kept(part);
   const double time = costs_.TransferTime(part, amount);
   Links& links = links_[rank];

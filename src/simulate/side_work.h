@@ -73,13 +73,14 @@ class SideWork {
   bool End(std::size_t rank, const Part& part, double end);
 
   // Runs an action of PricedOps that its rank reaches at `clock`. If it does not run, it is a STEP
-  // that must wait until End or Run reports complete gradients.
+  // that must wait until End or Run reports complete gradients. RECOMPUTE and STEP take `factor`
+  // times their duration.
   struct Outcome {
     bool runs = true;
     bool completes = false;  // as returned by End
     Span span;
   };
-  Outcome Run(std::size_t rank, const Part& part, double clock);
+  Outcome Run(std::size_t rank, const Part& part, double clock, double factor = 1);
 
   double Peak(std::size_t rank) { return ledgers_[rank].Peak(); }
 
@@ -93,8 +94,9 @@ class SideWork {
     double ready = 0;
   };
 
-  Outcome RunStep(const Part& part, double clock);
+  Outcome RunStep(const Part& part, double clock, double factor);
   Outcome RunCollective(std::size_t rank, const Part& part, double clock);
+  Outcome RunRecompute(std::size_t rank, const Part& part, double clock, double factor);
   Outcome RunMove(std::size_t rank, const Part& part, double clock);
   bool Complete(std::size_t stage, std::size_t update, double time);
   std::size_t Key(const Part& part) const { return part.stage * indices_ + Index(part.microbatch); }

@@ -1,11 +1,9 @@
 #include "simulate/simulate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <utility>
 
 #include "base/index.h"
 #include "base/system/prefetch.h"
@@ -18,6 +16,7 @@
 #include "simulate/check_input.h"
 #include "simulate/engine_state.h"
 #include "simulate/message_exchange.h"
+#include "simulate/noise/jitter.h"
 #include "simulate/side_work.h"
 #include "simulate/stage_prices.h"
 #include "simulate/summary.h"
@@ -45,10 +44,11 @@ struct Later {
 // all the bookkeeping: there is no queue of events and no map of waiters.
 class Engine {
  public:
-  Engine(const Schedule& schedule, const Costs& costs, Timeline* timeline)
+  Engine(const Schedule& schedule, const Costs& costs, const SimulateOptions& options)
       : schedule_(schedule),
         costs_(costs),
-        timeline_(timeline),
+        timeline_(options.timeline),
+        jitter_(options.jitter),
         shape_(ChainShape::Of(schedule)),
         comm_(costs.topology.empty()
                   ? costs.comm
@@ -73,6 +73,7 @@ class Engine {
   Status Run() {
     // Few schedules have actions other than compute, and those have them early. So instead of
     // searching for them first, the first one that is reached restarts the run.
+    if (jitter_ != nullptr) side_.emplace(schedule_, costs_);  // the loop without it has no jitter
     LaneEnd end = RunAll();
     while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
       explicit_ = explicit_ || end == LaneEnd::kSends;
@@ -259,6 +260,11 @@ class Engine {
     return part.stage < stages_.size() && stages_[part.stage].rank == rank;
   }
 
+  // Returns the factor of the rank's next action.
+  double Factor(int rank, const LaneState& state) const {
+    return jitter_ == nullptr ? 1 : jitter_->Factor(Index(rank), state.position);
+  }
+
   // Runs the action if it can. Otherwise records what it waits for.
   template <bool kWithSide>
   bool Compute(const Action& action, int rank, LaneState& state, double& start) {
@@ -273,23 +279,24 @@ class Engine {
       ForEachPart(action,
                   [&](const Part& part) { start = std::max(start, side_->EarliestStart(part)); });
     }
-    const double duration = stages_.Duration(action);
+    const double factor = kWithSide ? Factor(rank, state) : 1;
+    const double duration = factor * stages_.Duration(action);
     const double end = start + duration;
     if (state.first_start < 0) state.first_start = start;
     state.clock = end;
     state.busy += duration;
+    const double sent = stages_.SentAt(action, end, factor);
     if constexpr (kWithSide) {
-      const std::size_t r = rank;
-      ForEachPart(action, [&](const Part& part) { side_->Begin(r, part, start); });
+      ForEachPart(action, [&](const Part& part) { side_->Begin(Index(rank), part, start); });
       ForEachPart(action, [&](const Part& part) {
-        if (side_->End(r, part, end)) WakeSteps();
-        Publish(part, stages_.SentAt(action, end));
+        if (side_->End(Index(rank), part, end)) WakeSteps();
+        Publish(part, sent);
       });
     } else {
       ForEachPart(action, [&](const Part& part) { stages_.Allocate(part, state); });
       ForEachPart(action, [&](const Part& part) {
         stages_.Release(part, state);
-        Publish(part, stages_.SentAt(action, end));
+        Publish(part, sent);
       });
     }
     return true;
@@ -300,7 +307,7 @@ class Engine {
     double start = state.clock;
     state.waits_for = MissingOfVocabulary(part, rank, start);
     if (state.waits_for != kNothingMissing) return false;
-    span = {start, start + costs_.Duration(part)};
+    span = {start, start + Factor(rank, state) * costs_.Duration(part)};
     state.clock = span.end;
     state.busy += span.end - span.start;
     const StageCosts& costs = costs_.Of(part);
@@ -359,7 +366,7 @@ class Engine {
 
   // Runs an action of SideWork::PricedOps. Returns false if it is a STEP that must wait.
   bool RunSideWork(const Part& part, int rank, LaneState& state, Span& span) {
-    const SideWork::Outcome outcome = side_->Run(Index(rank), part, state.clock);
+    const auto outcome = side_->Run(Index(rank), part, state.clock, Factor(rank, state));
     if (!outcome.runs) {
       state.waits_for = kOtherGradients;
       return false;
@@ -409,21 +416,24 @@ class Engine {
       arrivals_[key] = end;
       if (ends_.last >= 0) WakeAll(key);
     } else if (arrives_later_) {
-      arrivals_[key] = Arrivals::kNotSent;
-      if (!explicit_) exchange_->Send(MessageOf(part, key, consumer, end));
+      SendLater(part, key, consumer, end);
     } else {
       arrivals_[key] = end + comm_;
       Wake(consumer, key);
     }
   }
 
-  Network::Message MessageOf(const Part& part, Arrivals::Key key, int to, double time) const {
+  // What most schedules do not need is kept out of the loop.
+  [[gnu::noinline]] void SendLater(const Part& part, Arrivals::Key key, int to, double time) {
+    arrivals_[key] = Arrivals::kNotSent;
+    if (!explicit_) SendOverLinks(part, key, to, time);
+  }
+  void SendOverLinks(const Part& part, Arrivals::Key key, int to, double time) {
     const double bytes = costs_.message_bytes * costs_.Of(part).length;
-    return {key, stages_[part.stage].rank, to, time, bytes};
+    exchange_->Send({key, stages_[part.stage].rank, to, time, bytes});
   }
 
-  // Returns false if a SEND's value is not computed yet; the lane then waits. A RECV is only
-  // posted.
+  // Returns false if the lane must wait for a SEND's value. A RECV is only posted.
   bool Send(const Part& part, LaneState& state) {
     if (part.op != Op::kSendForward && part.op != Op::kSendBackward) return true;
     const ValueKind kind =
@@ -436,11 +446,11 @@ class Engine {
     const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) return true;
     if (exchange_) {
-      exchange_->Send(MessageOf(part, key, consumer, state.clock));
-      return true;
+      SendOverLinks(part, key, consumer, state.clock);
+    } else {
+      arrivals_[key] = state.clock + comm_;
+      Wake(consumer, key);
     }
-    arrivals_[key] = state.clock + comm_;
-    Wake(consumer, key);
     return true;
   }
 
@@ -450,13 +460,13 @@ class Engine {
     state.waits_for = kNothingMissing;
     MakeRunnable(rank);
     // Read as soon as the current rank has to wait.
-    const std::size_t r = rank;
-    PrefetchRead(schedule_.lanes[r].data(), ranks_[r].position);
+    PrefetchRead(schedule_.lanes[rank].data(), state.position);
   }
 
   const Schedule& schedule_;
   const Costs& costs_;
   Timeline* timeline_;
+  const Jitter* jitter_;
   const ChainShape shape_;
   const double comm_;
   const std::uint32_t side_ops_;
@@ -482,7 +492,7 @@ class Engine {
 Result<SimulationResult> Simulate(const Schedule& schedule, const Costs& costs,
                                   const SimulateOptions& options) {
   PENSTOCK_TRY_STATUS(CheckInput(schedule, costs));
-  Engine engine(schedule, costs, options.timeline);
+  Engine engine(schedule, costs, options);
   PENSTOCK_TRY_STATUS(engine.Run());
   return engine.Collect();
 }

@@ -25,6 +25,8 @@
 
 namespace penstock {
 
+class Jitter;  // noise/jitter.h
+
 struct RankResult {
   double busy = 0;         // time in actions that occupy the rank
   double first_start = 0;  // of its first compute action
@@ -44,7 +46,8 @@ struct SimulationResult {
 };
 
 struct SimulateOptions {
-  Timeline* timeline = nullptr;  // if set, receives every action's span
+  Timeline* timeline = nullptr;    // if set, receives every action's span
+  const Jitter* jitter = nullptr;  // if set, multiplies the times of actions that occupy a rank
 };
 
 // Errors: kInvalidArgument if costs have another number of stages, or if the schedule cannot run to

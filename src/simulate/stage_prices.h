@@ -48,11 +48,13 @@ class StagePrices {
     return first.op == Op::kForward ? overlap_.Price(own, other) : overlap_.Price(other, own);
   }
 
-  // Returns when the results of an action that ends at `end` leave the rank.
-  double SentAt(const Action& action, double end) const {
+  // Returns when the results of an action that ends at `end` leave the rank. The action takes
+  // `factor` times its duration.
+  double SentAt(const Action& action, double end, double factor) const {
     if (!early_gradients_ || action.is_pair() || action.first.op != Op::kBackward) return end;
     const double* const times = Of(action.first).duration;
-    return end - std::max(0.0, times[Index(Op::kBackward)] - times[Index(Op::kBackwardInput)]);
+    const double after = times[Index(Op::kBackward)] - times[Index(Op::kBackwardInput)];
+    return end - factor * std::max(0.0, after);
   }
 
   void Allocate(const Part& part, LaneState& state) const {

@@ -7,7 +7,7 @@ COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
           "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0",
-          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2",
+          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
           "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
           "--time-steps": None, "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
@@ -19,6 +19,8 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
 # Those that only --model reads.
 OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data", "--expert",
              "--zero", "--flops-efficiency", "--bandwidth-efficiency"}
+# Those that only --jitter reads.
+OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--color", "--pass", "--passes"}
@@ -74,13 +76,13 @@ class OptionsTest(program.CommandTest):
                 if command in ("schedule", "validate"):
                     unread = unread | {"--message-bytes", "--activation-bytes", "--transfers"}
                     unread = unread | (PRICES | {"--model"} if sources[0] != "1f1b" else set()) - {"--overlap"}
-                for option in sorted(offered & (unread | OF_MODELS)):
+                for option in sorted(offered & (unread | OF_MODELS | OF_JITTER)):
                     with self.subTest(command=command, sources=sources, option=option):
                         self.refuse_unread(option, command, *sources, *output.get(command, ()))
 
     def test_options_that_a_source_reads_are_accepted(self):
         for sources, unread in UNREAD.items():
-            offered = self.options("simulate") - OWN - OF_MODELS - unread - VALID_ELSEWHERE.get(sources, set())
+            offered = self.options("simulate") - OWN - OF_MODELS - OF_JITTER - unread - VALID_ELSEWHERE.get(sources, set())
             for option in sorted(offered - {"--price", "--iteration", "--weights", "--replicas"}):
                 with self.subTest(sources=sources, option=option):
                     self.run_ok("simulate", *sources, *given(option))

@@ -75,6 +75,7 @@ class SimulateCommand : public Command {
     options_.DefineSource(app);
     options_.DefineShape(app);
     options_.DefineCosts(app);
+    options_.DefineJitter(app);
     options_.passes.Define(app);
     run_.Define(app);
     options_.DefineFormat(app);
@@ -99,7 +100,7 @@ class SimulateCommand : public Command {
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
     PENSTOCK_TRY_STATUS(run_.Check());
-    options_.can_sweep = true;
+    options_.can_sweep = options_.can_jitter = true;
     PENSTOCK_TRY(options_.sweep, ParseSweep(sweep_));
     PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options_));
     if (!options_.sweep.empty()) return Sweep(format);

@@ -24,6 +24,19 @@ double Messages(const Simulated& simulated) {
 
 std::string NoUnit(const Simulated& /*simulated*/) { return ""; }
 
+// Schedules without jitter have none of these figures, and are never the best.
+template <double Spread::*kFigure>
+double OfJitter(const Simulated& simulated) {
+  return simulated.jittered ? simulated.jittered->makespan.*kFigure
+                            : std::numeric_limits<double>::infinity();
+}
+template <double Spread::*kFigure>
+std::string OfJitterText(const Simulated& simulated) {
+  if (!simulated.jittered) return "-";
+  return TimeText(simulated.chosen, simulated.jittered->makespan.*kFigure);
+}
+
+constexpr std::size_t kFiguresOfJitter = 3;  // the last ones
 constexpr std::array kFigures = {
     RankedFigure{"makespan", [](const Simulated& s) { return s.result.makespan; },
                  [](const Simulated& s) { return TimeText(s.chosen, s.result.makespan); }, NoUnit,
@@ -47,18 +60,22 @@ constexpr std::array kFigures = {
                  [](const Simulated& s) -> std::string {
                    return BytesAMicrobatch(s.chosen, Messages(s)) ? "B" : "S";
                  },
-                 false}};
+                 false},
+    RankedFigure{"mean", OfJitter<&Spread::mean>, OfJitterText<&Spread::mean>, NoUnit, true},
+    RankedFigure{"median", OfJitter<&Spread::median>, OfJitterText<&Spread::median>, NoUnit, false},
+    RankedFigure{"p95", OfJitter<&Spread::p95>, OfJitterText<&Spread::p95>, NoUnit, false}};
 
 const std::vector<std::string> kShapeColumns = {"schedule", "ranks", "chunks", "microbatches",
                                                 "actions"};
 
-std::vector<std::string> SimulatedRow(const Simulated& simulated) {
+std::vector<std::string> SimulatedRow(const Simulated& simulated,
+                                      std::span<const RankedFigure> figures) {
   const ChosenSchedule& chosen = simulated.chosen;
   std::vector<std::string> row = {chosen.label, fmt::format("{}", chosen.params.ranks),
                                   fmt::format("{}", chosen.params.chunks),
                                   fmt::format("{}", chosen.params.microbatches)};
   row.push_back(simulated.ran() ? fmt::format("{}", simulated.result.actions) : "-");
-  for (const RankedFigure& figure : kFigures) {
+  for (const RankedFigure& figure : figures) {
     row.push_back(simulated.ran() ? figure.text(simulated) : "-");
   }
   return row;
@@ -97,17 +114,25 @@ std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const Close
 
 struct Comparison {
   Table table;
+  std::span<const RankedFigure> figures;
   std::vector<std::size_t> rows;  // of each schedule's own figures
 };
+
+std::vector<const Simulated*> PointersTo(const std::vector<Simulated>& all) {
+  std::vector<const Simulated*> pointers;
+  for (const Simulated& simulated : all) pointers.push_back(&simulated);
+  return pointers;
+}
 
 Comparison Compare(const std::vector<Simulated>& all) {
   Comparison comparison;
   Table& table = comparison.table;
   table.columns = kShapeColumns;
-  for (const RankedFigure& figure : kFigures) table.columns.emplace_back(figure.column);
+  comparison.figures = RankedFigures(AnyJitter(PointersTo(all)));
+  for (const RankedFigure& figure : comparison.figures) table.columns.emplace_back(figure.column);
   for (const Simulated& simulated : all) {
     comparison.rows.push_back(table.rows.size());
-    table.rows.push_back(SimulatedRow(simulated));
+    table.rows.push_back(SimulatedRow(simulated, comparison.figures));
     if (simulated.overlap_sum) {
       table.rows.push_back(OverlapSumRow(simulated.chosen, *simulated.overlap_sum));
     }
@@ -116,6 +141,7 @@ Comparison Compare(const std::vector<Simulated>& all) {
       table.rows.push_back(ClosedFormRow(simulated.chosen, form));
     }
   }
+  for (auto& row : table.rows) row.resize(table.columns.size());
   return comparison;
 }
 
@@ -130,22 +156,23 @@ void InsertRatios(Comparison& comparison, std::size_t column, const RankedFigure
   }
 }
 
-std::vector<const Simulated*> PointersTo(const std::vector<Simulated>& all) {
-  std::vector<const Simulated*> pointers;
-  for (const Simulated& simulated : all) pointers.push_back(&simulated);
-  return pointers;
-}
-
 }  // namespace
 
 std::string TimeText(const ChosenSchedule& chosen, double time) {
   return chosen.time_unit == "s" ? FormatNumber(time * 1e3, 1) + " ms" : FormatNumber(time);
 }
 
-std::span<const RankedFigure> RankedFigures() { return kFigures; }
+std::span<const RankedFigure> RankedFigures(bool with_jitter) {
+  const std::span<const RankedFigure> all = kFigures;
+  return with_jitter ? all : all.first(all.size() - kFiguresOfJitter);
+}
+
+bool AnyJitter(std::span<const Simulated* const> all) {
+  return std::ranges::any_of(all, [](const Simulated* each) { return each->jittered.has_value(); });
+}
 
 std::string RatioText(double value, double base) {
-  return base > 0 ? fmt::format("{:.2f}x", value / base) : "-";
+  return base > 0 && std::isfinite(value / base) ? fmt::format("{:.2f}x", value / base) : "-";
 }
 
 std::string RatioText(const RankedFigure& figure, const Simulated& simulated,
@@ -161,6 +188,7 @@ void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,
   for (const Simulated* member : members) {
     if (figure.unit(*member) != figure.unit(*members.front())) return;
     if (!member->ran() || AboveLimit(*member)) continue;
+    if (!std::isfinite(figure.value(*member))) continue;
     least = std::min(least, figure.value(*member));
     most = std::max(most, figure.value(*member));
   }
@@ -179,7 +207,7 @@ Table RankedTable(const std::vector<Simulated>& all) {
   if (all.size() < 2) return std::move(comparison.table);
   const std::vector<const Simulated*> members = PointersTo(all);
   std::size_t column = kShapeColumns.size();
-  for (const RankedFigure& figure : kFigures) {
+  for (const RankedFigure& figure : comparison.figures) {
     MarkBest(comparison.table, column++, figure, members, comparison.rows);
     if (figure.ratio) InsertRatios(comparison, column++, figure, all);
   }
@@ -194,6 +222,12 @@ std::string UnitsText(std::span<const Simulated* const> all) {
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front()->chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";
+  }
+  const auto jittered = std::ranges::find_if(
+      all, [](const Simulated* simulated) { return simulated->jittered.has_value(); });
+  if (jittered != all.end()) {
+    text += fmt::format(";\nmean, median and p95 are of the makespans of {} runs with jitter",
+                        (*jittered)->chosen.jitter->runs);
   }
   const bool overlaps = std::any_of(all.begin(), all.end(), [](const Simulated* simulated) {
     return simulated->overlap_sum.has_value();

@@ -41,8 +41,11 @@ struct RankedFigure {
   std::string (*unit)(const Simulated& simulated);
   bool ratio;  // whether tables have its ratio to the first schedule's
 };
-// Makespan, bubble, span bubble, peak memory, messages and bytes per microbatch.
-std::span<const RankedFigure> RankedFigures();
+// Makespan, bubble, span bubble, peak memory, messages and bytes per microbatch; with jitter, also
+// mean, median and 95th percentile of the makespans of all runs.
+std::span<const RankedFigure> RankedFigures(bool with_jitter);
+// Whether any of these schedules ran with jitter.
+bool AnyJitter(std::span<const Simulated* const> all);
 
 // Marks the best of `members` in a column of `table`; members[i] is in row rows[i]. A schedule
 // above the memory limit is never the best. Marks nothing if all are equally good.

@@ -32,6 +32,21 @@ Json ToJson(const std::optional<Number>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json SpreadJson(const Spread& spread) {
+  return {{"mean", spread.mean}, {"median", spread.median}, {"p95", spread.p95}};
+}
+
+// Nested, because the columns of a sweep have the names of its keys.
+Json JitteredJson(const Simulated& simulated) {
+  const MonteCarloOptions& options = *simulated.chosen.jitter;
+  return {{"jitter", options.jitter},
+          {"seed", options.seed},
+          {"runs", options.runs},
+          {"makespan", SpreadJson(simulated.jittered->makespan)},
+          {"bubble", SpreadJson(simulated.jittered->bubble)},
+          {"span_bubble", SpreadJson(simulated.jittered->span_bubble)}};
+}
+
 bool HasOverlappedPairs(const Schedule& schedule) {
   return std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
     return std::any_of(lane.begin(), lane.end(), [](const Action& each) { return each.is_pair(); });
@@ -62,6 +77,10 @@ Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline) {
     Costs costs = simulated.chosen.costs;
     costs.overlap.kind = OverlapRule::Kind::kSum;
     PENSTOCK_TRY(simulated.overlap_sum, Simulate(schedule, costs));
+  }
+  if (simulated.chosen.jitter) {
+    PENSTOCK_TRY(simulated.jittered,
+                 SimulateRuns(schedule, simulated.chosen.costs, *simulated.chosen.jitter));
   }
   return simulated;
 }
@@ -138,6 +157,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
                              {"span_bubble", simulated.overlap_sum->span_bubble},
                              {"peak_memory", simulated.overlap_sum->peak_memory}};
   }
+  if (simulated.jittered) object["jittered"] = JitteredJson(simulated);
   if (simulated.steady_step) object["steady_step"] = *simulated.steady_step;
   object["closed_form"] = ClosedFormJson(simulated.chosen);
   if (simulated.chosen.memory_limit) {

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "cli/options/schedule_options.h"
 #include "schedule/timeline.h"
+#include "simulate/runs/monte_carlo.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
@@ -19,6 +20,9 @@ struct Simulated {
   // The same schedule with every overlapped pair at F + B. Set where the schedule has such pairs
   // and `result` prices them at the longer of the two: real hardware lies between these bounds.
   std::optional<SimulationResult> overlap_sum;
+
+  // The figures of runs with jitter, if asked for; `result` and the timeline are without it.
+  std::optional<MonteCarloResult> jittered;
 
   // The time of a step when steps follow each other, if asked for (steady_state.h).
   std::optional<double> steady_step;

@@ -26,7 +26,9 @@ constexpr IntKey kInts[] = {{"ranks", "p", &ScheduleOptions::ranks},
                             {"waves", "", &ScheduleOptions::waves},
                             {"steps", "", &ScheduleOptions::steps},
                             {"replicas", "", &ScheduleOptions::replicas},
-                            {"iteration", "", &ScheduleOptions::iteration}};
+                            {"iteration", "", &ScheduleOptions::iteration},
+                            {"seed", "", &ScheduleOptions::seed},
+                            {"runs", "", &ScheduleOptions::runs}};
 
 struct TextKey {
   std::string_view key;
@@ -38,6 +40,7 @@ constexpr TextKey kTexts[] = {{"weights", &ScheduleOptions::weights},
                               {"overlap", &ScheduleOptions::overlap},
                               {"microbatch_lengths", &ScheduleOptions::microbatch_lengths},
                               {"transfers", &ScheduleOptions::transfers},
+                              {"jitter", &ScheduleOptions::jitter},
                               {"memory_limit", &ScheduleOptions::memory_limit},
                               {"activation_bytes", &ScheduleOptions::activation_bytes},
                               {"message_bytes", &ScheduleOptions::message_bytes}};

@@ -94,9 +94,21 @@ const char* WhyUnreadByModel(const ScheduleOptions& options, const std::string& 
                                     : nullptr;
 }
 
+const char* WhyUnreadWithoutJitter(const ScheduleOptions& options, const std::string& option) {
+  if (!OneOf(option, {"--jitter", "--seed", "--runs"})) return nullptr;
+  // A configuration may serve several commands.
+  if (!options.can_jitter && !options.given_in.contains(KeyOf(option))) {
+    return "only 'penstock simulate' runs schedules with jitter";
+  }
+  const bool swept = std::any_of(options.sweep.begin(), options.sweep.end(),
+                                 [](const SweepAxis& axis) { return axis.key == "jitter"; });
+  return options.jitter || swept ? nullptr : "there is no --jitter";
+}
+
 const char* WhyUnread(const Source& source, const std::string& option) {
   const ScheduleOptions& options = source.options;
   if (const char* why = WhyUnreadByModel(options, option)) return why;
+  if (const char* why = WhyUnreadWithoutJitter(options, option)) return why;
   // A configuration may serve several commands.
   if (!options.prices && !options.given_in.contains(KeyOf(option))) {
     if (const char* why = WhyUnreadWithoutPrices(options, source, option)) return why;
@@ -218,6 +230,9 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--launch", o.launch.has_value()},
       {"--slow-rank", !o.slow_ranks.empty()},
       {"--microbatch-lengths", o.microbatch_lengths.has_value()},
+      {"--jitter", o.jitter.has_value()},
+      {"--seed", o.seed.has_value()},
+      {"--runs", o.runs.has_value()},
       {"--memory-limit", o.memory_limit.has_value()},
       {"--activation-bytes", o.activation_bytes.has_value()},
       {"--message-bytes", o.message_bytes.has_value()},

@@ -206,6 +206,7 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
     params.memory_unit = UnitOf(*memory_limit, *params.memory_limit);
   }
   PENSTOCK_TRY_STATUS(Lengths());
+  PENSTOCK_TRY_STATUS(RunsWithJitter());
   if (stage_costs) {
     Costs& costs = params.costs.emplace();
     costs.stages = *stage_costs;
@@ -450,6 +451,7 @@ Result<ChosenSchedule> ScheduleOptions::BuildOne(const Candidate& candidate) con
                                          ? own.BuildFile(candidate.name)
                                          : own.BuildAlgorithm(candidate.name, knobs));
   built.label = candidate.label();
+  PENSTOCK_TRY(built.jitter, own.RunsWithJitter());
   return built;
 }
 

@@ -25,6 +25,7 @@
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
+#include "simulate/runs/monte_carlo.h"
 
 namespace penstock {
 
@@ -41,7 +42,8 @@ struct ChosenSchedule {
   // `activation` is the size of the latter in this unit.
   std::string memory_unit;
   double activation = 1;
-  double mean_length = 1;                   // of its microbatches
+  double mean_length = 1;  // of its microbatches
+  std::optional<MonteCarloOptions> jitter = {};
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
   std::string time_unit = {};               // "s", or empty for the unit of --cost
   std::string about = {};                   // of a model: lines below the table
@@ -89,6 +91,10 @@ struct ScheduleOptions {
   // Costs per layer, which fit any number of stages.
   std::vector<LayerGroup> layer_costs;
   bool costs_in_bytes = false;  // whether their activations are in bytes
+  // Runs with jitter, and whether the command can: penstock simulate.
+  std::optional<std::string> jitter;  // coefficient of variation
+  std::optional<int> seed, runs;
+  bool can_jitter = false;
   // A model and its devices, which determine all costs.
   PricedModel priced_model;
   // Transformations.
@@ -107,6 +113,9 @@ struct ScheduleOptions {
   void DefineSource(CLI::App& app);
   // --format table|csv|json, and --json as its short form.
   void DefineFormat(CLI::App& app);
+
+  // --jitter --seed --runs.
+  void DefineJitter(CLI::App& app);
 
   // Refuses counts below 1.
   Status CheckCounts() const;
@@ -172,6 +181,7 @@ struct ScheduleOptions {
   // The time of a message that shares no link, between the ranks for which the topology makes it
   // longest.
   Result<double> LongestMessage(int ranks, double bytes) const;
+  Result<std::optional<MonteCarloOptions>> RunsWithJitter() const;
   void DefineLengths(CLI::App& app);  // --microbatch-lengths
   Result<std::vector<double>> Lengths() const;
   // Scales the costs of each microbatch by its length.

@@ -28,7 +28,9 @@ const std::vector<std::string_view> kKeys = {"schedule",      "csv",
                                              "message_bytes", "objective",
                                              "sweep",         "transfers",
                                              "topology",      "launch",
-                                             "slow_rank",     "microbatch_lengths"};
+                                             "slow_rank",     "microbatch_lengths",
+                                             "jitter",        "seed",
+                                             "runs"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -334,6 +336,8 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
       {"waves", &options.waves},
       {"steps", &options.steps},
       {"replicas", &options.replicas},
+      {"seed", &options.seed},
+      {"runs", &options.runs},
       {"iteration", &options.iteration}};
   for (const auto& [key, field] : counts) {
     PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), *field));
@@ -343,6 +347,7 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
       {"objective", &options.objective},
       {"overlap", &options.overlap},
       {"transfers", &options.transfers},
+      {"jitter", &options.jitter},
       {"memory_limit", &options.memory_limit},
       {"activation_bytes", &options.activation_bytes},
       {"message_bytes", &options.message_bytes}};

@@ -40,13 +40,21 @@ Result<SweepPlan> SweepPlan::Of(const ScheduleOptions& options) {
   PENSTOCK_TRY_STATUS(plan.CheckValues());
   PENSTOCK_TRY_STATUS(plan.Count());
   plan.options_.candidates = plan.schedules_;
-  PENSTOCK_TRY_STATUS(RefuseUnread(plan.options_));
+  PENSTOCK_TRY_STATUS(RefuseUnread(plan.WithJitter()));
   // Each combination copies what is left.
   for (auto* const words : {&plan.options_.words, &plan.options_.schedules, &plan.options_.csv}) {
     words->clear();
   }
   plan.options_.candidates.clear();
   return plan;
+}
+
+ScheduleOptions SweepPlan::WithJitter() const {
+  ScheduleOptions options = options_;
+  for (const SweepAxis& axis : axes_) {
+    if (axis.key == "jitter") options.jitter = axis.values.front();
+  }
+  return options;
 }
 
 Status SweepPlan::FindSchedules(const ScheduleOptions& options) {

@@ -37,6 +37,8 @@ class SweepPlan {
 
  private:
   Status FindSchedules(const ScheduleOptions& options);
+  // The options with jitter if a key varies it, so that they read --seed and --runs.
+  ScheduleOptions WithJitter() const;
   Status CheckKeys() const;
   Status CheckValues() const;
   Status Count();

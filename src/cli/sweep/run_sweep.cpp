@@ -28,6 +28,7 @@ Result<Simulated> SimulateCombination(const SweepPlan& plan, std::size_t combina
   const Candidate candidate = plan.At(combination);
   PENSTOCK_TRY_STATUS(RefuseOwnUnread(candidate, options));
   PENSTOCK_TRY(ChosenSchedule chosen, options.BuildOne(candidate));
+  if (chosen.jitter) chosen.jitter->threads = 1;  // the combinations occupy the cores
   PENSTOCK_TRY(Simulated simulated, SimulateOne(std::move(chosen), false));
   prices_read = RefuseUnreadPrices(options, {&simulated.chosen, 1});
   simulated.chosen.schedule.lanes.clear();

@@ -21,10 +21,10 @@ struct RowGroup {
 };
 
 // `table` has these rows without their figures, which are added.
-void AddFigures(const RowGroup& group, Table& table) {
+void AddFigures(const RowGroup& group, std::span<const RankedFigure> figures, Table& table) {
   const Simulated& first = *group.members.front();
   std::size_t column = table.rows[group.rows.front()].size();
-  for (const RankedFigure& figure : RankedFigures()) {
+  for (const RankedFigure& figure : figures) {
     for (std::size_t i = 0; i < group.members.size(); ++i) {
       std::vector<std::string>& row = table.rows[group.rows[i]];
       row.push_back(figure.text(*group.members[i]));
@@ -33,6 +33,14 @@ void AddFigures(const RowGroup& group, Table& table) {
     MarkBest(table, column, figure, group.members, group.rows);
     column += figure.ratio ? 2 : 1;
   }
+}
+
+std::vector<const Simulated*> Members(const std::vector<SweptSchedule>& swept) {
+  std::vector<const Simulated*> all;
+  for (const SweptSchedule& each : swept) {
+    if (each.simulated) all.push_back(&*each.simulated);
+  }
+  return all;
 }
 
 // Numbers as numbers.
@@ -54,7 +62,8 @@ Table SweepTable(const SweepPlan& plan, const std::vector<SweptSchedule>& swept)
   Table table;
   for (const SweepAxis& axis : plan.axes()) table.columns.push_back(NameOf(axis));
   table.columns.emplace_back("schedule");
-  for (const RankedFigure& figure : RankedFigures()) {
+  const std::span<const RankedFigure> figures = RankedFigures(AnyJitter(Members(swept)));
+  for (const RankedFigure& figure : figures) {
     table.columns.emplace_back(figure.column);
     if (figure.ratio) table.columns.emplace_back(kRatioColumn);
   }
@@ -74,7 +83,7 @@ Table SweepTable(const SweepPlan& plan, const std::vector<SweptSchedule>& swept)
     }
     row.push_back(swept[i].simulated->chosen.label);
   }
-  for (const auto& [number, group] : groups) AddFigures(group, table);
+  for (const auto& [number, group] : groups) AddFigures(group, figures, table);
   return table;
 }
 
@@ -110,11 +119,7 @@ std::string SkippedText(const std::vector<SweptSchedule>& swept) {
 
 std::string LegendText(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
                        const Table& table) {
-  std::vector<const Simulated*> all;
-  for (const SweptSchedule& each : swept) {
-    if (each.simulated) all.push_back(&*each.simulated);
-  }
-  return MarksText(table, plan.schedules().size() > 1) + UnitsText(all);
+  return MarksText(table, plan.schedules().size() > 1) + UnitsText(Members(swept));
 }
 
 Json SweptJson(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
