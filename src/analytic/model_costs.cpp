@@ -180,6 +180,10 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, int stages, int sli
       states =
           states + StatesOf(each.parameters, model.batch.precision, {model.zero, each.replicas});
     }
+    stage.weights = states.weights;
+    stage.version = states.version;
+    stage.gradients = states.gradients;
+    stage.optimizer = states.optimizer;
   }
   costs.message_bytes = HiddenBytes(model.shape, model.batch) / slices;
   costs.comm = roofline.OfMessage(costs.message_bytes, model.cluster.devices());

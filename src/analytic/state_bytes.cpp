@@ -14,7 +14,8 @@ StateBytes StatesOf(double parameters, Precision precision, const Sharding& shar
   const double working = ElementBytes(precision);
   const double masters = casts ? kMasters * sharding.Share(1) : 0;
   return {parameters * (masters + working * sharding.Share(3)),
-          parameters * kGradient * sharding.Share(2), parameters * kMoments * sharding.Share(1)};
+          parameters * working * sharding.Share(3), parameters * kGradient * sharding.Share(2),
+          parameters * kMoments * sharding.Share(1)};
 }
 
 double StepBytes(double parameters, Precision precision, const Sharding& sharding) {

@@ -7,12 +7,14 @@ namespace penstock {
 
 struct StateBytes {
   double weights = 0;  // with fp32 masters in bf16
+  double version = 0;  // of each older version that is kept: without masters
   double gradients = 0;
   double optimizer = 0;
 
   double total() const { return weights + gradients + optimizer; }
   StateBytes operator+(const StateBytes& more) const {
-    return {weights + more.weights, gradients + more.gradients, optimizer + more.optimizer};
+    return {weights + more.weights, version + more.version, gradients + more.gradients,
+            optimizer + more.optimizer};
   }
 };
 

@@ -5,24 +5,8 @@
 #include "schedule/text/text.h"
 
 namespace penstock {
-namespace {
-
-VersionRule RuleOf(const Schedule& schedule, int stage) {
-  const Placement& placement = schedule.placement;
-  VersionRule rule;
-  rule.microbatches_per_update = schedule.indices() / schedule.steps;
-  if (schedule.weights == WeightPolicy::kDoubleBuffered) rule.lag = 1;
-  if (schedule.weights == WeightPolicy::kStashed) {
-    rule.microbatches_per_update = schedule.slices;
-    rule.lag = placement.chain_length() - 1 - placement.model_stage(stage);
-  }
-  return rule;
-}
-
-}  // namespace
-
-Result<VersionRule> VersionsOf(const Schedule& schedule, int stage) {
-  VersionRule rule = RuleOf(schedule, stage);
+Result<StageVersions> VersionsOf(const Schedule& schedule, int stage) {
+  StageVersions rule{VersionRuleOf(schedule, stage)};
   if (schedule.weights == WeightPolicy::kFlush && schedule.steps == 1) return rule;
   const int rank = schedule.placement.rank_of(stage);
   int steps = 0;

@@ -38,6 +38,13 @@ struct StageCosts {
   double unshard = 0;           // time of UNSHARD, on the rank's link for collectives
   double reduce = 0;            // time of REDUCE_GRAD, on the same link
   double gathered = 0;          // memory of the unsharded weights, from UNSHARD's start to RESHARD
+  // Memory that no microbatch changes (simulate/memory_by_kind.h). Peaks and memory limits are
+  // without it.
+  double weights = 0;    // of one version, with masters
+  double version = 0;    // of each older version that a schedule without a flush keeps
+  double gradients = 0;  // their sums over microbatches
+  double optimizer = 0;  // state
+  double workspace = 0;  // temporary, while one of the stage's actions computes
   // Of the vocabulary's passes of the rank whose first stage this is (vocabulary.h), for one
   // microbatch.
   double embed = 0;              // time of EMBED
@@ -91,8 +98,11 @@ inline constexpr double StageCosts::*kTimesOfStage[] = {&StageCosts::forward,
                                                         &StageCosts::vocabulary_weight,
                                                         &StageCosts::embed_gradient};
 inline constexpr double StageCosts::*kMemoryOfStage[] = {
-    &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::input_activation,
-    &StageCosts::gathered, &StageCosts::softmax};
+    &StageCosts::activation,       &StageCosts::activation_after_i,
+    &StageCosts::input_activation, &StageCosts::gathered,
+    &StageCosts::softmax,          &StageCosts::weights,
+    &StageCosts::version,          &StageCosts::gradients,
+    &StageCosts::optimizer,        &StageCosts::workspace};
 
 // The time of an overlapped pair, from its forward f and its backward b.
 struct OverlapRule {

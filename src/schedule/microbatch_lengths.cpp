@@ -22,7 +22,8 @@ constexpr double StageCosts::*kTimesOfMicrobatch[] = {
     &StageCosts::embed_gradient};
 constexpr double StageCosts::*kSizesOfMicrobatch[] = {
     &StageCosts::activation, &StageCosts::activation_after_i,  &StageCosts::input_activation,
-    &StageCosts::softmax,    &StageCosts::gradients_of_others, &StageCosts::length};
+    &StageCosts::softmax,    &StageCosts::gradients_of_others, &StageCosts::length,
+    &StageCosts::workspace};
 
 void Scale(StageCosts& stage, double length) {
   for (double StageCosts::*time : kTimesOfMicrobatch) stage.*time *= length;

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <limits>
+#include <vector>
 
+#include "base/index.h"
 #include "simulate/arrivals.h"
 
 namespace penstock {
@@ -36,6 +38,15 @@ struct alignas(64) StageEntry {
   double activation_after_i = 0;
 };
 static_assert(sizeof(LaneState) == 64 && sizeof(StageEntry) == 64);
+
+// Puts the rank with the earliest clock first in a heap.
+struct Later {
+  const std::vector<LaneState>& ranks;
+  bool operator()(int a, int b) const {
+    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
+    return first != second ? first > second : a > b;
+  }
+};
 
 enum class LaneEnd {
   kWaitsOrDone,

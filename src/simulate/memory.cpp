@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "simulate/holdings.h"
+#include "simulate/memory_changes.h"
 
 namespace penstock {
 namespace {
@@ -31,32 +32,8 @@ struct Changes {
 Changes ChangesOf(const Action& action, const Span& span, const Holdings& holdings,
                   const Costs& costs) {
   Changes changes{{span.start, 0}, {span.end, 0}};
-  ForEachPart(action, [&](const Part& part) {
-    if (part.stage >= costs.stages.size()) return;
-    switch (part.op) {
-      case Op::kForward:
-      case Op::kReload:
-        changes.at_start.amount += holdings.Kept(part);
-        break;
-      case Op::kVocabularyInput:
-        changes.at_start.amount += costs.Of(part).softmax;
-        break;
-      case Op::kOffload:
-        changes.at_end.amount -= holdings.Kept(part);
-        break;
-      case Op::kRecompute:
-        changes.at_start.amount += holdings.Recomputed(part);
-        break;
-      case Op::kUnshard:
-        changes.at_start.amount += costs.stages[part.stage].gathered;
-        break;
-      case Op::kReshard:
-        changes.at_end.amount -= costs.stages[part.stage].gathered;
-        break;
-      default:
-        changes.at_end.amount -= holdings.Freed(part);
-        break;
-    }
+  ForEachMemoryChange(action, holdings, costs, [&](ActionMemory, ActionPoint point, double amount) {
+    (point == ActionPoint::kStart ? changes.at_start : changes.at_end).amount += amount;
   });
   return changes;
 }

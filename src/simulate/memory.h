@@ -17,11 +17,8 @@ struct MemoryPoint {
 };
 using MemoryCurve = std::vector<MemoryPoint>;
 
-// Follows the simulator's rule. F allocates its activation at its start. I frees at its end what W
-// does not read; W or B frees the rest at its end. OFFLOAD frees at its end and RELOAD allocates at
-// its start. S allocates its softmax at its start, and T frees it at its end. A microbatch that is
-// recomputed holds only its input until RECOMPUTE. Unsharded
-// weights exist from UNSHARD's start to RESHARD. Times never decrease and no two points are equal.
+// Follows the simulator's rule (memory_changes.h): activations, and weights that UNSHARD gathers.
+// Times never decrease and no two points are equal.
 // Requires: the timeline and the costs belong to the schedule.
 MemoryCurve MemoryOverTime(const Schedule& schedule, const Timeline& timeline, const Costs& costs,
                            int rank);

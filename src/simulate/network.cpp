@@ -45,6 +45,7 @@ void Network::Send(const Message& message) {
   unused_.pop_back();
   Transfer& transfer = transfers_[id];
   transfer.message = message;
+  transfer.message.sent = message.time;
   transfer.phase = Phase::kSent;
   if (costs_.topology.empty()) {
     transfer.phase = Phase::kDrained;

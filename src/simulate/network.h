@@ -23,6 +23,7 @@ class Network {
     int from = 0, to = 0;
     double time = 0;   // when it leaves; of a delivery: when it arrives
     double bytes = 0;  // only links with a bandwidth read it
+    double sent = 0;   // of a delivery: when it left
   };
 
   // Without a topology, every message takes costs.comm and shares no link. Requires: CheckTopology

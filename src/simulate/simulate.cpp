@@ -16,6 +16,7 @@
 #include "simulate/check_input.h"
 #include "simulate/engine_state.h"
 #include "simulate/message_exchange.h"
+#include "simulate/message_times.h"
 #include "simulate/noise/jitter.h"
 #include "simulate/side_work.h"
 #include "simulate/stage_prices.h"
@@ -27,14 +28,6 @@ namespace {
 // The number of actions of a lane that are fetched ahead. A hundred or more lanes that alternate
 // are too many streams for hardware prefetchers: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
-// Puts the rank with the earliest clock first in a heap.
-struct Later {
-  const std::vector<LaneState>& ranks;
-  bool operator()(int a, int b) const {
-    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
-    return first != second ? first > second : a > b;
-  }
-};
 
 // Runs every lane as far as it goes, and resumes a lane when the value that it waits for is
 // available. Each action is visited once, plus once for each time that its rank had to wait:
@@ -48,6 +41,7 @@ class Engine {
       : schedule_(schedule),
         costs_(costs),
         timeline_(options.timeline),
+        messages_(options.messages),
         jitter_(options.jitter),
         shape_(ChainShape::Of(schedule)),
         comm_(costs.topology.empty()
@@ -86,6 +80,9 @@ class Engine {
       return InvalidArgument("rank {}, position {}: {} does not belong to this rank", current_,
                              position, ToText(schedule_.lanes[current_][position]));
     }
+    if (messages_ != nullptr && !exchange_) {
+      AddMessages(stages_, arrivals_, indices_, comm_, *messages_);
+    }
     return CheckDone(schedule_, ranks_, arrivals_);
   }
 
@@ -120,6 +117,7 @@ class Engine {
 
   LaneEnd RunAll() {
     arrives_later_ = explicit_ || exchange_.has_value();
+    if (messages_ != nullptr) messages_->clear();
     ranks_.assign(schedule_.lanes.size(), {});
     runnable_.clear();
     shared_.assign(schedule_.vocabulary ? kSharedValues * indices_ : 0, {});
@@ -187,6 +185,7 @@ class Engine {
 
   void Deliver(const Network::Message& message) {
     arrivals_[message.key] = message.time;
+    if (messages_ != nullptr) messages_->push_back(ToSentMessage(message, arrivals_));
     Wake(message.to, message.key);
     Resume(message.from, message.time);
     Resume(message.to, message.time);
@@ -466,6 +465,7 @@ class Engine {
   const Schedule& schedule_;
   const Costs& costs_;
   Timeline* timeline_;
+  std::vector<SentMessage>* messages_;
   const Jitter* jitter_;
   const ChainShape shape_;
   const double comm_;

@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
+#include "schedule/sent_message.h"
 #include "schedule/timeline.h"
 
 namespace penstock {
@@ -48,6 +49,7 @@ struct SimulationResult {
 struct SimulateOptions {
   Timeline* timeline = nullptr;    // if set, receives every action's span
   const Jitter* jitter = nullptr;  // if set, multiplies the times of actions that occupy a rank
+  std::vector<SentMessage>* messages = nullptr;  // if set, receives every message between ranks
 };
 
 // Errors: kInvalidArgument if costs have another number of stages, or if the schedule cannot run to

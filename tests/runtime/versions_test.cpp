@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/program.h"
 #include "schedule/catalog.h"
+#include "simulate/kept_versions.h"
 
 namespace penstock {
 namespace {
@@ -23,7 +25,7 @@ TEST(VersionsTest, PipeDreamKeepsOneOlderVersionPerDownstreamStage) {
   for (int ranks = 1; ranks <= 6; ++ranks) {
     const Schedule schedule = Streamed("pipedream", ranks, 3, 4);
     for (int stage = 0; stage < ranks; ++stage) {
-      const VersionRule rule = VersionsOf(schedule, stage).value();
+      const StageVersions rule = VersionsOf(schedule, stage).value();
       EXPECT_EQ(rule.older + 1, ranks - stage);
       EXPECT_EQ(rule.microbatches_per_update, 1);
     }
@@ -35,7 +37,7 @@ TEST(VersionsTest, DoubleBufferingKeepsTwoVersions) {
     for (int microbatches = ranks; microbatches <= ranks + 3; ++microbatches) {
       const Schedule schedule = Streamed("pipedream-2bw", ranks, microbatches, 4);
       for (int stage = 0; stage < ranks; ++stage) {
-        const VersionRule rule = VersionsOf(schedule, stage).value();
+        const StageVersions rule = VersionsOf(schedule, stage).value();
         EXPECT_EQ(rule.older + 1, 2);
         EXPECT_EQ(rule.VersionOf(2 * microbatches), 1);
       }
@@ -48,6 +50,23 @@ TEST(VersionsTest, FlushedSchedulesKeepOnlyTheNewestVersion) {
     const Schedule schedule = Streamed(name, 2, 8, 1);
     for (int stage = 0; stage < schedule.stages(); ++stage) {
       EXPECT_EQ(VersionsOf(schedule, stage)->older, 0);
+    }
+  }
+}
+
+// What the simulator prices (simulate/kept_versions.h).
+TEST(VersionsTest, TheSimulatorKeepsAsManyOlderVersions) {
+  for (const char* name : {"pipedream", "pipedream-2bw"}) {
+    for (int ranks = 1; ranks <= 5; ++ranks) {
+      const Schedule schedule = Streamed(name, ranks, 6, 4);
+      for (int stage = 0; stage < ranks; ++stage) {
+        int kept = 0, most = 0;
+        for (const VersionChange& change : VersionChanges(schedule, stage)) {
+          kept += change.versions;
+          most = std::max(most, kept);
+        }
+        EXPECT_EQ(most, VersionsOf(schedule, stage)->older) << name << " stage " << stage;
+      }
     }
   }
 }

@@ -18,7 +18,7 @@ std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
           {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
           {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
           {"peak memory", FormatAmount(result.peak_memory, unit),
-           AboveLimit(simulated) ? "above the limit"
+           simulated.above_limit ? "above the limit"
            : unit.empty()        ? "activations of one rank and microbatch"
                                  : "of the worst rank"},
           {"messages", fmt::format("{}", result.messages), "between ranks, in both directions"},

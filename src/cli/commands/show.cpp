@@ -67,7 +67,7 @@ class ShowCommand : public Command {
                  FormatAmount(result.makespan, simulated.chosen.time_unit),
                  FormatPercent(result.bubble),
                  FormatAmount(result.peak_memory, simulated.chosen.memory_unit),
-                 AboveLimit(simulated) ? ", above the limit" : "", picture);
+                 simulated.above_limit ? ", above the limit" : "", picture);
     }
     return kExitOk;
   }

@@ -8,6 +8,7 @@
 #include "cli/commands/emulated_run.h"
 #include "cli/figures/comparison.h"
 #include "cli/figures/json_table.h"
+#include "cli/figures/memory_figures.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
@@ -31,6 +32,7 @@ nlohmann::ordered_json ToJson(const std::vector<Simulated>& all,
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
     array.push_back(ToJson(all[i], with_steps));
+    if (!all[i].memory.empty()) array.back()["memory"] = MemoryJson(all[i]);
     if (!runs.empty()) array.back()["measured"] = ToJson(all[i], runs[i]);
   }
   return array;
@@ -82,6 +84,9 @@ class SimulateCommand : public Command {
     AddInt(app, "--repeat", repeat_,
            "Also run N consecutive steps and print the time of one in steady state");
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
+    app.add_flag(
+        "--memory", memory_,
+        "Add the peak memory of each rank by kind, and what causes it; JSON has timelines");
     AddText(app, "--dump", dump_,
             "Write FOLDER/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
         ->type_name("FOLDER");
@@ -101,6 +106,10 @@ class SimulateCommand : public Command {
     PENSTOCK_TRY(const OutputFormat format, options_.Format());
     PENSTOCK_TRY_STATUS(run_.Check());
     options_.can_sweep = options_.can_jitter = true;
+    options_.shows_memory = memory_;
+    if (memory_ && time_steps_ && format == OutputFormat::kCsv) {
+      return InvalidArgument("--memory and --time-steps: CSV has one table; give one of them");
+    }
     PENSTOCK_TRY(options_.sweep, ParseSweep(sweep_));
     PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options_));
     if (!options_.sweep.empty()) return Sweep(format);
@@ -112,6 +121,7 @@ class SimulateCommand : public Command {
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus)));
     PENSTOCK_TRY_STATUS(RefuseLinks(all));
     if (repeat_) PENSTOCK_TRY_STATUS(AddSteadySteps(all));
+    if (memory_) PENSTOCK_TRY_STATUS(AddMemory(all));
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
     if (run_.asked()) {
@@ -174,6 +184,7 @@ class SimulateCommand : public Command {
   Result<int> Sweep(OutputFormat format) const {
     const std::pair<const char*, bool> others[] = {{"--run", run_.asked()},
                                                    {"--time-steps", time_steps_},
+                                                   {"--memory", memory_},
                                                    {"--dump", !dump_.empty()},
                                                    {"--repeat", repeat_.has_value()}};
     for (const auto& [option, given] : others) {
@@ -229,6 +240,10 @@ class SimulateCommand : public Command {
   }
 
   void PrintCsv(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
+    if (memory_) {
+      fmt::print("{}", FormatTableCsv(MemoryCsvTable(all)));
+      return;
+    }
     if (!time_steps_) {
       fmt::print("{}", FormatTableCsv(TableOf(ToJson(all, runs, false))));
       return;
@@ -249,20 +264,26 @@ class SimulateCommand : public Command {
       fmt::print("\n{}", FormatTable(RankTable(all.front().result, all.front().chosen.time_unit,
                                                all.front().chosen.memory_unit)));
     if (repeat_) fmt::print("\n{}", FormatTable(SteadyTable(all)));
+    if (memory_) {
+      for (const Simulated& simulated : all) {
+        fmt::print("\n{}", FormatTable(MemoryTable(simulated)));
+      }
+    }
     if (time_steps_) {
       for (const Simulated& simulated : all) {
         fmt::print("\n{}", FormatTable(TimeStepTable(simulated)));
       }
     }
     if (!runs.empty()) fmt::print("\n{}", FormatTable(EmulatedTable(all, runs)));
-    fmt::print("\n{}{}{}", EmulatedText(all, runs), MarksText(comparison), UnitsText(all));
+    fmt::print("\n{}{}{}{}", EmulatedText(all, runs), MarksText(comparison), UnitsText(all),
+               memory_ ? MemoryText(all) : "");
     if (!dump_.empty()) fmt::print("Primus's dumps are in {}.\n", dump_);
   }
 
   ScheduleOptions options_;
   EmulatedRunOptions run_;
   std::string dump_;
-  bool time_steps_ = false;
+  bool time_steps_ = false, memory_ = false;
   std::optional<int> repeat_;
   std::vector<std::string> sweep_;  // KEY=VALUES
   std::string page_;

@@ -15,7 +15,7 @@ std::string BytesText(const ChosenSchedule& chosen, double messages) {
 
 std::string PeakText(const Simulated& simulated) {
   return FormatAmount(simulated.result.peak_memory, simulated.chosen.memory_unit) +
-         (AboveLimit(simulated) ? " > limit" : "");
+         (simulated.above_limit ? " > limit" : "");
 }
 
 double Messages(const Simulated& simulated) {
@@ -187,7 +187,7 @@ void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,
   double least = std::numeric_limits<double>::infinity(), most = -least;
   for (const Simulated* member : members) {
     if (figure.unit(*member) != figure.unit(*members.front())) return;
-    if (!member->ran() || AboveLimit(*member)) continue;
+    if (!member->ran() || member->above_limit) continue;
     if (!std::isfinite(figure.value(*member))) continue;
     least = std::min(least, figure.value(*member));
     most = std::max(most, figure.value(*member));
@@ -195,7 +195,7 @@ void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,
   const double best = least + kRounding * std::abs(least);
   if (!(most > best)) return;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (!members[i]->ran() || AboveLimit(*members[i])) continue;
+    if (!members[i]->ran() || members[i]->above_limit) continue;
     if (figure.value(*members[i]) <= best) table.best.insert({rows[i], column});
   }
 }

@@ -53,13 +53,25 @@ bool HasOverlappedPairs(const Schedule& schedule) {
   });
 }
 
-}  // namespace
-
-bool AboveLimit(const Simulated& simulated) {
+// Whether some rank's peak is above the memory limit, or its peak and states above the memory of
+// its device. False without a limit.
+bool ExceedsLimit(const ChosenSchedule& chosen, const SimulationResult& result) {
   constexpr double kRounding = 1e-9;
-  const std::optional<double>& limit = simulated.chosen.memory_limit;
-  return limit && simulated.ran() && simulated.result.peak_memory > *limit * (1 + kRounding);
+  if (!chosen.device_memory) {
+    return chosen.memory_limit && result.peak_memory > *chosen.memory_limit * (1 + kRounding);
+  }
+  for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
+    double held = result.ranks[rank].peak_memory;
+    for (const int stage : chosen.schedule.placement.stages_of(static_cast<int>(rank))) {
+      const StageCosts& costs = chosen.costs.stages[Index(stage)];
+      held += costs.weights + costs.gradients + costs.optimizer;
+    }
+    if (held > *chosen.device_memory * (1 + kRounding)) return true;
+  }
+  return false;
 }
+
+}  // namespace
 
 Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options) {
   PENSTOCK_TRY(Choice choice, ChooseSchedules(options));
@@ -72,6 +84,7 @@ Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline) {
   const SimulateOptions how{.timeline = with_timeline ? &simulated.timeline : nullptr};
   const Schedule& schedule = simulated.chosen.schedule;
   PENSTOCK_TRY(simulated.result, Simulate(schedule, simulated.chosen.costs, how));
+  simulated.above_limit = ExceedsLimit(simulated.chosen, simulated.result);
   if (simulated.chosen.costs.overlap.kind == OverlapRule::Kind::kMax &&
       HasOverlappedPairs(schedule)) {
     Costs costs = simulated.chosen.costs;
@@ -162,7 +175,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
   object["closed_form"] = ClosedFormJson(simulated.chosen);
   if (simulated.chosen.memory_limit) {
     object["memory_limit"] = *simulated.chosen.memory_limit;
-    object["above_memory_limit"] = AboveLimit(simulated);
+    object["above_memory_limit"] = simulated.above_limit;
   }
   object["per_rank"] = std::move(per_rank);
   if (with_steps) object["time_steps"] = TimeSteps(simulated);

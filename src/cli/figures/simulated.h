@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "cli/options/schedule_options.h"
 #include "schedule/timeline.h"
+#include "simulate/memory_by_kind.h"
 #include "simulate/runs/monte_carlo.h"
 #include "simulate/simulate.h"
 
@@ -27,12 +28,15 @@ struct Simulated {
   // The time of a step when steps follow each other, if asked for (steady_state.h).
   std::optional<double> steady_step;
 
+  // The memory of each rank by kind, if asked for.
+  std::vector<RankMemory> memory;
+
+  // Whether some rank needs more than the memory limit, or with a model more than its device has.
+  bool above_limit = false;
+
   // False where only closed forms are listed because the schedule is too large to simulate quickly.
   bool ran() const { return !result.ranks.empty(); }
 };
-
-// Whether some rank's peak is above the memory limit. False without a limit.
-bool AboveLimit(const Simulated& simulated);
 
 // Chooses the schedules (simulate_config.h) and simulates each of them with its timeline.
 Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options);

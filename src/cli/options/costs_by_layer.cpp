@@ -36,7 +36,10 @@ Status ScheduleOptions::DescribeCosts(ChosenSchedule& chosen) const {
   PENSTOCK_TRY(const std::vector<double> states, StatesByRank(model, placement));
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);
-  if (!memory_limit) chosen.memory_limit = MemoryLeft(model, states);
+  if (!memory_limit) {
+    chosen.memory_limit = MemoryLeft(model, states);
+    chosen.device_memory = model.cluster.device.memory;
+  }
   return {};
 }
 

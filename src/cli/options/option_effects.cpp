@@ -292,6 +292,10 @@ Status RefuseUnreadPrices(const ScheduleOptions& options,
   }
   for (const std::string& price : options.passes.prices) {
     const std::string key = price.substr(0, price.find('='));
+    if (!options.shows_memory && !options.given_in.contains("price") &&
+        OneOf(key, {"weights", "version", "gradients", "optimizer", "workspace"})) {
+      return HasNoEffect("--price " + key, "only 'penstock simulate --memory' shows it");
+    }
     for (const PricedOp& priced : kPricedOps) {
       if (key != priced.key || HasPass(options, priced.pass)) continue;
       if (AnyAction(schedules, [&](const Action& a) { return a.first.op == priced.op; })) continue;

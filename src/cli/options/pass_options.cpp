@@ -31,7 +31,14 @@ constexpr PriceKey kPrices[] = {
     {"embed", "time of EMBED for one rank and microbatch"},
     {"embed-grad", "time of EMBED_GRAD (default: as EMBED)"},
     {"exchange", "latency of an exchange among all ranks after EMBED or S (default: comm)"},
-    {"softmax", "memory from S to T, per rank and microbatch"}};
+    {"softmax", "memory from S to T, per rank and microbatch"},
+    {"weights", "memory of one rank's weights (simulate --memory)"},
+    {"version", "memory of each older version of them (default: as weights)"},
+    {"gradients", "memory of one rank's gradients"},
+    {"optimizer", "memory of one rank's optimizer state"},
+    {"workspace", "temporary memory of F, I, W and B"}};
+constexpr std::string_view kMemoryPrices[] = {"input",   "gathered",  "softmax",   "weights",
+                                              "version", "gradients", "optimizer", "workspace"};
 
 std::vector<std::string_view> PriceKeys() {
   std::vector<std::string_view> keys;
@@ -55,7 +62,7 @@ Result<Price> ParsePrice(const std::string& text) {
   }
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
   if (!value) return InvalidArgument("--price {}: give {}=NUMBER", Quote(text), key);
-  const bool is_memory = key == "input" || key == "gathered" || key == "softmax";
+  const bool is_memory = std::ranges::find(kMemoryPrices, key) != std::end(kMemoryPrices);
   const Status status = is_memory ? CheckMemory(*value) : CheckTime(*value);
   if (!status) return InvalidArgument("--price {}: {}", Quote(text), status.error().message);
   return Price{key, *value};
@@ -149,6 +156,17 @@ Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& cos
       set_of_microbatch(&StageCosts::embed_gradient, price);
     } else if (key == "softmax") {
       set_of_microbatch(&StageCosts::softmax, price);
+    } else if (key == "weights") {
+      set(&StageCosts::weights, price * chunk);
+      if (!given.contains("version")) set(&StageCosts::version, price * chunk);
+    } else if (key == "version") {
+      set(&StageCosts::version, price * chunk);
+    } else if (key == "gradients") {
+      set(&StageCosts::gradients, price * chunk);
+    } else if (key == "optimizer") {
+      set(&StageCosts::optimizer, price * chunk);
+    } else if (key == "workspace") {
+      set_of_microbatch(&StageCosts::workspace, price);
     } else {
       costs.exchange = price;
     }

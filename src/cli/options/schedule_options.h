@@ -45,6 +45,8 @@ struct ChosenSchedule {
   double mean_length = 1;  // of its microbatches
   std::optional<MonteCarloOptions> jitter = {};
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
+  // Of a model: the memory of a device, in which each rank's states and activations must fit.
+  std::optional<double> device_memory = {};
   std::string time_unit = {};               // "s", or empty for the unit of --cost
   std::string about = {};                   // of a model: lines below the table
 };
@@ -95,6 +97,7 @@ struct ScheduleOptions {
   std::optional<std::string> jitter;  // coefficient of variation
   std::optional<int> seed, runs;
   bool can_jitter = false;
+  bool shows_memory = false;  // by kind: penstock simulate --memory
   // A model and its devices, which determine all costs.
   PricedModel priced_model;
   // Transformations.

@@ -113,8 +113,18 @@ struct ReadCosts {
   bool in_bytes = false;  // whether its activations are in bytes
 };
 
-constexpr std::string_view kCostKeys[] = {"forward",  "backward_input", "backward_weight",
-                                          "backward", "activation",     "activation_after_i"};
+constexpr std::string_view kCostKeys[] = {
+    "forward", "backward_input", "backward_weight", "backward",  "activation", "activation_after_i",
+    "weights", "version",        "gradients",       "optimizer", "workspace"};
+struct MemoryKey {
+  const char* name;
+  double StageCosts::*field;
+};
+constexpr MemoryKey kMemoryKeys[] = {{"weights", &StageCosts::weights},
+                                     {"version", &StageCosts::version},
+                                     {"gradients", &StageCosts::gradients},
+                                     {"optimizer", &StageCosts::optimizer},
+                                     {"workspace", &StageCosts::workspace}};
 
 // The time of a whole B, which is at most that of I and W.
 Status ReadBackward(const YamlMap& map, StageCosts& stage) {
@@ -126,6 +136,20 @@ Status ReadBackward(const YamlMap& map, StageCosts& stage) {
                       sum);
   }
   stage.saved_by_whole_backward = sum - *backward;
+  return {};
+}
+
+// The memory that no microbatch changes.
+Status ReadStates(const YamlMap& map, ReadCosts& entry) {
+  for (const MemoryKey& key : kMemoryKeys) {
+    if (!map.Has(key.name)) continue;
+    bool in_bytes = false;
+    PENSTOCK_TRY_STATUS(ReadMemory(map, key.name, entry.costs.*key.field, in_bytes));
+    if (in_bytes != entry.in_bytes && entry.costs.*key.field != 0) {
+      return map.Refuse(key.name, "give it and activation both with a unit, or neither");
+    }
+  }
+  if (!map.Has("version")) entry.costs.version = entry.costs.weights;
   return {};
 }
 
@@ -154,6 +178,7 @@ Result<ReadCosts> ReadStage(const YamlMap& map) {
   if (stage.activation_after_i > stage.activation) {
     return map.Refuse("activation_after_i", "at most the activation");
   }
+  PENSTOCK_TRY_STATUS(ReadStates(map, entry));
   return entry;
 }
 

@@ -239,7 +239,7 @@ Status AddLeast(const TrainConfig& config, const Schedule& schedule, const Hoste
   const auto share = [&](int from_zero) { return zero >= from_zero ? 1 / shards : 1; };
   Status status;
   ForEachStage(schedule, ranks, needs, [&](int stage, const StageNeed& need) {
-    const Result<VersionRule> versions = VersionsOf(schedule, stage);
+    const Result<StageVersions> versions = VersionsOf(schedule, stage);
     if (!versions) {
       status = tl::unexpected(versions.error());
       return;

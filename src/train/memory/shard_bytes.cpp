@@ -95,7 +95,7 @@ class Predictor {
     const bool cast = working != kFp32Bytes;
     const bool masters_in_shards =
         (cast || zero_ == 3) && HasReplicaGroups(config_.parallel, schedule_);
-    PENSTOCK_TRY(const VersionRule versions, VersionsOf(schedule_, stage));
+    PENSTOCK_TRY(const StageVersions versions, VersionsOf(schedule_, stage));
     StageBytes bytes;
     for (std::size_t i = 0; i < parameters.elements.size(); ++i) {
       const std::int64_t count = parameters.elements[i];

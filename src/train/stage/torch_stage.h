@@ -106,7 +106,7 @@ struct TorchStageOptions {
   // parameters. Null unless the stage is the first of its rank and the vocabulary is sharded.
   std::shared_ptr<TorchVocabulary> vocabulary;
   WeightPolicy weights = WeightPolicy::kFlush;
-  VersionRule versions;  // of the policy, see VersionsOf
+  StageVersions versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.
   std::vector<std::optional<SharedGradient>> shared;
   // Of the sums of gradients, also between replicas: fp32 or bf16.

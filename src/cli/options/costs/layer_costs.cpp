@@ -9,6 +9,10 @@ constexpr double StageCosts::*kFields[] = {
     &StageCosts::forward,    &StageCosts::backward_input,     &StageCosts::backward_weight,
     &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::saved_by_whole_backward};
 
+// What slices of a microbatch share.
+constexpr double StageCosts::*kStates[] = {&StageCosts::weights, &StageCosts::version,
+                                           &StageCosts::gradients, &StageCosts::optimizer};
+
 }  // namespace
 
 std::int64_t CountLayers(const std::vector<LayerGroup>& groups) {
@@ -37,6 +41,10 @@ Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& gr
       for (double StageCosts::*field : kFields) {
         of.*field += static_cast<double>(taken) * group->costs.*field / slices;
       }
+      for (double StageCosts::*state : kStates) {
+        of.*state += static_cast<double>(taken) * group->costs.*state;
+      }
+      of.workspace = std::max(of.workspace, group->costs.workspace / slices);
       left_of_stage -= taken;
       left_of_group -= taken;
       if (left_of_group == 0 && ++group != groups.end()) left_of_group = group->layers;

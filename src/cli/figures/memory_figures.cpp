@@ -1,0 +1,132 @@
+#include "cli/figures/memory_figures.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "cli/figures/comparison.h"
+#include "schedule/text/text.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Whether the costs are in bytes, as the sizes of messages are.
+double PerByte(const ChosenSchedule& chosen) { return chosen.memory_unit == "B" ? 1 : 0; }
+
+std::string ActionAt(const Simulated& simulated, std::size_t rank) {
+  const int action = simulated.memory[rank].peak.action;
+  if (action == MemoryPeak::kNoAction) return "-";
+  return ToText(simulated.chosen.schedule.lanes[rank][Index(action)]);
+}
+
+std::vector<std::size_t> KindsHeld(const Simulated& simulated) {
+  std::vector<std::size_t> kinds;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    const bool held = std::ranges::any_of(simulated.memory, [&](const RankMemory& rank) {
+      return rank.curves[kind].size() > 1 || rank.curves[kind].front().amount != 0;
+    });
+    if (held) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+Json PeakJson(const Simulated& simulated, std::size_t rank) {
+  const MemoryPeak& peak = simulated.memory[rank].peak;
+  Json by_kind = Json::object();
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    by_kind[std::string(NameOf(static_cast<MemoryKind>(kind)))] = peak.by_kind[kind];
+  }
+  return {{"amount", peak.amount},
+          {"time", peak.time},
+          {"action",
+           peak.action == MemoryPeak::kNoAction ? Json(nullptr) : Json(ActionAt(simulated, rank))},
+          {"in_flight", peak.in_flight},
+          {"by_kind", std::move(by_kind)}};
+}
+
+}  // namespace
+
+Status AddMemory(std::vector<Simulated>& all) {
+  for (Simulated& simulated : all) {
+    const ChosenSchedule& chosen = simulated.chosen;
+    Timeline timeline;
+    std::vector<SentMessage> messages;
+    PENSTOCK_TRY_STATUS(
+        Simulate(chosen.schedule, chosen.costs,
+                 {.timeline = &timeline, .jitter = nullptr, .messages = &messages}));
+    simulated.memory =
+        MemoryByKind({chosen.schedule, timeline, messages, chosen.costs, PerByte(chosen)});
+  }
+  return {};
+}
+
+Table MemoryTable(const Simulated& simulated) {
+  const ChosenSchedule& chosen = simulated.chosen;
+  Table table;
+  table.title = "Memory of " + chosen.label;
+  table.columns = {"rank", "peak", "at", "action", "in flight"};
+  const std::vector<std::size_t> kinds = KindsHeld(simulated);
+  for (const std::size_t kind : kinds) {
+    table.columns.emplace_back(NameOf(static_cast<MemoryKind>(kind)));
+  }
+  for (std::size_t rank = 0; rank < simulated.memory.size(); ++rank) {
+    const MemoryPeak& peak = simulated.memory[rank].peak;
+    std::vector<std::string> row = {fmt::format("{}", rank),
+                                    FormatAmount(peak.amount, chosen.memory_unit),
+                                    TimeText(chosen, peak.time), ActionAt(simulated, rank),
+                                    fmt::format("{}", fmt::join(peak.in_flight, " + "))};
+    for (const std::size_t kind : kinds) {
+      row.push_back(FormatAmount(peak.by_kind[kind], chosen.memory_unit));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table MemoryCsvTable(const std::vector<Simulated>& all) {
+  Table table;
+  table.columns = {"schedule", "rank", "peak", "time", "action", "in_flight"};
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    table.columns.emplace_back(NameOf(static_cast<MemoryKind>(kind)));
+  }
+  for (const Simulated& simulated : all) {
+    for (std::size_t rank = 0; rank < simulated.memory.size(); ++rank) {
+      const MemoryPeak& peak = simulated.memory[rank].peak;
+      std::vector<std::string> row = {
+          simulated.chosen.label,         fmt::format("{}", rank),
+          fmt::format("{}", peak.amount), fmt::format("{}", peak.time),
+          ActionAt(simulated, rank),      fmt::format("{}", fmt::join(peak.in_flight, "+"))};
+      for (const double amount : peak.by_kind) row.push_back(fmt::format("{}", amount));
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
+std::string MemoryText(const std::vector<Simulated>& all) {
+  const ChosenSchedule& chosen = all.front().chosen;
+  const bool counts_messages = PerByte(chosen) > 0 && chosen.costs.message_bytes > 0;
+  if (counts_messages) return "";
+  return "Messages are not counted: memory is not in bytes, or the size of a message is unknown "
+         "(--message-bytes).\n";
+}
+
+Json MemoryJson(const Simulated& simulated) {
+  Json ranks = Json::array();
+  for (std::size_t rank = 0; rank < simulated.memory.size(); ++rank) {
+    Json timelines = Json::object();
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+      Json& points = timelines[std::string(NameOf(static_cast<MemoryKind>(kind)))] = Json::array();
+      for (const MemoryPoint& point : simulated.memory[rank].curves[kind]) {
+        points.push_back({point.time, point.amount});
+      }
+    }
+    ranks.push_back({{"peak", PeakJson(simulated, rank)}, {"timelines", std::move(timelines)}});
+  }
+  return ranks;
+}
+
+}  // namespace penstock
