@@ -14,7 +14,7 @@
 #include "report/table.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 
 namespace penstock {

@@ -38,8 +38,8 @@ struct StageCosts {
   double unshard = 0;           // time of UNSHARD, on the rank's link for collectives
   double reduce = 0;            // time of REDUCE_GRAD, on the same link
   double gathered = 0;          // memory of the unsharded weights, from UNSHARD's start to RESHARD
-  // Memory that no microbatch changes (simulate/memory_by_kind.h). Peaks and memory limits are
-  // without it.
+  // Memory that no microbatch changes (simulate/memory/memory_by_kind.h). Peaks and memory limits
+  // are without it.
   double weights = 0;    // of one version, with masters
   double version = 0;    // of each older version that a schedule without a flush keeps
   double gradients = 0;  // their sums over microbatches

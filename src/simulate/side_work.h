@@ -18,7 +18,7 @@
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
-#include "simulate/holdings.h"
+#include "simulate/memory/holdings.h"
 
 namespace penstock {
 

@@ -8,7 +8,7 @@
 
 #include "runtime/program.h"
 #include "schedule/catalog.h"
-#include "simulate/kept_versions.h"
+#include "simulate/memory/kept_versions.h"
 
 namespace penstock {
 namespace {
@@ -54,7 +54,7 @@ TEST(VersionsTest, FlushedSchedulesKeepOnlyTheNewestVersion) {
   }
 }
 
-// What the simulator prices (simulate/kept_versions.h).
+// What the simulator prices (simulate/memory/kept_versions.h).
 TEST(VersionsTest, TheSimulatorKeepsAsManyOlderVersions) {
   for (const char* name : {"pipedream", "pipedream-2bw"}) {
     for (int ranks = 1; ranks <= 5; ++ranks) {

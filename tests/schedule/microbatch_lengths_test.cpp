@@ -11,7 +11,7 @@
 #include "base/index.h"
 #include "schedule/deps.h"
 #include "schedule/rank_speed.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"
 #include "tests/schedule/draw.h"

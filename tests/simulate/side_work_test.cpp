@@ -10,7 +10,7 @@
 
 #include "schedule/passes/pass_table.h"
 #include "schedule/text/text.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
 #include "simulate/summary.h"

@@ -7,7 +7,7 @@
 
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/summary.h"
 #include "tests/simulate/random_schedule.h"
 

@@ -7,7 +7,7 @@
 
 #include "schedule/catalog.h"
 #include "schedule/text/text.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 
 namespace penstock {

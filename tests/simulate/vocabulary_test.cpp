@@ -7,7 +7,7 @@
 #include <map>
 
 #include "schedule/passes/passes.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"
 #include "tests/schedule/draw.h"

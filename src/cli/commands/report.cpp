@@ -4,7 +4,7 @@
 #include "cli/command.h"
 #include "cli/figures/comparison.h"
 #include "cli/options/option_values.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 
 namespace penstock {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "cli/options/schedule_options.h"
 #include "schedule/timeline.h"
-#include "simulate/memory_by_kind.h"
+#include "simulate/memory/memory_by_kind.h"
 #include "simulate/runs/monte_carlo.h"
 #include "simulate/simulate.h"
 

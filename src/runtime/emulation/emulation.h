@@ -54,7 +54,7 @@ class Emulation {
   // The start of all devices, in nanoseconds of the steady clock.
   std::int64_t start() const;
   // Peak memory of a rank's device: activations, and gathered weights if they are priced. Follows
-  // the simulator's rule (simulate/memory.h).
+  // the simulator's rule (simulate/memory/memory_over_time.h).
   std::int64_t PeakBytes(int rank) const;
   // The due spans of a rank's actions that occupy it, in order, in units from the start of the run.
   // Includes the program's own STEPs if the schedule has none.

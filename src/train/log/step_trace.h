@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "runtime/measure/trace.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "report/report.h"
 #include "schedule/text/text.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/summary.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/guard.h"

@@ -9,7 +9,7 @@
 #include "runtime/hosts/collectives.h"
 #include "runtime/measure/drift.h"
 #include "runtime/measure/trace.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "train/evaluation/language_model.h"
 #include "train/train.h"

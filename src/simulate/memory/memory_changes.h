@@ -4,7 +4,7 @@
 
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
-#include "simulate/holdings.h"
+#include "simulate/memory/holdings.h"
 
 namespace penstock {
 

@@ -10,7 +10,7 @@
 #include "schedule/schedule.h"
 #include "schedule/sent_message.h"
 #include "schedule/timeline.h"
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 
 namespace penstock {
 

@@ -1,5 +1,5 @@
 // Memory by kind: what each kind holds over time, the peaks and their causes.
-#include "simulate/memory_by_kind.h"
+#include "simulate/memory/memory_by_kind.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "simulate/memory_by_kind.h"
+#include "simulate/memory/memory_by_kind.h"
 
 #include <algorithm>
 #include <span>
 
 #include "base/index.h"
-#include "simulate/holdings.h"
-#include "simulate/kept_versions.h"
-#include "simulate/memory_changes.h"
+#include "simulate/memory/holdings.h"
+#include "simulate/memory/kept_versions.h"
+#include "simulate/memory/memory_changes.h"
 
 namespace penstock {
 namespace {

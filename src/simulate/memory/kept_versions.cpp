@@ -1,4 +1,4 @@
-#include "simulate/kept_versions.h"
+#include "simulate/memory/kept_versions.h"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
-#include "simulate/memory.h"
+#include "simulate/memory/memory_over_time.h"
 
 #include <algorithm>
 
-#include "simulate/holdings.h"
-#include "simulate/memory_changes.h"
+#include "simulate/memory/holdings.h"
+#include "simulate/memory/memory_changes.h"
 
 namespace penstock {
 namespace {
