@@ -227,10 +227,15 @@ KeptTensors KeptByEmbedding(const Microbatch& batch) {
   return list.Take();
 }
 
-KeptTensors KeptByHead(const ModelShape& shape, const Microbatch& batch) {
+KeptTensors KeptByFinalNorm(const ModelShape& shape, const Microbatch& batch) {
+  KeptList list(batch);
+  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  return list.Take();
+}
+
+KeptTensors KeptByLogits(const ModelShape& shape, const Microbatch& batch) {
   KeptList list(batch);
   const double logits = batch.tokens() * RankSizes(shape, batch).vocabulary;
-  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
   list.AddFp32("loss: log-softmax", Kept::kUntilInput, logits);
   list.AddInt64("loss: targets", Kept::kUntilInput, batch.tokens());
   list.AddFp32("loss: sum of weights", Kept::kUntilInput, 1);

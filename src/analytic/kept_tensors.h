@@ -28,8 +28,9 @@ using KeptTensors = std::vector<KeptTensor>;
 KeptTensors KeptByAttention(const ModelShape& shape, const Microbatch& batch);
 KeptTensors KeptByFeedForward(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 KeptTensors KeptByEmbedding(const Microbatch& batch);
-// Of the last norm, the head and the loss.
-KeptTensors KeptByHead(const ModelShape& shape, const Microbatch& batch);
+KeptTensors KeptByFinalNorm(const ModelShape& shape, const Microbatch& batch);
+// Of the head and the loss.
+KeptTensors KeptByLogits(const ModelShape& shape, const Microbatch& batch);
 
 // In bytes.
 double KeptFromForward(const KeptTensors& tensors);  // from the end of F

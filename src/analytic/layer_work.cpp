@@ -23,13 +23,15 @@ class WorkList {
   }
 
   // Fused causal attention (Dao et al., FlashAttention, 2022), whose backward computes the scores
-  // again: 2 products of the sizes of queries and keys in F, and 5 in I.
+  // again: 2 products of the sizes of queries and keys in F, and 5 in I. Half of the scores among
+  // the tokens themselves are masked, and none of those with earlier slices.
   void Attention(const Microbatch& batch, double heads, double head_dim) {
-    const double product =
-        2 * batch.tokens() * static_cast<double>(batch.sequence) * heads * head_dim;
-    const double tensor = batch.tokens() * heads * head_dim * element_;
-    AddForward({"attention", 2 * product, product, 4 * tensor});
-    AddInput({"attention", 5 * product, 2.5 * product, 8 * tensor});
+    const double own = 2 * batch.tokens() * static_cast<double>(batch.sequence) * heads * head_dim;
+    const double reach =
+        1 + static_cast<double>(batch.earlier) / static_cast<double>(batch.sequence);
+    const double queries = batch.tokens() * heads * head_dim * element_, keys = queries * reach;
+    AddForward({"attention", 2 * own * reach, own, 2 * (queries + keys)});
+    AddInput({"attention", 5 * own * reach, 2.5 * own, 4 * (queries + keys)});
   }
 
   // Tensors of this size that F, I and W read or write.
@@ -194,11 +196,16 @@ Work EmbeddingWork(const ModelShape& shape, const Microbatch& batch) {
   return list.Take();
 }
 
-Work HeadWork(const ModelShape& shape, const Microbatch& batch) {
+Work FinalNormWork(const ModelShape& shape, const Microbatch& batch) {
+  WorkList list(batch);
+  list.Norm(batch.tokens_of_rank(), static_cast<double>(shape.dim));
+  return list.Take();
+}
+
+Work LogitsWork(const ModelShape& shape, const Microbatch& batch) {
   WorkList list(batch);
   const RankSizes sizes(shape, batch);
   const double logits = batch.tokens() * sizes.vocabulary;
-  list.Norm(batch.tokens_of_rank(), sizes.dim);
   list.Exchange("exchange of hidden states", batch.tokens() * sizes.dim, 1, 1, 1);
   list.Matmul("head", batch.tokens(), sizes.dim, sizes.vocabulary);
   // The softmax is in fp32.

@@ -28,8 +28,9 @@ struct Work {
 Work AttentionWork(const ModelShape& shape, const Microbatch& batch);
 Work FeedForwardWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 Work EmbeddingWork(const ModelShape& shape, const Microbatch& batch);
-// Of the last norm, the head and the loss.
-Work HeadWork(const ModelShape& shape, const Microbatch& batch);
+Work FinalNormWork(const ModelShape& shape, const Microbatch& batch);
+// Of the head and the loss.
+Work LogitsWork(const ModelShape& shape, const Microbatch& batch);
 
 double FlopsOf(const Kernels& kernels);
 double BytesOf(const Kernels& kernels);

@@ -12,7 +12,8 @@ constexpr double ElementBytes(Precision precision) { return precision == Precisi
 
 struct Microbatch {
   std::int64_t samples = 1;
-  std::int64_t sequence = 4096;  // tokens per sample
+  std::int64_t sequence = 4096;  // tokens per sample, or of a slice of each
+  std::int64_t earlier = 0;  // tokens of each sample in earlier slices, which a slice attends to
   Precision precision = Precision::kBf16;
   // Ranks that divide each layer (Shoeybi et al., Megatron-LM, 2019), with the sequence divided
   // outside of the matmuls (Korthikanti et al. 2022, section 4.2).

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "analytic/vocabulary_shard.h"
+#include "base/index.h"
+
 namespace penstock {
 namespace {
 
@@ -32,8 +35,10 @@ class Roofline {
     const Device& device = cluster_.device;
     const double flops = kernel.flops - kernel.skipped;
     const double compute = flops / (device.flops(batch_.precision) * cluster_.flops_efficiency);
-    return std::max(compute, OfMemory(kernel.bytes)) + OfLink(kernel.sent, batch_.tensor) +
-           OfLink(kernel.routed, batch_.tensor * batch_.expert);
+    const double communication =
+        OfLink(kernel.sent, batch_.tensor) + OfLink(kernel.routed, batch_.tensor * batch_.expert);
+    return std::max(compute, OfMemory(kernel.bytes)) +
+           communication * (1 - cluster_.hidden_communication);
   }
   // Neighbors that do not all fit in a node reach each other over the network.
   double OfLink(double bytes, std::int64_t devices) const {
@@ -47,28 +52,40 @@ class Roofline {
   const Microbatch& batch_;
 };
 
+Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
+  Microbatch of_slice = batch;
+  of_slice.sequence = batch.sequence / slices;
+  of_slice.earlier = of_slice.sequence * slice;
+  return of_slice;
+}
+
+// Of slice `slice`. All slices together keep what the microbatch would.
 StageCosts CostsOfStage(const ModelOnCluster& model, const StageLayers& layers,
-                        const Roofline& roofline) {
-  const Work work = WorkOfStage(model.shape, layers, model.batch);
+                        const Roofline& roofline, int slices, int slice) {
+  const Work work = WorkOfStage(model.shape, layers, SliceOf(model.batch, slices, slice));
   const KeptBytes kept = KeptByStage(model.shape, layers, model.batch);
   StageCosts costs;
   costs.forward = roofline.Seconds(work.forward);
   costs.backward_input = roofline.Seconds(work.backward_input);
   costs.backward_weight = roofline.Seconds(work.backward_weight);
-  costs.activation = kept.from_forward;
-  costs.activation_after_i = kept.after_input;
+  costs.activation = kept.from_forward / slices;
+  costs.activation_after_i = kept.after_input / slices;
   costs.recompute = costs.forward;
-  costs.input_activation = layers.embedding ? KeptFromForward(KeptByEmbedding(model.batch))
-                                            : HiddenBytes(model.shape, model.batch);
+  const double input = layers.has_embedding() ? KeptFromForward(KeptByEmbedding(model.batch))
+                                              : HiddenBytes(model.shape, model.batch);
+  costs.input_activation = input / slices;
   return costs;
 }
 
-void DivideBySlices(int slices, StageCosts& costs) {
-  for (double* const cost :
-       {&costs.forward, &costs.backward_input, &costs.backward_weight, &costs.activation,
-        &costs.activation_after_i, &costs.recompute, &costs.input_activation}) {
-    *cost /= slices;
+StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
+  StageCosts mean = slices.front();
+  for (double StageCosts::*time : {&StageCosts::forward, &StageCosts::backward_input,
+                                   &StageCosts::backward_weight, &StageCosts::recompute}) {
+    double sum = 0;
+    for (const StageCosts& slice : slices) sum += slice.*time;
+    mean.*time = sum / static_cast<double>(slices.size());
   }
+  return mean;
 }
 
 // Parameters of which `replicas` replicas have copies.
@@ -81,8 +98,10 @@ struct Replicated {
 };
 
 // Replicas divide the experts, so that fewer of them have copies of the same ones.
-std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const StageLayers& layers) {
-  const ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
+std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const StageLayers& layers,
+                                       double of_vocabulary) {
+  ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
+  count.others += of_vocabulary;
   const auto replicas = static_cast<double>(model.data);
   return {{{count.others, replicas},
            {count.of_experts, replicas / static_cast<double>(model.batch.expert)}}};
@@ -103,6 +122,56 @@ void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>
   costs.unshard = roofline.OfMessage(from_others * element, group);
   costs.reduce = roofline.OfMessage(from_others * kFp32ElementBytes, group);
   costs.gathered = from_others * element;
+}
+
+StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
+                     StageCosts& costs) {
+  StateBytes states;
+  for (const Replicated& each : all) {
+    states = states + StatesOf(each.parameters, model.batch.precision, {model.zero, each.replicas});
+  }
+  costs.weights = states.weights;
+  costs.version = states.version;
+  costs.gradients = states.gradients;
+  costs.optimizer = states.optimizer;
+  return states;
+}
+
+void AddVocabulary(const VocabularyShard& shard, const Roofline& roofline, StageCosts& costs) {
+  costs.embed = roofline.Seconds(shard.embed);
+  costs.vocabulary_input = roofline.Seconds(shard.softmax);
+  costs.vocabulary_weight = roofline.Seconds(shard.weight);
+  costs.embed_gradient = roofline.Seconds(shard.embed_gradient);
+  costs.softmax = shard.softmax_bytes;
+}
+
+// Returns `others` with the times and the memory of F, I and W.
+StageCosts WithComputeOf(const StageCosts& compute, StageCosts others) {
+  for (double StageCosts::*field :
+       {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
+        &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::recompute,
+        &StageCosts::input_activation}) {
+    others.*field = compute.*field;
+  }
+  return others;
+}
+
+// Empty if all neighbors are on the same kind of link.
+Topology TopologyOf(const ModelOnCluster& model) {
+  const Cluster& cluster = model.cluster;
+  const int group = static_cast<int>(model.batch.tensor) * model.data;
+  if (cluster.nodes == 1 || group >= cluster.devices_per_node ||
+      cluster.devices_per_node % group != 0) {
+    return {};
+  }
+  LinkLevel node, network;
+  node.name = "node";
+  node.ranks = cluster.devices_per_node / group;
+  node.bandwidth = cluster.device.link_bandwidth * cluster.bandwidth_efficiency;
+  network.name = "network";
+  network.bandwidth = cluster.device.network_bandwidth * cluster.bandwidth_efficiency;
+  node.latency = network.latency = cluster.device.latency;
+  return {{node, network}};
 }
 
 Status CheckExpertDivision(const ModelOnCluster& model) {
@@ -166,27 +235,39 @@ Status CheckRanks(const ModelOnCluster& model, int ranks) {
       model.cluster.devices(), most, model.batch.tensor, model.data);
 }
 
-Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, int stages, int slices) {
-  PENSTOCK_TRY(const std::vector<StageLayers> divided, DivideLayers(model.shape, stages));
+Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
+  PENSTOCK_TRY(std::vector<StageLayers> divided, DivideLayers(model.shape, division.stages));
+  const int slices = division.slices;
+  if (model.batch.sequence % slices != 0) {
+    return InvalidArgument("--slices {} does not divide --sequence {}", slices,
+                           model.batch.sequence);
+  }
   const Roofline roofline(model);
+  VocabularyShard vocabulary;
+  if (division.vocabulary_ranks > 0) {
+    vocabulary = ShardVocabulary(model.shape, model.batch, division.vocabulary_ranks);
+  }
   ModelCosts costs;
-  for (const StageLayers& layers : divided) {
-    const std::array<Replicated, 2> replicated = ReplicatedBy(model, layers);
-    StageCosts& stage = costs.stages.emplace_back(CostsOfStage(model, layers, roofline));
-    DivideBySlices(slices, stage);
-    AddUpdateCosts(model, replicated, roofline, stage);
-    StateBytes& states = costs.states.emplace_back();
-    for (const Replicated& each : replicated) {
-      states =
-          states + StatesOf(each.parameters, model.batch.precision, {model.zero, each.replicas});
+  for (std::size_t i = 0; i < divided.size(); ++i) {
+    divided[i].shared_vocabulary = division.vocabulary_ranks > 0;
+    const bool has_shard = i < Index(division.vocabulary_ranks);
+    const auto replicated = ReplicatedBy(model, divided[i], has_shard ? vocabulary.parameters : 0);
+    StageCosts whole;
+    AddUpdateCosts(model, replicated, roofline, whole);
+    costs.states.push_back(AddStates(model, replicated, whole));
+    if (has_shard) AddVocabulary(vocabulary, roofline, whole);
+    std::vector<StageCosts> of_slices;
+    for (int slice = 0; slice < slices; ++slice) {
+      of_slices.push_back(
+          WithComputeOf(CostsOfStage(model, divided[i], roofline, slices, slice), whole));
     }
-    stage.weights = states.weights;
-    stage.version = states.version;
-    stage.gradients = states.gradients;
-    stage.optimizer = states.optimizer;
+    costs.stages.push_back(MeanOfSlices(of_slices));
+    if (slices == 1) continue;
+    costs.by_slice.insert(costs.by_slice.end(), of_slices.begin(), of_slices.end());
   }
   costs.message_bytes = HiddenBytes(model.shape, model.batch) / slices;
   costs.comm = roofline.OfMessage(costs.message_bytes, model.cluster.devices());
+  costs.topology = TopologyOf(model);
   costs.offload = roofline.OfHostLink(1);
   return costs;
 }

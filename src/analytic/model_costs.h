@@ -9,6 +9,7 @@
 #include "analytic/stage_layers.h"
 #include "analytic/state_bytes.h"
 #include "schedule/costs.h"
+#include "schedule/topology.h"
 
 namespace penstock {
 
@@ -23,6 +24,8 @@ struct Cluster {
   int devices_per_node = 8;
   double flops_efficiency = kFlopsEfficiency;
   double bandwidth_efficiency = kBandwidthEfficiency;  // of memory and links
+  // The part of the communication of tensor and expert parallelism that compute hides.
+  double hidden_communication = 0;
 
   int devices() const { return nodes * devices_per_node; }
 };
@@ -35,11 +38,23 @@ struct ModelOnCluster {
   int zero = 0;
 };
 
+// How a schedule divides the model and its microbatches.
+struct PipelineDivision {
+  int stages = 1;
+  int slices = 1;            // of a microbatch, along the sequence
+  int vocabulary_ranks = 0;  // that share embedding and head; 0: the first and last stage have them
+};
+
 // In seconds and bytes, for one slice of a microbatch.
 struct ModelCosts {
-  std::vector<StageCosts> stages;  // of the model
+  std::vector<StageCosts> stages;  // of the model; with slices, their mean
+  // By stage, then by slice: later slices attend to more. Empty without slices.
+  std::vector<StageCosts> by_slice;
   std::vector<StateBytes> states;  // of each stage on a rank
-  double comm = 0;                 // of a message between two ranks
+  double comm = 0;                 // of a message between two ranks, at most
+  // The links of a node and between nodes, if some ranks are neighbors in a node and some are not.
+  // In Megatron-LM's order: the ranks of a stage are next to each other.
+  Topology topology;
   double message_bytes = 0;
   double offload = 0;  // per byte
 };
@@ -52,9 +67,9 @@ int PipelineRanks(const ModelOnCluster& model);
 // Refuses more pipeline ranks than that. Errors: kInvalidArgument.
 Status CheckRanks(const ModelOnCluster& model, int ranks);
 
-// Returns the costs of each of `stages` stages, for one of `slices` slices of a microbatch, which
-// cost the same. Requires: CheckDivision succeeds. Errors: kInvalidArgument for fewer layers than
-// stages.
-Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, int stages, int slices = 1);
+// Returns the costs of each stage. With vocabulary_ranks = p, stages 0 to p-1 are the first ones of
+// their ranks. Requires: CheckDivision succeeds. Errors: kInvalidArgument for fewer layers than
+// stages, and for slices that do not divide the sequence.
+Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division);
 
 }  // namespace penstock

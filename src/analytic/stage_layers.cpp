@@ -38,13 +38,14 @@ Result<std::vector<StageLayers>> DivideLayers(const ModelShape& shape, int stage
 
 Work WorkOfStage(const ModelShape& shape, const StageLayers& stage, const Microbatch& batch) {
   Work work;
-  if (stage.embedding) Append(EmbeddingWork(shape, batch), work);
+  if (stage.has_embedding()) Append(EmbeddingWork(shape, batch), work);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
     Append(AttentionWork(shape, batch), work);
     Append(FeedForwardWork(shape, layer, batch), work);
   }
-  if (stage.head) Append(HeadWork(shape, batch), work);
-  if (stage.embedding) {
+  if (stage.head) Append(FinalNormWork(shape, batch), work);
+  if (stage.has_logits()) Append(LogitsWork(shape, batch), work);
+  if (stage.has_embedding()) {
     Append(work.backward_input, work.backward_weight);
     work.backward_input.clear();
   }
@@ -53,15 +54,16 @@ Work WorkOfStage(const ModelShape& shape, const StageLayers& stage, const Microb
 
 KeptBytes KeptByStage(const ModelShape& shape, const StageLayers& stage, const Microbatch& batch) {
   KeptBytes kept;
-  if (stage.embedding) Add(KeptByEmbedding(batch), kept);
+  if (stage.has_embedding()) Add(KeptByEmbedding(batch), kept);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
     Add(KeptByAttention(shape, batch), kept);
     Add(KeptByFeedForward(shape, layer, batch), kept);
   }
-  if (stage.head) Add(KeptByHead(shape, batch), kept);
-  if (stage.embedding) {
+  if (stage.head) Add(KeptByFinalNorm(shape, batch), kept);
+  if (stage.has_logits()) Add(KeptByLogits(shape, batch), kept);
+  if (stage.has_embedding()) {
     // W reads everything, and the gradient of the output.
-    kept.after_input = kept.from_forward + (stage.head ? 0 : HiddenBytes(shape, batch));
+    kept.after_input = kept.from_forward + (stage.has_logits() ? 0 : HiddenBytes(shape, batch));
   }
   return kept;
 }
@@ -69,14 +71,15 @@ KeptBytes KeptByStage(const ModelShape& shape, const StageLayers& stage, const M
 ParameterCount ParametersOfStage(const ModelShape& shape, const StageLayers& stage,
                                  const Microbatch& batch) {
   ParameterCount count;
-  if (stage.embedding) count.others += EmbeddingParameters(shape);
+  if (stage.has_embedding()) count.others += EmbeddingParameters(shape);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
     const double of_experts = ExpertParameters(shape, layer);
     count.others += AttentionParameters(shape) + FeedForwardParameters(shape, layer) - of_experts;
     count.of_experts += of_experts;
   }
-  if (stage.head) count.others += HeadParameters(shape);
-  const bool copies_embedding = stage.head && shape.tied && !stage.embedding;
+  if (stage.head) count.others += static_cast<double>(shape.dim);  // the norm
+  if (stage.has_logits()) count.others += HeadParameters(shape) - static_cast<double>(shape.dim);
+  const bool copies_embedding = stage.has_logits() && shape.tied && !stage.embedding;
   if (copies_embedding) {
     count.others += static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim);
   }

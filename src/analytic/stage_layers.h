@@ -15,6 +15,12 @@ struct StageLayers {
   std::int64_t end = 0;    // past the last layer
   bool embedding = false;  // whether the stage is the first
   bool head = false;       // whether it is the last
+  // Whether all ranks share embedding, head and loss (schedule/vocabulary.h), so that a last stage
+  // ends with the norm.
+  bool shared_vocabulary = false;
+
+  bool has_embedding() const { return embedding && !shared_vocabulary; }
+  bool has_logits() const { return head && !shared_vocabulary; }
 };
 
 // Divides the layers as `penstock train` does: as evenly as possible, longer stages first.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "analytic/parameters.h"
 #include "analytic/published_models.h"
 
@@ -18,7 +20,7 @@ ModelOnCluster OnCluster(const char* name) {
 
 ModelCosts Costs4(const ModelOnCluster& model) {
   EXPECT_TRUE(CheckDivision(model));
-  return CostsOfModel(model, 4).value();
+  return CostsOfModel(model, {4}).value();
 }
 
 // Of one 4096-token microbatch.
@@ -115,12 +117,78 @@ TEST(ModelCosts, DivideExpertsAmongReplicas) {
 }
 
 TEST(ModelCosts, OfSlicesAddUpToThoseOfTheMicrobatch) {
-  const ModelOnCluster model = OnCluster("qwen3-8b");
-  const StageCosts whole = CostsOfModel(model, 4).value().stages[3];
-  const StageCosts slice = CostsOfModel(model, 4, 8).value().stages[3];
-  EXPECT_DOUBLE_EQ(slice.forward * 8, whole.forward);
-  EXPECT_DOUBLE_EQ(slice.activation_after_i * 8, whole.activation_after_i);
-  EXPECT_EQ(slice.step, whole.step);
+  ModelOnCluster model = OnCluster("qwen3-8b");
+  model.cluster.device.memory_bandwidth = 1e30;  // each slice reads the weights again
+  const StageCosts whole = CostsOfModel(model, {4}).value().stages[3];
+  const ModelCosts costs = CostsOfModel(model, {.stages = 4, .slices = 8}).value();
+  ASSERT_EQ(costs.by_slice.size(), 32u);
+  const std::span slices = std::span(costs.by_slice).last(8);
+  double forward = 0, backward = 0, kept = 0;
+  for (const StageCosts& slice : slices) {
+    forward += slice.forward;
+    backward += slice.backward_input;
+    kept += slice.activation_after_i;
+    EXPECT_EQ(slice.step, whole.step);
+    EXPECT_EQ(slice.weights, whole.weights);
+  }
+  EXPECT_NEAR(forward / whole.forward, 1, 1e-12);
+  EXPECT_NEAR(backward / whole.backward_input, 1, 1e-12);
+  EXPECT_NEAR(kept / whole.activation_after_i, 1, 1e-12);
+  EXPECT_NEAR(costs.stages[3].forward * 8, whole.forward, 1e-12);
+  // Each slice attends to one more slice than the one before.
+  const double step = slices[1].forward - slices[0].forward;
+  for (std::size_t i = 2; i < 8; ++i) {
+    EXPECT_NEAR(slices[i].forward - slices[i - 1].forward, step, 1e-9 * step);
+  }
+  EXPECT_GT(step, 0);
+  EXPECT_FALSE(CostsOfModel(model, {.stages = 4, .slices = 3}));
+}
+
+TEST(ModelCosts, OfASharedVocabularyAreThoseOfTheEndsOnAllRanks) {
+  const ModelOnCluster model = OnCluster("llama-3-8b");
+  const ModelCosts ends = Costs4(model);
+  const ModelCosts shared = CostsOfModel(model, {.stages = 4, .vocabulary_ranks = 4}).value();
+  const auto sum = [](const ModelCosts& costs, auto of_stage) {
+    double total = 0;
+    for (const StageCosts& stage : costs.stages) total += of_stage(stage);
+    return total;
+  };
+  const auto times = [](const StageCosts& stage) {
+    return stage.forward + stage.backward_input + stage.backward_weight + stage.vocabulary_input +
+           stage.vocabulary_weight;
+  };
+  // The first stage computes an input gradient, and each rank reads all hidden states.
+  EXPECT_NEAR(sum(shared, times) / sum(ends, times), 1, 0.02);
+  const auto weights = [](const StageCosts& stage) { return stage.weights; };
+  EXPECT_NEAR(sum(shared, weights), sum(ends, weights), 1);
+  EXPECT_EQ(shared.stages[1].vocabulary_input, shared.stages[3].vocabulary_input);
+  EXPECT_EQ(shared.stages[1].softmax, 4096 * 128256 / 4 * 4.0);
+  EXPECT_NEAR(shared.stages[3].forward / shared.stages[2].forward, 1, 0.01);
+  EXPECT_GT(shared.stages[0].backward_input, 0);
+}
+
+TEST(ModelCosts, HaveTheLinksOfANodeWhereNeighborsShareOne) {
+  ModelOnCluster model = OnCluster("llama-3-70b");
+  model.cluster.nodes = 4;
+  EXPECT_EQ(Costs4(model).topology.levels.size(), 2u);
+  EXPECT_EQ(Costs4(model).topology.levels[0].ranks, 8);
+  model.batch.tensor = 2;
+  EXPECT_EQ(Costs4(model).topology.levels[0].ranks, 4);
+  model.batch.tensor = 8;  // a node has one rank
+  EXPECT_TRUE(Costs4(model).topology.empty());
+  model.batch.tensor = 2, model.cluster.nodes = 1;
+  EXPECT_TRUE(Costs4(model).topology.empty());
+}
+
+TEST(ModelCosts, CommunicationOfLayersMayBeHidden) {
+  ModelOnCluster model = OnCluster("llama-3-70b");
+  model.batch.tensor = 8;
+  const auto forward = [&](double hidden) {
+    model.cluster.hidden_communication = hidden;
+    return Costs4(model).stages[1].forward;
+  };
+  EXPECT_NEAR(forward(0) - forward(0.5), forward(0.5) - forward(1), 1e-12);
+  EXPECT_GT(forward(0), 1.05 * forward(1));
 }
 
 TEST(ModelCosts, RefuseWhatCannotBeDivided) {
@@ -143,7 +211,7 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
             "--tensor 2 does not divide --sequence 5");
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 2, m.batch.expert = 4; }),
             "--expert 4 does not divide the replicas, --data 2");
-  const auto stages = CostsOfModel(OnCluster("gpt2"), 13);
+  const auto stages = CostsOfModel(OnCluster("gpt2"), {13});
   ASSERT_FALSE(stages);
   EXPECT_EQ(stages.error().message, "gpt2 has 12 layers, which cannot fill 13 stages");
 }

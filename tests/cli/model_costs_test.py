@@ -43,6 +43,22 @@ class ModelCostsTest(program.CommandTest):
                                "-m", 16)
         self.assertTrue(row["above_memory_limit"])
 
+    def test_a_sharded_vocabulary_balances_the_ranks(self):
+        ends, shared = self.run_json("simulate", "1f1b", "1f1b:pass=vocabulary", "--model", "llama-3-8b", "-m", 32)
+        self.assertLess(shared["makespan"], 0.8 * ends["makespan"])
+        busy = [[rank["busy"] for rank in row["per_rank"]] for row in (ends, shared)]
+        self.assertGreater(max(busy[0]), 1.5 * min(busy[0]))
+        self.assertLess(max(busy[1]), 1.02 * min(busy[1]))
+        self.assertLess(abs(sum(busy[1]) / sum(busy[0]) - 1), 0.02)
+
+    def test_neighbors_in_a_node_have_its_links(self):
+        words = ("1f1b", "--model", "llama-3-8b", "--nodes", "2x8", "--tensor", 2, "-m", 32)
+        (mixed,) = self.run_json("simulate", *words)
+        (slow,) = self.run_json("simulate", *words, "--comm", 10e-6 + 4096 * 4096 * 2 / 2 / (50e9 * 0.8))
+        (fast,) = self.run_json("simulate", *words, "--comm", 10e-6 + 4096 * 4096 * 2 / 2 / (450e9 * 0.8))
+        self.assertLess(mixed["makespan"], slow["makespan"])
+        self.assertGreater(mixed["makespan"], fast["makespan"])
+
     def test_a_config_json_gives_the_figures_of_the_published_model(self):
         self.write("config.json", json.dumps({
             "model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "num_hidden_layers": 80,
@@ -86,6 +102,7 @@ class ModelCostsTest(program.CommandTest):
         self.assertGreater(row["measured"]["makespan"], 0.9 * row["makespan"])
 
     def test_refusals(self):
+        self.run_ok("schedule", "1f1b", "--pass", "vocabulary", "-o", "sharded.csv")
         for message, *words in (
                 ("--model: no model is called 'llama-3-70'; did you mean 'llama-3-70b'?", "--model", "llama-3-70"),
                 ("--device: no device is called 'h110'; did you mean 'h100'?", "--model", "gpt2", "--device", "h110"),
@@ -102,7 +119,9 @@ class ModelCostsTest(program.CommandTest):
                 ("gpt2 has 12 layers, which cannot fill 16 stages", "--model", "gpt2", "-p", 16),
                 ("9 pipeline ranks: 8 devices have at most 8 (--tensor 1, --data 1); add --nodes",
                  "--model", "gpt2", "-p", 9),
-                ("a sharded vocabulary", "--model", "gpt2", "--pass", "vocabulary"),
+                ("--pass vocabulary", "sharded.csv", "--model", "gpt2"),
+                ("--hidden-communication 2: 0 to 1", "--model", "gpt2", "--hidden-communication", 2),
+                ("--slices 3 does not divide --sequence 1024", "seq1f1b:slices=3", "--model", "gpt2"),
                 ("give a size with its unit", "--model", "gpt2", "--memory-limit", 3)):
             self.assertIn(message, self.refuse("simulate", "1f1b", *words))
         self.assertIn("no memory is left for activations",

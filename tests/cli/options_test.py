@@ -15,10 +15,11 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
           "--model": "llama-3-8b", "--device": "h200", "--nodes": "1x4", "--micro-batch-size": "2",
           "--sequence": "1024", "--precision": "f32", "--tensor": "2", "--data": "2", "--expert": "1", "--zero": "1",
-          "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5", "--sweep": "comm=0,1"}
+          "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5",
+          "--hidden-communication": "0.5", "--sweep": "comm=0,1"}
 # Those that only --model reads.
 OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data", "--expert",
-             "--zero", "--flops-efficiency", "--bandwidth-efficiency"}
+             "--zero", "--flops-efficiency", "--bandwidth-efficiency", "--hidden-communication"}
 # Those that only --jitter reads.
 OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.

@@ -1,4 +1,6 @@
 // The costs of ScheduleOptions that fit any number of stages: those of layers, or of a model.
+#include <algorithm>
+
 #include "cli/options/schedule_options.h"
 
 namespace penstock {
@@ -7,8 +9,12 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
                                              const ScheduleParams& params) const {
   if (priced_model.given()) {
     PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
-    PENSTOCK_TRY(Costs costs, CostsOfChains(model, stages, replicas, slices));
-    if (comm) costs.comm = *comm;
+    const int vocabulary_ranks = shards_vocabulary() ? params.ranks : 0;
+    PENSTOCK_TRY(Costs costs, CostsOfChains(model, {stages, slices, vocabulary_ranks}, replicas));
+    if (comm) {
+      costs.comm = *comm;
+      costs.topology = {};
+    }
     if (!topology.empty()) {
       PENSTOCK_TRY(costs.comm, LongestMessage(params.ranks, costs.message_bytes));
     }
@@ -22,18 +28,23 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
   return costs;
 }
 
+bool ScheduleOptions::shards_vocabulary() const {
+  return std::ranges::find(passes.passes, "vocabulary") != passes.passes.end();
+}
+
 Status ScheduleOptions::DescribeCosts(ChosenSchedule& chosen) const {
   if (!priced_model.given()) return {};
-  if (chosen.schedule.vocabulary) {
+  if (chosen.schedule.vocabulary && !shards_vocabulary()) {
     return InvalidArgument(
-        "{}: --model does not price a sharded vocabulary, whose embedding and head are outside of "
-        "the stages; give layer_costs and --price",
+        "{}: --model does not know the ranks of its sharded vocabulary; give the file without "
+        "these actions and add --pass vocabulary",
         chosen.label);
   }
   PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
   const Placement& placement = chosen.schedule.placement;
   PENSTOCK_TRY_STATUS(CheckRanks(model, placement.ranks()));
-  PENSTOCK_TRY(const std::vector<double> states, StatesByRank(model, placement));
+  PENSTOCK_TRY(const std::vector<double> states,
+               StatesByRank(model, placement, shards_vocabulary()));
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);
   if (!memory_limit) {
@@ -48,7 +59,7 @@ Status ScheduleOptions::LimitByDevice(const Algorithm& algorithm, const Schedule
   if (!priced_model.given() || memory_limit || !algorithm.knobs.memory_limit) return {};
   PENSTOCK_TRY(const ModelOnCluster model, priced_model.Load());
   PENSTOCK_TRY(const std::vector<double> states,
-               StatesByRank(model, PlacementOf(algorithm, checked)));
+               StatesByRank(model, PlacementOf(algorithm, checked), shards_vocabulary()));
   const double left = MemoryLeft(model, states);
   if (left == 0) {
     return InvalidArgument("{}: no memory is left for activations: {}", algorithm.name,

@@ -115,6 +115,8 @@ void PricedModel::Define(CLI::App& app) {
   AddNumber(
       app, "--bandwidth-efficiency", bandwidth_efficiency,
       fmt::format("Part of the bandwidth of memory and links (default {})", kBandwidthEfficiency));
+  AddNumber(app, "--hidden-communication", hidden_communication,
+            "Part of the communication of --tensor and --expert that compute hides (default 0)");
 }
 
 std::vector<std::string> PricedModel::Given() const {
@@ -130,7 +132,8 @@ std::vector<std::string> PricedModel::Given() const {
       {"--expert", expert.has_value()},
       {"--zero", zero.has_value()},
       {"--flops-efficiency", flops_efficiency.has_value()},
-      {"--bandwidth-efficiency", bandwidth_efficiency.has_value()}};
+      {"--bandwidth-efficiency", bandwidth_efficiency.has_value()},
+      {"--hidden-communication", hidden_communication.has_value()}};
   std::vector<std::string> given;
   for (const auto& [option, is_given] : options) {
     if (is_given) given.emplace_back(option);
@@ -156,6 +159,10 @@ Result<ModelOnCluster> PricedModel::Load() const {
   PENSTOCK_TRY_STATUS(CheckCountOf("--zero", zero, 0, 3));
   PENSTOCK_TRY_STATUS(CheckEfficiency("--flops-efficiency", flops_efficiency));
   PENSTOCK_TRY_STATUS(CheckEfficiency("--bandwidth-efficiency", bandwidth_efficiency));
+  if (hidden_communication && !(*hidden_communication >= 0 && *hidden_communication <= 1)) {
+    return InvalidArgument("--hidden-communication {}: 0 to 1 is needed", *hidden_communication);
+  }
+  cluster.hidden_communication = hidden_communication.value_or(0);
   cluster.flops_efficiency = flops_efficiency.value_or(kFlopsEfficiency);
   cluster.bandwidth_efficiency = bandwidth_efficiency.value_or(kBandwidthEfficiency);
   Microbatch& batch = loaded.batch;
@@ -181,20 +188,26 @@ Result<int> PricedModel::Ranks() const {
   return PipelineRanks(loaded);
 }
 
-Result<Costs> CostsOfChains(const ModelOnCluster& model, int stages, int replicas, int slices) {
-  PENSTOCK_TRY(ModelCosts of_model, CostsOfModel(model, stages, slices));
+Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision& division,
+                            int replicas) {
+  PENSTOCK_TRY(const ModelCosts of_model, CostsOfModel(model, division));
   Costs costs;
   for (int replica = 0; replica < replicas; ++replica) {
     costs.stages.insert(costs.stages.end(), of_model.stages.begin(), of_model.stages.end());
+    costs.by_slice.insert(costs.by_slice.end(), of_model.by_slice.begin(), of_model.by_slice.end());
   }
+  costs.topology = of_model.topology;
   costs.comm = of_model.comm;
   costs.message_bytes = of_model.message_bytes;
   costs.offload = costs.reload = of_model.offload;
   return costs;
 }
 
-Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement) {
-  PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, placement.chain_length(), 1));
+Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement,
+                                         bool shards_vocabulary) {
+  PipelineDivision division{.stages = placement.chain_length()};
+  if (shards_vocabulary) division.vocabulary_ranks = placement.ranks();
+  PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, division));
   std::vector<double> states;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     double bytes = 0;

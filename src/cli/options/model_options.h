@@ -22,7 +22,7 @@ struct PricedModel {
   std::optional<std::string> precision;
   std::optional<int> micro_batch_size, sequence;
   std::optional<int> tensor, data, expert, zero;
-  std::optional<double> flops_efficiency, bandwidth_efficiency;
+  std::optional<double> flops_efficiency, bandwidth_efficiency, hidden_communication;
 
   void Define(CLI::App& app);
   // Whether the model determines the costs.
@@ -36,12 +36,13 @@ struct PricedModel {
   Result<int> Ranks() const;
 };
 
-// Returns the costs of `replicas` chains of `stages` stages, for one of `slices` slices of a
-// microbatch.
-Result<Costs> CostsOfChains(const ModelOnCluster& model, int stages, int replicas, int slices);
+// Returns the costs of `replicas` chains of stages.
+Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision& division,
+                            int replicas);
 
 // Bytes of weights, gradients and optimizer state by rank.
-Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement);
+Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement,
+                                         bool shards_vocabulary);
 
 // The memory that a device has left for activations next to the largest of these states; 0 if it
 // has too little for them.

@@ -217,8 +217,9 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
 }
 
 Result<Costs> ScheduleOptions::CostsFor(const Placement& placement, int slices) const {
-  PENSTOCK_TRY(const ScheduleParams params, Params());
+  PENSTOCK_TRY(ScheduleParams params, Params());
   if (costs_by_layer()) {
+    params.ranks = placement.ranks();
     return CostsOfLayers(placement.chain_length(), placement.replicas(), slices, params);
   }
   if (params.costs) {
@@ -409,6 +410,7 @@ Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs
     const ScheduleParams& checked = chosen.params;
     PENSTOCK_TRY(asked.costs, CostsOfLayers(checked.ranks * checked.chunks,
                                             algorithm.knobs.replicas, checked.slices, checked));
+    asked.costs->by_slice.clear();  // searches plan with means
     PENSTOCK_TRY_STATUS(LimitByDevice(algorithm, checked, asked));
     PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   }

@@ -47,8 +47,8 @@ struct ChosenSchedule {
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
   // Of a model: the memory of a device, in which each rank's states and activations must fit.
   std::optional<double> device_memory = {};
-  std::string time_unit = {};               // "s", or empty for the unit of --cost
-  std::string about = {};                   // of a model: lines below the table
+  std::string time_unit = {};  // "s", or empty for the unit of --cost
+  std::string about = {};      // of a model: lines below the table
 };
 
 struct ScheduleOptions {
@@ -161,6 +161,7 @@ struct ScheduleOptions {
   Result<Costs> CostsOfLayers(int stages, int replicas, int slices,
                               const ScheduleParams& params) const;
   bool in_bytes() const { return costs_in_bytes || priced_model.given(); }
+  bool shards_vocabulary() const;  // by --pass vocabulary
   // Whether the costs fit any number of stages.
   bool costs_by_layer() const { return priced_model.given() || !layer_costs.empty(); }
   // Sets what a model determines besides the costs: the unit of time and the memory limit.

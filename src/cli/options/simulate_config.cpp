@@ -47,7 +47,8 @@ constexpr std::pair<const char*, std::optional<int> PricedModel::*> kModelCounts
     {"zero", &PricedModel::zero}};
 constexpr std::pair<const char*, std::optional<double> PricedModel::*> kModelNumbers[] = {
     {"flops_efficiency", &PricedModel::flops_efficiency},
-    {"bandwidth_efficiency", &PricedModel::bandwidth_efficiency}};
+    {"bandwidth_efficiency", &PricedModel::bandwidth_efficiency},
+    {"hidden_communication", &PricedModel::hidden_communication}};
 
 std::vector<std::string_view> KnownKeys() {
   std::vector<std::string_view> keys = kKeys;

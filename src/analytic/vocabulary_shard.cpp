@@ -1,0 +1,26 @@
+#include "analytic/vocabulary_shard.h"
+
+#include "analytic/parameters.h"
+#include "analytic/rank_sizes.h"
+
+namespace penstock {
+
+VocabularyShard ShardVocabulary(const ModelShape& shape, const Microbatch& batch, int ranks) {
+  ModelShape of_rank = shape;
+  of_rank.vocabulary = (shape.vocabulary + ranks - 1) / ranks;
+  const Work logits = LogitsWork(of_rank, batch), embedding = EmbeddingWork(of_rank, batch);
+  VocabularyShard shard;
+  shard.embed = embedding.forward;
+  shard.embed_gradient = embedding.backward_weight;
+  shard.softmax = logits.forward;
+  shard.softmax.insert(shard.softmax.end(), logits.backward_input.begin(),
+                       logits.backward_input.end());
+  shard.weight = logits.backward_weight;
+  shard.softmax_bytes = batch.tokens() * RankSizes(of_rank, batch).vocabulary * kFp32ElementBytes;
+  const double norm = static_cast<double>(shape.dim);  // on the last stage
+  shard.parameters = (EmbeddingParameters(shape) + HeadParameters(shape) - norm) /
+                     static_cast<double>(batch.tensor) / ranks;
+  return shard;
+}
+
+}  // namespace penstock
