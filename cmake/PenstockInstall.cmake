@@ -43,7 +43,7 @@ endforeach()
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate analytic report monitor interop collective runtime checkpoint tokens)
+set(core_folders base schedule simulate explain analytic report monitor interop collective runtime checkpoint tokens)
 list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
 
 add_library(penstock_core INTERFACE)
