@@ -12,14 +12,15 @@
 # Public headers; docs/library.md describes each. No other header is installed.
 set(PENSTOCK_PUBLIC_HEADERS
   base/result.h base/index.h base/mutex.h
-  schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/topology.h schedule/costs.h
+  schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/topology.h schedule/costs.h schedule/vocabulary.h
   schedule/microbatch_lengths.h
   schedule/timeline.h schedule/sent_message.h
   schedule/text/text.h schedule/validate/validate.h schedule/catalog.h
   schedule/passes/passes.h schedule/passes/pass_table.h
   simulate/simulate.h simulate/noise/jitter.h simulate/runs/monte_carlo.h simulate/steady_state.h
   simulate/memory/memory_over_time.h simulate/memory/memory_by_kind.h simulate/pass_context.h
-  report/report.h report/table.h report/terminal.h interop/primus/dump.h
+  explain/action_at.h explain/inputs.h explain/bubbles.h explain/critical_path.h
+  report/report.h report/table.h report/palette.h report/terminal_colors.h report/terminal.h interop/primus/dump.h
   runtime/stage.h runtime/message.h runtime/transport.h runtime/program.h runtime/update/update.h
   runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/emulation/emulation.h)
 

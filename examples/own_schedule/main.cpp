@@ -69,7 +69,7 @@ Status Tour() {
     return InvalidArgument("eager-1f1b is not faster, although transfers take time");
   }
   PENSTOCK_TRY(const std::string picture,
-               RenderTerminal(eager.schedule, eager.timeline, {.width = 100, .color = false}));
+               RenderTerminal(eager.schedule, eager.timeline, {.width = 100}));
   fmt::print("\n{}\n", picture);
 
   // Writes a CSV that torch.distributed.pipelining's _load_csv reads, and a report.

@@ -12,6 +12,7 @@ std::unique_ptr<Command> MakeScheduleCommand();
 std::unique_ptr<Command> MakeValidateCommand();
 std::unique_ptr<Command> MakeSimulateCommand();
 std::unique_ptr<Command> MakeShowCommand();
+std::unique_ptr<Command> MakeDiffCommand();
 std::unique_ptr<Command> MakeReportCommand();
 std::unique_ptr<Command> MakeWatchCommand();
 std::unique_ptr<Command> MakeCheckpointCommand();
@@ -21,7 +22,7 @@ std::unique_ptr<Command> MakeLaunchCommand();
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (const auto make : {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
-                          MakeSimulateCommand, MakeShowCommand, MakeReportCommand, MakeWatchCommand,
+                          MakeSimulateCommand, MakeShowCommand, MakeDiffCommand, MakeReportCommand, MakeWatchCommand,
                           MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand}) {
     commands.push_back(make());
   }

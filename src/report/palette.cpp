@@ -73,11 +73,6 @@ Color TextColor(Color background) {
   return light > kBright ? Color{0x10, 0x1c, 0x2e} : Color{0xff, 0xff, 0xff};
 }
 
-int TerminalColor(Color color) {
-  const auto level = [](std::uint8_t part) { return (part * 5 + 127) / 255; };
-  return 16 + 36 * level(color.red) + 6 * level(color.green) + level(color.blue);
-}
-
 std::string_view OpName(Op op) {
   static constexpr std::array<std::string_view, kOpCount> kNames = {"forward",
                                                                     "backward for input",

@@ -23,8 +23,6 @@ Color BlockColor(Op op, int chunk, int chunks);
 std::string Hex(Color color);
 // Black or white, whichever is more readable on `background`.
 Color TextColor(Color background);
-// The nearest color in the 6x6x6 cube of 256-color terminals.
-int TerminalColor(Color color);
 
 // The op in words: "forward", "backward for input".
 std::string_view OpName(Op op);

@@ -2,39 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "base/index.h"
 #include "report/palette.h"
 #include "report/table.h"
+#include "report/terminal_lane.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kIdle = -1;
 constexpr int kLeastCells = 10;
 constexpr std::size_t kIdleColumn = 7;  // "  24.5%"
-
-// The action that fills most of each character cell of a lane; kIdle if none does.
-std::vector<int> FillCells(const Lane& lane, const std::vector<Span>& spans, double scale,
-                           int cells) {
-  std::vector<int> owner(cells, kIdle);
-  std::vector<double> most(owner.size(), 0);
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    if (!IsDrawn(lane[i], spans[i])) continue;
-    const double begin = spans[i].start * scale;
-    const double end = spans[i].end * scale;
-    for (int cell = static_cast<int>(begin); cell < std::min(end, double(cells)); ++cell) {
-      const double share = std::min(end, cell + 1.0) - std::max(begin, double(cell));
-      const std::size_t at = cell;
-      if (share <= most[at]) continue;
-      most[at] = share;
-      owner[at] = static_cast<int>(i);
-    }
-  }
-  return owner;
-}
 
 // Cells per unit of time. The shortest action gets a whole number of cells if it gets any, so that
 // equal actions look equal.
@@ -52,140 +31,186 @@ double ScaleFor(const Schedule& schedule, const Timeline& timeline, double end, 
   return whole >= 1 ? whole / shortest : scale;
 }
 
-std::string Escape(Color background) {
-  const Color text = TextColor(background);
-  return fmt::format("\x1b[38;5;{};48;5;{}m", TerminalColor(text), TerminalColor(background));
-}
-
-class LaneText {
- public:
-  LaneText(const Schedule& schedule, bool color)
-      : schedule_(schedule), chunks_(MostChunks(schedule.placement)), color_(color) {}
-
-  std::string Draw(const Lane& lane, const std::vector<int>& owner) const {
-    std::string line;
-    for (std::size_t begin = 0; begin < owner.size();) {
-      std::size_t end = begin;
-      while (end < owner.size() && owner[end] == owner[begin]) ++end;
-      const std::size_t width = end - begin;
-      if (owner[begin] == kIdle) {
-        line.append(width, color_ ? ' ' : '.');
-      } else {
-        line += Block(lane[owner[begin]], width);
-      }
-      begin = end;
-    }
-    return line;
-  }
-
-  std::string Swatch(Op op, int chunk) const {
-    return Escape(BlockColor(op, chunk, chunks_)) + "  \x1b[0m";
-  }
-  int chunks() const { return chunks_; }
-
- private:
-  std::string Block(const Action& action, std::size_t width) const {
-    const std::string number =
-        HasMicrobatch(action.first.op) ? MicrobatchText(schedule_, action.first.microbatch) : "";
-    return color_ ? Colored(action, number, width) : Plain(action, number, width);
-  }
-
-  // "F3=": the letter at the start separates adjacent blocks.
-  std::string Plain(const Action& action, const std::string& number, std::size_t width) const {
-    std::string text(1, action.is_pair() ? 'X' : OpLetter(action.first.op));
-    if (text.size() + number.size() <= width) text += number;
-    text.resize(width, '=');
-    return text;
-  }
-
-  std::string Colored(const Action& action, const std::string& number, std::size_t width) const {
-    const Color first = ColorOf(action.first);
-    if (action.is_pair()) {
-      std::string halves;
-      for (std::size_t i = 0; i < width; ++i) halves += "▀";
-      return fmt::format("\x1b[38;5;{};48;5;{}m{}\x1b[0m", TerminalColor(first),
-                         TerminalColor(ColorOf(action.second)), halves);
-    }
-    // Too narrow for the whole number: the last digit still distinguishes neighbors.
-    std::string text = number.size() <= width ? number : number.substr(number.size() - 1);
-    text.resize(width, ' ');
-    return Escape(first) + text + "\x1b[0m";
-  }
-
-  Color ColorOf(const Part& part) const {
-    return BlockColor(part.op, ChunkOf(schedule_.placement, part.stage), chunks_);
-  }
-
-  const Schedule& schedule_;
-  const int chunks_;
-  const bool color_;
-};
-
-std::string Axis(double scale, int cells, const std::string& indent) {
+std::string Axis(const CellGrid& grid, const std::string& indent) {
   constexpr int kCellsATick = 10;
-  const double step = TickStep(cells / scale, std::max(1, cells / kCellsATick));
-  std::string line(Index(cells), ' ');
-  for (int tick = 0; tick * step * scale < cells; ++tick) {
+  const double step = TickStep(grid.cells / grid.scale, std::max(1, grid.cells / kCellsATick));
+  std::string line(Index(grid.cells), ' ');
+  for (int tick = 0; tick * step * grid.scale < grid.cells; ++tick) {
     const std::string text = FormatNumber(tick * step, 6);
-    const std::size_t at = std::lround(tick * step * scale);
+    const std::size_t at = std::lround(tick * step * grid.scale);
     if (at + text.size() <= line.size()) line.replace(at, text.size(), text);
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return indent + line + '\n';
 }
 
-std::string Legend(const Schedule& schedule, const Timeline& timeline, const LaneText& text,
-                   bool color) {
-  std::string line;
+// An entry of the legend and the columns that it takes.
+struct LegendItem {
+  std::string text;
+  std::size_t columns = 0;
+};
+
+LegendItem Plain(const std::string& text) { return {text, text.size()}; }
+
+std::vector<LegendItem> OpsOf(const Schedule& schedule, const Timeline& timeline,
+                              const LaneText& text, bool color) {
+  std::vector<LegendItem> items;
   for (const Op op : DrawnOps(schedule, timeline)) {
-    if (!line.empty()) line += "   ";
-    if (color) {
-      for (int chunk = 0; chunk < (IsCompute(op) ? text.chunks() : 1); ++chunk) {
-        line += text.Swatch(op, chunk);
-      }
-      line += fmt::format(" {} {}", OpText(op), OpName(op));
-    } else {
-      line += fmt::format("{} {}", OpLetter(op), OpName(op));
+    if (!color) {
+      items.push_back(Plain(fmt::format("{} {}", OpLetter(op), OpName(op))));
+      continue;
     }
+    LegendItem item = Plain(fmt::format(" {} {}", OpText(op), OpName(op)));
+    std::string swatches;
+    for (int chunk = 0; chunk < (IsCompute(op) ? text.chunks() : 1); ++chunk) {
+      swatches += text.Swatch(op, chunk);
+      item.columns += 2;
+    }
+    item.text.insert(0, swatches);
+    items.push_back(std::move(item));
   }
+  return items;
+}
+
+// The causes that occur, with their part of the time of all ranks.
+void AddCauses(const TerminalDetails& details, double end, std::vector<LegendItem>& items) {
+  TimeByCause all{};
+  for (const std::vector<Bubble>& bubbles : details.bubbles) {
+    const TimeByCause own = TotalsOf(bubbles);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] += own[i];
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == 0) continue;
+    const auto cause = static_cast<BubbleCause>(i);
+    const double share = all[i] / (end * static_cast<double>(details.bubbles.size()));
+    items.push_back(
+        Plain(fmt::format("{} {} {}", BubbleLetter(cause), NameOf(cause), FormatPercent(share))));
+  }
+}
+
+std::string Legend(const Schedule& schedule, const Timeline& timeline, const LaneText& text,
+                   const TerminalStyle& style, const TerminalDetails& details) {
+  const bool color = style.colors != ColorDepth::kNone;
+  std::vector<LegendItem> items = OpsOf(schedule, timeline, text, color);
   const bool pairs =
       std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
         return std::any_of(lane.begin(), lane.end(),
                            [](const Action& action) { return action.is_pair(); });
       });
-  if (!color) line += pairs ? "   X overlapped pair   . idle" : "   . idle";
-  if (color && text.chunks() > 1) line += "   lighter: later chunks";
-  return line + '\n';
+  if (!color && pairs) items.push_back(Plain("X overlapped pair"));
+  if (color && text.chunks() > 1) items.push_back(Plain("lighter: later chunks"));
+  if (details.bubbles.empty() && !color) items.push_back(Plain(". idle"));
+  AddCauses(details, EndOf(timeline), items);
+  if (!details.critical_path.empty()) {
+    items.push_back({style.unicode ? "▔ critical path" : "^ critical path", 15});
+  }
+  constexpr std::size_t kBetween = 3;
+  std::string lines;
+  std::size_t columns = 0;
+  for (const LegendItem& item : items) {
+    const bool fits = columns + kBetween + item.columns <= Index(style.width);
+    if (columns > 0) lines += fits ? std::string(kBetween, ' ') : "\n";
+    columns = columns > 0 && fits ? columns + kBetween + item.columns : item.columns;
+    lines += item.text;
+  }
+  return lines + '\n';
 }
+
+double MostMemory(const TerminalDetails& details) {
+  double most = 0;
+  for (const MemoryCurve& curve : details.memory) {
+    for (const MemoryPoint& point : curve) most = std::max(most, point.amount);
+  }
+  return most;
+}
+
+// The lines of all ranks.
+class Lines {
+ public:
+  Lines(const Schedule& schedule, const Timeline& timeline, const LaneText& text,
+        const TerminalDetails& details, const CellGrid& grid)
+      : schedule_(schedule),
+        timeline_(timeline),
+        text_(text),
+        details_(details),
+        grid_(grid),
+        most_(MostMemory(details)),
+        digits_(fmt::format("{}", std::max(0, schedule.ranks() - 1)).size()) {}
+
+  std::string OfRank(std::size_t rank, double end) const {
+    static const std::vector<Bubble> kNone;
+    const Lane& lane = schedule_.lanes[rank];
+    const std::vector<int> owner = FillCells(lane, timeline_.spans[rank], grid_);
+    const auto& bubbles = details_.bubbles.empty() ? kNone : details_.bubbles[rank];
+    std::string lines = fmt::format("rank {:>{}} {}{:>{}}\n", rank, digits_,
+                                    text_.Actions(lane, owner, bubbles, grid_),
+                                    FormatPercent(IdleShareOf(rank, end)), kIdleColumn);
+    if (!details_.critical_path.empty()) lines += OfPath(rank, owner);
+    if (!details_.memory.empty()) {
+      lines += Indent() + text_.Memory(details_.memory[rank], most_, grid_) + "  " +
+               PeakText(details_.memory[rank]) + '\n';
+    }
+    return lines;
+  }
+  std::string Indent() const { return std::string(std::string("rank ").size() + digits_ + 1, ' '); }
+
+ private:
+  double IdleShareOf(std::size_t rank, double end) const {
+    double busy = 0;
+    for (std::size_t i = 0; i < schedule_.lanes[rank].size(); ++i) {
+      const Span& span = timeline_.spans[rank][i];
+      if (IsCompute(schedule_.lanes[rank][i])) busy += span.end - span.start;
+    }
+    return 1 - busy / end;
+  }
+  std::string OfPath(std::size_t rank, const std::vector<int>& owner) const {
+    std::vector<char> on_path(schedule_.lanes[rank].size());
+    for (const ActionAt& at : details_.critical_path) {
+      if (Index(at.rank) == rank) on_path[Index(at.position)] = 1;
+    }
+    const bool any = std::ranges::any_of(on_path, [](char set) { return set != 0; });
+    std::string marks = any ? text_.Path(owner, on_path) : "";
+    marks.erase(marks.find_last_not_of(' ') + 1);
+    return marks.empty() ? "" : Indent() + marks + '\n';
+  }
+  std::string PeakText(const MemoryCurve& curve) const {
+    double peak = 0;
+    for (const MemoryPoint& point : curve) peak = std::max(peak, point.amount);
+    return FormatAmount(peak, details_.memory_unit);
+  }
+
+  const Schedule& schedule_;
+  const Timeline& timeline_;
+  const LaneText& text_;
+  const TerminalDetails& details_;
+  const CellGrid& grid_;
+  const double most_;
+  const std::size_t digits_;
+};
 
 }  // namespace
 
 Result<std::string> RenderTerminal(const Schedule& schedule, const Timeline& timeline,
-                                   const TerminalStyle& style) {
+                                   const TerminalStyle& style, const TerminalDetails& details) {
   PENSTOCK_TRY_STATUS(RequireSpans(schedule, timeline));
-  const std::size_t digits = fmt::format("{}", std::max(0, schedule.ranks() - 1)).size();
-  const std::size_t indent = std::string("rank ").size() + digits + 1;
-  const int cells = std::max(kLeastCells, style.width - static_cast<int>(indent + kIdleColumn));
   const double end = EndOf(timeline);
   if (!(end > 0)) return std::string("no action takes time: there is nothing to draw\n");
-  const double scale = ScaleFor(schedule, timeline, end, cells);
-  const int used = std::min(cells, static_cast<int>(std::ceil(end * scale - 1e-9)));
+  const LaneText lane_text(schedule, style);
+  CellGrid grid;
+  const Lines lines(schedule, timeline, lane_text, details, grid);
+  constexpr std::size_t kPeakColumn = 10;  // "  24.5 GiB"
+  const std::size_t right = details.memory.empty() ? kIdleColumn : kPeakColumn;
+  const int cells =
+      std::max(kLeastCells, style.width - static_cast<int>(lines.Indent().size() + right));
+  grid.scale = ScaleFor(schedule, timeline, end, cells);
+  grid.cells = std::min(cells, static_cast<int>(std::ceil(end * grid.scale - 1e-9)));
 
-  const LaneText lane_text(schedule, style.color);
-  std::string text = Axis(scale, used, std::string(indent, ' '));
-  for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
-    double busy = 0;
-    for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
-      const Span& span = timeline.spans[r][i];
-      if (IsCompute(schedule.lanes[r][i])) busy += span.end - span.start;
-    }
-    const auto owner = FillCells(schedule.lanes[r], timeline.spans[r], scale, used);
-    text +=
-        fmt::format("rank {:>{}} {}{:>{}}\n", r, digits, lane_text.Draw(schedule.lanes[r], owner),
-                    FormatPercent(1 - busy / end), kIdleColumn);
+  std::string text = Axis(grid, lines.Indent());
+  for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
+    text += lines.OfRank(rank, end);
   }
-  text += fmt::format("{:>{}}\n", "idle", indent + Index(used) + kIdleColumn);
-  return text + Legend(schedule, timeline, lane_text, style.color);
+  text += fmt::format("{:>{}}\n", "idle", lines.Indent().size() + Index(grid.cells) + kIdleColumn);
+  return text + Legend(schedule, timeline, lane_text, style, details);
 }
 
 }  // namespace penstock

@@ -51,9 +51,9 @@ class CommandTest(unittest.TestCase):
             if process.poll() is not None:
                 self.fail(f"ended without {name}: {process.communicate()}")
 
-    def run_ok(self, *words):
+    def run_ok(self, *words, env=None):
         """Runs a command that must succeed without writing to stderr. Returns its stdout."""
-        result = self.start(*words)
+        result = self.start(*words, env=env)
         self.assertEqual(result.returncode, 0, f"{words}: {result.stderr}")
         self.assertEqual(result.stderr, "", words)
         return result.stdout

@@ -4,7 +4,7 @@ import re
 
 import program
 
-COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report", "watch",
+COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report", "watch",
             "checkpoint", "launch")
 
 

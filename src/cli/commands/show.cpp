@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-#include "cli/figures/simulated.h"
+#include "cli/figures/explained.h"
 #include "cli/options/option_values.h"
 #include "cli/terminal.h"
 #include "report/table.h"
@@ -38,14 +38,21 @@ class ShowCommand : public Command {
     AddText(app, "--color", color_, "When to use colors: auto, always or never (default auto)")
         ->type_name("WHEN")
         ->check(CLI::IsMember({"auto", "always", "never"}));
+    app.add_flag("--memory", memory_, "Draw the memory of each rank below its actions");
+    app.add_flag("--explain", explain_,
+                 "Mark the causes of bubbles, and the critical path below its actions");
     app.add_flag("--json", options_.json,
                  "Print every action with its start and end instead of drawing");
   }
 
   Result<int> Run() override {
-    if (options_.json && (width_ || color_)) {
-      return InvalidArgument("{} has no effect here: --json draws nothing; leave it out",
-                             width_ ? "--width" : "--color");
+    const std::pair<const char*, bool> drawing[] = {{"--width", width_.has_value()},
+                                                    {"--color", color_.has_value()},
+                                                    {"--memory", memory_},
+                                                    {"--explain", explain_}};
+    for (const auto& [option, given] : drawing) {
+      if (!options_.json || !given) continue;
+      return InvalidArgument("{} has no effect here: --json draws nothing; leave it out", option);
     }
     PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
     if (options_.json) {
@@ -55,12 +62,15 @@ class ShowCommand : public Command {
       return kExitOk;
     }
     const std::string color_wish = color_.value_or("auto");
+    const bool color = color_wish == "always" || (color_wish == "auto" && OutputHasColor());
     const TerminalStyle style{width_ ? *width_ : TerminalWidth(),
-                              color_wish == "always" || (color_wish == "auto" && OutputHasColor())};
+                              color ? TerminalDepth() : ColorDepth::kNone,
+                              color && OutputHasUnicode()};
     for (const Simulated& simulated : all) {
       const SimulationResult& result = simulated.result;
       PENSTOCK_TRY(const std::string picture,
-                   RenderTerminal(simulated.chosen.schedule, simulated.timeline, style));
+                   RenderTerminal(simulated.chosen.schedule, simulated.timeline, style,
+                                  DetailsOf(simulated)));
       fmt::print("{}{}: {}; makespan {}, bubble {}, peak memory {}{}\n{}",
                  &simulated == all.data() ? "" : "\n", simulated.chosen.label,
                  ShapeText(simulated.chosen.schedule),
@@ -73,9 +83,24 @@ class ShowCommand : public Command {
   }
 
  private:
+  TerminalDetails DetailsOf(const Simulated& simulated) const {
+    const ChosenSchedule& chosen = simulated.chosen;
+    TerminalDetails details;
+    details.memory_unit = chosen.memory_unit;
+    if (memory_) {
+      details.memory = MemoryOverTime(chosen.schedule, simulated.timeline, chosen.costs);
+    }
+    if (explain_) {
+      details.bubbles = BubblesOf(simulated);
+      details.critical_path = CriticalPathOf(simulated);
+    }
+    return details;
+  }
+
   ScheduleOptions options_;
   std::optional<int> width_;
   std::optional<std::string> color_;
+  bool memory_ = false, explain_ = false;
 };
 
 }  // namespace

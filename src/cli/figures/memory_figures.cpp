@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 // Whether the costs are in bytes, as the sizes of messages are.
 double PerByte(const ChosenSchedule& chosen) { return chosen.memory_unit == "B" ? 1 : 0; }
 
-std::string ActionAt(const Simulated& simulated, std::size_t rank) {
+std::string ActionText(const Simulated& simulated, std::size_t rank) {
   const int action = simulated.memory[rank].peak.action;
   if (action == MemoryPeak::kNoAction) return "-";
   return ToText(simulated.chosen.schedule.lanes[rank][Index(action)]);
@@ -42,7 +42,7 @@ Json PeakJson(const Simulated& simulated, std::size_t rank) {
   return {{"amount", peak.amount},
           {"time", peak.time},
           {"action",
-           peak.action == MemoryPeak::kNoAction ? Json(nullptr) : Json(ActionAt(simulated, rank))},
+           peak.action == MemoryPeak::kNoAction ? Json(nullptr) : Json(ActionText(simulated, rank))},
           {"in_flight", peak.in_flight},
           {"by_kind", std::move(by_kind)}};
 }
@@ -76,7 +76,7 @@ Table MemoryTable(const Simulated& simulated) {
     const MemoryPeak& peak = simulated.memory[rank].peak;
     std::vector<std::string> row = {fmt::format("{}", rank),
                                     FormatAmount(peak.amount, chosen.memory_unit),
-                                    TimeText(chosen, peak.time), ActionAt(simulated, rank),
+                                    TimeText(chosen, peak.time), ActionText(simulated, rank),
                                     fmt::format("{}", fmt::join(peak.in_flight, " + "))};
     for (const std::size_t kind : kinds) {
       row.push_back(FormatAmount(peak.by_kind[kind], chosen.memory_unit));
@@ -98,7 +98,7 @@ Table MemoryCsvTable(const std::vector<Simulated>& all) {
       std::vector<std::string> row = {
           simulated.chosen.label,         fmt::format("{}", rank),
           fmt::format("{}", peak.amount), fmt::format("{}", peak.time),
-          ActionAt(simulated, rank),      fmt::format("{}", fmt::join(peak.in_flight, "+"))};
+          ActionText(simulated, rank),      fmt::format("{}", fmt::join(peak.in_flight, "+"))};
       for (const double amount : peak.by_kind) row.push_back(fmt::format("{}", amount));
       table.rows.push_back(std::move(row));
     }

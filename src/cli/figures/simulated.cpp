@@ -81,7 +81,9 @@ Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options) {
 Result<Simulated> SimulateOne(ChosenSchedule chosen, bool with_timeline) {
   Simulated simulated;
   simulated.chosen = std::move(chosen);
-  const SimulateOptions how{.timeline = with_timeline ? &simulated.timeline : nullptr};
+  const SimulateOptions how{.timeline = with_timeline ? &simulated.timeline : nullptr,
+                            .jitter = nullptr,
+                            .messages = with_timeline ? &simulated.messages : nullptr};
   const Schedule& schedule = simulated.chosen.schedule;
   PENSTOCK_TRY(simulated.result, Simulate(schedule, simulated.chosen.costs, how));
   simulated.above_limit = ExceedsLimit(simulated.chosen, simulated.result);

@@ -1,0 +1,184 @@
+// penstock diff: compares two schedules: what moved, and where the time went.
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/figures/comparison.h"
+#include "cli/figures/explained.h"
+#include "cli/options/option_values.h"
+#include "explain/difference.h"
+#include "report/palette.h"
+#include "report/table.h"
+#include "schedule/text/text.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kDefaultMoves = 10;
+
+ExplainedRun ExplainedRunOf(const Simulated& simulated,
+                            const std::vector<std::vector<Bubble>>& bubbles) {
+  return {simulated.chosen.schedule, simulated.timeline, bubbles};
+}
+
+// "12 B, 3 F"; "none"
+std::string CountsText(const std::array<std::size_t, kOpCount>& counts) {
+  std::string text;
+  for (std::size_t op = 0; op < counts.size(); ++op) {
+    if (counts[op] == 0) continue;
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{} {}", counts[op], OpText(static_cast<Op>(op)));
+  }
+  return text.empty() ? "none" : text;
+}
+
+class DiffCommand : public Command {
+ public:
+  std::string Name() const override { return "diff"; }
+  std::string Summary() const override {
+    return "Compare two schedules: what moved and where the time went";
+  }
+  void Define(CLI::App& app) override {
+    options_.DefineSource(app);
+    options_.DefineShape(app);
+    options_.DefineCosts(app);
+    options_.passes.Define(app);
+    app.option_defaults()->group("Output");
+    AddInt(app, "--moves", moves_,
+           fmt::format("Actions to list, those that moved farthest (default {})", kDefaultMoves),
+           {.least = 0});
+    app.add_flag("--json", options_.json, "Print the differences as JSON");
+    app.footer("Each schedule may have its own options: penstock diff 1f1b zbv:comm=0.1 -p 8");
+  }
+
+  Result<int> Run() override {
+    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
+    if (all.size() != 2) {
+      return InvalidArgument("diff compares two schedules, not {}; name two", all.size());
+    }
+    const auto bubbles_a = BubblesOf(all[0]), bubbles_b = BubblesOf(all[1]);
+    const Difference difference =
+        Compare(ExplainedRunOf(all[0], bubbles_a), ExplainedRunOf(all[1], bubbles_b));
+    if (options_.json) {
+      fmt::print("{}\n", ToJson(all, difference).dump(2));
+    } else {
+      Print(all, difference);
+    }
+    return kExitOk;
+  }
+
+ private:
+  std::size_t Listed(const Difference& difference) const {
+    const int most = moves_.value_or(kDefaultMoves);
+    std::size_t count = 0;
+    while (count < difference.common.size() && count < static_cast<std::size_t>(most) &&
+           difference.common[count].start_a != difference.common[count].start_b) {
+      ++count;
+    }
+    return count;
+  }
+
+  Table UseTable(const std::vector<Simulated>& all, const Difference& difference) const {
+    Table table;
+    table.title = "Time of a rank, on average";
+    table.columns = {"", all[0].chosen.label, all[1].chosen.label, "difference"};
+    const auto add = [&](const std::string& name, double a, double b) {
+      if (a == 0 && b == 0) return;
+      const ChosenSchedule& chosen = all[0].chosen;
+      const char* const sign = b > a ? "+" : "";
+      table.rows.push_back(
+          {name, TimeText(chosen, a), TimeText(chosen, b), sign + TimeText(chosen, b - a)});
+    };
+    for (std::size_t op = 0; op < kOpCount; ++op) {
+      add(std::string(OpName(static_cast<Op>(op))), difference.a.by_op[op], difference.b.by_op[op]);
+    }
+    for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+      add(fmt::format("idle: {}", NameOf(static_cast<BubbleCause>(cause))),
+          difference.a.bubbles[cause], difference.b.bubbles[cause]);
+    }
+    add("makespan", all[0].result.makespan, all[1].result.makespan);
+    return table;
+  }
+
+  Table MovesTable(const std::vector<Simulated>& all, const Difference& difference) const {
+    Table table;
+    table.title = "Moved farthest";
+    table.columns = {"action", "rank", "start: " + all[0].chosen.label, all[1].chosen.label,
+                     "difference"};
+    const ChosenSchedule& chosen = all[0].chosen;
+    for (std::size_t i = 0; i < Listed(difference); ++i) {
+      const Moved& moved = difference.common[i];
+      const std::string rank = moved.rank_a == moved.rank_b
+                                   ? fmt::format("{}", moved.rank_a)
+                                   : fmt::format("{} -> {}", moved.rank_a, moved.rank_b);
+      const double by = moved.start_b - moved.start_a;
+      table.rows.push_back({ToText(moved.part), rank, TimeText(chosen, moved.start_a),
+                            TimeText(chosen, moved.start_b),
+                            (by > 0 ? "+" : "") + TimeText(chosen, by)});
+    }
+    return table;
+  }
+
+  void Print(const std::vector<Simulated>& all, const Difference& difference) const {
+    fmt::print("{}\n", FormatTable(UseTable(all, difference)));
+    fmt::print("{} actions are in both, {} of them after another action than before",
+               difference.common.size(), difference.reordered);
+    if (difference.other_rank > 0) fmt::print(", {} on another rank", difference.other_rank);
+    fmt::print(".\nOnly in {}: {}. Only in {}: {}.\n", all[0].chosen.label,
+               CountsText(difference.only_a), all[1].chosen.label, CountsText(difference.only_b));
+    if (Listed(difference) > 0) fmt::print("\n{}", FormatTable(MovesTable(all, difference)));
+  }
+
+  static Json UseJson(const TimeUse& use) {
+    Json by_op = Json::object(), idle = Json::object();
+    for (std::size_t op = 0; op < kOpCount; ++op) {
+      if (use.by_op[op] != 0) by_op[std::string(OpText(static_cast<Op>(op)))] = use.by_op[op];
+    }
+    for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+      idle[std::string(NameOf(static_cast<BubbleCause>(cause)))] = use.bubbles[cause];
+    }
+    return {{"busy", std::move(by_op)}, {"idle", std::move(idle)}};
+  }
+
+  static Json CountsJson(const std::array<std::size_t, kOpCount>& counts) {
+    Json json = Json::object();
+    for (std::size_t op = 0; op < kOpCount; ++op) {
+      if (counts[op] != 0) json[std::string(OpText(static_cast<Op>(op)))] = counts[op];
+    }
+    return json;
+  }
+
+  Json ToJson(const std::vector<Simulated>& all, const Difference& difference) const {
+    Json schedules = Json::array(), moved = Json::array();
+    const TimeUse* const uses[] = {&difference.a, &difference.b};
+    const std::array<std::size_t, kOpCount>* const only[] = {&difference.only_a,
+                                                             &difference.only_b};
+    for (std::size_t i = 0; i < 2; ++i) {
+      schedules.push_back({{"schedule", all[i].chosen.label},
+                           {"makespan", all[i].result.makespan},
+                           {"time_per_rank", UseJson(*uses[i])},
+                           {"only_here", CountsJson(*only[i])}});
+    }
+    for (std::size_t i = 0; i < Listed(difference); ++i) {
+      const Moved& each = difference.common[i];
+      moved.push_back({{"action", ToText(each.part)},
+                       {"ranks", {each.rank_a, each.rank_b}},
+                       {"starts", {each.start_a, each.start_b}}});
+    }
+    return {{"schedules", std::move(schedules)},
+            {"common", difference.common.size()},
+            {"reordered", difference.reordered},
+            {"on_another_rank", difference.other_rank},
+            {"moved", std::move(moved)}};
+  }
+
+  ScheduleOptions options_;
+  std::optional<int> moves_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeDiffCommand() { return std::make_unique<DiffCommand>(); }
+
+}  // namespace penstock
