@@ -123,9 +123,11 @@ struct Costs {
   // together can be used.
   double exchange = 0;
   OverlapRule overlap;
-  // Time per unit of memory to the slower pool and back. Each rank has one link in each direction,
-  // which carries one transfer at a time.
+  // Time per unit of memory to the slower pool and back, on a link in each direction that carries
+  // one transfer at a time. Each group of `offload_sharing` consecutive ranks shares the two links;
+  // the last group may have fewer.
   double offload = 0, reload = 0;
+  int offload_sharing = 1;
   // Whether a STEP waits until every stage has its gradients, for their global norm (without
   // post-validation), or only until the stage and its replicas have theirs.
   bool steps_wait_for_all = false;

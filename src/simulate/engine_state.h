@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <limits>
+#include <vector>
 
+#include "base/index.h"
 #include "simulate/arrivals.h"
 
 namespace penstock {
@@ -25,6 +27,15 @@ struct alignas(64) LaneState {
   double peak_memory = 0;
   Arrivals::Key waits_for = kNothingMissing;
   std::size_t others = 0;  // number of actions so far that do not compute
+};
+
+// Puts the rank with the earliest clock first in a heap.
+struct Later {
+  const std::vector<LaneState>& ranks;
+  bool operator()(int a, int b) const {
+    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
+    return first != second ? first > second : a > b;
+  }
 };
 
 // What the loop reads for a stage: one cache line.

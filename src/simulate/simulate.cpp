@@ -27,14 +27,6 @@ namespace {
 // The number of actions of a lane that are fetched ahead. A hundred or more lanes that alternate
 // are too many streams for hardware prefetchers: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
-// Puts the rank with the earliest clock first in a heap.
-struct Later {
-  const std::vector<LaneState>& ranks;
-  bool operator()(int a, int b) const {
-    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
-    return first != second ? first > second : a > b;
-  }
-};
 
 // Runs every lane as far as it goes, and resumes a lane when the value that it waits for is
 // available. Each action is visited once, plus once for each time that its rank had to wait:
@@ -63,7 +55,7 @@ class Engine {
     // The list has each rank at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
     ranks_.resize(schedule.lanes.size());
-    if (MessageExchange::Needed(costs)) {
+    if (MessageExchange::Needed(costs) || SideWork::SharesPoolLinks(schedule, costs)) {
       exchange_.emplace(costs, ranks_);
       held_.resize(schedule.lanes.size());
       last_ends_.resize(schedule.lanes.size());
@@ -152,8 +144,8 @@ class Engine {
                                 : RunLane<kInOrder, false, false>(current_);
   }
 
-  // Runs one action at a time, and no message leaves before an earlier one: what shares a link, and
-  // who waits for whom, depends on the order.
+  // Runs one action at a time, and no message or transfer leaves before an earlier one: what shares
+  // a link, and who waits for whom, depends on the order.
   LaneEnd RunInOrderOfTime() {
     exchange_->Clear();
     held_.assign(held_.size(), 0);
@@ -481,7 +473,7 @@ class Engine {
   std::vector<Joined> shared_;  // by (SharedValue, microbatch)
   Arrivals arrivals_;
   std::vector<int> runnable_;
-  std::optional<MessageExchange> exchange_;  // if messages cost more than one latency
+  std::optional<MessageExchange> exchange_;  // if the ranks run in order of time
   std::vector<char> held_;         // by rank: whether messages keep it from its next action
   std::vector<double> last_ends_;  // by rank, if exchange_: of the last action that occupies it
   std::optional<SideWork> side_;   // set once the run has reached an action that needs it

@@ -59,6 +59,22 @@ class TopologyTest(program.CommandTest):
         self.assertNotEqual((self.folder / "even.csv").read_text(), (self.folder / "uneven.csv").read_text())
         self.assertLess(self.makespan("uneven.csv", *slow), self.makespan("even.csv", *slow) - 0.1)
 
+    def test_ranks_that_share_links_to_the_slower_pool(self):
+        # Every rank offloads what it holds, and no RELOAD can wait for a link.
+        self.run_ok("schedule", "gpipe", "-p", 4, "-m", 8, "--price", "offload=0.5", "--pass", "offload", "-o", "own.csv")
+        price = ("--price", "offload=0.5")
+        own = self.makespan("own.csv", *price)
+        self.assertEqual(self.makespan("own.csv", *price, "--offload-sharing", 1), own)
+        self.assertGreater(self.makespan("own.csv", *price, "--offload-sharing", 4), own)
+        config = self.config("schedule: gpipe\nranks: 4\nmicrobatches: 8\nprice: offload=0.5\npass: offload\n"
+                             "offload_sharing: 2\n")
+        self.assertEqual(self.makespan(config), own)
+        for words in (("--run",), ("--dump", "d")):
+            self.assertIn("offload-sharing", self.refuse("simulate", config, *words))
+        for count in (0, 5):
+            self.assertIn(f"--offload-sharing {count}", self.refuse("simulate", "own.csv", *price, "--offload-sharing", count))
+        self.assertIn("--pass offload", self.refuse("simulate", "1f1b", "--offload-sharing", 2))
+
     def test_refusals(self):
         for text, says in (("levle: node", "level"), ("level: node, ranks: 0", "ranks"), ("level: node, ranks: 4", "8"),
                            ("level: node, latency: -1", "latency"), ("level: node, bandwidth: 0", "bandwidth"),

@@ -36,6 +36,8 @@ void ScheduleOptions::DefineSpeed(CLI::App& app) {
       "What ranks do while messages are in flight: asynchronous (default), blocking (wait until "
       "results have arrived) or batched (send and receive together, as Megatron-LM does)")
       ->type_name("HOW");
+  AddInt(app, "--offload-sharing", offload_sharing,
+         "Consecutive ranks that share one link to the slower pool in each direction (default 1)");
 }
 
 Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const {
@@ -53,7 +55,10 @@ Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const
   }
   const Status status = SlowDown(costs, placement, factors);
   if (!status) return InvalidArgument("--slow-rank: {}", status.error().message);
-  return {};
+  costs.offload_sharing = offload_sharing.value_or(1);
+  if (costs.offload_sharing <= placement.ranks()) return {};
+  return InvalidArgument("--offload-sharing {}: the schedule has {} ranks; give at most as many",
+                         costs.offload_sharing, placement.ranks());
 }
 
 Result<double> ScheduleOptions::LongestMessage(int ranks, double bytes) const {

@@ -159,9 +159,9 @@ Result<OutputFormat> ScheduleOptions::Format() const {
 
 Status ScheduleOptions::CheckCounts() const {
   const std::pair<const char*, const std::optional<int>*> counts[] = {
-      {"--ranks", &ranks}, {"--chunks", &chunks},    {"--microbatches", &microbatches},
-      {"--group", &group}, {"--slices", &slices},    {"--waves", &waves},
-      {"--steps", &steps}, {"--replicas", &replicas}};
+      {"--ranks", &ranks}, {"--chunks", &chunks},     {"--microbatches", &microbatches},
+      {"--group", &group}, {"--slices", &slices},     {"--waves", &waves},
+      {"--steps", &steps}, {"--replicas", &replicas}, {"--offload-sharing", &offload_sharing}};
   for (const auto& [option, count] : counts) {
     if (*count && **count < 1) return InvalidArgument("{} {}: at least 1", option, **count);
   }

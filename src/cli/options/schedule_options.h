@@ -81,6 +81,7 @@ struct ScheduleOptions {
   std::optional<std::string> microbatch_lengths;  // "1,0.5,2", relative
   std::optional<std::string> overlap;             // max, sum or a factor
   std::optional<std::string> transfers;           // asynchronous, blocking or batched
+  std::optional<int> offload_sharing;             // ranks that share a link to the slower pool
   Topology topology;                              // of a configuration; empty: all ranks are equal
   std::optional<std::string> memory_limit;      // activations of one rank and microbatch, or bytes
   std::optional<std::string> activation_bytes;  // of one rank and microbatch: memory is in bytes
@@ -171,9 +172,9 @@ struct ScheduleOptions {
   Result<double> Limit(const std::string& option, const std::string& text) const;
   // Sets the unit of memory and the size of a message.
   Status SetUnits(ChosenSchedule& chosen) const;
-  // --launch --slow-rank --transfers.
+  // --launch --slow-rank --transfers --offload-sharing.
   void DefineSpeed(CLI::App& app);
-  // Adds launches and the factors of slow ranks, if any are given.
+  // Adds launches and the factors of slow ranks, if any are given, and which ranks share links.
   bool changes_speed() const { return launch.value_or(0) != 0 || !slow_ranks.empty(); }
   Status SetSpeed(const Placement& placement, Costs& costs) const;
   // The size of a message of one slice; 0 if none is given.

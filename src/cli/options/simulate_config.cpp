@@ -30,7 +30,7 @@ const std::vector<std::string_view> kKeys = {"schedule",      "csv",
                                              "topology",      "launch",
                                              "slow_rank",     "microbatch_lengths",
                                              "jitter",        "seed",
-                                             "runs"};
+                                             "runs",          "offload_sharing"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -338,7 +338,8 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
       {"replicas", &options.replicas},
       {"seed", &options.seed},
       {"runs", &options.runs},
-      {"iteration", &options.iteration}};
+      {"iteration", &options.iteration},
+      {"offload_sharing", &options.offload_sharing}};
   for (const auto& [key, field] : counts) {
     PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), *field));
   }
