@@ -13,7 +13,7 @@
 set(PENSTOCK_PUBLIC_HEADERS
   base/result.h base/index.h base/mutex.h
   schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/topology.h schedule/costs.h
-  schedule/microbatch_lengths.h
+  schedule/microbatch_lengths.h schedule/collective_time.h
   schedule/timeline.h schedule/text/text.h schedule/validate/validate.h schedule/catalog.h
   schedule/passes/passes.h schedule/passes/pass_table.h
   simulate/simulate.h simulate/noise/jitter.h simulate/runs/monte_carlo.h simulate/steady_state.h simulate/memory.h simulate/pass_context.h

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "schedule/collective_time.h"
+
 namespace penstock {
 namespace {
 
@@ -26,6 +28,30 @@ class Roofline {
   double OfMessage(double bytes, std::int64_t devices) const {
     return cluster_.device.latency + OfLink(bytes, devices);
   }
+  // Of the collectives of kernels, in which each device sends to all others at once.
+  double Latencies(const Kernels& kernels) const {
+    double seconds = 0;
+    for (const KernelCost& kernel : kernels)
+      seconds += kernel.collectives * cluster_.device.latency;
+    return seconds;
+  }
+  // The links of `replicas` devices that are `stride` devices apart: those of the node, and between
+  // nodes the network. If the replicas do not fill whole nodes, all of them use the network.
+  CollectiveGroup GroupOf(int replicas, int stride) const {
+    const double efficiency = cluster_.bandwidth_efficiency, latency = cluster_.device.latency;
+    const int in_node = std::max(1, cluster_.devices_per_node / stride);
+    const bool fills = cluster_.devices_per_node % stride == 0 && replicas % in_node == 0;
+    CollectiveGroup group{replicas, {}};
+    if (replicas <= in_node || fills) {
+      group.links.levels.push_back(
+          {"node", in_node, latency, cluster_.device.link_bandwidth * efficiency});
+    }
+    if (replicas > in_node) {
+      group.links.levels.push_back({"network", LinkLevel::kAllRanks, latency,
+                                    cluster_.device.network_bandwidth * efficiency});
+    }
+    return group;
+  }
 
  private:
   double Seconds(const KernelCost& kernel) const {
@@ -47,7 +73,15 @@ class Roofline {
   const Microbatch& batch_;
 };
 
-StageCosts CostsOfStage(const ModelOnCluster& model, const StageLayers& layers,
+void DivideBySlices(int slices, StageCosts& costs) {
+  for (double* const cost :
+       {&costs.forward, &costs.backward_input, &costs.backward_weight, &costs.activation,
+        &costs.activation_after_i, &costs.input_activation}) {
+    *cost /= slices;
+  }
+}
+
+StageCosts CostsOfStage(const ModelOnCluster& model, const StageLayers& layers, int slices,
                         const Roofline& roofline) {
   const Work work = WorkOfStage(model.shape, layers, model.batch);
   const KeptBytes kept = KeptByStage(model.shape, layers, model.batch);
@@ -57,24 +91,22 @@ StageCosts CostsOfStage(const ModelOnCluster& model, const StageLayers& layers,
   costs.backward_weight = roofline.Seconds(work.backward_weight);
   costs.activation = kept.from_forward;
   costs.activation_after_i = kept.after_input;
-  costs.recompute = costs.forward;
   costs.input_activation = layers.embedding ? KeptFromForward(KeptByEmbedding(model.batch))
                                             : HiddenBytes(model.shape, model.batch);
+  DivideBySlices(slices, costs);
+  // Each slice has all collectives.
+  costs.forward += roofline.Latencies(work.forward);
+  costs.backward_input += roofline.Latencies(work.backward_input);
+  costs.backward_weight += roofline.Latencies(work.backward_weight);
+  costs.recompute = costs.forward;
   return costs;
 }
 
-void DivideBySlices(int slices, StageCosts& costs) {
-  for (double* const cost :
-       {&costs.forward, &costs.backward_input, &costs.backward_weight, &costs.activation,
-        &costs.activation_after_i, &costs.recompute, &costs.input_activation}) {
-    *cost /= slices;
-  }
-}
-
-// Parameters of which `replicas` replicas have copies.
+// Parameters of which `replicas` replicas have copies, on devices that are `stride` devices apart.
 struct Replicated {
   double parameters = 0;
   double replicas = 1;
+  int stride = 1;
 
   // The part that the other replicas have, once shards are gathered.
   double from_others() const { return parameters * (replicas - 1) / replicas; }
@@ -84,25 +116,25 @@ struct Replicated {
 std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const StageLayers& layers) {
   const ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   const auto replicas = static_cast<double>(model.data);
-  return {{{count.others, replicas},
-           {count.of_experts, replicas / static_cast<double>(model.batch.expert)}}};
+  const int tensor = static_cast<int>(model.batch.tensor);
+  const int expert = static_cast<int>(model.batch.expert);
+  return {
+      {{count.others, replicas, tensor}, {count.of_experts, replicas / expert, tensor * expert}}};
 }
 
 // What passes add: the optimizer's step, and the collectives of shards.
 void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
                     const Roofline& roofline, StageCosts& costs) {
-  double from_others = 0;
+  const double element = model.batch.element_bytes();
   for (const Replicated& each : all) {
-    from_others += each.from_others();
     costs.step += roofline.OfMemory(
         StepBytes(each.parameters, model.batch.precision, {model.zero, each.replicas}));
+    const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
+    constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
+    costs.unshard += AllGatherTime(kRings, group, each.parameters * element);
+    costs.reduce += ReduceScatterTime(kRings, group, each.parameters * kFp32ElementBytes);
+    costs.gathered += each.from_others() * element;
   }
-  if (model.data == 1) return;
-  const int group = static_cast<int>(model.batch.tensor) * model.data;
-  const double element = model.batch.element_bytes();
-  costs.unshard = roofline.OfMessage(from_others * element, group);
-  costs.reduce = roofline.OfMessage(from_others * kFp32ElementBytes, group);
-  costs.gathered = from_others * element;
 }
 
 Status CheckExpertDivision(const ModelOnCluster& model) {
@@ -172,8 +204,7 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, int stages, int sli
   ModelCosts costs;
   for (const StageLayers& layers : divided) {
     const std::array<Replicated, 2> replicated = ReplicatedBy(model, layers);
-    StageCosts& stage = costs.stages.emplace_back(CostsOfStage(model, layers, roofline));
-    DivideBySlices(slices, stage);
+    StageCosts& stage = costs.stages.emplace_back(CostsOfStage(model, layers, slices, roofline));
     AddUpdateCosts(model, replicated, roofline, stage);
     StateBytes& states = costs.states.emplace_back();
     for (const Replicated& each : replicated) {

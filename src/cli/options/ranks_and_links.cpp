@@ -1,5 +1,5 @@
-// The options of ScheduleOptions that say how fast ranks are, and how and over which links they
-// send messages.
+// The options of ScheduleOptions that say how fast ranks are, how and over which links they send
+// messages, and how long their collectives take.
 #include <map>
 
 #include "base/text/numbers.h"
@@ -87,6 +87,44 @@ Status ScheduleOptions::SetTransfers(Costs& costs) const {
                            Quote(level.name));
   }
   costs.topology = topology;
+  return {};
+}
+
+Status ScheduleOptions::SetCollectives(const ChosenSchedule& chosen, const PassOptions& priced,
+                                       Costs& costs) const {
+  if (!collectives) {
+    if (!priced.PriceOf("reduced")) return {};
+    return InvalidArgument(
+        "--price reduced has no effect here: it is a size, whose time only a configuration with "
+        "collectives gives; leave it out");
+  }
+  if (priced_model.given()) {
+    return InvalidArgument(
+        "--collectives: --model determines them by --data and --nodes; leave "
+        "them out");
+  }
+  for (const char* key : {"unshard", "reduce"}) {
+    if (!priced.PriceOf(key)) continue;
+    return InvalidArgument(
+        "--price {}: the times of collectives follow from their sizes; leave it "
+        "out",
+        key);
+  }
+  if (chosen.memory_unit.empty()) {
+    return InvalidArgument(
+        "--collectives: their sizes must be in bytes; give --activation-bytes, or stage_costs with "
+        "units");
+  }
+  const std::optional<double> reduced = priced.PriceOf("reduced");
+  if (!priced.PriceOf("gathered") && !reduced) {
+    return InvalidArgument(
+        "--collectives: no size is given; give --price gathered, and reduced if gradients differ");
+  }
+  const double chunks = chosen.schedule.placement.chunks();
+  const Status status =
+      PriceCollectives(*collectives, chosen.activation,
+                       reduced ? std::optional(*reduced / chunks) : std::nullopt, costs);
+  if (!status) return InvalidArgument("--collectives: {}", status.error().message);
   return {};
 }
 

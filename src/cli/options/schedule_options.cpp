@@ -355,14 +355,16 @@ Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
 
 Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
   PENSTOCK_TRY(const PassOptions in_activations,
-               passes.WithLimits([&](const std::string& pass, const std::string& limit) {
-                 return Limit("--pass " + pass, limit);
+               passes.WithLimits([&](const std::string& option, const std::string& text) {
+                 return Limit(option, text);
                }));
   if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   PENSTOCK_TRY_STATUS(SetTransfers(costs));
   PENSTOCK_TRY_STATUS(SetLengths(chosen, costs));
   PENSTOCK_TRY_STATUS(SetSpeed(chosen.schedule.placement, costs));
-  PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
+  PENSTOCK_TRY_STATUS(in_activations.SetPrices(chosen.schedule, costs));
+  PENSTOCK_TRY_STATUS(SetCollectives(chosen, in_activations, costs));
+  PENSTOCK_TRY_STATUS(in_activations.Run(chosen.schedule, costs));
   ScaleMemory(costs, chosen.activation);
   PENSTOCK_TRY_STATUS(DescribeCosts(chosen));
   chosen.costs = std::move(costs);

@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "cli/options/candidates.h"
+#include "cli/options/costs/collectives_config.h"
 #include "cli/options/costs/layer_costs.h"
 #include "cli/options/given_in.h"
 #include "cli/options/model_options.h"
@@ -83,6 +84,7 @@ struct ScheduleOptions {
   std::optional<std::string> transfers;           // asynchronous, blocking or batched
   std::optional<int> offload_sharing;             // ranks that share a link to the slower pool
   Topology topology;                              // of a configuration; empty: all ranks are equal
+  std::optional<CollectivesConfig> collectives;   // of a configuration
   std::optional<std::string> memory_limit;      // activations of one rank and microbatch, or bytes
   std::optional<std::string> activation_bytes;  // of one rank and microbatch: memory is in bytes
   std::optional<std::string> message_bytes;     // of a microbatch's tensor between two stages
@@ -193,6 +195,10 @@ struct ScheduleOptions {
                        ScheduleParams& asked) const;
   // Sets how messages are sent and over which links.
   Status SetTransfers(Costs& costs) const;
+  // Sets the times of collectives from their sizes, if the configuration describes them. `priced`
+  // has the prices in activations.
+  Status SetCollectives(const ChosenSchedule& chosen, const PassOptions& priced,
+                        Costs& costs) const;
   // Runs the passes, then converts the costs to the unit of memory.
   Status SetCosts(ChosenSchedule& chosen, Costs costs) const;
 };

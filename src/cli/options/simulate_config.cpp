@@ -30,7 +30,8 @@ const std::vector<std::string_view> kKeys = {"schedule",      "csv",
                                              "topology",      "launch",
                                              "slow_rank",     "microbatch_lengths",
                                              "jitter",        "seed",
-                                             "runs",          "offload_sharing"};
+                                             "runs",          "offload_sharing",
+                                             "collectives"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -363,6 +364,10 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   if (config.Has("topology")) {
     PENSTOCK_TRY(options.topology, ReadTopology(config));
     filler.Note("topology");
+  }
+  if (config.Has("collectives")) {
+    PENSTOCK_TRY(options.collectives, ReadCollectives(config));
+    filler.Note("collectives");
   }
   PENSTOCK_TRY(const std::optional<bool> split, config.Bool("split"));
   if (split.value_or(false) && !options.split) {
