@@ -31,7 +31,7 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
     for (const StageCosts& stage : *list) {
       for (double StageCosts::*time : kTimesOfStage) sound = sound && usable(stage.*time);
       for (double StageCosts::*memory : kMemoryOfStage) sound = sound && usable(stage.*memory);
-      sound = sound && usable(stage.length);
+      sound = sound && usable(stage.length) && usable(stage.message_scale);
     }
   }
   if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");

@@ -44,7 +44,7 @@ class Engine {
         shape_(ChainShape::Of(schedule)),
         comm_(costs.topology.empty()
                   ? costs.comm
-                  : costs.topology.LongestTime(schedule.ranks(), costs.message_bytes)),
+                  : costs.topology.LongestTime(schedule.ranks(), costs.LargestMessage())),
         side_ops_(SideWork::PricedOps(schedule, costs)),
         indices_(schedule.indices()),
         ends_(VocabularyEnds::Of(schedule)),
@@ -421,8 +421,11 @@ class Engine {
     if (!explicit_) SendOverLinks(part, key, to, time);
   }
   void SendOverLinks(const Part& part, Arrivals::Key key, int to, double time) {
-    const double bytes = costs_.message_bytes * costs_.Of(part).length;
-    exchange_->Send({key, stages_[part.stage].rank, to, time, bytes});
+    // A gradient has the size of the activation that it belongs to.
+    const bool is_activation = part.op == Op::kForward || part.op == Op::kSendForward;
+    const int producer = is_activation ? part.stage : schedule_.placement.previous(part.stage);
+    const double scale = costs_.stages[Index(producer)].message_scale * costs_.Of(part).length;
+    exchange_->Send({key, stages_[part.stage].rank, to, time, costs_.message_bytes * scale});
   }
 
   // Returns false if the lane must wait for a SEND's value. A RECV is only posted.

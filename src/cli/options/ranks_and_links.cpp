@@ -1,5 +1,6 @@
 // The options of ScheduleOptions that say how fast ranks are, how and over which links they send
 // messages, and how long their collectives take.
+#include <algorithm>
 #include <map>
 
 #include "base/text/numbers.h"
@@ -61,8 +62,19 @@ Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const
                          costs.offload_sharing, placement.ranks());
 }
 
+double ScheduleOptions::LargestScale() const {
+  double largest = stage_costs || !layer_costs.empty() ? 0 : 1;
+  if (stage_costs) {
+    for (const StageCosts& stage : *stage_costs) largest = std::max(largest, stage.message_scale);
+  }
+  for (const LayerGroup& group : layer_costs) {
+    largest = std::max(largest, group.costs.message_scale);
+  }
+  return largest;
+}
+
 Result<double> ScheduleOptions::LongestMessage(int ranks, double bytes) const {
-  const double time = topology.LongestTime(ranks, bytes);
+  const double time = topology.LongestTime(ranks, bytes * LargestScale());
   const Status status = CheckTime(time);
   if (!status) {
     return InvalidArgument("--topology: the time of a message {}", status.error().message);
@@ -75,6 +87,12 @@ Status ScheduleOptions::SetTransfers(Costs& costs) const {
     const auto parsed = ParseTransfers(*transfers);
     if (!parsed) return InvalidArgument("--transfers {}", parsed.error().message);
     costs.transfers = *parsed;
+  }
+  const bool scaled = std::ranges::any_of(
+      costs.stages, [](const StageCosts& stage) { return stage.message_scale != 1; });
+  if (scaled && costs.message_bytes == 0) {
+    return InvalidArgument("{}: message_scale has no effect without a size; give --message-bytes",
+                           stage_costs ? "--stage-costs" : "--layer-costs");
   }
   if (topology.empty()) return {};
   if (comm) {

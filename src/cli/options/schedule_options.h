@@ -181,7 +181,9 @@ struct ScheduleOptions {
   Status SetSpeed(const Placement& placement, Costs& costs) const;
   // The size of a message of one slice; 0 if none is given.
   Result<double> MessageBytes(int slices) const;
-  // The time of a message that shares no link, between the ranks for which the topology makes it
+  // The largest message_scale of the costs per stage or layer.
+  double LargestScale() const;
+  // The time of a message that shares no link, between the ranks and for the scale that make it
   // longest.
   Result<double> LongestMessage(int ranks, double bytes) const;
   Result<std::optional<MonteCarloOptions>> RunsWithJitter() const;

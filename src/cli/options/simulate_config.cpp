@@ -114,8 +114,11 @@ struct ReadCosts {
   bool in_bytes = false;  // whether its activations are in bytes
 };
 
-constexpr std::string_view kCostKeys[] = {"forward",  "backward_input", "backward_weight",
-                                          "backward", "activation",     "activation_after_i"};
+constexpr std::string_view kCostKeys[] = {"forward",      "backward_input", "backward_weight",
+                                          "backward",     "activation",     "activation_after_i",
+                                          "message_scale"};
+
+constexpr double kMostScale = 1e6;
 
 // The time of a whole B, which is at most that of I and W.
 Status ReadBackward(const YamlMap& map, StageCosts& stage) {
@@ -151,6 +154,11 @@ Result<ReadCosts> ReadStage(const YamlMap& map) {
       ReadMemory(map, "activation_after_i", stage.activation_after_i, after_in_bytes));
   if (entry.in_bytes != after_in_bytes && stage.activation_after_i != 0) {
     return map.Refuse("activation_after_i", "give it and activation both with a unit, or neither");
+  }
+  PENSTOCK_TRY(const std::optional<double> scale, map.Number("message_scale"));
+  stage.message_scale = scale.value_or(1);
+  if (!(stage.message_scale >= 0 && stage.message_scale <= kMostScale)) {
+    return map.Refuse("message_scale", "0 to {:.0f} is needed", kMostScale);
   }
   if (stage.activation_after_i > stage.activation) {
     return map.Refuse("activation_after_i", "at most the activation");

@@ -1,6 +1,8 @@
 // The key `collectives` of a configuration: times of UNSHARD and REDUCE_GRAD from their sizes.
 #pragma once
 
+#include <optional>
+
 #include "base/result.h"
 #include "base/text/yaml_map.h"
 #include "schedule/collective_time.h"

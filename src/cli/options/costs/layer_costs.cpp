@@ -37,6 +37,7 @@ Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& gr
       for (double StageCosts::*field : kFields) {
         of.*field += static_cast<double>(taken) * group->costs.*field / slices;
       }
+      of.message_scale = group->costs.message_scale;  // of the stage's last layer
       left_of_stage -= taken;
       left_of_group -= taken;
       if (left_of_group == 0 && ++group != groups.end()) left_of_group = group->layers;
