@@ -48,21 +48,20 @@ class WorkList {
   // All-gathers and reduce-scatters of hidden states over the ranks that divide the layer. F
   // gathers the input of the first matmuls and scatters the sum of the last; I does the reverse;
   // W gathers the input again, because a rank saves only its part.
-  void Exchange(std::string_view name, double elements, double forward, double input,
-                double weight) {
+  void Exchange(std::string_view name, double elements, int forward, int input, int weight) {
     const double sent = elements * element_ * (tensor_ - 1) / tensor_;
     if (sent == 0) return;
-    AddForward({name, 0, 0, 0, forward * sent});
-    AddInput({name, 0, 0, 0, input * sent});
-    AddWeight({name, 0, 0, 0, weight * sent});
+    AddForward({name, 0, 0, 0, forward * sent, 0, forward});
+    AddInput({name, 0, 0, 0, input * sent, 0, input});
+    AddWeight({name, 0, 0, 0, weight * sent, 0, weight});
   }
 
   // Tokens go to the ranks of their experts and back, and so do gradients.
   void Route(double elements, double ranks) {
     const double routed = 2 * elements * element_ * (ranks - 1) / ranks;
     if (routed == 0) return;
-    AddForward({"all-to-all", 0, 0, 0, 0, routed});
-    AddInput({"all-to-all", 0, 0, 0, 0, routed});
+    AddForward({"all-to-all", 0, 0, 0, 0, routed, 2});
+    AddInput({"all-to-all", 0, 0, 0, 0, routed, 2});
   }
 
   void AddForward(const KernelCost& kernel) { work_.forward.push_back(kernel); }

@@ -12,11 +12,12 @@ namespace penstock {
 // One kernel of a rank and microbatch. Each reads its inputs and writes its outputs once.
 struct KernelCost {
   std::string_view name;
-  double flops = 0;    // as the graph compiler counts them, with causal attention in full
-  double skipped = 0;  // of these, the ones of masked scores, which fused attention never computes
-  double bytes = 0;    // read from and written to the device's memory
-  double sent = 0;     // bytes that the rank sends to the others that divide the layer
-  double routed = 0;   // bytes that it sends to the ranks that have other experts
+  double flops = 0;     // as the graph compiler counts them, with causal attention in full
+  double skipped = 0;   // of these, the ones of masked scores, which fused attention never computes
+  double bytes = 0;     // read from and written to the device's memory
+  double sent = 0;      // bytes that the rank sends to the others that divide the layer
+  double routed = 0;    // bytes that it sends to the ranks that have other experts
+  int collectives = 0;  // that send these bytes, each with a latency
 };
 using Kernels = std::vector<KernelCost>;
 

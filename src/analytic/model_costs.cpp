@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "analytic/vocabulary_shard.h"
+#include "analytic/vocabulary_work.h"
 #include "base/index.h"
+#include "schedule/collective_time.h"
 
 namespace penstock {
 namespace {
@@ -29,14 +30,33 @@ class Roofline {
   double OfMessage(double bytes, std::int64_t devices) const {
     return cluster_.device.latency + OfLink(bytes, devices);
   }
+  // The links of `replicas` devices that are `stride` devices apart: those of the node, and between
+  // nodes the network. If the replicas do not fill whole nodes, all of them use the network.
+  CollectiveGroup GroupOf(int replicas, int stride) const {
+    const double efficiency = cluster_.bandwidth_efficiency, latency = cluster_.device.latency;
+    const int in_node = std::max(1, cluster_.devices_per_node / stride);
+    const bool fills = cluster_.devices_per_node % stride == 0 && replicas % in_node == 0;
+    CollectiveGroup group{replicas, {}};
+    if (replicas <= in_node || fills) {
+      group.links.levels.push_back(
+          {"node", in_node, latency, cluster_.device.link_bandwidth * efficiency});
+    }
+    if (replicas > in_node) {
+      group.links.levels.push_back({"network", LinkLevel::kAllRanks, latency,
+                                    cluster_.device.network_bandwidth * efficiency});
+    }
+    return group;
+  }
 
  private:
   double Seconds(const KernelCost& kernel) const {
     const Device& device = cluster_.device;
     const double flops = kernel.flops - kernel.skipped;
     const double compute = flops / (device.flops(batch_.precision) * cluster_.flops_efficiency);
-    const double communication =
-        OfLink(kernel.sent, batch_.tensor) + OfLink(kernel.routed, batch_.tensor * batch_.expert);
+    // In collectives, each device sends to all others at once.
+    const double communication = kernel.collectives * device.latency +
+                                 OfLink(kernel.sent, batch_.tensor) +
+                                 OfLink(kernel.routed, batch_.tensor * batch_.expert);
     return std::max(compute, OfMemory(kernel.bytes)) +
            communication * (1 - cluster_.hidden_communication);
   }
@@ -88,10 +108,11 @@ StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
   return mean;
 }
 
-// Parameters of which `replicas` replicas have copies.
+// Parameters of which `replicas` replicas have copies, on devices that are `stride` devices apart.
 struct Replicated {
   double parameters = 0;
   double replicas = 1;
+  int stride = 1;
 
   // The part that the other replicas have, once shards are gathered.
   double from_others() const { return parameters * (replicas - 1) / replicas; }
@@ -103,25 +124,25 @@ std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const StageL
   ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   count.others += of_vocabulary;
   const auto replicas = static_cast<double>(model.data);
-  return {{{count.others, replicas},
-           {count.of_experts, replicas / static_cast<double>(model.batch.expert)}}};
+  const int tensor = static_cast<int>(model.batch.tensor);
+  const int expert = static_cast<int>(model.batch.expert);
+  return {
+      {{count.others, replicas, tensor}, {count.of_experts, replicas / expert, tensor * expert}}};
 }
 
 // What passes add: the optimizer's step, and the collectives of shards.
 void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
                     const Roofline& roofline, StageCosts& costs) {
-  double from_others = 0;
+  const double element = model.batch.element_bytes();
   for (const Replicated& each : all) {
-    from_others += each.from_others();
     costs.step += roofline.OfMemory(
         StepBytes(each.parameters, model.batch.precision, {model.zero, each.replicas}));
+    const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
+    constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
+    costs.unshard += AllGatherTime(kRings, group, each.parameters * element);
+    costs.reduce += ReduceScatterTime(kRings, group, each.parameters * kFp32ElementBytes);
+    costs.gathered += each.from_others() * element;
   }
-  if (model.data == 1) return;
-  const int group = static_cast<int>(model.batch.tensor) * model.data;
-  const double element = model.batch.element_bytes();
-  costs.unshard = roofline.OfMessage(from_others * element, group);
-  costs.reduce = roofline.OfMessage(from_others * kFp32ElementBytes, group);
-  costs.gathered = from_others * element;
 }
 
 StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
@@ -137,7 +158,7 @@ StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2
   return states;
 }
 
-void AddVocabulary(const VocabularyShard& shard, const Roofline& roofline, StageCosts& costs) {
+void AddVocabulary(const VocabularyWork& shard, const Roofline& roofline, StageCosts& costs) {
   costs.embed = roofline.Seconds(shard.embed);
   costs.vocabulary_input = roofline.Seconds(shard.softmax);
   costs.vocabulary_weight = roofline.Seconds(shard.weight);
@@ -243,9 +264,9 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivis
                            model.batch.sequence);
   }
   const Roofline roofline(model);
-  VocabularyShard vocabulary;
+  VocabularyWork vocabulary;
   if (division.vocabulary_ranks > 0) {
-    vocabulary = ShardVocabulary(model.shape, model.batch, division.vocabulary_ranks);
+    vocabulary = WorkOfVocabulary(model.shape, model.batch, division.vocabulary_ranks);
   }
   ModelCosts costs;
   for (std::size_t i = 0; i < divided.size(); ++i) {

@@ -25,4 +25,10 @@ Costs Costs::Uniform(const Placement& placement, int slices, double f, double i,
   return costs;
 }
 
+double Costs::LargestMessage() const {
+  double largest = 0;
+  for (const StageCosts& stage : stages) largest = std::max(largest, stage.message_scale);
+  return message_bytes * largest;
+}
+
 }  // namespace penstock

@@ -61,6 +61,9 @@ struct StageCosts {
   double saved_by_whole_backward = 0;
   // Relative length of the microbatch: prices per microbatch and sizes of messages scale with it.
   double length = 1;
+  // Size of the stage's output, and of the gradient that it receives for it, relative to
+  // Costs::message_bytes.
+  double message_scale = 1;
 
   // Time of B; not below 0 by rounding.
   double Backward() const {
@@ -133,16 +136,19 @@ struct Costs {
   // together can be used.
   double exchange = 0;
   OverlapRule overlap;
-  // Time per unit of memory to the slower pool and back. Each rank has one link in each direction,
-  // which carries one transfer at a time.
+  // Time per unit of memory to the slower pool and back, on a link in each direction that carries
+  // one transfer at a time. Each group of `offload_sharing` consecutive ranks shares the two links;
+  // the last group may have fewer.
   double offload = 0, reload = 0;
+  int offload_sharing = 1;
   // Whether a STEP waits until every stage has its gradients, for their global norm (without
   // post-validation), or only until the stage and its replicas have theirs.
   bool steps_wait_for_all = false;
   // Whether a B that is not in a pair sends its input gradient after its I part, as stages in
   // training do, or at its end, as schedules are usually priced.
   bool early_gradients = false;
-  double message_bytes = 0;  // of one tensor between two stages at length 1; 0: unknown
+  // Of one tensor between two stages at length 1 and scale 1; 0: unknown.
+  double message_bytes = 0;
   // By stage, then by microbatch index modulo their number, if the slices of a sequence differ
   // (later ones attend to more) or the microbatches do. Empty if all cost what `stages` says.
   std::vector<StageCosts> by_slice;
@@ -159,6 +165,8 @@ struct Costs {
     const std::size_t slices = by_slice.size() / stages.size();
     return by_slice[part.stage * slices + Index(part.microbatch) % slices];
   }
+  // The size of the largest tensor between two stages, at length 1.
+  double LargestMessage() const;
   // Calls change(StageCosts&) for every element of `stages` and `by_slice`.
   template <class Change>
   void ForEachStage(const Change& change) {

@@ -1,5 +1,6 @@
 #include "simulate/check_input.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/index.h"
@@ -30,10 +31,14 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
     for (const StageCosts& stage : *list) {
       for (double StageCosts::*time : kTimesOfStage) sound = sound && usable(stage.*time);
       for (double StageCosts::*memory : kMemoryOfStage) sound = sound && usable(stage.*memory);
-      sound = sound && usable(stage.length);
+      sound = sound && usable(stage.length) && usable(stage.message_scale);
     }
   }
   if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");
+  if (costs.offload_sharing < 1 || costs.offload_sharing > std::max(1, schedule.ranks())) {
+    return InvalidArgument("{} of {} ranks share a link to the slower pool; give 1 to {}",
+                           costs.offload_sharing, schedule.ranks(), schedule.ranks());
+  }
   return CheckTopology(costs.topology, schedule.ranks());
 }
 

@@ -29,6 +29,15 @@ struct alignas(64) LaneState {
   std::size_t others = 0;  // number of actions so far that do not compute
 };
 
+// Puts the rank with the earliest clock first in a heap.
+struct Later {
+  const std::vector<LaneState>& ranks;
+  bool operator()(int a, int b) const {
+    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
+    return first != second ? first > second : a > b;
+  }
+};
+
 // What the loop reads for a stage: one cache line.
 struct alignas(64) StageEntry {
   int rank = 0;
@@ -38,15 +47,6 @@ struct alignas(64) StageEntry {
   double activation_after_i = 0;
 };
 static_assert(sizeof(LaneState) == 64 && sizeof(StageEntry) == 64);
-
-// Puts the rank with the earliest clock first in a heap.
-struct Later {
-  const std::vector<LaneState>& ranks;
-  bool operator()(int a, int b) const {
-    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
-    return first != second ? first > second : a > b;
-  }
-};
 
 enum class LaneEnd {
   kWaitsOrDone,

@@ -70,6 +70,17 @@ std::uint32_t SideWork::PricedOps(const Schedule& schedule, const Costs& costs) 
   return ops;
 }
 
+bool SideWork::SharesPoolLinks(const Schedule& schedule, const Costs& costs) {
+  if (costs.offload_sharing == 1) return false;
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      if (action.first.op == Op::kOffload && costs.offload > 0) return true;
+      if (action.first.op == Op::kReload && costs.reload > 0) return true;
+    }
+  }
+  return false;
+}
+
 SideWork::SideWork(const Schedule& schedule, const Costs& costs)
     : costs_(costs),
       holdings_(schedule, costs),
@@ -81,7 +92,9 @@ SideWork::SideWork(const Schedule& schedule, const Costs& costs)
       updates_(indices_ / indices_per_update_),
       priced_(PricedOps(schedule, costs)),
       ledgers_(schedule.lanes.size()),
-      links_(schedule.lanes.size()) {
+      collective_free_(schedule.lanes.size()),
+      pool_sharing_(SharesPoolLinks(schedule, costs) ? Index(costs.offload_sharing) : 1),
+      pool_links_(schedule.lanes.size() / pool_sharing_ + 1) {
   const std::size_t stages = schedule.stages();
   unsharded_.resize(stages);
   reduced_.resize(stages);
@@ -175,7 +188,7 @@ SideWork::Outcome SideWork::RunCollective(std::size_t rank, const Part& part, do
     ledger.Later(MemoryLedger::kReshards, time, gathered);
     return {true, false, {time, time}};
   }
-  double& link = links_[rank].collective_free;
+  double& link = collective_free_[rank];
   const double start = std::max(clock, link);
   const double end = start + costs_.TransferTime(part, 0);
   link = end;
@@ -200,7 +213,7 @@ SideWork::Outcome SideWork::RunMove(std::size_t rank, const Part& part, double c
   MemoryLedger& ledger = ledgers_[rank];
   const double amount = holdings_.Kept(part);
   const double time = costs_.TransferTime(part, amount);
-  Links& links = links_[rank];
+  PoolLinks& links = pool_links_[rank / pool_sharing_];
   if (part.op == Op::kOffload) {
     const double start = std::max(clock, links.offload_free);
     links.offload_free = moved_[Key(part)] = start + time;

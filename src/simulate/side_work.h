@@ -6,6 +6,10 @@
 // reaches it and the link is free, and occupies the whole link. Whatever needs the result waits for
 // its end: I, B and RECOMPUTE for the RELOAD of their microbatch, compute for the UNSHARD of its
 // stage, STEP for its REDUCE_GRAD.
+//
+// With costs.offload_sharing, neighboring ranks share their links to and from the slower pool,
+// which carry transfers in the order in which ranks reach them; at the same time, the lower rank
+// goes first. A RELOAD that waits for its own OFFLOAD keeps its place.
 #pragma once
 
 #include <array>
@@ -58,6 +62,9 @@ class SideWork {
   // Bits by Op of the actions that affect time or memory with these costs. A schedule without any
   // of them runs the same without a SideWork.
   static std::uint32_t PricedOps(const Schedule& schedule, const Costs& costs);
+  // Whether ranks share links to the slower pool and use them. The ranks' actions must then run in
+  // order of time.
+  static bool SharesPoolLinks(const Schedule& schedule, const Costs& costs);
   static constexpr std::uint32_t Bit(Op op) {
     return op < Op::kNone ? std::uint32_t{1} << static_cast<unsigned>(op) : 0;
   }
@@ -85,8 +92,9 @@ class SideWork {
   double Peak(std::size_t rank) { return ledgers_[rank].Peak(); }
 
  private:
-  struct Links {
-    double offload_free = 0, reload_free = 0, collective_free = 0;
+  // When the links to and from the slower pool have carried all transfers so far.
+  struct PoolLinks {
+    double offload_free = 0, reload_free = 0;
   };
   // The gradients that one STEP waits for, of one update.
   struct Gradients {
@@ -105,8 +113,10 @@ class SideWork {
   const Holdings holdings_;
   const std::size_t indices_, indices_per_update_, updates_;
   const std::uint32_t priced_;
-  std::vector<MemoryLedger> ledgers_;  // by rank
-  std::vector<Links> links_;           // by rank
+  std::vector<MemoryLedger> ledgers_;    // by rank
+  std::vector<double> collective_free_;  // by rank: when its link for collectives is free
+  const std::size_t pool_sharing_;       // ranks that share their links to the slower pool
+  std::vector<PoolLinks> pool_links_;    // by rank / pool_sharing_
   std::vector<double> moved_;      // by (stage, microbatch): end of its OFFLOAD, then of its RELOAD
   std::vector<double> unsharded_;  // by stage: end of its last UNSHARD
   std::vector<double> reduced_;    // by stage: end of its last REDUCE_GRAD

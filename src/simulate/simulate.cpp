@@ -29,9 +29,8 @@ namespace {
 // are too many streams for hardware prefetchers: 42 to 72 million actions/s at 256 ranks.
 constexpr std::size_t kActionsAhead = 8;
 
-// Runs every lane as far as it goes, and resumes a lane when the value that it waits for is
-// available. Each action is visited once, plus once for each time that its rank had to wait:
-// linear.
+// Runs every lane as far as it goes, and resumes a lane when the value that it waits for is there.
+// Each action is visited once, plus once for each time that its rank had to wait: linear.
 //
 // The placement determines the one other rank, if any, that needs a value. So one slot per value is
 // all the bookkeeping: there is no queue of events and no map of waiters.
@@ -46,7 +45,7 @@ class Engine {
         shape_(ChainShape::Of(schedule)),
         comm_(costs.topology.empty()
                   ? costs.comm
-                  : costs.topology.LongestTime(schedule.ranks(), costs.message_bytes)),
+                  : costs.topology.LongestTime(schedule.ranks(), costs.LargestMessage())),
         side_ops_(SideWork::PricedOps(schedule, costs)),
         indices_(schedule.indices()),
         ends_(VocabularyEnds::Of(schedule)),
@@ -57,7 +56,7 @@ class Engine {
     // The list has each rank at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
     ranks_.resize(schedule.lanes.size());
-    if (MessageExchange::Needed(costs)) {
+    if (MessageExchange::Needed(costs) || SideWork::SharesPoolLinks(schedule, costs)) {
       exchange_.emplace(costs, ranks_);
       held_.resize(schedule.lanes.size());
       last_ends_.resize(schedule.lanes.size());
@@ -80,9 +79,7 @@ class Engine {
       return InvalidArgument("rank {}, position {}: {} does not belong to this rank", current_,
                              position, ToText(schedule_.lanes[current_][position]));
     }
-    if (messages_ != nullptr && !exchange_) {
-      AddMessages(stages_, arrivals_, indices_, comm_, *messages_);
-    }
+    if (messages_ && !exchange_) AddMessages(stages_, arrivals_, indices_, comm_, *messages_);
     return CheckDone(schedule_, ranks_, arrivals_);
   }
 
@@ -150,8 +147,8 @@ class Engine {
                                 : RunLane<kInOrder, false, false>(current_);
   }
 
-  // Runs one action at a time, and no message leaves before an earlier one: what shares a link, and
-  // who waits for whom, depends on the order.
+  // Runs one action at a time, and no message or transfer leaves before an earlier one: what shares
+  // a link, and who waits for whom, depends on the order.
   LaneEnd RunInOrderOfTime() {
     exchange_->Clear();
     held_.assign(held_.size(), 0);
@@ -428,8 +425,11 @@ class Engine {
     if (!explicit_) SendOverLinks(part, key, to, time);
   }
   void SendOverLinks(const Part& part, Arrivals::Key key, int to, double time) {
-    const double bytes = costs_.message_bytes * costs_.Of(part).length;
-    exchange_->Send({key, stages_[part.stage].rank, to, time, bytes});
+    // A gradient has the size of the activation that it belongs to.
+    const bool is_activation = part.op == Op::kForward || part.op == Op::kSendForward;
+    const int producer = is_activation ? part.stage : schedule_.placement.previous(part.stage);
+    const double scale = costs_.stages[Index(producer)].message_scale * costs_.Of(part).length;
+    exchange_->Send({key, stages_[part.stage].rank, to, time, costs_.message_bytes * scale});
   }
 
   // Returns false if the lane must wait for a SEND's value. A RECV is only posted.
@@ -481,7 +481,7 @@ class Engine {
   std::vector<Joined> shared_;  // by (SharedValue, microbatch)
   Arrivals arrivals_;
   std::vector<int> runnable_;
-  std::optional<MessageExchange> exchange_;  // if messages cost more than one latency
+  std::optional<MessageExchange> exchange_;  // if the ranks run in order of time
   std::vector<char> held_;         // by rank: whether messages keep it from its next action
   std::vector<double> last_ends_;  // by rank, if exchange_: of the last action that occupies it
   std::optional<SideWork> side_;   // set once the run has reached an action that needs it

@@ -7,8 +7,9 @@
 // available, and publishes both outputs at its end. Memory: F allocates its activation at its
 // start; I frees at its end the part that W does not read; W or B frees the rest at its end.
 // With costs.topology, messages take their links' latency and bandwidth (topology.h), and with
-// costs.transfers ranks wait for their messages. Both need the actions in order of time: the run is
-// then linear but for a logarithm of the number of ranks.
+// costs.transfers ranks wait for their messages. Both need the actions in order of time, and so do
+// offload transfers of ranks that share a link: the run is then linear but for a logarithm of the
+// number of ranks.
 // Passes of a sharded vocabulary occupy their rank and wait as vocabulary.h says; what all ranks
 // compute together can be used costs.exchange after the last of them.
 // Actions that passes add run on links concurrently with compute, or occupy the rank (RECOMPUTE,

@@ -116,6 +116,40 @@ TEST(ModelCosts, DivideExpertsAmongReplicas) {
   EXPECT_GT(parts.stages[1].forward, 0.9 * whole.stages[1].forward);
 }
 
+// A ring in the node, then rings across nodes for a part of the bytes.
+TEST(ModelCosts, GatherAndReduceShardsInNodesAndAcrossThem) {
+  ModelOnCluster model = OnCluster("llama-3-8b");
+  model.cluster.nodes = 8;
+  model.batch.tensor = 2;
+  const double parameters = ParametersOfStage(model.shape, {8, 16}, model.batch).all();
+  const double node = 450e9 * kBandwidthEfficiency, network = 50e9 * kBandwidthEfficiency;
+  model.data = 4;
+  EXPECT_DOUBLE_EQ(Costs4(model).stages[1].unshard, 3 * (10e-6 + 2 * parameters / 4 / node));
+  EXPECT_DOUBLE_EQ(Costs4(model).stages[1].reduce, 3 * (10e-6 + 4 * parameters / 4 / node));
+  model.data = 16;
+  EXPECT_DOUBLE_EQ(
+      Costs4(model).stages[1].unshard,
+      3 * (10e-6 + 2 * parameters / 4 / node) + 3 * (10e-6 + 2 * parameters / 16 / network));
+  model.batch.tensor = 8;
+  model.data = 4;
+  EXPECT_DOUBLE_EQ(Costs4(model).stages[1].unshard, 3 * (10e-6 + 2 * parameters / 4 / 4 / network));
+  model.data = 1;
+  EXPECT_EQ(Costs4(model).stages[1].unshard, 0);
+}
+
+TEST(ModelCosts, PayALatencyPerCollectiveOfALayer) {
+  ModelOnCluster model = OnCluster("llama-3-70b");
+  model.batch.tensor = 4;
+  const StageCosts at_once = Costs4(model).stages[1];
+  model.cluster.device.latency += 1;
+  const StageCosts late = Costs4(model).stages[1];
+  // 20 layers, each with two collectives of attention and two of the feed-forward layer.
+  EXPECT_NEAR(late.forward - at_once.forward, 20 * 4, 1e-9);
+  EXPECT_NEAR(late.backward_input - at_once.backward_input, 20 * 4, 1e-9);
+  EXPECT_NEAR(late.backward_weight - at_once.backward_weight, 20 * 2, 1e-9);
+  EXPECT_NEAR(CostsOfModel(model, 4, 8).value().stages[1].forward, 20 * 4, 1);
+}
+
 TEST(ModelCosts, OfSlicesAddUpToThoseOfTheMicrobatch) {
   ModelOnCluster model = OnCluster("qwen3-8b");
   model.cluster.device.memory_bandwidth = 1e30;  // each slice reads the weights again

@@ -7,7 +7,7 @@ COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
           "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0",
-          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
+          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
           "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
           "--time-steps": None, "--memory": None, "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
@@ -27,15 +27,15 @@ OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--tim
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}
-PRICES = {"--cost", "--comm", "--overlap", "--transfers", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
+PRICES = {"--cost", "--comm", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.
 UNREAD = {
-    ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price"},
-    ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price"},
-    ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES,
-    ("a.csv",): KNOBS | {"--iteration", "--overlap", "--price"},
-    ("dumps/1f1b",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price"},
-    ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price"},
+    ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price", "--offload-sharing"},
+    ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
+    ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES | {"--offload-sharing"},
+    ("a.csv",): KNOBS | {"--iteration", "--overlap", "--price", "--offload-sharing"},
+    ("dumps/1f1b",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
+    ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price", "--offload-sharing"},
 }
 # Options that are accepted, but not with their value in VALUES.
 VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"},
@@ -75,7 +75,7 @@ class OptionsTest(program.CommandTest):
                 if command in ("schedule", "validate") and len(sources) > 1:
                     continue
                 if command in ("schedule", "validate"):
-                    unread = unread | {"--message-bytes", "--activation-bytes", "--transfers"}
+                    unread = unread | {"--message-bytes", "--activation-bytes", "--transfers", "--offload-sharing"}
                     unread = unread | (PRICES | {"--model"} if sources[0] != "1f1b" else set()) - {"--overlap"}
                 for option in sorted(offered & (unread | OF_MODELS | OF_JITTER)):
                     with self.subTest(command=command, sources=sources, option=option):

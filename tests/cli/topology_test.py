@@ -59,6 +59,43 @@ class TopologyTest(program.CommandTest):
         self.assertNotEqual((self.folder / "even.csv").read_text(), (self.folder / "uneven.csv").read_text())
         self.assertLess(self.makespan("uneven.csv", *slow), self.makespan("even.csv", *slow) - 0.1)
 
+    def test_ranks_that_share_links_to_the_slower_pool(self):
+        # Every rank offloads what it holds, and no RELOAD can wait for a link.
+        self.run_ok("schedule", "gpipe", "-p", 4, "-m", 8, "--price", "offload=0.5", "--pass", "offload", "-o", "own.csv")
+        price = ("--price", "offload=0.5")
+        own = self.makespan("own.csv", *price)
+        self.assertEqual(self.makespan("own.csv", *price, "--offload-sharing", 1), own)
+        self.assertGreater(self.makespan("own.csv", *price, "--offload-sharing", 4), own)
+        config = self.config("schedule: gpipe\nranks: 4\nmicrobatches: 8\nprice: offload=0.5\npass: offload\n"
+                             "offload_sharing: 2\n")
+        self.assertEqual(self.makespan(config), own)
+        for words in (("--run",), ("--dump", "d")):
+            self.assertIn("offload-sharing", self.refuse("simulate", config, *words))
+        for count in (0, 5):
+            self.assertIn(f"--offload-sharing {count}", self.refuse("simulate", "own.csv", *price, "--offload-sharing", count))
+        self.assertIn("--pass offload", self.refuse("simulate", "1f1b", "--offload-sharing", 2))
+
+    def test_outputs_that_differ_in_size(self):
+        stages = "schedule: gpipe\nranks: 3\nmicrobatches: 1\nmessage_bytes: 8MiB\nstage_costs:\n" \
+                 "  - {message_scale: 0.5}\n  - {message_scale: 3}\n  - {}\n"
+        links = "topology: [{level: node, bandwidth: 16MiB}]\n"
+        (row,) = self.run_json("simulate", self.config(stages + links))
+        self.assertAlmostEqual(row["makespan"], 3 * 3 + 2 * (0.25 + 1.5), 9)
+        self.assertEqual(row["bytes_per_microbatch"], 2 * 3.5 * 2 ** 23)
+        # Layers of a stage: only the output of the last one leaves it.
+        layers = stages.replace("stage_costs", "layer_costs").replace("  - {}", "  - {}\n  - {message_scale: 7}")
+        layers = layers.replace("ranks: 3", "ranks: 2")
+        (row,) = self.run_json("simulate", self.config(layers + links))
+        self.assertEqual(row["bytes_per_microbatch"], 2 * 3 * 2 ** 23)
+        self.run_ok("simulate", self.config(stages), "--dump", "d")
+        (again,) = self.run_json("simulate", "d/gpipe")
+        self.assertEqual(again["bytes_per_microbatch"], 2 * 3.5 * 2 ** 23)
+        for scale in ("-1", "x", 1e7):
+            config = self.config(stages.replace("scale: 3", f"scale: {scale}"))
+            self.assertIn("links.yaml: line 7: message_scale", self.refuse("simulate", config))
+        config = self.config(stages.replace("message_bytes: 8MiB\n", ""))
+        self.assertIn("links.yaml: line 4: stage_costs: message_scale", self.refuse("simulate", config))
+
     def test_refusals(self):
         for text, says in (("levle: node", "level"), ("level: node, ranks: 0", "ranks"), ("level: node, ranks: 4", "8"),
                            ("level: node, latency: -1", "latency"), ("level: node, bandwidth: 0", "bandwidth"),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
@@ -239,6 +240,35 @@ TEST(Network, RanksOfANodeShareItsLink) {
   EXPECT_GT(shared_links, private_links);
   // Two activations and a gradient of each microbatch leave the first node, and each takes 4.
   EXPECT_GE(shared_links, 16 * 3 * 4.0);
+}
+
+// The tensor after stage 1 is four times as large as the others, in both directions.
+TEST(Network, MessagesHaveTheSizeOfTheirTensor) {
+  for (const bool sends : {false, true}) {
+    Schedule schedule = Make("gpipe", 4, 1);
+    if (sends) schedule = AddCommunication(schedule);
+    Costs costs = UnitCosts(schedule);
+    costs.message_bytes = 2;
+    costs.stages[1].message_scale = 4;
+    costs.stages[3].message_scale = 100;  // nobody receives it
+    costs.topology.levels = {{"all", LinkLevel::kAllRanks, 0.5, 4}};
+    EXPECT_EQ(MakespanOf(schedule, costs), 4 * 3 + 2 * (3 * 0.5 + 0.5 + 2 + 0.5));
+  }
+}
+
+TEST(Network, OneScaledTensorIsASizeOfItsOwn) {
+  std::mt19937 random(12);
+  for (int trial = 0; trial < 50; ++trial) {
+    const Schedule schedule = Make(trial % 2 == 0 ? "1f1b" : "zb-h1", 2, 6);
+    Costs scaled = UnitCosts(schedule), plain = scaled;
+    const double scale = std::uniform_real_distribution<double>(0, 3)(random);
+    scaled.message_bytes = 1;
+    scaled.stages[0].message_scale = scale;
+    scaled.topology.levels = {{"all", LinkLevel::kAllRanks, 0, 8}};
+    plain.message_bytes = scale;
+    plain.topology = scaled.topology;
+    EXPECT_EQ(MakespanOf(schedule, scaled), MakespanOf(schedule, plain));
+  }
 }
 
 TEST(Network, RefusesTopologiesThatDoNotFit) {

@@ -148,12 +148,16 @@ class SimulateCommand : public Command {
     return SimulateEach(std::move(choice.schedules), time_steps_ || !dump_.empty());
   }
 
-  // Emulated ranks and dumps have one latency for all messages.
+  // Emulated ranks and dumps have one latency for all messages, and links of their own.
   Status RefuseLinks(const std::vector<Simulated>& all) const {
     const char* const option = run_.asked() ? "--run" : !dump_.empty() ? "--dump" : nullptr;
     if (option == nullptr) return {};
     for (const Simulated& simulated : all) {
       const Costs& costs = simulated.chosen.costs;
+      if (costs.offload_sharing > 1) {
+        return InvalidArgument("{}: in {} each rank has its own link; leave --offload-sharing out",
+                               option, simulated.chosen.label);
+      }
       if (costs.topology.empty() && costs.transfers == Transfers::kAsynchronous) continue;
       return InvalidArgument(
           "{}: {} has one latency for all messages; leave topology and "

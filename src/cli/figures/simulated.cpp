@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/index.h"
 #include "cli/options/simulate_config.h"
 #include "schedule/text/text.h"
 
@@ -123,9 +124,26 @@ double WholeMessages(const ChosenSchedule& chosen, double messages) {
          chosen.mean_length;
 }
 
+namespace {
+
+// The mean message_scale of the tensors that cross ranks.
+double MeanScale(const Placement& placement, const Costs& costs) {
+  double sum = 0, edges = 0;
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const int next = placement.next(stage);
+    if (next < 0 || placement.rank_of(next) == placement.rank_of(stage)) continue;
+    sum += costs.stages[Index(stage)].message_scale;
+    ++edges;
+  }
+  return edges == 0 ? 1 : sum / edges;
+}
+
+}  // namespace
+
 std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages) {
   if (chosen.costs.message_bytes == 0) return std::nullopt;
-  return WholeMessages(chosen, messages) * chosen.params.slices * chosen.costs.message_bytes;
+  return WholeMessages(chosen, messages) * chosen.params.slices * chosen.costs.message_bytes *
+         MeanScale(chosen.schedule.placement, chosen.costs);
 }
 
 Json FiguresJson(const Simulated& simulated) {

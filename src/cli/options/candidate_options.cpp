@@ -27,6 +27,7 @@ constexpr IntKey kInts[] = {{"ranks", "p", &ScheduleOptions::ranks},
                             {"steps", "", &ScheduleOptions::steps},
                             {"replicas", "", &ScheduleOptions::replicas},
                             {"iteration", "", &ScheduleOptions::iteration},
+                            {"offload_sharing", "", &ScheduleOptions::offload_sharing},
                             {"seed", "", &ScheduleOptions::seed},
                             {"runs", "", &ScheduleOptions::runs}};
 

@@ -72,7 +72,7 @@ const char* WhyUnreadWithoutPrices(const ScheduleOptions& options, const Source&
   const bool from_file = source.algorithm == nullptr;
   if (from_file && option == "--memory-limit") return kWhy;
   if (!options.passes.passes.empty()) return nullptr;
-  if (OneOf(option, {"--price", "--transfers"})) return kWhy;
+  if (OneOf(option, {"--price", "--transfers", "--offload-sharing"})) return kWhy;
   if (from_file && OneOf(option, {"--cost", "--comm", "--overlap", "--launch", "--slow-rank",
                                   "--microbatch-lengths"})) {
     return kWhy;
@@ -197,6 +197,7 @@ constexpr PricedOp kPricedOps[] = {{"recompute", Op::kRecompute, "recompute"},
                                    {"unshard", Op::kUnshard, "sharding"},
                                    {"gathered", Op::kUnshard, "sharding"},
                                    {"reduce", Op::kReduceGrad, "sharding"},
+                                   {"reduced", Op::kReduceGrad, "sharding"},
                                    {"offload", Op::kOffload, "offload"},
                                    {"reload", Op::kReload, "offload"},
                                    {"embed", Op::kEmbed, "vocabulary"},
@@ -227,6 +228,7 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--comm", o.comm.has_value()},
       {"--overlap", o.overlap.has_value()},
       {"--transfers", o.transfers.has_value()},
+      {"--offload-sharing", o.offload_sharing.has_value()},
       {"--launch", o.launch.has_value()},
       {"--slow-rank", !o.slow_ranks.empty()},
       {"--microbatch-lengths", o.microbatch_lengths.has_value()},
@@ -290,6 +292,10 @@ Status RefuseUnreadPrices(const ScheduleOptions& options,
     return HasNoEffect("--overlap",
                        "no schedule overlaps a forward with a backward (--pass overlap)");
   }
+  const bool offloads =
+      !options.offload_sharing || HasPass(options, "offload") ||
+      AnyAction(schedules, [](const Action& a) { return a.first.op == Op::kOffload; });
+  if (!offloads) return HasNoEffect("--offload-sharing", "no schedule offloads (--pass offload)");
   for (const std::string& price : options.passes.prices) {
     const std::string key = price.substr(0, price.find('='));
     if (!options.shows_memory && !options.given_in.contains("price") &&

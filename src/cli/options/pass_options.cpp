@@ -8,6 +8,7 @@
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/units.h"
 #include "cli/help.h"
 #include "simulate/pass_context.h"
 
@@ -26,6 +27,7 @@ constexpr PriceKey kPrices[] = {
     {"reload", "time to reload them (default: as offload)"},
     {"input", "memory that stays held of recomputed activations, per rank and microbatch"},
     {"gathered", "memory of one rank's all-gathered weights"},
+    {"reduced", "size of one rank's reduced gradients, for collectives (default: as gathered)"},
     {"s", "time of S: logits of one rank's share of the vocabulary, and their gradient"},
     {"t", "time of T: gradient of one rank's share of the head"},
     {"embed", "time of EMBED for one rank and microbatch"},
@@ -37,13 +39,18 @@ constexpr PriceKey kPrices[] = {
     {"gradients", "memory of one rank's gradients"},
     {"optimizer", "memory of one rank's optimizer state"},
     {"workspace", "temporary memory of F, I, W and B"}};
-constexpr std::string_view kMemoryPrices[] = {"input",   "gathered",  "softmax",   "weights",
-                                              "version", "gradients", "optimizer", "workspace"};
+constexpr std::string_view kMemoryPrices[] = {"input",     "gathered",  "reduced",
+                                              "softmax",   "weights",   "version",
+                                              "gradients", "optimizer", "workspace"};
 
 std::vector<std::string_view> PriceKeys() {
   std::vector<std::string_view> keys;
   for (const PriceKey& key : kPrices) keys.push_back(key.name);
   return keys;
+}
+
+bool IsMemory(std::string_view key) {
+  return std::ranges::find(kMemoryPrices, key) != std::end(kMemoryPrices);
 }
 
 struct Price {
@@ -62,8 +69,7 @@ Result<Price> ParsePrice(const std::string& text) {
   }
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
   if (!value) return InvalidArgument("--price {}: give {}=NUMBER", Quote(text), key);
-  const bool is_memory = std::ranges::find(kMemoryPrices, key) != std::end(kMemoryPrices);
-  const Status status = is_memory ? CheckMemory(*value) : CheckTime(*value);
+  const Status status = IsMemory(key) ? CheckMemory(*value) : CheckTime(*value);
   if (!status) return InvalidArgument("--price {}: {}", Quote(text), status.error().message);
   return Price{key, *value};
 }
@@ -110,8 +116,9 @@ nlohmann::ordered_json PassesJson() {
   return {{"passes", std::move(passes)}, {"prices", std::move(prices)}};
 }
 
-Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& costs) const {
-  const double chunk = 1.0 / placement.chunks();
+Status PassOptions::SetPrices(const Schedule& schedule, Costs& costs) const {
+  const double chunk = 1.0 / schedule.placement.chunks();
+  const int slices = schedule.slices;
   costs.ForEachStage([](StageCosts& stage) {
     if (stage.recompute == 0) stage.recompute = stage.forward;
   });
@@ -167,7 +174,7 @@ Status PassOptions::SetPrices(const Placement& placement, int slices, Costs& cos
       set(&StageCosts::optimizer, price * chunk);
     } else if (key == "workspace") {
       set_of_microbatch(&StageCosts::workspace, price);
-    } else {
+    } else if (key == "exchange") {
       costs.exchange = price;
     }
   }
@@ -183,14 +190,34 @@ Result<PassOptions> PassOptions::WithLimits(
     const std::string name = text.substr(0, equals);
     const auto pass = FindSchedulePass(name);
     if (!pass || (*pass)->arguments != kLimitArgument) continue;
-    PENSTOCK_TRY(const double value, limit(name, text.substr(equals + 1)));
+    PENSTOCK_TRY(const double value, limit("--pass " + name, text.substr(equals + 1)));
     text = fmt::format("{}={}", name, value);
+  }
+  for (std::string& text : converted.prices) {
+    const std::size_t equals = std::min(text.find('='), text.size());
+    const std::string key = text.substr(0, equals);
+    const std::string size = text.substr(std::min(equals + 1, text.size()));
+    if (!IsMemory(key) || !ParseBytes(size)) continue;
+    PENSTOCK_TRY(const double value, limit("--price " + key, size));
+    text = fmt::format("{}={}", key, value);
   }
   return converted;
 }
 
+std::optional<double> PassOptions::PriceOf(std::string_view key) const {
+  for (const std::string& text : prices) {
+    const auto price = ParsePrice(text);
+    if (price && price->key == key) return price->value;
+  }
+  return std::nullopt;
+}
+
 Status PassOptions::Apply(Schedule& schedule, Costs& costs) const {
-  PENSTOCK_TRY_STATUS(SetPrices(schedule.placement, schedule.slices, costs));
+  PENSTOCK_TRY_STATUS(SetPrices(schedule, costs));
+  return Run(schedule, costs);
+}
+
+Status PassOptions::Run(Schedule& schedule, Costs& costs) const {
   for (const std::string& pass : passes) {
     if (pass == "optimizer" && schedule.weights == WeightPolicy::kFlush) {
       costs.steps_wait_for_all = true;

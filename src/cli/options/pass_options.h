@@ -20,16 +20,19 @@ struct PassOptions {
 
   // --pass and --price.
   void Define(CLI::App& app);
-  // Returns these options with the limits of passes in the unit of the costs: `limit` converts the
-  // text given to a pass.
+  // Returns these options with the limits of passes, and sizes of prices, in the unit of the costs:
+  // `limit` converts the text given to an option.
   Result<PassOptions> WithLimits(
-      const std::function<Result<double>(const std::string& pass, const std::string& text)>& limit)
-      const;
-  // Sets the prices in the schedule's costs, then runs the passes.
+      const std::function<Result<double>(const std::string& option, const std::string& text)>&
+          limit) const;
+  // Returns the value of a price, if it is given and valid.
+  std::optional<double> PriceOf(std::string_view key) const;
+  // Sets the prices in the schedule's costs.
+  Status SetPrices(const Schedule& schedule, Costs& costs) const;
+  // Runs the passes with these costs.
+  Status Run(Schedule& schedule, Costs& costs) const;
+  // Both.
   Status Apply(Schedule& schedule, Costs& costs) const;
-
- private:
-  Status SetPrices(const Placement& placement, int slices, Costs& costs) const;
 };
 
 // The passes and prices that --pass and --price accept.

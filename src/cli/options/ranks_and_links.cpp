@@ -1,5 +1,6 @@
-// The options of ScheduleOptions that say how fast ranks are, and how and over which links they
-// send messages.
+// The options of ScheduleOptions that say how fast ranks are, how and over which links they send
+// messages, and how long their collectives take.
+#include <algorithm>
 #include <map>
 
 #include "base/text/numbers.h"
@@ -36,6 +37,8 @@ void ScheduleOptions::DefineSpeed(CLI::App& app) {
       "What ranks do while messages are in flight: asynchronous (default), blocking (wait until "
       "results have arrived) or batched (send and receive together, as Megatron-LM does)")
       ->type_name("HOW");
+  AddInt(app, "--offload-sharing", offload_sharing,
+         "Consecutive ranks that share one link to the slower pool in each direction (default 1)");
 }
 
 Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const {
@@ -53,11 +56,25 @@ Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const
   }
   const Status status = SlowDown(costs, placement, factors);
   if (!status) return InvalidArgument("--slow-rank: {}", status.error().message);
-  return {};
+  costs.offload_sharing = offload_sharing.value_or(1);
+  if (costs.offload_sharing <= placement.ranks()) return {};
+  return InvalidArgument("--offload-sharing {}: the schedule has {} ranks; give at most as many",
+                         costs.offload_sharing, placement.ranks());
+}
+
+double ScheduleOptions::LargestScale() const {
+  double largest = stage_costs || !layer_costs.empty() ? 0 : 1;
+  if (stage_costs) {
+    for (const StageCosts& stage : *stage_costs) largest = std::max(largest, stage.message_scale);
+  }
+  for (const LayerGroup& group : layer_costs) {
+    largest = std::max(largest, group.costs.message_scale);
+  }
+  return largest;
 }
 
 Result<double> ScheduleOptions::LongestMessage(int ranks, double bytes) const {
-  const double time = topology.LongestTime(ranks, bytes);
+  const double time = topology.LongestTime(ranks, bytes * LargestScale());
   const Status status = CheckTime(time);
   if (!status) {
     return InvalidArgument("--topology: the time of a message {}", status.error().message);
@@ -71,6 +88,12 @@ Status ScheduleOptions::SetTransfers(Costs& costs) const {
     if (!parsed) return InvalidArgument("--transfers {}", parsed.error().message);
     costs.transfers = *parsed;
   }
+  const bool scaled = std::ranges::any_of(
+      costs.stages, [](const StageCosts& stage) { return stage.message_scale != 1; });
+  if (scaled && costs.message_bytes == 0) {
+    return InvalidArgument("{}: message_scale has no effect without a size; give --message-bytes",
+                           stage_costs ? "--stage-costs" : "--layer-costs");
+  }
   if (topology.empty()) return {};
   if (comm) {
     return InvalidArgument(
@@ -82,6 +105,44 @@ Status ScheduleOptions::SetTransfers(Costs& costs) const {
                            Quote(level.name));
   }
   costs.topology = topology;
+  return {};
+}
+
+Status ScheduleOptions::SetCollectives(const ChosenSchedule& chosen, const PassOptions& priced,
+                                       Costs& costs) const {
+  if (!collectives) {
+    if (!priced.PriceOf("reduced")) return {};
+    return InvalidArgument(
+        "--price reduced has no effect here: it is a size, whose time only a configuration with "
+        "collectives gives; leave it out");
+  }
+  if (priced_model.given()) {
+    return InvalidArgument(
+        "--collectives: --model determines them by --data and --nodes; leave "
+        "them out");
+  }
+  for (const char* key : {"unshard", "reduce"}) {
+    if (!priced.PriceOf(key)) continue;
+    return InvalidArgument(
+        "--price {}: the times of collectives follow from their sizes; leave it "
+        "out",
+        key);
+  }
+  if (chosen.memory_unit.empty()) {
+    return InvalidArgument(
+        "--collectives: their sizes must be in bytes; give --activation-bytes, or stage_costs with "
+        "units");
+  }
+  const std::optional<double> reduced = priced.PriceOf("reduced");
+  if (!priced.PriceOf("gathered") && !reduced) {
+    return InvalidArgument(
+        "--collectives: no size is given; give --price gathered, and reduced if gradients differ");
+  }
+  const double chunks = chosen.schedule.placement.chunks();
+  const Status status =
+      PriceCollectives(*collectives, chosen.activation,
+                       reduced ? std::optional(*reduced / chunks) : std::nullopt, costs);
+  if (!status) return InvalidArgument("--collectives: {}", status.error().message);
   return {};
 }
 

@@ -11,7 +11,6 @@
 #include "cli/options/costs/stage_costs.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
-#include "interop/primus/dump.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
@@ -60,15 +59,6 @@ void ScaleMemory(Costs& costs, double factor) {
   });
   costs.offload /= factor;
   costs.reload /= factor;
-}
-
-ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
-  params.ranks = schedule.ranks();
-  params.chunks = schedule.placement.chunks();
-  params.microbatches = schedule.microbatches;
-  params.slices = schedule.slices;
-  params.steps = schedule.steps;
-  return params;
 }
 
 }  // namespace
@@ -159,9 +149,9 @@ Result<OutputFormat> ScheduleOptions::Format() const {
 
 Status ScheduleOptions::CheckCounts() const {
   const std::pair<const char*, const std::optional<int>*> counts[] = {
-      {"--ranks", &ranks}, {"--chunks", &chunks},    {"--microbatches", &microbatches},
-      {"--group", &group}, {"--slices", &slices},    {"--waves", &waves},
-      {"--steps", &steps}, {"--replicas", &replicas}};
+      {"--ranks", &ranks}, {"--chunks", &chunks},     {"--microbatches", &microbatches},
+      {"--group", &group}, {"--slices", &slices},     {"--waves", &waves},
+      {"--steps", &steps}, {"--replicas", &replicas}, {"--offload-sharing", &offload_sharing}};
   for (const auto& [option, count] : counts) {
     if (*count && **count < 1) return InvalidArgument("{} {}: at least 1", option, **count);
   }
@@ -248,56 +238,6 @@ Status ScheduleOptions::ReadSources() {
   return {};
 }
 
-Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string& path) const {
-  PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
-  LoadedFile loaded;
-  loaded.schedule = std::move(dump.schedule);
-  if (cost || stage_costs || costs_by_layer()) return loaded;
-  if (comm) dump.costs.comm = *comm;
-  if (overlap) {
-    PENSTOCK_TRY(dump.costs.overlap, OfOption("--overlap", ParseOverlap(*overlap)));
-  }
-  loaded.costs = std::move(dump.costs);
-  loaded.memory_unit = dump.memory_unit;
-  return loaded;
-}
-
-Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadFile(const std::string& path) const {
-  auto loaded = LoadChecked(path);
-  if (loaded) return loaded;
-  return tl::unexpected(NameAsGiven(std::move(loaded).error(), given_in, "csv"));
-}
-
-Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadChecked(const std::string& path) const {
-  PENSTOCK_TRY_STATUS(CheckCounts());
-  LoadedFile loaded;
-  if (IsPrimusDump(path)) {
-    PENSTOCK_TRY(loaded, LoadDump(path));
-  } else {
-    CsvOptions options;
-    options.microbatches = microbatches;
-    options.replicas = replicas;
-    options.slices = slices;
-    options.steps = steps;
-    if (weights) {
-      const auto policy = ParseWeights(*weights);
-      if (!policy) return InvalidArgument("--weights: {}", policy.error().message);
-      options.weights = *policy;
-    }
-    PENSTOCK_TRY(loaded.schedule, LoadSchedule(path, options));
-  }
-  const Schedule& schedule = loaded.schedule;
-  const std::tuple<const char*, std::optional<int>, int> sizes[] = {
-      {"--ranks", ranks, schedule.ranks()},
-      {"--chunks", chunks, schedule.placement.chunks()},
-      {"--microbatches", microbatches, schedule.microbatches}};
-  for (const auto& [option, asked, has] : sizes) {
-    if (!asked || *asked == has) continue;
-    return InvalidArgument("{} {}: {} has {}", option, *asked, path, has);
-  }
-  return loaded;
-}
-
 Result<double> ScheduleOptions::Limit(const std::string& option, const std::string& text) const {
   const std::string quoted = Quote(text);
   const Result<double> count = ParseNumber(text);
@@ -356,44 +296,22 @@ Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
 
 Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
   PENSTOCK_TRY(const PassOptions in_activations,
-               passes.WithLimits([&](const std::string& pass, const std::string& limit) {
-                 return Limit("--pass " + pass, limit);
+               passes.WithLimits([&](const std::string& option, const std::string& text) {
+                 return Limit(option, text);
                }));
   if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   PENSTOCK_TRY_STATUS(SetTransfers(costs));
   PENSTOCK_TRY_STATUS(SetLengths(chosen, costs));
   PENSTOCK_TRY_STATUS(SetSpeed(chosen.schedule.placement, costs));
-  PENSTOCK_TRY_STATUS(in_activations.Apply(chosen.schedule, costs));
+  PENSTOCK_TRY_STATUS(in_activations.SetPrices(chosen.schedule, costs));
+  PENSTOCK_TRY_STATUS(SetCollectives(chosen, in_activations, costs));
+  PENSTOCK_TRY_STATUS(in_activations.Run(chosen.schedule, costs));
   ScaleMemory(costs, chosen.activation);
   PENSTOCK_TRY_STATUS(DescribeCosts(chosen));
   chosen.costs = std::move(costs);
   // A changed schedule is no longer the algorithm's: its closed forms do not hold.
   if (!passes.passes.empty()) chosen.algorithm = nullptr;
   return {};
-}
-
-Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const {
-  PENSTOCK_TRY(LoadedFile loaded, LoadFile(path));
-  if (loaded.memory_unit.empty() || in_bytes()) return BuildLoaded(path, std::move(loaded));
-  ScheduleOptions in_bytes = *this;
-  in_bytes.costs_in_bytes = true;
-  return in_bytes.BuildLoaded(path, std::move(loaded));
-}
-
-Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
-                                                    LoadedFile loaded) const {
-  PENSTOCK_TRY(const ScheduleParams params, Params());
-  PENSTOCK_TRY_STATUS(RequireValid(loaded.schedule, path));
-  ChosenSchedule chosen;
-  chosen.label = path;
-  chosen.params = ParamsOf(loaded.schedule, params);
-  chosen.schedule = std::move(loaded.schedule);
-  PENSTOCK_TRY_STATUS(SetUnits(chosen));
-  if (!loaded.costs) {
-    PENSTOCK_TRY(loaded.costs, CostsFor(chosen.schedule.placement, chosen.schedule.slices));
-  }
-  PENSTOCK_TRY_STATUS(SetCosts(chosen, std::move(*loaded.costs)));
-  return chosen;
 }
 
 Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs knobs) const {

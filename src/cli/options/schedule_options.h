@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "cli/options/candidates.h"
+#include "cli/options/costs/collectives_config.h"
 #include "cli/options/costs/layer_costs.h"
 #include "cli/options/given_in.h"
 #include "cli/options/model_options.h"
@@ -83,7 +84,9 @@ struct ScheduleOptions {
   std::optional<std::string> microbatch_lengths;  // "1,0.5,2", relative
   std::optional<std::string> overlap;             // max, sum or a factor
   std::optional<std::string> transfers;           // asynchronous, blocking or batched
+  std::optional<int> offload_sharing;             // ranks that share a link to the slower pool
   Topology topology;                              // of a configuration; empty: all ranks are equal
+  std::optional<CollectivesConfig> collectives;   // of a configuration
   std::optional<std::string> memory_limit;      // activations of one rank and microbatch, or bytes
   std::optional<std::string> activation_bytes;  // of one rank and microbatch: memory is in bytes
   std::optional<std::string> message_bytes;     // of a microbatch's tensor between two stages
@@ -175,14 +178,16 @@ struct ScheduleOptions {
   Result<double> Limit(const std::string& option, const std::string& text) const;
   // Sets the unit of memory and the size of a message.
   Status SetUnits(ChosenSchedule& chosen) const;
-  // --launch --slow-rank --transfers.
+  // --launch --slow-rank --transfers --offload-sharing.
   void DefineSpeed(CLI::App& app);
-  // Adds launches and the factors of slow ranks, if any are given.
+  // Adds launches and the factors of slow ranks, if any are given, and which ranks share links.
   bool changes_speed() const { return launch.value_or(0) != 0 || !slow_ranks.empty(); }
   Status SetSpeed(const Placement& placement, Costs& costs) const;
   // The size of a message of one slice; 0 if none is given.
   Result<double> MessageBytes(int slices) const;
-  // The time of a message that shares no link, between the ranks for which the topology makes it
+  // The largest message_scale of the costs per stage or layer.
+  double LargestScale() const;
+  // The time of a message that shares no link, between the ranks and for the scale that make it
   // longest.
   Result<double> LongestMessage(int ranks, double bytes) const;
   Result<std::optional<MonteCarloOptions>> RunsWithJitter() const;
@@ -196,6 +201,10 @@ struct ScheduleOptions {
                        ScheduleParams& asked) const;
   // Sets how messages are sent and over which links.
   Status SetTransfers(Costs& costs) const;
+  // Sets the times of collectives from their sizes, if the configuration describes them. `priced`
+  // has the prices in activations.
+  Status SetCollectives(const ChosenSchedule& chosen, const PassOptions& priced,
+                        Costs& costs) const;
   // Runs the passes, then converts the costs to the unit of memory.
   Status SetCosts(ChosenSchedule& chosen, Costs costs) const;
 };

@@ -30,7 +30,8 @@ const std::vector<std::string_view> kKeys = {"schedule",      "csv",
                                              "topology",      "launch",
                                              "slow_rank",     "microbatch_lengths",
                                              "jitter",        "seed",
-                                             "runs"};
+                                             "runs",          "offload_sharing",
+                                             "collectives"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -116,7 +117,7 @@ struct ReadCosts {
 
 constexpr std::string_view kCostKeys[] = {
     "forward", "backward_input", "backward_weight", "backward",  "activation", "activation_after_i",
-    "weights", "version",        "gradients",       "optimizer", "workspace"};
+    "weights", "version",        "gradients",       "optimizer", "workspace",  "message_scale"};
 struct MemoryKey {
   const char* name;
   double StageCosts::*field;
@@ -126,6 +127,8 @@ constexpr MemoryKey kMemoryKeys[] = {{"weights", &StageCosts::weights},
                                      {"gradients", &StageCosts::gradients},
                                      {"optimizer", &StageCosts::optimizer},
                                      {"workspace", &StageCosts::workspace}};
+
+constexpr double kMostScale = 1e6;
 
 // The time of a whole B, which is at most that of I and W.
 Status ReadBackward(const YamlMap& map, StageCosts& stage) {
@@ -175,6 +178,11 @@ Result<ReadCosts> ReadStage(const YamlMap& map) {
       ReadMemory(map, "activation_after_i", stage.activation_after_i, after_in_bytes));
   if (entry.in_bytes != after_in_bytes && stage.activation_after_i != 0) {
     return map.Refuse("activation_after_i", "give it and activation both with a unit, or neither");
+  }
+  PENSTOCK_TRY(const std::optional<double> scale, map.Number("message_scale"));
+  stage.message_scale = scale.value_or(1);
+  if (!(stage.message_scale >= 0 && stage.message_scale <= kMostScale)) {
+    return map.Refuse("message_scale", "0 to {:.0f} is needed", kMostScale);
   }
   if (stage.activation_after_i > stage.activation) {
     return map.Refuse("activation_after_i", "at most the activation");
@@ -364,7 +372,8 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
       {"replicas", &options.replicas},
       {"seed", &options.seed},
       {"runs", &options.runs},
-      {"iteration", &options.iteration}};
+      {"iteration", &options.iteration},
+      {"offload_sharing", &options.offload_sharing}};
   for (const auto& [key, field] : counts) {
     PENSTOCK_TRY_STATUS(filler.Fill(key, config.Int(key), *field));
   }
@@ -388,6 +397,10 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   if (config.Has("topology")) {
     PENSTOCK_TRY(options.topology, ReadTopology(config));
     filler.Note("topology");
+  }
+  if (config.Has("collectives")) {
+    PENSTOCK_TRY(options.collectives, ReadCollectives(config));
+    filler.Note("collectives");
   }
   PENSTOCK_TRY(const std::optional<bool> split, config.Bool("split"));
   if (split.value_or(false) && !options.split) {

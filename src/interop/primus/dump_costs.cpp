@@ -42,6 +42,7 @@ nlohmann::ordered_json ListToJson(const std::vector<StageCosts>& list) {
     nlohmann::ordered_json& object = array.emplace_back(nlohmann::ordered_json::object());
     for (const Field& field : kFields) object[field.key] = stage.*field.value;
     if (stage.length != 1) object["length"] = stage.length;
+    if (stage.message_scale != 1) object["message_scale"] = stage.message_scale;
   }
   return array;
 }
@@ -54,8 +55,11 @@ Result<std::vector<StageCosts>> ListFromJson(const Json& list) {
       if (field.optional && !object.contains(field.key)) continue;
       PENSTOCK_TRY(stage.*field.value, ReadNumber(object, field.key, field.is_time));
     }
-    if (!object.contains("length")) continue;
-    PENSTOCK_TRY(stage.length, ReadNumber(object, "length", false));
+    for (const auto& [key, value] : {std::pair("length", &StageCosts::length),
+                                     std::pair("message_scale", &StageCosts::message_scale)}) {
+      if (!object.contains(key)) continue;
+      PENSTOCK_TRY(stage.*value, ReadNumber(object, key, false));
+    }
   }
   return read;
 }

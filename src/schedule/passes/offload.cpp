@@ -1,4 +1,5 @@
-// Moves activations to a slower pool between F and I or B, over each rank's own link.
+// Moves activations to a slower pool between F and I or B, over each rank's own link, or its equal
+// part of one that ranks share.
 //
 //   before   0F0 0F1 0F2 0F3 0B0 0B1 ...
 //   after    0F0 0OFFLOAD0 0F1 0F2 0F3 0RELOAD0 0B0 0B1 ...
@@ -86,8 +87,10 @@ class LaneOffloader {
   static Action Cell(Op op, const Activation& activation) {
     return MakeAction(op, activation.forward.stage, activation.forward.microbatch);
   }
+  // On a link that ranks share, a transfer may first have to wait for one of each other rank.
   double Time(Op op, const Activation& activation) const {
-    return costs_.TransferTime(Cell(op, activation).first, activation.amount);
+    return costs_.offload_sharing *
+           costs_.TransferTime(Cell(op, activation).first, activation.amount);
   }
 
   void FindActivations(const Schedule& schedule, int rank, const std::vector<Span>& spans) {
@@ -192,17 +195,21 @@ class LaneOffloader {
 class Offloader {
  public:
   Offloader(const Schedule& schedule, const Costs& costs, const Pricer& price, const Priced& before)
-      : schedule_(schedule), price_(price), before_(before) {
+      : schedule_(schedule),
+        price_(price),
+        before_(before),
+        shares_links_(costs.offload_sharing > 1) {
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       lanes_.emplace_back(schedule, costs, before, rank);
     }
   }
 
   Result<Schedule> Run(const std::optional<double>& limit) {
+    if (shares_links_) return RunTogether(limit);
     const std::size_t ranks = lanes_.size();
     patience_.assign(ranks, 0);
     std::vector<double> lowest = before_.peak_memory;
-    for (const double patience : {0.0, 0.125, 0.25, 0.5, 1.0}) {
+    for (const double patience : kPatience) {
       PENSTOCK_TRY(const Priced priced,
                    price_(Build(Levels(ranks, kEveryMicrobatch), Levels(ranks, patience))));
       for (std::size_t r = 0; r < ranks; ++r) {
@@ -218,6 +225,43 @@ class Offloader {
   }
 
  private:
+  static constexpr double kPatience[] = {0, 0.125, 0.25, 0.5, 1};
+  static constexpr double kRounding = 1e-9;  // relative, of sums of times and of activations
+
+  // The peak of a rank depends on what the others send over its link. So all ranks have the same
+  // patience, and the schedule is kept only if it delays nothing.
+  Result<Schedule> RunTogether(const std::optional<double>& limit) {
+    const std::size_t ranks = lanes_.size();
+    Schedule best = schedule_;
+    std::vector<double> lowest = before_.peak_memory;
+    for (const double patience : kPatience) {
+      Schedule schedule = Build(Levels(ranks, kEveryMicrobatch), Levels(ranks, patience));
+      PENSTOCK_TRY(const Priced priced, price_(schedule));
+      if (Delays(priced) || HighestOf(priced.peak_memory) >= HighestOf(lowest)) continue;
+      best = std::move(schedule);
+      lowest = priced.peak_memory;
+      patience_.assign(ranks, patience);
+    }
+    if (limit && HighestOf(lowest) > *limit * (1 + kRounding)) {
+      return MakeError(ErrorCode::kInfeasible, "a rank needs {:.4g}, above the limit of {:.4g}",
+                       HighestOf(lowest), *limit);
+    }
+    if (patience_.empty()) return best;
+    if (limit) lowest.assign(ranks, *limit);
+    auto fewer = SearchLevels(
+        [&](const Levels& levels) -> Result<Schedule> { return Build(levels, patience_); }, price_,
+        before_.peak_memory, lowest);
+    if (!fewer) return best;
+    PENSTOCK_TRY(const Priced priced, price_(*fewer));
+    return Delays(priced) ? best : std::move(*fewer);
+  }
+  bool Delays(const Priced& priced) const {
+    return priced.makespan > before_.makespan * (1 + kRounding);
+  }
+  static double HighestOf(const std::vector<double>& peaks) {
+    return peaks.empty() ? 0 : *std::ranges::max_element(peaks);
+  }
+
   Schedule Build(const Levels& levels, const std::vector<double>& patience) {
     std::vector<Lane> lanes;
     for (std::size_t r = 0; r < lanes_.size(); ++r) {
@@ -229,6 +273,7 @@ class Offloader {
   const Schedule& schedule_;
   const Pricer& price_;
   const Priced& before_;
+  const bool shares_links_;
   std::vector<LaneOffloader> lanes_;  // by rank
   std::vector<double> patience_;      // by rank
 };

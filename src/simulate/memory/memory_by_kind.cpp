@@ -179,7 +179,7 @@ class MemoryOfRanks {
   void AddMessages() {
     const ComputeTimes times(schedule_, input_.timeline);
     for (const SentMessage& message : input_.messages) {
-      const double size = SizeOf(message.stage, message.microbatch);
+      const double size = SizeOf(message.kind, message.stage, message.microbatch);
       const double produced = times.Of(message.kind, message.stage, Index(message.microbatch)).end;
       const double read = ReadAt(times, message.kind, message.stage, message.microbatch);
       Hold(Index(message.from), std::min(produced, message.sent), message.arrived, size);
@@ -196,7 +196,7 @@ class MemoryOfRanks {
         if (reader < 0 || placement.rank_of(reader) != placement.rank_of(stage)) continue;
         for (int n = 0; n < schedule_.indices(); ++n) {
           Hold(Index(placement.rank_of(stage)), times.Of(kind, Index(stage), Index(n)).end,
-               ReadAt(times, kind, stage, n), SizeOf(stage, n));
+               ReadAt(times, kind, stage, n), SizeOf(kind, stage, n));
         }
       }
     }
@@ -208,9 +208,13 @@ class MemoryOfRanks {
   double ReadAt(const ComputeTimes& times, ValueKind kind, int stage, int index) const {
     return times.Of(kind, Index(ReaderOf(kind, stage)), Index(index)).start;
   }
-  double SizeOf(int stage, int index) const {
+  // A gradient is as large as the output that it belongs to.
+  double SizeOf(ValueKind kind, int stage, int index) const {
+    const int output = kind == ValueKind::kActivation ? stage : schedule_.placement.previous(stage);
     const Part part{Op::kForward, static_cast<std::uint16_t>(stage), index};
-    return input_.costs.message_bytes * input_.costs.Of(part).length * input_.per_byte;
+    const double scale =
+        input_.costs.stages[Index(output)].message_scale * input_.costs.Of(part).length;
+    return input_.costs.message_bytes * scale * input_.per_byte;
   }
   void Hold(std::size_t rank, double from, double until, double size) {
     if (from >= until) return;

@@ -45,6 +45,7 @@ Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& gr
         of.*state += static_cast<double>(taken) * group->costs.*state;
       }
       of.workspace = std::max(of.workspace, group->costs.workspace / slices);
+      of.message_scale = group->costs.message_scale;  // of the stage's last layer
       left_of_stage -= taken;
       left_of_group -= taken;
       if (left_of_group == 0 && ++group != groups.end()) left_of_group = group->layers;

@@ -34,13 +34,14 @@ Result<bool> ReadSecond(const YamlMap& map, const std::string& key, const std::s
                     Suggestion(*text, {first, second}));
 }
 
-Result<LinkLevel> ReadLevel(const YAML::Node& node) {
-  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "a level of topology"));
-  PENSTOCK_TRY_STATUS(
-      map.RequireKnown({"level", "ranks", "latency", "bandwidth", "links", "duplex"}));
+Result<LinkLevel> ReadLevel(const YAML::Node& node, const std::string& key,
+                            const std::vector<std::string_view>& known) {
+  const std::string what = "an entry of " + key;
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, what));
+  PENSTOCK_TRY_STATUS(map.RequireKnown(known));
   LinkLevel level;
   PENSTOCK_TRY(const auto name, map.Text("level"));
-  if (!name) return InvalidArgument("line {}: a level of topology needs a name: level", map.Line());
+  if (!name) return InvalidArgument("line {}: {} needs a name: level", map.Line(), what);
   level.name = *name;
   PENSTOCK_TRY(const auto ranks, map.Int("ranks"));
   if (ranks && *ranks < 1) return map.Refuse("ranks", "at least 1");
@@ -58,16 +59,24 @@ Result<LinkLevel> ReadLevel(const YAML::Node& node) {
 
 }  // namespace
 
-Result<Topology> ReadTopology(const YamlMap& config) {
+Result<Topology> ReadLevels(const YamlMap& map, const std::string& key,
+                            const std::vector<std::string_view>& known) {
   Topology topology;
-  const YAML::Node node = config.Node("topology");
+  const YAML::Node node = map.Node(key);
   if (!node.IsSequence() || node.size() == 0) {
-    return config.Refuse("topology", "a list of levels is needed, the innermost first");
+    return map.Refuse(key, "a list of levels is needed, the innermost first");
   }
   for (const YAML::Node& entry : node) {
-    PENSTOCK_TRY(LinkLevel level, ReadLevel(entry));
+    PENSTOCK_TRY(LinkLevel level, ReadLevel(entry, key, known));
     topology.levels.push_back(std::move(level));
   }
+  return topology;
+}
+
+Result<Topology> ReadTopology(const YamlMap& config) {
+  PENSTOCK_TRY(const Topology topology,
+               ReadLevels(config, "topology",
+                          {"level", "ranks", "latency", "bandwidth", "links", "duplex"}));
   const Status status = CheckTopology(topology);
   if (!status) return config.Refuse("topology", "{}", status.error().message);
   return topology;

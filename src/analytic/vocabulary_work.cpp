@@ -1,15 +1,15 @@
-#include "analytic/vocabulary_shard.h"
+#include "analytic/vocabulary_work.h"
 
 #include "analytic/parameters.h"
 #include "analytic/rank_sizes.h"
 
 namespace penstock {
 
-VocabularyShard ShardVocabulary(const ModelShape& shape, const Microbatch& batch, int ranks) {
+VocabularyWork WorkOfVocabulary(const ModelShape& shape, const Microbatch& batch, int ranks) {
   ModelShape of_rank = shape;
   of_rank.vocabulary = (shape.vocabulary + ranks - 1) / ranks;
   const Work logits = LogitsWork(of_rank, batch), embedding = EmbeddingWork(of_rank, batch);
-  VocabularyShard shard;
+  VocabularyWork shard;
   shard.embed = embedding.forward;
   shard.embed_gradient = embedding.backward_weight;
   shard.softmax = logits.forward;

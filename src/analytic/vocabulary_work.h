@@ -8,11 +8,11 @@
 namespace penstock {
 
 // Of one of `ranks` equal shares of the rows of embedding and head.
-struct VocabularyShard {
+struct VocabularyWork {
   Kernels embed, softmax, weight, embed_gradient;  // of EMBED, S, T and EMBED_GRAD
   double softmax_bytes = 0;                        // from S to T: fp32 logits
   double parameters = 0;
 };
-VocabularyShard ShardVocabulary(const ModelShape& shape, const Microbatch& batch, int ranks);
+VocabularyWork WorkOfVocabulary(const ModelShape& shape, const Microbatch& batch, int ranks);
 
 }  // namespace penstock
