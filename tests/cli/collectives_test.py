@@ -52,6 +52,17 @@ class CollectivesTest(program.CommandTest):
         chunked = CONFIG.replace("1f1b", "interleaved:v=2").replace("ring", "direct")
         self.assertAlmostEqual(self.spans(chunked, "UNSHARD")[0], 0.25 + 32 / 2 / 32, 9)
 
+    def test_stage_costs_with_sizes(self):
+        stages = CONFIG.replace("activation_bytes: 1GiB\n", "stage_costs: [{activation: 1GiB}, {activation: 2GiB}]\n")
+        self.assertEqual(self.spans(stages, "UNSHARD"), self.spans(CONFIG, "UNSHARD"))
+
+    def test_other_commands_read_the_configuration(self):
+        config = self.config(CONFIG)
+        for command in ("show", "schedule"):
+            self.assertIn("UNSHARD", self.run_ok(command, config, *(("--json",) if command == "show" else ())))
+        self.run_ok("report", config, "-o", "page.html")
+        self.run_ok("simulate", config, "--run", "--unit", "5ms")
+
     def test_refusals(self):
         for old, new, says in (
                 ("algorithm: ring", "algorithm: rign", "'ring'"), ("replicas: 8", "replcas: 8", "replicas"),
@@ -71,6 +82,10 @@ class CollectivesTest(program.CommandTest):
         in_activations = CONFIG.replace("activation_bytes: 1GiB\n", "").replace("MiB\"", "\"")
         self.assertIn("c.yaml: line 7: collectives: their sizes", self.refuse("simulate", self.config(in_activations)))
         self.assertIn("reduced", self.refuse("simulate", "1f1b", "--pass", "sharding", "--price", "reduced=1"))
+        (self.folder / "primus.yaml").write_text(
+            "fwd_time: 1\nbwd_time: 1\nwgrad_time: 1\n"
+            "schedulers: [{name: 1f1b, pp_size: 2, vpp_size: 1, micro_batches: 4}]\n")
+        self.assertIn("reduced", self.refuse("simulate", "primus.yaml", "--pass", "sharding", "--price", "reduced=1"))
         config = self.config(CONFIG.replace("activation_bytes: 1GiB\n", "").replace("ranks: 2\n", ""))
         self.assertIn("--model", self.refuse("simulate", config, "--model", "gpt2"))
 

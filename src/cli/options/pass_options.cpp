@@ -212,7 +212,15 @@ std::optional<double> PassOptions::PriceOf(std::string_view key) const {
   return std::nullopt;
 }
 
+Status PassOptions::RefuseReduced() const {
+  if (!PriceOf("reduced")) return {};
+  return InvalidArgument(
+      "--price reduced has no effect here: it is a size, whose time only the key collectives of a "
+      "configuration gives; give the time by --price reduce");
+}
+
 Status PassOptions::Apply(Schedule& schedule, Costs& costs) const {
+  PENSTOCK_TRY_STATUS(RefuseReduced());
   PENSTOCK_TRY_STATUS(SetPrices(schedule, costs));
   return Run(schedule, costs);
 }

@@ -31,7 +31,9 @@ struct PassOptions {
   Status SetPrices(const Schedule& schedule, Costs& costs) const;
   // Runs the passes with these costs.
   Status Run(Schedule& schedule, Costs& costs) const;
-  // Both.
+  // Refuses the price of which only `collectives` makes a time.
+  Status RefuseReduced() const;
+  // Sets the prices and runs the passes, without collectives.
   Status Apply(Schedule& schedule, Costs& costs) const;
 };
 

@@ -110,12 +110,7 @@ Status ScheduleOptions::SetTransfers(Costs& costs) const {
 
 Status ScheduleOptions::SetCollectives(const ChosenSchedule& chosen, const PassOptions& priced,
                                        Costs& costs) const {
-  if (!collectives) {
-    if (!priced.PriceOf("reduced")) return {};
-    return InvalidArgument(
-        "--price reduced has no effect here: it is a size, whose time only a configuration with "
-        "collectives gives; leave it out");
-  }
+  if (!collectives) return priced.RefuseReduced();
   if (priced_model.given()) {
     return InvalidArgument(
         "--collectives: --model determines them by --data and --nodes; leave "
