@@ -147,7 +147,7 @@ TEST(ModelCosts, PayALatencyPerCollectiveOfALayer) {
   EXPECT_NEAR(late.forward - at_once.forward, 20 * 4, 1e-9);
   EXPECT_NEAR(late.backward_input - at_once.backward_input, 20 * 4, 1e-9);
   EXPECT_NEAR(late.backward_weight - at_once.backward_weight, 20 * 2, 1e-9);
-  EXPECT_NEAR(CostsOfModel(model, 4, 8).value().stages[1].forward, 20 * 4, 1);
+  EXPECT_NEAR(CostsOfModel(model, {.stages = 4, .slices = 8}).value().stages[1].forward, 20 * 4, 1);
 }
 
 TEST(ModelCosts, OfSlicesAddUpToThoseOfTheMicrobatch) {
