@@ -3,6 +3,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/index.h"
 #include "report/markup.h"
 #include "report/page_assets.h"
 #include "report/page_parts.h"
@@ -35,6 +36,11 @@ class PageData {
         ScriptString(input_.memory_unit));
     for (int op = 0; op < kOpCount; ++op) {
       Add("{}\"{}\"", op > 0 ? "," : "", OpName(static_cast<Op>(op)));
+    }
+    Add(R"(],"causes":[)");
+    for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+      const auto which = static_cast<BubbleCause>(cause);
+      Add("{}[\"{}\",\"{}\"]", cause > 0 ? "," : "", NameOf(which), Hex(CauseColor(which)));
     }
     Add(R"(],"runs":[)");
     for (const ReportRun& run : input_.runs) {
@@ -94,6 +100,7 @@ class PageData {
       Lane(schedule.lanes[r], run.timeline->spans[r]);
       Add("]");
     }
+    if (run.explanation) Explained(schedule, *run.timeline, *run.explanation);
     Add(R"(],"idle":[)");
     for (std::size_t r = 0; r < run.result.ranks.size(); ++r) {
       const double makespan = run.result.makespan;
@@ -113,6 +120,49 @@ class PageData {
       Add("]");
     }
     Add("]}}");
+  }
+
+  // For each rank, its bubbles: start, end, cause, and the rank, op, stage and microbatch index of
+  // what it waits for, or only -1. Then the critical path: rank, and index among the drawn actions.
+  void Explained(const Schedule& schedule, const Timeline& timeline,
+                 const Explanation& explanation) {
+    Add(R"(],"bubbles":[)");
+    for (std::size_t r = 0; r < explanation.bubbles.size(); ++r) {
+      Add("{}[", r > 0 ? "," : "");
+      for (const Bubble& bubble : explanation.bubbles[r]) {
+        if (&bubble != explanation.bubbles[r].data()) Add(",");
+        Add("{:.9g},{:.9g},{},{}", bubble.start, bubble.end, static_cast<int>(bubble.cause),
+            bubble.waits_for.rank);
+        if (!bubble.waits_for.known()) continue;
+        const Part& part =
+            schedule.lanes[Index(bubble.waits_for.rank)][Index(bubble.waits_for.position)].first;
+        Add(",{},{},{}", static_cast<int>(part.op), part.stage, part.microbatch);
+      }
+      Add("]");
+    }
+    Add(R"(],"path":[)");
+    const std::vector<std::vector<int>> drawn = DrawnIndices(schedule, timeline);
+    bool first = true;
+    for (const ActionAt& at : explanation.critical_path) {
+      const int index = drawn[Index(at.rank)][Index(at.position)];
+      if (index < 0) continue;
+      Add("{}{},{}", first ? "" : ",", at.rank, index);
+      first = false;
+    }
+  }
+
+  // By rank and action: its index among those that are drawn, or -1.
+  static std::vector<std::vector<int>> DrawnIndices(const Schedule& schedule,
+                                                    const Timeline& timeline) {
+    std::vector<std::vector<int>> indices(schedule.lanes.size());
+    for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
+      int next = 0;
+      for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
+        const bool is_drawn = IsDrawn(schedule.lanes[r][i], timeline.spans[r][i]);
+        indices[r].push_back(is_drawn ? next++ : -1);
+      }
+    }
+    return indices;
   }
 
   void Lane(const penstock::Lane& lane, const std::vector<Span>& spans) {
@@ -148,6 +198,30 @@ class PageData {
   std::string text_;
 };
 
+// Why ranks are idle, in all runs, with the part of the time.
+std::string CausesLegend(const ReportInput& input) {
+  TimeByCause sum{};
+  double all = 0;
+  for (const ReportRun& run : input.runs) {
+    if (!run.explanation) continue;
+    for (const std::vector<Bubble>& bubbles : run.explanation->bubbles) {
+      const TimeByCause own = TotalsOf(bubbles);
+      for (std::size_t i = 0; i < own.size(); ++i) sum[i] += own[i];
+      all += EndOf(*run.timeline);
+    }
+  }
+  std::string html;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    if (sum[i] == 0) continue;
+    const auto cause = static_cast<BubbleCause>(i);
+    html += fmt::format(
+        R"(<span class="item"><i class="bubble" style="color:{}"></i>idle: {} {}</span>)",
+        Hex(CauseColor(cause)), NameOf(cause), FormatPercent(sum[i] / all));
+  }
+  if (!html.empty()) return html;
+  return "<span class=\"item\"><i style=\"background:var(--idle)\"></i>idle</span>";
+}
+
 std::string Legend(const ReportInput& input) {
   std::string html = R"(<div class="legend">)";
   std::size_t chunks = 1;
@@ -159,7 +233,7 @@ std::string Legend(const ReportInput& input) {
     html += fmt::format("{}</span>", OpName(entry.op));
     chunks = std::max(chunks, entry.colors.size());
   }
-  html += "<span class=\"item\"><i style=\"background:var(--idle)\"></i>idle</span>";
+  html += CausesLegend(input);
   if (chunks > 1) html += "<span class=\"item hint\">lighter: later chunks of a rank</span>";
   return html + "</div>\n";
 }
@@ -174,6 +248,10 @@ Result<std::string> TimelineCard(const ReportInput& input) {
   if (with_memory) {
     html += R"(<label><input type="checkbox" id="memory" checked> memory over time</label>)";
   }
+  const bool explained =
+      std::any_of(input.runs.begin(), input.runs.end(),
+                  [](const ReportRun& run) { return run.explanation.has_value(); });
+  if (explained) html += R"(<label><input type="checkbox" id="path"> critical path</label>)";
   html += R"(<div><button id="out" title="Zoom out">&minus;</button> )"
           R"(<button id="fit" title="Show all">Fit</button> )"
           R"(<button id="in" title="Zoom in">+</button></div></div>)"

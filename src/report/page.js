@@ -21,11 +21,34 @@ function readLane(flat) {
   }
   return blocks;
 }
+// Bubbles are flat: start, end, cause, rank of what it waits for; unless that is -1, its part.
+function readBubbles(flat) {
+  const bubbles = [];
+  for (let i = 0; i < flat.length;) {
+    const bubble = {start: flat[i], end: flat[i + 1], cause: flat[i + 2], rank: flat[i + 3]};
+    i += 4;
+    if (bubble.rank >= 0) bubble.part = flat.slice(i, i += 3);
+    bubbles.push(bubble);
+  }
+  return bubbles;
+}
 for (const run of data.runs) {
   run.lanes = run.lanes.map(readLane);
-  run.at = new Map();  // the same part in another run, for the tooltip
-  run.lanes.forEach((lane) => lane.forEach((block) => block.parts.forEach(
-      (part) => run.at.set(part.join(), block))));
+  run.bubbles = (run.bubbles || []).map(readBubbles);
+  const path = run.path || [];
+  for (let i = 0; i < path.length; i += 2) run.lanes[path[i]][path[i + 1]].critical = true;
+}
+// The blocks of a run by part, and by chain and microbatch index. Made when first needed.
+function indexOf(run) {
+  if (run.index) return run.index;
+  run.index = {byPart: new Map(), byMicrobatch: new Map()};
+  run.lanes.forEach((lane, rank) => lane.forEach((block) => block.parts.forEach((part) => {
+    run.index.byPart.set(part.join(), block);
+    const key = chainOf(run, part[1]) + ',' + part[2];
+    if (!run.index.byMicrobatch.has(key)) run.index.byMicrobatch.set(key, []);
+    run.index.byMicrobatch.get(key).push({rank, block});
+  })));
+  return run.index;
 }
 const end = Math.max(...data.runs.map((run) => run.end)) || 1;
 const most = Math.max(1e-300, ...data.runs.flatMap((run) => run.memory.map((curve) => {
@@ -33,7 +56,7 @@ const most = Math.max(1e-300, ...data.runs.flatMap((run) => run.memory.map((curv
   for (let i = 1; i < curve.length; i += 2) top = Math.max(top, curve[i]);
   return top;
 })));
-const view = {t0: 0, t1: end, hover: null, pinned: null, memory: data.runs.some((r) => r.memory.length)};
+const view = {t0: 0, t1: end, hover: null, pinned: null, path: false, memory: data.runs.some((r) => r.memory.length)};
 
 // ---- figures as text
 const escapeText = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
@@ -74,29 +97,29 @@ const gap = ranks <= 16 ? 6 : 3;
 const withMemory = (run) => view.memory && run.memory.length > 0;
 const pitch = (run) => rowHeight + gap + (withMemory(run) ? stripHeight + 2 : 0);
 const chainOf = (run, stage) => Math.floor(stage / run.chainLength);
-const sameMicrobatch = (run, block, mark) => block.parts.some(
-    (part) => part[2] === mark.row && chainOf(run, part[1]) === mark.chain);
 const heightOf = (run) => AXIS + run.lanes.length * pitch(run);
 
 const canvases = data.runs.map((run, index) => {
   const canvas = document.getElementById('run' + index);
   canvas.run = run;
+  canvas.base = document.createElement('canvas');  // the picture without a marked microbatch
   return canvas;
 });
 
 function resize(canvas) {
   const ratio = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth, height = heightOf(canvas.run);
+  const height = heightOf(canvas.run);
   canvas.style.height = height + 'px';
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
+  canvas.w = canvas.clientWidth;  // reading it lays out the page, so only here
+  canvas.width = canvas.base.width = Math.round(canvas.w * ratio);
+  canvas.height = canvas.base.height = Math.round(height * ratio);
   canvas.ratio = ratio;
 }
 function toX(canvas, time) {
-  return LEFT + (time - view.t0) / (view.t1 - view.t0) * (canvas.clientWidth - LEFT - RIGHT);
+  return LEFT + (time - view.t0) / (view.t1 - view.t0) * (canvas.w - LEFT - RIGHT);
 }
 function toTime(canvas, x) {
-  return view.t0 + (x - LEFT) / (canvas.clientWidth - LEFT - RIGHT) * (view.t1 - view.t0);
+  return view.t0 + (x - LEFT) / (canvas.w - LEFT - RIGHT) * (view.t1 - view.t0);
 }
 // First block that ends after the time.
 function firstAfter(lane, time) {
@@ -119,10 +142,10 @@ function readStyle() {
   const of = getComputedStyle(document.documentElement);
   const get = (name) => of.getPropertyValue('--' + name).trim();
   style = {ink: get('ink'), muted: get('muted'), idle: get('idle'), grid: get('grid'),
-           memory: get('memory'), font: getComputedStyle(document.body).fontFamily};
+           memory: get('memory'), card: get('card'), path: get('path'), font: getComputedStyle(document.body).fontFamily};
 }
 function drawAxis(canvas, pen, height) {
-  const plot = canvas.clientWidth - LEFT - RIGHT;
+  const plot = canvas.w - LEFT - RIGHT;
   const step = tickStep(view.t1 - view.t0, plot / 90);
   pen.font = '12px ' + style.font;
   pen.textBaseline = 'middle';
@@ -150,9 +173,19 @@ function drawPart(pen, run, part, box, label) {
   pen.font = `500 ${size}px ${style.font}`;
   pen.fillText(number, box.x + box.w / 2, box.y + box.h / 2 + 0.5);
 }
+// Draws the part of a block that is in view, at least `least` pixels wide.
+function drawBlock(canvas, pen, block, y, least) {
+  const x0 = Math.max(LEFT, toX(canvas, block.start));
+  const x1 = Math.min(canvas.w - RIGHT, toX(canvas, block.end));
+  if (x1 < LEFT || x0 > canvas.w - RIGHT) return;
+  const box = {x: x0, y, w: Math.max(least, x1 - x0 - (x1 - x0 > 4 ? 1 : 0)), h: rowHeight};
+  const label = x1 - x0 >= 0.75, half = rowHeight / 2;
+  if (block.parts.length === 1) return drawPart(pen, canvas.run, block.parts[0], box, label);
+  drawPart(pen, canvas.run, block.parts[0], {...box, h: half}, label);
+  drawPart(pen, canvas.run, block.parts[1], {...box, y: y + half, h: half}, label);
+}
 function drawLane(canvas, pen, lane, y) {
-  const plotEnd = canvas.clientWidth - RIGHT, run = canvas.run;
-  const mark = view.hover || view.pinned;
+  const plotEnd = canvas.w - RIGHT;
   let drawn = -1;  // the last pixel column that a sliver was drawn in
   for (let i = firstAfter(lane, view.t0); i < lane.length && lane[i].start < view.t1; ++i) {
     const block = lane[i];
@@ -161,20 +194,41 @@ function drawLane(canvas, pen, lane, y) {
     const sliver = x1 - x0 < 0.75;
     if (sliver && Math.floor(x0) === drawn) continue;
     if (sliver) drawn = Math.floor(x0);
-    const box = {x: x0, y, w: Math.max(sliver ? 0.75 : 0.5, x1 - x0 - (x1 - x0 > 4 ? 1 : 0)), h: rowHeight};
-    pen.globalAlpha = mark && !sameMicrobatch(run, block, mark) ? 0.25 : 1;
-    if (block.parts.length === 1) {
-      drawPart(pen, run, block.parts[0], box, !sliver);
-    } else {
-      const half = rowHeight / 2;
-      drawPart(pen, run, block.parts[0], {...box, h: half}, !sliver);
-      drawPart(pen, run, block.parts[1], {...box, y: y + half, h: half}, !sliver);
-    }
+    drawBlock(canvas, pen, block, y, sliver ? 0.75 : 0.5);
+    if (!view.path || !block.critical) continue;
+    pen.fillStyle = style.path;
+    pen.fillRect(x0, y + rowHeight - 1, Math.max(1, x1 - x0), 3);
   }
-  pen.globalAlpha = 1;
+}
+// Idle time is hatched in the color of its cause.
+const hatches = new Map();
+function hatch(pen, color) {
+  if (!hatches.has(color)) {
+    const tile = document.createElement('canvas');
+    tile.width = tile.height = 6;
+    const lines = tile.getContext('2d');
+    lines.strokeStyle = color;
+    lines.lineWidth = 1.2;
+    for (const shift of [-6, 0, 6]) {
+      lines.moveTo(shift, 6);
+      lines.lineTo(shift + 6, 0);
+    }
+    lines.stroke();
+    hatches.set(color, pen.createPattern(tile, 'repeat'));
+  }
+  return hatches.get(color);
+}
+function drawBubbles(canvas, pen, bubbles, y) {
+  for (let i = firstAfter(bubbles, view.t0); i < bubbles.length && bubbles[i].start < view.t1; ++i) {
+    const x0 = Math.max(LEFT, toX(canvas, bubbles[i].start));
+    const x1 = Math.min(canvas.w - RIGHT, toX(canvas, bubbles[i].end));
+    if (x1 - x0 < 1) continue;
+    pen.fillStyle = hatch(pen, data.causes[bubbles[i].cause][1]);
+    pen.fillRect(x0, y, x1 - x0, rowHeight);
+  }
 }
 function drawMemory(canvas, pen, curve, y) {
-  const plotEnd = canvas.clientWidth - RIGHT, base = y + stripHeight;
+  const plotEnd = canvas.w - RIGHT, base = y + stripHeight;
   const level = (amount) => base - amount / most * (stripHeight - 1);
   pen.beginPath();
   pen.moveTo(LEFT, base);
@@ -199,8 +253,8 @@ function drawMemory(canvas, pen, curve, y) {
   pen.globalAlpha = 1;
 }
 function draw(canvas) {
-  const run = canvas.run, pen = canvas.getContext('2d');
-  const width = canvas.clientWidth, height = heightOf(run);
+  const run = canvas.run, pen = canvas.base.getContext('2d');
+  const width = canvas.w, height = heightOf(run);
   pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
   pen.lineWidth = 1;
@@ -209,6 +263,7 @@ function draw(canvas) {
     const stop = Math.min(width - RIGHT, toX(canvas, run.end));
     pen.fillStyle = style.idle;
     pen.fillRect(LEFT, y, Math.max(0, stop - LEFT), rowHeight);
+    if (run.bubbles.length) drawBubbles(canvas, pen, run.bubbles[rank], y);
   });
   drawAxis(canvas, pen, height);
   run.lanes.forEach((lane, rank) => {
@@ -230,19 +285,42 @@ function draw(canvas) {
     }
   });
 }
-let waiting = false;
-function redraw() {
+// Copies the picture, and draws the marked microbatch over it.
+function compose(canvas) {
+  const pen = canvas.getContext('2d'), mark = view.hover || view.pinned, run = canvas.run;
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  pen.drawImage(canvas.base, 0, 0);
+  if (!mark) return;
+  pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
+  pen.fillStyle = style.card;
+  pen.globalAlpha = 0.72;
+  pen.fillRect(LEFT, AXIS, canvas.w - LEFT - RIGHT, heightOf(run) - AXIS);
+  pen.globalAlpha = 1;
+  pen.textBaseline = 'middle';
+  pen.textAlign = 'center';
+  for (const {rank, block} of indexOf(run).byMicrobatch.get(mark.chain + ',' + mark.row) || []) {
+    drawBlock(canvas, pen, block, AXIS + rank * pitch(run), 2);
+  }
+}
+let waiting = false, stale = false;
+function redraw(all = true) {
+  stale = stale || all;
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => {
     waiting = false;
-    canvases.forEach(draw);
+    if (stale) canvases.forEach(draw);
+    stale = false;
+    canvases.forEach(compose);
   });
 }
 function layout() {
   readStyle();
+  hatches.clear();
   canvases.forEach(resize);
   canvases.forEach(draw);
+  canvases.forEach(compose);
 }
 
 // ---- looking around
@@ -263,7 +341,7 @@ function blockAt(canvas, event) {
   const box = canvas.getBoundingClientRect();
   const x = event.clientX - box.left, y = event.clientY - box.top - AXIS;
   const rank = Math.floor(y / pitch(canvas.run));
-  if (x < LEFT || x > canvas.clientWidth - RIGHT || rank < 0 || rank >= canvas.run.lanes.length) return null;
+  if (x < LEFT || x > canvas.w - RIGHT || rank < 0 || rank >= canvas.run.lanes.length) return null;
   const time = toTime(canvas, x), lane = canvas.run.lanes[rank];
   const block = lane[firstAfter(lane, time)];
   const inRow = y - rank * pitch(canvas.run) < rowHeight;
@@ -290,7 +368,7 @@ function blockTip(canvas, found) {
   lines.push(`<span class="dim">rank ${rank}, ${timeText(block.start)} to ${timeText(block.end)}</span>`);
   const runs = data.runs.filter((run) => run.schedule === canvas.run.schedule);
   for (const run of runs) {
-    const other = run === canvas.run ? block : run.at.get(block.parts[0].join());
+    const other = run === canvas.run ? block : indexOf(run).byPart.get(block.parts[0].join());
     const name = runs.length > 1 ? escapeText(run.label) + ':' : 'takes';
     if (other) lines.push(`${name} ${timeText(other.end - other.start)}`);
   }
@@ -299,19 +377,28 @@ function blockTip(canvas, found) {
   }
   return lines.join('<br>');
 }
+// Why the rank is idle, and what it waits for.
+function idleTip(run, found) {
+  const bubbles = run.bubbles[found.rank] || [];
+  const bubble = bubbles[firstAfter(bubbles, found.time)];
+  if (!bubble || bubble.start > found.time) return '';
+  const lasts = `<br>idle for ${timeText(bubble.end - bubble.start)}: <b>${data.causes[bubble.cause][0]}</b>`;
+  if (bubble.rank < 0) return lasts;
+  return `${lasts}<br>waits for ${partName(run, bubble.part)} on rank ${bubble.rank}`;
+}
 function hover(canvas, event) {
   const found = blockAt(canvas, event);
   const part = found && found.block && found.block.parts.find((p) => p[2] >= 0);
   const mark = part ? {row: part[2], chain: chainOf(canvas.run, part[1])} : null;
   if (JSON.stringify(mark) !== JSON.stringify(view.hover)) {
     view.hover = mark;
-    redraw();
+    redraw(false);
   }
   if (!found) return hideTip();
   if (found.block) return showTip(blockTip(canvas, found), event);
   const memory = canvas.run.memory.length
       ? '<br>memory held: ' + memoryText(memoryAt(canvas.run.memory[found.rank], found.time)) : '';
-  showTip(`<b>rank ${found.rank}</b> at ${timeText(found.time)}${memory}`, event);
+  showTip(`<b>rank ${found.rank}</b> at ${timeText(found.time)}${idleTip(canvas.run, found)}${memory}`, event);
 }
 
 canvases.forEach((canvas) => {
@@ -335,13 +422,13 @@ canvases.forEach((canvas) => {
     if (!drag.moved) return;
     hideTip();
     canvas.style.cursor = 'grabbing';
-    const shift = (drag.x - event.clientX) / (canvas.clientWidth - LEFT - RIGHT) * (drag.t1 - drag.t0);
+    const shift = (drag.x - event.clientX) / (canvas.w - LEFT - RIGHT) * (drag.t1 - drag.t0);
     setView(drag.t0 + shift, drag.t1 + shift);
   });
   canvas.addEventListener('pointerup', () => {
     if (drag && !drag.moved) {
       view.pinned = view.hover;
-      redraw();
+      redraw(false);
     }
     drag = null;
     canvas.style.cursor = '';
@@ -349,13 +436,13 @@ canvases.forEach((canvas) => {
   canvas.addEventListener('pointerleave', () => {
     view.hover = null;
     hideTip();
-    redraw();
+    redraw(false);
   });
   canvas.addEventListener('dblclick', fit);
   canvas.addEventListener('keydown', (event) => {
     const keys = {ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), '+': () => zoom(0.7),
                   '=': () => zoom(0.7), '-': () => zoom(1 / 0.7), '0': fit,
-                  Escape: () => { view.pinned = null; redraw(); }};
+                  Escape: () => { view.pinned = null; redraw(false); }};
     if (!keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();
@@ -364,6 +451,13 @@ canvases.forEach((canvas) => {
 document.getElementById('in').onclick = () => zoom(0.6);
 document.getElementById('out').onclick = () => zoom(1 / 0.6);
 document.getElementById('fit').onclick = fit;
+const pathBox = document.getElementById('path');
+if (pathBox) {
+  pathBox.onchange = () => {
+    view.path = pathBox.checked;
+    redraw();
+  };
+}
 const box = document.getElementById('memory');
 if (box) {
   box.onchange = () => {

@@ -63,6 +63,24 @@ Color BlockColor(Op op, int chunk, int chunks) {
           TowardsWhite(base.blue, share)};
 }
 
+Color CauseColor(BubbleCause cause) {
+  switch (cause) {
+    case BubbleCause::kWarmUp:
+      return {0x6b, 0x7f, 0x99};
+    case BubbleCause::kDrain:
+      return {0x8f, 0x83, 0x78};
+    case BubbleCause::kCommunication:
+      return {0xd9, 0x7a, 0x1f};
+    case BubbleCause::kTransfer:
+      return {0x1a, 0x8f, 0x8f};
+    case BubbleCause::kImbalance:
+      return {0xc8, 0x3c, 0x4e};
+    case BubbleCause::kMemoryLimit:
+      return {0x7c, 0x5c, 0xd6};
+  }
+  return {0x80, 0x80, 0x80};
+}
+
 std::string Hex(Color color) {
   return fmt::format("#{:02x}{:02x}{:02x}", color.red, color.green, color.blue);
 }

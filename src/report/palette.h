@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "explain/bubbles.h"
 #include "schedule/action.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
@@ -19,6 +20,8 @@ struct Color {
 
 // The color of an op. Later chunks are lighter; `chunk` counts the rank's stages from 0.
 Color BlockColor(Op op, int chunk, int chunks);
+// The color of idle time with this cause.
+Color CauseColor(BubbleCause cause);
 // "#4a86e8"
 std::string Hex(Color color);
 // Black or white, whichever is more readable on `background`.

@@ -6,11 +6,13 @@
 // ending; kUnavailable if a file cannot be written. Files are written atomically.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "explain/explanation.h"
 #include "report/table.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
@@ -27,6 +29,9 @@ struct ReportRun {
   std::vector<MemoryCurve> memory;  // one per rank; empty where unknown
   // Set where runs have different schedules. Otherwise the run is of the report's schedule.
   const Schedule* schedule = nullptr;
+  // Shown where set: why ranks are idle, and the critical path.
+  std::optional<Explanation> explanation = {};
+  std::vector<SentMessage> messages = {};  // for traces; of a measured run unknown
 };
 
 // A line over x, such as the loss over steps. A series of one point is drawn as a dot.

@@ -3,6 +3,7 @@ import json
 import re
 import shutil
 import struct
+import subprocess
 import unittest
 import xml.etree.ElementTree
 
@@ -62,6 +63,42 @@ class ReportTest(program.CommandTest):
         data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
         self.assertEqual(len(data["runs"][0]["lanes"]), 3)
         self.assertEqual(len(data["runs"][0]["memory"]), 3)
+
+    def test_page_explains_idle_time(self):
+        page = self.report("a.html", "--comm", 0.25)
+        run = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))["runs"][0]
+        for flat, idle in zip(run["bubbles"], run["idle"]):
+            total, at = 0, 0
+            while at < len(flat):
+                total += flat[at + 1] - flat[at]
+                at += 4 if flat[at + 3] < 0 else 7
+            self.assertEqual(idle, f"{100 * total / run['end']:.1f}%")
+        ranks, positions = run["path"][::2], run["path"][1::2]
+        self.assertEqual(positions[0], 0)
+        self.assertTrue(all(rank < 3 for rank in ranks))
+        self.assertIn("idle: communication", page)
+        self.assertIn("critical path", page)
+
+    @unittest.skipUnless(shutil.which("chromium-headless-shell"), "apt-get install chromium-headless-shell")
+    def test_hovering_explains_in_a_browser(self):
+        page = self.report("a.html", "--comm", 0.25)
+        hover = """<script>
+            const canvas = document.getElementById('run0'), box = canvas.getBoundingClientRect(), texts = [];
+            for (const share of [0.015, 0.5]) {
+              const x = box.left + 62 + share * (canvas.clientWidth - 170), y = box.top + 22 + 58 + 10;
+              canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: x, clientY: y}));
+              texts.push(document.getElementById('tip').textContent);
+            }
+            document.title = texts.join(' / ');
+            </script>"""
+        self.write("b.html", page.replace("</body>", hover + "</body>"))
+        dom = subprocess.run(["chromium-headless-shell", "--no-sandbox", "--disable-gpu", "--window-size=1200,900",
+                              "--dump-dom", f"file://{self.folder / 'b.html'}"], capture_output=True, text=True,
+                             timeout=60, check=True).stdout
+        title = re.search(r"<title>(.*?)</title>", dom, re.DOTALL).group(1)
+        idle, action = title.split(" / ")
+        self.assertRegex(idle, r"rank 1 at .*idle for .*: warm-up.*waits for forward stage 0, microbatch 0 on rank 0")
+        self.assertRegex(action, "(forward|backward) stage [14], microbatch")
 
     def test_several_schedules_share_a_page(self):
         self.run_ok("report", "--schedule", "gpipe,interleaved", "-p", 3, "-m", 4, "-o", "a.html")

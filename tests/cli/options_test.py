@@ -3,14 +3,14 @@ import re
 
 import program
 
-COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "report")
+COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report")
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
           "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0",
           "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
           "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
-          "--time-steps": None, "--memory": None, "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
+          "--time-steps": None, "--memory": None, "--explain": None, "--moves": "3", "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "60",
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
           "--model": "llama-3-8b", "--device": "h200", "--nodes": "1x4", "--micro-batch-size": "2",
@@ -23,7 +23,7 @@ OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--preci
 # Those that only --jitter reads.
 OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
-OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--dump", "--run", "--lower", "--torch",
+OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration"}

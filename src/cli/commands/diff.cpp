@@ -3,7 +3,6 @@
 
 #include "cli/command.h"
 #include "cli/figures/comparison.h"
-#include "cli/figures/explained.h"
 #include "cli/options/option_values.h"
 #include "explain/difference.h"
 #include "report/palette.h"
@@ -57,9 +56,9 @@ class DiffCommand : public Command {
     if (all.size() != 2) {
       return InvalidArgument("diff compares two schedules, not {}; name two", all.size());
     }
-    const auto bubbles_a = BubblesOf(all[0]), bubbles_b = BubblesOf(all[1]);
+    const Explanation a = ExplanationOf(all[0]), b = ExplanationOf(all[1]);
     const Difference difference =
-        Compare(ExplainedRunOf(all[0], bubbles_a), ExplainedRunOf(all[1], bubbles_b));
+        Compare(ExplainedRunOf(all[0], a.bubbles), ExplainedRunOf(all[1], b.bubbles));
     if (options_.json) {
       fmt::print("{}\n", ToJson(all, difference).dump(2));
     } else {

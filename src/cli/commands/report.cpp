@@ -39,7 +39,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
     input.runs.push_back({all.size() > 1 ? simulated.chosen.label : "simulated",
                           &simulated.timeline, simulated.result,
                           MemoryOverTime(schedule, simulated.timeline, simulated.chosen.costs),
-                          &schedule});
+                          &schedule, ExplanationOf(simulated), simulated.messages});
   }
   if (all.size() == 1) {
     input.subtitle = ShapeText(first.chosen.schedule);

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-#include "cli/figures/explained.h"
+#include "cli/figures/simulated.h"
 #include "cli/options/option_values.h"
 #include "cli/terminal.h"
 #include "report/table.h"
@@ -91,8 +91,9 @@ class ShowCommand : public Command {
       details.memory = MemoryOverTime(chosen.schedule, simulated.timeline, chosen.costs);
     }
     if (explain_) {
-      details.bubbles = BubblesOf(simulated);
-      details.critical_path = CriticalPathOf(simulated);
+      Explanation explanation = ExplanationOf(simulated);
+      details.bubbles = std::move(explanation.bubbles);
+      details.critical_path = std::move(explanation.critical_path);
     }
     return details;
   }

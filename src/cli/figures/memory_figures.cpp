@@ -41,8 +41,8 @@ Json PeakJson(const Simulated& simulated, std::size_t rank) {
   }
   return {{"amount", peak.amount},
           {"time", peak.time},
-          {"action",
-           peak.action == MemoryPeak::kNoAction ? Json(nullptr) : Json(ActionText(simulated, rank))},
+          {"action", peak.action == MemoryPeak::kNoAction ? Json(nullptr)
+                                                          : Json(ActionText(simulated, rank))},
           {"in_flight", peak.in_flight},
           {"by_kind", std::move(by_kind)}};
 }
@@ -98,7 +98,7 @@ Table MemoryCsvTable(const std::vector<Simulated>& all) {
       std::vector<std::string> row = {
           simulated.chosen.label,         fmt::format("{}", rank),
           fmt::format("{}", peak.amount), fmt::format("{}", peak.time),
-          ActionText(simulated, rank),      fmt::format("{}", fmt::join(peak.in_flight, "+"))};
+          ActionText(simulated, rank),    fmt::format("{}", fmt::join(peak.in_flight, "+"))};
       for (const double amount : peak.by_kind) row.push_back(fmt::format("{}", amount));
       table.rows.push_back(std::move(row));
     }

@@ -111,6 +111,13 @@ Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen,
   return all;
 }
 
+Explanation ExplanationOf(const Simulated& simulated) {
+  const ChosenSchedule& chosen = simulated.chosen;
+  std::optional<MemoryBound> bound;
+  if (chosen.memory_limit) bound.emplace(MemoryBound{chosen.costs, *chosen.memory_limit});
+  return Explain(chosen.schedule, simulated.timeline, simulated.messages, bound);
+}
+
 ClosedForm ClosedFormOf(const ChosenSchedule& chosen) {
   if (chosen.algorithm == nullptr) return {};
   ClosedForm form = ClosedFormOf(*chosen.algorithm, chosen.params);

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "cli/options/schedule_options.h"
+#include "explain/explanation.h"
 #include "schedule/timeline.h"
 #include "simulate/memory/memory_by_kind.h"
 #include "simulate/runs/monte_carlo.h"
@@ -38,6 +39,10 @@ struct Simulated {
   // False where only closed forms are listed because the schedule is too large to simulate quickly.
   bool ran() const { return !result.ranks.empty(); }
 };
+
+// Why the schedule takes as long as it does. With a memory limit, forwards that do not fit are a
+// cause. Requires: it was simulated with its timeline.
+Explanation ExplanationOf(const Simulated& simulated);
 
 // Chooses the schedules (simulate_config.h) and simulates each of them with its timeline.
 Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options);

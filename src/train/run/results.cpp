@@ -84,11 +84,12 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
   report.time_unit = std::string(kSeconds);
   report.memory_unit = std::string(kBytes);
   report.schedule = &schedule;
-  report.runs.push_back(
-      {"predicted", &comparison.predicted_timeline, comparison.predicted,
-       MemoryOverTime(schedule, comparison.predicted_timeline, comparison.costs)});
-  report.runs.push_back(
-      {"measured", &comparison.measured_timeline, comparison.measured, comparison.measured_memory});
+  report.runs.push_back({"predicted", &comparison.predicted_timeline, comparison.predicted,
+                         MemoryOverTime(schedule, comparison.predicted_timeline, comparison.costs),
+                         nullptr, Explain(schedule, comparison.predicted_timeline)});
+  report.runs.push_back({"measured", &comparison.measured_timeline, comparison.measured,
+                         comparison.measured_memory, nullptr,
+                         Explain(schedule, comparison.measured_timeline)});
   report.figures = {
       {"held-out loss", fmt::format("{:.3f}", summary.held_out_loss), "nats per " + summary.unit},
       {"bigram baseline", fmt::format("{:.3f}", summary.baseline_loss), "nats per byte"},
