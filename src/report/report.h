@@ -84,18 +84,20 @@ Result<std::string> RenderHtml(const ReportInput& input);
 Result<std::string> RenderSvg(const ReportInput& input);
 // Returns one plot as a picture.
 std::string RenderPlot(const Plot& plot);
-// Returns trace-event JSON: one process per run, one track per rank, memory as a counter. Times of
-// unit "s" are real; otherwise one unit of the costs is shown as a millisecond.
+// Returns trace-event JSON: one process per run, one track per rank, memory as a counter, messages
+// as flows between actions, and as slices of their own from when they leave until they arrive.
+// Times of unit "s" are real; otherwise one unit of the costs is shown as a millisecond.
 Result<std::string> RenderChromeTrace(const ReportInput& input);
 
 Status WriteHtmlReport(const ReportInput& input, const std::string& path);
 Status WriteSvg(const ReportInput& input, const std::string& path);
 Status WriteChromeTrace(const ReportInput& input, const std::string& path);
 Status WritePlot(const Plot& plot, const std::string& path);
-// Draws the SVG in a headless Chromium. Errors: also kUnavailable where none is installed.
+// Convert the SVG by rsvg-convert. Errors: also kUnavailable where it is not installed.
 Status WritePng(const ReportInput& input, const std::string& path);
+Status WritePdf(const ReportInput& input, const std::string& path);
 
-// Chooses the format by the ending of the path: .html, .svg, .png or .trace.json.
+// Chooses the format by the ending of the path: .html, .svg, .png, .pdf or .trace.json.
 Status WriteReport(const ReportInput& input, const std::string& path);
 
 }  // namespace penstock

@@ -1,8 +1,10 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/index.h"
 #include "report/markup.h"
 #include "report/report.h"
+#include "schedule/compute_times.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -32,6 +34,7 @@ class TraceWriter {
         Actions(process, rank, schedule.lanes[rank]);
         if (!run.memory.empty()) Memory(process, rank, run.memory[rank]);
       }
+      Messages(process, run, schedule);
     }
     return text_ + "\n]}\n";
   }
@@ -70,8 +73,42 @@ class TraceWriter {
     }
   }
 
+  // A flow from the action that computes a value to the one that reads it, and a slice of its own
+  // while it is in flight.
+  void Messages(std::size_t process, const ReportRun& run, const Schedule& schedule) {
+    if (run.messages.empty()) return;
+    const ComputeTimes times(schedule, *run.timeline);
+    for (const SentMessage& message : run.messages) {
+      const bool forward = message.kind == ValueKind::kActivation;
+      const int reader = forward ? schedule.placement.next(message.stage)
+                                 : schedule.placement.previous(message.stage);
+      const Span& computed = times.Of(message.kind, message.stage, Index(message.microbatch));
+      const Span& read = times.Of(message.kind, Index(reader), Index(message.microbatch));
+      const std::string name =
+          fmt::format("{} of stage {}, microbatch {}", forward ? "activation" : "gradient",
+                      message.stage, MicrobatchText(schedule, message.microbatch));
+      // A flow starts inside of its slice, which ends before its end.
+      const double inside = computed.end - (computed.end - computed.start) / 64;
+      ++messages_;
+      Flow("s", name, process, message.from, inside);
+      Flow("f\",\"bp\":\"e", name, process, message.to, read.start);
+      InFlight("b", name, process, message.sent);
+      InFlight("e", name, process, message.arrived);
+    }
+  }
+  void Flow(std::string_view phase, const std::string& name, std::size_t process, int rank,
+            double time) {
+    Event(R"({{"ph":"{}","cat":"message","name":"{}","id":{},"pid":{},"tid":{},"ts":{:.10g}}})",
+          phase, name, messages_, process, rank, time * scale_);
+  }
+  void InFlight(std::string_view phase, const std::string& name, std::size_t process, double time) {
+    Event(R"({{"ph":"{}","cat":"in flight","name":"{}","id":{},"pid":{},"ts":{:.10g}}})", phase,
+          name, messages_, process, time * scale_);
+  }
+
   const ReportInput& input_;
   const double scale_;
+  std::size_t messages_ = 0;  // identifies a message
   std::string text_;
   bool first_ = true;
 };

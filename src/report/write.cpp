@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 #include "base/text/nearest.h"
-#include "report/png.h"
+#include "report/convert_svg.h"
 #include "report/report.h"
 
 namespace penstock {
@@ -33,8 +33,14 @@ Status WriteChromeTrace(const ReportInput& input, const std::string& path) {
 
 Status WritePng(const ReportInput& input, const std::string& path) {
   PENSTOCK_TRY(const std::string svg, RenderSvg(input));
-  PENSTOCK_TRY(const std::string png, RasterizeSvg(svg));
+  PENSTOCK_TRY(const std::string png, ConvertSvg(svg, PictureFormat::kPng));
   return WriteFileAtomically(path, png);
+}
+
+Status WritePdf(const ReportInput& input, const std::string& path) {
+  PENSTOCK_TRY(const std::string svg, RenderSvg(input));
+  PENSTOCK_TRY(const std::string pdf, ConvertSvg(svg, PictureFormat::kPdf));
+  return WriteFileAtomically(path, pdf);
 }
 
 Status WriteReport(const ReportInput& input, const std::string& path) {
@@ -42,16 +48,16 @@ Status WriteReport(const ReportInput& input, const std::string& path) {
     std::string_view ending;
     Status (*write)(const ReportInput&, const std::string&);
   };
-  static constexpr std::array kFormats = {Format{".html", WriteHtmlReport},
-                                          Format{".svg", WriteSvg}, Format{".png", WritePng},
-                                          Format{".trace.json", WriteChromeTrace}};
+  static constexpr std::array kFormats = {
+      Format{".html", WriteHtmlReport}, Format{".svg", WriteSvg}, Format{".png", WritePng},
+      Format{".pdf", WritePdf}, Format{".trace.json", WriteChromeTrace}};
   for (const Format& format : kFormats) {
     if (std::string_view(path).ends_with(format.ending)) return format.write(input, path);
   }
   std::vector<std::string_view> endings;
   for (const Format& format : kFormats) endings.push_back(format.ending);
   const std::string ending = std::filesystem::path(path).extension().string();
-  return InvalidArgument("{}: give a file ending in .html, .svg, .png or .trace.json{}", path,
+  return InvalidArgument("{}: give a file ending in .html, .svg, .png, .pdf or .trace.json{}", path,
                          Suggestion(ending, endings));
 }
 

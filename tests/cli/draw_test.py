@@ -141,10 +141,32 @@ class ReportTest(program.CommandTest):
         first = next(event for event in actions if event["name"] == "0F0")
         self.assertEqual((first["ts"], first["dur"]), (0, 500))
 
+    def test_trace_has_a_flow_for_every_message(self):
+        events = json.loads(self.report("a.trace.json", "--comm", 0.25))["traceEvents"]
+        slices = [event for event in events if event["ph"] == "X"]
+        by_phase = {phase: {event["id"]: event for event in events if event["ph"] == phase} for phase in "sfbe"}
+        (result,) = self.run_json("simulate", "interleaved", "-p", 3, "-m", 5)
+        for phase in "sfbe":
+            self.assertEqual(len(by_phase[phase]), result["messages"])
+        for number, start in by_phase["s"].items():
+            finish = by_phase["f"][number]
+            self.assertNotEqual(start["tid"], finish["tid"])
+            for flow in (start, finish):  # Perfetto attaches a flow to the slice around it
+                self.assertTrue(any(s["tid"] == flow["tid"] and s["ts"] <= flow["ts"] < s["ts"] + s["dur"]
+                                    for s in slices), flow)
+            sent, arrived = by_phase["b"][number], by_phase["e"][number]
+            self.assertAlmostEqual(arrived["ts"] - sent["ts"], 250)
+            self.assertLessEqual(arrived["ts"], finish["ts"] + 1e-6)
+
+    @unittest.skipUnless(shutil.which("rsvg-convert"), "apt-get install librsvg2-bin")
+    def test_pdf(self):
+        self.run_ok("report", "1f1b", "-o", "a.pdf")
+        self.assertEqual((self.folder / "a.pdf").read_bytes()[:5], b"%PDF-")
+
     def test_misuse_is_refused_and_leaves_nothing(self):
         words = ("report", "--schedule", "1f1b")
         self.refuse(*words)
-        self.assertIn(".html", self.refuse(*words, "-o", "a.pdf"))
+        self.assertIn(".html", self.refuse(*words, "-o", "a.gif"))
         self.refuse(*words, "-o", "none/a.html")
         self.refuse("report", "--schedule", "1f1b,no-such", "-o", "a.html")
         message = self.refuse(*words, "-o", "a.png", code=1, env={"PATH": "/nonexistent"})

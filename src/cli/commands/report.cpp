@@ -66,7 +66,7 @@ class ReportCommand : public Command {
     options_.passes.Define(app);
     app.option_defaults()->group("Output");
     AddText(app, "-o,--output", output_,
-            "The file to write; its ending is the format: .html, .svg, .png or .trace.json")
+            "The file to write; its ending is the format: .html, .svg, .png, .pdf or .trace.json")
         ->required()
         ->type_name("FILE");
     app.add_flag("--json", options_.json, "Print the files and figures as JSON");

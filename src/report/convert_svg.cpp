@@ -1,4 +1,4 @@
-#include "report/png.h"
+#include "report/convert_svg.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -37,20 +37,24 @@ constexpr std::chrono::minutes kLimit{1};  // large pictures take seconds
 
 }  // namespace
 
-Result<std::string> RasterizeSvg(const std::string& svg) {
+Result<std::string> ConvertSvg(const std::string& svg, PictureFormat format) {
+  const bool is_png = format == PictureFormat::kPng;
   const TemporaryFolder folder;
   if (folder.path().empty()) {
     return MakeError(ErrorCode::kUnavailable, "cannot create a folder for temporary files");
   }
   const std::string page = (folder.path() / "picture.svg").string();
-  const std::string picture = (folder.path() / "picture.png").string();
+  const std::string picture = (folder.path() / "picture").string();
   const std::string log = (folder.path() / "log").string();
   PENSTOCK_TRY_STATUS(WriteFileAtomically(page, svg));
   const auto status =
-      RunCommand({"rsvg-convert", "--zoom=2", "--output=" + picture, page}, log, kLimit);
+      RunCommand({"rsvg-convert", is_png ? "--zoom=2" : "--zoom=1",
+                  is_png ? "--format=png" : "--format=pdf", "--output=" + picture, page},
+                 log, kLimit);
   if (!status && status.error().code == ErrorCode::kNotFound) {
     return MakeError(ErrorCode::kUnavailable,
-                     "a .png needs rsvg-convert: apt-get install librsvg2-bin, or write .svg");
+                     "a {} needs rsvg-convert: apt-get install librsvg2-bin, or write .svg",
+                     is_png ? ".png" : ".pdf");
   }
   if (!status) return tl::unexpected(status.error());
   if (*status != 0 || !fs::exists(picture)) {
