@@ -21,9 +21,10 @@ std::unique_ptr<Command> MakeLaunchCommand();
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (const auto make : {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
-                          MakeSimulateCommand, MakeShowCommand, MakeDiffCommand, MakeReportCommand, MakeWatchCommand,
-                          MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand}) {
+  for (const auto make :
+       {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand, MakeSimulateCommand,
+        MakeShowCommand, MakeDiffCommand, MakeReportCommand, MakeWatchCommand,
+        MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand}) {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE
