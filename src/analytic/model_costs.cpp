@@ -5,7 +5,7 @@
 
 #include "analytic/vocabulary_work.h"
 #include "base/index.h"
-#include "schedule/collective_time.h"
+#include "schedule/pricing/collective_time.h"
 
 namespace penstock {
 namespace {

@@ -38,17 +38,24 @@ for (const run of data.runs) {
   const path = run.path || [];
   for (let i = 0; i < path.length; i += 2) run.lanes[path[i]][path[i + 1]].critical = true;
 }
-// The blocks of a run by part, and by chain and microbatch index. Made when first needed.
-function indexOf(run) {
-  if (run.index) return run.index;
-  run.index = {byPart: new Map(), byMicrobatch: new Map()};
-  run.lanes.forEach((lane, rank) => lane.forEach((block) => block.parts.forEach((part) => {
-    run.index.byPart.set(part.join(), block);
-    const key = chainOf(run, part[1]) + ',' + part[2];
-    if (!run.index.byMicrobatch.has(key)) run.index.byMicrobatch.set(key, []);
-    run.index.byMicrobatch.get(key).push({rank, block});
-  })));
-  return run.index;
+// The blocks of a run by chain and microbatch index, and by part. Each is made when first needed.
+const chainOf = (run, stage) => Math.floor(stage / run.chainLength);
+function collect(run, keyOf, add) {
+  const blocks = new Map();
+  run.lanes.forEach((lane, rank) => lane.forEach((block) => block.parts.forEach(
+      (part) => add(blocks, keyOf(run, part), rank, block))));
+  return blocks;
+}
+function blocksOf(run, mark) {
+  run.byMicrobatch ||= collect(run, (of, part) => chainOf(of, part[1]) * 2 ** 32 + part[2], (all, key, rank, block) => {
+    if (all.has(key)) all.get(key).push({rank, block}); else all.set(key, [{rank, block}]);
+  });
+  return run.byMicrobatch.get(mark.chain * 2 ** 32 + mark.row) || [];
+}
+function blockOf(run, part) {
+  const keyOf = (of, [op, stage, row]) => (row * 65536 + stage) * 32 + op;
+  run.byPart ||= collect(run, keyOf, (all, key, rank, block) => all.set(key, block));
+  return run.byPart.get(keyOf(run, part));
 }
 const end = Math.max(...data.runs.map((run) => run.end)) || 1;
 const most = Math.max(1e-300, ...data.runs.flatMap((run) => run.memory.map((curve) => {
@@ -96,7 +103,6 @@ const stripHeight = ranks <= 8 ? 20 : ranks <= 16 ? 14 : ranks <= 32 ? 9 : 6;
 const gap = ranks <= 16 ? 6 : 3;
 const withMemory = (run) => view.memory && run.memory.length > 0;
 const pitch = (run) => rowHeight + gap + (withMemory(run) ? stripHeight + 2 : 0);
-const chainOf = (run, stage) => Math.floor(stage / run.chainLength);
 const heightOf = (run) => AXIS + run.lanes.length * pitch(run);
 
 const canvases = data.runs.map((run, index) => {
@@ -299,7 +305,7 @@ function compose(canvas) {
   pen.globalAlpha = 1;
   pen.textBaseline = 'middle';
   pen.textAlign = 'center';
-  for (const {rank, block} of indexOf(run).byMicrobatch.get(mark.chain + ',' + mark.row) || []) {
+  for (const {rank, block} of blocksOf(run, mark)) {
     drawBlock(canvas, pen, block, AXIS + rank * pitch(run), 2);
   }
 }
@@ -368,7 +374,7 @@ function blockTip(canvas, found) {
   lines.push(`<span class="dim">rank ${rank}, ${timeText(block.start)} to ${timeText(block.end)}</span>`);
   const runs = data.runs.filter((run) => run.schedule === canvas.run.schedule);
   for (const run of runs) {
-    const other = run === canvas.run ? block : indexOf(run).byPart.get(block.parts[0].join());
+    const other = run === canvas.run ? block : blockOf(run, block.parts[0]);
     const name = runs.length > 1 ? escapeText(run.label) + ':' : 'takes';
     if (other) lines.push(`${name} ${timeText(other.end - other.start)}`);
   }

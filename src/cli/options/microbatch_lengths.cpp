@@ -1,5 +1,5 @@
 // The lengths of microbatches in ScheduleOptions, for the figures and for searches.
-#include "schedule/microbatch_lengths.h"
+#include "schedule/pricing/microbatch_lengths.h"
 
 #include <algorithm>
 

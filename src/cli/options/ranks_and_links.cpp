@@ -7,7 +7,7 @@
 #include "base/text/quote.h"
 #include "cli/options/option_values.h"
 #include "cli/options/schedule_options.h"
-#include "schedule/rank_speed.h"
+#include "schedule/pricing/rank_speed.h"
 
 namespace penstock {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/result.h"
 #include "base/text/yaml_map.h"
-#include "schedule/collective_time.h"
 #include "schedule/costs.h"
+#include "schedule/pricing/collective_time.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "schedule/microbatch_lengths.h"
+#include "schedule/pricing/microbatch_lengths.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/index.h"
 #include "schedule/deps.h"
-#include "schedule/rank_speed.h"
+#include "schedule/pricing/rank_speed.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"

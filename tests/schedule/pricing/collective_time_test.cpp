@@ -1,5 +1,5 @@
 // Formulas of collectives against algorithms that move their blocks step by step.
-#include "schedule/collective_time.h"
+#include "schedule/pricing/collective_time.h"
 
 #include <gtest/gtest.h>
 

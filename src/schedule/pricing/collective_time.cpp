@@ -1,4 +1,4 @@
-#include "schedule/collective_time.h"
+#include "schedule/pricing/collective_time.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "schedule/microbatch_lengths.h"
+#include "schedule/pricing/microbatch_lengths.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-#include "schedule/rank_speed.h"
+#include "schedule/pricing/rank_speed.h"
 
 #include <cmath>
 
