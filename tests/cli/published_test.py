@@ -20,15 +20,19 @@ class PublishedTest(program.CommandTest):
                 self.assertAlmostEqual(simulated, published, delta=0.05, msg=(name, row, column))
 
     def test_zero_bubble(self):
+        table = json.loads((ROOT / "examples" / "published" / "zero_bubble.json").read_text())
         entries = self.compare("zero_bubble")["zero_bubble"]
         self.assertEqual(len(entries), 72)
-        for row, column, published, simulated in entries:
+        for i, (name, column, published, simulated) in enumerate(entries):
             if column == "ZB-2p":
-                self.assertLessEqual(round(simulated), published, (row, column))
-            elif column == "1F1B-I":
-                self.assertAlmostEqual(simulated, published, delta=0.05 * published, msg=(row, column))
+                self.assertLessEqual(round(simulated), published, (name, column))
+            elif column == "1F1B-I":  # docs/published.md says why the paper's spans are `ranks` transfers shorter
+                options = table["rows"][i // len(table["columns"])]["options"]
+                ideal = options["microbatches"] * sum(float(time) for time in options["cost"].split(",")[:3])
+                span = ideal / (1 - simulated * table["unit"]) - options["ranks"] * options["comm"]
+                self.assertEqual(round((1 - ideal / span) / table["unit"]), published, (name, column))
             else:
-                self.assertEqual(round(simulated), published, (row, column))
+                self.assertEqual(round(simulated), published, (name, column))
 
     def test_throughput_relative_to_1f1b(self):
         for name, entries in self.compare("primus_llama2", "graphpp").items():
