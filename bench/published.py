@@ -1,12 +1,15 @@
 """Published figures next to simulated ones.
 
 A file of examples/published/ has a table: what it shows, its source, and for each row the options of `penstock
-simulate`, for each column a schedule. What is fitted, if anything, is the same for all rows and columns.
+simulate`, for each column a schedule. What is fitted, if anything, is the same for all rows and columns. A schedule
+such as "interleaved:v={chunks}" takes values from the row. Options that are lists are those of a configuration.
+Columns can have a figure of their own.
 """
 import argparse
 import json
 import pathlib
 import subprocess
+import tempfile
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "examples" / "published"
 
@@ -22,11 +25,26 @@ def samples_per_rank_and_second(run, table, row):
     return samples / (span / 1000 * table["fitted"]["step_factor"] * run["ranks"])
 
 
+def extra_bubble(run, table, row):
+    """Idle time of the last rank to finish beyond that of the schedule with all ranks in a group: in times of a chunk's F."""
+    return (run["makespan"] - max(rank["busy"] for rank in run["per_rank"])) * run["chunks"] - (run["ranks"] - 1)
+
+
+def peak_memory_with_states(run, table, row):
+    """Activations, and weights, gradients and optimizer state: those of the first, the last and any other rank."""
+    states = [row["states"]["first"], *[row["states"]["other"]] * (run["ranks"] - 2), row["states"]["last"]]
+    return max(rank["peak_memory"] + held for rank, held in zip(run["per_rank"], states))
+
+
 FIGURES = {
     "span_bubble": lambda run, table, row: run["span_bubble"],
     "bubble_over_ideal": lambda run, table, row: run["bubble"] / (1 - run["bubble"]),
     "speed": lambda run, table, row: 1 / run["makespan"],
     "peak_memory": lambda run, table, row: run["peak_memory"],
+    "peak_chunks": lambda run, table, row: run["peak_memory"] * run["chunks"],
+    "peak_memory_with_states": peak_memory_with_states,
+    "peak_of_rank": lambda run, table, row: max(rank["peak"]["amount"] for rank in run["memory"]),
+    "extra_bubble": extra_bubble,
     "idle_of_least_busy": idle_of_least_busy,
     "samples_per_rank_and_second": samples_per_rank_and_second,
 }
@@ -34,11 +52,15 @@ FIGURES = {
 
 def simulate(program, table, row, column):
     options = row["options"]
-    schedule = column["schedule"].format(**options, chunks=row.get("chunks"), twice_ranks=2 * options["ranks"])
-    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-    command = [program, "simulate", schedule, *words, "--json"]
-    run = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)[0]
-    return FIGURES[table["figure"]](run, table, row) / table["unit"]
+    schedule = column["schedule"].format(**options, **row, twice_ranks=2 * options["ranks"])
+    words = [word for key, value in options.items() if not isinstance(value, list) for word in (f"--{key}", str(value))]
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as configuration:
+        json.dump({key: value for key, value in options.items() if isinstance(value, list)}, configuration)
+        configuration.flush()
+        command = [program, "simulate", schedule, configuration.name, *words, "--json", *["--memory"] * table.get("memory", False)]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=FOLDER).stdout
+    figure = FIGURES[column.get("figure", table["figure"])]
+    return figure(json.loads(output)[0], table, row) / table["unit"]
 
 
 def compare(program, table):
@@ -84,7 +106,7 @@ def main():
     results = {}
     for name in args.tables:
         table = json.loads((FOLDER / f"{name}.json").read_text())
-        results[name] = compare(args.program, table)
+        results[name] = compare(pathlib.Path(args.program).resolve(), table)
         if not args.json:
             show(table, results[name])
     if args.json:
