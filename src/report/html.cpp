@@ -48,9 +48,13 @@ class PageData {
       Run(run);
     }
     Add(R"(],"plots":[)");
-    for (const Plot& plot : input_.plots) {
-      if (&plot != input_.plots.data()) Add(",");
-      PlotPoints(plot);
+    bool first = true;
+    for (const std::vector<Plot>* plots : {&input_.overview, &input_.plots}) {
+      for (const Plot& plot : *plots) {
+        if (!first) Add(",");
+        first = false;
+        PlotPoints(plot);
+      }
     }
     Add("]}}");
     return std::move(text_);
@@ -274,6 +278,12 @@ Result<std::string> TimelineCard(const ReportInput& input) {
   return html + "</section>\n";
 }
 
+std::string PlotCards(const std::vector<Plot>& plots) {
+  std::string cards;
+  for (const Plot& plot : plots) cards += CardHtml(plot.title, PlotSvg(plot));
+  return cards.empty() ? cards : "<div class=\"columns\">" + cards + "</div>\n";
+}
+
 std::string TableCards(const ReportInput& input) {
   std::string html;
   for (const Table& table : input.tables) html += CardHtml(table.title, TableHtml(table));
@@ -297,10 +307,9 @@ Result<std::string> RenderHtml(const ReportInput& input) {
   PENSTOCK_TRY_STATUS(CheckReport(input));
   PENSTOCK_TRY(const std::string timeline, TimelineCard(input));
   std::string html = PageStart(input.title, input.subtitle);
-  html += FiguresHtml(input.figures) + timeline;
-  std::string plots;
-  for (const Plot& plot : input.plots) plots += CardHtml(plot.title, PlotSvg(plot));
-  if (!plots.empty()) html += "<div class=\"columns\">" + plots + "</div>\n";
+  html += FiguresHtml(input.figures) + R"(<div class="overview">)" + PlotCards(input.overview) +
+          "</div>\n" + timeline;
+  html += PlotCards(input.plots);
   html += TableCards(input);
   for (const Passage& passage : input.passages) {
     html += CardHtml(passage.title, "<pre>" + EscapeMarkup(passage.text) + "</pre>");

@@ -73,6 +73,7 @@ struct ReportInput {
   const Schedule* schedule = nullptr;  // of all runs that have none of their own
   std::vector<ReportRun> runs;         // predicted first, then measured; at least one
   std::vector<KeyFigure> figures;
+  std::vector<Plot> overview;  // shown above the timelines
   std::vector<Plot> plots;
   std::vector<Table> tables;  // shown before the tables per rank, which the report adds
   std::vector<Passage> passages;

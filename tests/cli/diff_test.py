@@ -1,4 +1,6 @@
 """diff, and what show marks."""
+import json
+
 import program
 
 
@@ -27,6 +29,40 @@ class DiffTest(program.CommandTest):
         self.assertIn("Only in 1f1b: none.", text)
         self.assertIn("Moved farthest", text)
         self.assertIn("ms", self.run_ok("diff", "1f1b", "zbv", "--model", "llama-3-8b"))
+
+    def dump(self, factor):
+        """Writes a dump like those of Primus, whose times are longer by a factor."""
+        self.run_ok("simulate", "1f1b", "-p", 3, "-m", 6, "--comm", 0.25, "--dump", "dumps")
+        folder = self.folder / "dumps" / "1f1b"
+        (folder / "penstock.json").unlink()
+        for path in sorted(folder.glob("pp_rank_*.json")):
+            rank = json.loads(path.read_text())
+            for key in rank["0"]:
+                if key.endswith(("_start", "_end")):
+                    rank["0"][key] = [factor * time for time in rank["0"][key]]
+            path.write_text(json.dumps(rank))
+        return "dumps/1f1b"
+
+    def test_recorded_times_are_measured(self):
+        dump = self.dump(2)
+        (simulated, measured) = self.run_json("show", dump)
+        self.assertEqual(measured["schedule"], dump + ", measured")
+        (original,) = self.run_json("simulate", "1f1b", "-p", 3, "-m", 6, "--comm", 0.25)
+        self.assertEqual(measured["makespan"], 2 * original["makespan"])
+        self.assertEqual(simulated["makespan"], 2 * 8 * 3)  # the dump has no latency
+        result = self.run_json("diff", dump)
+        self.assertEqual([row["schedule"] for row in result["schedules"]], [dump, dump + ", measured"])
+        self.assertEqual((result["reordered"], result["common"]), (0, 36))
+        self.assertEqual(result["schedules"][0]["time_per_rank"]["busy"], result["schedules"][1]["time_per_rank"]["busy"])
+        other = self.run_json("diff", dump, "gpipe", "-p", 3, "-m", 6)
+        self.assertEqual([row["schedule"] for row in other["schedules"]], [dump + ", measured", "gpipe"])
+        self.run_ok("report", dump, "-o", "a.html")
+        self.assertIn("Predicted and measured", (self.folder / "a.html").read_text())
+
+    def test_dumps_of_penstock_are_simulated(self):
+        self.run_ok("simulate", "1f1b", "--dump", "dumps")
+        self.assertEqual(len(self.run_json("show", "dumps/1f1b")), 1)
+        self.assertIn("a dump with measured times", self.refuse("diff", "dumps/1f1b"))
 
     def test_refusals(self):
         self.assertIn("diff compares two schedules, not 1", self.refuse("diff", "1f1b"))

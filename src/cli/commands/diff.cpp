@@ -32,11 +32,24 @@ std::string CountsText(const std::array<std::size_t, kOpCount>& counts) {
   return text.empty() ? "none" : text;
 }
 
+// Of a dump, the measured times instead of the simulated ones.
+std::vector<Simulated> MeasuredOnly(std::vector<Simulated> all) {
+  std::vector<Simulated> runs;
+  for (Simulated& run : all) {
+    if (run.measured) {
+      runs.back() = std::move(run);
+    } else {
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
 class DiffCommand : public Command {
  public:
   std::string Name() const override { return "diff"; }
   std::string Summary() const override {
-    return "Compare two schedules: what moved and where the time went";
+    return "Compare two schedules or timelines: what moved and where the time went";
   }
   void Define(CLI::App& app) override {
     options_.DefineSource(app);
@@ -52,9 +65,13 @@ class DiffCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
+    PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
+    const std::size_t named = all.size();
+    all = WithMeasured(std::move(all));
+    if (named == 2) all = MeasuredOnly(std::move(all));
     if (all.size() != 2) {
-      return InvalidArgument("diff compares two schedules, not {}; name two", all.size());
+      return InvalidArgument(
+          "diff compares two schedules, not {}; name two, or a dump with measured times", named);
     }
     const Explanation a = ExplanationOf(all[0]), b = ExplanationOf(all[1]);
     const Difference difference =

@@ -25,6 +25,21 @@ std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
           {"actions", fmt::format("{}", result.actions), "that compute"}};
 }
 
+// A dot per schedule: what memory buys.
+Plot MakespanAndMemory(const std::vector<Simulated>& all) {
+  Plot plot;
+  plot.title = "Makespan and memory";
+  const ChosenSchedule& chosen = all.front().chosen;
+  plot.x_name = chosen.memory_unit == "B" ? "peak memory, GiB" : "peak memory";
+  plot.y_name = chosen.time_unit == "s" ? "makespan, s" : "makespan";
+  const double scale = chosen.memory_unit == "B" ? 0x1p-30 : 1;
+  for (const Simulated& simulated : all) {
+    plot.series.push_back({simulated.chosen.label,
+                           {{simulated.result.peak_memory * scale, simulated.result.makespan}}});
+  }
+  return plot;
+}
+
 // One schedule with its figures, or several below each other on the same time axis.
 ReportInput InputOf(const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
@@ -39,7 +54,8 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
     input.runs.push_back({all.size() > 1 ? simulated.chosen.label : "simulated",
                           &simulated.timeline, simulated.result,
                           MemoryOverTime(schedule, simulated.timeline, simulated.chosen.costs),
-                          &schedule, ExplanationOf(simulated), simulated.messages});
+                          simulated.measured ? input.runs.back().schedule : &schedule,
+                          ExplanationOf(simulated), simulated.messages});
   }
   if (all.size() == 1) {
     input.subtitle = ShapeText(first.chosen.schedule);
@@ -47,6 +63,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   } else {
     input.subtitle = fmt::format("{} ranks, {} microbatches", first.chosen.schedule.ranks(),
                                  first.chosen.schedule.microbatches);
+    input.overview.push_back(MakespanAndMemory(all));
     input.tables.push_back(RankedTable(all));
     input.tables.back().title = "Comparison";
   }
@@ -73,7 +90,8 @@ class ReportCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
+    PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
+    all = WithMeasured(std::move(all));
     PENSTOCK_TRY_STATUS(WriteReport(InputOf(all), output_));
     if (options_.json) {
       nlohmann::ordered_json schedules = nlohmann::ordered_json::array();

@@ -54,7 +54,8 @@ class ShowCommand : public Command {
       if (!options_.json || !given) continue;
       return InvalidArgument("{} has no effect here: --json draws nothing; leave it out", option);
     }
-    PENSTOCK_TRY(const std::vector<Simulated> all, SimulateChosen(options_));
+    PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
+    all = WithMeasured(std::move(all));
     if (options_.json) {
       nlohmann::ordered_json array = nlohmann::ordered_json::array();
       for (const Simulated& simulated : all) array.push_back(ToJson(simulated, true));

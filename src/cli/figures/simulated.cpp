@@ -6,6 +6,8 @@
 #include "base/index.h"
 #include "cli/options/simulate_config.h"
 #include "schedule/text/text.h"
+#include "simulate/memory/memory_over_time.h"
+#include "simulate/summary.h"
 
 namespace penstock {
 namespace {
@@ -72,6 +74,26 @@ bool ExceedsLimit(const ChosenSchedule& chosen, const SimulationResult& result) 
   return false;
 }
 
+Simulated MeasuredRun(const ChosenSchedule& chosen, Timeline times) {
+  Simulated run;
+  run.chosen = chosen;
+  run.chosen.label += ", measured";
+  run.timeline = std::move(times);
+  run.measured = true;
+  const Schedule& schedule = run.chosen.schedule;
+  run.result = Summarize(schedule, run.timeline);
+  const std::vector<MemoryCurve> memory = MemoryOverTime(schedule, run.timeline, chosen.costs);
+  for (std::size_t rank = 0; rank < memory.size(); ++rank) {
+    for (const MemoryPoint& point : memory[rank]) {
+      double& peak = run.result.ranks[rank].peak_memory;
+      peak = std::max(peak, point.amount);
+    }
+  }
+  FillTotals(schedule, run.result);
+  run.above_limit = ExceedsLimit(run.chosen, run.result);
+  return run;
+}
+
 }  // namespace
 
 Result<std::vector<Simulated>> SimulateChosen(ScheduleOptions& options) {
@@ -109,6 +131,16 @@ Result<std::vector<Simulated>> SimulateEach(std::vector<ChosenSchedule> chosen,
     all.push_back(std::move(simulated));
   }
   return all;
+}
+
+std::vector<Simulated> WithMeasured(std::vector<Simulated> all) {
+  std::vector<Simulated> runs;
+  for (Simulated& simulated : all) {
+    std::optional<Timeline> times = std::exchange(simulated.chosen.measured, std::nullopt);
+    runs.push_back(std::move(simulated));
+    if (times) runs.push_back(MeasuredRun(runs.back().chosen, std::move(*times)));
+  }
+  return runs;
 }
 
 Explanation ExplanationOf(const Simulated& simulated) {

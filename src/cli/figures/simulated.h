@@ -36,9 +36,17 @@ struct Simulated {
   // Whether some rank needs more than the memory limit, or with a model more than its device has.
   bool above_limit = false;
 
+  // Whether `result` and the timeline are measured, instead of simulated. They are those of the
+  // schedule before it, and messages are unknown.
+  bool measured = false;
+
   // False where only closed forms are listed because the schedule is too large to simulate quickly.
   bool ran() const { return !result.ranks.empty(); }
 };
+
+// Returns the schedules, each of a dump with measured times followed by a copy with these: what
+// show, diff and report draw. Requires: as ExplanationOf.
+std::vector<Simulated> WithMeasured(std::vector<Simulated> all);
 
 // Why the schedule takes as long as it does. With a memory limit, forwards that do not fit are a
 // cause. Requires: it was simulated with its timeline.

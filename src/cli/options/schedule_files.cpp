@@ -24,6 +24,7 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string&
   PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
   LoadedFile loaded;
   loaded.schedule = std::move(dump.schedule);
+  if (dump.measured) loaded.measured = std::move(dump.timeline);
   if (cost || stage_costs || costs_by_layer()) return loaded;
   if (comm) dump.costs.comm = *comm;
   if (overlap) {
@@ -93,6 +94,7 @@ Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
     PENSTOCK_TRY(loaded.costs, CostsFor(chosen.schedule.placement, chosen.schedule.slices));
   }
   PENSTOCK_TRY_STATUS(SetCosts(chosen, std::move(*loaded.costs)));
+  if (passes.passes.empty()) chosen.measured = std::move(loaded.measured);
   return chosen;
 }
 

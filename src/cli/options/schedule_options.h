@@ -26,6 +26,7 @@
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
+#include "schedule/timeline.h"
 #include "simulate/runs/monte_carlo.h"
 
 namespace penstock {
@@ -48,8 +49,9 @@ struct ChosenSchedule {
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
   // Of a model: the memory of a device, in which each rank's states and activations must fit.
   std::optional<double> device_memory = {};
-  std::string time_unit = {};  // "s", or empty for the unit of --cost
-  std::string about = {};      // of a model: lines below the table
+  std::string time_unit = {};             // "s", or empty for the unit of --cost
+  std::string about = {};                 // of a model: lines below the table
+  std::optional<Timeline> measured = {};  // the times of a dump, of the schedule as it is
 };
 
 struct ScheduleOptions {
@@ -137,6 +139,7 @@ struct ScheduleOptions {
     Schedule schedule;
     std::optional<Costs> costs;
     std::string memory_unit = {};  // of the costs
+    std::optional<Timeline> measured = {};
   };
   Result<LoadedFile> LoadFile(const std::string& path) const;
   // These options overridden by those of the candidate. In a comparison, options that this

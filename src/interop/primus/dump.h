@@ -36,6 +36,7 @@ struct PrimusDump {
   Timeline timeline;
   Costs costs;              // from penstock.json, else the medians of each stage's times
   std::string memory_unit;  // of the costs: bytes ("B"), or activations (empty)
+  bool measured = true;     // false if penstock.json says that Penstock simulated the times
 };
 
 // Whether `path` is a folder with a dump.

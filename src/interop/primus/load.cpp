@@ -383,6 +383,7 @@ Status ReadOwnCosts(const std::string& folder, PrimusDump& dump) {
   if (read->last_ends != LastEnds(dump.schedule, dump.timeline)) return {};
   dump.costs = std::move(read->costs);
   dump.memory_unit = std::move(read->memory_unit);
+  dump.measured = false;
   return {};
 }
 

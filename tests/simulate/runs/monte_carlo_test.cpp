@@ -42,8 +42,10 @@ TEST(MonteCarlo, FiguresAreThoseOfItsRuns) {
     }
     const auto result = SimulateRuns(schedule, costs, {.jitter = 0.2, .seed = 7, .runs = runs});
     ASSERT_TRUE(result);
-    for (auto [values, spread] :
+    for (const auto& figure :
          {std::pair(makespans, result->makespan), std::pair(bubbles, result->bubble)}) {
+      std::vector<double> values = figure.first;
+      const Spread& spread = figure.second;
       std::ranges::sort(values);
       double sum = 0;
       for (const double value : values) sum += value;
