@@ -25,6 +25,11 @@ def samples_per_rank_and_second(run, table, row):
     return samples / (span / 1000 * table["fitted"]["step_factor"] * run["ranks"])
 
 
+def mfu(run, table, row):
+    """In percent of an A100's peak."""
+    return 100 * row["flops"] / (run["makespan"] * run["ranks"] * 312e12)
+
+
 def extra_bubble(run, table, row):
     """Idle time of the last rank to finish beyond that of the schedule with all ranks in a group: in times of a chunk's F."""
     return (run["makespan"] - max(rank["busy"] for rank in run["per_rank"])) * run["chunks"] - (run["ranks"] - 1)
@@ -44,6 +49,7 @@ FIGURES = {
     "peak_chunks": lambda run, table, row: run["peak_memory"] * run["chunks"],
     "peak_memory_with_states": peak_memory_with_states,
     "peak_of_rank": lambda run, table, row: max(rank["peak"]["amount"] for rank in run["memory"]),
+    "mfu": mfu,
     "extra_bubble": extra_bubble,
     "idle_of_least_busy": idle_of_least_busy,
     "samples_per_rank_and_second": samples_per_rank_and_second,
@@ -60,7 +66,7 @@ def simulate(program, table, row, column):
         command = [program, "simulate", schedule, configuration.name, *words, "--json", *["--memory"] * table.get("memory", False)]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=FOLDER).stdout
     figure = FIGURES[column.get("figure", table["figure"])]
-    return figure(json.loads(output)[0], table, row) / table["unit"]
+    return figure(json.loads(output)[0], table, row) / column.get("unit", table["unit"])
 
 
 def compare(program, table):
