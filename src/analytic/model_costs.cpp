@@ -79,12 +79,12 @@ Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
   return of_slice;
 }
 
-// Of slice `slice`. All slices together keep what the microbatch would.
-StageCosts CostsOfStage(const ModelOnCluster& model, const StageLayers& layers,
-                        const Roofline& roofline, int slices, int slice) {
+// Returns `costs` with the times and the memory of F, I and W of slice `slice`. All slices together
+// keep what the microbatch would.
+StageCosts WithCompute(const ModelOnCluster& model, const StageLayers& layers,
+                       const Roofline& roofline, int slices, int slice, StageCosts costs) {
   const Work work = WorkOfStage(model.shape, layers, SliceOf(model.batch, slices, slice));
   const KeptBytes kept = KeptByStage(model.shape, layers, model.batch);
-  StageCosts costs;
   costs.forward = roofline.Seconds(work.forward);
   costs.backward_input = roofline.Seconds(work.backward_input);
   costs.backward_weight = roofline.Seconds(work.backward_weight);
@@ -164,17 +164,6 @@ void AddVocabulary(const VocabularyWork& shard, const Roofline& roofline, StageC
   costs.vocabulary_weight = roofline.Seconds(shard.weight);
   costs.embed_gradient = roofline.Seconds(shard.embed_gradient);
   costs.softmax = shard.softmax_bytes;
-}
-
-// Returns `others` with the times and the memory of F, I and W.
-StageCosts WithComputeOf(const StageCosts& compute, StageCosts others) {
-  for (double StageCosts::*field :
-       {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
-        &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::recompute,
-        &StageCosts::input_activation}) {
-    others.*field = compute.*field;
-  }
-  return others;
 }
 
 // Empty if all neighbors are on the same kind of link.
@@ -279,8 +268,7 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivis
     if (has_shard) AddVocabulary(vocabulary, roofline, whole);
     std::vector<StageCosts> of_slices;
     for (int slice = 0; slice < slices; ++slice) {
-      of_slices.push_back(
-          WithComputeOf(CostsOfStage(model, divided[i], roofline, slices, slice), whole));
+      of_slices.push_back(WithCompute(model, divided[i], roofline, slices, slice, whole));
     }
     costs.stages.push_back(MeanOfSlices(of_slices));
     if (slices == 1) continue;

@@ -29,9 +29,7 @@ class ReadyForwards {
     while (next_ < lane_.size() && lane_[next_].first.op != Op::kForward) ++next_;
     if (next_ == lane_.size() || next_ == position) return end;
     const ActionAt at{rank_, static_cast<int>(next_)};
-    double ready = 0;
-    for (const ActionInput& input : inputs_.Of(at)) ready = std::max(ready, input.ready);
-    ready = std::max(ready, start);
+    const double ready = std::max(inputs_.LastOf(at).ready, start);
     if (ready >= end) return end;
     const double needed = bound_.costs.Of(lane_[next_].first).activation;
     return HeldAt(start) + needed > bound_.limit * (1 + kInsignificant) ? ready : end;
@@ -100,16 +98,11 @@ class RankBubbles {
   }
   // Divides a wait at the time from which only memory keeps the rank from a forward.
   void AddWait(std::size_t position, const Bubble& wait) {
-    const double full = ready_ && wait.end > wait.start
-                            ? ready_->WaitsForMemoryFrom(position, wait.start, wait.end)
-                            : wait.end;
-    Bubble part = wait;
-    part.end = full;
-    Add(part);
-    part = wait;
-    part.start = full;
-    part.cause = BubbleCause::kMemoryLimit;
-    Add(part);
+    const bool may_lack_memory = ready_ && wait.end > wait.start;
+    const double full =
+        may_lack_memory ? ready_->WaitsForMemoryFrom(position, wait.start, wait.end) : wait.end;
+    Add({wait.start, full, wait.cause, wait.before, wait.waits_for});
+    Add({full, wait.end, BubbleCause::kMemoryLimit, wait.before, wait.waits_for});
   }
 
   BubbleCause CauseOf(std::size_t position, const ActionAt& from) const {
@@ -160,6 +153,15 @@ std::vector<std::vector<Bubble>> FindBubbles(const Schedule& schedule, const Tim
 TimeByCause TotalsOf(const std::vector<Bubble>& bubbles) {
   TimeByCause totals{};
   for (const Bubble& bubble : bubbles) totals[Index(bubble.cause)] += bubble.end - bubble.start;
+  return totals;
+}
+
+TimeByCause TotalsOf(const std::vector<std::vector<Bubble>>& by_rank) {
+  TimeByCause totals{};
+  for (const std::vector<Bubble>& bubbles : by_rank) {
+    const TimeByCause own = TotalsOf(bubbles);
+    for (std::size_t cause = 0; cause < own.size(); ++cause) totals[cause] += own[cause];
+  }
   return totals;
 }
 

@@ -34,22 +34,22 @@ struct Bubble {
   ActionAt waits_for;  // the action whose result comes last; unknown if there is none
 };
 
-// The limit that memory must not exceed, by which kMemoryLimit is told from other causes.
+// The limit that memory must not exceed, which distinguishes kMemoryLimit from other causes.
 struct MemoryBound {
   const Costs& costs;
   double limit = 0;  // per rank, in the unit of the costs
 };
 
 // Returns the bubbles of each rank in order of time, from time 0 to the end of the last action
-// that occupies a rank. They
-// add up to the time that the rank is idle. Bubbles shorter than a billionth of the timeline are
-// left out.
+// that occupies a rank. They add up to the time that the rank is idle. Bubbles shorter than a
+// billionth of the timeline are left out.
 std::vector<std::vector<Bubble>> FindBubbles(const Schedule& schedule, const Timeline& timeline,
                                              const ActionInputs& inputs,
                                              const std::optional<MemoryBound>& bound = {});
 
-// The time of these bubbles, by cause.
+// The time of these bubbles, of one rank or of all, by cause.
 using TimeByCause = std::array<double, kBubbleCauses>;
 TimeByCause TotalsOf(const std::vector<Bubble>& bubbles);
+TimeByCause TotalsOf(const std::vector<std::vector<Bubble>>& by_rank);
 
 }  // namespace penstock

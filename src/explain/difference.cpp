@@ -37,10 +37,6 @@ std::vector<Entry> EntriesOf(const ExplainedRun& run) {
   return entries;
 }
 
-bool SamePart(const Part& a, const Part& b) {
-  return a.op == b.op && a.stage == b.stage && a.microbatch == b.microbatch;
-}
-
 }  // namespace
 
 TimeUse TimeUseOf(const ExplainedRun& run) {
@@ -54,11 +50,9 @@ TimeUse TimeUseOf(const ExplainedRun& run) {
       const double share = (span.end - span.start) / ranks / (action.is_pair() ? 2 : 1);
       ForEachPart(action, [&](const Part& part) { use.by_op[Index(part.op)] += share; });
     }
-    const TimeByCause own = TotalsOf(run.bubbles[rank]);
-    for (std::size_t cause = 0; cause < own.size(); ++cause) {
-      use.bubbles[cause] += own[cause] / ranks;
-    }
   }
+  use.bubbles = TotalsOf(run.bubbles);
+  for (double& time : use.bubbles) time /= ranks;
   return use;
 }
 
@@ -76,7 +70,7 @@ Difference Compare(const ExplainedRun& a, const ExplainedRun& b) {
       const Entry &from = of_a[i++], &to = of_b[j++];
       difference.common.push_back({from.part, from.rank, to.rank, from.start, to.start});
       if (from.rank != to.rank) ++difference.other_rank;
-      if (!SamePart(from.before, to.before)) ++difference.reordered;
+      if (from.before != to.before) ++difference.reordered;
     }
   }
   std::ranges::stable_sort(difference.common, std::greater<>(), [](const Moved& moved) {

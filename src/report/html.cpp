@@ -208,11 +208,10 @@ std::string CausesLegend(const ReportInput& input) {
   double all = 0;
   for (const ReportRun& run : input.runs) {
     if (!run.explanation) continue;
-    for (const std::vector<Bubble>& bubbles : run.explanation->bubbles) {
-      const TimeByCause own = TotalsOf(bubbles);
-      for (std::size_t i = 0; i < own.size(); ++i) sum[i] += own[i];
-      all += EndOf(*run.timeline);
-    }
+    const auto& bubbles = run.explanation->bubbles;
+    const TimeByCause own = TotalsOf(bubbles);
+    for (std::size_t i = 0; i < own.size(); ++i) sum[i] += own[i];
+    all += EndOf(*run.timeline) * static_cast<double>(bubbles.size());
   }
   std::string html;
   for (std::size_t i = 0; i < sum.size(); ++i) {

@@ -41,9 +41,7 @@ class SvgWriter {
   explicit SvgWriter(const ReportInput& input) : input_(input), schedule_(input.schedule) {
     for (const ReportRun& run : input.runs) {
       end_ = std::max(end_, EndOf(*run.timeline));
-      for (const MemoryCurve& curve : run.memory) {
-        for (const MemoryPoint& point : curve) most_ = std::max(most_, point.amount);
-      }
+      for (const MemoryCurve& curve : run.memory) most_ = std::max(most_, PeakOf(curve));
     }
     if (!(end_ > 0)) end_ = 1;
     left_ = input.by_rank ? kNamedLabels : kLabels;

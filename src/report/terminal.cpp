@@ -74,11 +74,7 @@ std::vector<LegendItem> OpsOf(const Schedule& schedule, const Timeline& timeline
 
 // The causes that occur, with their part of the time of all ranks.
 void AddCauses(const TerminalDetails& details, double end, std::vector<LegendItem>& items) {
-  TimeByCause all{};
-  for (const std::vector<Bubble>& bubbles : details.bubbles) {
-    const TimeByCause own = TotalsOf(bubbles);
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] += own[i];
-  }
+  const TimeByCause all = TotalsOf(details.bubbles);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i] == 0) continue;
     const auto cause = static_cast<BubbleCause>(i);
@@ -118,9 +114,7 @@ std::string Legend(const Schedule& schedule, const Timeline& timeline, const Lan
 
 double MostMemory(const TerminalDetails& details) {
   double most = 0;
-  for (const MemoryCurve& curve : details.memory) {
-    for (const MemoryPoint& point : curve) most = std::max(most, point.amount);
-  }
+  for (const MemoryCurve& curve : details.memory) most = std::max(most, PeakOf(curve));
   return most;
 }
 
@@ -148,7 +142,7 @@ class Lines {
     if (!details_.critical_path.empty()) lines += OfPath(rank, owner);
     if (!details_.memory.empty()) {
       lines += Indent() + text_.Memory(details_.memory[rank], most_, grid_) + "  " +
-               PeakText(details_.memory[rank]) + '\n';
+               FormatAmount(PeakOf(details_.memory[rank]), details_.memory_unit) + '\n';
     }
     return lines;
   }
@@ -172,11 +166,6 @@ class Lines {
     std::string marks = any ? text_.Path(owner, on_path) : "";
     marks.erase(marks.find_last_not_of(' ') + 1);
     return marks.empty() ? "" : Indent() + marks + '\n';
-  }
-  std::string PeakText(const MemoryCurve& curve) const {
-    double peak = 0;
-    for (const MemoryPoint& point : curve) peak = std::max(peak, point.amount);
-    return FormatAmount(peak, details_.memory_unit);
   }
 
   const Schedule& schedule_;

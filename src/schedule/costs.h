@@ -165,6 +165,11 @@ struct Costs {
     const std::size_t slices = by_slice.size() / stages.size();
     return by_slice[part.stage * slices + Index(part.microbatch) % slices];
   }
+  // The size of the message that the part sends, if it is an output of stage `output` or its
+  // gradient.
+  double MessageSize(int output, const Part& part) const {
+    return message_bytes * (stages[Index(output)].message_scale * Of(part).length);
+  }
   // The size of the largest tensor between two stages, at length 1.
   double LargestMessage() const;
   // Calls change(StageCosts&) for every element of `stages` and `by_slice`.

@@ -75,6 +75,12 @@ inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&&
   ForEachDependency(Neighbors::Of(shape, part.stage), shape.slices, part, visit);
 }
 
+// The stage that reads a value of its neighbor: the next one an activation, the previous one a
+// gradient. -1 if there is none.
+inline int ReaderOf(const Placement& placement, ValueKind kind, int stage) {
+  return kind == ValueKind::kActivation ? placement.next(stage) : placement.previous(stage);
+}
+
 // The value that F, I or B produces: F the activation, I and B the gradient.
 constexpr ValueKind MadeBy(Op op) {
   return op == Op::kForward ? ValueKind::kActivation : ValueKind::kGradient;

@@ -428,8 +428,8 @@ class Engine {
     // A gradient has the size of the activation that it belongs to.
     const bool is_activation = part.op == Op::kForward || part.op == Op::kSendForward;
     const int producer = is_activation ? part.stage : schedule_.placement.previous(part.stage);
-    const double scale = costs_.stages[Index(producer)].message_scale * costs_.Of(part).length;
-    exchange_->Send({key, stages_[part.stage].rank, to, time, costs_.message_bytes * scale});
+    const double size = costs_.MessageSize(producer, part);
+    exchange_->Send({key, stages_[part.stage].rank, to, time, size});
   }
 
   // Returns false if the lane must wait for a SEND's value. A RECV is only posted.

@@ -52,10 +52,7 @@ class DiffCommand : public Command {
     return "Compare two schedules or timelines: what moved and where the time went";
   }
   void Define(CLI::App& app) override {
-    options_.DefineSource(app);
-    options_.DefineShape(app);
-    options_.DefineCosts(app);
-    options_.passes.Define(app);
+    options_.DefineSchedules(app);
     app.option_defaults()->group("Output");
     AddInt(app, "--moves", moves_,
            fmt::format("Actions to list, those that moved farthest (default {})", kDefaultMoves),

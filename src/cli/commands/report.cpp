@@ -77,10 +77,7 @@ class ReportCommand : public Command {
     return "Write a page, picture or trace of schedules to a file";
   }
   void Define(CLI::App& app) override {
-    options_.DefineSource(app);
-    options_.DefineShape(app);
-    options_.DefineCosts(app);
-    options_.passes.Define(app);
+    options_.DefineSchedules(app);
     app.option_defaults()->group("Output");
     AddText(app, "-o,--output", output_,
             "The file to write; its ending is the format: .html, .svg, .png, .pdf or .trace.json")

@@ -57,10 +57,7 @@ class ScheduleCommand : public Command {
   std::string Name() const override { return "schedule"; }
   std::string Summary() const override { return "Write the actions of a schedule as CSV"; }
   void Define(CLI::App& app) override {
-    options_.DefineSource(app);
-    options_.DefineShape(app);
-    options_.DefineCosts(app);
-    options_.passes.Define(app);
+    options_.DefineSchedules(app);
     options_.DefineFormat(app);
     app.add_flag("--lower", lower_,
                  "Add the SEND and RECV actions between ranks (and REDUCE_GRAD with --torch)");

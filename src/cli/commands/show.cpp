@@ -28,10 +28,7 @@ class ShowCommand : public Command {
   std::string Name() const override { return "show"; }
   std::string Summary() const override { return "Draw schedules in the terminal"; }
   void Define(CLI::App& app) override {
-    options_.DefineSource(app);
-    options_.DefineShape(app);
-    options_.DefineCosts(app);
-    options_.passes.Define(app);
+    options_.DefineSchedules(app);
     app.option_defaults()->group("Output");
     AddInt(app, "--width", width_, "Columns of the picture (default: the terminal's)",
            {kLeastWidth, kMostWidth});

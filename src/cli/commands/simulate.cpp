@@ -121,7 +121,7 @@ class SimulateCommand : public Command {
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus)));
     PENSTOCK_TRY_STATUS(RefuseLinks(all));
     if (repeat_) PENSTOCK_TRY_STATUS(AddSteadySteps(all));
-    if (memory_) PENSTOCK_TRY_STATUS(AddMemory(all));
+    if (memory_) AddMemory(all);
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
     if (run_.asked()) {
@@ -145,7 +145,7 @@ class SimulateCommand : public Command {
   Result<std::vector<Simulated>> SimulateAll(std::optional<Choice> primus) {
     PENSTOCK_TRY(Choice choice, BuildChoice(options_, std::move(primus)));
     if (dump_.empty()) dump_ = choice.output_dir;
-    return SimulateEach(std::move(choice.schedules), time_steps_ || !dump_.empty());
+    return SimulateEach(std::move(choice.schedules), time_steps_ || memory_ || !dump_.empty());
   }
 
   // Emulated ranks and dumps have one latency for all messages, and links of their own.

@@ -49,18 +49,12 @@ Json PeakJson(const Simulated& simulated, std::size_t rank) {
 
 }  // namespace
 
-Status AddMemory(std::vector<Simulated>& all) {
+void AddMemory(std::vector<Simulated>& all) {
   for (Simulated& simulated : all) {
     const ChosenSchedule& chosen = simulated.chosen;
-    Timeline timeline;
-    std::vector<SentMessage> messages;
-    PENSTOCK_TRY_STATUS(
-        Simulate(chosen.schedule, chosen.costs,
-                 {.timeline = &timeline, .jitter = nullptr, .messages = &messages}));
-    simulated.memory =
-        MemoryByKind({chosen.schedule, timeline, messages, chosen.costs, PerByte(chosen)});
+    simulated.memory = MemoryByKind(
+        {chosen.schedule, simulated.timeline, simulated.messages, chosen.costs, PerByte(chosen)});
   }
-  return {};
 }
 
 Table MemoryTable(const Simulated& simulated) {

@@ -74,6 +74,18 @@ bool ExceedsLimit(const ChosenSchedule& chosen, const SimulationResult& result) 
   return false;
 }
 
+// The mean message_scale of the tensors that cross ranks.
+double MeanScale(const Placement& placement, const Costs& costs) {
+  double sum = 0, edges = 0;
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const int next = placement.next(stage);
+    if (next < 0 || placement.rank_of(next) == placement.rank_of(stage)) continue;
+    sum += costs.stages[Index(stage)].message_scale;
+    ++edges;
+  }
+  return edges == 0 ? 1 : sum / edges;
+}
+
 Simulated MeasuredRun(const ChosenSchedule& chosen, Timeline times) {
   Simulated run;
   run.chosen = chosen;
@@ -84,10 +96,7 @@ Simulated MeasuredRun(const ChosenSchedule& chosen, Timeline times) {
   run.result = Summarize(schedule, run.timeline);
   const std::vector<MemoryCurve> memory = MemoryOverTime(schedule, run.timeline, chosen.costs);
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
-    for (const MemoryPoint& point : memory[rank]) {
-      double& peak = run.result.ranks[rank].peak_memory;
-      peak = std::max(peak, point.amount);
-    }
+    run.result.ranks[rank].peak_memory = PeakOf(memory[rank]);
   }
   FillTotals(schedule, run.result);
   run.above_limit = ExceedsLimit(run.chosen, run.result);
@@ -162,22 +171,6 @@ double WholeMessages(const ChosenSchedule& chosen, double messages) {
   return messages / (double{1} * params.microbatches * params.steps * params.slices) *
          chosen.mean_length;
 }
-
-namespace {
-
-// The mean message_scale of the tensors that cross ranks.
-double MeanScale(const Placement& placement, const Costs& costs) {
-  double sum = 0, edges = 0;
-  for (int stage = 0; stage < placement.stages(); ++stage) {
-    const int next = placement.next(stage);
-    if (next < 0 || placement.rank_of(next) == placement.rank_of(stage)) continue;
-    sum += costs.stages[Index(stage)].message_scale;
-    ++edges;
-  }
-  return edges == 0 ? 1 : sum / edges;
-}
-
-}  // namespace
 
 std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages) {
   if (chosen.costs.message_bytes == 0) return std::nullopt;

@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
@@ -15,42 +15,62 @@
 namespace penstock {
 namespace {
 
+// What a price is for. A stage costs a part of it at each microbatch index. The input of a stage is
+// as large as that of a whole rank.
+enum class Per { kAll, kRank, kRankAndMicrobatch, kStageAndMicrobatch, kMicrobatch };
+
 struct PriceKey {
   std::string_view name, meaning;
+  Per per = Per::kAll;
+  bool is_memory = false;
+  double StageCosts::*of_stage = nullptr;
+  double Costs::*of_all = nullptr;
+  std::string_view otherwise = {};  // the key whose price it has if it is not given
 };
+using enum Per;
 constexpr PriceKey kPrices[] = {
-    {"recompute", "time of RECOMPUTE for one rank and microbatch (default F)"},
-    {"step", "time of a STEP of one rank"},
-    {"unshard", "time of the all-gather of one rank's share of the model"},
-    {"reduce", "time of the reduction of one rank's gradients"},
-    {"offload", "time to offload the activations of one rank and microbatch"},
-    {"reload", "time to reload them (default: as offload)"},
-    {"input", "memory that stays held of recomputed activations, per rank and microbatch"},
-    {"gathered", "memory of one rank's all-gathered weights"},
-    {"reduced", "size of one rank's reduced gradients, for collectives (default: as gathered)"},
-    {"s", "time of S: logits of one rank's share of the vocabulary, and their gradient"},
-    {"t", "time of T: gradient of one rank's share of the head"},
-    {"embed", "time of EMBED for one rank and microbatch"},
-    {"embed-grad", "time of EMBED_GRAD (default: as EMBED)"},
-    {"exchange", "latency of an exchange among all ranks after EMBED or S (default: comm)"},
-    {"softmax", "memory from S to T, per rank and microbatch"},
-    {"weights", "memory of one rank's weights (simulate --memory)"},
-    {"version", "memory of each older version of them (default: as weights)"},
-    {"gradients", "memory of one rank's gradients"},
-    {"optimizer", "memory of one rank's optimizer state"},
-    {"workspace", "temporary memory of F, I, W and B"}};
-constexpr std::string_view kMemoryPrices[] = {"input",     "gathered",  "reduced",
-                                              "softmax",   "weights",   "version",
-                                              "gradients", "optimizer", "workspace"};
+    {"recompute", "time of RECOMPUTE for one rank and microbatch (default F)", kRankAndMicrobatch,
+     false, &StageCosts::recompute},
+    {"step", "time of a STEP of one rank", kRank, false, &StageCosts::step},
+    {"unshard", "time of the all-gather of one rank's share of the model", kRank, false,
+     &StageCosts::unshard},
+    {"reduce", "time of the reduction of one rank's gradients", kRank, false, &StageCosts::reduce},
+    {"offload", "time to offload the activations of one rank and microbatch", kAll, false, nullptr,
+     &Costs::offload},
+    {"reload", "time to reload them (default: as offload)", kAll, false, nullptr, &Costs::reload,
+     "offload"},
+    {"input", "memory that stays held of recomputed activations, per rank and microbatch",
+     kStageAndMicrobatch, true, &StageCosts::input_activation},
+    {"gathered", "memory of one rank's all-gathered weights", kRank, true, &StageCosts::gathered},
+    {"reduced", "size of one rank's reduced gradients, for collectives (default: as gathered)",
+     kRank, true},
+    {"s", "time of S: logits of one rank's share of the vocabulary, and their gradient",
+     kMicrobatch, false, &StageCosts::vocabulary_input},
+    {"t", "time of T: gradient of one rank's share of the head", kMicrobatch, false,
+     &StageCosts::vocabulary_weight},
+    {"embed", "time of EMBED for one rank and microbatch", kMicrobatch, false, &StageCosts::embed},
+    {"embed-grad", "time of EMBED_GRAD (default: as EMBED)", kMicrobatch, false,
+     &StageCosts::embed_gradient, nullptr, "embed"},
+    {"exchange", "latency of an exchange among all ranks after EMBED or S (default: comm)", kAll,
+     false, nullptr, &Costs::exchange},
+    {"softmax", "memory from S to T, per rank and microbatch", kMicrobatch, true,
+     &StageCosts::softmax},
+    {"weights", "memory of one rank's weights (simulate --memory)", kRank, true,
+     &StageCosts::weights},
+    {"version", "memory of each older version of them (default: as weights)", kRank, true,
+     &StageCosts::version, nullptr, "weights"},
+    {"gradients", "memory of one rank's gradients", kRank, true, &StageCosts::gradients},
+    {"optimizer", "memory of one rank's optimizer state", kRank, true, &StageCosts::optimizer},
+    {"workspace", "temporary memory of F, I, W and B", kMicrobatch, true, &StageCosts::workspace}};
 
-std::vector<std::string_view> PriceKeys() {
-  std::vector<std::string_view> keys;
-  for (const PriceKey& key : kPrices) keys.push_back(key.name);
-  return keys;
+const PriceKey* FindPriceKey(std::string_view name) {
+  const auto* found = std::ranges::find(kPrices, name, &PriceKey::name);
+  return found == std::end(kPrices) ? nullptr : found;
 }
 
-bool IsMemory(std::string_view key) {
-  return std::ranges::find(kMemoryPrices, key) != std::end(kMemoryPrices);
+bool IsMemory(std::string_view name) {
+  const PriceKey* key = FindPriceKey(name);
+  return key && key->is_memory;
 }
 
 struct Price {
@@ -61,8 +81,9 @@ struct Price {
 Result<Price> ParsePrice(const std::string& text) {
   const std::size_t equals = std::min(text.find('='), text.size());
   const std::string key = text.substr(0, equals);
-  const std::vector<std::string_view> keys = PriceKeys();
-  if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+  if (!FindPriceKey(key)) {
+    std::vector<std::string_view> keys;
+    for (const PriceKey& known : kPrices) keys.push_back(known.name);
     return InvalidArgument(
         "--price {}: {}", Quote(text),
         DidYouMean(key, keys, fmt::format("the keys are {}", fmt::join(keys, ", "))));
@@ -72,6 +93,16 @@ Result<Price> ParsePrice(const std::string& text) {
   const Status status = IsMemory(key) ? CheckMemory(*value) : CheckTime(*value);
   if (!status) return InvalidArgument("--price {}: {}", Quote(text), status.error().message);
   return Price{key, *value};
+}
+
+void SetPrice(const PriceKey& key, double price, const Schedule& schedule, Costs& costs) {
+  if (key.of_all) costs.*key.of_all = price;
+  if (!key.of_stage) return;
+  if (key.per == kRank || key.per == kRankAndMicrobatch) price *= 1.0 / schedule.placement.chunks();
+  if (key.per == kRankAndMicrobatch || key.per == kStageAndMicrobatch) price /= schedule.slices;
+  costs.ForEachStage([&](StageCosts& stage) {
+    stage.*key.of_stage = key.per == kRank ? price : price * stage.length;
+  });
 }
 
 }  // namespace
@@ -117,66 +148,21 @@ nlohmann::ordered_json PassesJson() {
 }
 
 Status PassOptions::SetPrices(const Schedule& schedule, Costs& costs) const {
-  const double chunk = 1.0 / schedule.placement.chunks();
-  const int slices = schedule.slices;
+  std::map<std::string, double, std::less<>> given;
+  for (const std::string& text : prices) {
+    PENSTOCK_TRY(const Price price, ParsePrice(text));
+    if (!given.insert({price.key, price.value}).second) {
+      return InvalidArgument("--price {} is given twice", price.key);
+    }
+  }
   costs.ForEachStage([](StageCosts& stage) {
     if (stage.recompute == 0) stage.recompute = stage.forward;
   });
   costs.exchange = costs.comm;
-  std::set<std::string> given;
-  for (const std::string& text : prices) {
-    PENSTOCK_TRY(const Price parsed, ParsePrice(text));
-    const auto& [key, price] = parsed;
-    if (!given.insert(key).second) return InvalidArgument("--price {} is given twice", key);
-    const auto set = [&](double StageCosts::*field, double value) {
-      costs.ForEachStage([&](StageCosts& stage) { stage.*field = value; });
-    };
-    const auto set_of_microbatch = [&](double StageCosts::*field, double value) {
-      costs.ForEachStage([&](StageCosts& stage) { stage.*field = value * stage.length; });
-    };
-    if (key == "recompute") {
-      set_of_microbatch(&StageCosts::recompute, price * chunk / slices);
-    } else if (key == "step") {
-      set(&StageCosts::step, price * chunk);
-    } else if (key == "unshard") {
-      set(&StageCosts::unshard, price * chunk);
-    } else if (key == "reduce") {
-      set(&StageCosts::reduce, price * chunk);
-    } else if (key == "gathered") {
-      set(&StageCosts::gathered, price * chunk);
-    } else if (key == "input") {
-      set_of_microbatch(&StageCosts::input_activation,
-                        price / slices);  // a chunk's input is as large as a rank's
-    } else if (key == "offload") {
-      costs.offload = price;
-      if (!given.contains("reload")) costs.reload = price;
-    } else if (key == "reload") {
-      costs.reload = price;
-    } else if (key == "s") {
-      set_of_microbatch(&StageCosts::vocabulary_input, price);
-    } else if (key == "t") {
-      set_of_microbatch(&StageCosts::vocabulary_weight, price);
-    } else if (key == "embed") {
-      set_of_microbatch(&StageCosts::embed, price);
-      if (!given.contains("embed-grad")) set_of_microbatch(&StageCosts::embed_gradient, price);
-    } else if (key == "embed-grad") {
-      set_of_microbatch(&StageCosts::embed_gradient, price);
-    } else if (key == "softmax") {
-      set_of_microbatch(&StageCosts::softmax, price);
-    } else if (key == "weights") {
-      set(&StageCosts::weights, price * chunk);
-      if (!given.contains("version")) set(&StageCosts::version, price * chunk);
-    } else if (key == "version") {
-      set(&StageCosts::version, price * chunk);
-    } else if (key == "gradients") {
-      set(&StageCosts::gradients, price * chunk);
-    } else if (key == "optimizer") {
-      set(&StageCosts::optimizer, price * chunk);
-    } else if (key == "workspace") {
-      set_of_microbatch(&StageCosts::workspace, price);
-    } else if (key == "exchange") {
-      costs.exchange = price;
-    }
+  for (const PriceKey& key : kPrices) {
+    const auto own = given.find(key.name);
+    const auto price = own == given.end() ? given.find(key.otherwise) : own;
+    if (price != given.end()) SetPrice(key, price->second, schedule, costs);
   }
   return {};
 }

@@ -84,6 +84,13 @@ void ScheduleOptions::DefineSource(CLI::App& app) {
   AddInt(app, "--iteration", iteration, "Iteration of Primus's dumps (default: the last)");
 }
 
+void ScheduleOptions::DefineSchedules(CLI::App& app) {
+  DefineSource(app);
+  DefineShape(app);
+  DefineCosts(app);
+  passes.Define(app);
+}
+
 void ScheduleOptions::DefineShape(CLI::App& app) {
   app.option_defaults()->group("Shape");
   AddInt(app, "-p,--ranks", ranks, "Pipeline ranks (default 4)");

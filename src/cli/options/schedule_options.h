@@ -119,6 +119,8 @@ struct ScheduleOptions {
   // The positional SCHEDULE, --schedule and --csv, and what a CSV does not contain (--replicas
   // --weights).
   void DefineSource(CLI::App& app);
+  // All of these and --pass: what commands take that draw or compare schedules.
+  void DefineSchedules(CLI::App& app);
   // --format table|csv|json, and --json as its short form.
   void DefineFormat(CLI::App& app);
 

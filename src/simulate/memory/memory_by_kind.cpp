@@ -162,7 +162,7 @@ class MemoryOfRanks {
     const Placement& placement = schedule_.placement;
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       for (const ValueKind kind : {ValueKind::kActivation, ValueKind::kGradient}) {
-        const int reader = ReaderOf(kind, stage);
+        const int reader = ReaderOf(schedule_.placement, kind, stage);
         if (reader < 0 || placement.rank_of(reader) != placement.rank_of(stage)) continue;
         for (int n = 0; n < schedule_.indices(); ++n) {
           Hold(Index(placement.rank_of(stage)), times.Of(kind, Index(stage), Index(n)).end,
@@ -171,20 +171,14 @@ class MemoryOfRanks {
       }
     }
   }
-  int ReaderOf(ValueKind kind, int stage) const {
-    return kind == ValueKind::kActivation ? schedule_.placement.next(stage)
-                                          : schedule_.placement.previous(stage);
-  }
   double ReadAt(const ComputeTimes& times, ValueKind kind, int stage, int index) const {
-    return times.Of(kind, Index(ReaderOf(kind, stage)), Index(index)).start;
+    return times.Of(kind, Index(ReaderOf(schedule_.placement, kind, stage)), Index(index)).start;
   }
   // A gradient is as large as the output that it belongs to.
   double SizeOf(ValueKind kind, int stage, int index) const {
     const int output = kind == ValueKind::kActivation ? stage : schedule_.placement.previous(stage);
     const Part part{Op::kForward, static_cast<std::uint16_t>(stage), index};
-    const double scale =
-        input_.costs.stages[Index(output)].message_scale * input_.costs.Of(part).length;
-    return input_.costs.message_bytes * scale * input_.per_byte;
+    return input_.costs.MessageSize(output, part) * input_.per_byte;
   }
   void Hold(std::size_t rank, double from, double until, double size) {
     if (from >= until) return;

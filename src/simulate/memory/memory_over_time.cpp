@@ -73,6 +73,12 @@ MemoryCurve RankCurve(const Schedule& schedule, const Timeline& timeline, const 
 
 }  // namespace
 
+double PeakOf(const MemoryCurve& curve) {
+  double peak = 0;
+  for (const MemoryPoint& point : curve) peak = std::max(peak, point.amount);
+  return peak;
+}
+
 MemoryCurve MemoryOverTime(const Schedule& schedule, const Timeline& timeline, const Costs& costs,
                            int rank) {
   return RankCurve(schedule, timeline, Holdings(schedule, costs), costs, rank);

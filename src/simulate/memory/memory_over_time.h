@@ -17,6 +17,9 @@ struct MemoryPoint {
 };
 using MemoryCurve = std::vector<MemoryPoint>;
 
+// The largest amount of a curve; 0 of an empty one.
+double PeakOf(const MemoryCurve& curve);
+
 // Follows the simulator's rule (memory_changes.h): activations, and weights that UNSHARD gathers.
 // Times never decrease and no two points are equal.
 // Requires: the timeline and the costs belong to the schedule.
