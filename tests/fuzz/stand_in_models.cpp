@@ -46,7 +46,7 @@ std::unique_ptr<ModelOptions> MakeModelOptions(std::string_view model) {
 }
 
 Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
-  return NotFound("{}: there are no files here", path);
+  return NotFound("{}: there are no files here", Quote(path));
 }
 
 bool HasHuggingFaceWeights(const std::string&) { return false; }
