@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "monitor/status_text.h"
 #include "report/markup.h"
-#include "report/page_parts.h"
+#include "report/page/page_parts.h"
 
 namespace penstock {
 namespace {

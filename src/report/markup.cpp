@@ -32,10 +32,13 @@ std::string RunFigures(const ReportInput& input, const ReportRun& run) {
   std::string text =
       fmt::format("makespan {}, bubble {}", FormatAmount(run.result.makespan, input.time_unit),
                   FormatPercent(run.result.bubble));
-  if (run.result.peak_memory > 0) {
-    text += ", peak memory " + FormatAmount(run.result.peak_memory, input.memory_unit);
-  }
-  return text;
+  const double activations = run.result.peak_memory;
+  double all = activations;
+  for (const RankMemory& rank : run.memory_by_kind) all = std::max(all, rank.peak.amount);
+  if (all == 0) return text;
+  text += ", peak memory " + FormatAmount(all, input.memory_unit);
+  if (all == activations) return text;
+  return text + fmt::format(" (activations {})", FormatAmount(activations, input.memory_unit));
 }
 
 const Schedule& ScheduleOf(const ReportInput& input, const ReportRun& run) {

@@ -20,6 +20,10 @@ constexpr Color kVocabularyColor = {0x7a, 0x5f, 0xd0};        // S
 constexpr Color kVocabularyWeightColor = {0xb0, 0x9a, 0xec};  // T
 constexpr Color kEmbedColor = {0x3d, 0x5a, 0x80};
 constexpr Color kEmbedGradientColor = {0x8f, 0xa9, 0xc4};
+constexpr Color kUnshardColor = {0x4f, 0x8a, 0x5b};
+constexpr Color kReduceGradColor = {0xa8, 0x6b, 0x4a};
+constexpr Color kOffloadColor = {0x55, 0x6d, 0x96};
+constexpr Color kReloadColor = {0x93, 0xae, 0xd6};
 constexpr Color kMoveColor = {0x8a, 0x97, 0xa8};
 
 Color BaseColor(Op op) {
@@ -44,6 +48,14 @@ Color BaseColor(Op op) {
       return kEmbedColor;
     case Op::kEmbedGradient:
       return kEmbedGradientColor;
+    case Op::kUnshard:
+      return kUnshardColor;
+    case Op::kReduceGrad:
+      return kReduceGradColor;
+    case Op::kOffload:
+      return kOffloadColor;
+    case Op::kReload:
+      return kReloadColor;
     default:
       return kMoveColor;
   }

@@ -183,6 +183,13 @@ DrawnPlot Draw(const Plot& plot) {
   for (std::size_t i = 0; i < plot.x_labels.size(); ++i) frame.x.Cover(static_cast<double>(i));
   frame.x.MakeSound();
   frame.y.MakeSound();
+  const bool only_dots =
+      plot.x_labels.empty() && std::ranges::all_of(plot.series, [](const Series& series) {
+        return series.points.size() < 2;
+      });
+  const double side = only_dots ? frame.x.width() * 0.05 : 0;
+  frame.x.low -= side;
+  frame.x.high += side;
   const double margin = frame.y.width() * 0.05;
   frame.y.low -= margin;
   frame.y.high += margin;

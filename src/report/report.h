@@ -16,6 +16,7 @@
 #include "report/table.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
+#include "simulate/memory/memory_by_kind.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 
@@ -31,7 +32,12 @@ struct ReportRun {
   const Schedule* schedule = nullptr;
   // Shown where set: why ranks are idle, and the critical path.
   std::optional<Explanation> explanation = {};
-  std::vector<SentMessage> messages = {};  // for traces; of a measured run unknown
+  std::vector<SentMessage> messages = {};  // of a measured run unknown
+  // By rank, instead of `memory` in the page; may be empty.
+  std::vector<RankMemory> memory_by_kind = {};
+  std::optional<double> memory_limit = {};  // of a rank, of what the page shows
+  // By stage: the bytes of its output; empty if unknown.
+  std::vector<double> output_bytes = {};
 };
 
 // A line over x, such as the loss over steps. A series of one point is drawn as a dot.
@@ -65,10 +71,13 @@ struct ReportInput {
   std::string title;
   std::string subtitle;
   int width = 1200;  // of the picture, in pixels
+  // RenderSvg: colors that differ in brightness (paper.h).
+  bool for_paper = false;
   // RenderSvg: draws the runs' rows of each rank below each other, for comparison, instead of one
   // run after the other. The runs must have the same number of ranks.
   bool by_rank = false;
   std::string time_unit;    // "s", or empty for the unit of the costs
+  std::string costs;        // what the page says of the costs: "F 1, I 1, W 1"; may be empty
   std::string memory_unit;  // "B", or empty for activations of one rank's share of one microbatch
   const Schedule* schedule = nullptr;  // of all runs that have none of their own
   std::vector<ReportRun> runs;         // predicted first, then measured; at least one

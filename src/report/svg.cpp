@@ -2,7 +2,9 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/index.h"
 #include "report/markup.h"
+#include "report/paper.h"
 #include "report/report.h"
 #include "schedule/text/text.h"
 
@@ -12,17 +14,20 @@ namespace {
 // In the picture's units, which are pixels at its own size.
 constexpr double kLabels = 84;        // left of the rows: "rank 12"
 constexpr double kNamedLabels = 148;  // "rank 12  predicted"
+// Narrower pictures are for a column of a paper: without title and figures, which its caption has.
+constexpr int kLeastForFigures = 700;
+constexpr double kColumnLabels = 52, kColumnMargin = 10;
 constexpr double kRightMargin = 108;  // right of the rows: idle share and peak memory
 constexpr double kMargin = 24;
 constexpr double kHeading = 34;  // title of a run
 constexpr double kAxis = 30;
-constexpr double kLegend = 30;
+constexpr double kLegendLine = 20;
 constexpr double kSliver = 0.4;      // narrower blocks are drawn as one
 constexpr double kDigitWidth = 6.7;  // in the font of the labels
 constexpr const char* kInk = "#18212f";
 constexpr const char* kMuted = "#5f6b7c";
-constexpr const char* kIdleColor = "#edf0f4";
-constexpr const char* kMemory = "#7c5cd6";
+constexpr Color kIdleColor = {0xed, 0xf0, 0xf4};
+constexpr Color kMemory = {0x7c, 0x5c, 0xd6};
 
 // Heights of a row: the more ranks, the thinner.
 struct Rows {
@@ -44,13 +49,14 @@ class SvgWriter {
       for (const MemoryCurve& curve : run.memory) most_ = std::max(most_, PeakOf(curve));
     }
     if (!(end_ > 0)) end_ = 1;
-    left_ = input.by_rank ? kNamedLabels : kLabels;
-    right_ = input.width - kRightMargin;
+    is_column_ = input.width < kLeastForFigures;
+    left_ = input.by_rank ? kNamedLabels : is_column_ ? kColumnLabels : kLabels;
+    right_ = input.width - (is_column_ ? kColumnMargin : kRightMargin);
   }
 
   std::string Write() {
-    double y = kMargin;
-    if (!input_.title.empty()) {
+    double y = is_column_ ? kColumnMargin : kMargin;
+    if (!input_.title.empty() && !is_column_) {
       Title(y);
       y += 44;
     }
@@ -59,8 +65,8 @@ class SvgWriter {
     } else {
       for (const ReportRun& run : input_.runs) y = Run(run, y);
     }
-    Legend(y + 8);
-    const double height = std::ceil(y + kLegend + kMargin);
+    y = Legend(y + 8);
+    const double height = std::ceil(y + (is_column_ ? kColumnMargin : kMargin));
     return fmt::format(
                R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
                R"(viewBox="0 0 {0} {1}" font-family="system-ui, -apple-system, 'Segoe UI', )"
@@ -99,9 +105,10 @@ class SvgWriter {
   double Heading(const ReportRun& run, double y) {
     Add(R"(<text x="{}" y="{}" font-size="13" fill="{}"><tspan font-weight="600">{}</tspan>)",
         left_, y + 22, kInk, EscapeMarkup(run.label));
-    Add(R"(<tspan dx="12" fill="{}">{}</tspan></text>)"
-        "\n",
-        kMuted, EscapeMarkup(RunFigures(input_, run)));
+    if (!is_column_) {
+      Add(R"(<tspan dx="12" fill="{}">{}</tspan>)", kMuted, EscapeMarkup(RunFigures(input_, run)));
+    }
+    Add("</text>\n");
     return y + kHeading;
   }
 
@@ -148,14 +155,17 @@ class SvgWriter {
     const double idle = makespan > 0 ? 1 - run.result.ranks[r].busy / makespan : 0;
     Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}" text-anchor="end">{}</text>)", left_ - 10,
         middle, size, kInk, label);
-    Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}">{} idle</text>)", right_ + 10, middle, size,
-        kMuted, FormatPercent(idle));
+    if (!is_column_) {
+      Add(R"(<text x="{}" y="{}" font-size="{}" fill="{}">{} idle</text>)", right_ + 10, middle,
+          size, kMuted, FormatPercent(idle));
+    }
     Add(R"(<rect x="{}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)"
         "\n",
-        left_, y, X(EndOf(*run.timeline)) - left_, rows_.block, kIdleColor);
+        left_, y, X(EndOf(*run.timeline)) - left_, rows_.block, Hex(kIdleColor));
     Lane(schedule_->lanes[r], run.timeline->spans[r], y);
     if (!HasStrip(run)) return;
     Strip(run.memory[r], EndOf(*run.timeline), y + rows_.block + 2);
+    if (is_column_) return;
     Add(R"(<text x="{}" y="{:.1f}" font-size="11" fill="{}">peak {}</text>)"
         "\n",
         right_ + 10, y + rows_.block + rows_.strip / 2 + 6, kMuted,
@@ -187,7 +197,9 @@ class SvgWriter {
   }
 
   void PartBox(const Part& part, double x, double y, double width, double height) {
-    const Color color = BlockColor(part.op, ChunkOf(schedule_->placement, part.stage), chunks_);
+    const int chunk = ChunkOf(schedule_->placement, part.stage);
+    const Color color = input_.for_paper ? PaperBlockColor(part.op, chunk, chunks_)
+                                         : BlockColor(part.op, chunk, chunks_);
     // A thin gap separates neighbors of the same color.
     const double drawn = width > 4 ? width - 0.8 : width;
     Add(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" fill="{}"/>)", x, y, drawn,
@@ -203,7 +215,7 @@ class SvgWriter {
   void Strip(const MemoryCurve& curve, double end, double y) {
     const double base = y + rows_.strip;
     Add(R"(<path fill="{0}" fill-opacity="0.28" stroke="{0}" stroke-opacity="0.8" d="M{1} {2:.1f})",
-        kMemory, left_, base);
+        Hex(kMemory), left_, base);
     for (const MemoryPoint& point : curve) {
       Add("H{:.2f}V{:.2f}", X(point.time), base - point.amount / most_ * (rows_.strip - 1));
     }
@@ -211,8 +223,8 @@ class SvgWriter {
   }
 
   void Axis(double top, double bottom) {
-    constexpr int kTicks = 12;
-    const double step = TickStep(end_, kTicks);
+    constexpr double kBetweenTicks = 80;
+    const double step = TickStep(end_, static_cast<int>((right_ - left_) / kBetweenTicks));
     for (int tick = 0; tick * step <= end_ * (1 + 1e-9); ++tick) {
       const double x = X(tick * step);
       const std::string label = TickText(tick * step);
@@ -230,34 +242,44 @@ class SvgWriter {
     return end_ >= 1e-3 ? FormatNumber(time * 1e3) + " ms" : FormatNumber(time * 1e6) + " us";
   }
 
-  void Legend(double y) {
+  // Wraps at the right edge. Returns where the next element may begin.
+  double Legend(double y) {
     double x = left_;
-    const auto swatch = [&](const std::string& color) {
-      Add(R"(<rect x="{}" y="{}" width="14" height="12" rx="2" fill="{}"/>)", x, y, color);
-      x += 12;
+    const auto item = [&](const std::vector<Color>& colors, std::string_view name) {
+      const double swatches = 12.0 * static_cast<double>(colors.size());
+      const double width = swatches + 30 + 6.2 * static_cast<double>(name.size());
+      if (x > left_ && x + width - 18 > input_.width) {
+        x = left_;
+        y += kLegendLine;
+      }
+      for (std::size_t i = 0; i < colors.size(); ++i) {
+        Add(R"(<rect x="{}" y="{}" width="14" height="12" rx="2" fill="{}"/>)",
+            x + 12.0 * static_cast<double>(i), y, Hex(colors[i]));
+      }
+      Add(R"(<text x="{}" y="{}" fill="{}">{}</text>)", x + swatches + 8, y + 10.5, kInk, name);
+      x += width;
     };
-    const auto name = [&](std::string_view text) {
-      Add(R"(<text x="{}" y="{}" fill="{}">{}</text>)", x + 8, y + 10.5, kInk, text);
-      x += 30 + 6.2 * static_cast<double>(text.size());
-    };
-    for (const LegendEntry& entry : LegendOf(input_)) {
-      for (const Color color : entry.colors) swatch(Hex(color));
-      name(OpName(entry.op));
+    for (LegendEntry& entry : LegendOf(input_)) {
+      const int count = static_cast<int>(entry.colors.size());
+      for (int chunk = 0; input_.for_paper && chunk < count; ++chunk) {
+        entry.colors[Index(chunk)] = PaperBlockColor(entry.op, chunk, count);
+      }
+      item(entry.colors, OpName(entry.op));
     }
-    swatch(kIdleColor);
-    name("idle");
+    item({kIdleColor}, "idle");
     if (std::any_of(input_.runs.begin(), input_.runs.end(),
                     [&](const ReportRun& run) { return HasStrip(run); })) {
-      swatch(kMemory);
-      name("memory held");
+      item({kMemory}, "memory held");
     }
     Add("\n");
+    return y + kLegendLine;
   }
 
   const ReportInput& input_;
   const Schedule* schedule_;  // of the run being drawn, like the next two
   int chunks_ = 1;
   Rows rows_ = Rows::For(1);
+  bool is_column_ = false;
   double left_ = 0, right_ = 0;  // where rows begin and end
   double end_ = 0;
   double most_ = 0;

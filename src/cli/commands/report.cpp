@@ -1,8 +1,12 @@
 // penstock report: writes a page, picture or trace of one or several schedules to a file.
 #include "report/report.h"
 
+#include "base/files.h"
+#include "base/index.h"
 #include "cli/command.h"
+#include "cli/command_line.h"
 #include "cli/figures/comparison.h"
+#include "cli/figures/memory_figures.h"
 #include "cli/options/option_values.h"
 #include "simulate/memory/memory_over_time.h"
 
@@ -40,6 +44,103 @@ Plot MakespanAndMemory(const std::vector<Simulated>& all) {
   return plot;
 }
 
+double TotalPeak(const RankMemory& rank) { return rank.peak.amount; }
+
+// The largest amounts of the rank with the highest peak, at no more than `points` times.
+std::vector<std::pair<double, double>> WorstRankOverTime(const Simulated& simulated,
+                                                         std::size_t points) {
+  const auto rank = static_cast<int>(std::ranges::max_element(simulated.memory, {}, TotalPeak) -
+                                     simulated.memory.begin());
+  const MemoryCurve curve =
+      MemoryOverTime(simulated.chosen.schedule, simulated.timeline, simulated.chosen.costs, rank);
+  const double end = simulated.result.makespan;
+  std::vector<double> largest(points);
+  double held = 0;
+  std::size_t next = 0, change = 0;
+  for (std::size_t i = 0; i < points; ++i) {
+    const double until = end * static_cast<double>(i + 1) / static_cast<double>(points);
+    largest[i] = held;
+    for (; change < curve.size() && curve[change].time < until; ++change) {
+      held = curve[change].amount;
+      largest[i] = std::max(largest[i], held);
+    }
+  }
+  std::vector<std::pair<double, double>> line;
+  for (; next < points; ++next) {
+    line.emplace_back(end * (static_cast<double>(next) + 0.5) / static_cast<double>(points),
+                      largest[next]);
+  }
+  return line;
+}
+
+Plot MemoryOfAll(const std::vector<Simulated>& all) {
+  constexpr std::size_t kPoints = 240;
+  const ChosenSchedule& chosen = all.front().chosen;
+  const bool in_bytes = chosen.memory_unit == "B";
+  Plot plot;
+  plot.title = "Activations of the rank with the highest peak";
+  plot.x_name = chosen.time_unit == "s" ? "time, s" : "time";
+  plot.y_name = in_bytes ? "GiB" : "activations";
+  for (const Simulated& simulated : all) {
+    plot.series.push_back({simulated.chosen.label, WorstRankOverTime(simulated, kPoints)});
+    for (auto& point : plot.series.back().points) point.second *= in_bytes ? 0x1p-30 : 1;
+  }
+  return plot;
+}
+
+// What a rank's F, I and W of one microbatch take, if it is the same for all stages.
+std::string CostsText(const ChosenSchedule& chosen) {
+  const Costs& costs = chosen.costs;
+  const StageCosts& first = costs.stages.front();
+  const bool same =
+      costs.by_slice.empty() && std::ranges::all_of(costs.stages, [&](const StageCosts& stage) {
+        return stage.forward == first.forward && stage.backward_input == first.backward_input &&
+               stage.backward_weight == first.backward_weight;
+      });
+  if (!same) return "costs differ by stage";
+  const double rank = chosen.schedule.placement.chunks() * chosen.schedule.slices;
+  const auto text = [&](double time) { return FormatAmount(time, chosen.time_unit); };
+  std::string line =
+      fmt::format("F {}, I {}, W {} of a rank and microbatch", text(first.forward * rank),
+                  text(first.backward_input * rank), text(first.backward_weight * rank));
+  if (costs.comm > 0) line += fmt::format(", communication {}", text(costs.comm));
+  return line;
+}
+
+// The limit of what a rank's memory shows, if only what is limited is shown.
+std::optional<double> ShownLimit(const Simulated& simulated) {
+  if (simulated.chosen.device_memory) return simulated.chosen.device_memory;
+  const auto holds = [&](MemoryKind kind) {
+    return std::ranges::any_of(simulated.memory, [&](const RankMemory& rank) {
+      return PeakOf(rank.curves[Index(kind)]) > 0;
+    });
+  };
+  for (const MemoryKind kind :
+       {MemoryKind::kWeights, MemoryKind::kVersions, MemoryKind::kGradients, MemoryKind::kOptimizer,
+        MemoryKind::kMessages, MemoryKind::kWorkspace}) {
+    if (holds(kind)) return std::nullopt;
+  }
+  return simulated.chosen.memory_limit;
+}
+
+ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule) {
+  const Costs& costs = simulated.chosen.costs;
+  ReportRun run{std::move(label),
+                &simulated.timeline,
+                simulated.result,
+                MemoryOverTime(schedule, simulated.timeline, costs),
+                &schedule,
+                ExplanationOf(simulated),
+                simulated.messages,
+                simulated.memory,
+                ShownLimit(simulated)};
+  if (costs.message_bytes == 0) return run;
+  for (const StageCosts& stage : costs.stages) {
+    run.output_bytes.push_back(costs.message_bytes * stage.message_scale * stage.length);
+  }
+  return run;
+}
+
 // One schedule with its figures, or several below each other on the same time axis.
 ReportInput InputOf(const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
@@ -47,15 +148,15 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   input.schedule = &first.chosen.schedule;
   input.time_unit = first.chosen.time_unit;
   input.memory_unit = first.chosen.memory_unit;
+  input.costs = CostsText(first.chosen);
   for (const Simulated& simulated : all) {
-    const Schedule& schedule = simulated.chosen.schedule;
     if (!input.title.empty()) input.title += ", ";
     input.title += simulated.chosen.label;
-    input.runs.push_back({all.size() > 1 ? simulated.chosen.label : "simulated",
-                          &simulated.timeline, simulated.result,
-                          MemoryOverTime(schedule, simulated.timeline, simulated.chosen.costs),
-                          simulated.measured ? input.runs.back().schedule : &schedule,
-                          ExplanationOf(simulated), simulated.messages});
+    // Only of the same object, the page compares single actions.
+    const Schedule& schedule =
+        simulated.measured ? *input.runs.back().schedule : simulated.chosen.schedule;
+    input.runs.push_back(
+        RunOf(simulated, all.size() > 1 ? simulated.chosen.label : "simulated", schedule));
   }
   if (all.size() == 1) {
     input.subtitle = ShapeText(first.chosen.schedule);
@@ -63,12 +164,15 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   } else {
     input.subtitle = fmt::format("{} ranks, {} microbatches", first.chosen.schedule.ranks(),
                                  first.chosen.schedule.microbatches);
-    input.overview.push_back(MakespanAndMemory(all));
+    input.overview = {MakespanAndMemory(all), MemoryOfAll(all)};
     input.tables.push_back(RankedTable(all));
     input.tables.back().title = "Comparison";
   }
+  if (!first.chosen.about.empty()) input.passages.push_back({"Model", first.chosen.about});
   return input;
 }
+
+constexpr int kLeastWidth = 240, kMostWidth = 10000;
 
 class ReportCommand : public Command {
  public:
@@ -77,19 +181,30 @@ class ReportCommand : public Command {
     return "Write a page, picture or trace of schedules to a file";
   }
   void Define(CLI::App& app) override {
+    app_ = &app;
     options_.DefineSchedules(app);
     app.option_defaults()->group("Output");
     AddText(app, "-o,--output", output_,
             "The file to write; its ending is the format: .html, .svg, .png, .pdf or .trace.json")
         ->required()
         ->type_name("FILE");
+    AddInt(
+        app, "--width", width_,
+        "Width of a picture in pixels (default 1200); below 700, in the style of a paper's column",
+        {kLeastWidth, kMostWidth});
+    app.add_flag("--paper", paper_, "Colors of a picture that differ in brightness, for print");
     app.add_flag("--json", options_.json, "Print the files and figures as JSON");
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
     all = WithMeasured(std::move(all));
-    PENSTOCK_TRY_STATUS(WriteReport(InputOf(all), output_));
+    AddMemory(all);
+    ReportInput input = InputOf(all);
+    input.width = width_.value_or(input.width);
+    input.for_paper = paper_;
+    PENSTOCK_TRY_STATUS(AddSources(input));
+    PENSTOCK_TRY_STATUS(WriteReport(input, output_));
     if (options_.json) {
       nlohmann::ordered_json schedules = nlohmann::ordered_json::array();
       for (const Simulated& simulated : all) schedules.push_back(ToJson(simulated, false));
@@ -102,8 +217,20 @@ class ReportCommand : public Command {
   }
 
  private:
+  // What made the report.
+  Status AddSources(ReportInput& input) const {
+    input.passages.push_back({"Command", CommandLine(Name(), *app_)});
+    if (options_.config.empty()) return {};
+    PENSTOCK_TRY(std::string config, ReadFile(options_.config));
+    input.passages.push_back({options_.config, std::move(config)});
+    return {};
+  }
+
   ScheduleOptions options_;
   std::string output_;
+  std::optional<int> width_;
+  bool paper_ = false;
+  const CLI::App* app_ = nullptr;
 };
 
 }  // namespace

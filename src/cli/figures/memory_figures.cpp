@@ -13,8 +13,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whether the costs are in bytes, as the sizes of messages are.
-double PerByte(const ChosenSchedule& chosen) { return chosen.memory_unit == "B" ? 1 : 0; }
+// 1 if the costs are in bytes, as the sizes of messages are. Measured messages are unknown.
+double PerByte(const Simulated& simulated) {
+  return simulated.chosen.memory_unit == "B" && !simulated.measured ? 1 : 0;
+}
 
 std::string ActionText(const Simulated& simulated, std::size_t rank) {
   const int action = simulated.memory[rank].peak.action;
@@ -52,8 +54,8 @@ Json PeakJson(const Simulated& simulated, std::size_t rank) {
 void AddMemory(std::vector<Simulated>& all) {
   for (Simulated& simulated : all) {
     const ChosenSchedule& chosen = simulated.chosen;
-    simulated.memory = MemoryByKind(
-        {chosen.schedule, simulated.timeline, simulated.messages, chosen.costs, PerByte(chosen)});
+    simulated.memory = MemoryByKind({chosen.schedule, simulated.timeline, simulated.messages,
+                                     chosen.costs, PerByte(simulated)});
   }
 }
 
@@ -101,8 +103,8 @@ Table MemoryCsvTable(const std::vector<Simulated>& all) {
 }
 
 std::string MemoryText(const std::vector<Simulated>& all) {
-  const ChosenSchedule& chosen = all.front().chosen;
-  const bool counts_messages = PerByte(chosen) > 0 && chosen.costs.message_bytes > 0;
+  const Simulated& first = all.front();
+  const bool counts_messages = PerByte(first) > 0 && first.chosen.costs.message_bytes > 0;
   if (counts_messages) return "";
   return "Messages are not counted: memory is not in bytes, or the size of a message is unknown "
          "(--message-bytes).\n";

@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "cli/sweep/sweep_output.h"
 #include "report/markup.h"
-#include "report/page_parts.h"
+#include "report/page/page_parts.h"
 
 namespace penstock {
 namespace {

@@ -1,7 +1,7 @@
-#include "report/page_parts.h"
+#include "report/page/page_parts.h"
 
 #include "report/markup.h"
-#include "report/page_assets.h"
+#include "report/page/page_assets.h"
 
 namespace penstock {
 

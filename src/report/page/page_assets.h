@@ -1,4 +1,4 @@
-// Style and script of the HTML report, embedded from page.css and page.js at build time.
+// Style and scripts of the HTML report, embedded from page.css and the .js files at build time.
 #pragma once
 
 namespace penstock {

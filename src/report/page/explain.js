@@ -1,0 +1,110 @@
+
+// ---- what is under the pointer, in words
+const tip = document.getElementById('tip');
+function showTip(html, event) {
+  tip.innerHTML = html;
+  tip.style.opacity = 1;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = Math.min(event.clientX + 14, innerWidth - box.width - 8) + 'px';
+  tip.style.top = (event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 12
+                                                                 : event.clientY + 18) + 'px';
+}
+const hideTip = () => { tip.style.opacity = 0; };
+const dim = (html) => `<span class="dim">${html}</span>`;
+
+// The rank, the time, and the action or -1, under the pointer.
+function actionAt(canvas, event) {
+  const box = canvas.getBoundingClientRect(), run = canvas.run;
+  const x = event.clientX - box.left, y = event.clientY - box.top - AXIS;
+  const rank = Math.floor(y / pitch(run));
+  if (x < LEFT || x > canvas.w - RIGHT || rank < 0 || rank >= run.lanes.length) return null;
+  const time = toTime(canvas, x), lane = run.lanes[rank], index = lane.after(time);
+  const inRow = y - rank * pitch(run) < rowHeight;
+  const runs = inRow && index < lane.length && lane.start[index] <= time;
+  return {rank, time, index: runs ? index : -1};
+}
+function memoryLines(run, rank, time) {
+  if (!run.memory.length) return [];
+  const kinds = run.memory.filter((kind) => amountAt(kind.curves[rank], time) > 0);
+  if (run.memory.length === 1 || kinds.length === 0) {
+    return [dim(`memory held: ${memoryText(totalAt(run, rank, time))}`)];
+  }
+  const all = kinds.map((kind) => `${kind.name} ${memoryText(amountAt(kind.curves[rank], time))}`);
+  return [dim(`memory held: ${memoryText(totalAt(run, rank, time))}`), dim(all.join(', '))];
+}
+// How long the action takes in each run of the same schedule.
+function durationLines(run, rank, index) {
+  const runs = data.runs.filter((other) => other.schedule === run.schedule);
+  return runs.flatMap((other) => {
+    const at = other === run ? {rank, index} : findPart(other, run.lanes[rank].parts(index)[0]);
+    if (!at) return [];
+    const lane = other.lanes[at.rank], name = runs.length > 1 ? escapeText(other.label) + ':' : 'takes';
+    return [`${name} ${timeText(lane.end[at.index] - lane.start[at.index])}`];
+  });
+}
+// Why the action did not start earlier: its last input, or the rank.
+function waitLines(run, rank, index) {
+  const inputs = run.inputs[rank], lane = run.lanes[rank];
+  const free = index > 0 ? lane.end[index - 1] : 0;
+  const waited = lane.start[index] - free > 1e-9 * run.end;
+  const before = () => `the rank, which ran ${partName(run, lane.parts(index - 1)[0])}`;
+  if (!inputs || inputs.rank[index] < 0) return index > 0 && !waited ? [`waited for ${before()}`] : [];
+  const from = inputs.rank[index], at = inputs.index[index], ready = inputs.ready[index];
+  const producer = partName(run, run.lanes[from].parts(at)[0]) + (from === rank ? '' : ` on rank ${from}`);
+  const computed = run.lanes[from].end[at], lines = [];
+  const travel = ready - computed > 1e-9 * run.end ? `, here ${timeText(ready - computed)} later` : '';
+  if (waited || index === 0) {
+    lines.push(`waited for ${producer}`, dim(`computed by ${timeText(computed)}${travel}`));
+  } else {
+    if (from !== rank || at !== index - 1) {
+      lines.push(dim(`its last input: ${producer}, ready ${timeText(lane.start[index] - ready)} before`));
+    }
+    lines.push(`waited for ${before()}`);
+  }
+  return lines;
+}
+// What the action sends, and how it changes the memory of its rank.
+function sizeLines(run, rank, index) {
+  const lane = run.lanes[rank], lines = [];
+  const sent = run.sends ? lane.parts(index).reduce((sum, part) => sum + sendsOf(run, part), 0) : 0;
+  if (sent > 0) lines.push(dim(`sends ${bytesText(sent)}`));
+  const kind = run.memory.find((each) => each.name === 'activations') || run.memory[0];
+  if (!kind) return lines;
+  const curve = kind.curves[rank], tiny = 1e-9 * run.end;
+  const change = amountAt(curve, lane.end[index] + tiny) - amountAt(curve, lane.start[index] - tiny);
+  if (change) lines.push(dim(`${kind.name} ${change > 0 ? '+' : '\u2212'}${memoryText(Math.abs(change))}`));
+  return lines;
+}
+// By op, stage: bytes to another rank; 0 for ops that send nothing.
+const sendsOf = (run, [op, stage]) => (run.sends[op] || [])[stage] || 0;
+function actionTip(run, {rank, index, time}) {
+  const lane = run.lanes[rank];
+  const lines = lane.parts(index).map((part) => partName(run, part));
+  lines.push(dim(`rank ${rank}, ${timeText(lane.start[index])} to ${timeText(lane.end[index])}`));
+  lines.push(...durationLines(run, rank, index), ...waitLines(run, rank, index), ...sizeLines(run, rank, index),
+             ...memoryLines(run, rank, time));
+  if (run.critical[rank][index]) lines.push('on the critical path');
+  return lines.join('<br>');
+}
+// Why the rank is idle, and what it waits for.
+function idleTip(run, {rank, time}) {
+  const lines = [`<b>rank ${rank}</b> at ${timeText(time)}`];
+  const bubble = run.bubbles[rank] && run.bubbles[rank].at(time);
+  if (bubble) {
+    lines.push(`idle for ${timeText(bubble.end - bubble.start)}: <b>${data.causes[bubble.cause][0]}</b>`);
+    if (bubble.rank >= 0) lines.push(`waits for ${partName(run, bubble.part)} on rank ${bubble.rank}`);
+  }
+  return lines.concat(memoryLines(run, rank, time)).join('<br>');
+}
+function hover(canvas, event) {
+  const run = canvas.run, found = actionAt(canvas, event);
+  const part = found && found.index >= 0 && run.lanes[found.rank].parts(found.index).find((p) => p[2] >= 0);
+  mark(part ? {row: part[2], chain: chainOf(run, part[1])} : null);
+  if (!found) return hideTip();
+  showTip(found.index >= 0 ? actionTip(run, found) : idleTip(run, found), event);
+}
+function mark(microbatch) {
+  if (JSON.stringify(microbatch) === JSON.stringify(view.hover)) return;
+  view.hover = microbatch;
+  redraw(false);
+}

@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <set>
+
+#include "base/index.h"
+#include "explain/difference.h"
+#include "report/markup.h"
+#include "report/page/page_assets.h"
+#include "report/page/page_data.h"
+#include "report/page/page_parts.h"
+#include "report/paper.h"
+#include "report/report.h"
+
+namespace penstock {
+namespace {
+
+// With more actions, the page has no picture for browsers without scripts.
+constexpr std::size_t kMostInPicture = 4000;
+
+// Why ranks are idle, in all runs, with the part of the time.
+std::string CausesLegend(const ReportInput& input) {
+  TimeByCause sum{};
+  double all = 0;
+  for (const ReportRun& run : input.runs) {
+    if (!run.explanation) continue;
+    const auto& bubbles = run.explanation->bubbles;
+    const TimeByCause own = TotalsOf(bubbles);
+    for (std::size_t i = 0; i < own.size(); ++i) sum[i] += own[i];
+    all += EndOf(*run.timeline) * static_cast<double>(bubbles.size());
+  }
+  std::string html;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    if (sum[i] == 0) continue;
+    const auto cause = static_cast<BubbleCause>(i);
+    html += fmt::format(
+        R"(<span class="item"><i class="bubble" style="color:{}"></i>idle: {} {}</span>)",
+        Hex(CauseColor(cause)), NameOf(cause), FormatPercent(sum[i] / all));
+  }
+  if (!html.empty()) return html;
+  return "<span class=\"item\"><i style=\"background:var(--idle)\"></i>idle</span>";
+}
+
+std::string Swatch(Color screen, Color paper) {
+  return fmt::format(R"(<i style="--screen:{};--paper:{}"></i>)", Hex(screen), Hex(paper));
+}
+
+std::string Item(const std::string& swatches, std::string_view name) {
+  return fmt::format(R"(<span class="item">{}{}</span>)", swatches, EscapeMarkup(name));
+}
+
+// Transfers and collectives that some run shows.
+std::string LinksLegend(const ReportInput& input) {
+  std::set<Op> ops;
+  for (const ReportRun& run : input.runs) {
+    const Schedule& schedule = ScheduleOf(input, run);
+    for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
+      for (std::size_t i = 0; i < schedule.lanes[rank].size(); ++i) {
+        const Action& action = schedule.lanes[rank][i];
+        if (IsLink(action, run.timeline->spans[rank][i])) ops.insert(action.first.op);
+      }
+    }
+  }
+  std::string html;
+  for (const Op op : ops) {
+    html += Item(Swatch(BlockColor(op, 0, 1), PaperBlockColor(op, 0, 1)), OpName(op));
+  }
+  return html;
+}
+
+// Nothing if there is only one kind.
+std::string MemoryLegend(const ReportInput& input) {
+  std::string html;
+  std::size_t kinds = 0;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    const auto which = static_cast<MemoryKind>(kind);
+    const auto holds = [&](const RankMemory& rank) { return PeakOf(rank.curves[kind]) > 0; };
+    const bool shown = which != MemoryKind::kOffloaded &&
+                       std::ranges::any_of(input.runs, [&](const ReportRun& run) {
+                         return std::ranges::any_of(run.memory_by_kind, holds);
+                       });
+    if (!shown) continue;
+    ++kinds;
+    html += Item(Swatch(MemoryColor(which), PaperMemoryColor(which)),
+                 fmt::format("memory: {}", NameOf(which)));
+  }
+  return kinds > 1 ? html : "";
+}
+
+std::string Legend(const ReportInput& input) {
+  std::string html = R"(<div class="legend">)";
+  std::size_t chunks = 1;
+  for (const LegendEntry& entry : LegendOf(input)) {
+    std::string swatches;
+    const int count = static_cast<int>(entry.colors.size());
+    for (int chunk = 0; chunk < count; ++chunk) {
+      swatches += Swatch(entry.colors[Index(chunk)], PaperBlockColor(entry.op, chunk, count));
+    }
+    html += Item(swatches, OpName(entry.op));
+    chunks = std::max(chunks, entry.colors.size());
+  }
+  html += LinksLegend(input) + CausesLegend(input) + MemoryLegend(input);
+  if (chunks > 1) html += "<span class=\"item hint\">lighter: later chunks of a rank</span>";
+  return html + "</div>\n";
+}
+
+// The card's title and controls.
+std::string Toolbar(const ReportInput& input) {
+  const auto any = [&](auto&& of) { return std::ranges::any_of(input.runs, of); };
+  const auto box = [](std::string_view id, std::string_view name, std::string_view checked = "") {
+    return fmt::format(R"(<label><input type="checkbox" id="{}"{}> {}</label>)", id, checked, name);
+  };
+  std::string html =
+      "<div class=\"toolbar\"><h2>Timeline</h2>"
+      "<span class=\"hint\">Hover to see what an action waits for and to follow its microbatch, "
+      "click to keep it; then scroll to zoom, drag to move, double-click to see all.</span>";
+  if (any([](const ReportRun& run) {
+        return !run.memory.empty() || !run.memory_by_kind.empty();
+      })) {
+    html += box("memory", "memory", " checked");
+  }
+  if (any([](const ReportRun& run) { return run.explanation.has_value(); })) {
+    html += box("path", "critical path");
+  }
+  html += box("paper", "colors for print");
+  return html +
+         R"(<div><button id="out" title="Zoom out">&minus;</button> )"
+         R"(<button id="fit" title="Show all">Fit</button> )"
+         R"(<button id="in" title="Zoom in">+</button> )"
+         R"(<button id="svg" title="The timelines as they are in view">Copy as SVG</button> )"
+         R"(<button id="print">Print</button></div></div>)"
+         "\n";
+}
+
+// "time in the unit of the costs: F 1, I 1, W 1"
+std::string UnitText(const ReportInput& input) {
+  const std::string unit = input.time_unit.empty() ? "Time in the unit of the costs" : "Time in s";
+  return input.costs.empty() ? unit : unit + ": " + input.costs;
+}
+
+Result<std::string> TimelineCard(const ReportInput& input) {
+  std::string html = "<section class=\"card\">" + Toolbar(input) + Legend(input);
+  for (std::size_t i = 0; i < input.runs.size(); ++i) {
+    html += fmt::format(
+        R"(<div class="run"><div class="caption"><b>{}</b><span>{}</span></div>)"
+        R"(<canvas id="run{}" tabindex="0" role="img" aria-label="timeline, {}"></canvas></div>)"
+        "\n",
+        EscapeMarkup(input.runs[i].label), EscapeMarkup(RunFigures(input, input.runs[i])), i,
+        EscapeMarkup(input.runs[i].label));
+  }
+  html += R"(<p class="hint">)" + EscapeMarkup(UnitText(input)) + "</p>\n";
+  std::size_t actions = 0;
+  for (const ReportRun& run : input.runs) actions += ScheduleOf(input, run).action_count();
+  if (actions <= kMostInPicture) {
+    PENSTOCK_TRY(const std::string picture, RenderSvg(input));
+    html += "<noscript>" + picture + "</noscript>\n";
+  }
+  return html + "</section>\n";
+}
+
+// Where the time of a rank goes in each explained run, on average; no rows if there are none.
+Table UseTable(const ReportInput& input) {
+  Table table;
+  table.title = "Time of a rank, on average";
+  table.columns = {""};
+  std::vector<TimeUse> uses;
+  for (const ReportRun& run : input.runs) {
+    if (!run.explanation) continue;
+    table.columns.push_back(run.label);
+    uses.push_back(TimeUseOf({ScheduleOf(input, run), *run.timeline, run.explanation->bubbles}));
+  }
+  const auto add = [&](const std::string& name, auto&& of) {
+    std::vector<std::string> row = {name};
+    double sum = 0;
+    for (const TimeUse& use : uses) {
+      row.push_back(FormatAmount(of(use), input.time_unit));
+      sum += of(use);
+    }
+    if (sum > 0) table.rows.push_back(std::move(row));
+  };
+  for (std::size_t op = 0; op < kOpCount; ++op) {
+    add(std::string(OpName(static_cast<Op>(op))),
+        [op](const TimeUse& use) { return use.by_op[op]; });
+  }
+  for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+    add(fmt::format("idle: {}", NameOf(static_cast<BubbleCause>(cause))),
+        [cause](const TimeUse& use) { return use.bubbles[cause]; });
+  }
+  return table;
+}
+
+std::string PlotCards(const std::vector<Plot>& plots) {
+  std::string cards;
+  for (const Plot& plot : plots) cards += CardHtml(plot.title, PlotSvg(plot));
+  return cards.empty() ? cards : "<div class=\"columns\">" + cards + "</div>\n";
+}
+
+std::string TableCards(const ReportInput& input) {
+  std::string html;
+  for (const Table& table : input.tables) html += CardHtml(table.title, TableHtml(table));
+  if (input.runs.size() > 1 &&
+      &ScheduleOf(input, input.runs[0]) == &ScheduleOf(input, input.runs[1])) {
+    html += CardHtml("Predicted and measured",
+                     TableHtml(PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
+                                                      input.time_unit, input.memory_unit)));
+  }
+  html += "<div class=\"columns\">";
+  const Table use = UseTable(input);
+  if (!use.rows.empty()) html += CardHtml(use.title, TableHtml(use));
+  for (const ReportRun& run : input.runs) {
+    html += CardHtml(fmt::format("Ranks, {}", run.label),
+                     TableHtml(RankTable(run.result, input.time_unit, input.memory_unit)));
+  }
+  return html + "</div>\n";
+}
+
+}  // namespace
+
+Result<std::string> RenderHtml(const ReportInput& input) {
+  PENSTOCK_TRY_STATUS(CheckReport(input));
+  PENSTOCK_TRY(const std::string timeline, TimelineCard(input));
+  std::string html = PageStart(input.title, input.subtitle);
+  html += FiguresHtml(input.figures) + R"(<div class="overview">)" + PlotCards(input.overview) +
+          "</div>\n" + timeline;
+  html += PlotCards(input.plots);
+  html += TableCards(input);
+  for (const Passage& passage : input.passages) {
+    html += CardHtml(passage.title, "<pre>" + EscapeMarkup(passage.text) + "</pre>");
+  }
+  html += "<footer>Made by Penstock.</footer>\n<div id=\"tip\" role=\"tooltip\"></div>\n";
+  html += "<script type=\"application/json\" id=\"data\">" + PageDataJson(input) +
+          "</script>\n<script>\n" + kPageScript + "</script>\n</body></html>\n";
+  return html;
+}
+
+}  // namespace penstock

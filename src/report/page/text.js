@@ -1,0 +1,31 @@
+
+// ---- figures as text
+const escapeText = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
+function plain(value) {
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-4) return value.toExponential(3);
+  return String(+value.toPrecision(size >= 1000 ? 7 : 5));
+}
+function timeText(value) {
+  if (data.timeUnit !== 's') return plain(value);
+  if (value === 0) return '0 s';
+  for (const [scale, name] of [[1, 's'], [1e-3, 'ms'], [1e-6, 'us']]) {
+    if (Math.abs(value) >= scale) return +(value / scale).toPrecision(4) + ' ' + name;
+  }
+  return +(value * 1e9).toPrecision(4) + ' ns';
+}
+function bytesText(value) {
+  for (const [scale, name] of [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']]) {
+    if (Math.abs(value) >= scale) return +(value / scale).toPrecision(3) + ' ' + name;
+  }
+  return Math.round(value) + ' B';
+}
+const memoryText = (value) => data.memoryUnit === 'B' ? bytesText(value) : plain(value);
+function microbatchText(run, row) {
+  return run.slices > 1 ? Math.floor(row / run.slices) + '.' + (row % run.slices) : String(row);
+}
+function partName(run, part) {
+  const microbatch = part[2] >= 0 ? ', microbatch ' + microbatchText(run, part[2]) : '';
+  return `<b>${data.names[part[0]]}</b> stage ${part[1]}${microbatch}`;
+}

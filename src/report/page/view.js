@@ -1,0 +1,62 @@
+
+// ---- what is in view, and where
+const LEFT = 66, RIGHT = 108, AXIS = 22, LINKS = 6;
+const end = Math.max(...data.runs.map((run) => run.end)) || 1;
+const hasMemory = data.runs.some((run) => run.memory.length);
+const view = {t0: 0, t1: end, hover: null, pinned: null, path: false, memory: hasMemory, paper: false};
+
+const ranks = Math.max(...data.runs.map((run) => run.lanes.length));
+const rowHeight = ranks <= 8 ? 30 : ranks <= 16 ? 22 : ranks <= 32 ? 15 : 9;
+const stripHeight = ranks <= 8 ? 30 : ranks <= 16 ? 18 : ranks <= 32 ? 9 : 6;
+const gap = ranks <= 16 ? 6 : 3;
+const withMemory = (run) => view.memory && run.memory.length > 0;
+const linksHeight = (run) => run.links.some((lane) => lane.length) ? LINKS + 1 : 0;
+const pitch = (run) => rowHeight + linksHeight(run) + gap + (withMemory(run) ? stripHeight + 2 : 0);
+const heightOf = (run) => AXIS + run.lanes.length * pitch(run);
+const rowTop = (run, rank) => AXIS + rank * pitch(run);
+const stripTop = (run, rank) => rowTop(run, rank) + rowHeight + linksHeight(run) + 2;
+
+const canvases = data.runs.map((run, index) => {
+  const canvas = document.getElementById('run' + index);
+  canvas.run = run;
+  canvas.base = document.createElement('canvas');  // the picture without a marked microbatch
+  return canvas;
+});
+
+function resize(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  const height = heightOf(canvas.run);
+  canvas.style.height = height + 'px';
+  canvas.w = canvas.clientWidth;  // reading it lays out the page, so only here
+  canvas.width = canvas.base.width = Math.round(canvas.w * ratio);
+  canvas.height = canvas.base.height = Math.round(height * ratio);
+  canvas.ratio = ratio;
+}
+function toX(canvas, time) {
+  return LEFT + (time - view.t0) / (view.t1 - view.t0) * (canvas.w - LEFT - RIGHT);
+}
+function toTime(canvas, x) {
+  return view.t0 + (x - LEFT) / (canvas.w - LEFT - RIGHT) * (view.t1 - view.t0);
+}
+// The positions of two times, cut to the picture.
+function toSpan(canvas, start, stop) {
+  return [Math.max(LEFT, toX(canvas, start)), Math.min(canvas.w - RIGHT, toX(canvas, stop))];
+}
+function tickStep(span, count) {
+  const rough = span / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
+  for (const step of [1, 2, 5]) if (step * power >= rough) return step * power;
+  return 10 * power;
+}
+
+let style;
+function readStyle() {
+  const of = getComputedStyle(document.documentElement);
+  style = {font: getComputedStyle(document.body).fontFamily};
+  for (const name of ['ink', 'muted', 'idle', 'grid', 'card', 'path']) {
+    style[name] = of.getPropertyValue('--' + name).trim();
+  }
+}
+// [block, text] of a part.
+function colorsOf(run, op, stage) {
+  return (view.paper ? run.paper : run.colors)[op][run.chunkOf[stage] || 0];
+}
