@@ -36,8 +36,7 @@ struct ReportRun {
   // By rank, instead of `memory` in the page; may be empty.
   std::vector<RankMemory> memory_by_kind = {};
   std::optional<double> memory_limit = {};  // of a rank, of what the page shows
-  // By stage: the bytes of its output; empty if unknown.
-  std::vector<double> output_bytes = {};
+  const Costs* costs = nullptr;             // where set, the page says what actions send and hold
 };
 
 // A line over x, such as the loss over steps. A series of one point is drawn as a dot.

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/index.h"
 #include "report/markup.h"
+#include "report/paper.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
@@ -75,8 +77,69 @@ TEST(HtmlReport, CarriesEveryDrawnActionWithItsTimes) {
   EXPECT_EQ(run["lanes"][0], Json({0, 0, 0, 0, 1, 0, 0, 1, 1, 2, 3, 0, 0, 4, 6, 3, 0, 1, 6, 8}));
   EXPECT_EQ(run["lanes"][1], Json({0, 1, 0, 1, 2, 255, 0, 1, 1, 3, 1, 0, 2, 4, 3, 1, 1, 4, 6}));
   EXPECT_EQ(run["end"], 8);
-  EXPECT_EQ(run["memory"].size(), 2U);
+  ASSERT_EQ(run["memory"].size(), 1U);
+  EXPECT_EQ(run["memory"][0]["curves"].size(), 2U);
   EXPECT_EQ(run["peak"], Json({2, 2}));
+}
+
+TEST(HtmlReport, CarriesWhatEachActionReadLast) {
+  const Subject subject(Named("zbv", 3, 4));
+  ReportInput input = subject.Input();
+  input.runs[0].explanation = Explain(subject.schedule, subject.timeline);
+  const Json page = DataOf(RenderHtml(input).value());
+  const Json& run = page["runs"][0];
+  const ActionInputs inputs(subject.schedule, subject.timeline, {});
+  for (int rank = 0; rank < 3; ++rank) {
+    const Json& flat = run["inputs"][static_cast<std::size_t>(rank)];
+    std::size_t at = 0;
+    // All actions of this schedule are drawn.
+    for (int i = 0; i < static_cast<int>(subject.schedule.lanes[Index(rank)].size()); ++i) {
+      const ActionInput last = inputs.LastOf({rank, i});
+      ASSERT_EQ(flat[at++], last.from.rank);
+      if (!last.from.known()) continue;
+      EXPECT_EQ(flat[at++], last.from.position);
+      EXPECT_EQ(flat[at++], last.ready);
+    }
+    EXPECT_EQ(at, flat.size());
+  }
+}
+
+TEST(HtmlReport, MemoryByKindAddsUpToThePeak) {
+  const Subject subject(Named("1f1b", 3, 6));
+  Costs costs = subject.costs;
+  costs.ForEachStage([](StageCosts& stage) { stage.weights = stage.optimizer = 2; });
+  ReportInput input = subject.Input();
+  input.runs[0].memory_by_kind = MemoryByKind({subject.schedule, subject.timeline, {}, costs, 0});
+  const Json page = DataOf(RenderHtml(input).value());
+  const Json& run = page["runs"][0];
+  ASSERT_EQ(run["memory"].size(), 3U);
+  EXPECT_EQ(run["memory"][0]["name"], "weights");
+  EXPECT_EQ(run["memory"][1]["name"], "optimizer");
+  EXPECT_EQ(run["memory"][2]["name"], "activations");
+  EXPECT_EQ(run["peak"], Json({7, 6, 5}));
+}
+
+TEST(Paper, OpsDifferInBrightness) {
+  std::vector<double> levels;
+  for (const Op op : {Op::kForward, Op::kBackwardWeight, Op::kBackwardInput, Op::kBackward}) {
+    levels.push_back(Brightness(PaperBlockColor(op, 0, 1)));
+  }
+  for (std::size_t i = 1; i < levels.size(); ++i) EXPECT_GE(levels[i - 1] - levels[i], 30);
+  EXPECT_GE(levels.front() - levels.back(), 100);
+}
+
+TEST(Svg, OfAPaperColumnFitsItsWidth) {
+  const Subject subject(Named("zbv", 4, 8));
+  ReportInput input = subject.Input();
+  input.width = 345;
+  const std::string narrow = RenderSvg(input).value();
+  EXPECT_EQ(narrow.find("idle)"), std::string::npos);
+  EXPECT_NE(narrow.find(">rank 3</text>"), std::string::npos);
+  EXPECT_EQ(narrow.find("a &lt;title&gt;"), std::string::npos);  // a paper has captions
+  input.for_paper = true;
+  const std::string paper = RenderSvg(input).value();
+  EXPECT_NE(paper.find(Hex(PaperBlockColor(Op::kForward, 0, 2))), std::string::npos);
+  EXPECT_EQ(paper.find(Hex(BlockColor(Op::kForward, 0, 2))), std::string::npos);
 }
 
 TEST(HtmlReport, UserTextCannotBreakThePage) {

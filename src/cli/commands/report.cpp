@@ -125,20 +125,16 @@ std::optional<double> ShownLimit(const Simulated& simulated) {
 
 ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule) {
   const Costs& costs = simulated.chosen.costs;
-  ReportRun run{std::move(label),
-                &simulated.timeline,
-                simulated.result,
-                MemoryOverTime(schedule, simulated.timeline, costs),
-                &schedule,
-                ExplanationOf(simulated),
-                simulated.messages,
-                simulated.memory,
-                ShownLimit(simulated)};
-  if (costs.message_bytes == 0) return run;
-  for (const StageCosts& stage : costs.stages) {
-    run.output_bytes.push_back(costs.message_bytes * stage.message_scale * stage.length);
-  }
-  return run;
+  return {std::move(label),
+          &simulated.timeline,
+          simulated.result,
+          MemoryOverTime(schedule, simulated.timeline, costs),
+          &schedule,
+          ExplanationOf(simulated),
+          simulated.messages,
+          simulated.memory,
+          ShownLimit(simulated),
+          &costs};
 }
 
 // One schedule with its figures, or several below each other on the same time axis.
@@ -197,6 +193,7 @@ class ReportCommand : public Command {
   }
 
   Result<int> Run() override {
+    PENSTOCK_TRY_STATUS(RefusePictureOptions());
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
     all = WithMeasured(std::move(all));
     AddMemory(all);
@@ -217,6 +214,14 @@ class ReportCommand : public Command {
   }
 
  private:
+  Status RefusePictureOptions() const {
+    const std::string_view path = output_;
+    if (!path.ends_with(".html") && !path.ends_with(".trace.json")) return {};
+    if (!width_ && !paper_) return {};
+    return InvalidArgument("{} has no effect on {}: only pictures (.svg, .png, .pdf) have it",
+                           width_ ? "--width" : "--paper", output_);
+  }
+
   // What made the report.
   Status AddSources(ReportInput& input) const {
     input.passages.push_back({"Command", CommandLine(Name(), *app_)});

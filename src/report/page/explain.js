@@ -63,20 +63,16 @@ function waitLines(run, rank, index) {
   }
   return lines;
 }
-// What the action sends, and how it changes the memory of its rank.
+// What the action sends to another rank, and how it changes the activations of its own.
 function sizeLines(run, rank, index) {
-  const lane = run.lanes[rank], lines = [];
-  const sent = run.sends ? lane.parts(index).reduce((sum, part) => sum + sendsOf(run, part), 0) : 0;
+  if (!run.sends) return [];
+  const lines = [], sumOf = (table) => run.lanes[rank].parts(index).reduce(
+      (sum, [op, stage]) => sum + (table[op] ? table[op][stage] : 0), 0);
+  const sent = sumOf(run.sends), held = sumOf(run.holds);
   if (sent > 0) lines.push(dim(`sends ${bytesText(sent)}`));
-  const kind = run.memory.find((each) => each.name === 'activations') || run.memory[0];
-  if (!kind) return lines;
-  const curve = kind.curves[rank], tiny = 1e-9 * run.end;
-  const change = amountAt(curve, lane.end[index] + tiny) - amountAt(curve, lane.start[index] - tiny);
-  if (change) lines.push(dim(`${kind.name} ${change > 0 ? '+' : '\u2212'}${memoryText(Math.abs(change))}`));
+  if (held) lines.push(dim(`activations ${held > 0 ? '+' : '\u2212'}${memoryText(Math.abs(held))}`));
   return lines;
 }
-// By op, stage: bytes to another rank; 0 for ops that send nothing.
-const sendsOf = (run, [op, stage]) => (run.sends[op] || [])[stage] || 0;
 function actionTip(run, {rank, index, time}) {
   const lane = run.lanes[rank];
   const lines = lane.parts(index).map((part) => partName(run, part));

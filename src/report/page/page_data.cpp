@@ -117,28 +117,44 @@ class RunWriter {
     });
   }
 
-  // The chunk of each stage, and what its F, I and B send to other ranks.
   void Stages() {
-    const Placement& placement = schedule_.placement;
-    const auto stages = Index(schedule_.stages());
     json_.Add(R"(,"chunkOf":)");
-    json_.Numbers(stages, [&](std::size_t stage) {
-      json_.Add("{}", ChunkOf(placement, static_cast<int>(stage)));
+    json_.Numbers(Index(schedule_.stages()), [&](std::size_t stage) {
+      json_.Add("{}", ChunkOf(schedule_.placement, static_cast<int>(stage)));
     });
-    if (run_.output_bytes.empty()) return;
-    const auto sends = [&](const char* key, Op op, ValueKind kind) {
-      json_.Add(R"({}"{}":)", key, static_cast<int>(op));
-      json_.Numbers(stages, [&](std::size_t at) {
-        const int stage = static_cast<int>(at), reader = ReaderOf(placement, kind, stage);
-        const bool sent = reader >= 0 && placement.rank_of(reader) != placement.rank_of(stage);
-        const int output = kind == ValueKind::kActivation ? stage : reader;
-        json_.Add("{:.9g}", sent ? run_.output_bytes[Index(output)] : 0.0);
-      });
+    if (run_.costs == nullptr) return;
+    const auto sent = [&](Op op, int stage) { return SentBytes(op, stage); };
+    ByOpAndStage("sends", {Op::kForward, Op::kBackwardInput, Op::kBackward}, sent);
+    const auto held = [&](Op op, int stage) {
+      const StageCosts& costs = run_.costs->stages[Index(stage)];
+      return op == Op::kForward ? costs.activation : -costs.Freed(op);
     };
-    sends(R"(,"sends":{)", Op::kForward, ValueKind::kActivation);
-    sends(",", Op::kBackwardInput, ValueKind::kGradient);
-    sends(",", Op::kBackward, ValueKind::kGradient);
+    ByOpAndStage("holds", {Op::kForward, Op::kBackwardInput, Op::kBackwardWeight, Op::kBackward},
+                 held);
+  }
+
+  // An object of lists: of each op, by stage.
+  template <class ValueOf>
+  void ByOpAndStage(std::string_view name, std::initializer_list<Op> ops, ValueOf&& value_of) {
+    json_.Add(R"(,"{}":{{)", name);
+    for (const Op op : ops) {
+      json_.Add("{}\"{}\":", op == *ops.begin() ? "" : ",", static_cast<int>(op));
+      json_.Numbers(Index(schedule_.stages()), [&](std::size_t stage) {
+        json_.Add("{:.9g}", value_of(op, static_cast<int>(stage)));
+      });
+    }
     json_.Add("}}");
+  }
+
+  // What F, I or B sends to another rank; 0 if nothing, or if it is unknown.
+  double SentBytes(Op op, int stage) const {
+    const Placement& placement = schedule_.placement;
+    const ValueKind kind = MadeBy(op);
+    const int reader = ReaderOf(placement, kind, stage);
+    if (reader < 0 || placement.rank_of(reader) == placement.rank_of(stage)) return 0;
+    const int output = kind == ValueKind::kActivation ? stage : reader;
+    const StageCosts& costs = run_.costs->stages[Index(output)];
+    return run_.costs->message_bytes * costs.message_scale * costs.length;
   }
 
   // The actions that `shown` selects.

@@ -71,6 +71,7 @@ void FindMissing(const Walked& walked, FaultList& faults) {
   walked.vocabulary.ForEachMissing([&](int rank, const Part& part) {
     faults.Add({rank, -1, ToText(part),
                 fmt::format("rank {} lacks it for microbatch {}", rank, part.microbatch)});
+    return !faults.full();
   });
 }
 

@@ -61,14 +61,15 @@ class VocabularyPasses {
         });
   }
 
-  // Calls visit(rank, Part) for every pass that has not run.
+  // Calls visit(rank, Part) for every pass that has not run, until it returns false.
   template <class Visit>
   void ForEachMissing(Visit&& visit) const {
     for (std::size_t rank = 0; rank < stages_.size(); ++rank) {
       for (std::size_t n = 0; n < indices_; ++n) {
         for (const Op op : kPasses) {
           if ((passes_[rank * indices_ + n] & Bit(op)) != 0) continue;
-          visit(static_cast<int>(rank), MakeAction(op, stages_[rank], static_cast<int>(n)).first);
+          const Part part = MakeAction(op, stages_[rank], static_cast<int>(n)).first;
+          if (!visit(static_cast<int>(rank), part)) return;
         }
       }
     }
