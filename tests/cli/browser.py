@@ -40,6 +40,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Log"):
             self._call(domain + ".enable")
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def close(self):
         os.close(self._to)
         self._process.terminate()

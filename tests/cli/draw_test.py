@@ -61,6 +61,7 @@ class ReportTest(program.CommandTest):
             self.assertNotIn(mark, outside)
         data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL).group(1))
         self.assertEqual(len(data["runs"][0]["lanes"]), 3)
+        self.assertLess(len(page) - len(json.dumps(data)), 300_000)
         (kind,) = data["runs"][0]["memory"]
         self.assertEqual((kind["name"], len(kind["curves"])), ("activations", 3))
 
@@ -87,6 +88,17 @@ class ReportTest(program.CommandTest):
         self.assertEqual([max(run["chunkOf"]) for run in data["runs"]], [0, 1])
         self.assertIn("closed form", page)
         self.assertNotIn("Predicted and measured", page)
+
+    def test_page_says_where_the_time_goes(self):
+        result = self.run_json("report", "1f1b", "zb-h1", "-p", 4, "-m", 8, "--comm", 0.5, "-o", "a.html")
+        page = (self.folder / "a.html").read_text(encoding="utf-8")
+        table = re.search(r"<h2>Time of a rank, on average</h2>(.*?)</table>", page, re.DOTALL).group(1)
+        rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)]
+        rows = [[float(cell) for cell in row[1:]] for row in rows if row]
+        for run, schedule in enumerate(result["schedules"]):
+            self.assertAlmostEqual(sum(row[run] for row in rows), schedule["makespan"], places=3)
+        for first, second, difference in rows:
+            self.assertAlmostEqual(second - first, difference, places=3)
 
     def test_json_names_the_file(self):
         result = self.run_json("report", "--schedule", "1f1b", "-o", "a.svg")

@@ -168,7 +168,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   return input;
 }
 
-constexpr int kLeastWidth = 240, kMostWidth = 10000;
+constexpr int kNarrowest = 240, kWidest = 10000;
 
 class ReportCommand : public Command {
  public:
@@ -187,7 +187,7 @@ class ReportCommand : public Command {
     AddInt(
         app, "--width", width_,
         "Width of a picture in pixels (default 1200); below 700, in the style of a paper's column",
-        {kLeastWidth, kMostWidth});
+        {kNarrowest, kWidest});
     app.add_flag("--paper", paper_, "Colors of a picture that differ in brightness, for print");
     app.add_flag("--json", options_.json, "Print the files and figures as JSON");
   }

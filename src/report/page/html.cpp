@@ -167,12 +167,17 @@ Table UseTable(const ReportInput& input) {
     table.columns.push_back(run.label);
     uses.push_back(TimeUseOf({ScheduleOf(input, run), *run.timeline, run.explanation->bubbles}));
   }
+  if (uses.size() == 2) table.columns.emplace_back("difference");
   const auto add = [&](const std::string& name, auto&& of) {
     std::vector<std::string> row = {name};
     double sum = 0;
     for (const TimeUse& use : uses) {
       row.push_back(FormatAmount(of(use), input.time_unit));
       sum += of(use);
+    }
+    if (uses.size() == 2) {
+      const double more = of(uses[1]) - of(uses[0]);
+      row.push_back((more > 0 ? "+" : "") + FormatAmount(more, input.time_unit));
     }
     if (sum > 0) table.rows.push_back(std::move(row));
   };
