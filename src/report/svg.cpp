@@ -26,7 +26,7 @@ constexpr double kSliver = 0.4;      // narrower blocks are drawn as one
 constexpr double kDigitWidth = 6.7;  // in the font of the labels
 constexpr const char* kInk = "#18212f";
 constexpr const char* kMuted = "#5f6b7c";
-constexpr Color kIdleColor = {0xed, 0xf0, 0xf4};
+constexpr Color kIdleColor = {0xdf, 0xe4, 0xea};
 constexpr Color kMemory = {0x7c, 0x5c, 0xd6};
 
 // Heights of a row: the more ranks, the thinner.
@@ -120,7 +120,7 @@ class SvgWriter {
 
   double Run(const ReportRun& run, double y) {
     Select(run);
-    y = Heading(run, y);
+    if (!is_column_ || input_.runs.size() > 1) y = Heading(run, y);
     const double bottom = y + Pitch(run) * schedule_->ranks();
     for (int rank = 0; rank < schedule_->ranks(); ++rank) {
       Row(run, rank, fmt::format("rank {}", rank), y + Pitch(run) * rank);
