@@ -81,22 +81,20 @@ std::string HelpOf(const std::string& key) {
 }
 
 // Every key of a configuration with its default, then those that the models have of their own.
-std::string HelpOfKeys() {
-  const auto entry = [](const ConfigKey& key) {
-    return HelpEntry(key.key, fmt::format("{} (default {})", key.help, key.value));
-  };
+std::vector<HelpGroup> HelpOfKeys() {
   TrainConfig config;
-  std::string common = "\nKeys of CONFIG and OVERRIDE:\n";
-  std::string own;
+  std::vector<HelpGroup> groups = {{"Keys of CONFIG.yaml and KEY=VALUE", {}}};
   for (const std::string_view name : ModelNames()) {
     config.model.name = name;
-    own += fmt::format("\nKeys of model {}: {}\n", name, ModelSummary(name));
+    HelpGroup own{fmt::format("Keys of model {} ({})", name, ModelSummary(name)), {}};
     for (const ConfigKey& key : KeysOf(config)) {
-      if (key.of_model) own += entry(key);
-      if (!key.of_model && name == ModelNames().front()) common += entry(key);
+      if (!key.of_model && name != ModelNames().front()) continue;
+      HelpGroup& group = key.of_model ? own : groups.front();
+      group.entries.push_back({key.key, fmt::format("{} (default {})", key.help, key.value)});
     }
+    groups.push_back(std::move(own));
   }
-  return common + own;
+  return groups;
 }
 
 class TrainCommand final : public Command {
@@ -144,7 +142,7 @@ class TrainCommand final : public Command {
         "the current step, once it has ended, to trace-step-N.json.");
   }
 
-  std::string MoreHelp() const override { return HelpOfKeys(); }
+  std::vector<HelpGroup> MoreHelp() const override { return HelpOfKeys(); }
 
   std::string ExitCodes() const override {
     return "0 success; 1 the run failed: a stage, a file, a loss that is not finite, or too many "
