@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"
 #include "cli/hosts/run_on_hosts.h"
@@ -104,17 +105,23 @@ class TrainCommand final : public Command {
 
   void Define(CLI::App& app) override {
     app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
-    app.add_option("KEY=VALUE", overrides_,
-                   "Override any key of the configuration: model.dim=64 steps=100");
+    Offer(app.add_option("KEY=VALUE", overrides_,
+                         "Override any key of the configuration: model.dim=64 steps=100"),
+          OfferedKeys);
     const auto add = [&](const std::string& name, const std::string& key, const char* value_name) {
-      app.add_option_function<std::string>(
-             name, [this, key](const std::string& value) { Override(key, value); }, HelpOf(key))
+      return app
+          .add_option_function<std::string>(
+              name, [this, key](const std::string& value) { Override(key, value); }, HelpOf(key))
           ->type_name(value_name);
     };
     add("--data", "data.path", "PATH");
     add("-p,--ranks", "pipeline.ranks", "N");
     add("-v,--chunks", "pipeline.chunks", "N");
-    add("-s,--schedule", "pipeline.schedule", "NAME");
+    Offer(add("-s,--schedule", "pipeline.schedule", "NAME"), [] {
+      OfferedValues offered = OfferedSchedules(OfferedPaths::kNone);
+      offered.in_list = false;
+      return offered;
+    });
     add("--csv", "pipeline.csv", "FILE");
     add("-m,--microbatches", "pipeline.microbatches", "N");
     add("--group", "pipeline.group", "N");

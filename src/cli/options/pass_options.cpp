@@ -86,7 +86,7 @@ Result<Price> ParsePrice(const std::string& text) {
     std::vector<std::string_view> keys;
     for (const PriceKey& known : kPrices) keys.push_back(known.name);
     return InvalidArgument(
-        "--price {}: {}", Quote(text),
+        "--price {}: no price is called {}; {}", Quote(text), Quote(key),
         DidYouMean(key, keys, fmt::format("the keys are {}", fmt::join(keys, ", "))));
   }
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
