@@ -168,6 +168,15 @@ class CompletionTest(program.CommandTest):
         self.write("_penstock", self.run_ok("completion", "zsh"))
         self.assertEqual(self.zsh("show --expl", load=""), ["penstock show --explain "])
 
+    def test_commands_of_the_engine(self):
+        if "train" not in self.commands:
+            self.skipTest("this build is without the engine")
+        self.assertIn("pipeline.schedule=", self.answer("train", "a.yaml", "pipeline."))
+        self.assertEqual(self.answer("train", "a.yaml", "pipeline.schedule=hana"), ["pipeline.schedule=hanayo"])
+        self.assertEqual(self.answer("train", "-s", "hana"), ["hanayo"])
+        self.assertEqual(self.answer("graph", "a.yaml", "--after", "cap"), ["capture"])
+        self.assertEqual(self.answer("train", ""), [":files 0"])
+
     def test_offered_values_are_accepted(self):
         for option in ("--format", "--objective", "--overlap", "--transfers", "--model"):
             values = [value for value in self.answer("simulate", option, "") if not value.startswith(":")]
@@ -216,7 +225,7 @@ class ManTest(program.CommandTest):
             text = self.rendered(f"penstock-{command}.1")
             help_text = self.run_ok(command, "--help")
             for option in listed(help_text):
-                self.assertRegex(text, rf"(?m)^ +(-\w, )?{option}\b", command)
+                self.assertRegex(text, rf"(?m)^ +(-\w, |--[\w-]+, )*{option}\b", command)
             words = " ".join(text.split())
             for line in re.findall(r"^  \S.*?  +(\S.*)$", help_text, re.MULTILINE):
                 self.assertIn(line, words, command)
