@@ -29,15 +29,13 @@ CLI::Option* OptionNamed(CLI::App& app, const std::string& word) {
 Parsed Parse(CLI::App& app, const std::vector<std::string>& words) {
   Parsed parsed;
   for (const std::string& word : words) {
-    if (parsed.ended) {
-      ++parsed.positionals;
-    } else if (parsed.only_value) {
+    if (parsed.only_value) {
       parsed.only_value = false;
       if (!parsed.awaited->get_allow_extra_args()) parsed.awaited = nullptr;
-    } else if (word == "--") {
+    } else if (!parsed.ended && word == "--") {
       parsed.ended = true;
       parsed.awaited = nullptr;
-    } else if (IsOption(word)) {
+    } else if (!parsed.ended && IsOption(word)) {
       CLI::Option* const option = OptionNamed(app, word);
       const bool has_value = option != nullptr && !ValueName(*option).empty();
       parsed.awaited = has_value ? option : nullptr;
@@ -107,11 +105,10 @@ Completions CompleteArgument(Command& command, const std::vector<std::string>& b
   const Parsed parsed = Parse(*app, before);
   Completions completions;
   const std::size_t equals = word.find('=');
-  if (parsed.only_value) {
-    AddValues(*parsed.awaited, word, 0, completions);
-  } else if (!parsed.ended && word.starts_with('-') && equals == std::string::npos) {
+  const bool is_option = !parsed.ended && !parsed.only_value && word.starts_with('-');
+  if (is_option && equals == std::string::npos) {
     AddOptions(*app, word, completions);
-  } else if (!parsed.ended && word.starts_with('-')) {
+  } else if (is_option) {
     CLI::Option* const option = OptionNamed(*app, word.substr(0, equals));
     if (option != nullptr) AddValues(*option, word, equals + 1, completions);
   } else if (parsed.awaited != nullptr) {
