@@ -90,3 +90,16 @@ if(PENSTOCK_ENGINE)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindTorch.cmake DESTINATION ${package_folder} COMPONENT engine)
 endif()
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
+
+# Manual pages and completions, which the built program writes.
+set(shell_folder ${PROJECT_BINARY_DIR}/shell)
+install(CODE "
+  set(penstock_program \"$<TARGET_FILE:penstock>\")
+  set(shell_files \"${shell_folder}\")
+  include(\"${PROJECT_SOURCE_DIR}/cmake/WriteShellFiles.cmake\")" COMPONENT program)
+install(DIRECTORY ${shell_folder}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program OPTIONAL)
+set(data_folder ${CMAKE_INSTALL_DATADIR})
+install(FILES ${shell_folder}/penstock DESTINATION ${data_folder}/bash-completion/completions COMPONENT program OPTIONAL)
+install(FILES ${shell_folder}/_penstock DESTINATION ${data_folder}/zsh/site-functions COMPONENT program OPTIONAL)
+install(FILES ${shell_folder}/penstock.fish DESTINATION ${data_folder}/fish/vendor_completions.d
+        COMPONENT program OPTIONAL)

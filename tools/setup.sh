@@ -8,7 +8,7 @@ build_packages="g++ cmake ninja-build mold ccache python3-venv libfmt-dev libyam
   libsentencepiece-dev fortunes fortunes-min"
 mpi_packages="libopenmpi-dev openmpi-bin"  # without them, a run has one process
 test_packages="$mpi_packages clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags
-  chromium-headless-shell iproute2"
+  chromium-headless-shell iproute2 zsh fish groff"
 bench_packages="libbenchmark-dev"
 
 say() { printf 'penstock: %s\n' "$*" >&2; }

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -17,6 +18,15 @@ enum ExitCode {
   kExitFailed = 1,    // a run failed, or `validate` or `checkpoint` found a fault
   kExitUsage = 2,     // bad usage or input
   kExitSignal = 128,  // plus the number of the signal that stopped `train`
+};
+
+// Lines of --help and of the manual below one title: names with their meanings.
+struct HelpGroup {
+  struct Entry {
+    std::string name, text;
+  };
+  std::string title;
+  std::vector<Entry> entries;
 };
 
 class Command {
@@ -33,12 +43,17 @@ class Command {
   virtual Result<int> Refuse(Error error) { return tl::unexpected(std::move(error)); }
   // What the usage line shows after the options.
   virtual std::string Operands() const { return ""; }
-  // What --help lists after the options: whole lines.
-  virtual std::string MoreHelp() const { return ""; }
+  // What --help lists after the options.
+  virtual std::vector<HelpGroup> MoreHelp() const { return {}; }
   // The exit codes as --help prints them.
   virtual std::string ExitCodes() const {
     return "0 success; 1 the run failed; 2 bad usage or input";
   }
+  // Whether penstock-engine defines the options: Define() then adds none.
+  virtual bool IsOfEngine() const { return false; }
 };
+
+// Returns a command's options and --help. Requires that the command outlives them.
+std::unique_ptr<CLI::App> AppOf(Command& command);
 
 }  // namespace penstock

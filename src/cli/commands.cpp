@@ -18,13 +18,15 @@ std::unique_ptr<Command> MakeWatchCommand();
 std::unique_ptr<Command> MakeCheckpointCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeLaunchCommand();
+std::unique_ptr<Command> MakeCompletionCommand();
+std::unique_ptr<Command> MakeManCommand();
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (const auto make :
-       {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand, MakeSimulateCommand,
-        MakeShowCommand, MakeDiffCommand, MakeReportCommand, MakeWatchCommand,
-        MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand}) {
+  for (const auto make : {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
+                          MakeSimulateCommand, MakeShowCommand, MakeDiffCommand, MakeReportCommand,
+                          MakeWatchCommand, MakeCheckpointCommand, MakeTokenizeCommand,
+                          MakeLaunchCommand, MakeCompletionCommand, MakeManCommand}) {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE

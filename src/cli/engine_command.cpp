@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 #include <vector>
 
 #include "cli/launcher.h"
@@ -25,28 +24,11 @@ class EngineCommand final : public Command {
     app.prefix_command();
   }
   Result<int> Run() override {
-    std::error_code error;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error) return NotFound("cannot find the folder of this program: {}", error.message());
-    const bool on_mpi =
-        entry_.name == std::string_view(kTrainEntry.name) && RankInMpiJob().has_value();
-    const std::string program =
-        (self.parent_path() / (on_mpi ? "penstock-engine-mpi" : "penstock-engine")).string();
-    std::vector<std::string> arguments = {program, entry_.name};
-    for (const std::string& rest : app_->remaining()) arguments.push_back(rest);
-    std::vector<char*> pointers;
-    for (std::string& argument : arguments) pointers.push_back(argument.data());
-    pointers.push_back(nullptr);
-    ::execv(program.c_str(), pointers.data());
-    if (on_mpi && errno == ENOENT) {
-      return NotFound(
-          "this process was started by an MPI launcher, but {} does not exist: install an MPI "
-          "library (libopenmpi-dev, openmpi-bin) and build again",
-          program);
-    }
-    return NotFound("cannot start {}, which 'penstock {}' needs: {}", program, entry_.name,
-                    std::strerror(errno));
+    std::vector<std::string> words = {entry_.name};
+    for (const std::string& rest : app_->remaining()) words.push_back(rest);
+    return BecomeEngine(std::move(words));
   }
+  bool IsOfEngine() const override { return true; }
 
  private:
   const EngineEntry entry_;
@@ -54,6 +36,28 @@ class EngineCommand final : public Command {
 };
 
 }  // namespace
+
+Result<int> BecomeEngine(std::vector<std::string> words) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return NotFound("cannot find the folder of this program: {}", error.message());
+  const std::string command = words.front();
+  const bool on_mpi = command == kTrainEntry.name && RankInMpiJob().has_value();
+  std::string program =
+      (self.parent_path() / (on_mpi ? "penstock-engine-mpi" : "penstock-engine")).string();
+  std::vector<char*> pointers = {program.data()};
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  ::execv(program.c_str(), pointers.data());
+  if (on_mpi && errno == ENOENT) {
+    return NotFound(
+        "this process was started by an MPI launcher, but {} does not exist: install an MPI "
+        "library (libopenmpi-dev, openmpi-bin) and build again",
+        program);
+  }
+  return NotFound("cannot start {}, which 'penstock {}' needs: {}", program, command,
+                  std::strerror(errno));
+}
 
 std::unique_ptr<Command> MakeEngineCommand(const EngineEntry& entry) {
   return std::make_unique<EngineCommand>(entry);

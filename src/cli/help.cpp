@@ -39,16 +39,6 @@ std::string ColumnEntry(const std::string& name, std::string_view text, std::siz
   return entry + Wrap(text, column) + '\n';
 }
 
-// The placeholder of an option's value. CLI11 appends its checks to the type: "INT:INT in [1 - 9]".
-std::string ValueName(const CLI::Option& option) {
-  if (option.get_items_expected_max() == 0) return "";  // a flag
-  const std::string type = option.get_type_name();
-  const std::string name = type.substr(0, type.find(':'));
-  if (name == "INT" || name == "UINT") return "N";
-  if (name == "FLOAT") return "X";
-  return name.empty() || name == "TEXT" ? "VALUE" : name;
-}
-
 std::string NameOf(const CLI::Option& option) {
   if (option.get_positional()) {
     const bool many = option.get_expected_max() >= CLI::detail::expected_max_vector_size;
@@ -61,68 +51,110 @@ std::string NameOf(const CLI::Option& option) {
   return fmt::format("{}{}{}", fmt::join(names, ", "), value.empty() ? "" : " ", value);
 }
 
-std::string EntryOf(const CLI::Option& option) {
+HelpGroup::Entry EntryOf(const CLI::Option& option) {
   std::string text = option.get_description();
   if (!option.get_default_str().empty()) text += " (default " + option.get_default_str() + ")";
   if (option.get_required() && !option.get_positional()) text += " (required)";
-  return HelpEntry(NameOf(option), text);
+  return {NameOf(option), std::move(text)};
 }
 
-std::string UsageOf(const Command& command, const CLI::App& app) {
-  std::string usage = fmt::format("Usage: penstock {}", command.Name());
+void AddGroup(const CLI::App& app, const std::string& title,
+              const std::function<bool(const CLI::Option&)>& belongs,
+              std::vector<HelpGroup>& groups) {
+  HelpGroup group{title, {}};
   for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) continue;
-    usage += fmt::format(fmt::runtime(option->get_required() ? " {}" : " [{}]"), NameOf(*option));
+    if (belongs(*option)) group.entries.push_back(EntryOf(*option));
   }
-  const std::string operands = command.Operands();
-  return fmt::format("{} [OPTION...]{}{}\n", usage, operands.empty() ? "" : " ", operands);
-}
-
-std::string Group(const CLI::App& app, const std::string& title,
-                  const std::function<bool(const CLI::Option&)>& belongs) {
-  std::string entries;
-  for (const CLI::Option* option : app.get_options()) {
-    if (belongs(*option)) entries += EntryOf(*option);
-  }
-  return entries.empty() ? entries : fmt::format("\n{}:\n{}", title, entries);
+  if (!group.entries.empty()) groups.push_back(std::move(group));
 }
 
 }  // namespace
+
+std::unique_ptr<CLI::App> AppOf(Command& command) {
+  auto app = std::make_unique<CLI::App>(command.Summary(), command.Name());
+  command.Define(*app);
+  // Added last, to the group of the last options. A command without a help flag forwards --help.
+  if (app->get_help_ptr() != nullptr) app->set_help_flag("-h,--help", "Print this help");
+  return app;
+}
+
+// CLI11 appends its checks to the type: "INT:INT in [1 - 9]".
+std::string ValueName(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return "";
+  const std::string type = option.get_type_name();
+  const std::string name = type.substr(0, type.find(':'));
+  if (name == "INT" || name == "UINT") return "N";
+  if (name == "FLOAT") return "X";
+  return name.empty() || name == "TEXT" ? "VALUE" : name;
+}
 
 std::string HelpEntry(const std::string& name, std::string_view text) {
   return ColumnEntry(name, text, kTextColumn);
 }
 
-std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
-  std::string help = Wrap(
-      "Penstock trains models in pipeline stages. Schedules are plain data: it generates, "
-      "validates, simulates, draws and executes them.",
-      0);
-  help += "\n\nUsage: penstock COMMAND [ARGUMENT...]\n\nCommands:\n";
+std::string AboutProgram() {
+  return "Penstock trains models in pipeline stages. Schedules are plain data: it generates, "
+         "validates, simulates, draws and executes them.";
+}
+
+std::string ProgramExitCodes() {
+  return "0 success; 1 a run failed, validate found a fault, or checkpoint found damage; 2 bad "
+         "usage or input";
+}
+
+HelpGroup CommandsGroup(const std::vector<std::unique_ptr<Command>>& commands) {
+  HelpGroup group{"Commands", {}};
   for (const auto& command : commands) {
-    help += ColumnEntry(command->Name(), command->Summary(), kCommandColumn);
+    group.entries.push_back({command->Name(), command->Summary()});
   }
-  help += ColumnEntry("help", "Print this help, or that of a command: penstock help simulate",
-                      kCommandColumn);
-  help += ColumnEntry("version", "Print the version", kCommandColumn);
+  group.entries.push_back(
+      {"help", "Print this help, or that of a command: penstock help simulate"});
+  group.entries.push_back({"version", "Print the version"});
+  return group;
+}
+
+std::string UsageOf(const Command& command, const CLI::App& app) {
+  std::string usage = "penstock " + command.Name();
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) continue;
+    usage += fmt::format(fmt::runtime(option->get_required() ? " {}" : " [{}]"), NameOf(*option));
+  }
+  const std::string operands = command.Operands();
+  return fmt::format("{} [OPTION...]{}{}", usage, operands.empty() ? "" : " ", operands);
+}
+
+std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app) {
+  std::vector<HelpGroup> groups;
+  AddGroup(
+      app, "Arguments", [](const CLI::Option& option) { return option.get_positional(); }, groups);
+  for (const std::string& name : app.get_groups()) {
+    AddGroup(
+        app, name,
+        [&](const CLI::Option& option) {
+          return option.nonpositional() && option.get_group() == name;
+        },
+        groups);
+  }
+  for (HelpGroup& more : command.MoreHelp()) groups.push_back(std::move(more));
+  return groups;
+}
+
+std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
+  std::string help =
+      Wrap(AboutProgram(), 0) + "\n\nUsage: penstock COMMAND [ARGUMENT...]\n\nCommands:\n";
+  for (const auto& [name, text] : CommandsGroup(commands).entries) {
+    help += ColumnEntry(name, text, kCommandColumn);
+  }
   help += "\n'penstock COMMAND --help' describes its arguments and options.\n\n";
-  return help +
-         Wrap(
-             "Exit codes: 0 success; 1 a run failed, validate found a fault, or checkpoint found "
-             "damage; 2 bad usage or input.",
-             0) +
-         '\n';
+  return help + Wrap("Exit codes: " + ProgramExitCodes() + ".", 0) + '\n';
 }
 
 std::string HelpOfCommand(const Command& command, const CLI::App& app) {
-  std::string help = Wrap(command.Summary(), 0) + "\n\n" + UsageOf(command, app);
-  help += Group(app, "Arguments", [](const CLI::Option& o) { return o.get_positional(); });
-  for (const std::string& group : app.get_groups()) {
-    help += Group(app, group, [&](const CLI::Option& option) {
-      return option.nonpositional() && option.get_group() == group;
-    });
+  std::string help = Wrap(command.Summary(), 0) + "\n\nUsage: " + UsageOf(command, app) + '\n';
+  for (const HelpGroup& group : GroupsOf(command, app)) {
+    help += fmt::format("\n{}:\n", group.title);
+    for (const auto& [name, text] : group.entries) help += HelpEntry(name, text);
   }
-  help += command.MoreHelp();
   if (!app.get_footer().empty()) help += '\n' + Wrap(app.get_footer(), 0) + '\n';
   return help + '\n' + Wrap("Exit codes: " + command.ExitCodes() + ".", 0) + '\n';
 }

@@ -1,4 +1,4 @@
-// The text of --help.
+// The text of --help, and the tables that manuals and shell completion share with it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,10 +11,21 @@
 
 namespace penstock {
 
-// The program's commands, one line each.
+// What the program is, in two sentences.
+std::string AboutProgram();
+std::string ProgramExitCodes();
+// The program's commands, one line each, including help and version.
+HelpGroup CommandsGroup(const std::vector<std::unique_ptr<Command>>& commands);
+
+// "penstock validate SCHEDULE [OPTION...]". `app` is AppOf(command).
+std::string UsageOf(const Command& command, const CLI::App& app);
+// A command's arguments, its options by group, and MoreHelp().
+std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app);
+// The placeholder of an option's value; empty for a flag.
+std::string ValueName(const CLI::Option& option);
+
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands);
 
-// A command's arguments and its options by group, as Define() added them to `app`.
 std::string HelpOfCommand(const Command& command, const CLI::App& app);
 
 // A name and its meaning in two columns, at most 96 characters wide. Ends with '\n'.

@@ -69,10 +69,7 @@ std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
 }
 
 Result<int> RunCommand(Command& command, std::vector<std::string> words) {
-  CLI::App app(command.Summary(), command.Name());
-  command.Define(app);
-  // Added last, to the group of the last options. A command without a help flag forwards --help.
-  if (app.get_help_ptr() != nullptr) app.set_help_flag("-h,--help", "Print this help");
+  const std::unique_ptr<CLI::App> app = AppOf(command);
   for (std::string& word : words) {
     if (word == "--") break;  // what follows is for another program
     const std::size_t name = std::min(word.find('='), word.size());
@@ -80,12 +77,12 @@ Result<int> RunCommand(Command& command, std::vector<std::string> words) {
   }
   std::reverse(words.begin(), words.end());  // CLI11 expects this order
   try {
-    app.parse(std::move(words));
+    app->parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", HelpOfCommand(command, app));
+    fmt::print("{}", HelpOfCommand(command, *app));
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    return command.Refuse(UsageError(Explain(error, app), "penstock " + command.Name()));
+    return command.Refuse(UsageError(Explain(error, *app), "penstock " + command.Name()));
   }
   return command.Run();
 }

@@ -81,7 +81,7 @@ Result<Transfers> ParseTransfers(const std::string& text) {
   if (text == "blocking") return Transfers::kBlocking;
   if (text == "batched") return Transfers::kBatched;
   return InvalidArgument("{}: give asynchronous, blocking or batched{}", Quote(text),
-                         Suggestion(text, {"asynchronous", "blocking", "batched"}));
+                         Suggestion(text, {kTransfersNames.begin(), kTransfersNames.end()}));
 }
 
 }  // namespace penstock

@@ -1,9 +1,11 @@
 // How ranks are connected, and how they exchange messages.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -56,7 +58,9 @@ enum class Transfers {
   kBatched,
 };
 
-// Reads asynchronous, blocking or batched. Errors: kInvalidArgument, with the nearest name.
+inline constexpr std::array<std::string_view, 3> kTransfersNames = {"asynchronous", "blocking",
+                                                                    "batched"};
+// Reads one of these. Errors: kInvalidArgument, with the nearest name.
 Result<Transfers> ParseTransfers(const std::string& text);
 
 }  // namespace penstock

@@ -364,7 +364,10 @@ std::vector<ConfigKey> KeysOf(const TrainConfig& config) {
   for (std::size_t i = 0; i < fields.all.size(); ++i) {
     const Field& field = fields.all[i];
     const bool of_model = i >= fields.first_of_model && i < fields.end_of_model;
-    keys.push_back({field.key, FieldYaml(field), field.changes, std::string(field.help), of_model});
+    std::vector<std::string_view> choices = Words(field.range.choices);
+    if (std::holds_alternative<bool*>(field.value)) choices = {"true", "false"};
+    keys.push_back({field.key, FieldYaml(field), field.changes, std::string(field.help), of_model,
+                    std::move(choices)});
   }
   return keys;
 }

@@ -177,6 +177,8 @@ struct ConfigKey {
   Changes changes;
   std::string help;       // one line
   bool of_model = false;  // declared by the configured model
+  // What the value may be; empty: not a fixed set.
+  std::vector<std::string_view> choices = {};
 };
 // Returns every key, including those of the configured model.
 std::vector<ConfigKey> KeysOf(const TrainConfig& config);

@@ -5,7 +5,9 @@ import re
 import program
 
 COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report", "watch",
-            "checkpoint", "launch")
+            "checkpoint", "launch", "completion", "man")
+# Their output is no table.
+WITHOUT_JSON = ("launch", "completion", "man")
 
 
 class UsageTest(program.CommandTest):
@@ -24,7 +26,7 @@ class UsageTest(program.CommandTest):
         for command in COMMANDS:
             text = self.run_ok(command, "--help")
             self.assertIn(f"Usage: penstock {command} ", text)
-            if command != "launch":  # its output is that of the job
+            if command not in WITHOUT_JSON:
                 self.assertIn("--json", text)
             self.assertEqual(self.run_ok("help", command), text)
             self.assertEqual(self.run_ok("--help", command), text)
@@ -76,6 +78,17 @@ class UsageTest(program.CommandTest):
                 (["simulate", "1f1b", "--pass", "recompte"], "recompute"),
                 (["simulate", "1f1b", "--pass", "recompute,ofload=2"], "offload"),
                 (["simulate", "1f1b", "--format", "jsn"], "json"),
+                (["simulate", "1f1b", "--price", "offlaod=1"], "offload"),
+                (["simulate", "1f1b", "--model", "llama-3-8"], "llama-3-8b"),
+                (["simulate", "1f1b", "--model", "llama-3-8b", "--device", "h10"], "h100"),
+                (["simulate", "1f1b", "--model", "llama-3-8b", "--precision", "bf61"], "bf16"),
+                (["simulate", "1f1b", "--overlap", "sun"], "sum"),
+                (["simulate", "1f1b", "--transfers", "bloking"], "blocking"),
+                (["simulate", "interleaved", "--objective", "spn"], "span"),
+                (["simulate", "a.csv", "--weights", "stash"], "stashed"),
+                (["simulate", "--sweep", "rank=4,8"], "ranks"), (["simulate", "1f1b:rank=4"], "ranks"),
+                (["show", "1f1b", "--color", "alway"], "always"),
+                (["launch", "--restart", "3", "--", "true"], "--restarts"),
                 (["report", "1f1b", "-o", "a.htm"], ".html"), (["show", "a.ymal"], ".yaml")):
             self.assertIn(f"; did you mean '{meant}'?", self.refuse(*words), words)
 

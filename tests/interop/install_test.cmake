@@ -26,6 +26,12 @@ endforeach()
 # The installed program runs.
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/whole --component program)
 step(${WORK}/whole/bin/penstock simulate --schedule zb-auto,zbv)
+foreach(file man/man1/penstock.1 man/man1/penstock-simulate.1 bash-completion/completions/penstock
+        zsh/site-functions/_penstock fish/vendor_completions.d/penstock.fish)
+  if(NOT EXISTS ${WORK}/whole/share/${file})
+    message(FATAL_ERROR "share/${file} is not installed")
+  endif()
+endforeach()
 
 # All headers are below include/penstock and include no torch header. Each compiles alone, even if an
 # include folder that comes first has headers of the same names (base/result.h and so on).

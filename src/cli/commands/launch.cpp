@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -107,8 +108,9 @@ class LaunchCommand final : public Command {
     std::vector<std::string> words = app_->remaining();
     if (!words.empty() && words.front() != "--") {
       if (words.front().starts_with('-')) {
-        return InvalidArgument("there is no option {} (see 'penstock launch --help')",
-                               Quote(words.front()));
+        return InvalidArgument("there is no option {}{} (see 'penstock launch --help')",
+                               Quote(words.front()),
+                               Suggestion(words.front(), {"--restarts", "--run", "--help"}));
       }
       return InvalidArgument("write -- before the command: penstock launch -- {} ...",
                              Printable(words.front()));

@@ -5,6 +5,7 @@
 #include "cli/commands/algorithm_text.h"
 #include "cli/commands/schedule_docs.h"
 #include "cli/figures/comparison.h"
+#include "cli/offered_values.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/schedule_options.h"
@@ -71,7 +72,8 @@ class SchedulesCommand : public Command {
     return "List the schedule algorithms: constraints, closed forms, memory, source";
   }
   void Define(CLI::App& app) override {
-    app.add_option("NAME", names_, "List only these schedules (default: all)");
+    Offer(app.add_option("NAME", names_, "List only these schedules (default: all)"),
+          [] { return OfferedSchedules(OfferedPaths::kNone); });
     options_.DefineShape(app);
     options_.DefineCosts(app);
     options_.DefineFormat(app);

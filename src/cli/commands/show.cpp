@@ -2,8 +2,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
 #include "cli/command.h"
 #include "cli/figures/simulated.h"
+#include "cli/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/terminal.h"
 #include "report/table.h"
@@ -12,6 +15,7 @@
 namespace penstock {
 namespace {
 
+constexpr std::array<std::string_view, 3> kColorNames = {"auto", "always", "never"};
 constexpr int kLeastWidth = 20;
 constexpr int kMostWidth = 10000;
 
@@ -32,9 +36,10 @@ class ShowCommand : public Command {
     app.option_defaults()->group("Output");
     AddInt(app, "--width", width_, "Columns of the picture (default: the terminal's)",
            {kLeastWidth, kMostWidth});
-    AddText(app, "--color", color_, "When to use colors: auto, always or never (default auto)")
-        ->type_name("WHEN")
-        ->check(CLI::IsMember({"auto", "always", "never"}));
+    Offer(
+        AddText(app, "--color", color_, "When to use colors: auto, always or never (default auto)")
+            ->type_name("WHEN"),
+        {kColorNames.begin(), kColorNames.end()});
     app.add_flag("--memory", memory_, "Draw the memory of each rank below its actions");
     app.add_flag("--explain", explain_,
                  "Mark the causes of bubbles, and the critical path below its actions");
@@ -50,6 +55,10 @@ class ShowCommand : public Command {
     for (const auto& [option, given] : drawing) {
       if (!options_.json || !given) continue;
       return InvalidArgument("{} has no effect here: --json draws nothing; leave it out", option);
+    }
+    if (color_ && std::ranges::find(kColorNames, *color_) == kColorNames.end()) {
+      return InvalidArgument("--color {}: give auto, always or never{}", Quote(*color_),
+                             Suggestion(*color_, {kColorNames.begin(), kColorNames.end()}));
     }
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
     all = WithMeasured(std::move(all));

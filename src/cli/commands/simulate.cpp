@@ -9,6 +9,7 @@
 #include "cli/figures/comparison.h"
 #include "cli/figures/json_table.h"
 #include "cli/figures/memory_figures.h"
+#include "cli/offered_values.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
@@ -69,6 +70,18 @@ Table SteadyTable(const std::vector<Simulated>& all) {
 
 TableStyle OutputStyle() { return OutputHasColor() ? TableStyle::kTerminal : TableStyle::kPlain; }
 
+OfferedValues OfferedAxes() {
+  OfferedValues offered;
+  for (const std::string_view key : SweepKeys()) {
+    offered.values.push_back({fmt::format("{}=", key)});
+  }
+  offered.values.push_back({fmt::format("{}={}", kScheduleAxis, kAllSchedules)});
+  for (const Algorithm& algorithm : Catalog()) {
+    offered.values.push_back({fmt::format("{}={}", kScheduleAxis, algorithm.name)});
+  }
+  return offered;
+}
+
 class SimulateCommand : public Command {
  public:
   std::string Name() const override { return "simulate"; }
@@ -91,12 +104,13 @@ class SimulateCommand : public Command {
             "Write FOLDER/SCHEDULE/pp_rank_N.json, as Primus's simulator does")
         ->type_name("FOLDER");
     app.option_defaults()->group("Sweep");
-    app.add_option(
-           "--sweep", sweep_,
-           "Simulate all combinations of values: ranks=8,16 microbatches=16..128 (each twice "
-           "the previous) chunks=2..8+2 schedule=all (or names); keys are the options of a "
-           "schedule")
-        ->type_name("KEY=VALUES...");
+    Offer(app.add_option(
+                 "--sweep", sweep_,
+                 "Simulate all combinations of values: ranks=8,16 microbatches=16..128 (each twice "
+                 "the previous) chunks=2..8+2 schedule=all (or names); keys are the options of a "
+                 "schedule")
+              ->type_name("KEY=VALUES..."),
+          OfferedAxes);
     AddText(app, "-o,--output", page_, "Write the table and charts of a sweep to a page")
         ->type_name("FILE.html");
     app.footer("Several schedules share one table: penstock simulate gpipe 1f1b interleaved -p 8");

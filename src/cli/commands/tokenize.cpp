@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/offered_values.h"
 
 namespace penstock {
 namespace {
@@ -52,10 +53,14 @@ class TokenizeCommand final : public Command {
     app.add_option("FILES", files_,
                    "Text files, each a document, or JSONL files (*.jsonl), each line a document")
         ->required();
-    app.add_option("--tokenizer", tokenizer_,
-                   "A tokenizer.json, a tokenizer.model, a folder with one of them, or 'bytes'")
-        ->required()
-        ->type_name("PATH");
+    Offer(
+        app.add_option("--tokenizer", tokenizer_,
+                       "A tokenizer.json, a tokenizer.model, a folder with one of them, or 'bytes'")
+            ->required()
+            ->type_name("PATH"),
+        [] {
+          return OfferedValues{{{"bytes", "one token per byte"}}, OfferedPaths::kFiles};
+        });
     app.add_option("-o,--output", folder_, "Folder to write, which must not exist")
         ->required()
         ->type_name("DIR");

@@ -13,6 +13,7 @@
 #include "base/text/quote.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/offered_values.h"
 #include "cli/options/option_values.h"
 #include "monitor/run_watcher.h"
 #include "monitor/status_page.h"
@@ -75,14 +76,27 @@ ordered_json JsonOf(const RunStatus& status) {
           {"per_rank", RanksJson(status)}};
 }
 
-// Returns the suggestion of a run whose name is similar.
-std::string SimilarRun(const std::string& run) {
+// The names of the runs in runs/.
+std::vector<std::string> RunNames() {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it("runs", error), end; !error && it != end; it.increment(error)) {
     names.push_back(it->path().filename().string());
   }
+  return names;
+}
+
+// Returns the suggestion of a run whose name is similar.
+std::string SimilarRun(const std::string& run) {
+  const std::vector<std::string> names = RunNames();
   return Suggestion(run, {names.begin(), names.end()});
+}
+
+OfferedValues OfferedRuns() {
+  OfferedValues offered;
+  for (const std::string& name : RunNames()) offered.values.push_back({name});
+  offered.paths = OfferedPaths::kFolders;
+  return offered;
 }
 
 // Draws the status over the previous one, without flicker.
@@ -118,7 +132,9 @@ class WatchCommand final : public Command {
   }
 
   void Define(CLI::App& app) override {
-    app.add_option("RUN", run_, "The folder of a run, or the name of one under runs/")->required();
+    Offer(app.add_option("RUN", run_, "The folder of a run, or the name of one under runs/"),
+          OfferedRuns)
+        ->required();
     app.add_flag("--once", once_, "Print the present status and exit");
     AddNumber(app, "--interval", interval_,
               "Seconds between two readings of the files (default: 1 on a terminal, otherwise 5)");

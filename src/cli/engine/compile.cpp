@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
 #include "train/compiled/compile_stages.h"
 #include "train/config.h"
@@ -19,7 +20,8 @@ class CompileCommand final : public Command {
   std::string Summary() const override { return kCompileEntry.summary; }
   void Define(CLI::App& app) override {
     app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
-    app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration");
+    Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
+          OfferedKeys);
     app.add_option("-o,--output", folder_, "Folder to write to, one file per stage")
         ->required()
         ->type_name("FOLDER");

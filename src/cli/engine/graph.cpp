@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
@@ -114,6 +115,12 @@ struct PassTime {
   std::size_t nodes = 0;
 };
 
+OfferedValues OfferedGraphPasses() {
+  OfferedValues offered;
+  for (const Pass& pass : Passes()) offered.values.push_back({std::string(pass.name)});
+  return offered;
+}
+
 class GraphCommand : public Command {
  public:
   std::string Name() const override { return kGraphEntry.name; }
@@ -122,15 +129,23 @@ class GraphCommand : public Command {
     std::string passes;
     for (const Pass& pass : Passes()) passes += fmt::format(" {}", pass.name);
     app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
-    app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration");
+    Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
+          OfferedKeys);
     app.add_option("--stage", stage_, "Index of the stage")->capture_default_str();
-    app.add_option("--after", options_.stop_after,
-                   "Stop after this pass; in order: capture (none yet)" + passes)
-        ->type_name("PASS");
-    app.add_option("--disable", options_.disabled, "Skip these passes; commas separate several")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->type_name("PASS");
+    Offer(app.add_option("--after", options_.stop_after,
+                         "Stop after this pass; in order: capture (none yet)" + passes)
+              ->type_name("PASS"),
+          [] {
+            OfferedValues offered = OfferedGraphPasses();
+            offered.values.insert(offered.values.begin(), {"capture"});
+            return offered;
+          });
+    Offer(
+        app.add_option("--disable", options_.disabled, "Skip these passes; commas separate several")
+            ->delimiter(',')
+            ->allow_extra_args(false)
+            ->type_name("PASS"),
+        OfferedGraphPasses);
     app.add_option("--graph", only_,
                    "Only this graph: joint, forward, backward, backward_input, backward_weight, "
                    "unshard or reduce_grad (of shards, with parallel.zero), or overlapped (a "

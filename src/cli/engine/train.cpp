@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
 #include "cli/help.h"
 #include "cli/hosts/run_on_hosts.h"
@@ -81,22 +82,20 @@ std::string HelpOf(const std::string& key) {
 }
 
 // Every key of a configuration with its default, then those that the models have of their own.
-std::string HelpOfKeys() {
-  const auto entry = [](const ConfigKey& key) {
-    return HelpEntry(key.key, fmt::format("{} (default {})", key.help, key.value));
-  };
+std::vector<HelpGroup> HelpOfKeys() {
   TrainConfig config;
-  std::string common = "\nKeys of CONFIG and OVERRIDE:\n";
-  std::string own;
+  std::vector<HelpGroup> groups = {{"Keys of CONFIG.yaml and KEY=VALUE", {}}};
   for (const std::string_view name : ModelNames()) {
     config.model.name = name;
-    own += fmt::format("\nKeys of model {}: {}\n", name, ModelSummary(name));
+    HelpGroup own{fmt::format("Keys of model {} ({})", name, ModelSummary(name)), {}};
     for (const ConfigKey& key : KeysOf(config)) {
-      if (key.of_model) own += entry(key);
-      if (!key.of_model && name == ModelNames().front()) common += entry(key);
+      if (!key.of_model && name != ModelNames().front()) continue;
+      HelpGroup& group = key.of_model ? own : groups.front();
+      group.entries.push_back({key.key, fmt::format("{} (default {})", key.help, key.value)});
     }
+    groups.push_back(std::move(own));
   }
-  return common + own;
+  return groups;
 }
 
 class TrainCommand final : public Command {
@@ -106,17 +105,23 @@ class TrainCommand final : public Command {
 
   void Define(CLI::App& app) override {
     app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
-    app.add_option("KEY=VALUE", overrides_,
-                   "Override any key of the configuration: model.dim=64 steps=100");
+    Offer(app.add_option("KEY=VALUE", overrides_,
+                         "Override any key of the configuration: model.dim=64 steps=100"),
+          OfferedKeys);
     const auto add = [&](const std::string& name, const std::string& key, const char* value_name) {
-      app.add_option_function<std::string>(
-             name, [this, key](const std::string& value) { Override(key, value); }, HelpOf(key))
+      return app
+          .add_option_function<std::string>(
+              name, [this, key](const std::string& value) { Override(key, value); }, HelpOf(key))
           ->type_name(value_name);
     };
     add("--data", "data.path", "PATH");
     add("-p,--ranks", "pipeline.ranks", "N");
     add("-v,--chunks", "pipeline.chunks", "N");
-    add("-s,--schedule", "pipeline.schedule", "NAME");
+    Offer(add("-s,--schedule", "pipeline.schedule", "NAME"), [] {
+      OfferedValues offered = OfferedSchedules(OfferedPaths::kNone);
+      offered.in_list = false;
+      return offered;
+    });
     add("--csv", "pipeline.csv", "FILE");
     add("-m,--microbatches", "pipeline.microbatches", "N");
     add("--group", "pipeline.group", "N");
@@ -144,7 +149,7 @@ class TrainCommand final : public Command {
         "the current step, once it has ended, to trace-step-N.json.");
   }
 
-  std::string MoreHelp() const override { return HelpOfKeys(); }
+  std::vector<HelpGroup> MoreHelp() const override { return HelpOfKeys(); }
 
   std::string ExitCodes() const override {
     return "0 success; 1 the run failed: a stage, a file, a loss that is not finite, or too many "

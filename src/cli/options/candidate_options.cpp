@@ -52,14 +52,6 @@ struct ListKey {
 };
 constexpr ListKey kLists[] = {{"pass", &PassOptions::passes}, {"price", &PassOptions::prices}};
 
-std::vector<std::string_view> Keys() {
-  std::vector<std::string_view> keys = {"split", "comm", "launch"};
-  for (const IntKey& known : kInts) keys.push_back(known.key);
-  for (const TextKey& known : kTexts) keys.push_back(known.key);
-  for (const ListKey& known : kLists) keys.push_back(known.key);
-  return keys;
-}
-
 bool IsList(std::string_view key) { return key == "pass" || key == "price"; }
 // Whether the key has one value, which a configuration may give as a list.
 bool IsJoined(std::string_view key) { return key == "cost" || key == "microbatch_lengths"; }
@@ -92,6 +84,14 @@ Status Set(const std::string& key, const std::string& value, ScheduleOptions& op
 
 }  // namespace
 
+std::vector<std::string_view> ScheduleOptionKeys() {
+  std::vector<std::string_view> keys = {"split", "comm", "launch"};
+  for (const IntKey& known : kInts) keys.push_back(known.key);
+  for (const TextKey& known : kTexts) keys.push_back(known.key);
+  for (const ListKey& known : kLists) keys.push_back(known.key);
+  return keys;
+}
+
 bool MayContainCommas(std::string_view key) { return IsList(key) || IsJoined(key); }
 
 Result<std::string> FindScheduleOption(std::string_view word,
@@ -102,7 +102,7 @@ Result<std::string> FindScheduleOption(std::string_view word,
   for (const IntKey& known : kInts) {
     if (!known.short_form.empty() && key == known.short_form) return std::string(known.key);
   }
-  std::vector<std::string_view> keys = Keys();
+  std::vector<std::string_view> keys = ScheduleOptionKeys();
   keys.insert(keys.end(), more.begin(), more.end());
   if (std::find(keys.begin(), keys.end(), key) != keys.end()) return key;
   return InvalidArgument("{} is not an option of a schedule; {}", Quote(word),

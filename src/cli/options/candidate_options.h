@@ -17,6 +17,9 @@ namespace penstock {
 // (pass, price) may repeat.
 using CandidateOptions = std::vector<std::pair<std::string, std::string>>;
 
+// Every key.
+std::vector<std::string_view> ScheduleOptionKeys();
+
 // Returns the key that a word denotes: "microbatches" for "m". Keys in `more` count as keys too.
 // Errors: kInvalidArgument for an unknown one; suggests the nearest.
 Result<std::string> FindScheduleOption(std::string_view word,

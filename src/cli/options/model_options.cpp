@@ -12,11 +12,13 @@
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/units.h"
+#include "cli/offered_values.h"
 #include "cli/options/option_values.h"
 
 namespace penstock {
 namespace {
 
+constexpr std::array<std::string_view, 2> kPrecisionNames = {"bf16", "f32"};
 constexpr const char* kDefaultDevice = "h100";
 constexpr int kDefaultSequence = 4096;
 constexpr IntRange kPositive{.least = 1};
@@ -62,7 +64,7 @@ Result<Precision> ReadPrecision(const std::string& text) {
   if (text == "bf16") return Precision::kBf16;
   if (text == "f32") return Precision::kFp32;
   return InvalidArgument("--precision {}: give bf16 or f32{}", Quote(text),
-                         Suggestion(text, {"bf16", "f32"}));
+                         Suggestion(text, {kPrecisionNames.begin(), kPrecisionNames.end()}));
 }
 
 Status CheckEfficiency(const char* option, const std::optional<double>& value) {
@@ -81,18 +83,28 @@ double Largest(const std::vector<double>& states) {
   return states.empty() ? 0 : *std::ranges::max_element(states);
 }
 
+// Names, or a file.
+OfferedValues OfferedNames(const std::vector<std::string_view>& names) {
+  OfferedValues offered;
+  for (const std::string_view name : names) offered.values.push_back({std::string(name)});
+  offered.paths = OfferedPaths::kFiles;
+  return offered;
+}
+
 }  // namespace
 
 void PricedModel::Define(CLI::App& app) {
   app.option_defaults()->group("Costs of a model");
-  AddText(app, "--model", model,
-          "Price a model in seconds and bytes: a config.json of Hugging Face, or one of " +
-              fmt::format("{}", fmt::join(PublishedModelNames(), ", ")))
-      ->type_name("MODEL");
-  AddText(app, "--device", device,
-          fmt::format("What trains it: a YAML file with its peaks, or one of {} (default {})",
-                      fmt::join(DeviceNames(), ", "), kDefaultDevice))
-      ->type_name("DEVICE");
+  Offer(AddText(app, "--model", model,
+                "Price a model in seconds and bytes: a config.json of Hugging Face, or one of " +
+                    fmt::format("{}", fmt::join(PublishedModelNames(), ", ")))
+            ->type_name("MODEL"),
+        [] { return OfferedNames(PublishedModelNames()); });
+  Offer(AddText(app, "--device", device,
+                fmt::format("What trains it: a YAML file with its peaks, or one of {} (default {})",
+                            fmt::join(DeviceNames(), ", "), kDefaultDevice))
+            ->type_name("DEVICE"),
+        [] { return OfferedNames(DeviceNames()); });
   AddText(app, "--nodes", nodes,
           "Nodes and devices per node (default 1x8). --ranks is by default the number of devices, "
           "divided by --tensor and --data")
@@ -100,8 +112,9 @@ void PricedModel::Define(CLI::App& app) {
   AddInt(app, "--micro-batch-size", micro_batch_size, "Samples per microbatch (default 1)",
          kPositive);
   AddInt(app, "--sequence", sequence, "Tokens per sample (default 4096; 1024 for gpt2)", kPositive);
-  AddText(app, "--precision", precision, "bf16 or f32 (default bf16, with fp32 masters)")
-      ->type_name("DTYPE");
+  Offer(AddText(app, "--precision", precision, "bf16 or f32 (default bf16, with fp32 masters)")
+            ->type_name("DTYPE"),
+        {kPrecisionNames.begin(), kPrecisionNames.end()});
   AddInt(app, "--tensor", tensor, "Devices that divide each layer (default 1)", kPositive);
   AddInt(app, "--data", data, "Replicas of the pipeline (default 1)", kPositive);
   AddInt(app, "--expert", expert,

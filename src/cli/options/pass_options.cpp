@@ -10,6 +10,7 @@
 #include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/help.h"
+#include "cli/offered_values.h"
 #include "simulate/pass_context.h"
 
 namespace penstock {
@@ -85,7 +86,7 @@ Result<Price> ParsePrice(const std::string& text) {
     std::vector<std::string_view> keys;
     for (const PriceKey& known : kPrices) keys.push_back(known.name);
     return InvalidArgument(
-        "--price {}: {}", Quote(text),
+        "--price {}: no price is called {}; {}", Quote(text), Quote(key),
         DidYouMean(key, keys, fmt::format("the keys are {}", fmt::join(keys, ", "))));
   }
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
@@ -105,22 +106,42 @@ void SetPrice(const PriceKey& key, double price, const Schedule& schedule, Costs
   });
 }
 
+OfferedValues OfferedPasses() {
+  OfferedValues offered;
+  for (const SchedulePass& pass : SchedulePasses()) {
+    offered.values.push_back({std::string(pass.name), std::string(pass.summary)});
+  }
+  return offered;
+}
+
+OfferedValues OfferedPrices() {
+  OfferedValues offered;
+  for (const PriceKey& key : kPrices) {
+    offered.values.push_back({fmt::format("{}=", key.name), std::string(key.meaning)});
+  }
+  return offered;
+}
+
 }  // namespace
 
 void PassOptions::Define(CLI::App& app) {
   app.option_defaults()->group("Passes");
   // Without extra arguments: in 'show --pass overlap 1f1b' the last argument is the schedule.
-  app.add_option("--pass", passes,
-                 "Transform the schedule by passes, in this order ('penstock schedules --passes' "
-                 "lists them); commas separate several")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("PASS");
-  app.add_option("--price", prices,
-                 "Costs of actions that passes add (listed there too); commas separate several")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("KEY=X");
+  Offer(app.add_option(
+               "--pass", passes,
+               "Transform the schedule by passes, in this order ('penstock schedules --passes' "
+               "lists them); commas separate several")
+            ->delimiter(',')
+            ->allow_extra_args(false)
+            ->type_name("PASS"),
+        OfferedPasses);
+  Offer(
+      app.add_option("--price", prices,
+                     "Costs of actions that passes add (listed there too); commas separate several")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->type_name("KEY=X"),
+      OfferedPrices);
 }
 
 std::string PassesText() {

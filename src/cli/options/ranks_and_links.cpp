@@ -32,11 +32,12 @@ void ScheduleOptions::DefineSpeed(CLI::App& app) {
                  "A rank that takes FACTOR times as long for all its actions (3=1.2); repeatable")
       ->allow_extra_args(false)
       ->type_name("RANK=FACTOR");
-  AddText(
-      app, "--transfers", transfers,
-      "What ranks do while messages are in flight: asynchronous (default), blocking (wait until "
-      "results have arrived) or batched (send and receive together, as Megatron-LM does)")
-      ->type_name("HOW");
+  Offer(AddText(app, "--transfers", transfers,
+                "What ranks do while messages are in flight: asynchronous (default), blocking "
+                "(wait until "
+                "results have arrived) or batched (send and receive together, as Megatron-LM does)")
+            ->type_name("HOW"),
+        {kTransfersNames.begin(), kTransfersNames.end()});
   AddInt(app, "--offload-sharing", offload_sharing,
          "Consecutive ranks that share one link to the slower pool in each direction (default 1)");
 }

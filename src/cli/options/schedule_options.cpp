@@ -8,6 +8,7 @@
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/units.h"
+#include "cli/offered_values.h"
 #include "cli/options/costs/stage_costs.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
@@ -17,6 +18,8 @@
 
 namespace penstock {
 namespace {
+
+constexpr std::array<std::string_view, 3> kFormatNames = {"table", "csv", "json"};
 
 // `status` of the value that an option was given.
 Status Of(std::string_view option, std::string_view value, const Status& status) {
@@ -65,22 +68,26 @@ void ScaleMemory(Costs& costs, double factor) {
 
 void ScheduleOptions::DefineSource(CLI::App& app) {
   app.option_defaults()->group("Schedules");
-  app.add_option("SCHEDULE", words,
-                 "A name ('penstock schedules' lists them), a .csv file or a folder of Primus's "
-                 "pp_rank_N.json, with its own options after a colon if need be "
-                 "(interleaved:v=4:m=64); and at most one .yaml file that has these options as "
-                 "keys");
+  Offer(app.add_option(
+            "SCHEDULE", words,
+            "A name ('penstock schedules' lists them), a .csv file or a folder of Primus's "
+            "pp_rank_N.json, with its own options after a colon if need be "
+            "(interleaved:v=4:m=64); and at most one .yaml file that has these options as "
+            "keys"),
+        [] { return OfferedSchedules(OfferedPaths::kFiles); });
   // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
-  app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; commas separate several")
-      ->allow_extra_args(false)
-      ->type_name("NAME");
+  Offer(app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; commas separate several")
+            ->allow_extra_args(false)
+            ->type_name("NAME"),
+        [] { return OfferedSchedules(OfferedPaths::kNone); });
   app.add_option("--csv", csv, "A schedule's CSV file, whatever its ending")
       ->allow_extra_args(false)
       ->type_name("FILE");
   AddInt(app, "--replicas", replicas, "Replicas of the model in a CSV file (default 1)");
-  AddText(app, "--weights", weights,
-          "Weight policy of a CSV file: flush, stashed or double-buffered (default flush)")
-      ->type_name("POLICY");
+  Offer(AddText(app, "--weights", weights,
+                "Weight policy of a CSV file: flush, stashed or double-buffered (default flush)")
+            ->type_name("POLICY"),
+        {kWeightPolicyNames.begin(), kWeightPolicyNames.end()});
   AddInt(app, "--iteration", iteration, "Iteration of Primus's dumps (default: the last)");
 }
 
@@ -101,10 +108,12 @@ void ScheduleOptions::DefineShape(CLI::App& app) {
   AddInt(app, "--waves", waves, "Waves (hanayo)");
   AddInt(app, "--steps", steps, "Batches, for schedules without a flush");
   app.add_flag("--split", split, "Split backward into I and W, if the algorithm has both forms");
-  AddText(app, "--objective", objective,
-          "What a search shortens: makespan (default), or span, the longest time from a rank's "
-          "first to its last action, which counts if steps do not wait for all ranks")
-      ->type_name("WHAT");
+  Offer(
+      AddText(app, "--objective", objective,
+              "What a search shortens: makespan (default), or span, the longest time from a rank's "
+              "first to its last action, which counts if steps do not wait for all ranks")
+          ->type_name("WHAT"),
+      {kObjectiveNames.begin(), kObjectiveNames.end()});
 }
 
 void ScheduleOptions::DefineCosts(CLI::App& app) {
@@ -116,9 +125,10 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
       ->type_name("F,I,W[,KEPT]");
   AddNumber(app, "--comm", comm, "Latency of a transfer between ranks, in the unit of --cost")
       ->type_name("T");
-  AddText(app, "--overlap", overlap,
-          "Time of an overlapped forward and backward: max, sum or a factor of F + B")
-      ->type_name("RULE");
+  Offer(AddText(app, "--overlap", overlap,
+                "Time of an overlapped forward and backward: max, sum or a factor of F + B")
+            ->type_name("RULE"),
+        {kOverlapNames.begin(), kOverlapNames.end()});
   DefineSpeed(app);
   DefineLengths(app);
   AddText(app, "--memory-limit", memory_limit,
@@ -136,7 +146,8 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
 
 void ScheduleOptions::DefineFormat(CLI::App& app) {
   app.option_defaults()->group("Output");
-  AddText(app, "--format", format, "Output as table, csv or json")->type_name("FORMAT");
+  Offer(AddText(app, "--format", format, "Output as table, csv or json")->type_name("FORMAT"),
+        {kFormatNames.begin(), kFormatNames.end()});
   app.add_flag("--json", json, "The same as --format json");
 }
 
@@ -151,7 +162,7 @@ Result<OutputFormat> ScheduleOptions::Format() const {
   if (*format == "csv") return OutputFormat::kCsv;
   if (*format == "json") return OutputFormat::kJson;
   return InvalidArgument("--format {}: give table, csv or json{}", Quote(*format),
-                         Suggestion(*format, {"table", "csv", "json"}));
+                         Suggestion(*format, {kFormatNames.begin(), kFormatNames.end()}));
 }
 
 Status ScheduleOptions::CheckCounts() const {

@@ -122,6 +122,12 @@ Status ReadValues(const YAML::Node& node, SweepAxis& axis) {
 
 }  // namespace
 
+std::vector<std::string_view> SweepKeys() {
+  std::vector<std::string_view> keys = ScheduleOptionKeys();
+  keys.push_back(kScheduleAxis);
+  return keys;
+}
+
 Result<std::vector<SweepAxis>> ParseSweep(const std::vector<std::string>& words) {
   std::vector<SweepAxis> axes;
   for (const std::string& word : words) {

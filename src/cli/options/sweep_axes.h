@@ -30,6 +30,9 @@ struct SweepAxis {
   std::vector<std::string> values;  // at least one, all different
 };
 
+// The keys that a sweep may have.
+std::vector<std::string_view> SweepKeys();
+
 // Errors: kInvalidArgument for unknown and repeated keys, for values that are empty or given twice,
 // and for malformed ranges.
 Result<std::vector<SweepAxis>> ParseSweep(const std::vector<std::string>& words);

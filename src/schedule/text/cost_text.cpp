@@ -38,7 +38,7 @@ Result<Objective> ParseObjective(std::string_view text) {
   if (text == "makespan") return Objective::kMakespan;
   if (text == "span") return Objective::kSpan;
   return InvalidArgument("{}: give makespan or span{}", Quote(text),
-                         Suggestion(text, {"makespan", "span"}));
+                         Suggestion(text, {kObjectiveNames.begin(), kObjectiveNames.end()}));
 }
 
 Result<OverlapRule> ParseOverlap(std::string_view text) {
@@ -47,8 +47,9 @@ Result<OverlapRule> ParseOverlap(std::string_view text) {
   if (text == "sum") return OverlapRule{OverlapRule::Kind::kSum, 1};
   const auto factor = ParseNumber(text);
   if (!factor || *factor < 0 || *factor > kMostFactor) {
-    return InvalidArgument("{}: give max, sum, or a factor of F + B from 0 to {}", Quote(text),
-                           kMostFactor);
+    return InvalidArgument("{}: give max, sum, or a factor of F + B from 0 to {}{}", Quote(text),
+                           kMostFactor,
+                           Suggestion(text, {kOverlapNames.begin(), kOverlapNames.end()}));
   }
   return OverlapRule{OverlapRule::Kind::kFactor, *factor};
 }

@@ -3,6 +3,7 @@
 // Errors: kInvalidArgument with the text quoted; the caller adds which option or key it is of.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "base/result.h"
@@ -20,10 +21,12 @@ struct UniformCost {
 // Reads "F", which gives all times, "F,I,W" or "F,I,W,KEPT".
 Result<UniformCost> ParseCost(std::string_view text);
 
-// Reads "makespan" or "span".
+inline constexpr std::array<std::string_view, 2> kObjectiveNames = {"makespan", "span"};
+// Reads one of these.
 Result<Objective> ParseObjective(std::string_view text);
 
-// Reads "max", "sum" or a factor of F + B.
+inline constexpr std::array<std::string_view, 2> kOverlapNames = {"max", "sum"};
+// Reads one of these or a factor of F + B.
 Result<OverlapRule> ParseOverlap(std::string_view text);
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 // those by name.
 #pragma once
 
+#include <array>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ Result<Action> ParseAction(std::string_view cell);
 std::string_view OpText(Op op);
 
 // Weight policies as options and files spell them: "double-buffered".
+inline constexpr std::array<std::string_view, 3> kWeightPolicyNames = {"flush", "stashed",
+                                                                       "double-buffered"};
 std::string_view ToText(WeightPolicy weights);
 Result<WeightPolicy> ParseWeights(std::string_view text);
 

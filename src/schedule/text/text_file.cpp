@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "schedule/text/text.h"
@@ -102,8 +103,9 @@ Result<WeightPolicy> ParseWeights(std::string_view text) {
        {WeightPolicy::kFlush, WeightPolicy::kStashed, WeightPolicy::kDoubleBuffered}) {
     if (text == ToText(weights)) return weights;
   }
-  return InvalidArgument("{} is not a weight policy; give flush, stashed or double-buffered",
-                         Quote(text));
+  return InvalidArgument("{} is not a weight policy; give flush, stashed or double-buffered{}",
+                         Quote(text),
+                         Suggestion(text, {kWeightPolicyNames.begin(), kWeightPolicyNames.end()}));
 }
 
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options) {

@@ -1,0 +1,31 @@
+#include "cli/engine/offered_keys.h"
+
+#include <set>
+
+#include "model/model.h"
+#include "schedule/catalog.h"
+#include "train/config.h"
+
+namespace penstock {
+
+OfferedValues OfferedKeys() {
+  OfferedValues offered;
+  const auto add = [&](const std::string& key, std::string_view value) {
+    offered.values.push_back({fmt::format("{}={}", key, value)});
+  };
+  std::set<std::string> seen;
+  TrainConfig config;
+  for (const std::string_view model : ModelNames()) {
+    config.model.name = model;
+    for (const ConfigKey& key : KeysOf(config)) {
+      if (!seen.insert(key.key).second) continue;
+      offered.values.push_back({key.key + "=", key.help});
+      for (const std::string_view value : key.choices) add(key.key, value);
+    }
+    add("model.name", model);
+  }
+  for (const Algorithm& algorithm : Catalog()) add("pipeline.schedule", algorithm.name);
+  return offered;
+}
+
+}  // namespace penstock

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "cli/offered_values.h"
+
+namespace penstock {
+
+// The keys of a training configuration as KEY=, those of every model included, and KEY=VALUE for
+// keys with a fixed set of values.
+OfferedValues OfferedKeys();
+
+}  // namespace penstock
