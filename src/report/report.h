@@ -16,6 +16,7 @@
 #include "report/table.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline.h"
+#include "simulate/memory/memory_by_kind.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 
@@ -31,7 +32,8 @@ struct ReportRun {
   const Schedule* schedule = nullptr;
   // Shown where set: why ranks are idle, and the critical path.
   std::optional<Explanation> explanation = {};
-  std::vector<SentMessage> messages = {};  // for traces; of a measured run unknown
+  std::vector<SentMessage> messages = {};       // for traces; of a measured run unknown
+  std::vector<RankMemory> memory_by_kind = {};  // for traces; empty where unknown
 };
 
 // A line over x, such as the loss over steps. A series of one point is drawn as a dot.
@@ -85,8 +87,10 @@ Result<std::string> RenderHtml(const ReportInput& input);
 Result<std::string> RenderSvg(const ReportInput& input);
 // Returns one plot as a picture.
 std::string RenderPlot(const Plot& plot);
-// Returns trace-event JSON: one process per run, one track per rank, memory as a counter, messages
-// as flows between actions, and as slices of their own from when they leave until they arrive.
+// Returns trace-event JSON: one process per run, one track per rank, memory as counters, messages
+// as flows between actions, and as slices of their own from when they leave until they arrive. The
+// color of an action depends on its kind alone: Perfetto hashes the name without its digits, and
+// Chrome reads "cname".
 // Times of unit "s" are real; otherwise one unit of the costs is shown as a millisecond.
 Result<std::string> RenderChromeTrace(const ReportInput& input);
 

@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/figures/comparison.h"
+#include "cli/figures/memory_figures.h"
 #include "cli/options/option_values.h"
 #include "simulate/memory/memory_over_time.h"
 
@@ -55,7 +56,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
                           &simulated.timeline, simulated.result,
                           MemoryOverTime(schedule, simulated.timeline, simulated.chosen.costs),
                           simulated.measured ? input.runs.back().schedule : &schedule,
-                          ExplanationOf(simulated), simulated.messages});
+                          ExplanationOf(simulated), simulated.messages, simulated.memory});
   }
   if (all.size() == 1) {
     input.subtitle = ShapeText(first.chosen.schedule);
@@ -89,6 +90,7 @@ class ReportCommand : public Command {
   Result<int> Run() override {
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
     all = WithMeasured(std::move(all));
+    AddMemory(all);
     PENSTOCK_TRY_STATUS(WriteReport(InputOf(all), output_));
     if (options_.json) {
       nlohmann::ordered_json schedules = nlohmann::ordered_json::array();
