@@ -25,7 +25,7 @@ RUNS = {
     "torch_gpipe": (ScheduleGPipe, 2, 1, 3, False),
     "torch_1f1b": (Schedule1F1B, 4, 1, 6, True),
 }
-KEPT = ("pipelining/stage.py", "_wait_batch_p2p")
+KEPT = ("_one_chunk", "_wait_batch_p2p")
 STEPS = 2
 WIDTH = 64
 OPERATORS = 20  # to keep

@@ -1,8 +1,10 @@
-// The files among the schedules of ScheduleOptions: CSVs and folders of Primus's dumps.
+// The files among the schedules of ScheduleOptions: CSVs, recorded traces and folders of Primus's
+// dumps.
 #include <tuple>
 
 #include "cli/options/schedule_options.h"
 #include "interop/primus/dump.h"
+#include "interop/traces/recorded_run.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 
@@ -20,20 +22,37 @@ ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
 
 }  // namespace
 
+Status ScheduleOptions::SetTransferRules(Costs& costs) const {
+  if (comm) costs.comm = *comm;
+  if (!overlap) return {};
+  const auto rule = ParseOverlap(*overlap);
+  if (!rule) return InvalidArgument("--overlap {}", rule.error().message);
+  costs.overlap = *rule;
+  return {};
+}
+
 Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string& path) const {
   PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
   LoadedFile loaded;
   loaded.schedule = std::move(dump.schedule);
   if (dump.measured) loaded.measured = std::move(dump.timeline);
   if (cost || stage_costs || costs_by_layer()) return loaded;
-  if (comm) dump.costs.comm = *comm;
-  if (overlap) {
-    const auto rule = ParseOverlap(*overlap);
-    if (!rule) return InvalidArgument("--overlap {}", rule.error().message);
-    dump.costs.overlap = *rule;
-  }
+  PENSTOCK_TRY_STATUS(SetTransferRules(dump.costs));
   loaded.costs = std::move(dump.costs);
   loaded.memory_unit = dump.memory_unit;
+  return loaded;
+}
+
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadRecorded(const std::string& path) const {
+  PENSTOCK_TRY(RecordedRun run,
+               LoadRecordedRun(path, {trace_rule.value_or(""), iteration, chunks, microbatches}));
+  LoadedFile loaded;
+  loaded.schedule = std::move(run.schedule);
+  loaded.measured = std::move(run.timeline);
+  if (cost || stage_costs || costs_by_layer()) return loaded;
+  PENSTOCK_TRY_STATUS(SetTransferRules(run.costs));
+  loaded.costs = std::move(run.costs);
+  loaded.time_unit = "s";
   return loaded;
 }
 
@@ -48,6 +67,8 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadChecked(const std::stri
   LoadedFile loaded;
   if (IsPrimusDump(path)) {
     PENSTOCK_TRY(loaded, LoadDump(path));
+  } else if (IsRecordedRun(path)) {
+    PENSTOCK_TRY(loaded, LoadRecorded(path));
   } else {
     CsvOptions options;
     options.microbatches = microbatches;
@@ -94,6 +115,7 @@ Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
     PENSTOCK_TRY(loaded.costs, CostsFor(chosen.schedule.placement, chosen.schedule.slices));
   }
   PENSTOCK_TRY_STATUS(SetCosts(chosen, std::move(*loaded.costs)));
+  if (!loaded.time_unit.empty()) chosen.time_unit = loaded.time_unit;
   if (passes.passes.empty()) chosen.measured = std::move(loaded.measured);
   return chosen;
 }

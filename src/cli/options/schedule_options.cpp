@@ -65,11 +65,12 @@ void ScaleMemory(Costs& costs, double factor) {
 
 void ScheduleOptions::DefineSource(CLI::App& app) {
   app.option_defaults()->group("Schedules");
-  app.add_option("SCHEDULE", words,
-                 "A name ('penstock schedules' lists them), a .csv file or a folder of Primus's "
-                 "pp_rank_N.json, with its own options after a colon if need be "
-                 "(interleaved:v=4:m=64); and at most one .yaml file that has these options as "
-                 "keys");
+  app.add_option(
+      "SCHEDULE", words,
+      "A name ('penstock schedules' lists them), a .csv file, a Chrome trace (.json, "
+      ".json.gz or a folder with one per rank) or a folder of Primus's pp_rank_N.json, "
+      "with its own options after a colon if need be (interleaved:v=4:m=64); and at most "
+      "one .yaml file that has these options as keys");
   // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
   app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; commas separate several")
       ->allow_extra_args(false)
@@ -81,7 +82,11 @@ void ScheduleOptions::DefineSource(CLI::App& app) {
   AddText(app, "--weights", weights,
           "Weight policy of a CSV file: flush, stashed or double-buffered (default flush)")
       ->type_name("POLICY");
-  AddInt(app, "--iteration", iteration, "Iteration of Primus's dumps (default: the last)");
+  AddInt(app, "--iteration", iteration,
+         "Step of a trace or of Primus's dumps (default: the last complete one)");
+  AddText(app, "--trace-rule", trace_rule,
+          "Which events of a trace are the pipeline's (default: those of torch or Megatron-LM)")
+      ->type_name("FILE");
 }
 
 void ScheduleOptions::DefineSchedules(CLI::App& app) {
