@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 # NAME: (schedule, ranks, chunks, microbatches, whether Python functions are recorded)
 RUNS = {
     "torch_interleaved_1f1b": (ScheduleInterleaved1F1B, 2, 2, 4, True),
-    "torch_zero_bubble": (ScheduleInterleavedZeroBubble, 3, 1, 4, False),
+    "torch_zero_bubble": (ScheduleInterleavedZeroBubble, 2, 1, 4, False),
     "torch_gpipe": (ScheduleGPipe, 2, 1, 3, False),
     "torch_1f1b": (Schedule1F1B, 4, 1, 6, True),
 }

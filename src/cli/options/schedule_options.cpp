@@ -394,9 +394,16 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::BuildAll() const {
         "no schedule is given: name one ('penstock schedules' lists them), or give a CSV file or "
         "a YAML configuration");
   }
+  PENSTOCK_TRY(auto recorded, BuildRecorded());
   std::vector<ChosenSchedule> chosen;
   for (const Candidate& candidate : candidates) {
-    auto built = BuildOne(candidate);
+    if (recorded && chosen.size() == recorded->first) {
+      chosen.push_back(recorded->second);
+      continue;
+    }
+    auto built = recorded && candidate.kind == Candidate::Kind::kAlgorithm
+                     ? BuildNextTo(recorded->second, candidate)
+                     : BuildOne(candidate);
     if (!built && !candidate.options.empty()) {
       return MakeError(built.error().code, "{}: {}", Quote(candidate.label()),
                        built.error().message);

@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -185,6 +186,16 @@ struct ScheduleOptions {
   Status LimitByDevice(const Algorithm& algorithm, const ScheduleParams& checked,
                        ScheduleParams& asked) const;
   Result<std::vector<ChosenSchedule>> BuildAll() const;
+  // Builds the first recorded trace among the candidates, with its position.
+  Result<std::optional<std::pair<std::size_t, ChosenSchedule>>> BuildRecorded() const;
+  // These options for an algorithm next to a recorded run: its ranks, microbatches and costs, where
+  // no others are given.
+  Result<ScheduleOptions> LikeRecorded(const ChosenSchedule& recorded,
+                                       const Candidate& candidate) const;
+  Result<ChosenSchedule> BuildNextTo(const ChosenSchedule& recorded,
+                                     const Candidate& candidate) const;
+  // Whether something says what actions cost.
+  bool says_costs() const { return cost || stage_costs || costs_by_layer(); }
   // The value of a limit, in the unit of ScheduleParams.
   Result<double> Limit(const std::string& option, const std::string& text) const;
   // Sets the unit of memory and the size of a message.
