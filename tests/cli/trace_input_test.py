@@ -155,6 +155,15 @@ class TraceInputTest(program.CommandTest):
         self.write("a.yaml", "csv: a.json\ntrace_rule: rule.yaml\n")
         self.assertEqual(len(self.run_json("show", "a.yaml")), 2)
 
+    def test_clocks_of_hosts_are_aligned(self):
+        self.write("rule.yaml", RULE)
+        for shifts in ((0, 5e4, 0), (0, -2e3, 7e6), (1e4, 0, -1e5)):
+            self.trace([{**each, "ts": each["ts"] + shifts[each["pid"] - 100]} for each in self.one_f_one_b(3, 5)])
+            (simulated, measured) = self.run_json("show", "a.json", "--trace-rule", "rule.yaml")
+            for lanes in zip(simulated["time_steps"], measured["time_steps"]):
+                for expected, found in zip(*lanes):
+                    self.assertAlmostEqual(found["start"], expected["start"], delta=1e-8)
+
     def test_a_bare_list_and_gzip(self):
         self.write("rule.yaml", RULE)
         self.write("a.json", json.dumps(self.one_f_one_b()))

@@ -8,8 +8,8 @@
 #include "base/index.h"
 #include "base/text/quote.h"
 #include "interop/megatron_order.h"
-#include "schedule/compute_times.h"
-#include "schedule/deps.h"
+#include "interop/traces/clocks.h"
+#include "interop/traces/step_inputs.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -184,38 +184,18 @@ Status CompleteStep(Schedule& schedule, int step) {
   return {};
 }
 
-// Calls visit(span of the action that computes an input, span of the one that reads it).
-template <class Visit>
-void ForEachInput(OneStep& step, const Visit& visit) {
-  const Placement& placement = step.schedule.placement;
-  const ComputeTimes times(step.schedule, step.timeline);
-  for (std::size_t rank = 0; rank < step.schedule.lanes.size(); ++rank) {
-    for (std::size_t i = 0; i < step.schedule.lanes[rank].size(); ++i) {
-      Span& span = step.timeline.spans[rank][i];
-      ForEachPart(step.schedule.lanes[rank][i], [&](const Part& part) {
-        if (part.op == Op::kBackwardWeight) return;
-        const bool forward = part.op == Op::kForward;
-        const int from = forward ? placement.previous(part.stage) : placement.next(part.stage);
-        if (from < 0 || placement.rank_of(from) == static_cast<int>(rank)) return;
-        visit(times.Of(forward ? ValueKind::kActivation : ValueKind::kGradient, Index(from),
-                       Index(part.microbatch)),
-              span);
-      });
-    }
-  }
-}
-
 int CountLateInputs(OneStep& step) {
   int late = 0;
   ForEachInput(step,
-               [&](const Span& made, const Span& read) { late += made.end > read.end ? 1 : 0; });
+               [&](const StepInput& input) { late += input.made.end > input.read->end ? 1 : 0; });
   return late;
 }
 
 // An action whose range begins before its input is computed waits inside of the range.
 void StartAfterInputs(OneStep& step) {
-  ForEachInput(step, [](const Span& made, Span& read) {
-    if (made.end < read.end) read.start = std::max(read.start, made.end);
+  ForEachInput(step, [](const StepInput& input) {
+    Span& read = *input.read;
+    if (input.made.end < read.end) read.start = std::max(read.start, input.made.end);
   });
 }
 
@@ -265,9 +245,11 @@ Result<OneStep> StepOf(const std::vector<RankActions>& ranks, int step, std::opt
   }
   OneStep found = MakeStep(lanes, placement, names_stages, microbatches);
   PENSTOCK_TRY_STATUS(CompleteStep(found.schedule, step));
+  AlignClocks(found);
   if (!names_stages && chunks.value_or(1) > 1) {
     OneStep zigzag = MakeStep(lanes, Placement::Zigzag(count, *chunks), names_stages, microbatches);
     PENSTOCK_TRY_STATUS(CompleteStep(zigzag.schedule, step));
+    AlignClocks(zigzag);
     if (CountLateInputs(zigzag) < CountLateInputs(found)) found = std::move(zigzag);
   }
   StartAfterInputs(found);
