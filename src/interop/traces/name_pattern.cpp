@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 
