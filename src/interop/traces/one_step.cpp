@@ -174,8 +174,8 @@ Status CompleteStep(Schedule& schedule, int step) {
     if (forwards == 1 && backwards == 1) continue;
     const bool forward = forwards != 1;
     return InvalidArgument(
-        "step {}: {} has {} events, not one; choose another step with --iteration, or the traces "
-        "of one pipeline",
+        "step {}: {} has {} events, not one; choose another step (--iteration) or number of chunks "
+        "(--chunks), or give all traces of one pipeline",
         step,
         ToText(MakeAction(forward ? Op::kForward : Op::kBackward,
                           static_cast<int>(i / microbatches), static_cast<int>(i % microbatches))),
@@ -230,6 +230,9 @@ Result<std::vector<StepLane>> LanesOf(const std::vector<RankActions>& ranks, int
 
 Result<OneStep> StepOf(const std::vector<RankActions>& ranks, int step, std::optional<int> chunks) {
   const int count = static_cast<int>(ranks.size());
+  if (chunks.value_or(1) > kMaxStages / count) {
+    return InvalidArgument("{} ranks x {} chunks: at most {} stages", count, *chunks, kMaxStages);
+  }
   PENSTOCK_TRY(const std::vector<StepLane> lanes, LanesOf(ranks, step, chunks.value_or(1)));
   PENSTOCK_TRY(const bool names_stages, NamesStages(lanes));
   Placement placement = Placement::Looped(count, chunks.value_or(1));
