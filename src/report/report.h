@@ -33,7 +33,7 @@ struct ReportRun {
   // Shown where set: why ranks are idle, and the critical path.
   std::optional<Explanation> explanation = {};
   std::vector<SentMessage> messages = {};  // of a measured run unknown
-  // By rank, instead of `memory` in the page; may be empty.
+  // By rank; may be empty. The page shows it instead of `memory`.
   std::vector<RankMemory> memory_by_kind = {};
   std::optional<double> memory_limit = {};  // of a rank, of what the page shows
   const Costs* costs = nullptr;             // where set, the page says what actions send and hold
@@ -93,8 +93,10 @@ Result<std::string> RenderHtml(const ReportInput& input);
 Result<std::string> RenderSvg(const ReportInput& input);
 // Returns one plot as a picture.
 std::string RenderPlot(const Plot& plot);
-// Returns trace-event JSON: one process per run, one track per rank, memory as a counter, messages
-// as flows between actions, and as slices of their own from when they leave until they arrive.
+// Returns trace-event JSON: one process per run, one track per rank, memory as counters, messages
+// as flows between actions, and as slices of their own from when they leave until they arrive. The
+// color of an action depends on its kind alone: Perfetto hashes the name without its digits, and
+// Chrome reads "cname".
 // Times of unit "s" are real; otherwise one unit of the costs is shown as a millisecond.
 Result<std::string> RenderChromeTrace(const ReportInput& input);
 

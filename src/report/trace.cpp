@@ -1,5 +1,9 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/index.h"
 #include "report/markup.h"
@@ -10,17 +14,38 @@
 namespace penstock {
 namespace {
 
-// Microseconds (the unit of traces) per unit of time.
-double MicrosecondsIn(const std::string& time_unit) { return time_unit == "s" ? 1e6 : 1e3; }
+// Nanoseconds per unit of time.
+double NanosecondsIn(const std::string& time_unit) { return time_unit == "s" ? 1e9 : 1e6; }
 
 std::string Quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// The nearest of the colors that Chrome's viewer knows by name.
+std::string_view ChromeColor(const Action& action) {
+  if (action.is_pair()) return "thread_state_running";
+  switch (action.first.op) {
+    case Op::kForward:
+      return "rail_response";
+    case Op::kBackward:
+      return "rail_load";
+    case Op::kBackwardInput:
+      return "thread_state_runnable";
+    case Op::kBackwardWeight:
+      return "rail_idle";
+    case Op::kStep:
+      return "rail_animation";
+    case Op::kRecompute:
+      return "thread_state_uninterruptible";
+    default:
+      return IsVocabulary(action.first.op) ? "olive" : "generic_work";
+  }
+}
+
 class TraceWriter {
  public:
   explicit TraceWriter(const ReportInput& input)
-      : input_(input), scale_(MicrosecondsIn(input.time_unit)) {}
+      : input_(input), scale_(NanosecondsIn(input.time_unit)) {}
 
   std::string Write() {
     text_ = R"({"displayTimeUnit":"ms","otherData":{"title":)" + Quoted(input_.title) +
@@ -33,6 +58,9 @@ class TraceWriter {
         Name("thread_name", process, rank, fmt::format("rank {}", rank));
         Actions(process, rank, schedule.lanes[rank]);
         if (!run.memory.empty()) Memory(process, rank, run.memory[rank]);
+        if (!run.memory_by_kind.empty()) {
+          MemoryKinds(process, rank, run.memory_by_kind[rank].curves);
+        }
       }
       Messages(process, run, schedule);
     }
@@ -47,6 +75,13 @@ class TraceWriter {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
 
+  // In microseconds, the unit of traces. Whole nanoseconds, which is what Perfetto stores: an
+  // action that ends where the next one starts must not overlap it.
+  double Time(double time) const { return std::round(time * scale_) / 1e3; }
+  double Duration(const Span& span) const {
+    return (std::round(span.end * scale_) - std::round(span.start * scale_)) / 1e3;
+  }
+
   void Name(std::string_view what, std::size_t process, std::size_t rank, const std::string& name) {
     Event(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}})", what, process, rank,
           Quoted(name));
@@ -57,19 +92,41 @@ class TraceWriter {
     for (std::size_t i = 0; i < lane.size(); ++i) {
       if (!IsDrawn(lane[i], spans[i])) continue;
       const Part& part = lane[i].first;
-      Event(R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.10g},"dur":{:.10g},)"
-            R"("args":{{"stage":{},"microbatch":{}}}}})",
-            ToText(lane[i]), lane[i].is_pair() ? "overlapped" : OpName(part.op), process, rank,
-            spans[i].start * scale_, (spans[i].end - spans[i].start) * scale_, part.stage,
-            part.microbatch);
+      Event(R"({{"ph":"X","name":"{}","cat":"{}","cname":"{}","pid":{},"tid":{},"ts":{},)"
+            R"("dur":{},"args":{{"stage":{},"microbatch":{}}}}})",
+            ToText(lane[i]), lane[i].is_pair() ? "overlapped" : OpName(part.op),
+            ChromeColor(lane[i]), process, rank, Time(spans[i].start), Duration(spans[i]),
+            part.stage, part.microbatch);
     }
   }
 
   void Memory(std::size_t process, std::size_t rank, const MemoryCurve& curve) {
     for (const MemoryPoint& point : curve) {
-      Event(
-          R"({{"ph":"C","name":"memory of rank {}","pid":{},"ts":{:.10g},"args":{{"held":{:.10g}}}}})",
-          rank, process, point.time * scale_, point.amount);
+      Event(R"({{"ph":"C","name":"memory of rank {}","pid":{},"ts":{},"args":{{"held":{:.10g}}}}})",
+            rank, process, Time(point.time), point.amount);
+    }
+  }
+
+  // Each event has all kinds that the rank ever holds, because viewers stack them.
+  void MemoryKinds(std::size_t process, std::size_t rank,
+                   const std::array<MemoryCurve, kMemoryKinds>& curves) {
+    std::set<double> times;
+    for (const MemoryCurve& curve : curves) {
+      for (const MemoryPoint& point : curve) times.insert(point.time);
+    }
+    for (const double time : times) {
+      std::string kinds;
+      for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+        const MemoryCurve& curve = curves[kind];
+        if (PeakOf(curve) == 0) continue;
+        const auto after = std::ranges::upper_bound(curve, time, {}, &MemoryPoint::time);
+        const double amount = after == curve.begin() ? 0 : std::prev(after)->amount;
+        kinds += fmt::format("{}\"{}\":{:.10g}", kinds.empty() ? "" : ",",
+                             NameOf(static_cast<MemoryKind>(kind)), amount);
+      }
+      if (kinds.empty()) return;
+      Event(R"({{"ph":"C","name":"memory of rank {} by kind","pid":{},"ts":{},"args":{{{}}}}})",
+            rank, process, Time(time), kinds);
     }
   }
 
@@ -97,12 +154,12 @@ class TraceWriter {
   }
   void Flow(std::string_view phase, const std::string& name, std::size_t process, int rank,
             double time) {
-    Event(R"({{"ph":"{}","cat":"message","name":"{}","id":{},"pid":{},"tid":{},"ts":{:.10g}}})",
-          phase, name, messages_, process, rank, time * scale_);
+    Event(R"({{"ph":"{}","cat":"message","name":"{}","id":{},"pid":{},"tid":{},"ts":{}}})", phase,
+          name, messages_, process, rank, Time(time));
   }
   void InFlight(std::string_view phase, const std::string& name, std::size_t process, double time) {
-    Event(R"({{"ph":"{}","cat":"in flight","name":"{}","id":{},"pid":{},"ts":{:.10g}}})", phase,
-          name, messages_, process, time * scale_);
+    Event(R"({{"ph":"{}","cat":"in flight","name":"{}","id":{},"pid":{},"ts":{}}})", phase, name,
+          messages_, process, Time(time));
   }
 
   const ReportInput& input_;

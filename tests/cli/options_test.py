@@ -1,4 +1,5 @@
 """Every option of every command has an effect or is refused with a line that says why."""
+import json
 import re
 
 import program
@@ -6,7 +7,7 @@ import program
 COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report")
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
-          "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0",
+          "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0", "--trace-rule": "rule.yaml",
           "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
           "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
@@ -26,16 +27,17 @@ OF_JITTER = {"--seed", "--runs"}
 OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--paper", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split", "--objective"}
-OF_FILES = {"--replicas", "--weights", "--iteration"}
+OF_FILES = {"--replicas", "--weights", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.
 UNREAD = {
     ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price", "--offload-sharing"},
     ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
     ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES | {"--offload-sharing"},
-    ("a.csv",): KNOBS | {"--iteration", "--overlap", "--price", "--offload-sharing"},
-    ("dumps/1f1b",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
-    ("a.csv", "dumps/1f1b"): KNOBS | {"--overlap", "--price", "--offload-sharing"},
+    ("a.csv",): KNOBS | {"--iteration", "--trace-rule", "--overlap", "--price", "--offload-sharing"},
+    ("trace.json",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
+    ("dumps/1f1b",): KNOBS | {"--trace-rule", "--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
+    ("a.csv", "dumps/1f1b"): KNOBS | {"--trace-rule", "--overlap", "--price", "--offload-sharing"},
 }
 # Options that are accepted, but not with their value in VALUES.
 VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"},
@@ -52,6 +54,12 @@ class OptionsTest(program.CommandTest):
         super().setUp()
         self.run_ok("schedule", "1f1b", "-o", "a.csv")
         self.run_ok("simulate", "1f1b", "--dump", "dumps")
+        # The same as a trace: 4 ranks, 8 microbatches.
+        (run,) = self.run_json("show", "1f1b")
+        self.write("trace.json", json.dumps([
+            {"ph": "X", "name": "PP:" + step["action"], "ts": step["start"], "dur": step["end"] - step["start"],
+             "pid": rank, "tid": 0} for rank, steps in enumerate(run["time_steps"]) for step in steps]))
+        self.write("rule.yaml", "events:\n  - match: '^PP:(?<action>.*)$'\n")
 
     def options(self, command):
         found = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z-]+)", self.run_ok(command, "--help"), re.MULTILINE)
@@ -84,12 +92,14 @@ class OptionsTest(program.CommandTest):
     def test_options_that_a_source_reads_are_accepted(self):
         for sources, unread in UNREAD.items():
             offered = self.options("simulate") - OWN - OF_MODELS - OF_JITTER - unread - VALID_ELSEWHERE.get(sources, set())
-            for option in sorted(offered - {"--price", "--iteration", "--weights", "--replicas"}):
+            for option in sorted(offered - {"--price", "--iteration", "--trace-rule", "--weights", "--replicas"}):
                 with self.subTest(sources=sources, option=option):
                     self.run_ok("simulate", *sources, *given(option))
         for option in ("--replicas", "--weights"):
             self.run_ok("simulate", "a.csv", *given(option))
         self.run_ok("simulate", "dumps/1f1b", "--iteration", 0)
+        self.run_ok("simulate", "trace.json", "--iteration", 0)
+        self.run_ok("simulate", "trace.json", "--trace-rule", "rule.yaml")
         self.run_ok("simulate", "pipedream", "--price", "step=2")
         self.run_ok("simulate", "1f1b", "--pass", "optimizer", "--price", "step=2")
         self.run_ok("simulate", "1f1b", "--pass", "overlap=all", "--overlap", "sum")

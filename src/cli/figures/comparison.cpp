@@ -218,7 +218,9 @@ std::string UnitsText(std::span<const Simulated* const> all) {
   const bool in_bytes = !all.empty() && !all.front()->chosen.memory_unit.empty();
   const bool of_model = !all.empty() && !all.front()->chosen.about.empty();
   std::string text = of_model ? "Peak memory is that of activations; " + all.front()->chosen.about
-                              : "Time in the unit of --cost";
+                     : !all.empty() && all.front()->chosen.time_unit == "s"
+                         ? "Times are medians of the recorded run"
+                         : "Time in the unit of --cost";
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front()->chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";

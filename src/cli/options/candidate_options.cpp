@@ -36,6 +36,7 @@ struct TextKey {
   std::optional<std::string> ScheduleOptions::*field;
 };
 constexpr TextKey kTexts[] = {{"weights", &ScheduleOptions::weights},
+                              {"trace_rule", &ScheduleOptions::trace_rule},
                               {"cost", &ScheduleOptions::cost},
                               {"objective", &ScheduleOptions::objective},
                               {"overlap", &ScheduleOptions::overlap},

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string_view> kEndings = {".csv", ".yaml", ".yml"};
+const std::vector<std::string_view> kEndings = {".csv", ".yaml", ".yml", ".json", ".gz"};
 
 // The ending in lower case; empty if there is none.
 std::string EndingOf(const std::string& word) {
@@ -58,17 +58,22 @@ Result<CandidateOptions> TakeOptions(std::string& word) {
   return options;
 }
 
-// A path that ends in neither .csv nor .yaml.
+// A path that ends in neither .csv nor .yaml: a trace, or a folder.
 Status CheckOtherPath(const std::string& word) {
   std::error_code error;
   const std::string ending = EndingOf(word);
   if (fs::is_directory(word, error)) return {};
+  if (ending == ".json" || ending == ".gz") {
+    if (Exists(word)) return {};
+    return NotFound("there is no file {}", Quote(word));
+  }
   if (ending.empty()) {
     if (Exists(word)) return {};
     return NotFound("there is no file or folder {}", Quote(word));
   }
   return InvalidArgument(
-      "{} ends in none of .csv (a schedule), .yaml and .yml (a configuration); {}", Quote(word),
+      "{} ends in none of .csv (a schedule), .json (a trace), .yaml and .yml (a configuration); {}",
+      Quote(word),
       DidYouMean(ending, kEndings, fmt::format("if it is a schedule, give --csv {}", word)));
 }
 

@@ -4,6 +4,7 @@
 //   interleaved:v=4     with its own options (candidate_options.h)
 //   mine.csv            a CSV file
 //   dumps/1f1b          a folder of Primus's pp_rank_N.json
+//   traces              a folder of Chrome traces, one per rank; or one trace, a.json
 //   config.yaml         a configuration (simulate_config.h)
 #pragma once
 

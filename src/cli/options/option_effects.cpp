@@ -6,6 +6,7 @@
 
 #include "base/text/quote.h"
 #include "interop/primus/dump.h"
+#include "interop/traces/recorded_run.h"
 
 namespace penstock {
 namespace {
@@ -28,6 +29,7 @@ struct Source {
   bool is_dump = false;
   ScheduleOptions options;            // with its own in place of the command's
   std::vector<std::string> own = {};  // which these are
+  bool is_trace = false;
 };
 
 // Why a source does not read an option; null if it does.
@@ -35,19 +37,19 @@ const char* WhyUnreadByFile(const Source& source, const std::string& option) {
   if (OneOf(option, {"--group", "--waves", "--split", "--objective"})) {
     return "the schedule is in a file, no algorithm makes it";
   }
-  if (!source.is_dump) {
-    return option == "--iteration" ? "it chooses among Primus's dumps, which are a folder"
-                                   : nullptr;
+  if (option == "--trace-rule" && !source.is_trace) return "it reads recorded traces";
+  if (!source.is_dump && !source.is_trace) {
+    return option == "--iteration" ? "it chooses a step of a trace or of Primus's dumps" : nullptr;
   }
   if (OneOf(option, {"--slices", "--steps", "--replicas", "--weights"})) {
-    return "Primus's dumps hold one batch of whole microbatches and one chain of stages";
+    return "a trace or dump holds one batch of whole microbatches and one chain of stages";
   }
   return nullptr;
 }
 
 const char* WhyUnreadByAlgorithm(const Algorithm& algorithm, const ScheduleOptions& options,
                                  const std::string& option) {
-  if (OneOf(option, {"--replicas", "--weights", "--iteration"})) {
+  if (OneOf(option, {"--replicas", "--weights", "--iteration", "--trace-rule"})) {
     return "it says what a schedule's file does not; an algorithm knows it";
   }
   const Knobs& knobs = algorithm.knobs;
@@ -137,6 +139,7 @@ Result<Source> SourceOf(const Candidate& candidate, const ScheduleOptions& optio
   Source source;
   if (candidate.kind == Candidate::Kind::kFile) {
     source.is_dump = IsPrimusDump(candidate.name);
+    source.is_trace = !source.is_dump && IsRecordedRun(candidate.name);
   } else {
     PENSTOCK_TRY(source.algorithm, FindAlgorithm(candidate.name));
   }
@@ -222,6 +225,7 @@ std::vector<std::string> GivenOptions(const ScheduleOptions& o) {
       {"--replicas", o.replicas.has_value()},
       {"--weights", o.weights.has_value()},
       {"--iteration", o.iteration.has_value()},
+      {"--trace-rule", o.trace_rule.has_value()},
       {"--split", o.split},
       {"--objective", o.objective.has_value()},
       {"--cost", o.cost.has_value()},

@@ -1,8 +1,12 @@
-// The files among the schedules of ScheduleOptions: CSVs and folders of Primus's dumps.
+// The files among the schedules of ScheduleOptions: CSVs, recorded traces and folders of Primus's
+// dumps.
 #include <tuple>
 
+#include "base/index.h"
+#include "base/text/quote.h"
 #include "cli/options/schedule_options.h"
 #include "interop/primus/dump.h"
+#include "interop/traces/recorded_run.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 
@@ -20,20 +24,37 @@ ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
 
 }  // namespace
 
+Status ScheduleOptions::SetTransferRules(Costs& costs) const {
+  if (comm) costs.comm = *comm;
+  if (!overlap) return {};
+  const auto rule = ParseOverlap(*overlap);
+  if (!rule) return InvalidArgument("--overlap {}", rule.error().message);
+  costs.overlap = *rule;
+  return {};
+}
+
 Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadDump(const std::string& path) const {
   PENSTOCK_TRY(PrimusDump dump, LoadPrimusDump(path, iteration));
   LoadedFile loaded;
   loaded.schedule = std::move(dump.schedule);
   if (dump.measured) loaded.measured = std::move(dump.timeline);
-  if (cost || stage_costs || costs_by_layer()) return loaded;
-  if (comm) dump.costs.comm = *comm;
-  if (overlap) {
-    const auto rule = ParseOverlap(*overlap);
-    if (!rule) return InvalidArgument("--overlap {}", rule.error().message);
-    dump.costs.overlap = *rule;
-  }
+  if (says_costs()) return loaded;
+  PENSTOCK_TRY_STATUS(SetTransferRules(dump.costs));
   loaded.costs = std::move(dump.costs);
   loaded.memory_unit = dump.memory_unit;
+  return loaded;
+}
+
+Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadRecorded(const std::string& path) const {
+  PENSTOCK_TRY(RecordedRun run,
+               LoadRecordedRun(path, {trace_rule.value_or(""), iteration, chunks, microbatches}));
+  LoadedFile loaded;
+  loaded.schedule = std::move(run.schedule);
+  loaded.measured = std::move(run.timeline);
+  if (says_costs()) return loaded;
+  PENSTOCK_TRY_STATUS(SetTransferRules(run.costs));
+  loaded.costs = std::move(run.costs);
+  loaded.time_unit = "s";
   return loaded;
 }
 
@@ -48,6 +69,8 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadChecked(const std::stri
   LoadedFile loaded;
   if (IsPrimusDump(path)) {
     PENSTOCK_TRY(loaded, LoadDump(path));
+  } else if (IsRecordedRun(path)) {
+    PENSTOCK_TRY(loaded, LoadRecorded(path));
   } else {
     CsvOptions options;
     options.microbatches = microbatches;
@@ -94,8 +117,58 @@ Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
     PENSTOCK_TRY(loaded.costs, CostsFor(chosen.schedule.placement, chosen.schedule.slices));
   }
   PENSTOCK_TRY_STATUS(SetCosts(chosen, std::move(*loaded.costs)));
+  if (!loaded.time_unit.empty()) chosen.time_unit = loaded.time_unit;
   if (passes.passes.empty()) chosen.measured = std::move(loaded.measured);
   return chosen;
+}
+
+Result<std::optional<std::pair<std::size_t, ChosenSchedule>>> ScheduleOptions::BuildRecorded()
+    const {
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& candidate = candidates[i];
+    if (candidate.kind != Candidate::Kind::kFile || !IsRecordedRun(candidate.name)) continue;
+    auto built = BuildOne(candidate);
+    if (built) return std::pair(i, std::move(*built));
+    if (candidate.options.empty()) return tl::unexpected(std::move(built).error());
+    return MakeError(built.error().code, "{}: {}", Quote(candidate.label()), built.error().message);
+  }
+  return std::nullopt;
+}
+
+Result<ScheduleOptions> ScheduleOptions::LikeRecorded(const ChosenSchedule& recorded,
+                                                      const Candidate& candidate) const {
+  ScheduleOptions like = *this;
+  if (!like.ranks) like.ranks = recorded.schedule.ranks();
+  if (!like.microbatches) like.microbatches = recorded.schedule.microbatches;
+  PENSTOCK_TRY(const ScheduleOptions own, like.For(candidate));
+  if (!prices || own.says_costs()) return like;
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(candidate.name));
+  PENSTOCK_TRY(const ScheduleParams asked, own.Params());
+  PENSTOCK_TRY(const ScheduleParams checked, CheckParams(*algorithm, asked));
+  const std::vector<StageCosts>& stages = recorded.costs.stages;
+  if (algorithm->knobs.replicas == 1 && checked.slices == 1 &&
+      Index(checked.ranks) * Index(checked.chunks) == stages.size()) {
+    like.stage_costs = stages;
+    return like;
+  }
+  double forward = 0, backward_input = 0, backward_weight = 0;
+  for (const StageCosts& stage : stages) {
+    forward += stage.forward;
+    backward_input += stage.backward_input;
+    backward_weight += stage.backward_weight;
+  }
+  like.cost = fmt::format("{},{},{}", forward / checked.ranks, backward_input / checked.ranks,
+                          backward_weight / checked.ranks);
+  return like;
+}
+
+Result<ChosenSchedule> ScheduleOptions::BuildNextTo(const ChosenSchedule& recorded,
+                                                    const Candidate& candidate) const {
+  PENSTOCK_TRY(const ScheduleOptions like, LikeRecorded(recorded, candidate));
+  PENSTOCK_TRY(ChosenSchedule built, like.BuildOne(candidate));
+  PENSTOCK_TRY(const ScheduleOptions own, For(candidate));
+  if (!own.says_costs()) built.time_unit = recorded.time_unit;
+  return built;
 }
 
 }  // namespace penstock

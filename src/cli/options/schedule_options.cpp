@@ -70,10 +70,10 @@ void ScheduleOptions::DefineSource(CLI::App& app) {
   app.option_defaults()->group("Schedules");
   Offer(app.add_option(
             "SCHEDULE", words,
-            "A name ('penstock schedules' lists them), a .csv file or a folder of Primus's "
-            "pp_rank_N.json, with its own options after a colon if need be "
-            "(interleaved:v=4:m=64); and at most one .yaml file that has these options as "
-            "keys"),
+            "A name ('penstock schedules' lists them), a .csv file, a Chrome trace (.json, "
+            ".json.gz or a folder with one per rank) or a folder of Primus's pp_rank_N.json, "
+            "with its own options after a colon if need be (interleaved:v=4:m=64); and at most "
+            "one .yaml file that has these options as keys"),
         [] { return OfferedSchedules(OfferedPaths::kFiles); });
   // Without extra arguments: 'simulate -s 1f1b config.yaml' names one schedule.
   Offer(app.add_option("-s,--schedule", schedules, "The same as SCHEDULE; commas separate several")
@@ -88,7 +88,11 @@ void ScheduleOptions::DefineSource(CLI::App& app) {
                 "Weight policy of a CSV file: flush, stashed or double-buffered (default flush)")
             ->type_name("POLICY"),
         {kWeightPolicyNames.begin(), kWeightPolicyNames.end()});
-  AddInt(app, "--iteration", iteration, "Iteration of Primus's dumps (default: the last)");
+  AddInt(app, "--iteration", iteration,
+         "Step of a trace or of Primus's dumps (default: the last complete one)");
+  AddText(app, "--trace-rule", trace_rule,
+          "Which events of a trace are the pipeline's (default: those of torch or Megatron-LM)")
+      ->type_name("FILE");
 }
 
 void ScheduleOptions::DefineSchedules(CLI::App& app) {
@@ -400,9 +404,16 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::BuildAll() const {
         "no schedule is given: name one ('penstock schedules' lists them), or give a CSV file or "
         "a YAML configuration");
   }
+  PENSTOCK_TRY(auto recorded, BuildRecorded());
   std::vector<ChosenSchedule> chosen;
   for (const Candidate& candidate : candidates) {
-    auto built = BuildOne(candidate);
+    if (recorded && chosen.size() == recorded->first) {
+      chosen.push_back(recorded->second);
+      continue;
+    }
+    auto built = recorded && candidate.kind == Candidate::Kind::kAlgorithm
+                     ? BuildNextTo(recorded->second, candidate)
+                     : BuildOne(candidate);
     if (!built && !candidate.options.empty()) {
       return MakeError(built.error().code, "{}: {}", Quote(candidate.label()),
                        built.error().message);

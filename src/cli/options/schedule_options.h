@@ -3,7 +3,7 @@
 //   penstock COMMAND SCHEDULE... [OPTION...]
 //
 // A SCHEDULE is a name or a file (candidates.h); --schedule and --csv are equivalent options. A
-// folder of Primus's dumps has costs as well.
+// folder of Primus's dumps or a recorded trace has costs as well.
 //
 // A command embeds ScheduleOptions, calls the Define functions it needs, and ChooseSchedules()
 // (simulate_config.h) in Run(). Fields that the command line does not set stay empty, so that a
@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -49,9 +50,10 @@ struct ChosenSchedule {
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
   // Of a model: the memory of a device, in which each rank's states and activations must fit.
   std::optional<double> device_memory = {};
-  std::string time_unit = {};             // "s", or empty for the unit of --cost
-  std::string about = {};                 // of a model: lines below the table
-  std::optional<Timeline> measured = {};  // the times of a dump, of the schedule as it is
+  std::string time_unit = {};  // "s", or empty for the unit of --cost
+  std::string about = {};      // of a model: lines below the table
+  // The times of a dump or trace, of the schedule as it is.
+  std::optional<Timeline> measured = {};
 };
 
 struct ScheduleOptions {
@@ -71,8 +73,9 @@ struct ScheduleOptions {
   // Shape.
   std::optional<int> ranks, chunks, microbatches;
   std::optional<int> group, slices, waves, steps, replicas;
-  std::optional<std::string> weights;  // flush, stashed, double-buffered
-  std::optional<int> iteration;        // of a folder of Primus's dumps
+  std::optional<std::string> weights;     // flush, stashed, double-buffered
+  std::optional<int> iteration;           // of Primus's dumps or a trace
+  std::optional<std::string> trace_rule;  // a file (interop/traces/trace_rule.h)
   bool split = false;
   std::optional<std::string> objective;  // makespan, span
   GivenIn given_in;                      // options that a configuration set, for errors
@@ -142,6 +145,7 @@ struct ScheduleOptions {
     std::optional<Costs> costs;
     std::string memory_unit = {};  // of the costs
     std::optional<Timeline> measured = {};
+    std::string time_unit = {};  // of the costs
   };
   Result<LoadedFile> LoadFile(const std::string& path) const;
   // These options overridden by those of the candidate. In a comparison, options that this
@@ -160,7 +164,10 @@ struct ScheduleOptions {
   Result<OutputFormat> Format() const;
 
  private:
+  // Overrides the latency and overlap of costs that a file has.
+  Status SetTransferRules(Costs& costs) const;
   Result<LoadedFile> LoadDump(const std::string& path) const;
+  Result<LoadedFile> LoadRecorded(const std::string& path) const;
   Result<LoadedFile> LoadChecked(const std::string& path) const;
   Result<ChosenSchedule> BuildFile(const std::string& path) const;
   Result<ChosenSchedule> BuildLoaded(const std::string& path, LoadedFile loaded) const;
@@ -179,6 +186,16 @@ struct ScheduleOptions {
   Status LimitByDevice(const Algorithm& algorithm, const ScheduleParams& checked,
                        ScheduleParams& asked) const;
   Result<std::vector<ChosenSchedule>> BuildAll() const;
+  // Builds the first recorded trace among the candidates, with its position.
+  Result<std::optional<std::pair<std::size_t, ChosenSchedule>>> BuildRecorded() const;
+  // These options for an algorithm next to a recorded run: its ranks, microbatches and costs, where
+  // no others are given.
+  Result<ScheduleOptions> LikeRecorded(const ChosenSchedule& recorded,
+                                       const Candidate& candidate) const;
+  Result<ChosenSchedule> BuildNextTo(const ChosenSchedule& recorded,
+                                     const Candidate& candidate) const;
+  // Whether something says what actions cost.
+  bool says_costs() const { return cost || stage_costs || costs_by_layer(); }
   // The value of a limit, in the unit of ScheduleParams.
   Result<double> Limit(const std::string& option, const std::string& text) const;
   // Sets the unit of memory and the size of a message.

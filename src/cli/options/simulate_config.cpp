@@ -31,7 +31,7 @@ const std::vector<std::string_view> kKeys = {"schedule",      "csv",
                                              "slow_rank",     "microbatch_lengths",
                                              "jitter",        "seed",
                                              "runs",          "offload_sharing",
-                                             "collectives"};
+                                             "collectives",   "trace_rule"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -379,6 +379,7 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   }
   const std::pair<const char*, std::optional<std::string>*> texts[] = {
       {"weights", &options.weights},
+      {"trace_rule", &options.trace_rule},
       {"objective", &options.objective},
       {"overlap", &options.overlap},
       {"transfers", &options.transfers},

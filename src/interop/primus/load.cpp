@@ -1,7 +1,6 @@
 // Reads dumps: the events of each rank, then the placement that agrees with their times, then the
 // lanes.
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -10,6 +9,8 @@
 #include "base/files.h"
 #include "base/index.h"
 #include "base/text/quote.h"
+#include "interop/measured_costs.h"
+#include "interop/megatron_order.h"
 #include "interop/primus/dump.h"
 #include "interop/primus/dump_costs.h"
 
@@ -118,25 +119,6 @@ Result<std::vector<int>> Indices(const Json& iteration, const std::string& key, 
   return indices;
 }
 
-struct Place {
-  int chunk, microbatch;
-};
-
-// Megatron's order: groups of as many microbatches as ranks, chunk by chunk within a group.
-std::vector<Place> MegatronOrder(const Shape& shape, bool backward) {
-  std::vector<Place> order;
-  const int chunks = std::max(shape.chunks, 1);
-  const int group = chunks == 1 ? shape.microbatches : shape.ranks;
-  for (int first = 0; first < shape.microbatches; first += group) {
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      for (int n = first; n < std::min(first + group, shape.microbatches); ++n) {
-        order.push_back({backward ? chunks - 1 - chunk : chunk, n});
-      }
-    }
-  }
-  return order;
-}
-
 struct Kind {
   const char* name;
   Op op;
@@ -156,17 +138,19 @@ Status ReadKind(const Json& iteration, const Kind& kind, const Shape& shape,
   PENSTOCK_TRY(const auto chunks, Indices(iteration, name + "_chunk", start.size(), most_chunks));
   PENSTOCK_TRY(const auto microbatches,
                Indices(iteration, name + "_minibatch", start.size(), most));
-  std::vector<Place> order;
+  std::vector<ChunkAndMicrobatch> order;
   if (microbatches.empty() && !start.empty()) {
-    order = MegatronOrder(shape, kind.op != Op::kForward);
+    order = MegatronOrder(shape.ranks, std::max(shape.chunks, 1), shape.microbatches,
+                          kind.op != Op::kForward);
     if (order.size() != start.size()) {
       return InvalidArgument("{} has {} events without microbatches; config.json makes it {}", name,
                              start.size(), order.size());
     }
   }
   for (std::size_t i = 0; i < start.size(); ++i) {
-    const Place place =
-        order.empty() ? Place{chunks.empty() ? 0 : chunks[i], microbatches[i]} : order[i];
+    const ChunkAndMicrobatch place =
+        order.empty() ? ChunkAndMicrobatch{chunks.empty() ? 0 : chunks[i], microbatches[i]}
+                      : order[i];
     if (end[i] < start[i]) return InvalidArgument("{}_end is before {}_start", name, name);
     events.push_back({kind.op, place.chunk, place.microbatch, {start[i], end[i]}});
   }
@@ -308,48 +292,6 @@ int CountBroken(const PrimusDump& dump) {
   return broken;
 }
 
-// Durations of one stage's actions of one kind. Those of overlapped pairs count only if there are
-// no others.
-struct Samples {
-  std::vector<double> alone, paired;
-
-  bool empty() const { return alone.empty() && paired.empty(); }
-  double Median() {
-    std::vector<double>& values = alone.empty() ? paired : alone;
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  }
-};
-
-// Medians per stage. If a stage runs only full backwards, backward_input has their time.
-Costs MedianCosts(const PrimusDump& dump) {
-  const Schedule& schedule = dump.schedule;
-  std::vector<std::array<Samples, kOpCount>> samples(Index(schedule.stages()));
-  for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
-    for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
-      const Action& action = schedule.lanes[r][i];
-      const double time = dump.timeline.spans[r][i].end - dump.timeline.spans[r][i].start;
-      ForEachPart(action, [&](const Part& part) {
-        Samples& of = samples[part.stage][Index(part.op)];
-        (action.is_pair() ? of.paired : of.alone).push_back(time);
-      });
-    }
-  }
-  Costs costs;
-  for (auto& of : samples) {
-    const auto median = [&](Op op) { return of[Index(op)].Median(); };
-    StageCosts& stage = costs.stages.emplace_back();
-    stage.forward = median(Op::kForward);
-    const bool split = !of[Index(Op::kBackwardInput)].empty();
-    stage.backward_input = median(split ? Op::kBackwardInput : Op::kBackward);
-    stage.backward_weight = median(Op::kBackwardWeight);
-    stage.activation = stage.activation_after_i = 1.0 / schedule.placement.chunks();
-  }
-  return costs;
-}
-
 // The memory that each F adds to its rank, if the dump has the memory after every F, W and B.
 void ReadActivations(const std::vector<RankDump>& ranks, const Placement& placement, Costs& costs) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -417,7 +359,7 @@ Result<PrimusDump> LoadPrimusDump(const std::string& folder, std::optional<int> 
     if (CountBroken(zigzag) < CountBroken(dump)) dump = std::move(zigzag);
   }
   dump.schedule.algorithm = fs::path(folder).lexically_normal().filename().string();
-  dump.costs = MedianCosts(dump);
+  dump.costs = MedianCosts(dump.schedule, dump.timeline);
   ReadActivations(ranks, dump.schedule.placement, dump.costs);
   PENSTOCK_TRY_STATUS(ReadOwnCosts(folder, dump));
   return dump;

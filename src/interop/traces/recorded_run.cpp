@@ -1,0 +1,145 @@
+#include "interop/traces/recorded_run.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/index.h"
+#include "base/text/quote.h"
+#include "interop/measured_costs.h"
+#include "interop/primus/dump.h"
+#include "interop/traces/one_step.h"
+#include "interop/traces/rank_actions.h"
+#include "interop/traces/steps.h"
+#include "interop/traces/trace_file.h"
+#include "interop/traces/trace_rule.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names that end like traces, in a folder.
+std::vector<std::string> TracesIn(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code unreadable;
+    if (HasTraceEnding(at->path().string()) && at->is_regular_file(unreadable)) {
+      paths.push_back(at->path().string());
+    }
+  }
+  std::ranges::sort(paths, [](const std::string& a, const std::string& b) {
+    // rank2.json before rank10.json.
+    return std::pair(a.size(), a) < std::pair(b.size(), b);
+  });
+  return paths;
+}
+
+Result<std::vector<TraceFile>> ReadTraces(const std::string& path) {
+  std::error_code error;
+  const bool is_folder = fs::is_directory(path, error);
+  std::vector<TraceFile> files;
+  for (const std::string& each : is_folder ? TracesIn(path) : std::vector<std::string>{path}) {
+    PENSTOCK_TRY(TraceFile file, ReadTraceFile(each));
+    files.push_back(std::move(file));
+  }
+  const auto has_rank = [](const TraceFile& file) { return file.rank.has_value(); };
+  if (std::ranges::all_of(files, has_rank)) {
+    std::ranges::stable_sort(files, {}, [](const TraceFile& file) { return *file.rank; });
+  }
+  return files;
+}
+
+Result<TraceRule> RuleFor(const std::vector<TraceFile>& files, const RecordedRunOptions& options) {
+  if (!options.rule.empty()) return LoadTraceRule(options.rule);
+  std::string names;
+  for (const TraceRule& rule : BuiltInTraceRules()) {
+    if (Matches(files, rule)) return rule;
+    names += (names.empty() ? "" : "; ") + rule.name;
+  }
+  return InvalidArgument(
+      "no event is an action of a pipeline; known are: {}; for others, give a rule with "
+      "--trace-rule FILE",
+      names);
+}
+
+// The last complete step, or the requested one.
+Result<OneStep> ChooseStep(const std::vector<RankActions>& ranks,
+                           const RecordedRunOptions& options) {
+  const std::vector<int> steps = CommonSteps(ranks);
+  if (steps.empty()) return InvalidArgument("no step has actions of all {} ranks", ranks.size());
+  if (options.iteration) {
+    if (std::ranges::find(steps, *options.iteration) == steps.end()) {
+      return NotFound("there is no step {}; the trace has {} to {}", *options.iteration,
+                      steps.front(), steps.back());
+    }
+    return StepOf(ranks, *options.iteration, options.chunks);
+  }
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    auto found = StepOf(ranks, *step, options.chunks);
+    if (found || std::next(step) == steps.rend()) return found;
+  }
+  return InvalidArgument("no step is complete");
+}
+
+// Half of a full backward, so that other schedules can be priced that split it.
+void SplitBackwardTimes(Costs& costs) {
+  for (StageCosts& stage : costs.stages) {
+    if (stage.backward_weight != 0) continue;
+    stage.backward_input /= 2;
+    stage.backward_weight = stage.backward_input;
+  }
+}
+
+// Counts from the first start, in seconds.
+void SetTimes(Timeline& timeline) {
+  double first = std::numeric_limits<double>::infinity();
+  for (const auto& spans : timeline.spans) {
+    for (const Span& span : spans) first = std::min(first, span.start);
+  }
+  for (auto& spans : timeline.spans) {
+    for (Span& span : spans) span = {(span.start - first) / 1e6, (span.end - first) / 1e6};
+  }
+}
+
+Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& options) {
+  PENSTOCK_TRY(const std::vector<TraceFile> files, ReadTraces(path));
+  PENSTOCK_TRY(const TraceRule rule, RuleFor(files, options));
+  PENSTOCK_TRY(std::vector<RankActions> ranks, MatchEvents(files, rule));
+  std::optional<std::int64_t> forwards;
+  if (options.microbatches)
+    forwards = std::int64_t{*options.microbatches} * options.chunks.value_or(1);
+  DivideIntoSteps(ranks, forwards);
+  PENSTOCK_TRY(OneStep step, ChooseStep(ranks, options));
+  RecordedRun run;
+  run.schedule = std::move(step.schedule);
+  run.schedule.algorithm = fs::path(path).lexically_normal().filename().string();
+  run.timeline = std::move(step.timeline);
+  SetTimes(run.timeline);
+  run.costs = MedianCosts(run.schedule, run.timeline);
+  SplitBackwardTimes(run.costs);
+  return run;
+}
+
+}  // namespace
+
+bool IsRecordedRun(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return !IsPrimusDump(path) && !TracesIn(path).empty();
+  return HasTraceEnding(path);
+}
+
+Result<RecordedRun> LoadRecordedRun(const std::string& path, const RecordedRunOptions& options) {
+  auto run = Load(path, options);
+  // Errors of single files name them.
+  if (run || run.error().message.find(path) != std::string::npos) return run;
+  if (!options.rule.empty() && run.error().message.starts_with(options.rule)) return run;
+  return MakeError(run.error().code, "{}: {}", path, run.error().message);
+}
+
+}  // namespace penstock

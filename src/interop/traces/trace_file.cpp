@@ -1,0 +1,179 @@
+#include "interop/traces/trace_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "base/files.h"
+#include "base/index.h"
+#include "interop/traces/gunzip.h"
+
+namespace penstock {
+namespace {
+
+// A trace of a training step with stacks takes some hundred megabytes. Parsing takes a second per
+// hundred.
+constexpr FileLimit kTraceFile = {std::size_t{1} << 31, "trace"};
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// Receives the values of the JSON parser, which would need ten times the memory for a tree.
+class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit TraceHandler(TraceFile& file) : file_(file) { Intern(""); }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t value) override {
+    Whole(value);
+    return Number(static_cast<double>(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    Whole(static_cast<std::int64_t>(
+        std::min<number_unsigned_t>(value, std::numeric_limits<std::int64_t>::max())));
+    return Number(static_cast<double>(value));
+  }
+  bool number_float(number_float_t value, const string_t&) override { return Number(value); }
+  bool string(string_t& value) override {
+    if (!in_event()) return true;
+    if (key_ == "ph" && value.size() == 1) phase_ = value.front();
+    if (std::uint32_t* const text = TextOf(key_)) *text = Intern(value);
+    return true;
+  }
+  bool binary(binary_t&) override { return true; }
+
+  bool start_object(std::size_t) override {
+    if (++depth_ == event_depth_) {
+      event_ = {kUnknown, kUnknown, 0, 0, 0, 0};
+      phase_ = 0;
+    }
+    in_info_ = in_info_ || (depth_ == 2 && key_ == "distributedInfo");
+    return true;
+  }
+  bool end_object() override {
+    if (in_event()) Add();
+    if (--depth_ == 1) in_info_ = false;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    ++depth_;
+    if ((depth_ == 2 && key_ == "traceEvents") || (depth_ == 1 && event_depth_ == 0)) {
+      event_depth_ = depth_ + 1;
+      has_events_ = true;
+    }
+    return true;
+  }
+  bool end_array() override {
+    if (--depth_ < event_depth_ - 1) event_depth_ = kNever;
+    return true;
+  }
+  bool key(string_t& name) override {
+    key_ = name;
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception&) override {
+    failed_at_ = position;
+    return false;
+  }
+
+  bool has_events() const { return has_events_; }
+  std::size_t failed_at() const { return failed_at_; }
+
+ private:
+  static constexpr int kNever = -1;
+
+  bool in_event() const { return depth_ == event_depth_ && event_depth_ > 0; }
+
+  std::uint32_t* TextOf(const std::string& name) {
+    if (name == "name") return &event_.name;
+    if (name == "cat") return &event_.category;
+    if (name == "pid") return &event_.process;
+    return name == "tid" ? &event_.thread : nullptr;
+  }
+  std::uint32_t Intern(const std::string& text) {
+    const auto [at, added] =
+        texts_.try_emplace(text, static_cast<std::uint32_t>(file_.texts.size()));
+    if (added) file_.texts.push_back(text);
+    return at->second;
+  }
+
+  bool Number(double value) {
+    if (!in_event()) return true;
+    if (key_ == "ts") event_.start = value;
+    if (key_ == "dur") event_.duration = value;
+    return true;
+  }
+  void Whole(std::int64_t value) {
+    if (in_info_ && depth_ == 2 && key_ == "rank" && value >= 0 &&
+        value <= std::numeric_limits<int>::max()) {
+      file_.rank = static_cast<int>(value);
+    }
+    if (depth_ == 1 && key_ == "baseTimeNanoseconds") file_.base_nanoseconds = value;
+    if (in_event() && (key_ == "pid" || key_ == "tid")) {
+      *TextOf(key_) = Intern(std::to_string(value));
+    }
+  }
+
+  void Add() {
+    const std::pair thread(event_.process, event_.thread);
+    if (phase_ == 'X') file_.events.push_back(event_);
+    if (phase_ == 'B') open_[thread].push_back(event_);
+    if (phase_ != 'E' || open_[thread].empty()) return;
+    TraceEvent closed = open_[thread].back();
+    open_[thread].pop_back();
+    closed.duration = event_.start - closed.start;
+    file_.events.push_back(closed);
+  }
+
+  TraceFile& file_;
+  std::unordered_map<std::string, std::uint32_t> texts_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<TraceEvent>> open_;
+  int depth_ = 0;
+  int event_depth_ = 0;  // of the objects that are events; 0 until the list begins
+  bool in_info_ = false, has_events_ = false;
+  std::string key_;  // the last one
+  char phase_ = 0;
+  TraceEvent event_;
+  std::size_t failed_at_ = 0;
+};
+
+}  // namespace
+
+bool HasTraceEnding(const std::string& path) {
+  std::string lower = path;
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower.ends_with(".json") || lower.ends_with(".json.gz");
+}
+
+Result<TraceFile> ReadTraceFile(const std::string& path) {
+  PENSTOCK_TRY(std::string text, ReadFile(path, kTraceFile));
+  if (IsGzip(text)) {
+    auto unpacked = Gunzip(text, kTraceFile.bytes);
+    if (!unpacked) return InvalidArgument("{}: {}", path, unpacked.error().message);
+    text = std::move(*unpacked);
+  }
+  TraceFile file;
+  file.path = path;
+  TraceHandler handler(file);
+  if (!nlohmann::json::sax_parse(text, &handler)) {
+    return InvalidArgument(
+        "{}: the JSON is damaged at byte {} of {}; record the trace again, and let the program end "
+        "before you copy the file",
+        path, handler.failed_at(), text.size());
+  }
+  if (!handler.has_events()) {
+    return InvalidArgument(
+        "{} is not a Chrome trace: it has no list traceEvents; export one with "
+        "torch.profiler's export_chrome_trace",
+        path);
+  }
+  return file;
+}
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// Chrome traces: JSON that the PyTorch profiler, converters of Nsight Systems and others write.
+//
+//   {"traceEvents": [{"ph": "X", "name": "PP:0F3", "cat": "user_annotation", "ts": 12.5, "dur": 3,
+//                     "pid": 1, "tid": 2}, ...], "distributedInfo": {"rank": 0}, ...}
+//
+// or only the list of events. Only complete events ("X") and pairs of "B" and "E" are read.
+//
+// Errors: kNotFound for a missing file, kInvalidArgument for one that is not a trace.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock {
+
+// Texts are indices in TraceFile::texts. Times are in microseconds, and NaN where the file has
+// none.
+struct TraceEvent {
+  double start = 0;
+  double duration = 0;
+  std::uint32_t name = 0;
+  std::uint32_t category = 0;
+  std::uint32_t process = 0;
+  std::uint32_t thread = 0;
+};
+
+struct TraceFile {
+  std::string path;
+  std::optional<int> rank;            // the PyTorch profiler's distributedInfo
+  std::int64_t base_nanoseconds = 0;  // when time 0 of the events was; the PyTorch profiler's
+  std::vector<std::string> texts;     // each once; the first is empty
+  std::vector<TraceEvent> events;     // in the order of the file
+};
+
+// Reads a file, which may be compressed by gzip.
+Result<TraceFile> ReadTraceFile(const std::string& path);
+
+// Whether a file's name ends like that of a trace: .json or .json.gz, in any case.
+bool HasTraceEnding(const std::string& path);
+
+}  // namespace penstock
