@@ -1,6 +1,8 @@
 """show and report."""
+import html
 import json
 import re
+import shlex
 import shutil
 import struct
 import unittest
@@ -88,6 +90,15 @@ class ReportTest(program.CommandTest):
         self.assertEqual([max(run["chunkOf"]) for run in data["runs"]], [0, 1])
         self.assertIn("closed form", page)
         self.assertNotIn("Predicted and measured", page)
+
+    def test_page_has_the_command_as_a_shell_reads_it(self):
+        self.run_ok("report", "interleaved:v=2", "--ranks=3", "-m", 6, "--comm", 0.5, "-o", "it's a.html")
+        page = (self.folder / "it's a.html").read_text(encoding="utf-8")
+        command = html.unescape(re.search(r"<h2>Command</h2><pre>(.*?)</pre>", page).group(1))
+        words = shlex.split(command)
+        self.assertEqual(words[:3], ["penstock", "report", "interleaved:v=2"])
+        self.assertEqual(dict(zip(words[3::2], words[4::2])),
+                         {"--ranks": "3", "--microbatches": "6", "--comm": "0.5", "--output": "it's a.html"})
 
     def test_page_says_where_the_time_goes(self):
         result = self.run_json("report", "1f1b", "zb-h1", "-p", 4, "-m", 8, "--comm", 0.5, "-o", "a.html")
