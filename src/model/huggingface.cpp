@@ -110,7 +110,8 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
       is_folder ? (std::filesystem::path(path) / "config.json").string() : path;
   PENSTOCK_TRY(const std::string text, ReadFile(file, kConfigFile));
   auto config = ReadConfig(text);
-  if (!config) return MakeError(config.error().code, "{}: {}", file, config.error().message);
+  if (!config)
+    return MakeError(config.error().code, "{}: {}", Printable(file), config.error().message);
   return config;
 }
 

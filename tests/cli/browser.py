@@ -16,7 +16,8 @@ class Browser:
     """Speaks the DevTools protocol over a pair of pipes: messages of JSON that end with a zero byte."""
 
     def __init__(self):
-        self._profile = tempfile.TemporaryDirectory(prefix="penstock-browser-")
+        # Chromium's processes may still write to it when the first one has ended.
+        self._profile = tempfile.TemporaryDirectory(prefix="penstock-browser-", ignore_cleanup_errors=True)
         to_browser, self._to = os.pipe()
         self._from, from_browser = os.pipe()
 
