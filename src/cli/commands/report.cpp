@@ -44,31 +44,26 @@ Plot MakespanAndMemory(const std::vector<Simulated>& all) {
   return plot;
 }
 
-double TotalPeak(const RankMemory& rank) { return rank.peak.amount; }
-
-// The largest amounts of the rank with the highest peak, at no more than `points` times.
+// The activations of the rank with the highest peak: the largest amount in each of `count` parts of
+// the time.
 std::vector<std::pair<double, double>> WorstRankOverTime(const Simulated& simulated,
-                                                         std::size_t points) {
-  const auto rank = static_cast<int>(std::ranges::max_element(simulated.memory, {}, TotalPeak) -
-                                     simulated.memory.begin());
+                                                         std::size_t count) {
+  const std::vector<RankResult>& ranks = simulated.result.ranks;
+  const auto worst = std::ranges::max_element(ranks, {}, &RankResult::peak_memory);
   const MemoryCurve curve =
-      MemoryOverTime(simulated.chosen.schedule, simulated.timeline, simulated.chosen.costs, rank);
-  const double end = simulated.result.makespan;
-  std::vector<double> largest(points);
-  double held = 0;
-  std::size_t next = 0, change = 0;
-  for (std::size_t i = 0; i < points; ++i) {
-    const double until = end * static_cast<double>(i + 1) / static_cast<double>(points);
-    largest[i] = held;
-    for (; change < curve.size() && curve[change].time < until; ++change) {
-      held = curve[change].amount;
-      largest[i] = std::max(largest[i], held);
-    }
-  }
+      MemoryOverTime(simulated.chosen.schedule, simulated.timeline, simulated.chosen.costs,
+                     static_cast<int>(worst - ranks.begin()));
+  const double part = simulated.result.makespan / static_cast<double>(count);
   std::vector<std::pair<double, double>> line;
-  for (; next < points; ++next) {
-    line.emplace_back(end * (static_cast<double>(next) + 0.5) / static_cast<double>(points),
-                      largest[next]);
+  double held = 0;
+  auto change = curve.begin();
+  for (std::size_t i = 0; i < count; ++i) {
+    double largest = held;
+    for (; change != curve.end() && change->time < part * static_cast<double>(i + 1); ++change) {
+      held = change->amount;
+      largest = std::max(largest, held);
+    }
+    line.emplace_back(part * (static_cast<double>(i) + 0.5), largest);
   }
   return line;
 }
