@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "base/index.h"
-#include "base/text/quote.h"
 #include "base/units.h"
 
 namespace penstock {
@@ -43,7 +42,7 @@ Status Write(const std::string& path, std::span<const std::string_view> pieces, 
   // Within the folder, so that the rename stays on one file system.
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
   File file(std::fopen(temporary.c_str(), "wb"));
-  if (!file) return InvalidArgument("cannot write {}: {}", Printable(path), LastError());
+  if (!file) return InvalidArgument("cannot write {}: {}", path, LastError());
   const bool written =
       WritePieces(file.get(), pieces) && (!durable || fsync(fileno(file.get())) == 0);
   const std::string write_error = written ? "" : LastError();
@@ -53,7 +52,7 @@ Status Write(const std::string& path, std::span<const std::string_view> pieces, 
   }
   const std::string reason = written ? LastError() : write_error;
   std::remove(temporary.c_str());
-  return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", Printable(path), reason);
+  return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path, reason);
 }
 
 }  // namespace
@@ -71,14 +70,13 @@ bool SyncFolderOf(const std::string& path) {
 Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   // Opening a FIFO waits for its writer, and a device may never end.
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return NotFound("cannot read {}: {}", Printable(path), LastError());
+  if (descriptor < 0) return NotFound("cannot read {}: {}", path, LastError());
   const File file(fdopen(descriptor, "rb"));
   struct stat status = {};
-  if (fstat(descriptor, &status) != 0)
-    return NotFound("cannot read {}: {}", Printable(path), LastError());
+  if (fstat(descriptor, &status) != 0) return NotFound("cannot read {}: {}", path, LastError());
   if (!S_ISREG(status.st_mode)) {
     return NotFound("cannot read {}: it is {}, not a regular file; save the content to a file",
-                    Printable(path), KindOf(status.st_mode));
+                    path, KindOf(status.st_mode));
   }
   std::string content;
   // Growing a large string copies it.
@@ -86,13 +84,12 @@ Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   char block[1 << 16];
   for (std::size_t got = 0; (got = std::fread(block, 1, sizeof block, file.get())) > 0;) {
     if (got > limit.bytes - content.size()) {
-      return InvalidArgument("{} is too large: a {} may have at most {}", Printable(path),
-                             limit.kind, FormatBytes(static_cast<std::int64_t>(limit.bytes)));
+      return InvalidArgument("{} is too large: a {} may have at most {}", path, limit.kind,
+                             FormatBytes(static_cast<std::int64_t>(limit.bytes)));
     }
     content.append(block, got);
   }
-  if (std::ferror(file.get()) != 0)
-    return NotFound("cannot read {}: {}", Printable(path), LastError());
+  if (std::ferror(file.get()) != 0) return NotFound("cannot read {}: {}", path, LastError());
   return content;
 }
 

@@ -108,8 +108,10 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
   const bool is_folder = std::filesystem::is_directory(path, error);
   const std::string file =
       is_folder ? (std::filesystem::path(path) / "config.json").string() : path;
-  PENSTOCK_TRY(const std::string text, ReadFile(file, kConfigFile));
-  auto config = ReadConfig(text);
+  const auto text = ReadFile(file, kConfigFile);
+  // The path may be any text of a configuration, with line breaks.
+  if (!text) return MakeError(text.error().code, "{}", Printable(text.error().message));
+  auto config = ReadConfig(*text);
   if (!config)
     return MakeError(config.error().code, "{}: {}", Printable(file), config.error().message);
   return config;
