@@ -48,8 +48,10 @@ TEST(Setup, RefusesOptionsWithoutAnEffect) {
             "schedule 1f1b: pipeline.memory_limit 2: the schedule takes no memory_limit");
   EXPECT_EQ(ErrorOf({"schedule=zb-auto", "ranks=2", "cost=1,x,1"}),
             "pipeline.cost: '1,x,1': 'x' is not a number");
-  EXPECT_EQ(ErrorOf({"schedule=zb-auto", "ranks=2", "overlap=mx"}),
-            "pipeline.overlap: 'mx': give max, sum, or a factor of F + B from 0 to 1000");
+  EXPECT_EQ(
+      ErrorOf({"schedule=zb-auto", "ranks=2", "overlap=mx"}),
+      "pipeline.overlap: 'mx': give max, sum, or a factor of F + B from 0 to 1000; did you mean "
+      "'max'?");
   const TempFolder folder;
   const std::string path = folder.Write("a.csv", "0F0,0B0\n1F0,1B0\n");
   EXPECT_EQ(ErrorOf({"csv=" + path, "waves=2"}),
