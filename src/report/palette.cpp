@@ -61,18 +61,23 @@ Color BaseColor(Op op) {
   }
 }
 
-std::uint8_t TowardsWhite(std::uint8_t part, double share) {
-  return static_cast<std::uint8_t>(std::lround(part + (255 - part) * share));
-}
-
 }  // namespace
+
+Color ChunkColor(Color base, int chunk, int chunks, double lightest) {
+  const double share = chunks > 1 ? lightest * chunk / (chunks - 1) : 0;
+  const auto lighter = [share](std::uint8_t part) {
+    return static_cast<std::uint8_t>(std::lround(part + (255 - part) * share));
+  };
+  return {lighter(base.red), lighter(base.green), lighter(base.blue)};
+}
 
 Color BlockColor(Op op, int chunk, int chunks) {
   constexpr double kLightest = 0.55;
-  const double share = chunks > 1 ? kLightest * chunk / (chunks - 1) : 0;
-  const Color base = BaseColor(op);
-  return {TowardsWhite(base.red, share), TowardsWhite(base.green, share),
-          TowardsWhite(base.blue, share)};
+  return ChunkColor(BaseColor(op), chunk, chunks, kLightest);
+}
+
+double Brightness(Color color) {
+  return 0.299 * color.red + 0.587 * color.green + 0.114 * color.blue;
 }
 
 Color CauseColor(BubbleCause cause) {
@@ -98,9 +103,8 @@ std::string Hex(Color color) {
 }
 
 Color TextColor(Color background) {
-  constexpr double kBright = 160;  // of 255, by the weights of ITU-R BT.601
-  const double light = 0.299 * background.red + 0.587 * background.green + 0.114 * background.blue;
-  return light > kBright ? Color{0x10, 0x1c, 0x2e} : Color{0xff, 0xff, 0xff};
+  constexpr double kBright = 160;
+  return Brightness(background) > kBright ? Color{0x10, 0x1c, 0x2e} : Color{0xff, 0xff, 0xff};
 }
 
 std::string_view OpName(Op op) {

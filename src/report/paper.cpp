@@ -1,7 +1,6 @@
 #include "report/paper.h"
 
 #include <array>
-#include <cmath>
 
 #include "base/index.h"
 
@@ -33,12 +32,7 @@ Color Gray(int level) {
 
 Color PaperBlockColor(Op op, int chunk, int chunks) {
   constexpr double kLightest = 0.3;
-  const double share = chunks > 1 ? kLightest * chunk / (chunks - 1) : 0;
-  const auto lighter = [share](std::uint8_t part) {
-    return static_cast<std::uint8_t>(std::lround(part + (255 - part) * share));
-  };
-  const Color base = PaperBase(op);
-  return {lighter(base.red), lighter(base.green), lighter(base.blue)};
+  return ChunkColor(PaperBase(op), chunk, chunks, kLightest);
 }
 
 Color MemoryColor(MemoryKind kind) {
@@ -56,10 +50,6 @@ Color MemoryColor(MemoryKind kind) {
 
 Color PaperMemoryColor(MemoryKind kind) {
   return Gray(80 + 20 * static_cast<int>(Index(kind) * 3 % 8));
-}
-
-double Brightness(Color color) {
-  return 0.299 * color.red + 0.587 * color.green + 0.114 * color.blue;
 }
 
 }  // namespace penstock

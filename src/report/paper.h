@@ -11,7 +11,5 @@ Color PaperBlockColor(Op op, int chunk, int chunks);
 // The color of a kind of memory on a screen, and on paper.
 Color MemoryColor(MemoryKind kind);
 Color PaperMemoryColor(MemoryKind kind);
-// How bright the color is without its hue, from 0 to 255 (ITU-R BT.601).
-double Brightness(Color color);
 
 }  // namespace penstock

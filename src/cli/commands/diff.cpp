@@ -7,6 +7,7 @@
 #include "explain/difference.h"
 #include "report/palette.h"
 #include "report/table.h"
+#include "report/time_use.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -93,24 +94,11 @@ class DiffCommand : public Command {
   }
 
   Table UseTable(const std::vector<Simulated>& all, const Difference& difference) const {
-    Table table;
-    table.title = "Time of a rank, on average";
-    table.columns = {"", all[0].chosen.label, all[1].chosen.label, "difference"};
-    const auto add = [&](const std::string& name, double a, double b) {
-      if (a == 0 && b == 0) return;
-      const ChosenSchedule& chosen = all[0].chosen;
-      const char* const sign = b > a ? "+" : "";
-      table.rows.push_back(
-          {name, TimeText(chosen, a), TimeText(chosen, b), sign + TimeText(chosen, b - a)});
-    };
-    for (std::size_t op = 0; op < kOpCount; ++op) {
-      add(std::string(OpName(static_cast<Op>(op))), difference.a.by_op[op], difference.b.by_op[op]);
-    }
-    for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
-      add(fmt::format("idle: {}", NameOf(static_cast<BubbleCause>(cause))),
-          difference.a.bubbles[cause], difference.b.bubbles[cause]);
-    }
-    add("makespan", all[0].result.makespan, all[1].result.makespan);
+    const auto text = [&](double time) { return TimeText(all[0].chosen, time); };
+    Table table = TimeUseTable({all[0].chosen.label, all[1].chosen.label},
+                               {difference.a, difference.b}, text);
+    table.rows.push_back(
+        ComparedRow("makespan", {all[0].result.makespan, all[1].result.makespan}, text));
     return table;
   }
 

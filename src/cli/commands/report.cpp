@@ -105,15 +105,10 @@ std::string CostsText(const ChosenSchedule& chosen) {
 // The limit of what a rank's memory shows, if only what is limited is shown.
 std::optional<double> ShownLimit(const Simulated& simulated) {
   if (simulated.chosen.device_memory) return simulated.chosen.device_memory;
-  const auto holds = [&](MemoryKind kind) {
-    return std::ranges::any_of(simulated.memory, [&](const RankMemory& rank) {
-      return PeakOf(rank.curves[Index(kind)]) > 0;
-    });
-  };
   for (const MemoryKind kind :
        {MemoryKind::kWeights, MemoryKind::kVersions, MemoryKind::kGradients, MemoryKind::kOptimizer,
         MemoryKind::kMessages, MemoryKind::kWorkspace}) {
-    if (holds(kind)) return std::nullopt;
+    if (Holds(simulated.memory, kind)) return std::nullopt;
   }
   return simulated.chosen.memory_limit;
 }

@@ -27,10 +27,7 @@ std::string ActionText(const Simulated& simulated, std::size_t rank) {
 std::vector<std::size_t> KindsHeld(const Simulated& simulated) {
   std::vector<std::size_t> kinds;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
-    const bool held = std::ranges::any_of(simulated.memory, [&](const RankMemory& rank) {
-      return rank.curves[kind].size() > 1 || rank.curves[kind].front().amount != 0;
-    });
-    if (held) kinds.push_back(kind);
+    if (Holds(simulated.memory, static_cast<MemoryKind>(kind))) kinds.push_back(kind);
   }
   return kinds;
 }

@@ -10,7 +10,8 @@
 namespace penstock {
 namespace {
 
-// "(?<" or "(?P<" at the position; its length, or 0. "(?<=" and "(?<!" look behind.
+// Returns the length of the "(?<" or "(?P<" with which a named group begins, or 0. "(?<=" and
+// "(?<!" begin lookbehind assertions.
 std::size_t NamedGroupAt(std::string_view text) {
   for (const std::string_view opening : {"(?P<", "(?<"}) {
     if (!text.starts_with(opening) || text.size() == opening.size()) continue;

@@ -2,13 +2,13 @@
 #include <set>
 
 #include "base/index.h"
-#include "explain/difference.h"
 #include "report/markup.h"
 #include "report/page/page_assets.h"
 #include "report/page/page_data.h"
 #include "report/page/page_parts.h"
 #include "report/paper.h"
 #include "report/report.h"
+#include "report/time_use.h"
 
 namespace penstock {
 namespace {
@@ -72,10 +72,9 @@ std::string MemoryLegend(const ReportInput& input) {
   std::size_t kinds = 0;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     const auto which = static_cast<MemoryKind>(kind);
-    const auto holds = [&](const RankMemory& rank) { return PeakOf(rank.curves[kind]) > 0; };
     const bool shown = which != MemoryKind::kOffloaded &&
                        std::ranges::any_of(input.runs, [&](const ReportRun& run) {
-                         return std::ranges::any_of(run.memory_by_kind, holds);
+                         return Holds(run.memory_by_kind, which);
                        });
     if (!shown) continue;
     ++kinds;
@@ -158,38 +157,15 @@ Result<std::string> TimelineCard(const ReportInput& input) {
 
 // Where the time of a rank goes in each explained run, on average; no rows if there are none.
 Table UseTable(const ReportInput& input) {
-  Table table;
-  table.title = "Time of a rank, on average";
-  table.columns = {""};
+  std::vector<std::string> labels;
   std::vector<TimeUse> uses;
   for (const ReportRun& run : input.runs) {
     if (!run.explanation) continue;
-    table.columns.push_back(run.label);
+    labels.push_back(run.label);
     uses.push_back(TimeUseOf({ScheduleOf(input, run), *run.timeline, run.explanation->bubbles}));
   }
-  if (uses.size() == 2) table.columns.emplace_back("difference");
-  const auto add = [&](const std::string& name, auto&& of) {
-    std::vector<std::string> row = {name};
-    double sum = 0;
-    for (const TimeUse& use : uses) {
-      row.push_back(FormatAmount(of(use), input.time_unit));
-      sum += of(use);
-    }
-    if (uses.size() == 2) {
-      const double more = of(uses[1]) - of(uses[0]);
-      row.push_back((more > 0 ? "+" : "") + FormatAmount(more, input.time_unit));
-    }
-    if (sum > 0) table.rows.push_back(std::move(row));
-  };
-  for (std::size_t op = 0; op < kOpCount; ++op) {
-    add(std::string(OpName(static_cast<Op>(op))),
-        [op](const TimeUse& use) { return use.by_op[op]; });
-  }
-  for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
-    add(fmt::format("idle: {}", NameOf(static_cast<BubbleCause>(cause))),
-        [cause](const TimeUse& use) { return use.bubbles[cause]; });
-  }
-  return table;
+  return TimeUseTable(labels, uses,
+                      [&](double time) { return FormatAmount(time, input.time_unit); });
 }
 
 std::string PlotCards(const std::vector<Plot>& plots) {

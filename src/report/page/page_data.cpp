@@ -246,10 +246,8 @@ class RunWriter {
     }
     // What is in the slower pool is not the rank's.
     const auto is_held = [&](std::size_t kind) {
-      return static_cast<MemoryKind>(kind) != MemoryKind::kOffloaded &&
-             std::ranges::any_of(run_.memory_by_kind, [&](const RankMemory& rank) {
-               return PeakOf(rank.curves[kind]) > 0;
-             });
+      const auto which = static_cast<MemoryKind>(kind);
+      return which != MemoryKind::kOffloaded && Holds(run_.memory_by_kind, which);
     };
     json_.Numbers(kMemoryKinds, is_held, [&](std::size_t kind) {
       const auto which = static_cast<MemoryKind>(kind);

@@ -218,6 +218,11 @@ std::string_view NameOf(MemoryKind kind) {
   return kNames[Index(kind)];
 }
 
+bool Holds(std::span<const RankMemory> ranks, MemoryKind kind) {
+  return std::ranges::any_of(
+      ranks, [&](const RankMemory& rank) { return PeakOf(rank.curves[Index(kind)]) > 0; });
+}
+
 std::vector<RankMemory> MemoryByKind(const MemoryInput& input) {
   MemoryOfRanks ranks(input);
   std::vector<RankMemory> memory;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct RankMemory {
   std::array<MemoryCurve, kMemoryKinds> curves;  // each starts at time 0
   MemoryPeak peak;
 };
+
+// Whether some rank ever holds this kind.
+bool Holds(std::span<const RankMemory> ranks, MemoryKind kind);
 
 // What the memory is derived from. Everything belongs to one schedule.
 struct MemoryInput {

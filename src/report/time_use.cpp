@@ -1,0 +1,44 @@
+#include "report/time_use.h"
+
+#include <algorithm>
+
+#include "report/palette.h"
+
+namespace penstock {
+
+std::vector<std::string> ComparedRow(const std::string& name, const std::vector<double>& values,
+                                     const TimeFormat& format) {
+  std::vector<std::string> row = {name};
+  for (const double value : values) row.push_back(format(value));
+  if (values.size() == 2) {
+    const double more = values[1] - values[0];
+    row.push_back((more > 0 ? "+" : "") + format(more));
+  }
+  return row;
+}
+
+Table TimeUseTable(const std::vector<std::string>& labels, const std::vector<TimeUse>& uses,
+                   const TimeFormat& format) {
+  Table table;
+  table.title = "Time of a rank, on average";
+  table.columns = {""};
+  table.columns.insert(table.columns.end(), labels.begin(), labels.end());
+  if (labels.size() == 2) table.columns.emplace_back("difference");
+  const auto add = [&](const std::string& name, const auto& of) {
+    std::vector<double> values;
+    for (const TimeUse& use : uses) values.push_back(of(use));
+    if (std::ranges::all_of(values, [](double value) { return value == 0; })) return;
+    table.rows.push_back(ComparedRow(name, values, format));
+  };
+  for (std::size_t op = 0; op < kOpCount; ++op) {
+    add(std::string(OpName(static_cast<Op>(op))),
+        [op](const TimeUse& use) { return use.by_op[op]; });
+  }
+  for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+    add(fmt::format("idle: {}", NameOf(static_cast<BubbleCause>(cause))),
+        [cause](const TimeUse& use) { return use.bubbles[cause]; });
+  }
+  return table;
+}
+
+}  // namespace penstock
