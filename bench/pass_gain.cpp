@@ -105,7 +105,7 @@ Result<Subject> MakeSubject(const Case& subject) {
     PENSTOCK_TRY(made.module, CastStage(*made.module, model, range, dtype));
   }
   made.examples.inputs = {at::randn({1, model.sequence, model.dim}).to(dtype).requires_grad_(true)};
-  made.examples.targets = at::randint(model.vocabulary, {1, model.sequence}, at::kLong);
+  made.examples.targets = {at::randint(model.vocabulary, {1, model.sequence}, at::kLong)};
   made.options.last = true;
   made.options.microbatches = 8;
   for (const auto& parameter : made.module->named_parameters()) {
@@ -119,7 +119,7 @@ Result<Subject> MakeSubject(const Case& subject) {
 Result<Variant> MakeVariant(const Subject& subject, std::string name, const CompileOptions& how) {
   PENSTOCK_TRY(StageProgram program, CompileStage(subject.Spec(), how));
   const StageExamples& examples = subject.examples;
-  Variant variant{std::move(name), nullptr, {examples.inputs[0].detach(), examples.targets}, {}};
+  Variant variant{std::move(name), nullptr, {examples.inputs[0].detach(), examples.targets.front()}, {}};
   variant.held.resize(program.slots);
   variant.bound = std::make_unique<BoundProgram>(std::move(program), subject.binding);
   return variant;

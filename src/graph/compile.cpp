@@ -90,7 +90,9 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   }
   program.unshard = graphs.unshard;
   program.reduce_grad = graphs.reduce_grad;
-  for (const ValueId gradient : joint.output_gradients) {
+  program.updated_buffers = joint.updated_buffers;
+  const auto sent = joint.output_gradients.size() - joint.updated_buffers.size();
+  for (const ValueId gradient : std::span(joint.output_gradients).first(sent)) {
     const bool is_read = Contains(read_by_backward, gradient);
     program.outputs.push_back({{}, gradient != kNoValue, is_read ? slots.Of(gradient) : -1});
   }

@@ -45,6 +45,8 @@ struct StageProgram {
   Graph unshard;
   Graph reduce_grad;
   int slots = 0;  // per microbatch
+  // The last outputs of forward that leave the stage are the new values of these tensors.
+  std::vector<at::Tensor> updated_buffers = {};
   std::vector<StagePort> inputs;
   std::vector<StagePort> outputs;
   bool random = false;           // whether a node draws random numbers

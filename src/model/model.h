@@ -43,6 +43,15 @@ class StageModule : public torch::nn::Module {
   // `targets` the next tokens [batch, sequence]. In evaluation mode, it is the reported loss, in
   // nats per token.
   virtual torch::Tensor Loss(std::span<const torch::Tensor> outputs, const torch::Tensor& targets);
+  // Loss for a run whose loss reads several target tensors.
+  virtual torch::Tensor LossOfAll(std::span<const torch::Tensor> outputs,
+                                  std::span<const torch::Tensor> targets) {
+    return Loss(outputs, targets[0]);
+  }
+  // Returns tensors besides the trained parameters whose current values each forward reads, by
+  // name: running statistics, which forward updates in place, and frozen weights. All other tensors
+  // that forward reads are constants.
+  virtual std::vector<std::pair<std::string, torch::Tensor>> StateTensors() const { return {}; }
   // Sets the gradient of the loss, such as 1/microbatches. Only for models whose layers add terms
   // to the loss, because they are also in stages that do not compute the loss.
   virtual void SetLossGradient(double) {}

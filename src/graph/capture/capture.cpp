@@ -100,6 +100,7 @@ class Tracer {
     joint.differentiated_inputs = spec_.input_gradients;
     joint.kept_inputs = spec_.kept_inputs;
     const std::vector<at::Tensor> results = Outputs();
+    joint.updated_buffers = UpdatedBuffers();
     for (std::size_t i = spec_.kept_outputs_from.value_or(results.size()); i < results.size();
          ++i) {
       joint.kept_outputs.push_back(static_cast<int>(i));
@@ -108,6 +109,10 @@ class Tracer {
     joint.output_gradients = output_gradients_;
     std::vector<ValueId> outputs;
     for (const at::Tensor& result : results) outputs.push_back(recorder_.Use(result));
+    for (const at::Tensor& buffer : joint.updated_buffers) {
+      outputs.push_back(recorder_.Use(buffer));
+      joint.output_gradients.push_back(kNoValue);
+    }
     recorder_.set_phase(Phase::kBackward);
     for (const at::Tensor& gradient : Gradients(results, starts)) {
       outputs.push_back(gradient.defined() ? recorder_.Use(gradient) : kNoValue);
@@ -144,6 +149,9 @@ class Tracer {
         parameters_.push_back(std::move(bound));
       }
     }
+    for (const NamedTensor& buffer : spec_.buffers) {
+      recorder_.DefineBuffer(buffer.tensor, buffer.name);
+    }
     for (const at::Tensor& input : spec_.inputs) {
       inputs_.push_back(input.detach().contiguous());
       recorder_.DefineInput(inputs_.back());
@@ -152,6 +160,14 @@ class Tracer {
   }
 
   at::Tensor& Input(int index) { return inputs_[index]; }
+
+  std::vector<at::Tensor> UpdatedBuffers() const {
+    std::vector<at::Tensor> updated;
+    for (const NamedTensor& buffer : spec_.buffers) {
+      if (recorder_.IsUpdated(buffer.tensor)) updated.push_back(buffer.tensor.detach());
+    }
+    return updated;
+  }
 
   std::vector<at::Tensor> Outputs() {
     const CaptureScope scope(recorder_);

@@ -51,6 +51,9 @@ struct StageSpec {
   // Leaf tensors. Gradients are computed for those that require them. If the same tensor appears
   // under two names (tied weights), its whole gradient belongs to the first.
   std::vector<NamedTensor> parameters;
+  // Other tensors whose current values each run reads: running statistics, frozen weights. Forward
+  // may update them in place. All other tensors that forward reads become constants of the graph.
+  std::vector<NamedTensor> buffers = {};
   std::vector<at::Tensor> inputs;    // examples with the shape and dtype of all later inputs
   std::vector<int> input_gradients;  // the inputs whose gradients are computed
   // Set if the first output is a loss: its constant gradient, such as 1/microbatches. The gradients
@@ -67,7 +70,8 @@ struct StageSpec {
 };
 
 // Forward and backward as one graph. Its inputs are the spec's inputs, then the gradients of the
-// outputs that have one. Its outputs are the stage's outputs, the gradient of each parameter
+// outputs that have one. Its outputs are the stage's outputs, the new values of the buffers that
+// forward updates, the gradient of each parameter
 // (kNoValue if it has none) and the requested gradients of inputs (kNoValue only if no input has
 // one). Outputs and gradients of inputs are contiguous, and no output aliases a parameter.
 //
@@ -76,9 +80,10 @@ struct StageSpec {
 // gradient of the own shard is the last output.
 struct JointGraph {
   Graph graph;
-  // By output: the graph input that is its gradient. kNoValue if it has none, because the output
+  // By output, then by updated buffer: the graph input that is its gradient. kNoValue if it has none, because the output
   // depends on nothing that needs a gradient or because its gradient is constant.
   std::vector<ValueId> output_gradients;
+  std::vector<at::Tensor> updated_buffers;       // their new values are the last of outputs()
   std::vector<Bound> parameters;                 // includes those that no node reads
   std::vector<int> differentiated_inputs;        // the spec's input_gradients
   std::vector<int> kept_inputs, kept_outputs;    // indices, from the spec

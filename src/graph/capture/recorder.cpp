@@ -1,7 +1,9 @@
 #include "graph/capture/recorder.h"
 
 #include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
 #include <string_view>
@@ -129,9 +131,9 @@ bool TakesGenerator(const c10::FunctionSchema& schema) {
   return schema.argumentIndexWithName("generator").has_value();
 }
 
-ValueId Recorder::Define(const at::Tensor& tensor, bool by_node) {
+ValueId Recorder::Define(const at::Tensor& tensor, bool may_mutate) {
   const ValueId id = graph_.AddValue({TypeOf(tensor), kNoValue, 0});
-  memory_.insert_or_assign(tensor.storage().unsafeGetStorageImpl(), Memory{id, tensor, by_node});
+  memory_.insert_or_assign(tensor.storage().unsafeGetStorageImpl(), Memory{id, tensor, may_mutate});
   return id;
 }
 
@@ -141,16 +143,44 @@ bool Recorder::Knows(const at::Tensor& tensor) const {
 
 ValueId Recorder::DefineInput(const at::Tensor& tensor) {
   if (Knows(tensor)) Reject("two inputs or parameters of the stage share memory");
-  const ValueId id = Define(tensor, /*by_node=*/false);
+  const ValueId id = Define(tensor, /*may_mutate=*/false);
   graph_.inputs.push_back(id);
   return id;
 }
 
 ValueId Recorder::DefineBound(const at::Tensor& tensor, Bound bound) {
   if (Knows(tensor)) Reject("two inputs or parameters of the stage share memory");
-  bound.value = Define(tensor, /*by_node=*/false);
+  bound.value = Define(tensor, /*may_mutate=*/false);
   graph_.bound.push_back(std::move(bound));
   return graph_.bound.back().value;
+}
+
+Recorder::~Recorder() {
+  const at::NoGradGuard no_gradients;
+  const c10::impl::ExcludeDispatchKeyGuard no_capture(c10::DispatchKey::Fake);
+  for (auto& [buffer, content] : saved_) buffer.copy_(content);
+}
+
+void Recorder::DefineBuffer(const at::Tensor& tensor, const std::string& name) {
+  if (Knows(tensor)) return;  // tied to a parameter or another buffer
+  const Bound bound{kNoValue, BoundKind::kBuffer, -1, name, tensor.detach()};
+  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  buffers_[storage] = DefineBound(tensor, bound);
+  memory_.at(storage).may_mutate = true;
+}
+
+bool Recorder::IsUpdated(const at::Tensor& buffer) const {
+  const c10::StorageImpl* const storage = buffer.storage().unsafeGetStorageImpl();
+  const auto found = buffers_.find(storage);
+  return found != buffers_.end() && memory_.at(storage).root != found->second;
+}
+
+void Recorder::SaveBuffer(const at::Tensor& tensor) {
+  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  const auto found = buffers_.find(storage);
+  if (found == buffers_.end() || memory_.at(storage).root != found->second) return;
+  const at::Tensor whole = memory_.at(storage).tensor.detach();
+  saved_.emplace_back(whole, whole.clone());
 }
 
 ValueId Recorder::Use(const at::Tensor& tensor) {
@@ -211,6 +241,7 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   const c10::FunctionSchema& schema = op.schema();
   const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()),
                         stack->end());
+  if (RecordBatchNorm(op, stack)) return;
   RejectUnrepeatable(op, arguments);
   const bool writes = MutatedArgument(schema) >= 0;
   // inplace_view ops (squeeze_) change the shape of a tensor but no memory, so they are not
@@ -226,6 +257,37 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
     const std::size_t count = schema.returns().size();
     RecordResults(op, arguments, c10::ArrayRef<IValue>(*stack).slice(stack->size() - count, count));
   }
+}
+
+// ATen's op also writes the running statistics, which its schema does not say. The functional form
+// returns them after the results.
+bool Recorder::RecordBatchNorm(const c10::OperatorHandle& op, Stack* stack) {
+  static const c10::OperatorName name("aten::native_batch_norm", "");
+  static const c10::OperatorHandle functional =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::_native_batch_norm_legit_functional",
+                                                     "");
+  constexpr std::size_t kRunningMean = 3, kRunningVar = 4, kTraining = 5, kResults = 3;
+  if (!(op.operator_name() == name)) return false;
+  const std::size_t count = op.schema().arguments().size();
+  const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  const at::Tensor mean = arguments[kRunningMean].toOptional<at::Tensor>().value_or(at::Tensor());
+  const at::Tensor var = arguments[kRunningVar].toOptional<at::Tensor>().value_or(at::Tensor());
+  if (!mean.defined() || !var.defined() || !arguments[kTraining].toBool()) return false;
+  for (const at::Tensor& statistic : {mean, var}) {
+    if (!Knows(statistic) || !memory_.at(statistic.storage().unsafeGetStorageImpl()).may_mutate) {
+      Reject("batch normalization updates running statistics that are not buffers of the stage");
+    }
+  }
+  Stack results = arguments;
+  functional.callBoxed(results);
+  RecordResults(functional, arguments, results);
+  const std::vector<ValueId>& outputs = graph_.nodes.back().outputs;
+  const ValueId new_mean = outputs[kResults], new_var = outputs[kResults + 1];
+  Rebind(mean, results[kResults].toTensor(), new_mean);
+  Rebind(var, results[kResults + 1].toTensor(), new_var);
+  stack->erase(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  stack->insert(stack->end(), results.begin(), results.begin() + kResults);
+  return true;
 }
 
 bool Recorder::RowsVary(const Node& node) const {
@@ -255,7 +317,7 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {
       const bool fresh = tensor.defined() && !Knows(tensor);
-      node.outputs.push_back(fresh ? Define(tensor, /*by_node=*/true) : kNoValue);
+      node.outputs.push_back(fresh ? Define(tensor, /*may_mutate=*/true) : kNoValue);
       if (fresh) graph_.values[node.outputs.back()].type.rows_vary = vary;
     });
   }
@@ -264,9 +326,11 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
 
 void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& arguments) {
   const at::Tensor& mutated = arguments.front().toTensor();
-  if (!Knows(mutated) || !memory_.at(mutated.storage().unsafeGetStorageImpl()).by_node) {
-    Reject("{} mutates an input, a parameter or a buffer of the stage", NameOf(op));
+  if (!Knows(mutated) || !memory_.at(mutated.storage().unsafeGetStorageImpl()).may_mutate) {
+    Reject("{} mutates an input or a parameter of the stage, or a tensor that is none of its buffers",
+           NameOf(op));
   }
+  SaveBuffer(mutated);
   const c10::OperatorHandle functional = FunctionalForm(op);
   const at::Tensor result = CallForTensor(functional, arguments);
   if (result.scalar_type() != mutated.scalar_type() || result.sizes() != mutated.sizes()) {

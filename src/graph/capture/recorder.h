@@ -30,12 +30,21 @@ bool TakesGenerator(const c10::FunctionSchema& schema);
 
 class Recorder {
  public:
+  Recorder() = default;
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
   Graph& graph() { return graph_; }
   void set_phase(Phase phase) { phase_ = phase; }
 
   // Registers a tensor that exists before the first op.
   ValueId DefineInput(const at::Tensor& tensor);
   ValueId DefineBound(const at::Tensor& tensor, Bound bound);
+  // Registers a tensor that ops may update. The recorder's end restores its content.
+  void DefineBuffer(const at::Tensor& tensor, const std::string& name);
+  // Returns whether an op has updated the buffer.
+  bool IsUpdated(const at::Tensor& buffer) const;
   // Returns the value that the tensor currently stands for. An unknown tensor becomes a constant.
   ValueId Use(const at::Tensor& tensor);
   // Runs the op on the stack below capture and records it. Throws CaptureError.
@@ -47,10 +56,10 @@ class Recorder {
   struct Memory {
     ValueId root;
     at::Tensor tensor;  // of the root; keeps the storage alive
-    bool by_node;       // a node produced it, so that it may be mutated
+    bool may_mutate;    // a node produced it, or it is a buffer
   };
 
-  ValueId Define(const at::Tensor& tensor, bool by_node);
+  ValueId Define(const at::Tensor& tensor, bool may_mutate);
   bool Knows(const at::Tensor& tensor) const;
   Argument ToArgument(const c10::IValue& value);
   // Throws CaptureError if the results depend on the number of rows of the example.
@@ -58,12 +67,19 @@ class Recorder {
   void RecordResults(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                      c10::ArrayRef<c10::IValue> results);
   void RecordInPlace(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  // Replaces the op and its arguments on the stack, and returns true, if the op is a batch
+  // normalization that updates running statistics.
+  bool RecordBatchNorm(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  // Keeps the content of a buffer that the captured code is about to change.
+  void SaveBuffer(const at::Tensor& tensor);
   void Rebind(const at::Tensor& mutated, const at::Tensor& result, ValueId value);
 
   Graph graph_;
   Phase phase_ = Phase::kForward;
   std::unordered_map<const c10::StorageImpl*, Memory> memory_;
   std::map<ViewKey, ValueId> views_;
+  std::unordered_map<const c10::StorageImpl*, ValueId> buffers_;  // by storage: the initial value
+  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // buffers and their content before capture
 };
 
 }  // namespace penstock

@@ -72,6 +72,9 @@ struct Node {
 enum class BoundKind : std::uint8_t {
   kParameter,
   kConstant,  // never changes
+  // A tensor of the module that may change between runs, such as running statistics and frozen
+  // weights. Each run reads its current value.
+  kBuffer,
   kGradient,  // the gradient accumulator of parameter `index`: nodes may mutate it, but not read it
   // Of sharded parameters (ParameterSharding): the own shard of the weights, the accumulators of
   // all gradients in the order of the sequence, and the own shard of their sum, which nodes may
@@ -80,6 +83,11 @@ enum class BoundKind : std::uint8_t {
   kUnreducedGradients,
   kGradientShard,
 };
+
+// Returns whether the graph itself has the tensor of such a value.
+constexpr bool HasTensor(BoundKind kind) {
+  return kind == BoundKind::kConstant || kind == BoundKind::kBuffer;
+}
 
 // A value that exists before a run and that all runs share.
 struct Bound {

@@ -120,7 +120,7 @@ class Parser {
     const std::optional<BoundKind> kind = KindFor(word);
     if (!kind) throw TextError(fmt::format("'{}' is not a kind of bound value", word));
     bound.kind = *kind;
-    if (bound.kind == BoundKind::kConstant) {
+    if (HasTensor(bound.kind)) {
       const auto found = constants_.find(bound.value);
       if (found == constants_.end()) {
         throw TextError(

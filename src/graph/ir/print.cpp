@@ -31,9 +31,10 @@ std::string_view DtypeName(c10::ScalarType dtype) {
   return c10::toString(dtype);
 }
 
-constexpr std::array<std::pair<BoundKind, std::string_view>, 6> kBoundWords = {{
+constexpr std::array<std::pair<BoundKind, std::string_view>, 7> kBoundWords = {{
     {BoundKind::kParameter, "parameter"},
     {BoundKind::kConstant, "constant"},
+    {BoundKind::kBuffer, "buffer"},
     {BoundKind::kGradient, "gradient"},
     {BoundKind::kWeightShard, "weight_shard"},
     {BoundKind::kUnreducedGradients, "unreduced_gradients"},
@@ -84,7 +85,7 @@ std::string PrintValue(const Graph& graph, ValueId id) {
 std::string PrintBound(const Graph& graph, const Bound& bound) {
   const std::int64_t bytes = BytesOf(graph.value(bound.value).type);
   std::string what(WordFor(bound.kind));
-  if (bound.kind != BoundKind::kConstant) what += fmt::format(" {}", bound.index);
+  if (!HasTensor(bound.kind)) what += fmt::format(" {}", bound.index);
   if (!bound.name.empty()) what += " " + bound.name;
   return fmt::format("  bound {} {} = {}\n", PrintValue(graph, bound.value), FormatBytes(bytes),
                      what);

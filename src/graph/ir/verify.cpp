@@ -77,7 +77,7 @@ class Verifier {
 
   Status VerifyBound(const Bound& bound) {
     where_ = "a bound value";
-    if (bound.kind == BoundKind::kConstant ? !bound.tensor.defined() : bound.index < 0) {
+    if (HasTensor(bound.kind) ? !bound.tensor.defined() : bound.index < 0) {
       return Fault("%{} has neither a tensor nor a parameter index", bound.value);
     }
     const bool is_sum =

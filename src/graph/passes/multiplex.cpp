@@ -57,7 +57,7 @@ class Joiner {
 
   void Bind(Bound bound) {
     for (const Bound& known : joined_.bound) {
-      if (bound.kind == BoundKind::kConstant || known.kind != bound.kind ||
+      if (HasTensor(bound.kind) || known.kind != bound.kind ||
           known.index != bound.index) {
         continue;
       }
@@ -123,7 +123,7 @@ Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId
 
 Graph WithParametersFrom(Graph graph, int first) {
   for (Bound& bound : graph.bound) {
-    if (bound.kind != BoundKind::kConstant) bound.index += first;
+    if (!HasTensor(bound.kind)) bound.index += first;
   }
   return graph;
 }

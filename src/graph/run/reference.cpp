@@ -103,6 +103,7 @@ const at::Tensor& BoundTensor(const Bound& bound, const GraphBinding& binding) {
     case BoundKind::kGradientShard:
       return binding.gradient_shard;
     case BoundKind::kConstant:
+    case BoundKind::kBuffer:
       break;
   }
   return bound.tensor;

@@ -45,7 +45,7 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   StageExamples examples;
   PENSTOCK_TRY(examples.inputs,
                ExampleInputs(chosen, std::span(ranges).first(index), config.model.sequence));
-  examples.targets = at::zeros({config.batch, config.model.sequence}, at::kLong);
+  examples.targets = {at::zeros({config.batch, config.model.sequence}, at::kLong)};
   PENSTOCK_TRY(const TorchStageOptions stage_options,
                OptionsOfStage(chosen, schedule, SharedParameters(config.model, ranges), stage));
   PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, examples, stage_options)));

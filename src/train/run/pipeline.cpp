@@ -233,7 +233,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
   PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config), ranks));
   const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
-  StageExamples examples{{}, at::zeros_like(tokens)};
+  StageExamples examples{{}, {at::zeros_like(tokens)}};
   SharedPrograms shared_programs(config.model);
   pipeline.ranges = ranges;
   pipeline.shared = SharedParameters(config.model, ranges);

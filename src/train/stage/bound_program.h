@@ -1,6 +1,8 @@
 // The compiled pieces of a stage, bound to its parameters and gradients. Private to train/.
 #pragma once
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -70,6 +72,17 @@ struct BoundProgram {
       gradient_types.push_back(output.type);
       gradient_slots.push_back(output.slot);
     }
+  }
+
+  // Sets the buffers that F updates to the last results of forward, and returns the others.
+  std::span<at::Tensor> SetBuffers(std::span<at::Tensor> results) {
+    const at::NoGradGuard no_gradients;
+    const std::size_t first = results.size() - program.updated_buffers.size();
+    for (std::size_t i = first; i < results.size(); ++i) {
+      program.updated_buffers[i - first].copy_(results[i]);
+      results[i].reset();
+    }
+    return results.first(first);
   }
 
   // Returns the index of the first tensor whose type is not that of the stage's input.

@@ -56,12 +56,9 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
         "OFFLOAD and RECOMPUTE cannot be used with slices: later slices read the state of earlier "
         "ones");
   }
-  if (options.first && examples.inputs.size() != 1) {
-    return InvalidArgument("a first stage takes only tokens, not {} inputs",
-                           examples.inputs.size());
-  }
-  if (options.last && !examples.targets.defined()) {
-    return InvalidArgument("a last stage needs example targets for its loss");
+  if (options.last && std::ssize(examples.targets) != options.targets) {
+    return InvalidArgument("a last stage needs {} example targets for its loss, not {}",
+                           options.targets, examples.targets.size());
   }
   return {};
 }
@@ -70,7 +67,8 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
 // stages would not be trained.
 Status CheckProgram(const StageProgram& program, const StageExamples& examples,
                     const TorchStageOptions& options) {
-  const std::size_t count = examples.inputs.size() + (options.last ? 1 : 0);
+  const std::size_t count =
+      examples.inputs.size() + (options.last ? Index(options.targets) : 0);
   if ((options.zero >= 2 && program.reduce_grad.name.empty()) ||
       (options.zero >= 3 && program.unshard.name.empty())) {
     return InvalidArgument("the program has no graphs for shards (parallel.zero)");
@@ -133,6 +131,12 @@ at::Tensor WithTokens(const at::Tensor& example, std::int64_t tokens) {
   return of_slice.requires_grad_(example.requires_grad());
 }
 
+std::vector<at::Tensor> WithTokens(std::span<const at::Tensor> examples, std::int64_t tokens) {
+  std::vector<at::Tensor> of_slice;
+  for (const at::Tensor& example : examples) of_slice.push_back(WithTokens(example, tokens));
+  return of_slice;
+}
+
 // Returns the examples of a later slice. After its input follow the keys and values of the earlier
 // slices; each slice has as many as the first slice's program returns.
 StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& program,
@@ -150,11 +154,7 @@ StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& pr
 }
 
 StageExamples ExamplesOfLength(const StageExamples& longest, std::int64_t length) {
-  StageExamples examples{{}, WithTokens(longest.targets, length)};
-  for (const at::Tensor& input : longest.inputs) {
-    examples.inputs.push_back(WithTokens(input, length));
-  }
-  return examples;
+  return {WithTokens(longest.inputs, length), WithTokens(longest.targets, length)};
 }
 
 std::atomic<int> compiled_slices = 0;
@@ -196,16 +196,15 @@ Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions
 }
 
 StageExamples ExamplesLike(std::span<const at::Tensor> inputs, std::span<const StagePort> ports,
-                           bool last) {
+                           std::size_t targets) {
   StageExamples examples;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     // Tensors of a run do not require gradients, but their copies may.
     examples.inputs.push_back(inputs[i].clone().requires_grad_(ports[i].has_gradient));
   }
-  if (last) {
-    examples.targets = std::move(examples.inputs.back());
-    examples.inputs.pop_back();
-  }
+  const auto first = examples.inputs.end() - static_cast<std::ptrdiff_t>(targets);
+  examples.targets.assign(first, examples.inputs.end());
+  examples.inputs.erase(first, examples.inputs.end());
   return examples;
 }
 
@@ -257,6 +256,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   StageSpec spec;
   spec.gradient_dtype = options.gradient_dtype;
   spec.parameters = ParametersOf(*module);
+  for (const auto& [name, tensor] : module->StateTensors()) spec.buffers.push_back({name, tensor});
   if (options.zero >= 2) spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);
   spec.inputs = examples.inputs;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
@@ -280,13 +280,15 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
     };
     return spec;
   }
-  spec.inputs.push_back(examples.targets);
+  spec.inputs.insert(spec.inputs.end(), examples.targets.begin(), examples.targets.end());
   spec.output_gradient = loss_gradient;
-  spec.forward = [run, module, slices = options.slices()](std::span<const at::Tensor> inputs) {
-    std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - 1));
+  spec.forward = [run, module, slices = options.slices(),
+                  targets = Index(options.targets)](std::span<const at::Tensor> inputs) {
+    std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - targets));
     const TrainingMode training(*module);
     const std::span<const at::Tensor> of_model(outputs);
-    outputs.front() = module->Loss(slices == 1 ? of_model : of_model.first(1), inputs.back());
+    outputs.front() =
+        module->LossOfAll(slices == 1 ? of_model : of_model.first(1), inputs.last(targets));
     if (slices == 1) outputs.resize(1);
     return outputs;
   };

@@ -333,6 +333,9 @@ class CompiledStage final : public TorchStage {
     MicrobatchState& state =
         Enter(microbatch, "F", MicrobatchPhase::kEmpty, MicrobatchPhase::kForwardDone);
     TakeInputs(microbatch, std::move(input));
+    for (at::Tensor& read : inputs_) {
+      if (!read.is_contiguous()) read = read.contiguous();
+    }
     state.bound = &ProgramFor(microbatch);
     const StageProgram& program = state.bound->program;
     state.slots.resize(program.slots);
@@ -349,6 +352,7 @@ class CompiledStage final : public TorchStage {
     if (IsRecomputed(microbatch)) KeepOnlyInputs(state);
     activation_bytes_ +=
         IsRecomputed(microbatch) ? state.bound->input_bytes : state.bound->program.saved_bytes;
+    results = state.bound->SetBuffers(results);
     const std::size_t leaving = results.size() - slices_.tensors();
     if (options_.last) {
       losses_[microbatch] =
@@ -392,15 +396,16 @@ class CompiledStage final : public TorchStage {
     inputs_.resize(expected.input_types.size());
     std::span<at::Tensor> inputs = inputs_;
     if (options_.last) {
-      inputs.back() = source_.targets(StepOf(microbatch), InStep(microbatch)).contiguous();
-      inputs = inputs.first(inputs.size() - 1);
+      const std::span<at::Tensor> targets = inputs.last(Index(options_.targets));
+      source_.ReadTargets(StepOf(microbatch), InStep(microbatch), targets);
+      inputs = inputs.first(inputs.size() - targets.size());
     }
     const std::size_t sent = inputs.size() - slices_.Earlier(microbatch);
     slices_.ReadEarlier(microbatch, inputs.subspan(sent));
     inputs = inputs.first(sent);
     const auto types = std::span<const TensorType>(expected.input_types).first(sent);
     if (options_.first) {
-      inputs.front() = source_.tokens(StepOf(microbatch), InStep(microbatch)).contiguous();
+      source_.ReadInputs(StepOf(microbatch), InStep(microbatch), inputs);
     } else {
       FromMessage(std::move(input), types, inputs);
     }
@@ -443,7 +448,8 @@ class CompiledStage final : public TorchStage {
       if (inputs_[i].scalar_type() != Expected().inputs[i].type.dtype) fail("the dtype differs");
     }
     if (programs_.size() == kMostShapes) fail("too many shapes");
-    auto program = recompile_(ExamplesLike(inputs_, Expected().inputs, options_.last));
+    auto program = recompile_(ExamplesLike(
+        inputs_, Expected().inputs, options_.last ? Index(options_.targets) : 0));
     if (!program) fail(program.error().message);
     programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
     return *programs_.back();
@@ -480,12 +486,13 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
                                                      BatchSource source,
                                                      const TorchStageOptions& options,
                                                      Update update) {
-  const std::shared_ptr<StageModule> captured = options.working ? options.working : module;
+  const std::shared_ptr<StageModule> weights = options.working ? options.working : module;
+  const std::shared_ptr<StageModule> captured = options.like ? options.like : weights;
   PENSTOCK_TRY(std::vector<StageProgram> programs, CompileSlices(captured, examples, options));
   const Recompile recompile = [captured, options](const StageExamples& like) {
     return CompileSlice(captured, like, options, 0);
   };
-  std::vector<NamedTensor> working = ParametersOf(*captured), masters = ParametersOf(*module);
+  std::vector<NamedTensor> working = ParametersOf(*weights), masters = ParametersOf(*module);
   if (const TorchVocabulary* const tables = options.vocabulary.get()) {
     working.insert(working.end(), tables->working().begin(), tables->working().end());
     masters.insert(masters.end(), tables->masters().begin(), tables->masters().end());

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,25 @@ struct BatchSource {
   // Returns a source of the same batches for another thread. May be empty; then every rank with a
   // shard of the vocabulary uses this one.
   std::function<BatchSource()> fork = {};
+  // For stages that read several tensors: fills `to`, in place of tokens or targets. May be empty.
+  using ReadSeveral =
+      std::function<void(std::int64_t step, int microbatch, std::span<at::Tensor> to)>;
+  ReadSeveral all_inputs = {};
+  ReadSeveral all_targets = {};
+
+  void ReadInputs(std::int64_t step, int microbatch, std::span<at::Tensor> to) const {
+    if (all_inputs) return all_inputs(step, microbatch, to);
+    to.front() = tokens(step, microbatch);
+  }
+  void ReadTargets(std::int64_t step, int microbatch, std::span<at::Tensor> to) const {
+    if (all_targets) return all_targets(step, microbatch, to);
+    to.front() = targets(step, microbatch);
+  }
 };
 
 struct StageExamples {
   std::vector<at::Tensor> inputs;
-  at::Tensor targets = {};
+  std::vector<at::Tensor> targets = {};  // of a last stage
 };
 
 struct NamedParameter;
@@ -68,11 +83,14 @@ struct TorchStageOptions {
   // it in place of the module, and copies the module's weights to it after every step. Null: the
   // module itself.
   std::shared_ptr<StageModule> working;
+  // An equal stage with other weights, which is captured in place of the module. Null: the module.
+  std::shared_ptr<StageModule> like = {};
   // The compiled stage: one program per slice or per length. Null: the stage is captured and
   // compiled now.
   std::shared_ptr<const std::vector<StageProgram>> programs;
   bool first = false;
   bool last = false;
+  int targets = 1;       // tensors that the loss reads besides the stage's outputs
   int microbatches = 1;  // microbatch indices per step on this stage
   int mean_over = 0;     // microbatches that a loss and its gradients average; 0: all of a step
   int steps = 1;         // Schedule::steps

@@ -118,7 +118,7 @@ class TwoStages {
       stage_options.last = i == 1;
       stage_options.microbatches = kPairMicrobatches;
       stage_options.seed = static_cast<std::uint64_t>(i);
-      StageExamples examples{{example}, DrawBatch(0, 0, 1)};
+      StageExamples examples{{example}, {DrawBatch(0, 0, 1)}};
       const auto module = std::make_shared<ExpertStage>(i == 0, i == 1, options.exchanges);
       if (options.compiled) Compile(i, module, examples, stage_options);
       auto made = TorchStage::Make(

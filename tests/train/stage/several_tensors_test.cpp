@@ -144,7 +144,7 @@ std::vector<std::unique_ptr<TorchStage>> Stages(
     const std::vector<std::shared_ptr<StageModule>>& model, const TensorsCase& way) {
   const TempFolder folder;
   std::vector<std::unique_ptr<TorchStage>> stages;
-  StageExamples examples{{BatchPart(0, 0, 0)}, BatchPart(0, 0, 1)};
+  StageExamples examples{{BatchPart(0, 0, 0)}, {BatchPart(0, 0, 1)}};
   const BatchSource source{Source(0), Source(1)};
   for (std::size_t i = 0; i < model.size(); ++i) {
     TorchStageOptions options;

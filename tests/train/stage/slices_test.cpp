@@ -103,7 +103,7 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
   std::vector<Stage*> pointers;
   const at::Tensor tokens =
       at::zeros({made.config.batch, SliceLengths(made.config).front()}, at::kLong);
-  StageExamples examples{{tokens}, at::zeros_like(tokens)};
+  StageExamples examples{{tokens}, {at::zeros_like(tokens)}};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     TorchStageOptions options;
     options.first = stage == 0;

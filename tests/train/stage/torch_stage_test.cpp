@@ -61,7 +61,7 @@ class Chain {
  public:
   explicit Chain(const Options& options) : options_(options) {
     const auto ranges = SplitLayers(SmallConfig().layers, options.stages).value();
-    StageExamples examples{{Batch(0, 0, 0)}, Batch(0, 0, 1)};
+    StageExamples examples{{Batch(0, 0, 0)}, {Batch(0, 0, 1)}};
     for (int i = 0; i < options.stages; ++i) {
       TorchStageOptions stage_options;
       stage_options.first = i == 0;
