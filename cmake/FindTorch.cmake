@@ -8,6 +8,7 @@ find_path(Torch_INCLUDE_DIR ATen/ATen.h HINTS ${Torch_ROOT} ${torch_candidates}
           PATH_SUFFIXES include NO_DEFAULT_PATH)
 get_filename_component(torch_root "${Torch_INCLUDE_DIR}" DIRECTORY)
 find_library(Torch_CPU_LIBRARY torch_cpu HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
+find_library(Torch_PYTHON_LIBRARY torch_python HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
 find_library(Torch_C10_LIBRARY c10 HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
 
 include(FindPackageHandleStandardArgs)
@@ -23,4 +24,7 @@ if(Torch_FOUND AND NOT TARGET Torch::cpu)
       "SHELL:-idirafter ${Torch_INCLUDE_DIR};SHELL:-idirafter ${Torch_INCLUDE_DIR}/torch/csrc/api/include")
   target_link_libraries(Torch::cpu INTERFACE ${Torch_CPU_LIBRARY} ${Torch_C10_LIBRARY})
   target_link_options(Torch::cpu INTERFACE "LINKER:-rpath,${torch_root}/lib")
+  # For extension modules of Python: tensors as Python objects.
+  add_library(Torch::python INTERFACE IMPORTED)
+  target_link_libraries(Torch::python INTERFACE ${Torch_PYTHON_LIBRARY} Torch::cpu)
 endif()

@@ -1,0 +1,137 @@
+// The extension module penstock.torch._engine. Its interface is private: use penstock.torch.
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/index.h"
+#include "bindings/engine/pipeline.h"
+#include "bindings/engine/updates.h"
+#include "graph/ops/bf16_kernels.h"
+#include "schedule/text/text.h"
+
+namespace {
+
+using namespace penstock;
+using namespace penstock::python;
+using nb::literals::operator""_a;
+
+struct PythonError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class T>
+T ValueOf(Result<T> result) {
+  if (!result) throw PythonError(result.error().message);
+  return *std::move(result);
+}
+
+// The processes of a run, and the ranks that this one runs.
+struct Hosts {
+  std::shared_ptr<HostGroup> group;  // null for a single process
+  int hosts = 1;
+  int host = 0;
+};
+
+std::unique_ptr<EnginePipeline> MakePipeline(const std::string& csv, int microbatches,
+                                             int replicas, int slices, const std::string& weights,
+                                             const PipelineOptions& options, const Hosts& hosts) {
+  const WeightPolicy policy = ValueOf(ParseWeights(weights));
+  Schedule schedule = ValueOf(ParseCsv(csv, {microbatches, replicas, slices, 1, policy}));
+  const HostedRanks ranks =
+      ValueOf(HostedRanks::Split(schedule.ranks(), hosts.hosts, hosts.host));
+  return std::make_unique<EnginePipeline>(std::move(schedule), options, hosts.group, ranks);
+}
+
+std::optional<SharedGradient> ToShared(
+    const std::optional<std::tuple<std::string, int, int>>& shared) {
+  if (!shared) return {};
+  return SharedGradient{std::get<0>(*shared), std::get<1>(*shared), std::get<2>(*shared)};
+}
+
+}  // namespace
+
+NB_MODULE(_engine, module) {
+  nb::set_leak_warnings(false);  // modules of torch may outlive the interpreter
+  nb::exception<PythonError>(module, "Error", PyExc_RuntimeError);
+
+  nb::class_<PipelineOptions>(module, "PipelineOptions")
+      .def(nb::init<>())
+      .def_rw("threads", &PipelineOptions::threads)
+      .def_rw("exact", &PipelineOptions::exact)
+      .def_rw("fuse", &PipelineOptions::fuse)
+      .def_rw("clip", &PipelineOptions::clip)
+      .def_rw("skip_nonfinite", &PipelineOptions::skip_nonfinite)
+      .def_rw("watchdog", &PipelineOptions::watchdog)
+      .def_rw("seed", &PipelineOptions::seed)
+      .def_rw("offload_folder", &PipelineOptions::offload_folder)
+      .def_rw("slice_lengths", &PipelineOptions::slice_lengths);
+  nb::class_<Hosts>(module, "Hosts").def(nb::init<>());
+  nb::class_<StageFunctions>(module, "StageFunctions")
+      .def("__init__", [](StageFunctions* self, nb::callable forward, nb::object loss) {
+        new (self) StageFunctions{std::move(forward), std::move(loss)};
+      }, "forward"_a, "loss"_a.none());
+  nb::class_<StageParts>(module, "StageParts")
+      .def(nb::init<>())
+      .def_rw("functions", &StageParts::functions)
+      .def_rw("parameters", &StageParts::parameters)
+      .def_rw("masters", &StageParts::masters)
+      .def_rw("state", &StageParts::state)
+      .def_rw("inputs", &StageParts::inputs)
+      .def_rw("targets", &StageParts::targets)
+      .def("share",
+           [](StageParts& self, const std::optional<std::tuple<std::string, int, int>>& shared) {
+             self.shared.push_back(ToShared(shared));
+           },
+           "shared"_a.none())
+      .def("update_by_function",
+           [](StageParts& self, nb::callable function, std::vector<std::string> names) {
+             self.update = CallPython(std::move(function), std::move(names));
+           })
+      .def("update_by_adamw", [](StageParts& self, std::shared_ptr<FusedAdamW> adamw) {
+        self.update = [adamw](const std::vector<NamedParameter>& parameters) {
+          adamw->Update(parameters);
+        };
+      });
+  nb::class_<FusedAdamW>(module, "FusedAdamW")
+      .def(nb::init<>())
+      .def("add_group",
+           [](FusedAdamW& self, std::vector<std::string> names, Tensors values,
+              Tensors first_moments, Tensors second_moments, Tensors steps) {
+             AdamGroup group;
+             group.names = std::move(names);
+             group.values = std::move(values);
+             group.first_moments = std::move(first_moments);
+             group.second_moments = std::move(second_moments);
+             group.steps = std::move(steps);
+             self.AddGroup(std::move(group));
+           })
+      .def("clear", &FusedAdamW::Clear)
+      .def("set", &FusedAdamW::Set, "group"_a, "lr"_a, "beta1"_a, "beta2"_a, "eps"_a,
+           "weight_decay"_a);
+  nb::class_<EnginePipeline>(module, "Pipeline")
+      .def("__init__",
+           [](EnginePipeline* self, const std::string& csv, int microbatches, int replicas,
+              int slices, const std::string& weights, const PipelineOptions& options,
+              const Hosts& hosts) {
+             auto made =
+                 MakePipeline(csv, microbatches, replicas, slices, weights, options, hosts);
+             new (self) EnginePipeline(std::move(*made));
+           })
+      .def("set_shared", &EnginePipeline::SetShared)
+      .def("build", &EnginePipeline::Build)
+      .def("step", &EnginePipeline::Step)
+      .def("times",
+           [](const EnginePipeline& self) {
+             nb::list list;
+             for (const RankTimes& of : self.Times()) {
+               list.append(nb::make_tuple(of.rank, of.starts, of.ends));
+             }
+             return list;
+           })
+      .def("saved_bytes", &EnginePipeline::SavedBytes);
+  module.def("needs_bf16_kernels", &NeedsBf16Kernels);
+}

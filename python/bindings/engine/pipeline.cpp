@@ -1,0 +1,202 @@
+#include "bindings/engine/pipeline.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <limits>
+
+#include "base/index.h"
+#include "base/mix_bits.h"
+#include "base/system/allocator.h"
+#include "runtime/executor/run.h"
+#include "runtime/measure/measure.h"
+#include "runtime/versions.h"
+#include "train/stage/offload_and_recompute.h"
+#include "train/stage/stage_spec.h"
+
+namespace penstock::python {
+namespace {
+
+constexpr std::chrono::milliseconds kSignalPoll{50};  // how often to look for Ctrl-C
+
+void Require(const Status& status) {
+  if (!status) throw std::runtime_error(status.error().message);
+}
+template <class T>
+T ValueOf(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return *std::move(result);
+}
+
+bool SameTensors(const TensorsByName& named, const Tensors& tensors) {
+  return std::ranges::equal(named, tensors, [](const auto& one, const at::Tensor& other) {
+    return one.second.is_same(other);
+  });
+}
+
+void Fill(const std::vector<Tensors>& batch, int microbatch, std::span<at::Tensor> to) {
+  std::ranges::copy(batch[Index(microbatch)], to.begin());
+}
+
+}  // namespace
+
+EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
+                               std::shared_ptr<HostGroup> hosts, const HostedRanks& ranks)
+    : schedule_(std::move(schedule)),
+      options_(std::move(options)),
+      hosts_(std::move(hosts)),
+      ranks_(ranks),
+      pools_(ValueOf(MakePools(schedule_, options_.offload_folder, ranks_))),
+      rank_shards_(Index(schedule_.ranks())),
+      stages_(Index(schedule_.stages())),
+      modules_(Index(schedule_.placement.chain_length())),
+      programs_(modules_.size()),
+      inputs_(std::make_shared<std::vector<Tensors>>()),
+      targets_(std::make_shared<std::vector<Tensors>>()) {
+  KeepFreedMemory();
+  for (auto& shards : rank_shards_) shards = std::make_shared<RankShards>();
+}
+
+void EnginePipeline::SetShared(std::vector<std::vector<int>> stages) {
+  schedule_.shared = std::move(stages);
+}
+
+TorchStageOptions EnginePipeline::OptionsOf(int stage, const StageParts& parts) const {
+  const Placement& placement = schedule_.placement;
+  const int rank = placement.rank_of(stage);
+  TorchStageOptions options;
+  options.first = placement.previous(stage) < 0;
+  options.last = placement.next(stage) < 0;
+  options.targets = static_cast<int>(parts.targets.size());
+  options.replicas = placement.replicas();
+  options.chain = stage / placement.chain_length();
+  options.microbatches = schedule_.microbatches / placement.replicas() * schedule_.slices;
+  options.weights = schedule_.weights;
+  options.versions = ValueOf(VersionsOf(schedule_, stage));
+  options.recomputed = RecomputedMicrobatches(schedule_, stage);
+  if (schedule_.weights == WeightPolicy::kStashed) options.mean_over = 1;
+  if (schedule_.slices > 1) options.slice_lengths = options_.slice_lengths;
+  options.shared = parts.shared;
+  options.pool = pools_[Index(rank)];
+  options.rank_shards = rank_shards_[Index(rank)];
+  options.exact = options_.exact;
+  options.fuse = options_.fuse;
+  const int model_stage = placement.model_stage(stage);
+  options.seed = SeedOf(options_.seed, static_cast<std::uint64_t>(model_stage));
+  return options;
+}
+
+Tensors EnginePipeline::Build(int stage, StageParts parts) {
+  const std::size_t model_stage = Index(schedule_.placement.model_stage(stage));
+  const auto module = std::make_shared<PythonStage>(std::move(parts.functions), parts.parameters,
+                                                    parts.state);
+  const nb::gil_scoped_release no_gil;
+  std::shared_ptr<PythonStage> weights = module;
+  if (!SameTensors(parts.parameters, parts.masters)) {
+    TensorsByName masters = parts.parameters;
+    for (std::size_t i = 0; i < masters.size(); ++i) masters[i].second = parts.masters[i];
+    weights = std::make_shared<PythonStage>(StageFunctions(), masters, TensorsByName());
+  }
+  TorchStageOptions options = OptionsOf(stage, parts);
+  options.like = module;
+  options.programs = programs_[model_stage];
+  const StageExamples examples{parts.inputs, parts.targets};
+  if (options.programs == nullptr) {
+    options.programs = std::make_shared<const std::vector<StageProgram>>(
+        ValueOf(CompileSlices(module, examples, options)));
+    programs_[model_stage] = options.programs;
+  }
+  if (schedule_.placement.replicas() > 1 && !options.programs->front().updated_buffers.empty()) {
+    throw std::runtime_error(fmt::format(
+        "stage {} updates buffers (running statistics), which the two replicas of a bidirectional "
+        "schedule cannot share: choose a schedule with one replica",
+        stage));
+  }
+  BatchSource source;
+  source.all_inputs = [batch = inputs_](std::int64_t, int microbatch, std::span<at::Tensor> to) {
+    Fill(*batch, microbatch, to);
+  };
+  source.all_targets = [batch = targets_](std::int64_t, int microbatch, std::span<at::Tensor> to) {
+    Fill(*batch, microbatch, to);
+  };
+  stages_[Index(stage)] =
+      ValueOf(TorchStage::Make(weights, examples, source, options, std::move(parts.update)));
+  return stages_[Index(stage)]->ExampleOutputs();
+}
+
+Status EnginePipeline::Run(const std::atomic<bool>& cancel) {
+  std::vector<Stage*> stages;
+  for (const auto& stage : stages_) stages.push_back(stage.get());
+  PENSTOCK_TRY(Trace trace, Trace::Make(schedule_, 1, ranks_.here()));
+  trace_ = std::make_unique<Trace>(std::move(trace));
+  RunOptions run;
+  run.first_step = step_;
+  run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(options_.watchdog * 1e3));
+  run.cancel = &cancel;
+  run.on_thread_start = [threads = options_.threads](int) { at::set_num_threads(threads); };
+  run.update.clip = options_.clip;
+  run.update.skip_nonfinite = options_.skip_nonfinite;
+  run.update.nonfinite_remedy = "lower the learning rate, or pass skip_nonfinite=True";
+  run.trace = trace_.get();
+  run.ranks = &ranks_;
+  run.group = hosts_.get();
+  return RunRanks(schedule_, stages, run);
+}
+
+double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> targets) {
+  if (failure_) {
+    throw std::runtime_error("an earlier step failed: make a new Pipeline (" + *failure_ + ")");
+  }
+  *inputs_ = std::move(inputs);
+  *targets_ = std::move(targets);
+  std::atomic<bool> cancel{false};
+  bool interrupted = false;
+  Status status;
+  {
+    const nb::gil_scoped_release no_gil;
+    // On a thread of its own, so that this one can handle signals.
+    std::future<Status> run = std::async(std::launch::async, [&] { return Run(cancel); });
+    while (run.wait_for(kSignalPoll) != std::future_status::ready) {
+      if (cancel) continue;
+      const nb::gil_scoped_acquire gil;
+      if (PyErr_CheckSignals() != 0) interrupted = cancel = true;
+    }
+    status = run.get();
+  }
+  inputs_->clear();
+  targets_->clear();
+  if (!status) failure_ = status.error().message;
+  if (interrupted) {
+    failure_ = "interrupted";
+    throw nb::python_error();
+  }
+  Require(status);
+  ++step_;
+  const auto& last = stages_.back();
+  return last ? last->StepLoss() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<RankTimes> EnginePipeline::Times() const {
+  std::vector<RankTimes> times;
+  if (trace_ == nullptr || trace_->last_round() == 0) return times;
+  const std::int64_t origin = RoundOrigin(*trace_, 0);
+  for (const int rank : ranks_.here()) {
+    RankTimes& of = times.emplace_back(RankTimes{rank, {}, {}});
+    for (const Stamp& stamp : trace_->RankStep(rank, 0)) {
+      of.starts.push_back(static_cast<double>(stamp.start_ns - origin) * 1e-9);
+      of.ends.push_back(static_cast<double>(stamp.end_ns - origin) * 1e-9);
+    }
+  }
+  return times;
+}
+
+std::vector<std::int64_t> EnginePipeline::SavedBytes() const {
+  std::vector<std::int64_t> bytes;
+  for (const auto& stage : stages_) bytes.push_back(stage ? stage->SavedBytes() : 0);
+  return bytes;
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,97 @@
+// Pipeline: the stages of a Python model on this process's ranks of a schedule.
+//
+// Threads: one at a time, which holds the GIL. Build and Step release it while they work.
+// Errors: every method throws std::runtime_error with a one-line message.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/engine/python_stage.h"
+#include "runtime/hosts/host_group.h"
+#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/measure/trace.h"
+#include "runtime/stage.h"
+#include "runtime/update/update.h"
+#include "schedule/schedule.h"
+#include "train/shards/rank_shards.h"
+#include "train/stage/activation_pool.h"
+#include "train/stage/torch_stage.h"
+
+namespace penstock::python {
+
+struct PipelineOptions {
+  int threads = 1;  // intra-op threads of each rank
+  bool exact = false;
+  bool fuse = true;
+  double clip = 0;  // see UpdateRule
+  bool skip_nonfinite = false;
+  double watchdog = 60;  // seconds without progress after which a step fails
+  std::uint64_t seed = 0;
+  std::string offload_folder = {};  // for OFFLOAD
+  std::vector<std::int64_t> slice_lengths = {};  // tokens of each slice; empty: equal
+};
+
+// What Build compiles a stage from.
+struct StageParts {
+  StageFunctions functions;
+  TensorsByName parameters;  // that it trains, as forward reads them
+  // The tensors that are updated, in the same order: the parameters, or copies of them for another
+  // chain or for a parameter that an earlier stage has too.
+  Tensors masters;
+  TensorsByName state;  // see StageModule::StateTensors
+  Tensors inputs;       // examples
+  Tensors targets;      // examples; empty unless it is a last stage
+  std::vector<std::optional<SharedGradient>> shared;  // by index in SetShared
+  TorchStage::Update update;
+};
+
+// The timeline of a step on one rank: spans of the entries of its lane, in seconds.
+struct RankTimes {
+  int rank = 0;
+  std::vector<double> starts, ends;
+};
+
+class EnginePipeline {
+ public:
+  // `hosts` is null for a single process.
+  EnginePipeline(Schedule schedule, PipelineOptions options, std::shared_ptr<HostGroup> hosts,
+                 const HostedRanks& ranks);
+
+  // Declares which stages of the model hold each shared parameter, before the first Build.
+  void SetShared(std::vector<std::vector<int>> stages);
+  // Compiles a stage. Stages of a chain are built in order. Returns examples of its outputs.
+  Tensors Build(int stage, StageParts parts);
+
+  // Runs a step. `inputs` and `targets` are the tensors of each microbatch index of the step, over
+  // all chains and slices. Returns the mean loss, or NaN if the last stage is on another host.
+  double Step(std::vector<Tensors> inputs, std::vector<Tensors> targets);
+
+  // Of the last step on this process's ranks, from the first start on any of them.
+  std::vector<RankTimes> Times() const;
+  // Activation bytes between F and the backward, by stage; 0 for stages of other hosts.
+  std::vector<std::int64_t> SavedBytes() const;
+  const Schedule& schedule() const { return schedule_; }
+
+ private:
+  TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;
+  Status Run(const std::atomic<bool>& cancel);
+
+  Schedule schedule_;
+  PipelineOptions options_;
+  std::shared_ptr<HostGroup> hosts_;
+  HostedRanks ranks_;
+  std::vector<std::shared_ptr<ActivationPool>> pools_;      // by rank
+  std::vector<std::shared_ptr<RankShards>> rank_shards_;    // by rank
+  std::vector<std::unique_ptr<TorchStage>> stages_;         // by stage
+  std::vector<std::shared_ptr<PythonStage>> modules_;       // by stage of the model
+  std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // likewise
+  std::shared_ptr<std::vector<Tensors>> inputs_, targets_;  // of the current step
+  std::unique_ptr<Trace> trace_;                            // of the last step
+  std::int64_t step_ = 0;
+  std::optional<std::string> failure_;  // of an earlier step
+};
+
+}  // namespace penstock::python

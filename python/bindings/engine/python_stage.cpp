@@ -1,0 +1,54 @@
+#include "bindings/engine/python_stage.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+namespace penstock::python {
+namespace {
+
+Tensors Copy(std::span<const at::Tensor> tensors) { return {tensors.begin(), tensors.end()}; }
+
+// Registers a parameter under its name with dots ("layers.0.weight"), which a torch::nn::Module
+// has only for parameters of submodules.
+void Register(torch::nn::Module& module, const std::string& name, const at::Tensor& tensor) {
+  const std::size_t dot = name.find('.');
+  if (dot == std::string::npos) {
+    module.register_parameter(name, tensor, tensor.requires_grad());
+    return;
+  }
+  const std::string child = name.substr(0, dot);
+  const auto children = module.named_children();
+  Register(children.contains(child)
+               ? *children[child]
+               : *module.register_module(child, std::make_shared<torch::nn::Module>()),
+           name.substr(dot + 1), tensor);
+}
+
+}  // namespace
+
+PythonStage::PythonStage(StageFunctions functions, const TensorsByName& parameters,
+                         TensorsByName state)
+    : functions_(std::move(functions)), state_(std::move(state)) {
+  for (const auto& [name, tensor] : parameters) Register(*this, name, tensor);
+}
+
+PythonStage::~PythonStage() {
+  const nb::gil_scoped_acquire gil;
+  functions_ = {};
+}
+
+Tensors PythonStage::ForwardAll(std::span<const at::Tensor> inputs) {
+  const nb::gil_scoped_acquire gil;
+  return nb::cast<Tensors>(functions_.forward(Copy(inputs)));
+}
+
+at::Tensor PythonStage::LossOfAll(std::span<const at::Tensor> outputs,
+                                  std::span<const at::Tensor> targets) {
+  const nb::gil_scoped_acquire gil;
+  return nb::cast<at::Tensor>(functions_.loss(Copy(outputs), Copy(targets)));
+}
+
+}  // namespace penstock::python

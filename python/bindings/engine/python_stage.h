@@ -1,0 +1,45 @@
+// PythonStage: a stage whose forward and loss are Python functions of tensors.
+//
+// They run when the stage is captured, never during steps. Threads: any that does not hold the GIL.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/engine/tensor_caster.h"
+#include "model/model.h"
+
+namespace penstock::python {
+
+namespace nb = nanobind;
+
+using Tensors = std::vector<at::Tensor>;
+using TensorsByName = std::vector<std::pair<std::string, at::Tensor>>;
+
+struct StageFunctions {
+  nb::callable forward;  // list of tensors -> list of tensors
+  nb::object loss;       // (list of outputs, list of targets) -> scalar; None unless a last stage
+};
+
+class PythonStage final : public StageModule {
+ public:
+  // Trains `parameters`, which it shares with the Python module. Forward reads the current values
+  // of `state`, and may update them.
+  PythonStage(StageFunctions functions, const TensorsByName& parameters, TensorsByName state);
+  ~PythonStage() override;
+  PythonStage(const PythonStage&) = delete;
+  PythonStage& operator=(const PythonStage&) = delete;
+
+  at::Tensor forward(at::Tensor input) override { return ForwardAll({&input, 1}).front(); }
+  Tensors ForwardAll(std::span<const at::Tensor> inputs) override;
+  at::Tensor LossOfAll(std::span<const at::Tensor> outputs,
+                       std::span<const at::Tensor> targets) override;
+  TensorsByName StateTensors() const override { return state_; }
+
+ private:
+  StageFunctions functions_;
+  TensorsByName state_;
+};
+
+}  // namespace penstock::python

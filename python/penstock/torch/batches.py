@@ -1,0 +1,94 @@
+"""The microbatches of a batch: nested tensors, divided along dimension 0."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from penstock import Error
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """Nested containers of tensors and constants, without the tensors.
+
+    ``constants`` has an entry per leaf: None for a tensor, else a tuple of the constant.
+    """
+
+    spec: pytree.TreeSpec
+    constants: tuple[tuple[Any] | None, ...]
+
+    @staticmethod
+    def of(value: Any) -> tuple[Structure, list[torch.Tensor]]:
+        """Returns the structure of a value and its tensors."""
+        leaves, spec = pytree.tree_flatten(value)
+        is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        constants = tuple(
+            None if tensor else (leaf,) for leaf, tensor in zip(leaves, is_tensor, strict=True)
+        )
+        return Structure(spec, constants), [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def fill(self, tensors: list[torch.Tensor]) -> Any:
+        """Returns the value with these tensors."""
+        left = iter(tensors)
+        leaves = [next(left) if constant is None else constant[0] for constant in self.constants]
+        return pytree.tree_unflatten(leaves, self.spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What is the same in every step: structures, and the length that slices divide."""
+
+    inputs: Structure
+    targets: Structure | None
+    tokens: int = dataclasses.field(default=0, compare=False)
+
+    def slice_lengths(self, slices: int) -> list[int]:
+        return [self.tokens // slices] * slices if slices > 1 else []
+
+
+def split(
+    inputs: Any, targets: Any, microbatches: int, slices: int
+) -> tuple[Layout, list[list[torch.Tensor]], list[list[torch.Tensor]]]:
+    """Divides a batch into the tensors of each microbatch, or of each slice of each microbatch.
+
+    A tensor without dimensions belongs to every microbatch.
+    """
+    input_structure, input_tensors = Structure.of(inputs)
+    target_structure, target_tensors = Structure.of(targets)
+    if not input_tensors:
+        raise Error("step: the inputs contain no tensor")
+    tokens = next((t.shape[1] for t in input_tensors if t.dim() > 1), 0)
+    layout = Layout(input_structure, None if targets is None else target_structure, tokens)
+    parts = [_parts(each, "inputs", microbatches, slices) for each in input_tensors]
+    target_parts = [_parts(each, "targets", microbatches, slices) for each in target_tensors]
+    count = microbatches * slices
+    return (
+        layout,
+        [[part[i] for part in parts] for i in range(count)],
+        [[part[i] for part in target_parts] for i in range(count)],
+    )
+
+
+def _parts(
+    tensor: torch.Tensor, name: str, microbatches: int, slices: int
+) -> tuple[torch.Tensor, ...]:
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        raise Error(f"step: {name} are on {tensor.device}, but the engine trains on CPUs: use .cpu(), or penstock.torch.runtime for GPUs")
+    if tensor.dim() == 0:
+        return (tensor,) * (microbatches * slices)
+    if tensor.shape[0] % microbatches != 0:
+        raise Error(
+            f"step: {name} have {tensor.shape[0]} samples, which {microbatches} microbatches do not "
+            "divide: change the batch size or the microbatches"
+        )
+    parts = tensor.split(tensor.shape[0] // microbatches)
+    if slices == 1:
+        return parts
+    if tensor.dim() < 2 or tensor.shape[1] % slices != 0:
+        raise Error(f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} slices along dimension 1")
+    return tuple(piece for part in parts for piece in part.split(tensor.shape[1] // slices, dim=1))

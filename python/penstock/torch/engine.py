@@ -1,0 +1,39 @@
+"""The extension module of the engine, and its errors as penstock.Error."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from penstock import Error
+
+try:
+    from penstock.torch import _engine as engine
+except ImportError as missing:
+    raise Error(
+        f"penstock was built without the engine, or for another torch than {torch.__version__} ({missing}): "
+        "run pip install --force-reinstall --no-deps on Penstock's folder with torch installed"
+    ) from missing
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def one_line(function: _Function) -> _Function:
+    """Makes errors of the engine penstock.Error, whose text is one line."""
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except Error:
+            raise
+        except RuntimeError as error:
+            raise Error(str(error).split("\n", 1)[0]) from error
+
+    return checked  # type: ignore[return-value]
+
+
+__all__ = ["engine", "one_line"]

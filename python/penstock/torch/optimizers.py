@@ -1,0 +1,111 @@
+"""Optimizers of stages: any of torch's, and AdamW that runs without Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock import Error
+from penstock.torch.engine import engine
+from penstock.torch.weights import StageWeights
+
+
+class AdamW(torch.optim.AdamW):
+    """torch.optim.AdamW whose updates run on the rank's thread without Python.
+
+    The same numbers as ``torch.optim.AdamW(fused=True)``, and the same ``state_dict``. Learning-rate
+    schedulers set ``param_groups`` as usual.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+
+
+class StageOptimizer:
+    """Connects a stage's gradients to its optimizer."""
+
+    def __init__(
+        self,
+        weights: StageWeights,
+        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None,
+    ) -> None:
+        self._weights = weights
+        self._names = [name for name, _ in weights.parameters]
+        self._native: Any = None
+        self._is_stale = True  # whether the optimizer has loaded another state
+        self.optimizer: torch.optim.Optimizer | None = None
+        if make is None or not weights.masters:
+            return
+        self.optimizer = make(list(weights.masters))
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise Error(f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer")
+        if type(self.optimizer) is AdamW:
+            self._native = engine.FusedAdamW()
+            self.optimizer.register_load_state_dict_post_hook(self._forget)
+
+    def bind(self, parts: Any) -> None:
+        """Makes this the update of the stage."""
+        if self._native is not None:
+            parts.update_by_adamw(self._native)
+        else:
+            parts.update_by_function(self._update, self._names)
+
+    def prepare(self) -> None:
+        """Passes settings to the native update. Called before each step."""
+        if self._native is None:
+            return
+        assert self.optimizer is not None
+        if self._is_stale:
+            self._bind_state(self.optimizer)
+        for index, group in enumerate(self.optimizer.param_groups):
+            beta1, beta2 = group["betas"]
+            self._native.set(
+                index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
+            )
+
+    def _forget(self, _: torch.optim.Optimizer) -> None:
+        self._is_stale = True
+
+    def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
+        """Creates the state that torch would create, and passes its tensors on."""
+        names = {id(master): name for name, master in zip(self._names, self._weights.masters, strict=True)}
+        self._native.clear()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                state = optimizer.state[parameter]
+                if not state:
+                    state["step"] = torch.zeros((), dtype=torch.float32)
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter)
+            states = [optimizer.state[parameter] for parameter in group["params"]]
+            self._native.add_group(
+                [names[id(parameter)] for parameter in group["params"]],
+                [parameter.detach() for parameter in group["params"]],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [state["step"] for state in states],
+            )
+        self._is_stale = False
+
+    def _update(self, gradients: list[torch.Tensor]) -> None:
+        """Called on the rank's thread with the gradients of a step, which the engine then clears."""
+        with torch.no_grad():
+            if self.optimizer is None:
+                for master, gradient in zip(self._weights.masters, gradients, strict=True):
+                    master.grad = gradient.clone() if master.grad is None else master.grad + gradient
+                return
+            for master, gradient in zip(self._weights.masters, gradients, strict=True):
+                master.grad = gradient
+            self.optimizer.step()
+            for master in self._weights.masters:
+                master.grad = None

@@ -1,0 +1,264 @@
+"""Pipeline: PyTorch modules as the stages of a schedule, on the compiled engine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock import Error, Schedule, Timeline, schedule as generate
+from penstock.torch import batches, processes
+from penstock.torch.capture import StageCode
+from penstock.torch.engine import engine, one_line
+from penstock.torch.optimizers import AdamW, StageOptimizer
+from penstock.torch.weights import StageWeights, share_weights
+
+Loss = Callable[..., torch.Tensor]
+
+
+class Pipeline:
+    """Trains stages of a model as a schedule's ranks: threads of this process, or processes.
+
+    Each stage is captured once, forward and backward, and compiled. Parameters stay those of the
+    modules: ``state_dict()``, evaluation and checkpoints work as before, between steps.
+
+    Args:
+        stages: the modules, by stage number. A stage is called with what the one before it
+            returned: with a tensor, or with the elements of a tuple or a list as arguments, or
+            with those of a dict as keyword arguments. Under ``mpirun`` or ``torchrun``, those of
+            other processes may be None. `penstock.torch.split` divides a whole model.
+        schedule: a name of the catalog (``penstock.schedules()``), or a ``penstock.Schedule``.
+        ranks: the number of ranks. Given by a Schedule.
+        microbatches: of one step. Given by a Schedule.
+        loss: ``loss(output, targets)`` of one microbatch, a scalar; the step's loss is their mean.
+            It is called ``loss(output)`` if ``step`` gets no targets. None: the last stage returns
+            the loss itself, or an object with an attribute ``loss``.
+        optimizer: called with a list of a stage's parameters, returns its ``torch.optim.Optimizer``,
+            which updates them on the rank's thread. Default: ``penstock.torch.AdamW``. None: the
+            step leaves gradients in ``parameter.grad``, added to those that are there.
+        lr_scheduler: called with each optimizer, returns its scheduler, which steps after each
+            step. May be None.
+        clip_grad_norm: the largest norm of all gradients together; 0 for no limit.
+        skip_nonfinite: skips an update if a gradient is not finite. Otherwise, with a limit, the
+            step fails.
+        exact: gradients are bitwise equal to autograd's with microbatches in order.
+            False: sums may be rounded in another order, which is faster.
+        threads: intra-op threads of each rank. Default: the cores divided by the local ranks.
+        seed: of dropout and other random ops. Default: torch's initial seed.
+        slices: pieces of each microbatch along dimension 1, for causal models; see
+            `penstock.torch.slices`.
+        timeout: seconds without progress on any rank after which a step fails.
+
+    Raises:
+        Error: the arguments do not fit together. A stage that cannot be captured is reported by
+            the first ``step``, with the line of its code.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[nn.Module | None],
+        schedule: str | Schedule = "1f1b",
+        *,
+        ranks: int | None = None,
+        microbatches: int | None = None,
+        loss: Loss | None = None,
+        optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = AdamW,
+        lr_scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
+        clip_grad_norm: float = 0.0,
+        skip_nonfinite: bool = False,
+        exact: bool = False,
+        threads: int | None = None,
+        seed: int | None = None,
+        slices: int = 1,
+        timeout: float = 300.0,
+    ) -> None:
+        self._hosts = processes.join()
+        self.schedule = _schedule_of(schedule, len(stages), ranks, microbatches, slices)
+        self._stages = list(stages)
+        self._loss = loss
+        self._local = [
+            stage
+            for stage, rank in enumerate(self.schedule.rank_of_stage)
+            if self._hosts.host_of(rank, self.schedule.ranks) == self._hosts.host
+        ]
+        self._check_modules()
+        options = engine.PipelineOptions()
+        local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
+        options.threads = threads or max(1, self._hosts.cores() // max(1, len(local_ranks)))
+        options.exact, options.fuse = exact, True
+        options.clip, options.skip_nonfinite = float(clip_grad_norm), skip_nonfinite
+        options.watchdog = float(timeout)
+        options.seed = (torch.initial_seed() if seed is None else seed) % 2**63
+        self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
+        options.offload_folder = self._scratch.name
+        self._options = options
+        self._make_optimizer, self._make_scheduler = optimizer, lr_scheduler
+        self._built: Any = None
+        self._weights: list[StageWeights | None] = [None] * self.schedule.stages
+        #: The optimizer of each stage; None for stages of other processes. Empty before the first
+        #: step, and without an optimizer.
+        self.optimizers: list[torch.optim.Optimizer | None] = []
+        #: Likewise, its learning-rate scheduler.
+        self.lr_schedulers: list[Any] = []
+        self._steppers: list[StageOptimizer | None] = []
+        self._batch: batches.Layout | None = None
+
+    @one_line
+    def step(self, inputs: Any, targets: Any = None) -> float:
+        """Runs one training step, with the update of the parameters.
+
+        Args:
+            inputs: what the first stage takes: a tensor, or a tuple (positional arguments) or dict
+                (keyword arguments) that contains tensors. Tensors are of the whole batch: they are
+                divided along dimension 0 into equal microbatches.
+            targets: likewise, for the loss.
+
+        Returns:
+            The mean loss of the microbatches; on a process without the last stage, NaN.
+
+        Raises:
+            Error: a stage cannot be captured, or failed; the batch does not divide. After a
+                failed step, the pipeline cannot be used again.
+        """
+        layout, input_parts, target_parts = batches.split(
+            inputs, targets, self.schedule.microbatches, self.schedule.slices
+        )
+        if self._built is None:
+            self._build(layout, input_parts[0], target_parts[0] if target_parts else [])
+        elif layout != self._batch:
+            raise Error(
+                "step: the inputs or targets have another structure, or other values that are not "
+                "tensors, than in the first step: make a new Pipeline for them"
+            )
+        for weights in self._weights:
+            if weights is not None:
+                weights.refresh()
+        for stepper in self._steppers:
+            if stepper is not None:
+                stepper.prepare()
+        loss = self._built.step(input_parts, target_parts)
+        for weights in self._weights:
+            if weights is not None:
+                weights.note_update()
+        for lr_scheduler in self.lr_schedulers:
+            if lr_scheduler is not None:
+                lr_scheduler.step()
+        return float(loss)
+
+    @one_line
+    def timeline(self) -> Timeline:
+        """Returns the measured timeline of the last step, in seconds, for reports.
+
+        With several processes, only the process that runs all ranks can return it.
+        """
+        times = [] if self._built is None else self._built.times()
+        if len(times) != self.schedule.ranks:
+            raise Error("timeline: no step has run, or other processes run some of the ranks")
+        spans = [list(zip(starts, ends, strict=True)) for _, starts, ends in times]
+        return Timeline.from_times(self.schedule, spans, time_unit="s")
+
+    @property
+    def saved_bytes(self) -> list[int]:
+        """Activations that each stage keeps of a microbatch between F and its backward, in bytes.
+
+        0 for stages of other processes, and before the first step.
+        """
+        return [0] * self.schedule.stages if self._built is None else self._built.saved_bytes()
+
+    def _check_modules(self) -> None:
+        chain = len(self._stages)
+        for stage in self._local:
+            module = self._stages[stage % chain]
+            if not isinstance(module, nn.Module):
+                raise Error(f"stages[{stage % chain}] is {module!r}: pass the module of every stage that this process runs")
+
+    def _build(self, layout: batches.Layout, inputs: list[Any], targets: list[Any]) -> None:
+        schedule, chain = self.schedule, len(self._stages)
+        lengths = layout.slice_lengths(schedule.slices)
+        self._options.slice_lengths = lengths
+        built = engine.Pipeline(
+            schedule.to_csv(), schedule.microbatches, schedule.replicas, schedule.slices,
+            schedule.weights, self._options, self._hosts.handle,
+        )
+        shared = share_weights(self._stages)
+        built.set_shared([list(holders.stages) for holders in shared])
+        previous: Any = None  # of the stage before in the chain: its outputs and their structure
+        steppers: list[StageOptimizer | None] = []
+        for stage in range(schedule.stages):
+            index = stage % chain
+            if stage not in self._local:
+                steppers.append(None)
+                previous = None
+                continue
+            if index > 0 and previous is None:
+                previous = self._hosts.receive_examples(stage - 1)
+            examples, structure = (inputs, layout.inputs) if index == 0 else previous
+            is_last = index == chain - 1
+            module = self._stages[index]
+            code = StageCode(module, index, structure, self._loss, layout.targets if is_last else None, is_last, schedule.slices)
+            weights = StageWeights(module, index, stage // chain, shared)
+            stepper = StageOptimizer(weights, self._make_optimizer)
+            parts = engine.StageParts()
+            parts.functions = engine.StageFunctions(code.forward, code.loss if is_last else None)
+            parts.parameters, parts.masters, parts.state = weights.parameters, weights.masters, weights.state
+            parts.inputs, parts.targets = examples, targets if is_last else []
+            for holders in shared:
+                parts.share(holders.entry(index))
+            stepper.bind(parts)
+            outputs = built.build(stage, parts)
+            previous = (outputs, code.outputs)
+            if not is_last and stage + 1 not in self._local:
+                self._hosts.send_examples(stage, previous)
+            self._weights[stage] = weights
+            steppers.append(stepper)
+        self._built, self._batch, self._steppers = built, layout, steppers
+        if self._make_optimizer is not None:
+            self.optimizers = [each.optimizer if each else None for each in steppers]
+        if self._make_scheduler is not None:
+            self.lr_schedulers = [
+                self._make_scheduler(each) if each is not None else None for each in self.optimizers
+            ]
+
+
+def _schedule_of(
+    given: str | Schedule, stages: int, ranks: int | None, microbatches: int | None, slices: int
+) -> Schedule:
+    """Returns the schedule, and checks that it has as many stages as the model."""
+    if isinstance(given, Schedule):
+        made = given
+        for name, asked, has in (("ranks", ranks, made.ranks), ("microbatches", microbatches, made.microbatches)):
+            if asked is not None and asked != has:
+                raise Error(f"{name} is {asked}, but the schedule has {has}: leave it out")
+    elif isinstance(given, (str, os.PathLike)) and os.fspath(given).endswith(".csv"):
+        made = Schedule.load(given)
+    else:
+        made = _generate(given, stages, ranks or 2, microbatches or 2 * (ranks or 2), slices)
+    made.check()
+    chain = made.stages // made.replicas
+    if chain != stages:
+        raise Error(f"stages has {stages} modules, but schedule {given!r} on {made.ranks} ranks has {chain} stages: split the model into {chain}")
+    if made.steps != 1:
+        raise Error(f"the schedule has {made.steps} steps: pass one of a single step")
+    return made
+
+
+def _generate(name: str, stages: int, ranks: int, microbatches: int, slices: int) -> Schedule:
+    """Generates a schedule with as many chunks per rank as the stages need, if it has chunks."""
+    arguments = {"ranks": ranks, "microbatches": microbatches, "slices": slices}
+    error: Error | None = None
+    for chunks in dict.fromkeys((max(1, stages // ranks), None)):
+        try:
+            made = generate(name, chunks=chunks, **arguments)
+        except Error as refused:
+            error = error or refused
+            continue
+        if made.stages // made.replicas == stages or chunks is None:
+            return made
+    assert error is not None
+    raise error

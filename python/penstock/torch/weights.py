@@ -1,0 +1,94 @@
+"""The tensors of a stage: what it trains, what forward only reads, and what stages share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from penstock import Error
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedParameter:
+    """A parameter that several stages of the model have (tied weights)."""
+
+    parameter: nn.Parameter
+    stages: tuple[int, ...]
+    names: tuple[str, ...]  # by holder: its name in the stage
+
+    def entry(self, stage: int) -> tuple[str, int, int] | None:
+        """Returns the name in the stage, the stage's index among the holders, and their number."""
+        if stage not in self.stages:
+            return None
+        holder = self.stages.index(stage)
+        return self.names[holder], holder, len(self.stages)
+
+
+def share_weights(stages: Sequence[nn.Module | None]) -> list[SharedParameter]:
+    """Returns the parameters that several of these stages have."""
+    holders: dict[int, tuple[nn.Parameter, dict[int, str]]] = {}
+    for stage, module in enumerate(stages):
+        for name, parameter in module.named_parameters() if module is not None else ():
+            if parameter.requires_grad:
+                holders.setdefault(id(parameter), (parameter, {}))[1].setdefault(stage, name)
+    return [
+        SharedParameter(parameter, tuple(names), tuple(names.values()))
+        for parameter, names in holders.values()
+        if len(names) > 1
+    ]
+
+
+class StageWeights:
+    """The tensors of one stage in one chain.
+
+    The first holder of a shared parameter, in the first chain, trains the module's own tensor. The
+    others train copies, which get the same updates.
+    """
+
+    def __init__(
+        self, module: nn.Module, stage: int, chain: int, shared: list[SharedParameter]
+    ) -> None:
+        self.parameters: list[tuple[str, nn.Parameter]] = []
+        self.masters: list[nn.Parameter] = []
+        self.state: list[tuple[str, torch.Tensor]] = []
+        self._copies: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # own, copy, version of own
+        later = {id(each.parameter) for each in shared if stage in each.stages[1:]}
+        for name, parameter in module.named_parameters():
+            _check(f"stage {stage}: parameter '{name}'", parameter)
+            if not parameter.requires_grad:
+                self.state.append((name, parameter))
+                continue
+            self.parameters.append((name, parameter))
+            master = parameter
+            if chain > 0 or id(parameter) in later:
+                master = nn.Parameter(parameter.detach().clone())
+                self._copies.append((parameter, master, parameter._version))
+            self.masters.append(master)
+        for prefix, each in module.named_modules():
+            for name, buffer in each.named_buffers(recurse=False):
+                if name in each._non_persistent_buffers_set or buffer is None:
+                    continue
+                full = f"{prefix}.{name}" if prefix else name
+                _check(f"stage {stage}: buffer '{full}'", buffer)
+                self.state.append((full, buffer))
+
+    def refresh(self) -> None:
+        """Copies parameters that the caller has changed since the last step to their copies."""
+        for own, copy, version in self._copies:
+            if own._version != version:
+                with torch.no_grad():
+                    copy.copy_(own)
+
+    def note_update(self) -> None:
+        """Declares that the copies have the updates of the parameters."""
+        self._copies = [(own, copy, own._version) for own, copy, _ in self._copies]
+
+
+def _check(what: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise Error(f"{what} is on {tensor.device}, but the engine trains on CPUs: move the model there, or use penstock.torch.runtime for GPUs")
+    if tensor.layout != torch.strided:
+        raise Error(f"{what} is {tensor.layout}, but the engine takes strided tensors")
