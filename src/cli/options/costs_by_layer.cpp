@@ -22,7 +22,11 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
     return costs;
   }
   Costs costs;
-  PENSTOCK_TRY(costs.stages, StagesOfLayers(layer_costs, stages, replicas, slices));
+  auto stages_costs = StagesOfLayers(layer_costs, stages, replicas, slices);
+  if (!stages_costs) {
+    return InvalidArgument("--layer-costs: {}", stages_costs.error().message);
+  }
+  costs.stages = std::move(*stages_costs);
   costs.comm = params.comm;
   costs.overlap = params.overlap;
   return costs;

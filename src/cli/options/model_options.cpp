@@ -3,14 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 
-#include "analytic/huggingface_shape.h"
 #include "analytic/published_models.h"
 #include "base/index.h"
-#include "base/text/nearest.h"
-#include "base/text/numbers.h"
-#include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/offered_values.h"
 #include "cli/options/option_values.h"
@@ -18,64 +13,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::array<std::string_view, 2> kPrecisionNames = {"bf16", "f32"};
-constexpr const char* kDefaultDevice = "h100";
-constexpr int kDefaultSequence = 4096;
 constexpr IntRange kPositive{.least = 1};
-constexpr int kMostDevices = 1 << 20;
-
-bool NamesFile(const std::string& text) {
-  std::error_code error;
-  return text.find('/') != std::string::npos || text.ends_with(".json") ||
-         text.ends_with(".yaml") || text.ends_with(".yml") || std::filesystem::exists(text, error);
-}
-
-Result<ModelShape> LoadShape(const std::string& model) {
-  auto shape = FindPublishedModel(model);
-  if (shape) return shape;
-  if (NamesFile(model)) return ReadHuggingFaceShape(model);
-  return MakeError(shape.error().code, "--model: {}", shape.error().message);
-}
-
-Result<Device> LoadDevice(const std::string& device) {
-  auto found = FindDevice(device);
-  if (found) return found;
-  if (NamesFile(device)) return ReadDevice(device);
-  return MakeError(found.error().code, "--device: {}", found.error().message);
-}
-
-// "8x8", or "8": one node.
-Status ReadNodes(const std::string& text, Cluster& cluster) {
-  const std::size_t by = text.find('x');
-  const auto nodes = by == std::string::npos ? Result<int>(1) : ParseInt(text.substr(0, by));
-  const auto devices = ParseInt(by == std::string::npos ? text : text.substr(by + 1));
-  const bool fits = nodes && devices && *nodes >= 1 && *devices >= 1 && *nodes <= kMostDevices &&
-                    *devices <= kMostDevices / *nodes;
-  if (!fits) {
-    return InvalidArgument("--nodes {}: give nodes and devices per node (8x8), at most {} in all",
-                           Quote(text), kMostDevices);
-  }
-  cluster.nodes = *nodes;
-  cluster.devices_per_node = *devices;
-  return {};
-}
-
-Result<Precision> ReadPrecision(const std::string& text) {
-  if (text == "bf16") return Precision::kBf16;
-  if (text == "f32") return Precision::kFp32;
-  return InvalidArgument("--precision {}: give bf16 or f32{}", Quote(text),
-                         Suggestion(text, {kPrecisionNames.begin(), kPrecisionNames.end()}));
-}
-
-Status CheckEfficiency(const char* option, const std::optional<double>& value) {
-  if (!value || (*value > 0 && *value <= 1)) return {};
-  return InvalidArgument("{} {}: more than 0 and at most 1 is needed", option, *value);
-}
-
-Status CheckCountOf(const char* option, const std::optional<int>& value, int least, int most) {
-  if (!value || (*value >= least && *value <= most)) return {};
-  return InvalidArgument("{} {}: {} to {} is needed", option, *value, least, most);
-}
 
 std::string InBytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
 
@@ -102,7 +40,7 @@ void PricedModel::Define(CLI::App& app) {
         [] { return OfferedNames(PublishedModelNames()); });
   Offer(AddText(app, "--device", device,
                 fmt::format("What trains it: a YAML file with its peaks, or one of {} (default {})",
-                            fmt::join(DeviceNames(), ", "), kDefaultDevice))
+                            fmt::join(DeviceNames(), ", "), kUsualDevice))
             ->type_name("DEVICE"),
         [] { return OfferedNames(DeviceNames()); });
   AddText(app, "--nodes", nodes,
@@ -154,66 +92,9 @@ std::vector<std::string> PricedModel::Given() const {
   return given;
 }
 
-Result<ModelOnCluster> PricedModel::Load() const {
-  ModelOnCluster loaded;
-  PENSTOCK_TRY(loaded.shape, LoadShape(*model));
-  Cluster& cluster = loaded.cluster;
-  PENSTOCK_TRY(cluster.device, LoadDevice(device.value_or(kDefaultDevice)));
-  if (nodes) PENSTOCK_TRY_STATUS(ReadNodes(*nodes, cluster));
-  const std::pair<const char*, const std::optional<int>*> counts[] = {
-      {"--micro-batch-size", &micro_batch_size},
-      {"--sequence", &sequence},
-      {"--tensor", &tensor},
-      {"--data", &data},
-      {"--expert", &expert}};
-  for (const auto& [option, value] : counts) {
-    PENSTOCK_TRY_STATUS(CheckCountOf(option, *value, 1, static_cast<int>(kMostShapeSize)));
-  }
-  PENSTOCK_TRY_STATUS(CheckCountOf("--zero", zero, 0, 3));
-  PENSTOCK_TRY_STATUS(CheckEfficiency("--flops-efficiency", flops_efficiency));
-  PENSTOCK_TRY_STATUS(CheckEfficiency("--bandwidth-efficiency", bandwidth_efficiency));
-  if (hidden_communication && !(*hidden_communication >= 0 && *hidden_communication <= 1)) {
-    return InvalidArgument("--hidden-communication {}: 0 to 1 is needed", *hidden_communication);
-  }
-  cluster.hidden_communication = hidden_communication.value_or(0);
-  cluster.flops_efficiency = flops_efficiency.value_or(kFlopsEfficiency);
-  cluster.bandwidth_efficiency = bandwidth_efficiency.value_or(kBandwidthEfficiency);
-  Microbatch& batch = loaded.batch;
-  PENSTOCK_TRY(batch.precision, ReadPrecision(precision.value_or("bf16")));
-  const std::int64_t positions = loaded.shape.positions;
-  const std::int64_t usual =
-      positions > 0 ? std::min<std::int64_t>(positions, kDefaultSequence) : kDefaultSequence;
-  batch.samples = micro_batch_size.value_or(1);
-  batch.sequence = sequence ? *sequence : usual;
-  batch.tensor = tensor.value_or(1);
-  batch.expert = expert.value_or(1);
-  loaded.data = data.value_or(1);
-  loaded.zero = zero.value_or(0);
-  if (loaded.zero > 0 && loaded.data == 1) {
-    return InvalidArgument("--zero {}: there is one replica; give --data", loaded.zero);
-  }
-  PENSTOCK_TRY_STATUS(CheckDivision(loaded));
-  return loaded;
-}
-
 Result<int> PricedModel::Ranks() const {
   PENSTOCK_TRY(const ModelOnCluster loaded, Load());
   return PipelineRanks(loaded);
-}
-
-Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision& division,
-                            int replicas) {
-  PENSTOCK_TRY(const ModelCosts of_model, CostsOfModel(model, division));
-  Costs costs;
-  for (int replica = 0; replica < replicas; ++replica) {
-    costs.stages.insert(costs.stages.end(), of_model.stages.begin(), of_model.stages.end());
-    costs.by_slice.insert(costs.by_slice.end(), of_model.by_slice.begin(), of_model.by_slice.end());
-  }
-  costs.topology = of_model.topology;
-  costs.comm = of_model.comm;
-  costs.message_bytes = of_model.message_bytes;
-  costs.offload = costs.reload = of_model.offload;
-  return costs;
 }
 
 Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement,

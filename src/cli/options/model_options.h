@@ -8,37 +8,23 @@
 #include <string>
 #include <vector>
 
-#include "analytic/model_costs.h"
+#include "analytic/model_request.h"
 #include "base/result.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"
 
 namespace penstock {
 
-struct PricedModel {
-  std::optional<std::string> model;   // a published name, or a config.json
-  std::optional<std::string> device;  // a known name, or a YAML file
-  std::optional<std::string> nodes;   // "8x8"
-  std::optional<std::string> precision;
-  std::optional<int> micro_batch_size, sequence;
-  std::optional<int> tensor, data, expert, zero;
-  std::optional<double> flops_efficiency, bandwidth_efficiency, hidden_communication;
-
+struct PricedModel : ModelRequest {
   void Define(CLI::App& app);
   // Whether the model determines the costs.
   bool given() const { return model.has_value(); }
   // The options that are set, as users write them.
   std::vector<std::string> Given() const;
 
-  // Reads the model and the device. Requires: given(). Errors name the option.
-  Result<ModelOnCluster> Load() const;
   // The pipeline ranks that fill the cluster. Requires and errors: as Load.
   Result<int> Ranks() const;
 };
-
-// Returns the costs of `replicas` chains of stages.
-Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision& division,
-                            int replicas);
 
 // Bytes of weights, gradients and optimizer state by rank.
 Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement,

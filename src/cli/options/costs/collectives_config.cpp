@@ -1,6 +1,6 @@
 #include "cli/options/costs/collectives_config.h"
 
-#include "cli/options/costs/topology_config.h"
+#include "schedule/cost_files/topology_config.h"
 
 namespace penstock {
 namespace {

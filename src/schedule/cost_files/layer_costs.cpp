@@ -1,4 +1,4 @@
-#include "cli/options/costs/layer_costs.h"
+#include "schedule/cost_files/layer_costs.h"
 
 #include <algorithm>
 
@@ -7,11 +7,13 @@ namespace {
 
 constexpr double StageCosts::*kFields[] = {
     &StageCosts::forward,    &StageCosts::backward_input,     &StageCosts::backward_weight,
-    &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::saved_by_whole_backward};
+    &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::saved_by_whole_backward,
+    &StageCosts::recompute};
 
 // What slices of a microbatch share.
-constexpr double StageCosts::*kStates[] = {&StageCosts::weights, &StageCosts::version,
-                                           &StageCosts::gradients, &StageCosts::optimizer};
+constexpr double StageCosts::*kStates[] = {
+    &StageCosts::weights,  &StageCosts::version, &StageCosts::gradients, &StageCosts::optimizer,
+    &StageCosts::gathered, &StageCosts::step,    &StageCosts::unshard,   &StageCosts::reduce};
 
 }  // namespace
 
@@ -26,7 +28,7 @@ Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& gr
   const std::int64_t layers = CountLayers(groups);
   if (layers < stages) {
     return InvalidArgument(
-        "--layer-costs: {} layers cannot fill {} stages; give more layers, or fewer ranks or "
+        "{} layers cannot fill {} stages; give more layers, or fewer ranks or "
         "chunks",
         layers, stages);
   }
@@ -35,6 +37,7 @@ Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& gr
   std::int64_t left_of_group = group->layers;
   for (int stage = 0; stage < stages; ++stage) {
     StageCosts& of = costs[stage];
+    of.input_activation = group->costs.input_activation / slices;  // of the stage's first layer
     std::int64_t left_of_stage = layers / stages + (stage < layers % stages ? 1 : 0);
     while (left_of_stage > 0) {
       const std::int64_t taken = std::min(left_of_stage, left_of_group);

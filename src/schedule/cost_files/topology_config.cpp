@@ -1,4 +1,4 @@
-#include "cli/options/costs/topology_config.h"
+#include "schedule/cost_files/topology_config.h"
 
 #include <optional>
 #include <string>

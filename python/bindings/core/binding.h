@@ -1,0 +1,60 @@
+// Shared by the parts of the extension module penstock._core.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock::python {
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+// The Python exception penstock.Error, a ValueError. Its text is the one-line message.
+class PythonError : public std::runtime_error {
+ public:
+  explicit PythonError(const Error& error) : std::runtime_error(error.message) {}
+};
+
+// Returns the value, or raises penstock.Error.
+template <class T>
+T ValueOf(Result<T> result) {
+  if (!result) throw PythonError(result.error());
+  return std::move(*result);
+}
+inline void Require(const Status& status) {
+  if (!status) throw PythonError(status.error());
+}
+template <class... Args>
+[[noreturn]] void Refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw PythonError(
+      {ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...)});
+}
+
+// The bytes of plain data, one row per element. The Python code views them as structured arrays.
+using Bytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<2>>;
+using BytesIn = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// Returns a read-only view of `elements`, which `owner` keeps alive and never changes.
+template <class T>
+Bytes BytesOf(const std::vector<T>& elements, nb::handle owner) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return Bytes(reinterpret_cast<const std::uint8_t*>(elements.data()), {elements.size(), sizeof(T)},
+               owner);
+}
+
+// Each adds the classes and functions of one file.
+void AddScheduleTypes(nb::module_& module);
+void AddCatalog(nb::module_& module);
+void AddCostTypes(nb::module_& module);
+void AddRunTypes(nb::module_& module);
+void AddExplanation(nb::module_& module);
+void AddReports(nb::module_& module);
+
+}  // namespace penstock::python

@@ -1,0 +1,168 @@
+// The catalog of schedules and the passes, by name.
+#include "schedule/catalog.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/text/quote.h"
+#include "base/units.h"
+#include "bindings/core/binding.h"
+#include "bindings/core/frozen_schedule.h"
+#include "bindings/core/price_list.h"
+#include "schedule/passes/pass_table.h"
+#include "schedule/passes/passes.h"
+#include "schedule/text/cost_text.h"
+#include "schedule/text/text.h"
+#include "simulate/pass_context.h"
+
+namespace penstock::python {
+namespace {
+
+FrozenSchedule FreezeValid(Schedule schedule, bool steps_wait_for_all) {
+  return {std::make_shared<const Schedule>(std::move(schedule)), true, steps_wait_for_all};
+}
+
+// Sets a limit of memory: a number in the unit of the costs, or bytes with their unit.
+void SetLimit(const std::string& text, bool in_bytes, ScheduleParams& params) {
+  const Result<std::int64_t> bytes = ParseBytes(text);
+  if (!bytes)
+    Refuse("memory_limit {}: give a number, or bytes with their unit (6GiB)", Quote(text));
+  if (!in_bytes) Refuse("memory_limit {}: the costs are not in bytes; give a number", Quote(text));
+  params.memory_limit = static_cast<double>(*bytes);
+}
+
+FrozenSchedule GenerateSchedule(const std::string& name, ScheduleParams params,
+                                const PriceList& prices,
+                                const std::optional<std::string>& memory_limit,
+                                const std::string& objective) {
+  const nb::gil_scoped_release release;
+  const Algorithm* algorithm = ValueOf(FindAlgorithm(name));
+  const bool in_bytes = !prices.memory_unit().empty();
+  if (memory_limit) SetLimit(*memory_limit, in_bytes, params);
+  if (in_bytes) params.memory_unit = {"GiB", 0x1p-30};
+  params.objective = ValueOf(ParseObjective(objective));
+  Require(prices.Plan(*algorithm, params));
+  return FreezeValid(ValueOf(Generate(name, params)), false);
+}
+
+FrozenSchedule ApplyPasses(const FrozenSchedule& self, const std::vector<std::string>& passes,
+                           const PriceList& prices) {
+  RequireValid(self);
+  const std::shared_ptr<const Schedule> schedule = self.schedule;
+  bool waits = self.steps_wait_for_all;
+  const nb::gil_scoped_release release;
+  Costs costs = ValueOf(prices.CostsOf(*schedule));
+  for (const std::string& pass : passes) {
+    if (pass == "optimizer" && schedule->weights == WeightPolicy::kFlush) waits = true;
+  }
+  costs.steps_wait_for_all = waits;
+  return FreezeValid(ValueOf(RunSchedulePasses(*schedule, passes, SimulatedContext(costs))), waits);
+}
+
+FrozenSchedule Lower(const FrozenSchedule& self, bool for_torch) {
+  RequireValid(self);
+  const std::shared_ptr<const Schedule> schedule = self.schedule;
+  const bool waits = self.steps_wait_for_all;
+  const nb::gil_scoped_release release;
+  if (for_torch) Require(RequireTorchOps(*schedule));
+  Schedule lowered = AddCommunication(*schedule);
+  if (for_torch) lowered = AddReduceGrad(lowered);
+  return FreezeValid(std::move(lowered), waits);
+}
+
+std::vector<std::string> KnobsOf(const Algorithm& algorithm) {
+  const Knobs& knobs = algorithm.knobs;
+  const std::pair<const char*, bool> all[] = {{"chunks", knobs.min_chunks != knobs.max_chunks},
+                                              {"group", knobs.group},
+                                              {"slices", knobs.slices},
+                                              {"waves", knobs.waves},
+                                              {"steps", knobs.steps},
+                                              {"split", knobs.split},
+                                              {"memory_limit", knobs.memory_limit},
+                                              {"objective", knobs.objective}};
+  std::vector<std::string> names;
+  for (const auto& [name, reads] : all) {
+    if (reads) names.emplace_back(name);
+  }
+  return names;
+}
+
+void AddParams(nb::module_& module) {
+  nb::class_<ScheduleParams>(module, "Params")
+      .def(nb::init<>())
+      .def_rw("ranks", &ScheduleParams::ranks)
+      .def_rw("chunks", &ScheduleParams::chunks)
+      .def_rw("microbatches", &ScheduleParams::microbatches)
+      .def_prop_rw(
+          "memory_limit", [](const ScheduleParams& self) { return self.memory_limit; },
+          [](ScheduleParams& self, std::optional<double> limit) { self.memory_limit = limit; },
+          nb::for_setter(nb::arg("limit").none()))
+      .def_rw("group", &ScheduleParams::group)
+      .def_rw("slices", &ScheduleParams::slices)
+      .def_rw("waves", &ScheduleParams::waves)
+      .def_rw("steps", &ScheduleParams::steps)
+      .def_rw("split", &ScheduleParams::split);
+}
+
+// Copies, because the catalog's entries have no owner that Python knows.
+struct Listed {
+  std::string name, summary, when, constraint, makespan, memory, source;
+  std::vector<std::string> aliases, parameters;
+};
+
+Listed ListedOf(const Algorithm& algorithm) {
+  Listed listed{std::string(algorithm.name),
+                std::string(algorithm.summary),
+                std::string(algorithm.when),
+                std::string(algorithm.constraint),
+                std::string(algorithm.makespan),
+                std::string(algorithm.memory),
+                std::string(algorithm.source),
+                {},
+                KnobsOf(algorithm)};
+  for (const std::string_view alias : algorithm.aliases) listed.aliases.emplace_back(alias);
+  return listed;
+}
+
+}  // namespace
+
+void AddCatalog(nb::module_& module) {
+  AddParams(module);
+  nb::class_<Listed>(module, "Algorithm", "A schedule of the catalog.")
+      .def_ro("name", &Listed::name)
+      .def_ro("aliases", &Listed::aliases)
+      .def_ro("summary", &Listed::summary, "One line.")
+      .def_ro("when", &Listed::when, "When to use it; may be empty.")
+      .def_ro("constraint", &Listed::constraint, "On the parameters; empty if there is none.")
+      .def_ro("makespan", &Listed::makespan, "Closed form, as text.")
+      .def_ro("memory", &Listed::memory, "Closed form of the peak, as text.")
+      .def_ro("source", &Listed::source, "Paper and section.")
+      .def_ro("parameters", &Listed::parameters,
+              "What it reads besides ranks, microbatches and costs.")
+      .def("__repr__",
+           [](const Listed& self) { return fmt::format("<penstock.Algorithm {}>", self.name); });
+  nb::class_<SchedulePass>(module, "Pass", "A pass over schedules.")
+      .def_prop_ro("name", [](const SchedulePass& self) { return std::string(self.name); })
+      .def_prop_ro(
+          "arguments", [](const SchedulePass& self) { return std::string(self.arguments); },
+          "Their form, such as \"[N][:keep]\"; empty if it takes none.")
+      .def_prop_ro("summary", [](const SchedulePass& self) { return std::string(self.summary); })
+      .def("__repr__",
+           [](const SchedulePass& self) { return fmt::format("<penstock.Pass {}>", self.name); });
+  module.def("algorithms", [] {
+    std::vector<Listed> all;
+    for (const Algorithm& algorithm : Catalog()) all.push_back(ListedOf(algorithm));
+    return all;
+  });
+  module.def("passes", [] {
+    return std::vector<SchedulePass>(SchedulePasses().begin(), SchedulePasses().end());
+  });
+  module.def("generate", &GenerateSchedule, "name"_a, "params"_a, "prices"_a,
+             "memory_limit"_a.none(), "objective"_a);
+  module.def("apply", &ApplyPasses, "schedule"_a, "passes"_a, "prices"_a);
+  module.def("lower", &Lower, "schedule"_a, "for_torch"_a);
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,99 @@
+// Costs: price lists as text, and the costs of a schedule's stages.
+#include "schedule/costs.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "analytic/published_models.h"
+#include "base/files.h"
+#include "base/text/yaml_map.h"
+#include "bindings/core/binding.h"
+#include "bindings/core/frozen_schedule.h"
+#include "bindings/core/price_list.h"
+
+namespace penstock::python {
+namespace {
+
+// The fields of StageCosts as Python sees them: doubles, in the order of the struct.
+constexpr const char* kFieldNames[] = {"forward",
+                                       "backward_input",
+                                       "backward_weight",
+                                       "activation",
+                                       "activation_after_i",
+                                       "recompute",
+                                       "input_activation",
+                                       "step",
+                                       "unshard",
+                                       "reduce",
+                                       "gathered",
+                                       "weights",
+                                       "version",
+                                       "gradients",
+                                       "optimizer",
+                                       "workspace",
+                                       "embed",
+                                       "vocabulary_input",
+                                       "vocabulary_weight",
+                                       "embed_gradient",
+                                       "softmax",
+                                       "gradients_of_others",
+                                       "saved_by_whole_backward",
+                                       "length",
+                                       "message_scale"};
+static_assert(sizeof(StageCosts) == std::size(kFieldNames) * sizeof(double));
+
+struct StageTable {
+  std::vector<StageCosts> stages;
+};
+
+}  // namespace
+
+void AddCostTypes(nb::module_& module) {
+  nb::class_<StageTable>(module, "StageTable").def("rows", [](nb::handle self) {
+    return BytesOf(nb::cast<const StageTable&>(self).stages, self);
+  });
+  nb::class_<PriceList>(module, "PriceList", "Costs that belong to no schedule yet.")
+      .def_static(
+          "parse", [](const std::string& yaml) { return ValueOf(PriceList::Parse(yaml)); },
+          "yaml"_a)
+      .def_static(
+          "load",
+          [](const std::string& path) {
+            const std::string yaml = ValueOf(ReadFile(path, kYamlFile));
+            auto list = PriceList::Parse(yaml);
+            if (!list) Refuse("{}: {}", path, list.error().message);
+            return std::move(*list);
+          },
+          "path"_a)
+      .def(
+          "save",
+          [](const PriceList& self, const std::string& path) {
+            Require(WriteFileAtomically(path, self.Text()));
+          },
+          "path"_a)
+      .def("text", &PriceList::Text)
+      .def_prop_ro("time_unit", &PriceList::time_unit)
+      .def_prop_ro("memory_unit", &PriceList::memory_unit)
+      .def(
+          "stages",
+          [](const PriceList& self, const FrozenSchedule& schedule) {
+            return StageTable{ValueOf(self.CostsOf(*schedule)).stages};
+          },
+          "schedule"_a);
+  module.def("stage_cost_fields", [] {
+    return std::vector<std::string>(std::begin(kFieldNames), std::end(kFieldNames));
+  });
+  module.def("models", [] {
+    std::vector<std::string> names;
+    for (const std::string_view name : PublishedModelNames()) names.emplace_back(name);
+    return names;
+  });
+  module.def("devices", [] {
+    std::vector<std::string> names;
+    for (const std::string_view name : DeviceNames()) names.emplace_back(name);
+    return names;
+  });
+}
+
+}  // namespace penstock::python

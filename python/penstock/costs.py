@@ -1,0 +1,354 @@
+"""Costs: what actions take in time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import _core
+from penstock.actions import STAGE_COSTS, Records, records
+
+if TYPE_CHECKING:
+    from penstock.schedule_data import Schedule
+
+_MEMORY = (
+    "activation",
+    "activation_after_i",
+    "input_activation",
+    "gathered",
+    "weights",
+    "version",
+    "gradients",
+    "optimizer",
+    "workspace",
+)
+_FIELDS = (
+    "forward",
+    "backward_input",
+    "backward_weight",
+    "backward",
+    "recompute",
+    "step",
+    "unshard",
+    "reduce",
+    "message_scale",
+    *_MEMORY,
+)
+
+
+class Costs:
+    """The times and memory of actions. Immutable; fits any schedule until it is used with one.
+
+    Build one by ``uniform``, ``per_stage``, ``per_layer``, ``of_model`` or ``load``. All take these
+    keywords:
+
+    - ``comm``: latency of a message between two ranks, in units of time (default 0).
+    - ``bandwidth``: of every link between ranks, in bytes per unit of time; needs ``message_bytes``.
+    - ``message_bytes``: size of the tensor of a whole microbatch between two stages.
+    - ``topology``: levels of links instead of ``comm`` and ``bandwidth``, each a mapping with
+      ``level`` (its name), ``ranks``, ``latency``, ``bandwidth``, ``links`` and ``duplex``, as in
+      configurations of ``penstock simulate``.
+    - ``overlap``: of a forward and a backward that run together: ``"max"``, ``"sum"`` or a factor.
+    - ``transfers``: ``"asynchronous"``, ``"blocking"`` or ``"batched"``.
+    - ``prices``: of actions that passes add, such as ``{"step": 0.5}``
+      (``penstock schedules --passes`` lists the keys).
+    - ``time_unit``: ``"s"`` if times are seconds, which reports then show as such.
+    """
+
+    __slots__ = ("_list",)
+    _list: _core.PriceList
+
+    def __init__(self) -> None:
+        """The default: F, I and W take 1 each, messages no time."""
+        self._list = _core.PriceList.parse("cost: 1")
+
+    @classmethod
+    def uniform(
+        cls,
+        forward: float = 1,
+        backward_input: float = 1,
+        backward_weight: float = 1,
+        *,
+        kept_for_weight: float = 1,
+        **common: Any,
+    ) -> Costs:
+        """Returns the same costs for every stage.
+
+        Times are of one rank's share of a microbatch: with two stages per rank, each takes half.
+        Memory is in activations of one rank and microbatch, of which I keeps the part
+        ``kept_for_weight`` for W.
+
+        Raises:
+            Error: a value is negative or not finite, or a keyword does not fit the others.
+        """
+        cost = {
+            "forward": forward,
+            "backward_input": backward_input,
+            "backward_weight": backward_weight,
+            "kept_for_weight": kept_for_weight,
+        }
+        return cls._parse({"cost": [_number(name, value) for name, value in cost.items()]}, common)
+
+    @classmethod
+    def per_stage(cls, *, memory_in_bytes: bool = False, **fields: Any) -> Costs:
+        """Returns costs that differ by stage: ``per_stage(forward=[1, 1.5], activation=[2, 1])``.
+
+        Each of these is a number or an array of shape ``(stages,)``, at least one an array. They
+        are of one action, so of one sequence slice where there are slices.
+
+        - Times: ``forward``, ``backward_input``, ``backward_weight`` (default 1), ``backward`` (of
+          a whole B; default: the sum of I and W), ``recompute`` (default: ``forward``), ``step``,
+          ``unshard`` and ``reduce`` (default 0).
+        - Memory: ``activation`` (default 1), ``activation_after_i`` (the part that W reads; default
+          all), ``input_activation``, ``gathered``, ``weights``, ``version``, ``gradients``,
+          ``optimizer`` and ``workspace`` (default 0). In bytes with ``memory_in_bytes``.
+        - ``message_scale``: size of the stage's output relative to ``message_bytes`` (default 1).
+
+        Raises:
+            Error: arrays differ in length, or a value is negative or not finite.
+        """
+        own = {name: fields.pop(name) for name in _FIELDS if name in fields}
+        return cls._parse({"stage_costs": _entries(own, memory_in_bytes)}, fields)
+
+    @classmethod
+    def per_layer(cls, layers: int | Sequence[int], *, memory_in_bytes: bool = False, **fields: Any) -> Costs:
+        """Returns costs of a model's layers, which fit any number of stages.
+
+        ``layers`` has the number of consecutive layers of each group. The others are as of
+        ``per_stage``, for one layer and a whole microbatch. Layers are divided among the stages as
+        evenly as possible, longer stages first.
+
+        Raises:
+            Error: as ``per_stage``.
+        """
+        own = {name: fields.pop(name) for name in _FIELDS if name in fields}
+        entries = _entries({"layers": np.atleast_1d(layers), **own}, memory_in_bytes)
+        for entry in entries:
+            entry["layers"] = int(entry["layers"])
+        return cls._parse({"layer_costs": entries}, fields)
+
+    @classmethod
+    def of_model(
+        cls,
+        model: str | os.PathLike[str],
+        device: str | os.PathLike[str] = "h100",
+        *,
+        nodes: str | None = None,
+        precision: str | None = None,
+        micro_batch_size: int | None = None,
+        sequence: int | None = None,
+        tensor: int | None = None,
+        data: int | None = None,
+        expert: int | None = None,
+        zero: int | None = None,
+        flops_efficiency: float | None = None,
+        bandwidth_efficiency: float | None = None,
+        hidden_communication: float | None = None,
+        **common: Any,
+    ) -> Costs:
+        """Returns what the stages of a published model take on a device, in seconds and bytes.
+
+        Args:
+            model: a name of ``penstock.models()``, or a ``config.json`` of Hugging Face.
+            device: a name of ``penstock.devices()``, or a YAML file with its peaks.
+            nodes: nodes and devices per node (``"8x8"``; default ``"1x8"``).
+            precision: ``"bf16"`` (default) or ``"f32"``.
+            micro_batch_size: samples per microbatch (default 1).
+            sequence: tokens per sample (default 4096).
+            tensor: devices that divide each layer.
+            data: replicas of the pipeline.
+            expert: replicas that divide the experts.
+            zero: what replicas divide: 1 optimizer state, 2 and gradients, 3 and weights.
+            flops_efficiency: part of the peak FLOP/s that kernels reach.
+            bandwidth_efficiency: part of the peak bandwidth.
+            hidden_communication: part of the communication of ``tensor`` and ``expert`` that
+                compute hides.
+
+        Raises:
+            Error: a name is unknown. What cannot be divided is refused where the costs are used.
+        """
+        given = {
+            "device": os.fspath(device),
+            "nodes": nodes,
+            "precision": precision,
+            "micro_batch_size": micro_batch_size,
+            "sequence": sequence,
+            "tensor": tensor,
+            "data": data,
+            "expert": expert,
+            "zero": zero,
+            "flops_efficiency": flops_efficiency,
+            "bandwidth_efficiency": bandwidth_efficiency,
+            "hidden_communication": hidden_communication,
+        }
+        request = {name: value for name, value in given.items() if value is not None}
+        return cls._parse({"model": os.fspath(model), **request}, common)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Costs:
+        """Reads costs from a configuration of ``penstock simulate``; ignores which schedules it names.
+
+        Raises:
+            Error: the file cannot be read, or a key is unknown or has a wrong value.
+        """
+        return cls._of(_core.PriceList.load(os.fspath(path)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a file that ``load`` and ``penstock simulate SCHEDULE FILE.yaml`` read.
+
+        Raises:
+            Error: the file cannot be written.
+        """
+        self._list.save(os.fspath(path))
+
+    def to_yaml(self) -> str:
+        """Returns what ``save`` writes."""
+        return self._list.text()
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Costs:
+        """Returns the costs of a configuration's text. Raises ``Error`` as ``load``."""
+        return cls._of(_core.PriceList.parse(text))
+
+    def stages(self, schedule: Schedule) -> Records:
+        """Returns what each stage of the schedule takes: ``STAGE_COSTS``, shape ``(stages,)``.
+
+        Raises:
+            Error: the costs do not fit the schedule.
+        """
+        with renamed_options():
+            return records(self._list.stages(schedule._frozen()).rows(), STAGE_COSTS)
+
+    @property
+    def time_unit(self) -> str:
+        """``"s"``, or empty for the unit of the costs."""
+        return self._list.time_unit
+
+    @property
+    def memory_unit(self) -> str:
+        """``"B"``, or empty for activations of one rank's share of one microbatch."""
+        return self._list.memory_unit
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Costs) and self.to_yaml() == other.to_yaml()
+
+    def __hash__(self) -> int:
+        return hash(self.to_yaml())
+
+    def __repr__(self) -> str:
+        first, *rest = self.to_yaml().strip().splitlines()
+        return f"<penstock.Costs {first}{' ...' if rest else ''}>"
+
+    def __copy__(self) -> Costs:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Costs:
+        return self
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return Costs.from_yaml, (self.to_yaml(),)
+
+    @classmethod
+    def _of(cls, prices: _core.PriceList) -> Costs:
+        made = cls.__new__(cls)
+        made._list = prices
+        return made
+
+    @classmethod
+    def _parse(cls, source: dict[str, Any], common: Mapping[str, Any]) -> Costs:
+        text = json.dumps({**source, **_common(**common)})
+        try:
+            return cls._of(_core.PriceList.parse(text))
+        except _core.Error as error:  # every line of this text is the first
+            raise _core.Error(re.sub(r"^line \d+: ", "", str(error))) from None
+
+
+class renamed_options:
+    """Renames options in errors to keywords: ``--micro-batch-size`` to ``micro_batch_size``."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, _core.Error) and re.search(r"--[a-z]", str(error)):
+            renamed = re.sub(
+                r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), str(error)
+            )
+            raise _core.Error(renamed) from None
+
+
+def _common(
+    *,
+    comm: float | None = None,
+    bandwidth: float | None = None,
+    message_bytes: float | None = None,
+    topology: Sequence[Mapping[str, Any]] | None = None,
+    overlap: str | float | None = None,
+    transfers: str | None = None,
+    prices: Mapping[str, float] | None = None,
+    time_unit: str | None = None,
+) -> dict[str, Any]:
+    """Returns the keys of a configuration for the keywords that all costs have."""
+    keys: dict[str, Any] = {
+        "message_bytes": message_bytes if message_bytes is None else _number("message_bytes", message_bytes),
+        "overlap": overlap,
+        "transfers": transfers,
+        "time_unit": time_unit or None,
+        "topology": None if topology is None else [dict(level) for level in topology],
+        "price": [f"{key}={_number(key, price)!r}" for key, price in (prices or {}).items()] or None,
+    }
+    if bandwidth is not None:
+        if topology is not None:
+            raise _core.Error("bandwidth: the levels of topology have their own; leave it out")
+        latency = _number("comm", comm or 0)
+        keys["topology"] = [
+            {"level": "link", "latency": latency, "bandwidth": _number("bandwidth", bandwidth)}
+        ]
+    elif comm is not None:
+        keys["comm"] = _number("comm", comm)
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def _number(name: str, value: Any) -> float:
+    """Returns a finite number of at least 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise _core.Error(f"{name}: {value!r} is not a number") from None
+    if not (np.isfinite(number) and number >= 0):
+        raise _core.Error(f"{name}: {number} is negative or not finite; give at least 0")
+    return number
+
+
+def _entries(fields: Mapping[str, Any], memory_in_bytes: bool) -> list[dict[str, Any]]:
+    """Returns one mapping per stage or group of layers."""
+    arrays: dict[str, npt.NDArray[np.float64]] = {}
+    for name, value in fields.items():
+        try:
+            arrays[name] = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            raise _core.Error(f"{name}: give a number or an array of numbers") from None
+        if arrays[name].ndim > 1:
+            raise _core.Error(f"{name}: shape {arrays[name].shape}; give one dimension")
+    lengths = {name: len(array) for name, array in arrays.items() if array.ndim == 1}
+    if not lengths:
+        raise _core.Error("no array is given; give one value per stage of at least one cost")
+    first, count = next(iter(lengths.items()))
+    for name, length in lengths.items():
+        if length != count:
+            raise _core.Error(f"{name} has {length} values, {first} {count}; give equally many")
+    entries: list[dict[str, Any]] = [{} for _ in range(count)]
+    if memory_in_bytes and "activation" not in arrays:
+        raise _core.Error("memory_in_bytes: give activation, in bytes")
+    for name, array in arrays.items():
+        for index, value in enumerate(np.broadcast_to(array, count)):
+            number = _number(f"{name} of entry {index}", value)
+            in_bytes = memory_in_bytes and name in _MEMORY
+            entries[index][name] = f"{number:.0f} B" if in_bytes else number
+    return entries

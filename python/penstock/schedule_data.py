@@ -1,0 +1,359 @@
+"""Schedules: what each rank computes, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from penstock import _core
+from penstock.actions import ACTION, Records, as_bytes, as_lane, records, texts
+from penstock.costs import Costs, renamed_options
+
+if TYPE_CHECKING:
+    from penstock.simulation import Simulation
+
+
+
+
+class Lanes(Sequence[Records]):
+    """The actions of each rank as a writable array of ``ACTION``, shape ``(actions,)``.
+
+    Edits of an array take effect at once. Assigning replaces a rank's actions: by another array, or
+    by text (``lanes[0] = ["0F0", "0B0"]``).
+    """
+
+    def __init__(self, lanes: list[Records]) -> None:
+        self._lanes = lanes
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    @overload
+    def __getitem__(self, rank: int) -> Records: ...
+    @overload
+    def __getitem__(self, rank: slice) -> list[Records]: ...
+    def __getitem__(self, rank: int | slice) -> Records | list[Records]:
+        return self._lanes[rank]
+
+    def __setitem__(self, rank: int, lane: Records | Iterable[str]) -> None:
+        self._lanes[rank] = as_lane(lane, f"rank {rank}").copy()
+
+    def __iter__(self) -> Iterator[Records]:
+        return iter(self._lanes)
+
+    def __repr__(self) -> str:
+        return f"<penstock.Lanes: {', '.join(str(len(lane)) for lane in self._lanes)} actions>"
+
+
+class Schedule:
+    """Who computes which microbatch when: a lane of actions for each rank.
+
+    ``penstock.schedule`` generates one; the constructor builds one from scratch:
+
+        Schedule([0, 1], [["0F0", "0B0"], ["1F0", "1B0"]])
+
+    Args:
+        rank_of_stage: the rank of each stage, in the order of the model. With ``replicas`` K, the
+            stages are K chains of equal length, one after the other.
+        lanes: for each rank an array of ``ACTION``, or its actions as text.
+        microbatches: of one batch, over all chains. Default: as many as the lanes have.
+        replicas: chains (2 for DualPipe and Chimera).
+        slices: pieces of a microbatch along the sequence; slice j of microbatch n has the index
+            ``n * slices + j``.
+        steps: batches that the lanes hold, of schedules without a flush.
+        weights: ``"flush"``, ``"stashed"`` or ``"double-buffered"``.
+        vocabulary: whether embedding and head are sharded over the ranks.
+        shared: for each parameter of which several stages hold a copy, these stages.
+        algorithm: its name.
+
+    Raises:
+        Error: the arguments do not fit each other. ``validate`` checks the lanes.
+    """
+
+    __slots__ = ("_given", "_lanes")
+    _given: _core.Schedule  # its lanes are those of the schedule until they are edited
+    _lanes: list[Records] | None  # set once Python code may have changed them
+
+    __hash__ = None  # type: ignore[assignment]  # lanes can be edited
+
+    def __init__(
+        self,
+        rank_of_stage: Sequence[int],
+        lanes: Sequence[Records | Iterable[str]],
+        *,
+        microbatches: int | None = None,
+        replicas: int = 1,
+        slices: int = 1,
+        steps: int = 1,
+        weights: str = "flush",
+        vocabulary: bool = False,
+        shared: Iterable[Sequence[int]] = (),
+        algorithm: str = "",
+    ) -> None:
+        arrays = [as_lane(lane, f"rank {rank}") for rank, lane in enumerate(lanes)]
+        if microbatches is None:
+            if slices < 1 or steps < 1:
+                raise _core.Error(f"{slices} slices and {steps} steps: give at least 1 of each")
+            indices = max((_indices(lane) for lane in arrays), default=0)
+            microbatches = max(1, -(-indices // (slices * steps))) * replicas
+        shape = _core.Shape()
+        shape.algorithm = algorithm
+        shape.rank_of_stage = _whole_numbers("rank_of_stage", rank_of_stage)
+        shape.replicas, shape.microbatches = _count("replicas", replicas), _count("microbatches", microbatches)
+        shape.slices, shape.steps = _count("slices", slices), _count("steps", steps)
+        shape.weights, shape.vocabulary = weights, vocabulary
+        shape.shared = [_whole_numbers("shared", stages) for stages in shared]
+        self._given = _core.build(shape, [as_bytes(lane) for lane in arrays])
+        self._lanes = None
+
+    @classmethod
+    def _of(cls, given: _core.Schedule) -> Schedule:
+        made = cls.__new__(cls)
+        made._given = given
+        made._lanes = None
+        return made
+
+    def _frozen(self) -> _core.Schedule:
+        """Returns the schedule as it is now, for C++."""
+        if self._lanes is None:
+            return self._given
+        lanes = [as_bytes(as_lane(lane, f"rank {rank}")) for rank, lane in enumerate(self._lanes)]
+        return _core.build(self._given.shape, lanes)
+
+    @property
+    def algorithm(self) -> str:
+        """Its name in the catalog, or the file's."""
+        return self._given.shape.algorithm
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks run it."""
+        return self._given.ranks
+
+    @property
+    def stages(self) -> int:
+        """Stages of all chains."""
+        return len(self._given.shape.rank_of_stage)
+
+    @property
+    def chunks(self) -> int:
+        """The most stages of one chain on one rank."""
+        return self._given.chunks
+
+    @property
+    def rank_of_stage(self) -> tuple[int, ...]:
+        """The rank of each stage."""
+        return tuple(self._given.shape.rank_of_stage)
+
+    @property
+    def replicas(self) -> int:
+        """Chains of stages, each a replica of the model."""
+        return self._given.shape.replicas
+
+    @property
+    def microbatches(self) -> int:
+        """Of one batch, over all chains."""
+        return self._given.shape.microbatches
+
+    @property
+    def slices(self) -> int:
+        """Pieces of a microbatch along the sequence."""
+        return self._given.shape.slices
+
+    @property
+    def steps(self) -> int:
+        """Batches that the lanes hold."""
+        return self._given.shape.steps
+
+    @property
+    def weights(self) -> str:
+        """Which version of the weights actions read: ``"flush"`` for the same of a whole batch."""
+        return self._given.shape.weights
+
+    @property
+    def lanes(self) -> Lanes:
+        """The actions of each rank, which can be edited."""
+        if self._lanes is None:
+            given = self._given
+            self._lanes = [records(given.lane(rank), ACTION).copy() for rank in range(given.ranks)]
+        return Lanes(self._lanes)
+
+    def texts(self, rank: int) -> list[str]:
+        """Returns a rank's actions as text: ``["0F0", "0B0"]``."""
+        return texts(self.lanes[rank])
+
+    def __len__(self) -> int:
+        """The number of actions."""
+        return self._given.actions if self._lanes is None else sum(map(len, self._lanes))
+
+    def validate(self, most: int = 50) -> list[_core.Fault]:
+        """Returns the faults, at most ``most``; none if the schedule is valid."""
+        return self._frozen().validate(most)
+
+    def check(self) -> None:
+        """Raises ``Error`` with the first fault unless the schedule is valid."""
+        self._frozen().check()
+
+    def apply(self, *passes: str, costs: Costs | None = None) -> Schedule:
+        """Returns the schedule after passes, in order: ``apply("overlap", "offload=3")``.
+
+        ``penstock.passes()`` lists them. Those that compare prices do so with ``costs``.
+
+        Raises:
+            Error: the schedule is not valid, or a pass is unknown or cannot run; names the pass.
+        """
+        with renamed_options():
+            return Schedule._of(_core.apply(self._frozen(), list(passes), (costs or Costs())._list))
+
+    def lower(self, *, for_torch: bool = False) -> Schedule:
+        """Returns the schedule with its SEND and RECV actions, as runtimes execute it.
+
+        With ``for_torch``, also with the REDUCE_GRAD that ``torch.distributed.pipelining`` needs.
+
+        Raises:
+            Error: the schedule is not valid, or torch cannot read one of its actions.
+        """
+        return Schedule._of(_core.lower(self._frozen(), for_torch))
+
+    def simulate(self, costs: Costs | None = None) -> Simulation:
+        """Returns the times of all actions with these costs (default: F, I and W take 1 each).
+
+        Later edits of the lanes do not change the simulation.
+
+        Raises:
+            Error: the schedule is not valid, or the costs do not fit it.
+        """
+        from penstock.simulation import Simulation
+
+        used = costs or Costs()
+        with renamed_options():
+            return Simulation._simulated(_core.simulate(self._frozen(), used._list), used)
+
+    def report(self, path: str | os.PathLike[str], costs: Costs | None = None) -> None:
+        """Simulates and writes a report; see ``Timeline.report``."""
+        self.simulate(costs).report(path)
+
+    def show(self, costs: Costs | None = None, *, width: int | None = None) -> None:
+        """Simulates and prints the timeline; see ``Timeline.show``."""
+        self.simulate(costs).show(width=width)
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Returns the schedule in PyTorch's CSV format, one line per rank.
+
+        With a path, also writes it there, and next to it FILE.yaml if something is not the default.
+
+        Raises:
+            Error: the file cannot be written.
+        """
+        frozen = self._frozen()
+        if path is not None:
+            frozen.save(os.fspath(path))
+        return frozen.to_csv()
+
+    @staticmethod
+    def from_csv(
+        source: str | os.PathLike[str],
+        *,
+        microbatches: int | None = None,
+        replicas: int | None = None,
+        slices: int | None = None,
+        steps: int | None = None,
+        weights: str | None = None,
+    ) -> Schedule:
+        """Reads a schedule from the text of a CSV or from a file.
+
+        A path object, or text that ends in ``.csv``, is a file, whose FILE.yaml is read as well.
+        The keywords say what the text of a CSV does not.
+
+        Raises:
+            Error: a cell is not an action; names the line, the column and the cell.
+        """
+        if isinstance(source, os.PathLike) or ("\n" not in source and source.endswith(".csv")):
+            loaded = Schedule._of(_core.load_csv(os.fspath(source)))
+            given = {"microbatches": microbatches, "replicas": replicas, "slices": slices, "steps": steps, "weights": weights}
+            for name, value in given.items():
+                if value is not None and value != getattr(loaded, name):
+                    raise _core.Error(
+                        f"{name} {value}: the file has {getattr(loaded, name)}; leave it out"
+                    )
+            return loaded
+        return Schedule._of(_core.parse_csv(source, microbatches, replicas, slices, steps, weights))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self._frozen().equals(other._frozen())
+
+    def __copy__(self) -> Schedule:
+        made = Schedule._of(self._given)
+        if self._lanes is not None:
+            made._lanes = [lane.copy() for lane in self._lanes]
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Schedule:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        frozen = self._frozen()
+        shape = {name: getattr(frozen.shape, name) for name in _SHAPE}
+        lanes = tuple(frozen.lane(rank).tobytes() for rank in range(frozen.ranks))
+        return _restore, (shape, lanes)
+
+    def __repr__(self) -> str:
+        return (
+            f"<penstock.Schedule {self.algorithm or 'without a name'}: {self.ranks} ranks, "
+            f"{self.stages} stages, {self.microbatches} microbatches, {len(self)} actions>"
+        )
+
+    def _repr_html_(self) -> str:
+        from penstock import display
+
+        return display.schedule_html(self)
+
+
+_SHAPE = (
+    "algorithm",
+    "rank_of_stage",
+    "replicas",
+    "microbatches",
+    "slices",
+    "steps",
+    "weights",
+    "vocabulary",
+    "shared",
+    "steps_wait_for_all",
+)
+
+
+def _restore(state: dict[str, Any], lanes: tuple[bytes, ...]) -> Schedule:
+    """Builds a schedule from its pickled state. Raises ``Error`` if the state is damaged."""
+    try:
+        shape = _core.Shape()
+        for name in _SHAPE:
+            setattr(shape, name, state[name])
+        arrays = [np.frombuffer(lane, np.uint8).reshape(-1, ACTION.itemsize) for lane in lanes]
+        return Schedule._of(_core.build(shape, arrays))
+    except _core.Error:
+        raise
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
+        reason = str(error).partition("\n")[0]
+        raise _core.Error(f"the pickled schedule is damaged: {reason}") from None
+
+
+def _indices(lane: Records) -> int:
+    """Returns 1 + the largest microbatch index."""
+    if not len(lane):
+        return 0
+    return 1 + max(int(lane["microbatch"].max()), int(lane["microbatch2"].max()))
+
+
+def _count(name: str, value: Any) -> int:
+    """Returns a count that fits C++."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**31:
+        raise _core.Error(f"{name} {value}: give a whole number of at least 1")
+    return int(value)
+
+
+def _whole_numbers(name: str, values: Iterable[Any]) -> list[int]:
+    return [_count(name, value) for value in values]
