@@ -182,12 +182,12 @@ double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> ta
 std::vector<RankTimes> EnginePipeline::Times() const {
   std::vector<RankTimes> times;
   if (trace_ == nullptr || trace_->last_round() == 0) return times;
-  const std::int64_t origin = RoundOrigin(*trace_, 0);
+  const Timeline timeline = MeasuredTimeline(*trace_, 0);
   for (const int rank : ranks_.here()) {
     RankTimes& of = times.emplace_back(RankTimes{rank, {}, {}});
-    for (const Stamp& stamp : trace_->RankStep(rank, 0)) {
-      of.starts.push_back(static_cast<double>(stamp.start_ns - origin) * 1e-9);
-      of.ends.push_back(static_cast<double>(stamp.end_ns - origin) * 1e-9);
+    for (const Span& span : timeline.spans[Index(rank)]) {
+      of.starts.push_back(span.start);
+      of.ends.push_back(span.end);
     }
   }
   return times;

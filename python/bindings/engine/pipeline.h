@@ -48,7 +48,7 @@ struct StageParts {
   TorchStage::Update update;
 };
 
-// The timeline of a step on one rank: spans of the entries of its lane, in seconds.
+// The timeline of a step on one rank: spans of the actions of its lane, in seconds.
 struct RankTimes {
   int rank = 0;
   std::vector<double> starts, ends;

@@ -1,0 +1,124 @@
+"""Stages that are cut from the graph that torch.export traces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from penstock import Error
+
+
+def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module]:
+    """Returns stages for inputs of these shapes. Raises Error if the model cannot be traced."""
+    whole = _trace(model, inputs)
+    stage_of = _assign(whole.graph, begins)
+    stages = len(begins) + 1
+    output = next(node for node in whole.graph.nodes if node.op == "output")
+    last_use: dict[fx.Node, int] = {}  # by value: the last stage that reads it
+    for node in whole.graph.nodes:
+        stage = stages - 1 if node is output else stage_of.get(node, 0)
+        for source in node.all_input_nodes:
+            last_use[source] = max(last_use.get(source, 0), stage)
+    values = [node for node in whole.graph.nodes if node.op in ("placeholder", "call_function")]
+    born = {node: stage_of.get(node, 0) for node in values}
+
+    def crossing(stage: int) -> list[fx.Node]:
+        """The values that stage sends to the next one."""
+        return [v for v in values if born[v] <= stage < last_use.get(v, -1)]
+
+    return [
+        _GraphStage(whole, stage_of, stage, crossing(stage - 1) if stage else None, crossing(stage) if stage < stages - 1 else None)
+        for stage in range(stages)
+    ]
+
+
+def _trace(model: nn.Module, inputs: Any) -> fx.GraphModule:
+    arguments, named = (), {}
+    if type(inputs) is dict:
+        named = inputs
+    else:
+        arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(model, arguments, named, strict=False)
+            return program.module(check_guards=False)  # type: ignore[return-value]
+    except Exception as error:
+        text = str(error).strip().split("\n", 1)[0]
+        raise Error(
+            f"split: torch.export cannot trace {type(model).__name__}: {text}: pass a list of stages"
+        ) from error
+
+
+def _assign(graph: fx.Graph, begins: Sequence[str]) -> dict[fx.Node, int]:
+    """Returns the stage of each node that computes something."""
+    stage = 0
+    stage_of: dict[fx.Node, int] = {}
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        inside = [name for name, _ in (node.meta.get("nn_module_stack") or {}).values()]
+        while stage < len(begins) and any(_is_within(name, begins[stage]) for name in inside):
+            stage += 1
+        stage_of[node] = stage
+    if stage < len(begins):
+        raise Error(
+            f"split: the model does not call '{begins[stage]}' after the modules that begin earlier "
+            "stages: list the modules in the order in which they run"
+        )
+    return stage_of
+
+
+def _is_within(name: str, of: str) -> bool:
+    return name == of or name.startswith(of + ".")
+
+
+class _GraphStage(nn.Module):
+    """A part of a traced graph. Takes and returns the values that cross to it and from it."""
+
+    def __init__(
+        self,
+        whole: fx.GraphModule,
+        stage_of: dict[fx.Node, int],
+        stage: int,
+        before: list[fx.Node] | None,
+        after: list[fx.Node] | None,
+    ) -> None:
+        super().__init__()
+        information = whole.graph._codegen.pytree_info  # type: ignore[attr-defined]
+        self._in_spec = information.in_spec if before is None else None
+        self._out_spec = information.out_spec if after is None else None
+        graph = fx.Graph()
+        nodes = list(whole.graph.nodes)
+        now: dict[fx.Node, fx.Node] = {}
+        for value in before if before is not None else [n for n in nodes if n.op == "placeholder"]:
+            now[value] = graph.placeholder(value.name)
+
+        def use(node: fx.Node) -> fx.Node:
+            if node not in now:  # a parameter, a buffer or a constant
+                now[node] = graph.node_copy(node, use)
+            return now[node]
+
+        for node in nodes:
+            if stage_of.get(node) == stage and "_assert" not in str(node.target):
+                now[node] = graph.node_copy(node, use)
+        if after is None:
+            graph.output(fx.map_arg(nodes[-1].args[0], use))
+        else:
+            graph.output(tuple(now[value] for value in after))
+        self.graph = fx.GraphModule(whole, graph)
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        if self._in_spec is not None:
+            order = self._in_spec.child(1).context if named else []
+            leaves = pytree.tree_leaves((arguments, {key: named[key] for key in order}))
+            arguments = tuple(leaves)
+        results = self.graph(*arguments)
+        if self._out_spec is None:
+            return results
+        return pytree.tree_unflatten(pytree.tree_leaves(results), self._out_spec)
