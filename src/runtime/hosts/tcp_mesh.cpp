@@ -43,13 +43,16 @@ std::string UnpaddedText(const TcpText& padded) {
   return {padded.data(), strnlen(padded.data(), padded.size())};
 }
 
-// A connection that has not sent its whole hello. Strangers may connect, and must not delay others.
-struct Stranger {
+// A connection whose hello has not arrived yet. Strangers may connect to the listener, and must not
+// delay others.
+struct Greeting {
   Socket socket;
-  Hello hello;
+  int host = -1;  // to which this host has connected, or -1 if it accepted the connection
+  Hello hello{};
   std::size_t received = 0;
   bool ended = false;
 
+  bool is_whole() const { return received == sizeof(hello); }
   // Receives what has arrived.
   void Receive() {
     auto* const to = reinterpret_cast<std::byte*>(&hello) + received;
@@ -68,12 +71,12 @@ class Mesh {
         deadline_(std::chrono::steady_clock::now() + run.limit),
         peers_(run.addresses.size()) {}
 
-  // A host that waits for one that accepts would deadlock if it did not accept meanwhile. So all
-  // hellos are sent first and answers are read last.
   Result<std::vector<TcpPeer>> Connect() {
     for (int host = 0; host < run_.host; ++host) PENSTOCK_TRY_STATUS(ConnectTo(host));
-    PENSTOCK_TRY_STATUS(AcceptHigher());
-    for (int host = 0; host < run_.host; ++host) PENSTOCK_TRY_STATUS(ReadAnswer(host));
+    for (int missing = hosts_ - 1; missing > 0;) {
+      PENSTOCK_TRY(const int joined, ReceiveHellos());
+      missing -= joined;
+    }
     peers_[run_.host].machine = run_.machine;
     return std::move(peers_);
   }
@@ -83,9 +86,11 @@ class Mesh {
     return fmt::format("host {} at {}", host, Printable(run_.addresses[host]));
   }
 
-  Hello OwnHello(int to) const {
-    return {
+  void SendHello(const Socket& socket, int to) const {
+    const Hello hello{
         kMagic, kVersion, hosts_, run_.host, to, PaddedText(run_.run), PaddedText(run_.machine)};
+    // If this fails, the connection ends before the other's hello.
+    static_cast<void>(SendAll(socket, &hello, sizeof(hello)));
   }
 
   Status ConnectTo(int host) {
@@ -96,67 +101,75 @@ class Mesh {
                        "{}: {}: check that its process runs and that this machine can reach it",
                        Name(host), socket.error().message);
     }
-    peers_[host].socket = std::move(*socket);
-    const Hello hello = OwnHello(host);
-    // An error shows when the answer is read.
-    static_cast<void>(SendAll(peers_[host].socket, &hello, sizeof(hello)));
+    SendHello(*socket, host);
+    greetings_.push_back({std::move(*socket), host});
     return {};
   }
 
-  Status ReadAnswer(int host) {
-    Hello answer;
-    if (!ReceiveAll(peers_[host].socket, &answer, sizeof(answer), deadline_)) {
-      if (std::chrono::steady_clock::now() >= deadline_) return TimedOut(host, "does not answer");
+  // Waits until something has arrived. Returns the number of hosts that are connected by it.
+  Result<int> ReceiveHellos() {
+    std::vector<pollfd> waits = {{listener_.socket.fd(), POLLIN, 0}};
+    for (const Greeting& each : greetings_) waits.push_back({each.socket.fd(), POLLIN, 0});
+    const int ready = poll(waits.data(), waits.size(), PollTime(deadline_));
+    if (ready == 0) return TimedOut();
+    int joined = 0;
+    for (std::size_t i = 0; ready > 0 && i < greetings_.size(); ++i) {
+      if (waits[i + 1].revents == 0) continue;
+      greetings_[i].Receive();
+      PENSTOCK_TRY(const bool joins,
+                   greetings_[i].host < 0 ? Accept(greetings_[i]) : TakeAnswer(greetings_[i]));
+      joined += joins ? 1 : 0;
+    }
+    std::erase_if(greetings_, [](const Greeting& each) { return each.ended; });
+    if (ready > 0 && waits[0].revents != 0) {
+      PENSTOCK_TRY(Socket socket, AcceptTcp(listener_.socket));
+      if (socket.is_open()) greetings_.push_back({std::move(socket)});
+    }
+    return joined;
+  }
+
+  // Handles what a host has answered to which this host connected. Returns whether it is connected.
+  Result<bool> TakeAnswer(Greeting& greeting) {
+    const int host = greeting.host;
+    if (!greeting.is_whole()) {
+      if (!greeting.ended) return false;
       return MakeError(ErrorCode::kUnavailable,
                        "{} closed the connection: its process has ended, or belongs to another run",
                        Name(host));
     }
-    PENSTOCK_TRY_STATUS(Check(answer, host));
+    const Hello& answer = greeting.hello;
     if (!IsOfThisRun(answer) || answer.from != host) {
       return MakeError(ErrorCode::kUnavailable,
                        "{} is not that host of this run: check the addresses", Name(host));
     }
-    peers_[host].machine = Printable(UnpaddedText(answer.machine));
-    return {};
+    PENSTOCK_TRY_STATUS(Check(answer));
+    Join(greeting);
+    return true;
   }
 
-  Status AcceptHigher() {
-    int missing = hosts_ - 1 - run_.host;
-    while (missing > 0) {
-      std::vector<pollfd> waits = {{listener_.socket.fd(), POLLIN, 0}};
-      for (const Stranger& each : strangers_) waits.push_back({each.socket.fd(), POLLIN, 0});
-      const int ready = poll(waits.data(), waits.size(), PollTime(deadline_));
-      if (ready == 0) return TimedOut(FirstMissing(), "did not connect");
-      if (ready < 0) continue;  // a signal
-      for (std::size_t i = 0; i < strangers_.size(); ++i) {
-        if (waits[i + 1].revents == 0) continue;
-        strangers_[i].Receive();
-        PENSTOCK_TRY(const bool joined, Join(strangers_[i]));
-        if (joined) --missing;
-      }
-      std::erase_if(strangers_, [](const Stranger& each) { return each.ended; });
-      if (waits[0].revents == 0) continue;
-      PENSTOCK_TRY(Socket socket, AcceptTcp(listener_.socket));
-      if (socket.is_open()) strangers_.push_back({std::move(socket), {}});
+  // Handles what was sent by someone who connected to this host. Returns whether it is a host of
+  // this run.
+  Result<bool> Accept(Greeting& greeting) {
+    const Hello& hello = greeting.hello;
+    if (!greeting.is_whole()) return false;
+    if (!IsOfThisRun(hello)) {
+      greeting.ended = true;
+      return false;
     }
-    return {};
-  }
-
-  // Returns whether the stranger turned out to be a host of this run.
-  Result<bool> Join(Stranger& stranger) {
-    if (stranger.received < sizeof(Hello)) return false;
-    stranger.ended = true;
-    const Hello& hello = stranger.hello;
-    if (!IsOfThisRun(hello)) return false;
-    const Hello answer = OwnHello(hello.from);
-    static_cast<void>(SendAll(stranger.socket, &answer, sizeof(answer)));
-    PENSTOCK_TRY_STATUS(Check(hello, hello.from));
+    SendHello(greeting.socket, hello.from);  // also an unsuitable host learns why
+    PENSTOCK_TRY_STATUS(Check(hello));
     if (hello.from <= run_.host || hello.from >= hosts_ || peers_[hello.from].socket.is_open()) {
       return InvalidArgument("two processes are host {}: number them from 0 to {}", hello.from,
                              hosts_ - 1);
     }
-    peers_[hello.from] = {std::move(stranger.socket), Printable(UnpaddedText(hello.machine))};
+    Join(greeting);
     return true;
+  }
+
+  void Join(Greeting& greeting) {
+    peers_[greeting.hello.from] = {std::move(greeting.socket),
+                                   Printable(UnpaddedText(greeting.hello.machine))};
+    greeting.ended = true;
   }
 
   bool IsOfThisRun(const Hello& hello) const {
@@ -164,39 +177,27 @@ class Mesh {
   }
 
   // Errors of hosts of this run that were started in another way than this one.
-  Status Check(const Hello& hello, int from) const {
-    if (!IsOfThisRun(hello)) return {};
+  Status Check(const Hello& hello) const {
     if (hello.version != kVersion) {
       return InvalidArgument(
           "host {} has version {} of the protocol between hosts and this host {}: use the same "
           "version of Penstock on all hosts",
-          from, hello.version, kVersion);
+          hello.from, hello.version, kVersion);
     }
-    if (hello.hosts != hosts_) {
+    if (hello.hosts != hosts_ || hello.to != run_.host) {
       return InvalidArgument(
-          "host {} has the addresses of {} hosts and this host {}: give all "
-          "hosts the same addresses",
-          from, hello.hosts, hosts_);
-    }
-    if (hello.to != run_.host) {
-      return InvalidArgument(
-          "host {} took this host {} for host {}: give all hosts the same "
-          "addresses",
-          from, run_.host, hello.to);
+          "host {} has other addresses than this host: give all hosts the same ones", hello.from);
     }
     return {};
   }
 
-  int FirstMissing() const {
-    int host = run_.host + 1;
-    while (peers_[host].socket.is_open()) ++host;
-    return host;
-  }
-
-  tl::unexpected<Error> TimedOut(int host, std::string_view what) const {
+  tl::unexpected<Error> TimedOut() const {
+    int host = 0;
+    while (host == run_.host || peers_[host].socket.is_open()) ++host;
     return MakeError(ErrorCode::kDeadlineExceeded,
                      "{} {} within {} s: check that its process runs and can reach {}", Name(host),
-                     what, std::chrono::duration<double>(run_.limit).count(), Name(run_.host));
+                     host < run_.host ? "did not answer" : "did not connect",
+                     std::chrono::duration<double>(run_.limit).count(), Name(run_.host));
   }
 
   const TcpListener& listener_;
@@ -204,7 +205,7 @@ class Mesh {
   const int hosts_;
   const TcpDeadline deadline_;
   std::vector<TcpPeer> peers_;
-  std::vector<Stranger> strangers_;
+  std::vector<Greeting> greetings_;
 };
 
 }  // namespace

@@ -164,19 +164,6 @@ bool SendAll(const Socket& socket, const void* data, std::size_t bytes) {
   return true;
 }
 
-bool ReceiveAll(const Socket& socket, void* data, std::size_t bytes, TcpDeadline deadline) {
-  auto* at = static_cast<std::byte*>(data);
-  while (bytes > 0) {
-    if (!WaitFor(socket, POLLIN, deadline)) return false;
-    const ssize_t got = recv(socket.fd(), at, bytes, MSG_DONTWAIT);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (got <= 0) return false;
-    at += got;
-    bytes -= static_cast<std::size_t>(got);
-  }
-  return true;
-}
-
 std::string ErrnoText(int error) { return std::generic_category().message(error); }
 
 }  // namespace penstock

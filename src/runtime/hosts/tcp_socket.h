@@ -58,10 +58,8 @@ Result<Socket> AcceptTcp(const Socket& listener);
 
 // The milliseconds until the deadline for poll(): 0 if it has passed.
 int PollTime(TcpDeadline deadline);
-// Writes or reads all bytes of a small block. Returns false after the deadline, or if the
-// connection ends before.
+// Writes all bytes of a small block. Returns false if the connection has ended.
 bool SendAll(const Socket& socket, const void* data, std::size_t bytes);
-bool ReceiveAll(const Socket& socket, void* data, std::size_t bytes, TcpDeadline deadline);
 
 // The system's text for an errno.
 std::string ErrnoText(int error);
