@@ -1,7 +1,8 @@
-// Measures the overhead of the executor and the transport between the processes of an MPI job, one
-// rank each: the stages do nothing.
+// Measures the overhead of the executor and the transport between processes, one rank each: the
+// stages do nothing.
 //
-//   mpirun -n RANKS process_speed [RUNS]   runs per schedule (default 9)
+//   mpirun -n RANKS process_speed [RUNS]   the processes of an MPI job; runs per schedule (default
+//   9) process_speed [RUNS] tcp               two processes connected by TCP
 //
 // Prints microseconds of wall time, times the ranks, per action (F or B) of all ranks.
 #include <fmt/format.h>
@@ -9,9 +10,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
-#include "mpi/mpi_hosts.h"
+#include "bench/bench_hosts.h"
 #include "runtime/executor/run.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/catalog.h"
@@ -43,21 +45,21 @@ Result<double> MicrosPerAction(const char* algorithm, HostGroup& group) {
   return wall.count() * params.ranks / (static_cast<double>(schedule.action_count()) * kSteps);
 }
 
-Status Measure(int runs) {
-  PENSTOCK_TRY(MpiJob job, OpenMpiJob());
-  const bool prints = job.group->host() == 0;
+Status Measure(int runs, std::string_view connected_by) {
+  PENSTOCK_TRY(const std::unique_ptr<HostGroup> group, OpenBenchHosts(connected_by, 2));
+  const bool prints = group->host() == 0;
   for (const char* const algorithm : {"gpipe", "1f1b"}) {
     std::vector<double> micros;
     for (int run = 0; run < runs; ++run) {
-      PENSTOCK_TRY(micros.emplace_back(), MicrosPerAction(algorithm, *job.group));
+      PENSTOCK_TRY(micros.emplace_back(), MicrosPerAction(algorithm, *group));
     }
     std::sort(micros.begin(), micros.end());
     if (prints) {
       fmt::print("{:<6} {} processes: {:.2f} us per action (best {:.2f})\n", algorithm,
-                 job.group->hosts(), micros[micros.size() / 2], micros.front());
+                 group->hosts(), micros[micros.size() / 2], micros.front());
     }
   }
-  job.group->Leave();
+  group->Leave();
   return {};
 }
 
@@ -66,7 +68,7 @@ Status Measure(int runs) {
 
 int main(int argc, char** argv) {
   const int runs = argc > 1 ? std::atoi(argv[1]) : penstock::kRuns;
-  const penstock::Status status = penstock::Measure(std::max(1, runs));
+  const penstock::Status status = penstock::Measure(std::max(1, runs), argc > 2 ? argv[2] : "mpi");
   if (status) return 0;
   fmt::print(stderr, "process_speed: {}\n", status.error().message);
   return 1;

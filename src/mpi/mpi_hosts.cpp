@@ -20,9 +20,8 @@
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "base/mutex.h"
-#include "base/text/numbers.h"
-#include "base/text/quote.h"
 #include "mpi/doorbell.h"
+#include "runtime/hosts/host_timeout.h"
 
 namespace penstock {
 namespace {
@@ -44,7 +43,6 @@ constexpr std::int64_t kBeat = -2;     // shows another machine that this one ma
 constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other hosts
 constexpr int kChecksPerBeat = 4;
 constexpr std::chrono::seconds kLongestBeat{1};  // after which a process of this machine is stopped
-constexpr const char* kTimeoutVariable = "PENSTOCK_HOST_TIMEOUT";  // in seconds
 constexpr std::array<std::byte, Message::kAlign> kPadding{};
 constexpr std::size_t kMostInOnePiece = std::size_t{1} << 30;  // bytes
 // Open MPI sends messages up to this size through shared memory at once. For longer ones it waits
@@ -420,18 +418,6 @@ int ShareOfCores(MPI_Comm machine) {
   const auto sharing = std::ranges::count_if(
       all, [&](const cpu_set_t& other) { return CPU_EQUAL(&own, &other) != 0; });
   return std::max(1, CPU_COUNT(&own) / static_cast<int>(sharing));
-}
-
-Result<std::chrono::duration<double>> HostTimeout() {
-  const char* const text = std::getenv(kTimeoutVariable);
-  if (text == nullptr) return MpiPlace().timeout;
-  constexpr double kLeast = 1, kMost = 1e6;
-  const Result<double> seconds = ParseNumber(text);
-  if (seconds && *seconds >= kLeast && *seconds <= kMost) {
-    return std::chrono::duration<double>(*seconds);
-  }
-  return InvalidArgument("{}: {} is not a number of seconds from {} to {}", kTimeoutVariable,
-                         Quote(text), kLeast, kMost);
 }
 
 Status InitializeMpi() {

@@ -127,7 +127,7 @@ void HostGroup::NoteActivity(int host, std::string activity) {
 
 std::string HostGroup::NameOf(int host) const {
   const std::size_t index = host;
-  if (index >= machines_.size()) return fmt::format("host {}", host);
+  if (index >= machines_.size() || machines_[index].empty()) return fmt::format("host {}", host);
   return fmt::format("host {} on {}", host, machines_[index]);
 }
 

@@ -70,7 +70,7 @@ class HostGroup {
   void Leave();
 
  protected:
-  // `machines` are the machines' names by host, if known.
+  // `machines` are the machines' names by host, empty if unknown.
   HostGroup(int host, int hosts, std::vector<std::string> machines = {})
       : host_(host),
         hosts_(hosts),

@@ -3,11 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "tests/runtime/collectives/rank_group_conformance.h"
+#include "tests/runtime/hosts/tcp_loopback.h"
 
 namespace penstock {
 
 std::vector<RankGroupCase> TestedRankGroups() {
-  return {{"local"}, {"one_host", 1}, {"two_hosts", 2}, {"a_host_per_rank", 5}};
+  return {{"local"},
+          {"one_host", 1},
+          {"two_hosts", 2},
+          {"a_host_per_rank", 5},
+          {"two_hosts_by_tcp", 2, MakeTcpLoopback},
+          {"a_host_per_rank_by_tcp", 5, MakeTcpLoopback}};
 }
 
 namespace {

@@ -24,7 +24,7 @@ std::vector<TransportCase> RemoteTransports() {
 }
 
 std::string CaseName(const testing::TestParamInfo<TransportCase>& info) {
-  return info.param.name + std::to_string(info.param.hosts);
+  return info.param.name + std::to_string(info.param.hosts) + info.param.connected_by;
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportConformance, testing::ValuesIn(TestedTransports()),

@@ -22,12 +22,13 @@ struct TransportCase {
   std::string name;  // in TransportKinds()
   int hosts;         // of the two ranks: 1 or 2
   MakeHosts make_hosts = MakeLocalHosts;
+  std::string connected_by = "";  // distinguishes cases of one name
 };
 // The transports to which the suite applies.
 std::vector<TransportCase> TestedTransports();
 
 inline void PrintTo(const TransportCase& tested, std::ostream* out) {
-  *out << tested.name << " on " << tested.hosts;
+  *out << tested.name << " on " << tested.hosts << " " << tested.connected_by;
 }
 
 // Two ranks with `slots` slots per direction, and the transport's end for each rank.

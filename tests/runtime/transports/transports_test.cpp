@@ -5,12 +5,19 @@
 #include <set>
 
 #include "runtime/hosts/hosted_ranks.h"
+#include "tests/runtime/hosts/tcp_loopback.h"
 #include "tests/runtime/transports/transport_conformance.h"
 
 namespace penstock {
 
 std::vector<TransportCase> TestedTransports() {
-  return {{"threads", 1}, {"hosts", 1}, {"hosts", 2}, {"bytes", 1}, {"bytes", 2}};
+  return {{"threads", 1},
+          {"hosts", 1},
+          {"hosts", 2},
+          {"hosts", 2, MakeTcpLoopback, "tcp"},
+          {"bytes", 1},
+          {"bytes", 2},
+          {"bytes", 2, MakeTcpLoopback, "tcp"}};
 }
 
 namespace {

@@ -1,0 +1,33 @@
+// The processes of a benchmark as hosts: those of an MPI job, or forked ones connected by TCP.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mpi/mpi_hosts.h"
+#include "runtime/hosts/tcp_hosts.h"
+
+namespace penstock {
+
+// Returns this process's group. With "tcp", the process forks into `hosts` processes first.
+inline Result<std::unique_ptr<HostGroup>> OpenBenchHosts(std::string_view connected_by, int hosts) {
+  if (connected_by == "mpi") {
+    PENSTOCK_TRY(MpiJob job, OpenMpiJob());
+    return std::move(job.group);
+  }
+  std::vector<TcpListener> listeners;
+  TcpRun run;
+  for (int host = 0; host < hosts; ++host) {
+    PENSTOCK_TRY(TcpListener listener, OpenTcpListener("127.0.0.1"));
+    run.addresses.push_back(listener.address);
+    listeners.push_back(std::move(listener));
+  }
+  while (run.host + 1 < hosts && fork() == 0) ++run.host;
+  return ConnectTcpHosts(std::move(listeners[run.host]), run);
+}
+
+}  // namespace penstock

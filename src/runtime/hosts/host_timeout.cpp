@@ -1,0 +1,23 @@
+#include "runtime/hosts/host_timeout.h"
+
+#include <cstdlib>
+
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
+
+namespace penstock {
+
+Result<std::chrono::duration<double>> HostTimeout() {
+  constexpr const char* kVariable = "PENSTOCK_HOST_TIMEOUT";
+  constexpr double kDefault = 20, kLeast = 1, kMost = 1e6;
+  const char* const text = std::getenv(kVariable);
+  if (text == nullptr) return std::chrono::duration<double>(kDefault);
+  const Result<double> seconds = ParseNumber(text);
+  if (seconds && *seconds >= kLeast && *seconds <= kMost) {
+    return std::chrono::duration<double>(*seconds);
+  }
+  return InvalidArgument("{}: {} is not a number of seconds from {} to {}", kVariable, Quote(text),
+                         kLeast, kMost);
+}
+
+}  // namespace penstock

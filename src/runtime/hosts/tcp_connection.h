@@ -1,0 +1,87 @@
+// TcpConnection: frames to and from one other host over a connected socket.
+//
+// A thread sends what cannot be sent at once, another one receives. Thread-safe.
+//
+// Either host may end its direction: it sends what is queued and closes the direction. The other
+// host then needs to send nothing more, and closes its own. So neither closes the socket while
+// frames to it are in flight, which would make TCP drop those that the other host has not read.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/mutex.h"
+#include "base/result.h"
+#include "runtime/hosts/host_group.h"
+#include "runtime/hosts/tcp_frame.h"
+#include "runtime/hosts/tcp_socket.h"
+#include "runtime/message.h"
+
+namespace penstock {
+
+class TcpConnection {
+ public:
+  // Called on the receiving thread.
+  struct Handlers {
+    std::function<void(std::int64_t channel, const FrameTag& tag, Message message)> on_frame;
+    // A frame had to be dropped.
+    std::function<void(const Error& error)> on_error;
+    // The last call: the other host has ended its direction, is lost, or is silent.
+    std::function<void(bool is_silent)> on_end;
+  };
+
+  // A host that sends nothing for `timeout` is silent; one that has nothing to send shows that it
+  // runs.
+  TcpConnection(Socket socket, std::chrono::duration<double> timeout);
+  // Requires that Close was called if Start was.
+  ~TcpConnection() = default;
+  TcpConnection(const TcpConnection&) = delete;
+  TcpConnection& operator=(const TcpConnection&) = delete;
+
+  // Starts to receive. Called once.
+  void Start(Handlers handlers);
+
+  // Never waits for the other host, and calls no handler. Drops the frame once the connection has
+  // ended.
+  void Send(std::int64_t channel, const FrameTag& tag, Message message);
+  // Ends this host's direction after the frames sent so far.
+  void EndSending();
+  // Waits until all frames sent before EndSending are written or the connection has ended.
+  void WaitUntilSent();
+  // Waits until the other host has ended its direction, too, but only to the deadline.
+  void Close(TcpDeadline deadline);
+
+ private:
+  enum class Sending { kOpen, kEnding, kBroken };
+
+  void SendQueued();  // of the sending thread
+  void ReceiveAll();  // of the receiving thread
+  bool ReceiveFrame(TcpReader& reader);
+  // Waits for the next frame, and adds beats meanwhile. Returns nothing after the last frame.
+  std::optional<TcpOutgoing> NextQueued();
+  // Ends both directions. Both threads then end, the receiving one after what has arrived.
+  void EndBoth() const;
+  // Drops what is queued and wakes the sending thread.
+  void Break();
+
+  const Socket socket_;
+  const std::chrono::nanoseconds wait_;  // of the receiving thread, before it counts a silence
+  Handlers handlers_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<TcpOutgoing> queue_ PENSTOCK_GUARDED_BY(mutex_);
+  Sending sending_ PENSTOCK_GUARDED_BY(mutex_) = Sending::kOpen;
+  bool is_writing_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the sending thread, a frame
+  bool all_sent_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  bool all_received_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  std::thread sender_;
+  std::thread receiver_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,89 @@
+#include "runtime/hosts/tcp_hosts.h"
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/hosts/host_timeout.h"
+#include "runtime/hosts/tcp_connection.h"
+
+namespace penstock {
+namespace {
+
+class TcpHosts final : public HostGroup {
+ public:
+  TcpHosts(int host, std::vector<TcpPeer> peers, std::chrono::duration<double> timeout)
+      : HostGroup(host, static_cast<int>(peers.size()), MachinesOf(peers)), timeout_(timeout) {
+    for (TcpPeer& peer : peers) {
+      const bool is_other = peer.socket.is_open();
+      connections_.push_back(
+          is_other ? std::make_unique<TcpConnection>(std::move(peer.socket), timeout) : nullptr);
+    }
+    // A host that is lost at once is reported to all others, so all connections exist before.
+    for (int other = 0; other < this->hosts(); ++other) {
+      if (connections_[other]) connections_[other]->Start(HandlersOf(other));
+    }
+  }
+
+  ~TcpHosts() override {
+    constexpr std::chrono::seconds kPatience{5};
+    is_ending_.store(true);
+    ForEach([](TcpConnection& each) { each.EndSending(); });
+    if (!aborted()) ForEach([](TcpConnection& each) { each.WaitUntilSent(); });
+    const TcpDeadline deadline = std::chrono::steady_clock::now() + kPatience;
+    ForEach([&](TcpConnection& each) { each.Close(deadline); });
+  }
+
+ private:
+  static std::vector<std::string> MachinesOf(const std::vector<TcpPeer>& peers) {
+    std::vector<std::string> machines;
+    for (const TcpPeer& peer : peers) machines.push_back(peer.machine);
+    return machines;
+  }
+
+  TcpConnection::Handlers HandlersOf(int other) {
+    return {[this, other](std::int64_t channel, const FrameTag& tag, Message message) {
+              Deliver(other, channel, tag, std::move(message));
+            },
+            [this](const Error& error) {
+              Abort({error.code, fmt::format("{}: {}", NameOf(host()), error.message)});
+            },
+            [this, other](bool is_silent) { HandleEnd(other, is_silent); }};
+  }
+
+  void HandleEnd(int other, bool is_silent) {
+    if (is_ending_.load()) return;
+    if (is_silent) {
+      Lose(other, fmt::format("it has not responded for {} s", timeout_.count()));
+    } else {
+      Lose(other);
+    }
+  }
+
+  void SendFrame(int to, std::int64_t channel, const FrameTag& tag, Message message) override {
+    connections_[to]->Send(channel, tag, std::move(message));
+  }
+
+  template <class Function>
+  void ForEach(Function&& function) {
+    for (const auto& connection : connections_) {
+      if (connection) function(*connection);
+    }
+  }
+
+  const std::chrono::duration<double> timeout_;
+  std::atomic<bool> is_ending_{false};
+  std::vector<std::unique_ptr<TcpConnection>> connections_;  // by host; null for this one
+};
+
+}  // namespace
+
+Result<std::unique_ptr<HostGroup>> ConnectTcpHosts(TcpListener listener, const TcpRun& run) {
+  PENSTOCK_TRY(const std::chrono::duration<double> timeout, HostTimeout());
+  PENSTOCK_TRY(std::vector<TcpPeer> peers, ConnectTcpMesh(listener, run));
+  return std::make_unique<TcpHosts>(run.host, std::move(peers), timeout);
+}
+
+}  // namespace penstock

@@ -1,0 +1,26 @@
+// Processes that are connected by TCP as the hosts of a run.
+//
+// Each process opens a listener, all exchange their addresses in any way (a store, a file), and
+// then each connects to the others:
+//
+//   PENSTOCK_TRY(TcpListener listener, OpenTcpListener());
+//   run.addresses = ...;  // listener.address of every process, by host
+//   PENSTOCK_TRY(std::unique_ptr<HostGroup> group, ConnectTcpHosts(std::move(listener), run));
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "runtime/hosts/host_group.h"
+#include "runtime/hosts/tcp_listener.h"
+#include "runtime/hosts/tcp_mesh.h"
+
+namespace penstock {
+
+// Collective, called once per process. A host is lost if its connection breaks, or if it has not
+// responded for HostTimeout(). Destroying the group sends all pending frames, unless the group is
+// aborted and that takes longer than a few seconds. Errors: those of ConnectTcpMesh and
+// HostTimeout.
+Result<std::unique_ptr<HostGroup>> ConnectTcpHosts(TcpListener listener, const TcpRun& run);
+
+}  // namespace penstock

@@ -1,0 +1,99 @@
+// Hosts in processes of their own, some of which are killed or stopped.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <future>
+
+#include "runtime/hosts/tcp_hosts.h"
+
+namespace penstock {
+namespace {
+
+// A process that is killed at the end.
+class ChildHost {
+ public:
+  // The child calls function(report), then ends.
+  template <class Function>
+  explicit ChildHost(Function&& function) {
+    PENSTOCK_CHECK(pipe(pipe_.data()) == 0);
+    process_ = fork();
+    PENSTOCK_CHECK(process_ >= 0);
+    if (process_ > 0) return;
+    function([this](const std::string& line) {
+      const std::string text = line + "\n";
+      PENSTOCK_CHECK(write(pipe_[1], text.data(), text.size()) == std::ssize(text));
+    });
+    _exit(0);
+  }
+  ChildHost(ChildHost&& other) noexcept
+      : process_(std::exchange(other.process_, -1)), pipe_(std::exchange(other.pipe_, {-1, -1})) {}
+  ~ChildHost() {
+    if (process_ < 0) return;
+    Signal(SIGKILL);
+    waitpid(process_, nullptr, 0);
+    for (const int end : pipe_) close(end);
+  }
+
+  void Signal(int signal) const { kill(process_, signal); }
+  // Waits for the next line that the child reports.
+  std::string Line() const {
+    std::string line;
+    for (char next = 0; read(pipe_[0], &next, 1) == 1 && next != '\n';) line += next;
+    return line;
+  }
+
+ private:
+  pid_t process_ = -1;
+  std::array<int, 2> pipe_{-1, -1};
+};
+
+// Three connected hosts. Each reports the reason of an abort.
+std::vector<ChildHost> StartHosts() {
+  std::vector<TcpListener> listeners;
+  TcpRun run;
+  for (int host = 0; host < 3; ++host) {
+    listeners.push_back(OpenTcpListener("127.0.0.1").value());
+    run.addresses.push_back(listeners.back().address);
+  }
+  std::vector<ChildHost> hosts;
+  for (int host = 0; host < 3; ++host) {
+    hosts.emplace_back([&](const auto& report) {
+      run.host = host;
+      run.machine = fmt::format("node{}", host);
+      const auto group = ConnectTcpHosts(std::move(listeners[host]), run).value();
+      std::promise<Error> aborted;
+      Channel channel(*group);
+      channel.Open([](int, const FrameTag&, const Message&) {},
+                   [&](const Error& reason) { aborted.set_value(reason); });
+      report("connected");
+      report(aborted.get_future().get().message);
+    });
+  }
+  for (const ChildHost& host : hosts) EXPECT_EQ(host.Line(), "connected");
+  return hosts;
+}
+
+TEST(TcpProcessesTest, KilledHostIsReportedByAllOthers) {
+  const auto hosts = StartHosts();
+  hosts[1].Signal(SIGKILL);
+  for (const int other : {0, 2}) {
+    EXPECT_EQ(hosts[other].Line(),
+              "host 1 on node1 is gone: its process has ended or its connection is broken");
+  }
+}
+
+TEST(TcpProcessesTest, StoppedHostIsReportedByAllOthers) {
+  setenv("PENSTOCK_HOST_TIMEOUT", "1", /*overwrite=*/1);
+  const auto hosts = StartHosts();
+  unsetenv("PENSTOCK_HOST_TIMEOUT");
+  hosts[0].Signal(SIGSTOP);
+  for (const int other : {1, 2}) {
+    EXPECT_EQ(hosts[other].Line(), "host 0 on node0 is gone: it has not responded for 1 s");
+  }
+}
+
+}  // namespace
+}  // namespace penstock
