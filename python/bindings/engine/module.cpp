@@ -7,10 +7,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+
 #include "base/index.h"
 #include "bindings/engine/pipeline.h"
 #include "bindings/engine/updates.h"
 #include "graph/ops/bf16_kernels.h"
+#include "runtime/hosts/tcp_hosts.h"
 #include "schedule/text/text.h"
 
 namespace {
@@ -36,14 +39,24 @@ struct Hosts {
   int host = 0;
 };
 
-std::unique_ptr<EnginePipeline> MakePipeline(const std::string& csv, int microbatches,
-                                             int replicas, int slices, const std::string& weights,
-                                             const PipelineOptions& options, const Hosts& hosts) {
+// Constructs a pipeline at `self`.
+void MakePipeline(EnginePipeline* self, const std::string& csv, int microbatches, int replicas,
+                  int slices, const std::string& weights, const PipelineOptions& options,
+                  const Hosts& hosts) {
   const WeightPolicy policy = ValueOf(ParseWeights(weights));
   Schedule schedule = ValueOf(ParseCsv(csv, {microbatches, replicas, slices, 1, policy}));
   const HostedRanks ranks =
       ValueOf(HostedRanks::Split(schedule.ranks(), hosts.hosts, hosts.host));
-  return std::make_unique<EnginePipeline>(std::move(schedule), options, hosts.group, ranks);
+  new (self) EnginePipeline(std::move(schedule), options, hosts.group, ranks);
+}
+
+Hosts Connect(TcpListener& listener, int host, std::vector<std::string> addresses,
+              const std::string& run, const std::string& machine, double seconds) {
+  const int hosts = static_cast<int>(addresses.size());
+  const auto limit = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+  const TcpRun of{host, std::move(addresses), run, machine, limit};
+  const nb::gil_scoped_release no_gil;
+  return {ValueOf(ConnectTcpHosts(std::move(listener), of)), hosts, host};
 }
 
 std::optional<SharedGradient> ToShared(
@@ -69,7 +82,17 @@ NB_MODULE(_engine, module) {
       .def_rw("seed", &PipelineOptions::seed)
       .def_rw("offload_folder", &PipelineOptions::offload_folder)
       .def_rw("slice_lengths", &PipelineOptions::slice_lengths);
-  nb::class_<Hosts>(module, "Hosts").def(nb::init<>());
+  nb::class_<TcpListener>(module, "TcpListener").def_ro("address", &TcpListener::address);
+  module.def("listen", [](const std::string& at) { return ValueOf(OpenTcpListener(at)); });
+  nb::class_<Hosts>(module, "Hosts")
+      .def(nb::init<>())
+      .def_static("connect", &Connect, "listener"_a, "host"_a, "addresses"_a, "run"_a,
+                  "machine"_a, "seconds"_a)
+      .def("leave", [](Hosts& self) {
+        const nb::gil_scoped_release no_gil;
+        if (self.group) self.group->Leave();
+        self.group.reset();
+      });
   nb::class_<StageFunctions>(module, "StageFunctions")
       .def("__init__", [](StageFunctions* self, nb::callable forward, nb::object loss) {
         new (self) StageFunctions{std::move(forward), std::move(loss)};
@@ -113,14 +136,7 @@ NB_MODULE(_engine, module) {
       .def("set", &FusedAdamW::Set, "group"_a, "lr"_a, "beta1"_a, "beta2"_a, "eps"_a,
            "weight_decay"_a);
   nb::class_<EnginePipeline>(module, "Pipeline")
-      .def("__init__",
-           [](EnginePipeline* self, const std::string& csv, int microbatches, int replicas,
-              int slices, const std::string& weights, const PipelineOptions& options,
-              const Hosts& hosts) {
-             auto made =
-                 MakePipeline(csv, microbatches, replicas, slices, weights, options, hosts);
-             new (self) EnginePipeline(std::move(*made));
-           })
+      .def("__init__", &MakePipeline)
       .def("set_shared", &EnginePipeline::SetShared)
       .def("build", &EnginePipeline::Build)
       .def("step", &EnginePipeline::Step)

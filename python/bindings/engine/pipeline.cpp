@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <limits>
 
 #include "base/index.h"
 #include "base/mix_bits.h"
@@ -48,6 +47,7 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
     : schedule_(std::move(schedule)),
       options_(std::move(options)),
       hosts_(std::move(hosts)),
+      collectives_(hosts_.get()),
       ranks_(ranks),
       pools_(ValueOf(MakePools(schedule_, options_.offload_folder, ranks_))),
       rank_shards_(Index(schedule_.ranks())),
@@ -176,7 +176,17 @@ double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> ta
   Require(status);
   ++step_;
   const auto& last = stages_.back();
-  return last ? last->StepLoss() : std::numeric_limits<double>::quiet_NaN();
+  const nb::gil_scoped_release no_gil;
+  return ValueOf(FromLastStage(last ? std::optional(last->StepLoss()) : std::nullopt));
+}
+
+Result<double> EnginePipeline::FromLastStage(std::optional<double> loss) {
+  if (collectives_.hosts() == 1) return *loss;
+  PENSTOCK_TRY(const std::vector<std::string> all,
+               collectives_.AllGather(loss ? fmt::format("{}", *loss) : ""));
+  const auto found = std::ranges::find_if(all, [](const std::string& one) { return !one.empty(); });
+  PENSTOCK_CHECK(found != all.end(), "no host has the last stage");
+  return std::stod(*found);
 }
 
 std::vector<RankTimes> EnginePipeline::Times() const {

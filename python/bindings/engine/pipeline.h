@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/engine/python_stage.h"
+#include "runtime/hosts/collectives.h"
 #include "runtime/hosts/host_group.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
@@ -66,7 +67,7 @@ class EnginePipeline {
   Tensors Build(int stage, StageParts parts);
 
   // Runs a step. `inputs` and `targets` are the tensors of each microbatch index of the step, over
-  // all chains and slices. Returns the mean loss, or NaN if the last stage is on another host.
+  // all chains and slices. Returns the mean loss on every host.
   double Step(std::vector<Tensors> inputs, std::vector<Tensors> targets);
 
   // Of the last step on this process's ranks, from the first start on any of them.
@@ -78,10 +79,13 @@ class EnginePipeline {
  private:
   TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;
   Status Run(const std::atomic<bool>& cancel);
+  // Returns the value of the host that has one. Collective.
+  Result<double> FromLastStage(std::optional<double> loss);
 
   Schedule schedule_;
   PipelineOptions options_;
   std::shared_ptr<HostGroup> hosts_;
+  Collectives collectives_;
   HostedRanks ranks_;
   std::vector<std::shared_ptr<ActivationPool>> pools_;      // by rank
   std::vector<std::shared_ptr<RankShards>> rank_shards_;    // by rank

@@ -120,7 +120,7 @@ class Pipeline:
             targets: likewise, for the loss.
 
         Returns:
-            The mean loss of the microbatches; on a process without the last stage, NaN.
+            The mean loss of the microbatches, on every process.
 
         Raises:
             Error: a stage cannot be captured, or failed; the batch does not divide. After a
@@ -180,6 +180,7 @@ class Pipeline:
 
     def _build(self, layout: batches.Layout, inputs: list[Any], targets: list[Any]) -> None:
         schedule, chain = self.schedule, len(self._stages)
+        number = self._hosts.next_pipeline()
         lengths = layout.slice_lengths(schedule.slices)
         self._options.slice_lengths = lengths
         built = engine.Pipeline(
@@ -197,7 +198,7 @@ class Pipeline:
                 previous = None
                 continue
             if index > 0 and previous is None:
-                previous = self._hosts.receive_examples(stage - 1)
+                previous = self._hosts.receive_examples(number, stage - 1)
             examples, structure = (inputs, layout.inputs) if index == 0 else previous
             is_last = index == chain - 1
             module = self._stages[index]
@@ -214,7 +215,7 @@ class Pipeline:
             outputs = built.build(stage, parts)
             previous = (outputs, code.outputs)
             if not is_last and stage + 1 not in self._local:
-                self._hosts.send_examples(stage, previous)
+                self._hosts.send_examples(number, stage, previous)
             self._weights[stage] = weights
             steppers.append(stepper)
         self._built, self._batch, self._steppers = built, layout, steppers

@@ -1,28 +1,116 @@
-"""The processes of a run: one, or those that mpirun or torchrun started."""
+"""The processes of a run: one, or those that torchrun or mpirun started."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import pickle
+import socket
+import zlib
+from datetime import timedelta
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
+from penstock import Error
+from penstock.torch.batches import Structure
 from penstock.torch.engine import engine
+
+#: The outputs of a stage that the next one is compiled for: tensors and their structure.
+Examples = tuple[list[torch.Tensor], Structure]
+
+_SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
+_WORLDS = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 
 
 class Hosts:
     """This process among those of the run. Each runs about the same number of consecutive ranks."""
 
-    def __init__(self, handle: Any, host: int = 0, hosts: int = 1) -> None:
-        self.handle, self.host, self.hosts = handle, host, hosts
+    def __init__(self, handle: Any, host: int = 0, hosts: int = 1, store: Any = None) -> None:
+        self.handle, self.host, self.hosts, self._store = handle, host, hosts, store
+        self._pipelines = 0
 
     def host_of(self, rank: int, ranks: int) -> int:
         """Returns the process that runs a rank."""
+        if self.hosts > ranks:
+            raise Error(f"{self.hosts} processes cannot share {ranks} ranks: start at most {ranks}")
         return rank * self.hosts // ranks
 
     def cores(self) -> int:
-        """Returns how many cores this process may use."""
-        return len(os.sched_getaffinity(0))
+        """Returns how many cores this process should use."""
+        local = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or self.hosts)
+        return max(1, len(os.sched_getaffinity(0)) // local)
+
+    def send_examples(self, pipeline: int, stage: int, examples: Examples) -> None:
+        """Publishes the outputs of a stage, for the process that compiles the next one."""
+        tensors, structure = examples
+        types = [(tuple(t.shape), t.dtype, t.requires_grad) for t in tensors]
+        self._store.set(_key(pipeline, stage), pickle.dumps((types, structure)))
+
+    def receive_examples(self, pipeline: int, stage: int) -> Examples:
+        """Returns zeros like the outputs of a stage of another process. Waits until it is compiled."""
+        try:
+            types, structure = pickle.loads(self._store.get(_key(pipeline, stage)))
+        except (RuntimeError, dist.DistError) as error:
+            raise Error(f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors") from error
+        tensors = [torch.zeros(shape, dtype=dtype, requires_grad=grad) for shape, dtype, grad in types]
+        return tensors, structure
+
+    def next_pipeline(self) -> int:
+        """Returns the number of the next pipeline, the same on all processes."""
+        self._pipelines += 1
+        return self._pipelines
 
 
+@functools.cache
 def join() -> Hosts:
-    """Returns the processes of the run that started this one."""
-    return Hosts(engine.Hosts())
+    """Returns the processes of the run. The first call waits until all have called it."""
+    host, hosts = _place()
+    if hosts == 1:
+        return Hosts(engine.Hosts())
+    store = _store(host, hosts)
+    store.set_timeout(timedelta(seconds=_SECONDS))
+    # On one machine, the loopback interface always works.
+    listener = engine.listen("127.0.0.1" if _is_local(hosts) else os.environ.get("PENSTOCK_INTERFACE", ""))
+    if host == 0:
+        store.set("penstock/run", os.urandom(16).hex())
+    store.set(f"penstock/address/{host}", listener.address)
+    addresses = [store.get(f"penstock/address/{other}").decode() for other in range(hosts)]
+    run = store.get("penstock/run").decode()
+    handle = engine.Hosts.connect(listener, host, addresses, run, socket.gethostname(), _SECONDS)
+    atexit.register(handle.leave)
+    return Hosts(handle, host, hosts, store)
+
+
+def _place() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    for rank, size in _WORLDS:
+        if rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def _is_local(hosts: int) -> bool:
+    local = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    return local is not None and int(local) == hosts
+
+
+def _store(host: int, hosts: int) -> Any:
+    """Returns a store that all processes share: torch.distributed's, torchrun's, or one of our own."""
+    if dist.is_initialized():
+        return dist.PrefixStore("penstock", dist.distributed_c10d._get_default_store())
+    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+        return dist.PrefixStore("penstock", next(dist.rendezvous("env://", rank=host, world_size=hosts))[0])
+    if not _is_local(hosts):
+        raise Error("the processes are on several machines: set MASTER_ADDR and MASTER_PORT to the address of rank 0")
+    # The job's name gives all processes the same port.
+    job = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
+    port = 20000 + zlib.crc32(job.encode()) % 30000
+    return dist.TCPStore("127.0.0.1", port, hosts, host == 0, timedelta(seconds=_SECONDS))
+
+
+def _key(pipeline: int, stage: int) -> str:
+    return f"penstock/{pipeline}/{stage}"

@@ -8,8 +8,8 @@
 // for the new value.
 // Threads: any. Captures on several threads are independent.
 // Errors: kInvalidArgument for anything that a graph cannot repeat exactly: random ops without a
-// generator argument, values read out of tensors (item()), shapes that depend on data, and in-place
-// changes of inputs or parameters.
+// generator argument, values read out of tensors that are not constant (item()), shapes that depend
+// on data, and in-place changes of inputs or parameters.
 #pragma once
 
 #include <functional>

@@ -71,6 +71,14 @@ void RejectUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
         "it; use at::dropout or bernoulli",
         NameOf(op));
   }
+  if (op.hasTag(at::Tag::maybe_aliasing_or_mutating)) {
+    Reject("{} may mutate its arguments (running statistics?), which a graph cannot contain",
+           NameOf(op));
+  }
+}
+
+// Of an op on tensors that are not the same in every run.
+void RejectDataDependent(const c10::OperatorHandle& op, const Stack& arguments) {
   if (op.hasTag(at::Tag::data_dependent_output)) {
     Reject(
         "the stage reads a value out of a tensor ({}), which a graph cannot repeat; keep the value "
@@ -79,10 +87,6 @@ void RejectUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
   }
   if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments)) {
     Reject("the shape of the result of {} depends on data, which a graph cannot repeat",
-           NameOf(op));
-  }
-  if (op.hasTag(at::Tag::maybe_aliasing_or_mutating)) {
-    Reject("{} may mutate its arguments (running statistics?), which a graph cannot contain",
            NameOf(op));
   }
 }
@@ -189,7 +193,10 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
     Reject("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
   }
   if (!Knows(tensor)) {
-    return DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
+    const ValueId id =
+        DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
+    constants_.insert(id);
+    return id;
   }
   const Memory& memory = memory_.at(tensor.storage().unsafeGetStorageImpl());
   const auto item = static_cast<std::int64_t>(tensor.element_size());
@@ -215,6 +222,29 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
   const ValueId id = graph_.AddValue(std::move(view));
   views_.emplace(std::move(key), id);
   return id;
+}
+
+// Unknown tensors are constants.
+bool Recorder::AreConstant(const Stack& arguments) const {
+  bool constant = true;
+  for (const IValue& argument : arguments) {
+    ForEachTensor(argument, [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || !tensor.has_storage() || !Knows(tensor)) return;
+      constant = constant &&
+                 constants_.contains(memory_.at(tensor.storage().unsafeGetStorageImpl()).root);
+    });
+  }
+  return constant;
+}
+
+void Recorder::NoteConstants(const Node& node) {
+  bool constant = !IsRandom(node);
+  ForEachInput(node,
+               [&](ValueId id) { constant = constant && constants_.contains(graph_.Root(id)); });
+  if (!constant) return;
+  for (const ValueId output : node.outputs) {
+    if (output != kNoValue) constants_.insert(output);
+  }
 }
 
 Argument Recorder::ToArgument(const IValue& value) {
@@ -243,6 +273,7 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
                         stack->end());
   if (RecordBatchNorm(op, stack)) return;
   RejectUnrepeatable(op, arguments);
+  if (!AreConstant(arguments)) RejectDataDependent(op, arguments);
   const bool writes = MutatedArgument(schema) >= 0;
   // inplace_view ops (squeeze_) change the shape of a tensor but no memory, so they are not
   // recorded.
@@ -321,6 +352,7 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
       if (fresh) graph_.values[node.outputs.back()].type.rows_vary = vary;
     });
   }
+  NoteConstants(node);
   graph_.nodes.push_back(std::move(node));
 }
 
@@ -342,6 +374,7 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
   const ValueId value = graph_.AddValue({TypeOf(result), kNoValue, 0});
   graph_.values[value].type.rows_vary = RowsVary(node);
   node.outputs = {value};
+  NoteConstants(node);
   graph_.nodes.push_back(std::move(node));
   Rebind(mutated, result, value);
 }
@@ -370,6 +403,7 @@ void Recorder::Rebind(const at::Tensor& mutated, const at::Tensor& result, Value
                           {root},
                           phase_,
                           ModuleScope::Current()});
+  NoteConstants(graph_.nodes.back());
   memory.root = root;
 }
 

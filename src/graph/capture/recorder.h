@@ -12,6 +12,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "graph/ir/ir.h"
@@ -67,6 +68,10 @@ class Recorder {
   void RecordResults(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                      c10::ArrayRef<c10::IValue> results);
   void RecordInPlace(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  // Whether the tensors have the same values in every run, because no input, parameter or buffer
+  // affects them. Then code may depend on these values.
+  bool AreConstant(const torch::jit::Stack& arguments) const;
+  void NoteConstants(const Node& node);
   // Replaces the op and its arguments on the stack, and returns true, if the op is a batch
   // normalization that updates running statistics.
   bool RecordBatchNorm(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -78,6 +83,7 @@ class Recorder {
   Phase phase_ = Phase::kForward;
   std::unordered_map<const c10::StorageImpl*, Memory> memory_;
   std::map<ViewKey, ValueId> views_;
+  std::unordered_set<ValueId> constants_;  // roots that are constant
   std::unordered_map<const c10::StorageImpl*, ValueId> buffers_;  // by storage: the initial value
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // buffers and their content before capture
 };

@@ -18,20 +18,29 @@ constexpr std::uint8_t kPriority = 10;  // above that of the default allocator
 
 thread_local Arena* of_thread = nullptr;  // null until the thread has run a program
 
+// Frees memory of the wrapped allocator. A block of an arena stays with the arena.
+c10::DeleterFnPtr free_wrapped = nullptr;
+void Free(void* memory) {
+  if (of_thread == nullptr || !of_thread->Has(memory)) free_wrapped(memory);
+}
+
 // Allocates from the thread's arena if it has a block of the size, else by the wrapped allocator.
 class PlannedAllocator final : public c10::Allocator {
  public:
-  explicit PlannedAllocator(c10::Allocator* wrapped) : wrapped_(wrapped) {}
+  explicit PlannedAllocator(c10::Allocator* wrapped) : wrapped_(wrapped) {
+    free_wrapped = wrapped->raw_deleter();
+  }
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (of_thread != nullptr) {
       if (void* const block = of_thread->Take(bytes)) {
-        return {block, nullptr, [](void*) {}, c10::Device(c10::kCPU)};
+        // The context is the block, because raw_allocate (oneDNN's scratch memory) requires it.
+        return {block, block, [](void*) {}, c10::Device(c10::kCPU)};
       }
     }
     return wrapped_->allocate(bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return wrapped_->raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return Free; }
   void copy_data(void* to, const void* from, std::size_t count) const override {
     wrapped_->copy_data(to, from, count);
   }

@@ -37,6 +37,11 @@ class Arena {
   }
   // Returns an unused block of this size, or null. Only the first 64 expected blocks are used.
   void* Take(std::size_t bytes);
+  // Whether the memory is a part of the arena.
+  bool Has(const void* memory) const {
+    const auto* const at = static_cast<const std::byte*>(memory);
+    return at >= memory_ && at < memory_ + bytes_;
+  }
 
   // Returns the number of allocations that got a block.
   std::int64_t hits() const { return hits_; }

@@ -86,10 +86,12 @@ def _find_layers(model: nn.Module, inputs: Any, begins: Sequence[str]) -> _Layer
     first_call: dict[nn.Module, int] = {}
     for index, module in enumerate(modules):
         watch(index, module)
+
+    def note(module: nn.Module, _: Any) -> None:
+        first_call.setdefault(module, len(seen))
+
     for module in model.modules():
-        handles.append(
-            module.register_forward_pre_hook(lambda m, _: first_call.setdefault(m, len(seen)))
-        )
+        handles.append(module.register_forward_pre_hook(note))
     from penstock.torch.splitting.split import call
 
     try:
