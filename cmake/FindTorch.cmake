@@ -1,9 +1,16 @@
 # libtorch for CPUs, from the PyPI wheel: the target Torch::cpu.
 #
 # Torch_ROOT is the folder of the torch package (with include/ and lib/). The default is in the virtual
-# environment that ./run creates under build/. The wheel's own TorchConfig.cmake requires CUDA.
+# environment that ./run creates under build/, or for pip the installed one. The wheel's own TorchConfig.cmake requires CUDA.
 
-file(GLOB torch_candidates "${PROJECT_SOURCE_DIR}/build/torch-venv/lib/python3*/site-packages/torch")
+if(SKBUILD)  # pip: the installed package, also if the build itself is isolated from it
+  find_package(Python COMPONENTS Interpreter REQUIRED)
+  execute_process(COMMAND "${Python_EXECUTABLE}" -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+                  OUTPUT_VARIABLE torch_candidates OUTPUT_STRIP_TRAILING_WHITESPACE)
+  string(APPEND torch_candidates "/torch")
+else()
+  file(GLOB torch_candidates "${PROJECT_SOURCE_DIR}/build/torch-venv/lib/python3*/site-packages/torch")
+endif()
 find_path(Torch_INCLUDE_DIR ATen/ATen.h HINTS ${Torch_ROOT} ${torch_candidates}
           PATH_SUFFIXES include NO_DEFAULT_PATH)
 get_filename_component(torch_root "${Torch_INCLUDE_DIR}" DIRECTORY)

@@ -87,7 +87,12 @@ BUBBLE: np.dtype[np.void] = _layout(
 #: Figures of a rank: times in the unit of the timeline, memory in that of the costs.
 RANK: np.dtype[np.void] = _layout(
     32,
-    {"busy": ("<f8", 0), "first_start": ("<f8", 8), "last_end": ("<f8", 16), "peak_memory": ("<f8", 24)},
+    {
+        "busy": ("<f8", 0),
+        "first_start": ("<f8", 8),
+        "last_end": ("<f8", 16),
+        "peak_memory": ("<f8", 24),
+    },
 )
 
 #: The costs of a stage and a microbatch index.
@@ -135,7 +140,9 @@ def as_lane(lane: Records | Iterable[str], where: str) -> Records:
         try:
             return actions(lane)
         except TypeError:
-            raise _core.Error(f"{where}: give an array of penstock.ACTION or a list of text") from None
+            raise _core.Error(
+                f"{where}: give an array of penstock.ACTION or a list of text"
+            ) from None
     if lane.dtype != ACTION or lane.ndim != 1:
         raise _core.Error(
             f"{where}: an array of {lane.dtype} and shape {lane.shape}; give one dimension of penstock.ACTION"

@@ -51,7 +51,11 @@ def schedule(
     params.chunks = 0 if chunks is None else _given("chunks", chunks)
     params.group = 0 if group is None else _given("group", group)
     params.waves = 0 if waves is None else _given("waves", waves)
-    params.slices, params.steps, params.split = _count("slices", slices), _count("steps", steps), split
+    params.slices, params.steps, params.split = (
+        _count("slices", slices),
+        _count("steps", steps),
+        split,
+    )
     as_text = memory_limit if isinstance(memory_limit, str) else None
     if memory_limit is not None and as_text is None:
         params.memory_limit = float(memory_limit)

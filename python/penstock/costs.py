@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,49 @@ from penstock import _core
 from penstock.actions import STAGE_COSTS, Records, records
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from penstock.schedule_data import Schedule
+
+#: A number for all stages, or one number per stage.
+PerStage: TypeAlias = "float | Sequence[float] | npt.NDArray[Any]"
+
+
+class Common(TypedDict, total=False):
+    """What all costs take; ``Costs`` describes each keyword."""
+
+    comm: float
+    bandwidth: float
+    message_bytes: float
+    topology: Sequence[Mapping[str, Any]]
+    overlap: str | float
+    transfers: str
+    prices: Mapping[str, float]
+    time_unit: str
+
+
+class StageFields(Common, total=False):
+    """What costs per stage and layer take besides; ``Costs.per_stage`` describes each keyword."""
+
+    forward: PerStage
+    backward_input: PerStage
+    backward_weight: PerStage
+    backward: PerStage
+    recompute: PerStage
+    step: PerStage
+    unshard: PerStage
+    reduce: PerStage
+    message_scale: PerStage
+    activation: PerStage
+    activation_after_i: PerStage
+    input_activation: PerStage
+    gathered: PerStage
+    weights: PerStage
+    version: PerStage
+    gradients: PerStage
+    optimizer: PerStage
+    workspace: PerStage
+
 
 _MEMORY = (
     "activation",
@@ -76,7 +118,7 @@ class Costs:
         backward_weight: float = 1,
         *,
         kept_for_weight: float = 1,
-        **common: Any,
+        **common: Unpack[Common],
     ) -> Costs:
         """Returns the same costs for every stage.
 
@@ -96,7 +138,7 @@ class Costs:
         return cls._parse({"cost": [_number(name, value) for name, value in cost.items()]}, common)
 
     @classmethod
-    def per_stage(cls, *, memory_in_bytes: bool = False, **fields: Any) -> Costs:
+    def per_stage(cls, *, memory_in_bytes: bool = False, **fields: Unpack[StageFields]) -> Costs:
         """Returns costs that differ by stage: ``per_stage(forward=[1, 1.5], activation=[2, 1])``.
 
         Each of these is a number or an array of shape ``(stages,)``, at least one an array. They
@@ -113,11 +155,17 @@ class Costs:
         Raises:
             Error: arrays differ in length, or a value is negative or not finite.
         """
-        own = {name: fields.pop(name) for name in _FIELDS if name in fields}
-        return cls._parse({"stage_costs": _entries(own, memory_in_bytes)}, fields)
+        own, common = _split(fields)
+        return cls._parse({"stage_costs": _entries(own, memory_in_bytes)}, common)
 
     @classmethod
-    def per_layer(cls, layers: int | Sequence[int], *, memory_in_bytes: bool = False, **fields: Any) -> Costs:
+    def per_layer(
+        cls,
+        layers: int | Sequence[int],
+        *,
+        memory_in_bytes: bool = False,
+        **fields: Unpack[StageFields],
+    ) -> Costs:
         """Returns costs of a model's layers, which fit any number of stages.
 
         ``layers`` has the number of consecutive layers of each group. The others are as of
@@ -127,11 +175,11 @@ class Costs:
         Raises:
             Error: as ``per_stage``.
         """
-        own = {name: fields.pop(name) for name in _FIELDS if name in fields}
+        own, common = _split(fields)
         entries = _entries({"layers": np.atleast_1d(layers), **own}, memory_in_bytes)
         for entry in entries:
             entry["layers"] = int(entry["layers"])
-        return cls._parse({"layer_costs": entries}, fields)
+        return cls._parse({"layer_costs": entries}, common)
 
     @classmethod
     def of_model(
@@ -150,7 +198,7 @@ class Costs:
         flops_efficiency: float | None = None,
         bandwidth_efficiency: float | None = None,
         hidden_communication: float | None = None,
-        **common: Any,
+        **common: Unpack[Common],
     ) -> Costs:
         """Returns what the stages of a published model take on a device, in seconds and bytes.
 
@@ -262,7 +310,7 @@ class Costs:
 
     @classmethod
     def _parse(cls, source: dict[str, Any], common: Mapping[str, Any]) -> Costs:
-        text = json.dumps({**source, **_common(**common)})
+        text = json.dumps({**source, **_keys(**common)})
         try:
             return cls._of(_core.PriceList.parse(text))
         except _core.Error as error:  # every line of this text is the first
@@ -283,7 +331,17 @@ class renamed_options:
             raise _core.Error(renamed) from None
 
 
-def _common(
+def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the costs of stages and the keywords that all costs have; refuses others."""
+    known = {*_FIELDS, *Common.__annotations__}
+    for name in fields:
+        if name not in known:
+            raise TypeError(f"there is no cost {name!r}; the costs are {', '.join(_FIELDS)}")
+    own = {name: value for name, value in fields.items() if name in _FIELDS}
+    return own, {name: value for name, value in fields.items() if name not in own}
+
+
+def _keys(
     *,
     comm: float | None = None,
     bandwidth: float | None = None,
@@ -296,12 +354,15 @@ def _common(
 ) -> dict[str, Any]:
     """Returns the keys of a configuration for the keywords that all costs have."""
     keys: dict[str, Any] = {
-        "message_bytes": message_bytes if message_bytes is None else _number("message_bytes", message_bytes),
+        "message_bytes": message_bytes
+        if message_bytes is None
+        else _number("message_bytes", message_bytes),
         "overlap": overlap,
         "transfers": transfers,
         "time_unit": time_unit or None,
         "topology": None if topology is None else [dict(level) for level in topology],
-        "price": [f"{key}={_number(key, price)!r}" for key, price in (prices or {}).items()] or None,
+        "price": [f"{key}={_number(key, price)!r}" for key, price in (prices or {}).items()]
+        or None,
     }
     if bandwidth is not None:
         if topology is not None:

@@ -88,7 +88,9 @@ class Comparison:
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         lines = [
             row[0].ljust(widths[0])
-            + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+            + "".join(
+                "  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
+            )
             for row in rows
         ]
         return "\n".join(lines)

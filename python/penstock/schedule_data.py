@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from penstock.simulation import Simulation
 
 
-
-
 class Lanes(Sequence[Records]):
     """The actions of each rank as a writable array of ``ACTION``, shape ``(actions,)``.
 
@@ -102,7 +100,10 @@ class Schedule:
         shape = _core.Shape()
         shape.algorithm = algorithm
         shape.rank_of_stage = _whole_numbers("rank_of_stage", rank_of_stage)
-        shape.replicas, shape.microbatches = _count("replicas", replicas), _count("microbatches", microbatches)
+        shape.replicas, shape.microbatches = (
+            _count("replicas", replicas),
+            _count("microbatches", microbatches),
+        )
         shape.slices, shape.steps = _count("slices", slices), _count("steps", steps)
         shape.weights, shape.vocabulary = weights, vocabulary
         shape.shared = [_whole_numbers("shared", stages) for stages in shared]
@@ -273,7 +274,13 @@ class Schedule:
         """
         if isinstance(source, os.PathLike) or ("\n" not in source and source.endswith(".csv")):
             loaded = Schedule._of(_core.load_csv(os.fspath(source)))
-            given = {"microbatches": microbatches, "replicas": replicas, "slices": slices, "steps": steps, "weights": weights}
+            given = {
+                "microbatches": microbatches,
+                "replicas": replicas,
+                "slices": slices,
+                "steps": steps,
+                "weights": weights,
+            }
             for name, value in given.items():
                 if value is not None and value != getattr(loaded, name):
                     raise _core.Error(
@@ -350,7 +357,11 @@ def _indices(lane: Records) -> int:
 
 def _count(name: str, value: Any) -> int:
     """Returns a count that fits C++."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**31:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, np.integer))
+        or not 0 <= value < 2**31
+    ):
         raise _core.Error(f"{name} {value}: give a whole number of at least 1")
     return int(value)
 

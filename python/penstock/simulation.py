@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from penstock import _core, display
 from penstock.actions import (
-    ACTION,
     BUBBLE,
     BUBBLE_CAUSES,
     MESSAGE,

@@ -27,7 +27,8 @@ std::unique_ptr<Explanation> ExplainRun(const Run& run, std::optional<double> me
     if (!run.costs) Refuse("memory_limit: the timeline has no costs; give them to from_times");
     bound.emplace(*run.costs, *memory_limit);
   }
-  return std::make_unique<Explanation>(Explain(*run.schedule, run.timeline, run.messages, bound));
+  return std::make_unique<Explanation>(
+      Explain(*run.schedule, run.timeline(), run.messages(), bound));
 }
 
 }  // namespace

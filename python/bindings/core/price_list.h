@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "analytic/model_request.h"
+#include "analytic/request/model_request.h"
 #include "base/result.h"
 #include "schedule/catalog.h"
 #include "schedule/cost_files/layer_costs.h"

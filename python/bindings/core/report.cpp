@@ -52,13 +52,13 @@ const Schedule* SharedSchedule(const ReportInput& input, const Schedule& schedul
 
 // What a page shows besides the timeline.
 void AddDetails(const Run& run, ReportRun& drawn) {
-  drawn.explanation = Explain(*drawn.schedule, run.timeline, run.messages);
+  drawn.explanation = Explain(*drawn.schedule, run.timeline(), run.messages());
   if (!run.costs) return;
   drawn.costs = &*run.costs;
-  drawn.memory = MemoryOverTime(*drawn.schedule, run.timeline, *run.costs);
-  const double per_byte = run.memory_unit == "B" && !run.messages.empty() ? 1 : 0;
+  drawn.memory = MemoryOverTime(*drawn.schedule, run.timeline(), *run.costs);
+  const double per_byte = run.memory_unit == "B" && !run.messages().empty() ? 1 : 0;
   drawn.memory_by_kind =
-      MemoryByKind({*drawn.schedule, run.timeline, run.messages, *run.costs, per_byte});
+      MemoryByKind({*drawn.schedule, run.timeline(), run.messages(), *run.costs, per_byte});
 }
 
 ReportInput InputOf(const std::vector<DrawnRun>& runs, const ReportStyle& style) {
@@ -72,8 +72,9 @@ ReportInput InputOf(const std::vector<DrawnRun>& runs, const ReportStyle& style)
   input.memory_unit = first.memory_unit;
   input.schedule = first.schedule.get();
   for (const auto& [label, run] : runs) {
-    ReportRun drawn{label, &run->timeline, run->result, {}, SharedSchedule(input, *run->schedule)};
-    drawn.messages = run->messages;
+    ReportRun drawn{
+        label, &run->timeline(), run->result, {}, SharedSchedule(input, *run->schedule)};
+    drawn.messages = run->messages();
     AddDetails(*run, drawn);
     input.runs.push_back(std::move(drawn));
   }
@@ -111,7 +112,7 @@ std::string Terminal(const Run& run, int width, int colors, bool unicode) {
                             : colors == 1 ? ColorDepth::k256
                                           : ColorDepth::kNone,
                             unicode};
-  return ValueOf(RenderTerminal(*run.schedule, run.timeline, style));
+  return ValueOf(RenderTerminal(*run.schedule, run.timeline(), style));
 }
 
 }  // namespace

@@ -36,9 +36,7 @@ std::unique_ptr<Run> SimulateRun(const FrozenSchedule& schedule, const PriceList
   const nb::gil_scoped_release release;
   run->costs = ValueOf(prices.CostsOf(*run->schedule));
   run->costs->steps_wait_for_all = waits;
-  run->result = ValueOf(
-      Simulate(*run->schedule, *run->costs,
-               {.timeline = &run->timeline, .jitter = nullptr, .messages = &run->messages}));
+  run->result = ValueOf(Simulate(*run->schedule, *run->costs));
   return run;
 }
 
@@ -87,19 +85,20 @@ std::unique_ptr<Run> MeasuredRun(const FrozenSchedule& schedule, const std::vect
   auto run = std::make_unique<Run>();
   run->schedule = schedule.schedule;
   run->time_unit = time_unit;
+  run->measured = true;
   if (prices) {
     run->costs = ValueOf(prices->CostsOf(*run->schedule));
     run->memory_unit = prices->memory_unit();
   }
   const double origin = EarliestOf(times);
   for (std::size_t rank = 0; rank < times.size(); ++rank) {
-    run->timeline.spans.push_back(SpansOf(times[rank], rank, schedule->lanes[rank], origin));
+    run->measured_times.spans.push_back(SpansOf(times[rank], rank, schedule->lanes[rank], origin));
   }
-  run->result = Summarize(*run->schedule, run->timeline);
+  run->result = Summarize(*run->schedule, run->measured_times);
   if (!run->costs) return run;
   for (std::size_t rank = 0; rank < times.size(); ++rank) {
     const MemoryCurve curve =
-        MemoryOverTime(*run->schedule, run->timeline, *run->costs, static_cast<int>(rank));
+        MemoryOverTime(*run->schedule, run->measured_times, *run->costs, static_cast<int>(rank));
     run->result.ranks[rank].peak_memory = PeakOf(curve);
     run->result.peak_memory = std::max(run->result.peak_memory, PeakOf(curve));
   }
@@ -119,11 +118,21 @@ struct Curve {
 Curve MemoryOf(const Run& run, int rank) {
   const std::size_t index = RankOf(run, rank);
   if (!run.costs) Refuse("memory: the timeline has no costs; give them to Timeline.from_times");
-  return {MemoryOverTime(*run.schedule, run.timeline, *run.costs, static_cast<int>(index))};
+  return {MemoryOverTime(*run.schedule, run.timeline(), *run.costs, static_cast<int>(index))};
 }
 
 FrozenSchedule ScheduleOf(const Run& run) {
   return {run.schedule, true, run.costs && run.costs->steps_wait_for_all};
+}
+
+// Without the GIL, because both may simulate.
+void FindTimes(const Run& run) {
+  const nb::gil_scoped_release release;
+  run.timeline();
+}
+void FindMessages(const Run& run) {
+  const nb::gil_scoped_release release;
+  run.messages();
 }
 
 template <class T>
@@ -132,6 +141,23 @@ auto Figure(T SimulationResult::*field) {
 }
 
 }  // namespace
+
+const Timeline& Run::timeline() const {
+  if (measured) return measured_times;
+  std::call_once(timeline_found_,
+                 [this] { ValueOf(Simulate(*schedule, *costs, {.timeline = &timeline_})); });
+  return timeline_;
+}
+
+const std::vector<SentMessage>& Run::messages() const {
+  if (measured) return messages_;
+  std::call_once(messages_found_, [this] {
+    SimulateOptions options;
+    options.messages = &messages_;
+    ValueOf(Simulate(*schedule, *costs, options));
+  });
+  return messages_;
+}
 
 void AddRunTypes(nb::module_& module) {
   nb::class_<Curve>(module, "Curve").def("points", [](nb::handle self) {
@@ -152,13 +178,19 @@ void AddRunTypes(nb::module_& module) {
           "times",
           [](nb::handle self, int rank) {
             const auto& run = nb::cast<const Run&>(self);
-            return BytesOf(run.timeline.spans[RankOf(run, rank)], self);
+            const std::size_t index = RankOf(run, rank);
+            FindTimes(run);
+            return BytesOf(run.timeline().spans[index], self);
           },
           "rank"_a)
       .def("per_rank",
            [](nb::handle self) { return BytesOf(nb::cast<const Run&>(self).result.ranks, self); })
       .def("messages",
-           [](nb::handle self) { return BytesOf(nb::cast<const Run&>(self).messages, self); })
+           [](nb::handle self) {
+             const auto& run = nb::cast<const Run&>(self);
+             FindMessages(run);
+             return BytesOf(run.messages(), self);
+           })
       .def("memory", &MemoryOf, "rank"_a, nb::call_guard<nb::gil_scoped_release>());
   module.def("simulate", &SimulateRun, "schedule"_a, "prices"_a);
   module.def("measured", &MeasuredRun, "schedule"_a, "times"_a, "prices"_a.none(), "time_unit"_a);

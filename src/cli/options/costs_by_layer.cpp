@@ -37,6 +37,7 @@ bool ScheduleOptions::shards_vocabulary() const {
 }
 
 Status ScheduleOptions::DescribeCosts(ChosenSchedule& chosen) const {
+  if (time_unit) chosen.time_unit = *time_unit;
   if (!priced_model.given()) return {};
   if (chosen.schedule.vocabulary && !shards_vocabulary()) {
     return InvalidArgument(

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "analytic/model_request.h"
+#include "analytic/request/model_request.h"
 #include "base/result.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"

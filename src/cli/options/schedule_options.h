@@ -100,7 +100,8 @@ struct ScheduleOptions {
   std::optional<std::vector<StageCosts>> stage_costs;
   // Costs per layer, which fit any number of stages.
   std::vector<LayerGroup> layer_costs;
-  bool costs_in_bytes = false;  // whether their activations are in bytes
+  std::optional<std::string> time_unit;  // of a configuration: "s" if its costs are seconds
+  bool costs_in_bytes = false;           // whether their activations are in bytes
   // Runs with jitter, and whether the command can: penstock simulate.
   std::optional<std::string> jitter;  // coefficient of variation
   std::optional<int> seed, runs;

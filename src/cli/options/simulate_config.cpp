@@ -29,7 +29,8 @@ const std::vector<std::string_view> kKeys = {"schedule",      "csv",
                                              "slow_rank",     "microbatch_lengths",
                                              "jitter",        "seed",
                                              "runs",          "offload_sharing",
-                                             "collectives",   "trace_rule"};
+                                             "collectives",   "trace_rule",
+                                             "time_unit"};
 
 // Those of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
@@ -256,6 +257,10 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   PENSTOCK_TRY_STATUS(filler.Fill("comm", config.Number("comm"), options.comm));
   PENSTOCK_TRY_STATUS(filler.Fill("launch", config.Number("launch"), options.launch));
   PENSTOCK_TRY_STATUS(filler.Fill("slow_rank", config.Texts("slow_rank"), options.slow_ranks));
+  PENSTOCK_TRY_STATUS(filler.Fill("time_unit", config.Text("time_unit"), options.time_unit));
+  if (options.time_unit.value_or("s") != "s") {
+    return config.Refuse("time_unit", "{}: give s, or leave it out", Quote(*options.time_unit));
+  }
   if (config.Has("topology")) {
     PENSTOCK_TRY(options.topology, ReadTopology(config));
     filler.Note("topology");

@@ -10,6 +10,7 @@
 //                             activation: 1.5GiB puts all memory in bytes
 //   layer_costs:                the same per layer, for any number of stages (layer_costs.h)
 //     - {layers: 32, forward: 1}
+//   time_unit: s              if costs are seconds, which tables and pages then show as such
 //   sweep:                    values of options to combine (sweep_axes.h)
 //     microbatches: 16..128
 //

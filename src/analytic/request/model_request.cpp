@@ -1,4 +1,4 @@
-#include "analytic/model_request.h"
+#include "analytic/request/model_request.h"
 
 #include <algorithm>
 #include <filesystem>

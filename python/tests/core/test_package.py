@@ -1,0 +1,93 @@
+"""The package as users see it: types, version, documentation."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import penstock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+PROGRAM = """
+import numpy as np
+import penstock
+
+schedule: penstock.Schedule = penstock.schedule("zbv", ranks=4, microbatches=8, chunks=2)
+schedule.lanes[0]["microbatch"][0] = 0
+schedule.lanes[1] = ["1F0"]
+faults: list[penstock.Fault] = schedule.validate()
+reasons: list[str] = [fault.reason for fault in faults]
+costs = penstock.Costs.per_stage(forward=np.ones(8), comm=0.1)
+run: penstock.Simulation = schedule.simulate(costs)
+starts = run.times(0)[:, 0]
+total: float = float(starts.sum()) + run.makespan
+run.report("x.html")
+measured: penstock.Timeline = penstock.Timeline.from_times(schedule, [run.times(0)])
+table: str = str(penstock.compare({"predicted": run, "measured": measured}))
+names: list[str] = [entry.name for entry in penstock.schedules()]
+"""
+
+
+def mypy(program: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(program.parent),
+        str(program),
+    ]
+    return subprocess.run(command, text=True, capture_output=True, cwd=program.parent)
+
+
+def test_types(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    checked = mypy(program)
+    assert checked.returncode == 0, checked.stdout
+    program.write_text(
+        PROGRAM
+        + "names = run.makespan\nschedule.simulate(3)\npenstock.Costs.per_stage(forwards=[1])\n"
+    )
+    assert mypy(program).stdout.count("error:") == 3
+
+
+def test_the_package_itself_is_typed(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path)]
+    for module in ("actions", "catalog", "costs", "display", "schedule_data", "simulation"):
+        command += ["-m", f"penstock.{module}"]
+    checked = subprocess.run(command, text=True, capture_output=True, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_version_is_that_of_the_project() -> None:
+    text = (ROOT / "CMakeLists.txt").read_text()
+    version = re.search(r"project\(penstock VERSION ([0-9.]+)", text)
+    assert version is not None and penstock.__version__ == version[1]
+
+
+def test_everything_public_has_a_docstring() -> None:
+    for name in penstock.__all__:
+        value = getattr(penstock, name)
+        if not isinstance(value, type):
+            continue
+        assert value.__doc__, name
+        for attribute, member in vars(value).items():
+            if not attribute.startswith("_") and (callable(member) or isinstance(member, property)):
+                assert member.__doc__, f"{name}.{attribute}"
+
+
+def test_examples_of_the_page_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) > 4
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)  # noqa: S102
