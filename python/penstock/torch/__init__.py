@@ -1,0 +1,1 @@
+from penstock.torch.runtime import runtime
