@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,14 +12,15 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import (
     _Action,
+    _add_reduce_grad,
     _ComputationType,
     _PipelineScheduleRuntime,
 )
 
 from penstock import Error, Schedule
+from penstock.torch.clock import device_of
 
 _TORCH_OPS = frozenset(op.value for op in _ComputationType)
-_COMPUTE = frozenset(("F", "B", "I", "W"))
 _SHARDING = frozenset(("UNSHARD", "RESHARD", "REDUCE_GRAD"))
 
 
@@ -59,9 +61,10 @@ def runtime(
     local = _local_stages(stages, built, schedule, group, device)
     for stage in local:
         _skip_messages_to_itself(stage)
+        _skip_gradients_of_eval(stage)
     made = _PipelineScheduleRuntime(local, schedule.microbatches, loss_fn=loss_fn, **options)
-    sends = any(_op_of(action).startswith("SEND") for lane in actions.values() for action in lane)
-    if sends:
+    made.penstock_algorithm = schedule.algorithm  # the title of reports
+    if _has_messages(actions) or any(map(_is_sharding, itertools.chain(*actions.values()))):
         made._prepare_schedule_with_comms(actions, format="compute_comms")
     else:
         made.pipeline_order = dict(actions)
@@ -89,6 +92,10 @@ def _require_group(schedule: Schedule, group: dist.ProcessGroup | None) -> None:
         )
 
 
+def _is_sharding(action: _Action) -> bool:
+    return _op_of(action) in _SHARDING
+
+
 def _op_of(action: _Action) -> str:
     return action.computation_type.value
 
@@ -103,13 +110,21 @@ def _actions_of(schedule: Schedule) -> dict[int, list[_Action]]:
     _require_torch_shape(schedule)
     _require_torch_ops(schedule)
     schedule.check()
-    ops = {part.computation_type.value for lane in _parse(schedule).values() for action in lane
-           for part in _parts(action)}
-    if ops & _SHARDING and not any(op.startswith("SEND") for op in ops):
-        schedule = schedule.lower(for_torch=True)
     actions = _parse(schedule)
+    ops = {_op_of(action) for lane in actions.values() for action in lane}
+    if ops & _SHARDING and not _has_messages(actions):
+        actions = _parse(schedule.lower(for_torch=True))
+    elif _has_messages(actions) and "REDUCE_GRAD" not in ops:
+        # torch scales gradients only there.
+        actions = {
+            rank: _add_reduce_grad(lane, schedule.microbatches) for rank, lane in actions.items()
+        }
     _require_losses_in_order(schedule, actions)
     return actions
+
+
+def _has_messages(actions: dict[int, list[_Action]]) -> bool:
+    return any(_op_of(action).startswith("SEND") for lane in actions.values() for action in lane)
 
 
 def _parse(schedule: Schedule) -> dict[int, list[_Action]]:
@@ -190,7 +205,7 @@ def _local_stages(
                 f"rank {rank}: stage {stage} has no module; the schedule places "
                 f"{_numbers(local)} on this rank"
             )
-        where = torch.device(device) if device is not None else _device_of(module)
+        where = torch.device(device) if device is not None else device_of(module)
         made.append(PipelineStage(module, stage, schedule.stages, where, group=group))
     return made
 
@@ -218,12 +233,6 @@ def _numbers(stages: Sequence[int]) -> str:
     return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"
 
 
-def _device_of(module: nn.Module) -> torch.device:
-    for tensor in (*module.parameters(), *module.buffers()):
-        return tensor.device
-    return torch.device("cpu")
-
-
 def _skip_messages_to_itself(stage: PipelineStage) -> None:
     """Leaves out the start-up messages between two stages of the same rank.
 
@@ -237,3 +246,21 @@ def _skip_messages_to_itself(stage: PipelineStage) -> None:
         return [op for op in neighbors() if op.group_peer != stage.group_rank]
 
     stage._get_init_p2p_neighbors_ops = others  # type: ignore[method-assign]
+
+
+def _skip_gradients_of_eval(stage: PipelineStage) -> None:
+    """Lets ``eval`` pass the backwards of stages that are next to each other on one rank.
+
+    torch skips backwards there, but still hands their gradients over to the neighbor, and fails.
+    """
+    take, give = stage.get_local_bwd_output, stage.set_local_bwd_input
+
+    def take_if_any(microbatch: int) -> tuple[torch.Tensor | None, ...]:
+        return take(microbatch) if stage.has_backward else ()
+
+    def give_if_any(gradients: tuple[torch.Tensor | None, ...], microbatch: int) -> None:
+        if stage.has_backward:
+            give(gradients, microbatch)
+
+    stage.get_local_bwd_output = take_if_any  # type: ignore[method-assign]
+    stage.set_local_bwd_input = give_if_any  # type: ignore[method-assign]
