@@ -5,12 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from penstock import Error
-
-if TYPE_CHECKING:
-    from penstock import Costs
+from penstock import Costs, Error, schedule
 
 EMBEDDING, DECODER, MTP, LOSS = "E", "t", "m", "L"
 
@@ -19,7 +15,7 @@ def layout(
     layers: int,
     stages: int,
     *,
-    costs: Costs | Sequence[float] | None = None,
+    costs: Costs | str | Sequence[float] | None = None,
     embedding: float = 0,
     loss: float = 0,
     mtp: int = 0,
@@ -33,9 +29,9 @@ def layout(
     Args:
         layers: decoder layers.
         stages: pipeline ranks times virtual pipeline size.
-        costs: of a decoder layer, shape ``(layers,)``, in any unit. Default: 1 each. Or the costs
-            of a model, such as ``penstock.Costs.of_model("llama-3-8b")``, which include those of
-            the embedding and the loss.
+        costs: of a decoder layer, shape ``(layers,)``, in any unit. Default: 1 each. Or a model of
+            ``penstock.models()`` by name, or a ``penstock.Costs`` of as many layers or stages;
+            these include the embedding and the loss.
         embedding: cost of the embedding, in the same unit.
         loss: cost of the head and the loss.
         mtp: multi-token prediction layers, which cost as much as the last decoder layer each.
@@ -47,12 +43,12 @@ def layout(
         raise Error(f"{layers} layers, {stages} stages, {mtp} mtp: give at least 1, 1 and 0")
     if costs is None:
         times = [1.0] * layers
-    elif isinstance(costs, Sequence) or hasattr(costs, "__array__"):
-        times = [float(cost) for cost in costs]
-    else:
+    elif isinstance(costs, (str, Costs)):
         if embedding or loss:
             raise Error("the costs of a model include embedding and loss; leave these out")
         times = _layer_times(costs, layers)
+    else:
+        times = [float(cost) for cost in costs]
     if len(times) != layers:
         raise Error(f"costs has {len(times)} values for {layers} layers; give one per layer")
     items = [(DECODER, time) for time in times]
@@ -96,11 +92,18 @@ def parse(text: str) -> list[str]:
     return plain.split("|")
 
 
-def _layer_times(costs: Costs, layers: int) -> list[float]:
-    """Returns F + I + W of each layer: the costs of a pipeline with one layer per stage."""
-    from penstock import schedule
-
-    per_layer = costs.stages(schedule("gpipe", ranks=layers, microbatches=1))
+def _layer_times(costs: Costs | str, layers: int) -> list[float]:
+    """Returns F + I + W of each layer: what a pipeline with one layer per stage takes."""
+    if isinstance(costs, str):
+        costs = Costs.of_model(costs, nodes=f"{layers + 1}x1")
+    try:
+        costs.stages(schedule("gpipe", ranks=layers + 1, microbatches=1))
+    except Error:
+        per_layer = costs.stages(schedule("gpipe", ranks=layers, microbatches=1))
+    else:
+        raise Error(
+            f"costs are those of more than {layers} layers; give layers={layers + 1} or more"
+        )
     total = per_layer["forward"] + per_layer["backward_input"] + per_layer["backward_weight"]
     return [float(time) for time in total]
 

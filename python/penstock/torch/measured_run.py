@@ -29,7 +29,10 @@ def measured_costs(
     waits = [wait for step in steps for wait in _message_times(step)]
     median = {kind: statistics.median(found) for kind, found in durations.items()}
     columns: dict[str, list[float]] = {
-        "forward": [], "backward_input": [], "backward_weight": [], "backward": []
+        "forward": [],
+        "backward_input": [],
+        "backward_weight": [],
+        "backward": [],
     }
     for stage in range(steps[0].schedule.stages):
         whole = median.get(("B", stage))
@@ -39,7 +42,9 @@ def measured_costs(
         columns["backward_input"].append(half_i)
         columns["backward_weight"].append(half_w)
         # A whole backward does no more than its halves; beyond them, a difference is noise.
-        columns["backward"].append(half_i + half_w if whole is None else min(whole, half_i + half_w))
+        columns["backward"].append(
+            half_i + half_w if whole is None else min(whole, half_i + half_w)
+        )
     sizes: dict[str, float | list[float]] = {}
     if len(output_bytes) > 1 and max(output_bytes[:-1]):
         largest = max(output_bytes[:-1])

@@ -56,7 +56,9 @@ def profile(
         Error: there is no stage or repetition, or torch cannot split the backward of a stage.
     """
     if not stages or repeat < 1 or warmup < 0:
-        raise Error(f"{len(stages)} stages, repeat {repeat}, warmup {warmup}: give at least 1, 1, 0")
+        raise Error(
+            f"{len(stages)} stages, repeat {repeat}, warmup {warmup}: give at least 1, 1, 0"
+        )
     measured = []
     values = inputs
     with _everything_restored(stages):
@@ -163,7 +165,10 @@ def _measure(stage: _Stage, repeat: int, warmup: int, split: bool) -> _Measured:
 def _medians(clock: Clock, rounds: list[list[Any]]) -> list[float]:
     """Returns the median seconds between each mark and the next."""
     times = [[clock.nanoseconds(mark) for mark in marks] for marks in rounds]
-    spans = zip(*([end - begin for begin, end in zip(of, of[1:], strict=False)] for of in times), strict=True)
+    spans = zip(
+        *([end - begin for begin, end in zip(of, of[1:], strict=False)] for of in times),
+        strict=True,
+    )
     return [statistics.median(of_action) * 1e-9 for of_action in spans]
 
 

@@ -105,7 +105,9 @@ class record:  # noqa: N801 (used as a function: with record(runtime) as run)
             for step in self._times
         ]
         sizes = {
-            stage.stage_index: sum(out.numel() * out.element_size() for out in stage.get_outputs_meta())
+            stage.stage_index: sum(
+                out.numel() * out.element_size() for out in stage.get_outputs_meta()
+            )
             for stage in self._runtime._stages
             if times
         }

@@ -68,7 +68,12 @@ def _collect(pipes: list[Any]) -> list[Any]:
 
 
 def _run_rank(
-    sender: Any, rank: int, ranks: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]
+    sender: Any,
+    rank: int,
+    ranks: int,
+    folder: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
 ) -> None:
     import torch
     import torch.distributed as dist

@@ -76,7 +76,9 @@ def require_causal(measured: penstock.Timeline) -> None:
     for rank in range(schedule.ranks):
         for cell, (start, _) in zip(schedule.texts(rank), measured.times(rank), strict=True):
             stage, forward, microbatch = cell.partition("F")
-            made = ends.get(f"{int(stage) - 1}F{microbatch}") if forward and "(" not in cell else None
+            made = (
+                ends.get(f"{int(stage) - 1}F{microbatch}") if forward and "(" not in cell else None
+            )
             assert made is None or start >= made, cell
 
 
