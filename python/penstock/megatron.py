@@ -87,7 +87,7 @@ def parse(text: str) -> list[str]:
     flat = plain.replace("|", "")
     if not re.fullmatch("Et+m*L", flat):
         raise Error(
-            f"layout {text!r}: the layers are {flat!r}; give one E first, then t, then m, and one L last"
+            f"layout {text!r}: the layers are {flat!r}; give one E, then t, then m, and one L"
         )
     return plain.split("|")
 

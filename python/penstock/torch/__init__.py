@@ -1,4 +1,4 @@
-"""Penstock and PyTorch: torch's own pipeline runtime with our schedules, its costs and its times."""
+"""PyTorch: its own pipeline runtime with our schedules, and costs and times of real models."""
 
 from penstock.torch.profile import profile
 from penstock.torch.record import record

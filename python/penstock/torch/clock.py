@@ -42,7 +42,7 @@ class Clock:
         """Returns the time of a mark by ``time.perf_counter_ns``. Call ``synchronize`` before."""
         if self._module is None:
             return float(mark)
-        return self._origin_ns + self._origin.elapsed_time(mark) * 1e6
+        return float(self._origin_ns + self._origin.elapsed_time(mark) * 1e6)
 
     def _on_device(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._module is None else self._module.device(self._device)

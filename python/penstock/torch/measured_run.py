@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def measured_costs(
     """
     waits = [wait for step in steps for wait in _message_times(step)]
     median = {kind: statistics.median(found) for kind, found in durations.items()}
-    columns: dict[str, list[float]] = {
+    columns: dict[str, Any] = {
         "forward": [],
         "backward_input": [],
         "backward_weight": [],
@@ -45,7 +46,7 @@ def measured_costs(
         columns["backward"].append(
             half_i + half_w if whole is None else min(whole, half_i + half_w)
         )
-    sizes: dict[str, float | list[float]] = {}
+    sizes: dict[str, Any] = {}
     if len(output_bytes) > 1 and max(output_bytes[:-1]):
         largest = max(output_bytes[:-1])
         sizes["message_bytes"] = largest

@@ -7,9 +7,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
+from penstock import Costs, Error
+from penstock.torch.clock import Clock, device_of
 from torch import nn
 from torch.distributed.pipelining._backward import (
     stage_backward,
@@ -17,9 +20,6 @@ from torch.distributed.pipelining._backward import (
     stage_backward_weight,
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
-
-from penstock import Costs, Error
-from penstock.torch.clock import Clock, device_of
 
 
 def profile(
@@ -85,7 +85,7 @@ class _Measured:
 
 
 def _costs(measured: list[_Measured], common: dict[str, Any]) -> Costs:
-    def column(name: str) -> list[float]:
+    def column(name: str) -> list[Any]:
         return [getattr(stage, name) for stage in measured]
 
     sent = column("output_bytes")[:-1]
@@ -166,7 +166,7 @@ def _medians(clock: Clock, rounds: list[list[Any]]) -> list[float]:
     """Returns the median seconds between each mark and the next."""
     times = [[clock.nanoseconds(mark) for mark in marks] for marks in rounds]
     spans = zip(
-        *([end - begin for begin, end in zip(of, of[1:], strict=False)] for of in times),
+        *([end - begin for begin, end in pairwise(of)] for of in times),
         strict=True,
     )
     return [statistics.median(of_action) * 1e-9 for of_action in spans]

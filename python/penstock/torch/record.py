@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
-
 from penstock import Costs, Error, Schedule, Simulation, Timeline, compare
 from penstock.torch.align_clocks import clock_offsets
 from penstock.torch.clock import Clock
 from penstock.torch.measured_run import Kind, measured_costs
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 
-class record:  # noqa: N801 (used as a function: with record(runtime) as run)
+class record:
     """Records the steps of a runtime: ``with record(runtime) as run: runtime.step(...)``.
 
     Works with ``penstock.torch.runtime`` and with torch's own multi-stage schedules. Every rank
@@ -39,8 +38,8 @@ class record:  # noqa: N801 (used as a function: with record(runtime) as run)
     def __init__(self, runtime: _PipelineScheduleRuntime) -> None:
         if not isinstance(runtime, _PipelineScheduleRuntime):
             raise Error(
-                f"{type(runtime).__name__} has no list of actions; use penstock.torch.runtime or one "
-                "of torch's multi-stage schedules, such as ScheduleInterleaved1F1B"
+                f"{type(runtime).__name__} has no list of actions; use penstock.torch.runtime or "
+                "one of torch's multi-stage schedules, such as ScheduleInterleaved1F1B"
             )
         self._runtime = runtime
         self._group = runtime._stages[0].group
@@ -127,8 +126,8 @@ class record:  # noqa: N801 (used as a function: with record(runtime) as run)
         if self._steps:
             first = 1 if steps > 1 else 0  # the first opens connections and allocates memory
             durations = _durations([times[first:steps] for times, _ in gathered])
-            sizes = [outputs[stage] for stage in sorted(outputs)]
-            self._costs = measured_costs(self._steps[first:], durations, sizes)
+            by_stage = [outputs[stage] for stage in sorted(outputs)]
+            self._costs = measured_costs(self._steps[first:], durations, by_stage)
 
     @property
     def steps(self) -> list[Timeline]:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
+from penstock import Error, Schedule
+from penstock.torch.clock import device_of
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import (
     _Action,
     _add_reduce_grad,
-    _ComputationType,
     _PipelineScheduleRuntime,
 )
 
-from penstock import Error, Schedule
-from penstock.torch.clock import device_of
+# The actions of each rank. torch's lists may also have None, which ours never do.
+Lanes: TypeAlias = dict[int, list[Any]]
 
-_TORCH_OPS = frozenset(op.value for op in _ComputationType)
 _SHARDING = frozenset(("UNSHARD", "RESHARD", "REDUCE_GRAD"))
 
 
@@ -47,8 +47,8 @@ def runtime(
             Without one, steps run no backward.
         group: the ranks of the pipeline. Default: all. ``PipelineStage`` objects have their own.
         device: of the messages. Default: that of each module's parameters.
-        options: of ``_PipelineScheduleRuntime``. Gradients are divided by the number of microbatches
-            unless ``scale_grads=False``.
+        options: of ``_PipelineScheduleRuntime``. Gradients are divided by the number of
+            microbatches unless ``scale_grads=False``.
 
     Raises:
         Error: torch cannot run the schedule, or a stage of this rank is missing.
@@ -62,8 +62,10 @@ def runtime(
     for stage in local:
         _skip_messages_to_itself(stage)
         _skip_gradients_of_eval(stage)
-    made = _PipelineScheduleRuntime(local, schedule.microbatches, loss_fn=loss_fn, **options)
-    made.penstock_algorithm = schedule.algorithm  # the title of reports
+    made = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
+        local, schedule.microbatches, loss_fn=loss_fn, **options
+    )
+    made.penstock_algorithm = schedule.algorithm  # type: ignore[attr-defined]  # for reports
     if _has_messages(actions) or any(map(_is_sharding, itertools.chain(*actions.values()))):
         made._prepare_schedule_with_comms(actions, format="compute_comms")
     else:
@@ -105,11 +107,9 @@ def _parts(action: _Action) -> tuple[_Action, ...]:
     return action.sub_actions or (action,)
 
 
-def _actions_of(schedule: Schedule) -> dict[int, list[_Action]]:
+def _actions_of(schedule: Schedule) -> Lanes:
     """Returns torch's actions by rank. Refuses what its runtime does not support."""
-    _require_torch_shape(schedule)
-    _require_torch_ops(schedule)
-    schedule.check()
+    _require_supported(schedule)
     actions = _parse(schedule)
     ops = {_op_of(action) for lane in actions.values() for action in lane}
     if ops & _SHARDING and not _has_messages(actions):
@@ -123,11 +123,11 @@ def _actions_of(schedule: Schedule) -> dict[int, list[_Action]]:
     return actions
 
 
-def _has_messages(actions: dict[int, list[_Action]]) -> bool:
+def _has_messages(actions: Lanes) -> bool:
     return any(_op_of(action).startswith("SEND") for lane in actions.values() for action in lane)
 
 
-def _parse(schedule: Schedule) -> dict[int, list[_Action]]:
+def _parse(schedule: Schedule) -> Lanes:
     lanes = schedule.to_csv().split("\n")[: schedule.ranks]
     return {
         rank: [_Action.from_str(cell) for cell in lane.split(",") if cell]
@@ -135,35 +135,15 @@ def _parse(schedule: Schedule) -> dict[int, list[_Action]]:
     }
 
 
-def _require_torch_shape(schedule: Schedule) -> None:
-    foreign = None
-    if schedule.replicas != 1:
-        foreign = f"{schedule.replicas} replicas of the stages"
-    elif schedule.slices != 1:
-        foreign = "slices of a microbatch along the sequence"
-    elif schedule.steps != 1:
-        foreign = "several batches"
-    elif schedule.weights != "flush":
-        foreign = "weights without a flush"
-    if foreign:
-        name = schedule.algorithm or "the schedule"
-        raise Error(f"{name}: torch's runtime does not support {foreign}; choose another schedule")
+def _require_supported(schedule: Schedule) -> None:
+    try:
+        schedule._frozen().require_torch_ops()
+    except Error as error:
+        raise Error(f"{schedule.algorithm or 'the schedule'}: {error}") from None
+    schedule.check()
 
 
-def _require_torch_ops(schedule: Schedule) -> None:
-    for rank in range(schedule.ranks):
-        for cell in schedule.texts(rank):
-            inner = cell.partition(")")[0].lstrip("(").split(";")
-            for part in inner:
-                op = part.lstrip("0123456789").rstrip("0123456789")
-                if op not in _TORCH_OPS:
-                    raise Error(
-                        f"rank {rank}: torch's runtime has no action {op} ({part}); "
-                        "leave out the pass that adds it"
-                    )
-
-
-def _require_losses_in_order(schedule: Schedule, actions: dict[int, list[_Action]]) -> None:
+def _require_losses_in_order(schedule: Schedule, actions: Lanes) -> None:
     """Refuses schedules for which torch would take the losses and outputs of other microbatches.
 
     The runtime appends them in the order of the last stage's forwards.
@@ -179,8 +159,8 @@ def _require_losses_in_order(schedule: Schedule, actions: dict[int, list[_Action
     for expected, found in enumerate(order):
         if expected != found:
             raise Error(
-                f"rank {rank}: {last}F{found} is forward {expected} of the last stage, which torch's "
-                "runtime takes for that of the same microbatch; order them by microbatch"
+                f"rank {rank}: {last}F{found} is forward {expected} of the last stage, which "
+                "torch's runtime takes for that of the same microbatch; order them by microbatch"
             )
 
 
@@ -217,14 +197,14 @@ def _check_built(
     given = [stage.stage_index for stage in built]
     if given != local:
         raise Error(
-            f"rank {rank}: given are the PipelineStages of {_numbers(given)}, but the schedule places "
-            f"{_numbers(local)} on this rank (schedule.rank_of_stage)"
+            f"rank {rank}: given are the PipelineStages of {_numbers(given)}, but the schedule "
+            f"places {_numbers(local)} on this rank (schedule.rank_of_stage)"
         )
     for stage in built:
         if stage.num_stages != schedule.stages:
             raise Error(
-                f"stage {stage.stage_index}: its PipelineStage is one of {stage.num_stages}, but the "
-                f"schedule has {schedule.stages} stages; build it with num_stages={schedule.stages}"
+                f"stage {stage.stage_index}: its PipelineStage is one of {stage.num_stages}, but "
+                f"the schedule has {schedule.stages} stages; give it num_stages={schedule.stages}"
             )
     return built
 
@@ -256,11 +236,13 @@ def _skip_gradients_of_eval(stage: PipelineStage) -> None:
     take, give = stage.get_local_bwd_output, stage.set_local_bwd_input
 
     def take_if_any(microbatch: int) -> tuple[torch.Tensor | None, ...]:
-        return take(microbatch) if stage.has_backward else ()
+        if not stage.has_backward:
+            return ()
+        return take(microbatch)  # type: ignore[no-untyped-call, no-any-return]
 
     def give_if_any(gradients: tuple[torch.Tensor | None, ...], microbatch: int) -> None:
         if stage.has_backward:
             give(gradients, microbatch)
 
     stage.get_local_bwd_output = take_if_any  # type: ignore[method-assign]
-    stage.set_local_bwd_input = give_if_any  # type: ignore[method-assign]
+    stage.set_local_bwd_input = give_if_any  # type: ignore

@@ -6,10 +6,11 @@ import pathlib
 from types import SimpleNamespace
 from typing import Any
 
-import penstock
 import pytest
 from torch import nn
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+import penstock
 
 RANKS, MICROBATCHES = 4, 8
 # The flag of torchtitan that places stages like the schedule, by schedule.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-import penstock
 import pytest
+
+import penstock
 from penstock import megatron
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pathlib
 
-import model
 import numpy as np
-import penstock
-import penstock.torch
 import pytest
+import small_transformer as model
 import torch
 from torch import nn
+
+import penstock
+import penstock.torch
 
 
 def measure(**options: object) -> penstock.Costs:

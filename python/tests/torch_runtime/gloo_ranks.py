@@ -17,7 +17,7 @@ SECONDS = 60  # after which a rank counts as hung
 
 # The server imports torch once, and ranks are its forks.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch.distributed.pipelining", "penstock.torch", "model"])
+_CONTEXT.set_forkserver_preload(["penstock.torch", "small_transformer"])
 
 
 def run_ranks(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
