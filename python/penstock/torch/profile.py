@@ -11,8 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from penstock import Costs, Error
-from penstock.torch.clock import Clock, device_of
 from torch import nn
 from torch.distributed.pipelining._backward import (
     stage_backward,
@@ -20,6 +18,9 @@ from torch.distributed.pipelining._backward import (
     stage_backward_weight,
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from penstock import Costs, Error
+from penstock.torch.clock import Clock, device_of
 
 
 def profile(

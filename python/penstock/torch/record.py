@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
 from penstock import Costs, Error, Schedule, Simulation, Timeline, compare
 from penstock.torch.align_clocks import clock_offsets
 from penstock.torch.clock import Clock
 from penstock.torch.measured_run import Kind, measured_costs
-from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 
 class record:

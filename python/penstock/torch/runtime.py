@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
-from penstock import Error, Schedule
-from penstock.torch.clock import device_of
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import (
@@ -17,6 +15,9 @@ from torch.distributed.pipelining.schedules import (
     _add_reduce_grad,
     _PipelineScheduleRuntime,
 )
+
+from penstock import Error, Schedule
+from penstock.torch.clock import device_of
 
 # The actions of each rank. torch's lists may also have None, which ours never do.
 Lanes: TypeAlias = dict[int, list[Any]]
