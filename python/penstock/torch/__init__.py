@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from penstock.torch.profile import profile
+from penstock.torch.record import record
+from penstock.torch.runtime import runtime
+from penstock.torch.splitting import split
 
 if TYPE_CHECKING:
     from penstock.torch.optimizers import AdamW
     from penstock.torch.pipeline import Pipeline
-    from penstock.torch.splitting import split
 
-# By name: its module. They load on first use, because only some need the engine.
-_EXPORTS = {
-    "AdamW": "penstock.torch.optimizers",
-    "Pipeline": "penstock.torch.pipeline",
-    "split": "penstock.torch.splitting",
-}
-
-__all__ = ["AdamW", "Pipeline", "split"]
+__all__ = ["AdamW", "Pipeline", "profile", "record", "runtime", "split"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'penstock.torch' has no attribute '{name}'")
-    return getattr(importlib.import_module(_EXPORTS[name]), name)
+    # On first use, because only these need the engine, which the wheel may not have.
+    if name == "Pipeline":
+        from penstock.torch.pipeline import Pipeline
+
+        return Pipeline
+    if name == "AdamW":
+        from penstock.torch.optimizers import AdamW
+
+        return AdamW
+    raise AttributeError(f"module 'penstock.torch' has no attribute '{name}'")

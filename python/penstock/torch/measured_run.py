@@ -1,0 +1,97 @@
+"""The costs that explain measured timelines."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from penstock import NO_OP, OPS, Costs, Schedule, Timeline
+
+# A compute action without its microbatch: op and stage.
+Kind = tuple[str, int]
+
+
+def measured_costs(
+    steps: Sequence[Timeline],
+    durations: Mapping[Kind, Sequence[float]],
+    output_bytes: Sequence[int],
+) -> Costs:
+    """Returns the median times of each stage's actions and of messages, in seconds.
+
+    Args:
+        steps: timelines of the same schedule.
+        durations: of actions, also of the two parts of a pair, by op and stage.
+        output_bytes: size of each stage's output, shape ``(stages,)``.
+    """
+    waits = [wait for step in steps for wait in _message_times(step)]
+    median = {kind: statistics.median(found) for kind, found in durations.items()}
+    columns: dict[str, Any] = {
+        "forward": [],
+        "backward_input": [],
+        "backward_weight": [],
+        "backward": [],
+    }
+    for stage in range(steps[0].schedule.stages):
+        whole = median.get(("B", stage))
+        half_i = median.get(("I", stage), (whole or 0) / 2)
+        half_w = median.get(("W", stage), (whole or 0) / 2)
+        columns["forward"].append(median[("F", stage)])
+        columns["backward_input"].append(half_i)
+        columns["backward_weight"].append(half_w)
+        # A whole backward does no more than its halves; beyond them, a difference is noise.
+        columns["backward"].append(
+            half_i + half_w if whole is None else min(whole, half_i + half_w)
+        )
+    sizes: dict[str, Any] = {}
+    if len(output_bytes) > 1 and max(output_bytes[:-1]):
+        largest = max(output_bytes[:-1])
+        sizes["message_bytes"] = largest
+        sizes["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
+    return Costs.per_stage(
+        **columns,
+        **sizes,
+        comm=statistics.median(waits) if waits else 0,
+        overlap="sum",  # torch runs the parts of a pair one after the other
+        time_unit="s",
+    )
+
+
+def _message_times(step: Timeline) -> list[float]:
+    """Returns how long inputs took that a rank was waiting for, from their end to its start."""
+    schedule = step.schedule
+    ended: dict[tuple[str, int, int], float] = {}
+    for rank in range(schedule.ranks):
+        for action in step.actions(rank):
+            for op, stage, microbatch in _parts(action):
+                value = "F" if op == "F" else "I" if op in "BI" else ""
+                ended[(value, stage, microbatch)] = float(action["end"])
+    found = []
+    for rank in range(schedule.ranks):
+        for before, action in pairwise(step.actions(rank)):
+            op, stage, microbatch = _parts(action)[0]
+            made = _input_of(schedule, op, stage, microbatch)
+            if made is not None and made in ended and ended[made] > before["end"]:
+                found.append(max(0.0, float(action["start"]) - ended[made]))
+    return found
+
+
+def _parts(action: np.void) -> list[tuple[str, int, int]]:
+    parts = [(OPS[action["op"]], int(action["stage"]), int(action["microbatch"]))]
+    if action["op2"] != NO_OP:
+        parts.append((OPS[action["op2"]], int(action["stage2"]), int(action["microbatch2"])))
+    return parts
+
+
+def _input_of(
+    schedule: Schedule, op: str, stage: int, microbatch: int
+) -> tuple[str, int, int] | None:
+    """Returns what an action reads from another rank, if anything."""
+    other = stage - 1 if op == "F" else stage + 1 if op in "BI" else -1
+    ranks = schedule.rank_of_stage
+    if not 0 <= other < len(ranks) or ranks[other] == ranks[stage]:
+        return None
+    return ("F" if op == "F" else "I", other, microbatch)

@@ -1,0 +1,249 @@
+"""torch's own pipeline runtime, loaded with a schedule."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    _Action,
+    _add_reduce_grad,
+    _PipelineScheduleRuntime,
+)
+
+from penstock import Error, Schedule
+from penstock.torch.clock import device_of
+
+# The actions of each rank. torch's lists may also have None, which ours never do.
+Lanes: TypeAlias = dict[int, list[Any]]
+
+_SHARDING = frozenset(("UNSHARD", "RESHARD", "REDUCE_GRAD"))
+
+
+def runtime(
+    stages: Sequence[PipelineStage] | Sequence[nn.Module | None] | Mapping[int, nn.Module],
+    schedule: Schedule,
+    loss_fn: Callable[..., torch.Tensor] | None = None,
+    *,
+    group: dist.ProcessGroup | None = None,
+    device: torch.device | str | None = None,
+    **options: Any,
+) -> _PipelineScheduleRuntime:
+    """Returns torch's ``_PipelineScheduleRuntime``, loaded with any schedule that torch can run.
+
+    Call it on every rank of the process group. The runtime is used as those of torch are:
+    ``runtime.step(batch, target=target, losses=losses)``.
+
+    Args:
+        stages: the modules by stage number, as a list or a mapping. Only those of this rank are
+            needed: ``{s: build(s) for s, r in enumerate(schedule.rank_of_stage) if r == rank}``.
+            Or the ``PipelineStage`` objects of this rank.
+        schedule: its ranks are those of the group.
+        loss_fn: takes the last stage's output and the target of a microbatch. It returns a scalar.
+            Without one, steps run no backward.
+        group: the ranks of the pipeline. Default: all. ``PipelineStage`` objects have their own.
+        device: of the messages. Default: that of each module's parameters.
+        options: of ``_PipelineScheduleRuntime``. Gradients are divided by the number of
+            microbatches unless ``scale_grads=False``.
+
+    Raises:
+        Error: torch cannot run the schedule, or a stage of this rank is missing.
+    """
+    built = [stage for stage in _values(stages) if isinstance(stage, PipelineStage)]
+    if built:
+        group = built[0].group
+    _require_group(schedule, group)
+    actions = _actions_of(schedule)
+    local = _local_stages(stages, built, schedule, group, device)
+    for stage in local:
+        _skip_messages_to_itself(stage)
+        _skip_gradients_of_eval(stage)
+    made = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
+        local, schedule.microbatches, loss_fn=loss_fn, **options
+    )
+    made.penstock_algorithm = schedule.algorithm  # type: ignore[attr-defined]  # for reports
+    if _has_messages(actions) or any(map(_is_sharding, itertools.chain(*actions.values()))):
+        made._prepare_schedule_with_comms(actions, format="compute_comms")
+    else:
+        made.pipeline_order = dict(actions)
+        made._prepare_schedule_with_comms(made.pipeline_order)
+    return made
+
+
+def _values(stages: Sequence[Any] | Mapping[int, Any]) -> list[Any]:
+    return list(stages.values() if isinstance(stages, Mapping) else stages)
+
+
+def _require_group(schedule: Schedule, group: dist.ProcessGroup | None) -> None:
+    if not isinstance(schedule, Schedule):
+        raise Error(
+            f"schedule is a {type(schedule).__name__}; give a penstock.Schedule, such as "
+            "penstock.schedule('zbv', ranks=4, microbatches=8)"
+        )
+    if not dist.is_initialized():
+        raise Error("torch.distributed has no process group; call init_process_group before")
+    size = dist.get_world_size(group)
+    if size != schedule.ranks:
+        raise Error(
+            f"the schedule has {schedule.ranks} ranks and the process group {size}; "
+            f"generate it with ranks={size}"
+        )
+
+
+def _is_sharding(action: _Action) -> bool:
+    return _op_of(action) in _SHARDING
+
+
+def _op_of(action: _Action) -> str:
+    return action.computation_type.value
+
+
+def _parts(action: _Action) -> tuple[_Action, ...]:
+    """Returns the parts of a pair, or the action itself."""
+    return action.sub_actions or (action,)
+
+
+def _actions_of(schedule: Schedule) -> Lanes:
+    """Returns torch's actions by rank. Refuses what its runtime does not support."""
+    _require_supported(schedule)
+    actions = _parse(schedule)
+    ops = {_op_of(action) for lane in actions.values() for action in lane}
+    if ops & _SHARDING and not _has_messages(actions):
+        actions = _parse(schedule.lower(for_torch=True))
+    elif _has_messages(actions) and "REDUCE_GRAD" not in ops:
+        # torch scales gradients only there.
+        actions = {
+            rank: _add_reduce_grad(lane, schedule.microbatches) for rank, lane in actions.items()
+        }
+    _require_losses_in_order(schedule, actions)
+    return actions
+
+
+def _has_messages(actions: Lanes) -> bool:
+    return any(_op_of(action).startswith("SEND") for lane in actions.values() for action in lane)
+
+
+def _parse(schedule: Schedule) -> Lanes:
+    lanes = schedule.to_csv().split("\n")[: schedule.ranks]
+    return {
+        rank: [_Action.from_str(cell) for cell in lane.split(",") if cell]
+        for rank, lane in enumerate(lanes)
+    }
+
+
+def _require_supported(schedule: Schedule) -> None:
+    try:
+        schedule._frozen().require_torch_ops()
+    except Error as error:
+        raise Error(f"{schedule.algorithm or 'the schedule'}: {error}") from None
+    schedule.check()
+
+
+def _require_losses_in_order(schedule: Schedule, actions: Lanes) -> None:
+    """Refuses schedules for which torch would take the losses and outputs of other microbatches.
+
+    The runtime appends them in the order of the last stage's forwards.
+    """
+    last = schedule.stages - 1
+    rank = schedule.rank_of_stage[last]
+    order = [
+        part.microbatch_index
+        for action in actions[rank]
+        for part in _parts(action)
+        if part.stage_index == last and _op_of(part) == "F"
+    ]
+    for expected, found in enumerate(order):
+        if expected != found:
+            raise Error(
+                f"rank {rank}: {last}F{found} is forward {expected} of the last stage, which "
+                "torch's runtime takes for that of the same microbatch; order them by microbatch"
+            )
+
+
+def _local_stages(
+    stages: Sequence[Any] | Mapping[int, Any],
+    built: list[PipelineStage],
+    schedule: Schedule,
+    group: dist.ProcessGroup | None,
+    device: torch.device | str | None,
+) -> list[PipelineStage]:
+    """Returns the stages of this rank in ascending order, as the runtime's start-up needs them."""
+    rank = dist.get_rank(group)
+    local = [stage for stage, of in enumerate(schedule.rank_of_stage) if of == rank]
+    if built:
+        return _check_built(built, local, schedule, rank)
+    modules = stages if isinstance(stages, Mapping) else dict(enumerate(stages))
+    made = []
+    for stage in local:
+        module = modules.get(stage)
+        if not isinstance(module, nn.Module):
+            raise Error(
+                f"rank {rank}: stage {stage} has no module; the schedule places "
+                f"{_numbers(local)} on this rank"
+            )
+        where = torch.device(device) if device is not None else device_of(module)
+        made.append(PipelineStage(module, stage, schedule.stages, where, group=group))
+    return made
+
+
+def _check_built(
+    built: list[PipelineStage], local: list[int], schedule: Schedule, rank: int
+) -> list[PipelineStage]:
+    built = sorted(built, key=lambda stage: stage.stage_index)
+    given = [stage.stage_index for stage in built]
+    if given != local:
+        raise Error(
+            f"rank {rank}: given are the PipelineStages of {_numbers(given)}, but the schedule "
+            f"places {_numbers(local)} on this rank (schedule.rank_of_stage)"
+        )
+    for stage in built:
+        if stage.num_stages != schedule.stages:
+            raise Error(
+                f"stage {stage.stage_index}: its PipelineStage is one of {stage.num_stages}, but "
+                f"the schedule has {schedule.stages} stages; give it num_stages={schedule.stages}"
+            )
+    return built
+
+
+def _numbers(stages: Sequence[int]) -> str:
+    return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"
+
+
+def _skip_messages_to_itself(stage: PipelineStage) -> None:
+    """Leaves out the start-up messages between two stages of the same rank.
+
+    torch opens the connections of a rank with its neighbors by messages. Where the next stage is on
+    the same rank, as at the turn of a V schedule, it sends one to itself, and Gloo then waits
+    forever. Nothing is lost: such stages hand tensors over without messages.
+    """
+    neighbors = stage._get_init_p2p_neighbors_ops
+
+    def others() -> list[dist.P2POp]:
+        return [op for op in neighbors() if op.group_peer != stage.group_rank]
+
+    stage._get_init_p2p_neighbors_ops = others  # type: ignore[method-assign]
+
+
+def _skip_gradients_of_eval(stage: PipelineStage) -> None:
+    """Lets ``eval`` pass the backwards of stages that are next to each other on one rank.
+
+    torch skips backwards there, but still hands their gradients over to the neighbor, and fails.
+    """
+    take, give = stage.get_local_bwd_output, stage.set_local_bwd_input
+
+    def take_if_any(microbatch: int) -> tuple[torch.Tensor | None, ...]:
+        if not stage.has_backward:
+            return ()
+        return take(microbatch)  # type: ignore[no-untyped-call, no-any-return]
+
+    def give_if_any(gradients: tuple[torch.Tensor | None, ...], microbatch: int) -> None:
+        if stage.has_backward:
+            give(gradients, microbatch)
+
+    stage.get_local_bwd_output = take_if_any  # type: ignore[method-assign]
+    stage.set_local_bwd_input = give_if_any  # type: ignore

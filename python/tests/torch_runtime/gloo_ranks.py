@@ -1,0 +1,95 @@
+"""Runs a function on several ranks: real processes with Gloo, killed if they hang."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import pathlib
+import pickle
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+SECONDS = 60  # after which a rank counts as hung
+
+# The server imports torch once, and ranks are its forks.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["penstock.torch", "small_transformer"])
+
+
+def run_ranks(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """Returns what ``function(rank, *args)`` returns on each rank of a new process group.
+
+    Raises:
+        AssertionError: a rank failed or hung; has the trace of each rank that failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-ranks-") as folder:
+        pipes, processes = [], []
+        for rank in range(ranks):
+            receiver, sender = _CONTEXT.Pipe(duplex=False)
+            process = _CONTEXT.Process(
+                target=_run_rank, args=(sender, rank, ranks, folder, function, args), daemon=True
+            )
+            process.start()
+            sender.close()
+            pipes.append(receiver)
+            processes.append(process)
+        try:
+            return _collect(pipes)
+        finally:
+            for process in processes:
+                process.join(1)
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+
+
+def _collect(pipes: list[Any]) -> list[Any]:
+    deadline = time.monotonic() + SECONDS
+    results, failures = [], []
+    for rank, pipe in enumerate(pipes):
+        # A rank that fails leaves the others waiting: they get a second to fail too.
+        patience = 1 if failures else max(0.0, deadline - time.monotonic())
+        if not pipe.poll(patience):
+            failures.append(f"rank {rank} hangs")
+            continue
+        try:
+            result, failure = pickle.loads(pipe.recv_bytes())
+        except EOFError:
+            result, failure = None, "died"
+        results.append(result)
+        if failure:
+            failures.append(f"rank {rank}: {failure}")
+    assert not failures, "\n".join(failures)
+    return results
+
+
+def _run_rank(
+    sender: Any,
+    rank: int,
+    ranks: int,
+    folder: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.FileStore(str(pathlib.Path(folder) / "store"), ranks),
+            rank=rank,
+            world_size=ranks,
+            timeout=datetime.timedelta(seconds=SECONDS),
+        )
+        # Not send(), which would share the memory of tensors with a process that ends.
+        sender.send_bytes(pickle.dumps((function(rank, *args), None)))
+        dist.barrier()
+    except BaseException:  # pylint: disable=broad-except
+        sender.send_bytes(pickle.dumps((None, traceback.format_exc())))

@@ -1,0 +1,87 @@
+"""The CSV of schedules is what torch's and torchtitan's loaders read."""
+
+from __future__ import annotations
+
+import pathlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+import penstock
+
+RANKS, MICROBATCHES = 4, 8
+# The flag of torchtitan that places stages like the schedule, by schedule.
+TITAN = {
+    "1f1b": "1F1B",
+    "zb-h1": "1F1B",
+    "interleaved-zb": "Interleaved1F1B",
+    "zbv": "ZBVZeroBubble",
+    "v-min": "ZBVZeroBubble",
+    "dualpipev": "DualPipeV",
+}
+
+
+class Stage:
+    """The part of a PipelineStage that loading needs."""
+
+    def __init__(self, number: int, stages: int) -> None:
+        self.stage_index, self.num_stages = number, stages
+        self.group_size, self.group_rank = RANKS, 0
+        self.submod = nn.Identity()
+
+
+def generate(name: str) -> penstock.Schedule:
+    return penstock.schedule(name, ranks=RANKS, microbatches=MICROBATCHES)
+
+
+def stages_of(schedule: penstock.Schedule) -> list[Any]:
+    own = [stage for stage, rank in enumerate(schedule.rank_of_stage) if rank == 0]
+    return [Stage(stage, schedule.stages) for stage in own]
+
+
+def cells(order: dict[int, list[Any]]) -> list[list[str]]:
+    return [[str(action) for action in order[rank]] for rank in sorted(order)]
+
+
+@pytest.mark.parametrize("name", TITAN)
+@pytest.mark.parametrize("lowered", [False, True])
+def test_torch_loads(tmp_path: pathlib.Path, name: str, lowered: bool) -> None:
+    path = tmp_path / "schedule.csv"
+    schedule = generate(name)
+    written = schedule.lower(for_torch=True) if lowered else schedule
+    written.to_csv(path)
+    runtime = _PipelineScheduleRuntime(stages_of(schedule), MICROBATCHES, loss_fn=nn.MSELoss())
+    runtime._load_csv(str(path), format="compute_comms" if lowered else "compute_only")
+    order = runtime.pipeline_order_with_comms if lowered else runtime.pipeline_order
+    assert cells(order) == [written.texts(rank) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("name", TITAN)
+def test_torchtitan_loads(tmp_path: pathlib.Path, name: str) -> None:
+    titan = pytest.importorskip("torchtitan.distributed.pipeline_parallel")
+    path = tmp_path / "schedule.csv"
+    schedule = generate(name)
+    schedule.to_csv(path)
+    parallelism = SimpleNamespace(
+        pipeline_parallel_degree=RANKS,
+        pipeline_parallel_schedule=TITAN[name],
+        pipeline_parallel_schedule_csv=str(path),
+        pipeline_parallel_microbatch_size=2,
+        pipeline_parallel_expert_parallel_overlap=False,
+    )
+    stages, loss_fn = stages_of(schedule), nn.MSELoss()
+    batch_size = 2 * MICROBATCHES
+    if hasattr(titan, "build_pipeline_schedule"):  # torchtitan 0.2
+        config = SimpleNamespace(
+            parallelism=parallelism, training=SimpleNamespace(local_batch_size=batch_size)
+        )
+        runtime = titan.build_pipeline_schedule(config, stages, loss_fn)
+    else:
+        runtime = titan._build_pipeline_schedule(
+            parallelism=parallelism, local_batch_size=batch_size, stages=stages, loss_fn=loss_fn
+        )
+    assert cells(runtime.pipeline_order) == [schedule.texts(rank) for rank in range(RANKS)]
+    assert runtime._n_microbatches == MICROBATCHES
