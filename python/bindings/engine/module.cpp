@@ -150,4 +150,15 @@ NB_MODULE(_engine, module) {
            })
       .def("saved_bytes", &EnginePipeline::SavedBytes);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
+  module.def("slice_start", []() -> std::optional<std::int64_t> {
+    const SequenceContext* const slice = PythonStage::Slice();
+    if (slice == nullptr) return std::nullopt;
+    return slice->start();
+  });
+  module.def("slice_extend", [](const at::Tensor& keys, const at::Tensor& values) {
+    SequenceContext* const slice = PythonStage::Slice();
+    if (slice == nullptr) throw PythonError("no stage is captured for a slice on this thread");
+    const KeysValues all = slice->Extend({keys, values});
+    return std::pair(all.keys, all.values);
+  });
 }

@@ -4,10 +4,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <stdexcept>
 
 namespace penstock::python {
 namespace {
+
+thread_local SequenceContext* slice = nullptr;
 
 Tensors Copy(std::span<const at::Tensor> tensors) { return {tensors.begin(), tensors.end()}; }
 
@@ -38,6 +41,20 @@ PythonStage::PythonStage(StageFunctions functions, const TensorsByName& paramete
 PythonStage::~PythonStage() {
   const nb::gil_scoped_acquire gil;
   functions_ = {};
+}
+
+SequenceContext* PythonStage::Slice() { return slice; }
+
+at::Tensor PythonStage::ForwardSlice(at::Tensor input, SequenceContext& context) {
+  slice = &context;
+  const std::unique_ptr<SequenceContext*, void (*)(SequenceContext**)> reset(
+      &slice, [](SequenceContext** of_thread) { *of_thread = nullptr; });
+  const Tensors outputs = ForwardAll({&input, 1});
+  if (outputs.size() != 1) {
+    throw std::runtime_error(fmt::format(
+        "with slices, a stage returns one tensor [batch, tokens, ...], not {}", outputs.size()));
+  }
+  return outputs.front();
 }
 
 Tensors PythonStage::ForwardAll(std::span<const at::Tensor> inputs) {

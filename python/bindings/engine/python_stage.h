@@ -9,6 +9,7 @@
 
 #include "bindings/engine/tensor_caster.h"
 #include "model/model.h"
+#include "model/sequence_context.h"
 
 namespace penstock::python {
 
@@ -35,7 +36,11 @@ class PythonStage final : public StageModule {
   Tensors ForwardAll(std::span<const at::Tensor> inputs) override;
   at::Tensor LossOfAll(std::span<const at::Tensor> outputs,
                        std::span<const at::Tensor> targets) override;
+  at::Tensor ForwardSlice(at::Tensor input, SequenceContext& context) override;
+  bool HasForwardSlice() const override { return true; }
   TensorsByName StateTensors() const override { return state_; }
+  // Returns the context of the thread's ForwardSlice; null outside of one.
+  static SequenceContext* Slice();
 
  private:
   StageFunctions functions_;

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from penstock import Error, Schedule, Timeline, schedule as generate
-from penstock.torch import batches, processes
+from penstock.torch import batches, processes, slices as _slices  # noqa: F401 (stages ask it)
 from penstock.torch.capture import StageCode
 from penstock.torch.engine import engine, one_line
 from penstock.torch.optimizers import AdamW, StageOptimizer

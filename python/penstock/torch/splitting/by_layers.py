@@ -9,6 +9,7 @@ stage; what no own layer reads (the embedding) is dead code, which the graph com
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from penstock import Error
 from penstock.torch.batches import Structure
 
 
@@ -45,9 +47,9 @@ def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module]
     edges = [0, *(layers.names.index(name) for name in begins), len(layers.names)]
     if edges != sorted(set(edges)):
         return None
-    example_structure = Structure.of(inputs)[0]
+    examples = Structure.of(inputs)
     return [
-        _LayerStage(model, layers, example_structure, first, last)
+        _LayerStage(model, layers, examples, first, last)
         for first, last in zip(edges, edges[1:])
     ]
 
@@ -114,11 +116,17 @@ class _LayerStage(nn.Module):
     """Layers `first` to `last` - 1, with what the model computes before or after all layers."""
 
     def __init__(
-        self, model: nn.Module, layers: _Layers, inputs: Structure, first: int, last: int
+        self,
+        model: nn.Module,
+        layers: _Layers,
+        inputs: tuple[Structure, list[torch.Tensor]],
+        first: int,
+        last: int,
     ) -> None:
         super().__init__()
         self._all = (model, layers)  # in a tuple, so that it is not registered
-        self._inputs, self._range = inputs, (first, last)
+        self._inputs, self._range = inputs[0], (first, last)
+        self._examples = inputs[1]
         count = len(layers.modules)
         inside = {id(p) for layer in layers.modules for p in layer.modules()}
         for name, module in model.named_modules():
@@ -156,8 +164,11 @@ class _LayerStage(nn.Module):
         model, layers = self._all
         first, last = self._range
         hidden = None
+        in_slice = _current_slice()
         if first > 0:  # what the previous stage sends: its last hidden states, then the inputs
             hidden, *tensors = arguments
+            if in_slice is not None:  # stages of slices send one tensor; only shapes matter
+                tensors = [_placeholder(each, hidden) for each in self._examples]
             inputs = self._inputs.fill(list(tensors))
         else:
             inputs = named if named else arguments
@@ -168,12 +179,39 @@ class _LayerStage(nn.Module):
         for index, function in replaced.items():
             layers.modules[index].forward = function
         try:
-            return call(model, inputs)
+            return call(model, inputs) if in_slice is None else _call_in_slice(model, inputs)
         except _Reached as reached:
-            return (reached.hidden, *tensors)
+            return reached.hidden if in_slice is not None else (reached.hidden, *tensors)
         finally:
             for index in replaced:
                 del layers.modules[index].forward
+
+
+def _current_slice() -> Any:
+    """Returns the slice that is captured; the module is loaded if there is a Pipeline."""
+    slices = sys.modules.get("penstock.torch.slices")
+    return None if slices is None else slices.current()
+
+
+def _call_in_slice(model: nn.Module, inputs: Any) -> Any:
+    from penstock.torch.slices import SliceCache
+
+    if "transformers" not in type(model).__module__:
+        raise Error(
+            f"split: {type(model).__name__} is no model of transformers, so its attention cannot "
+            "read earlier slices: write stages that call penstock.torch.slices.current().extend"
+        )
+    cache = SliceCache(_current_slice())
+    if type(inputs) is dict:
+        return model(**inputs, past_key_values=cache)
+    arguments = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    return model(*arguments, past_key_values=cache)
+
+
+def _placeholder(example: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """Returns zeros like an input of the model for the tokens of these hidden states."""
+    shape = (*hidden.shape[:2], *example.shape[2:])[: example.dim()]
+    return torch.zeros(shape, dtype=example.dtype)
 
 
 def _own_tensors(module: nn.Module) -> nn.Module:

@@ -1,0 +1,74 @@
+"""Sequence slices: what attention reads of the earlier slices of the same sequences.
+
+With ``Pipeline(..., slices=k)``, each microbatch is divided into k slices along dimension 1, as in
+Seq1F1B (Sun et al., 2024). A stage takes and returns one tensor ``[batch, tokens, ...]`` of a slice.
+Its attention calls ``current().extend(keys, values)`` to attend to earlier slices, too. Stages that
+`split` makes of a model of transformers do that by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from penstock.torch.engine import engine
+
+
+class Slice:
+    """The slice that a stage's forward is captured for."""
+
+    @property
+    def start(self) -> int:
+        """The position of its first token in the sequence."""
+        return int(engine.slice_start())
+
+    def extend(
+        self, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the keys and values of all tokens so far.
+
+        Every attention layer calls it once, in the same order in every slice.
+
+        Args:
+            keys, values: of the slice, ``[batch, heads, tokens, head_dim]``.
+
+        Returns:
+            Tensors ``[batch, heads, start + tokens, head_dim]``.
+        """
+        return engine.slice_extend(keys, values)  # type: ignore[no-any-return]
+
+
+def current() -> Slice | None:
+    """Returns the slice whose forward is running, or None for whole sequences."""
+    return None if engine.slice_start() is None else Slice()
+
+
+class SliceCache:
+    """A slice as transformers' cache of keys and values, whose positions and masks then fit."""
+
+    is_compileable = False
+    is_sliding = (False,)
+
+    def __init__(self, of: Slice) -> None:
+        self._of = of
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._of.extend(keys, values)
+
+    def get_seq_length(self, *_: Any) -> int:
+        return self._of.start
+
+    def get_query_offset(self, *_: Any) -> int:
+        return self._of.start
+
+    def get_mask_sizes(self, query_length: int, *_: Any) -> tuple[int, int]:
+        return self._of.start + query_length, 0
+
+    def __eq__(self, other: object) -> bool:
+        # Models return their cache. Those of all slices are the same constant.
+        return isinstance(other, SliceCache)
+
+    __hash__ = None  # type: ignore[assignment]
