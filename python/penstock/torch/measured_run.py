@@ -55,9 +55,14 @@ def measured_costs(
         **columns,
         **sizes,
         comm=statistics.median(waits) if waits else 0,
-        overlap="sum",  # torch runs the parts of a pair one after the other
+        # torch runs the parts of a pair one after the other.
+        overlap="sum" if _has_pairs(steps[0].schedule) else None,
         time_unit="s",
     )
+
+
+def _has_pairs(schedule: Schedule) -> bool:
+    return any((lane["op2"] != NO_OP).any() for lane in schedule.lanes)
 
 
 def _message_times(step: Timeline) -> list[float]:
