@@ -46,17 +46,17 @@ def measured_costs(
         columns["backward"].append(
             half_i + half_w if whole is None else min(whole, half_i + half_w)
         )
-    sizes: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    if _has_pairs(steps[0].schedule):
+        options["overlap"] = "sum"  # torch runs the parts one after the other
     if len(output_bytes) > 1 and max(output_bytes[:-1]):
         largest = max(output_bytes[:-1])
-        sizes["message_bytes"] = largest
-        sizes["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
+        options["message_bytes"] = largest
+        options["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
     return Costs.per_stage(
         **columns,
-        **sizes,
+        **options,
         comm=statistics.median(waits) if waits else 0,
-        # torch runs the parts of a pair one after the other.
-        overlap="sum" if _has_pairs(steps[0].schedule) else None,
         time_unit="s",
     )
 

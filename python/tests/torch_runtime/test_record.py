@@ -64,6 +64,8 @@ def test_records_what_ran(tmp_path: pathlib.Path, name: str) -> None:
     assert predicted.time_unit == "s"
     of_stage = costs.stages(schedule)
     assert (of_stage["forward"] > 0).all()
+    # The command line refuses a rule for pairs where there are none.
+    assert ("overlap" in costs.to_yaml()) == (name == "dualpipev")
     assert predicted.makespan > 0
     assert (tmp_path / "0.html").read_text().count("measured") > 0
     assert "KiB" in (tmp_path / "bytes0.html").read_text()
