@@ -46,18 +46,23 @@ def measured_costs(
         columns["backward"].append(
             half_i + half_w if whole is None else min(whole, half_i + half_w)
         )
-    sizes: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    if _has_pairs(steps[0].schedule):
+        options["overlap"] = "sum"  # torch runs the parts one after the other
     if len(output_bytes) > 1 and max(output_bytes[:-1]):
         largest = max(output_bytes[:-1])
-        sizes["message_bytes"] = largest
-        sizes["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
+        options["message_bytes"] = largest
+        options["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
     return Costs.per_stage(
         **columns,
-        **sizes,
+        **options,
         comm=statistics.median(waits) if waits else 0,
-        overlap="sum",  # torch runs the parts of a pair one after the other
         time_unit="s",
     )
+
+
+def _has_pairs(schedule: Schedule) -> bool:
+    return any((lane["op2"] != NO_OP).any() for lane in schedule.lanes)
 
 
 def _message_times(step: Timeline) -> list[float]:

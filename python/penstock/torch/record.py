@@ -23,7 +23,8 @@ class record:
 
     Works with ``penstock.torch.runtime`` and with torch's own multi-stage schedules. Every rank
     of the process group enters and leaves the block; when they leave, the times are gathered on
-    rank 0, by its clock. The properties are of rank 0 then; ``report`` does nothing on others.
+    rank 0, by its clock. The properties are of rank 0 then; ``report`` does nothing on others. If
+    the block raises, nothing is gathered.
 
     An action starts when its input has arrived and ends when its work is done, of which the loss is
     a part. On an accelerator, these are times of its stream. Steps without a loss function, and
@@ -165,16 +166,20 @@ class record:
 
         Args:
             path: its ending says what is written; see ``penstock.Timeline.report``.
-            costs: of the prediction. Default: ``self.costs``. With those of ``profile``, the report
-                also has memory.
+            costs: of the prediction, and what actions hold. Default: ``self.costs``. With those of
+                ``profile``, memory is in bytes.
             title: of the report. Default: the schedule's name.
 
         Raises:
             Error: no step was recorded, or the file cannot be written.
         """
-        if dist.get_rank(self._group) == 0:
-            both = {"predicted": self.predict(costs), "measured": self.timeline}
-            compare(both).report(path, title=title)
+        if dist.get_rank(self._group) != 0:
+            return
+        predicted = self.predict(costs)
+        schedule = predicted.schedule
+        times = [self.timeline.times(rank) for rank in range(schedule.ranks)]
+        measured = Timeline.from_times(schedule, times, costs=predicted.costs)
+        compare({"predicted": predicted, "measured": measured}).report(path, title=title)
 
 
 class _Hooks:

@@ -218,8 +218,9 @@ def _skip_messages_to_itself(stage: PipelineStage) -> None:
     """Leaves out the start-up messages between two stages of the same rank.
 
     torch opens the connections of a rank with its neighbors by messages. Where the next stage is on
-    the same rank, as at the turn of a V schedule, it sends one to itself, and Gloo then waits
-    forever. Nothing is lost: such stages hand tensors over without messages.
+    the same rank, as at the turn of a V schedule, the rank sends one to itself. Gloo has no such
+    connection: the rank fails, and the others hang. Nothing is lost without it, because such stages
+    hand tensors over without messages.
     """
     neighbors = stage._get_init_p2p_neighbors_ops
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import pickle
@@ -20,7 +21,9 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["penstock.torch", "small_transformer"])
 
 
-def run_ranks(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+def run_ranks(
+    ranks: int, function: Callable[..., Any], *args: Any, seconds: float = SECONDS
+) -> list[Any]:
     """Returns what ``function(rank, *args)`` returns on each rank of a new process group.
 
     Raises:
@@ -38,7 +41,7 @@ def run_ranks(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]
             pipes.append(receiver)
             processes.append(process)
         try:
-            return _collect(pipes)
+            return _collect(pipes, seconds)
         finally:
             for process in processes:
                 process.join(1)
@@ -47,24 +50,28 @@ def run_ranks(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]
                     process.join()
 
 
-def _collect(pipes: list[Any]) -> list[Any]:
-    deadline = time.monotonic() + SECONDS
-    results, failures = [], []
-    for rank, pipe in enumerate(pipes):
-        # A rank that fails leaves the others waiting: they get a second to fail too.
-        patience = 1 if failures else max(0.0, deadline - time.monotonic())
-        if not pipe.poll(patience):
-            failures.append(f"rank {rank} hangs")
-            continue
-        try:
-            result, failure = pickle.loads(pipe.recv_bytes())
-        except EOFError:
-            result, failure = None, "died"
-        results.append(result)
-        if failure:
-            failures.append(f"rank {rank}: {failure}")
+def _collect(pipes: list[Any], seconds: float) -> list[Any]:
+    deadline = time.monotonic() + seconds
+    results: dict[int, Any] = {}
+    failures = []
+    waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
+    while waiting:
+        ready = multiprocessing.connection.wait(waiting, max(0.0, deadline - time.monotonic()))
+        if not ready:
+            failures += [f"rank {rank} hangs" for rank in waiting.values()]
+            break
+        for pipe in ready:
+            rank = waiting.pop(pipe)
+            try:
+                results[rank], failure = pickle.loads(pipe.recv_bytes())
+            except EOFError:
+                failure = "died"
+            if failure:
+                failures.append(f"rank {rank}: {failure}")
+                # The others may wait for it: they get a second to fail too.
+                deadline = min(deadline, time.monotonic() + 1)
     assert not failures, "\n".join(failures)
-    return results
+    return [results[rank] for rank in range(len(pipes))]
 
 
 def _run_rank(

@@ -100,3 +100,21 @@ def test_whole_backwards_only() -> None:
 def test_refuses_nothing_to_measure() -> None:
     with pytest.raises(penstock.Error, match="0 stages"):
         penstock.torch.profile([])
+
+
+class Pair(nn.Module):
+    """Passes on two tensors: (x, y) to (f(x), y)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inner(x), y * 2
+
+
+def test_stages_with_several_inputs_and_outputs() -> None:
+    costs = penstock.torch.profile([Pair(), Pair()], torch.ones(8, 4), torch.ones(2), repeat=1)
+    of_stage = costs.stages(penstock.schedule("1f1b", ranks=2, microbatches=2))
+    assert (of_stage["backward_weight"] > 0).all()
+    assert "message_bytes: 136" in costs.to_yaml()  # 8 * 4 + 2 floats

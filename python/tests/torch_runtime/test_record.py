@@ -40,6 +40,11 @@ def run_and_record(rank: int, name: str, folder: str) -> Any:
             runtime.eval(*((model.batch(0)[0],) if rank == 0 else ()), target=model.batch(0)[1])
     assert [vars(stage).keys() for stage in runtime._stages] == [of.keys() for of in methods]
     run.report(pathlib.Path(folder) / f"{rank}.html")
+    tokens, targets = (part[:2] for part in model.batch(0))
+    in_bytes = penstock.torch.profile(
+        stages, tokens, loss_fn=model.loss_fn, target=targets, repeat=1
+    )
+    run.report(pathlib.Path(folder) / f"bytes{rank}.html", costs=in_bytes)
     if rank != 0:
         with pytest.raises(penstock.Error, match="rank 0"):
             _ = run.timeline
@@ -59,8 +64,11 @@ def test_records_what_ran(tmp_path: pathlib.Path, name: str) -> None:
     assert predicted.time_unit == "s"
     of_stage = costs.stages(schedule)
     assert (of_stage["forward"] > 0).all()
+    # The command line refuses a rule for pairs where there are none.
+    assert ("overlap" in costs.to_yaml()) == (name == "dualpipev")
     assert predicted.makespan > 0
     assert (tmp_path / "0.html").read_text().count("measured") > 0
+    assert "KiB" in (tmp_path / "bytes0.html").read_text()
     assert not (tmp_path / "1.html").exists()
 
 
