@@ -1,0 +1,40 @@
+"""Sphinx: the documentation site. tools/docs-site runs it on the pages that write_pages.py has written."""
+
+import os
+
+project = "Penstock"
+html_title = "Penstock"
+copyright = ""  # the license says whose
+html_show_copyright = False
+html_show_sphinx = False
+
+extensions = [
+    "myst_nb",
+    "breathe",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
+
+# The pages are written for GitHub: links to headings, commands as indented blocks.
+myst_heading_anchors = 3
+highlight_language = "none"
+
+# Notebooks run in every build, so that their outputs fit the package.
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_show_tb = True
+
+breathe_projects = {"penstock": os.environ["PENSTOCK_XML"]}
+breathe_default_project = "penstock"
+toc_object_entries = False  # thousands of C++ names, on every page
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
