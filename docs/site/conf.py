@@ -1,5 +1,6 @@
 """Sphinx: the documentation site. tools/docs-site runs it on the pages that write_pages.py has written."""
 
+import importlib.util
 import os
 
 project = "Penstock"
@@ -24,11 +25,14 @@ highlight_language = "none"
 nb_execution_mode = "force"
 nb_execution_timeout = 300
 nb_execution_show_tb = True
+if not importlib.util.find_spec("penstock.torch"):  # installed without its engine
+    nb_execution_excludepatterns = ["train_your_model.ipynb"]
 
 breathe_projects = {"penstock": os.environ["PENSTOCK_XML"]}
 breathe_default_project = "penstock"
 toc_object_entries = False  # thousands of C++ names, on every page
 
+default_role = "code"  # docstrings quote names as Markdown does
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
@@ -38,3 +42,17 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
+
+
+def mark_code(_app, _what, _name, _object, _options, lines: list[str]) -> None:
+    """Marks indented paragraphs of a docstring as code, in place, as Markdown reads them."""
+    for at in range(len(lines) - 1, 1, -1):
+        starts = lines[at].startswith("    ") and not lines[at - 1].strip()
+        before = lines[at - 2]
+        if starts and before and not before.startswith((" ", ":", ".. ")) and not before.endswith("::"):
+            lines[at:at] = ["::", ""]
+
+
+def setup(app) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", mark_code, priority=900)
