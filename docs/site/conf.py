@@ -3,6 +3,8 @@
 import importlib.util
 import os
 
+from sphinx import addnodes
+
 project = "Penstock"
 html_title = "Penstock"
 copyright = ""  # the license says whose
@@ -30,7 +32,7 @@ if not importlib.util.find_spec("penstock.torch"):  # installed without its engi
 
 breathe_projects = {"penstock": os.environ["PENSTOCK_XML"]}
 breathe_default_project = "penstock"
-toc_object_entries = False  # thousands of C++ names, on every page
+breathe_show_include = False
 
 default_role = "code"  # docstrings quote names as Markdown does
 autodoc_member_order = "bysource"
@@ -53,6 +55,14 @@ def mark_code(_app, _what, _name, _object, _options, lines: list[str]) -> None:
             lines[at:at] = ["::", ""]
 
 
+def shorten_contents(_app, doctree) -> None:
+    """Leaves members of C++ classes out of the contents of their page: there are thousands."""
+    for content in doctree.findall(addnodes.desc_content):
+        for member in content.findall(addnodes.desc):
+            member["no-contents-entry"] = member["domain"] == "cpp"
+
+
 def setup(app) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", mark_code, priority=900)
+    app.connect("doctree-read", shorten_contents, priority=100)

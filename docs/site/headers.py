@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from collections.abc import Iterator
 
 # The sections of the reference, and which folder of src/ each one describes.
 SECTIONS = {
@@ -20,6 +21,7 @@ SECTIONS = {
 _TRAILING = re.compile(r"^(?P<code>.*\S)(?P<gap>\s{2,})// (?P<text>.*)$")
 _LEADING = re.compile(r"^(?P<indent>\s*)//(?P<text>| .*)$")
 _NAMESPACE = re.compile(r"namespace penstock \{|\}  // namespace penstock$")
+_PRIVATE = re.compile(r"( *) private:$")
 _CODE_INDENT = "   "  # of a comment's lines that are code
 
 
@@ -36,9 +38,7 @@ def for_doxygen(text: str) -> str:
     The pages declare namespace penstock once, so the result is without it: Sphinx warns of a second declaration.
     """
     lines, comment, after_trailing = ["/// \\file"], [], None
-    for line in text.splitlines():
-        if _NAMESPACE.match(line):
-            continue
+    for line in _public_lines(text):
         leading, trailing = _LEADING.match(line), _TRAILING.match(line)
         if leading and after_trailing == len(leading["indent"]):  # the rest of a trailing comment
             lines.append(f"{leading['indent']}///< {_escape(leading['text'].strip())}")
@@ -54,6 +54,19 @@ def for_doxygen(text: str) -> str:
             line = f"{trailing['code']}  ///< {_escape(trailing['text'])}"
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def _public_lines(text: str) -> Iterator[str]:
+    """Yields the lines without private members, whose specifiers are indented by one more than their class."""
+    end = None
+    for line in text.splitlines():
+        private = _PRIVATE.match(line)
+        if private:
+            end = re.compile(rf"{private[1]}(\}};| (public|protected):)")
+        elif end and end.match(line):
+            end = None
+        if not end and not _NAMESPACE.match(line):
+            yield line
 
 
 def _comment_lines(comment: list[str]) -> list[str]:
