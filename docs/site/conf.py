@@ -46,8 +46,10 @@ html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 
 
-def mark_code(_app, _what, _name, _object, _options, lines: list[str]) -> None:
+def mark_code(_app, what, _name, documented, _options, lines: list[str]) -> None:
     """Marks indented paragraphs of a docstring as code, in place, as Markdown reads them."""
+    if what == "module":  # Sphinx has removed the indentation that all lines but the first have
+        lines[:] = (documented.__doc__ or "").splitlines()
     for at in range(len(lines) - 1, 1, -1):
         starts = lines[at].startswith("    ") and not lines[at - 1].strip()
         before = lines[at - 2]

@@ -28,12 +28,12 @@ def text_of(notebook: nbformat.NotebookNode) -> str:
 class NotebookTest(unittest.TestCase):
     def test_choose_a_schedule(self):
         text = text_of(execute("choose_a_schedule"))
-        self.assertRegex(text, r"zbv +99\.5 +3\.5% +8\.0 +896")
+        self.assertRegex(text, r"zbv +99\.5 +3\.5% +0\.0% +8 +896")
         self.assertRegex(text, r"rank 1, position 0, 1B0: \w+")
 
     def test_explain_your_bubbles(self):
         text = text_of(execute("explain_your_bubbles"))
-        self.assertIn("rank 2 determines the time of the step", text)
+        self.assertIn("rank 2 determines the step", text)
 
     @unittest.skipUnless(importlib.util.find_spec("penstock.torch"), "penstock is installed without its engine")
     def test_train_your_model(self):
