@@ -5,6 +5,7 @@ PAGES gets the repository's pages in the same folders as in the repository, so t
 generated pages of the reference. HEADERS gets the public headers with comments for Doxygen. PROGRAM is penstock.
 """
 
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -98,8 +99,8 @@ class Site:
         """Writes the pages of the Python API, one per module that is installed."""
         modules = [name for name in PYTHON_MODULES if importlib.util.find_spec(name)]
         for name in modules:
-            self.write(f"reference/python/{name}.md",
-                       f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n")
+            text = f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
+            self.write(f"reference/python/{name}.md", text + (constants_page() if name == "penstock" else ""))
         table = "\n".join(f"| [{name}](python/{name}.md) | {PYTHON_MODULES[name]} |" for name in modules)
         toctree = "\n".join(f"python/{name}" for name in modules)
         self.write("reference/python.md", PYTHON_PAGE.format(table=table, toctree=toctree))
@@ -143,6 +144,15 @@ PYTHON_PAGE = """# Python API
 {toctree}
 ```
 """
+
+
+def constants_page() -> str:
+    """Returns the section of the package's constants, which Sphinx documents only in the module that defines them."""
+    package, module = importlib.import_module("penstock"), importlib.import_module("penstock.actions")
+    names = [name for name in package.__all__ if name.isupper() and hasattr(module, name)]
+    directives = "\n".join(f".. autodata:: penstock.actions.{name}\n   :no-value:\n" for name in names)
+    return ("\n## Constants\n\nThey are also names of `penstock`.\n\n"
+            f"```{{eval-rst}}\n{directives}```\n")
 
 
 def help_of(program: str, *command: str) -> str:
