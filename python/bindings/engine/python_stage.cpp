@@ -6,6 +6,9 @@
 
 #include <memory>
 #include <stdexcept>
+#include <thread>
+
+#include "bindings/engine/user_error.h"
 
 namespace penstock::python {
 namespace {
@@ -59,13 +62,17 @@ at::Tensor PythonStage::ForwardSlice(at::Tensor input, SequenceContext& context)
 
 Tensors PythonStage::ForwardAll(std::span<const at::Tensor> inputs) {
   const nb::gil_scoped_acquire gil;
-  return nb::cast<Tensors>(functions_.forward(Copy(inputs)));
+  const auto run = [&] { return nb::cast<Tensors>(functions_.forward(Copy(inputs))); };
+  return IsBuilding() ? run() : WithPlainErrors(run);
 }
 
 at::Tensor PythonStage::LossOfAll(std::span<const at::Tensor> outputs,
                                   std::span<const at::Tensor> targets) {
   const nb::gil_scoped_acquire gil;
-  return nb::cast<at::Tensor>(functions_.loss(Copy(outputs), Copy(targets)));
+  const auto run = [&] {
+    return nb::cast<at::Tensor>(functions_.loss(Copy(outputs), Copy(targets)));
+  };
+  return IsBuilding() ? run() : WithPlainErrors(run);
 }
 
 }  // namespace penstock::python

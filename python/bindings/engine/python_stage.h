@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,11 @@ class PythonStage final : public StageModule {
   static SequenceContext* Slice();
 
  private:
+  // Whether the caller of Pipeline.build can catch Python exceptions. Otherwise this is a rank's
+  // thread, which captures the stage for inputs of another shape.
+  bool IsBuilding() const { return std::this_thread::get_id() == builder_; }
+
+  const std::thread::id builder_ = std::this_thread::get_id();
   StageFunctions functions_;
   TensorsByName state_;
 };

@@ -9,6 +9,7 @@
 
 #include "base/index.h"
 #include "base/result.h"
+#include "bindings/engine/user_error.h"
 
 namespace penstock::python {
 namespace {
@@ -37,7 +38,7 @@ TorchStage::Update CallPython(nb::callable function, std::vector<std::string> na
           gradients = Tensors()](const std::vector<NamedParameter>& parameters) mutable {
     FindGradients(parameters, names, gradients);
     const nb::gil_scoped_acquire gil;
-    (*kept)(gradients);
+    WithPlainErrors([&] { return (*kept)(gradients); });
   };
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock import Error
+from penstock.torch.place import place
 from penstock.torch.profile import profile
 from penstock.torch.record import record
 from penstock.torch.runtime import runtime
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.torch.optimizers import AdamW
     from penstock.torch.pipeline import Pipeline
 
-__all__ = ["AdamW", "Pipeline", "profile", "record", "runtime", "split"]
+__all__ = ["AdamW", "Error", "Pipeline", "place", "profile", "record", "runtime", "split"]
 
 
 def __getattr__(name: str) -> Any:

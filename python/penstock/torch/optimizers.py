@@ -65,6 +65,7 @@ class StageOptimizer:
         if self._native is None:
             return
         assert self.optimizer is not None
+        self.optimizer._opt_called = True  # torch's schedulers warn unless step() was called
         if self._is_stale:
             self._bind_state(self.optimizer)
         for index, group in enumerate(self.optimizer.param_groups):

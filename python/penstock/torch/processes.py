@@ -17,12 +17,12 @@ import torch.distributed as dist
 from penstock import Error
 from penstock.torch.batches import Structure
 from penstock.torch.engine import engine
+from penstock.torch.place import place
 
 #: The outputs of a stage that the next one is compiled for: tensors and their structure.
 Examples = tuple[list[torch.Tensor], Structure]
 
 _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
-_WORLDS = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 
 
 class Hosts:
@@ -67,7 +67,7 @@ class Hosts:
 @functools.cache
 def join() -> Hosts:
     """Returns the processes of the run. The first call waits until all have called it."""
-    host, hosts = _place()
+    host, hosts = place()
     if hosts == 1:
         return Hosts(engine.Hosts())
     store = _store(host, hosts)
@@ -82,15 +82,6 @@ def join() -> Hosts:
     handle = engine.Hosts.connect(listener, host, addresses, run, socket.gethostname(), _SECONDS)
     atexit.register(handle.leave)
     return Hosts(handle, host, hosts, store)
-
-
-def _place() -> tuple[int, int]:
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    for rank, size in _WORLDS:
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
-    return 0, 1
 
 
 def _is_local(hosts: int) -> bool:

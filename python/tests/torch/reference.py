@@ -1,0 +1,51 @@
+"""Plain PyTorch on the same data, and small stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def mlp(width: int = 16) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, width))
+
+
+def accumulate(
+    model: Callable[[Any], Any],
+    loss: Callable[..., torch.Tensor],
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    microbatches: int,
+) -> float:
+    """Adds the gradients of the mean loss, microbatch by microbatch, and returns that loss."""
+    total = 0.0
+    for x, y in zip(inputs.chunk(microbatches), targets.chunk(microbatches), strict=True):
+        value = loss(model(x), y)
+        (value / microbatches).backward()
+        total += value.item()
+    return total / microbatches
+
+
+def chain(stages: Sequence[nn.Module]) -> Callable[[Any], Any]:
+    """Returns the function that applies the stages in order."""
+
+    def run(value: Any) -> Any:
+        for stage in stages:
+            value = stage(value)
+        return value
+
+    return run
+
+
+def distance(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> float:
+    """Returns the largest difference of two models' parameters and buffers."""
+    largest = 0.0
+    for a, b in zip(one, other, strict=True):
+        for left, right in zip(
+            [*a.parameters(), *a.buffers()], [*b.parameters(), *b.buffers()], strict=True
+        ):
+            largest = max(largest, (left.double() - right.double()).abs().max().item())
+    return largest

@@ -1,0 +1,180 @@
+"""Models that nobody here wrote train unmodified, like in plain PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from reference import accumulate
+from torch import nn
+
+import penstock.torch as pt
+
+transformers.logging.set_verbosity_error()
+_VOCABULARY, _TOKENS, _MICROBATCHES, _SAMPLES, _STEPS = 96, 16, 4, 2, 10
+_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4}
+_DECODER = {**_SIZES, "vocab_size": _VOCABULARY, "num_key_value_heads": 2, "use_cache": False}
+
+
+def _llama(tied: bool = False) -> nn.Module:
+    config = transformers.LlamaConfig(**_DECODER, tie_word_embeddings=tied)
+    return transformers.LlamaForCausalLM(config)
+
+
+def _qwen3() -> nn.Module:
+    config = transformers.Qwen3Config(**_DECODER, head_dim=8, tie_word_embeddings=False)
+    return transformers.Qwen3ForCausalLM(config)
+
+
+def _gpt2() -> nn.Module:
+    config = transformers.GPT2Config(
+        n_embd=32, n_layer=4, n_head=4, vocab_size=_VOCABULARY, n_positions=64, use_cache=False,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def _modernbert() -> nn.Module:
+    config = transformers.ModernBertConfig(
+        **_SIZES, vocab_size=_VOCABULARY, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        cls_token_id=1, sep_token_id=2,
+    )
+    return transformers.ModernBertForMaskedLM(config)
+
+
+def _mixture_of_experts() -> nn.Module:
+    config = transformers.Qwen3MoeConfig(
+        **_DECODER, head_dim=8, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
+        experts_implementation="batched_mm",
+    )
+    return transformers.Qwen3MoeForCausalLM(config)
+
+
+def _vit() -> nn.Module:
+    config = transformers.ViTConfig(**_SIZES, image_size=32, patch_size=8, num_labels=10)
+    return transformers.ViTForImageClassification(config)
+
+
+def _resnet50() -> nn.Module:
+    import torchvision
+
+    return torchvision.models.resnet50(num_classes=10)
+
+
+class UNet(nn.Module):
+    """Skip connections from each level down to the same level up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down1, self.down2 = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, 2, padding=1)
+        self.middle, self.norm = nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.up2 = nn.ConvTranspose2d(32, 8, 2, 2)
+        self.up1 = nn.Conv2d(16, 8, 3, padding=1)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        first = self.down1(image).relu()
+        second = self.down2(first).relu()
+        middle = self.norm(self.middle(second)).relu()
+        up = self.up2(torch.cat([middle, second], 1)).relu()
+        up = self.up1(torch.cat([up, first], 1)).relu()
+        return self.head(up.mean((2, 3)))
+
+
+def _token_loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten())
+
+
+def _class_loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(getattr(output, "logits", output), targets)
+
+
+def _tokens() -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (_MICROBATCHES * _SAMPLES, _TOKENS)
+    return torch.randint(_VOCABULARY, shape), torch.randint(_VOCABULARY, shape)
+
+
+def _images() -> tuple[torch.Tensor, torch.Tensor]:
+    samples = _MICROBATCHES * _SAMPLES
+    return torch.randn(samples, 3, 32, 32), torch.randint(10, (samples,))
+
+
+_Case = tuple[Callable[[], nn.Module], Any, Any, list[str] | None, float]
+_CASES: dict[str, _Case] = {
+    "llama": (_llama, _tokens, _token_loss, None, 0),
+    "llama tied": (lambda: _llama(tied=True), _tokens, _token_loss, None, 1e-6),
+    "qwen3": (_qwen3, _tokens, _token_loss, None, 0),
+    "gpt2": (_gpt2, _tokens, _token_loss, None, 1e-6),
+    "modernbert": (_modernbert, _tokens, _token_loss, None, 1e-6),
+    "mixture of experts": (_mixture_of_experts, _tokens, _token_loss, None, 0),
+    "vit": (_vit, _images, _class_loss, None, 0),
+    "resnet50": (_resnet50, _images, _class_loss, ["layer2", "layer3", "layer4"], 0),
+    "unet": (UNet, _images, _class_loss, ["down2", "middle", "up1"], 0),
+}
+
+
+def _sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.02)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
+@pytest.mark.parametrize("name", list(_CASES))
+def test_trains_like_plain_pytorch(name: str, schedule: str) -> None:
+    make, data, loss, begins, tolerance = _CASES[name]
+    model = make().train()
+    plain = copy.deepcopy(model)
+    stages: Any = 4 if schedule == "zbv" else 2
+    if begins is not None:
+        stages = begins if schedule == "zbv" else begins[1:2]
+    parts = pt.split(model, data()[0][:_SAMPLES], stages)
+    pipe = pt.Pipeline(
+        parts, schedule, ranks=2, microbatches=_MICROBATCHES, loss=loss, optimizer=_sgd, exact=True
+    )
+    optimizer = _sgd(plain.parameters())
+    for _ in range(_STEPS):
+        x, y = data()
+        actual = pipe.step(x, y)
+        optimizer.zero_grad()
+        expected = accumulate(plain, loss, x, y, _MICROBATCHES)
+        optimizer.step()
+        assert actual == pytest.approx(expected, rel=1e-5)
+    for (parameter, left), right in zip(
+        model.state_dict().items(), plain.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(left, right, rtol=0, atol=tolerance, msg=parameter)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "mixture of experts"])
+def test_causal_models_train_in_sequence_slices(name: str) -> None:
+    make, data, loss, _, _ = _CASES[name]
+    model = make().train()
+    plain = copy.deepcopy(model)
+    parts = pt.split(model, data()[0][:_SAMPLES], 2)
+    pipe = pt.Pipeline(
+        parts, "seq1f1b", ranks=2, microbatches=_MICROBATCHES, slices=2, loss=loss, optimizer=_sgd
+    )
+    optimizer = _sgd(plain.parameters())
+    for _ in range(_STEPS):
+        x, y = data()
+        actual = pipe.step(x, y)
+        optimizer.zero_grad()
+        expected = accumulate(plain, loss, x, y, _MICROBATCHES)
+        optimizer.step()
+        assert actual == pytest.approx(expected, rel=1e-5)
+    for left, right in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(left, right, rtol=0, atol=1e-6)
+
+
+def test_equal_costs_balance_unequal_layers() -> None:
+    layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)], nn.Linear(256, 4096))
+    names = [next(iter(s.state_dict())) for s in pt.split(layers, torch.randn(64, 256), 2, by="cost")]
+    assert names[1].startswith(("5.", "6."))
+
+
+def test_names_that_the_model_does_not_have_are_refused() -> None:
+    with pytest.raises(pt.Error, match="no module 'layers.9'"):
+        pt.split(_llama(), _tokens()[0][:2], ["layers.9"])
