@@ -119,7 +119,8 @@ Result<Subject> MakeSubject(const Case& subject) {
 Result<Variant> MakeVariant(const Subject& subject, std::string name, const CompileOptions& how) {
   PENSTOCK_TRY(StageProgram program, CompileStage(subject.Spec(), how));
   const StageExamples& examples = subject.examples;
-  Variant variant{std::move(name), nullptr, {examples.inputs[0].detach(), examples.targets.front()}, {}};
+  Variant variant{
+      std::move(name), nullptr, {examples.inputs[0].detach(), examples.targets.front()}, {}};
   variant.held.resize(program.slots);
   variant.bound = std::make_unique<BoundProgram>(std::move(program), subject.binding);
   return variant;

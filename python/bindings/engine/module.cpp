@@ -45,8 +45,7 @@ void MakePipeline(EnginePipeline* self, const std::string& csv, int microbatches
                   const Hosts& hosts) {
   const WeightPolicy policy = ValueOf(ParseWeights(weights));
   Schedule schedule = ValueOf(ParseCsv(csv, {microbatches, replicas, slices, 1, policy}));
-  const HostedRanks ranks =
-      ValueOf(HostedRanks::Split(schedule.ranks(), hosts.hosts, hosts.host));
+  const HostedRanks ranks = ValueOf(HostedRanks::Split(schedule.ranks(), hosts.hosts, hosts.host));
   new (self) EnginePipeline(std::move(schedule), options, hosts.group, ranks);
 }
 
@@ -86,17 +85,20 @@ NB_MODULE(_engine, module) {
   module.def("listen", [](const std::string& at) { return ValueOf(OpenTcpListener(at)); });
   nb::class_<Hosts>(module, "Hosts")
       .def(nb::init<>())
-      .def_static("connect", &Connect, "listener"_a, "host"_a, "addresses"_a, "run"_a,
-                  "machine"_a, "seconds"_a)
+      .def_static("connect", &Connect, "listener"_a, "host"_a, "addresses"_a, "run"_a, "machine"_a,
+                  "seconds"_a)
       .def("leave", [](Hosts& self) {
         const nb::gil_scoped_release no_gil;
         if (self.group) self.group->Leave();
         self.group.reset();
       });
   nb::class_<StageFunctions>(module, "StageFunctions")
-      .def("__init__", [](StageFunctions* self, nb::callable forward, nb::object loss) {
-        new (self) StageFunctions{std::move(forward), std::move(loss)};
-      }, "forward"_a, "loss"_a.none());
+      .def(
+          "__init__",
+          [](StageFunctions* self, nb::callable forward, nb::object loss) {
+            new (self) StageFunctions{std::move(forward), std::move(loss)};
+          },
+          "forward"_a, "loss"_a.none());
   nb::class_<StageParts>(module, "StageParts")
       .def(nb::init<>())
       .def_rw("functions", &StageParts::functions)
@@ -105,11 +107,12 @@ NB_MODULE(_engine, module) {
       .def_rw("state", &StageParts::state)
       .def_rw("inputs", &StageParts::inputs)
       .def_rw("targets", &StageParts::targets)
-      .def("share",
-           [](StageParts& self, const std::optional<std::tuple<std::string, int, int>>& shared) {
-             self.shared.push_back(ToShared(shared));
-           },
-           "shared"_a.none())
+      .def(
+          "share",
+          [](StageParts& self, const std::optional<std::tuple<std::string, int, int>>& shared) {
+            self.shared.push_back(ToShared(shared));
+          },
+          "shared"_a.none())
       .def("update_by_function",
            [](StageParts& self, nb::callable function, std::vector<std::string> names) {
              self.update = CallPython(std::move(function), std::move(names));

@@ -91,8 +91,8 @@ TorchStageOptions EnginePipeline::OptionsOf(int stage, const StageParts& parts) 
 
 Tensors EnginePipeline::Build(int stage, StageParts parts) {
   const std::size_t model_stage = Index(schedule_.placement.model_stage(stage));
-  const auto module = std::make_shared<PythonStage>(std::move(parts.functions), parts.parameters,
-                                                    parts.state);
+  const auto module =
+      std::make_shared<PythonStage>(std::move(parts.functions), parts.parameters, parts.state);
   const nb::gil_scoped_release no_gil;
   std::shared_ptr<PythonStage> weights = module;
   if (!SameTensors(parts.parameters, parts.masters)) {

@@ -31,7 +31,7 @@ struct PipelineOptions {
   bool skip_nonfinite = false;
   double watchdog = 60;  // seconds without progress after which a step fails
   std::uint64_t seed = 0;
-  std::string offload_folder = {};  // for OFFLOAD
+  std::string offload_folder = {};               // for OFFLOAD
   std::vector<std::int64_t> slice_lengths = {};  // tokens of each slice; empty: equal
 };
 
@@ -42,9 +42,9 @@ struct StageParts {
   // The tensors that are updated, in the same order: the parameters, or copies of them for another
   // chain or for a parameter that an earlier stage has too.
   Tensors masters;
-  TensorsByName state;  // see StageModule::StateTensors
-  Tensors inputs;       // examples
-  Tensors targets;      // examples; empty unless it is a last stage
+  TensorsByName state;                                // see StageModule::StateTensors
+  Tensors inputs;                                     // examples
+  Tensors targets;                                    // examples; empty unless it is a last stage
   std::vector<std::optional<SharedGradient>> shared;  // by index in SetShared
   TorchStage::Update update;
 };
@@ -87,13 +87,13 @@ class EnginePipeline {
   std::shared_ptr<HostGroup> hosts_;
   Collectives collectives_;
   HostedRanks ranks_;
-  std::vector<std::shared_ptr<ActivationPool>> pools_;      // by rank
-  std::vector<std::shared_ptr<RankShards>> rank_shards_;    // by rank
-  std::vector<std::unique_ptr<TorchStage>> stages_;         // by stage
-  std::vector<std::shared_ptr<PythonStage>> modules_;       // by stage of the model
+  std::vector<std::shared_ptr<ActivationPool>> pools_;                      // by rank
+  std::vector<std::shared_ptr<RankShards>> rank_shards_;                    // by rank
+  std::vector<std::unique_ptr<TorchStage>> stages_;                         // by stage
+  std::vector<std::shared_ptr<PythonStage>> modules_;                       // by stage of the model
   std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // likewise
-  std::shared_ptr<std::vector<Tensors>> inputs_, targets_;  // of the current step
-  std::unique_ptr<Trace> trace_;                            // of the last step
+  std::shared_ptr<std::vector<Tensors>> inputs_, targets_;                  // of the current step
+  std::unique_ptr<Trace> trace_;                                            // of the last step
   std::int64_t step_ = 0;
   std::optional<std::string> failure_;  // of an earlier step
 };

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <Python.h>
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <nanobind/nanobind.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 namespace nanobind::detail {
 

@@ -10,8 +10,8 @@
 
 namespace penstock::python {
 
-// Calls function(), which runs Python code, and throws std::runtime_error with the first line of the
-// exception's text in place of a Python exception. Threads: the caller holds the GIL.
+// Calls function(), which runs Python code, and throws std::runtime_error with the first line of
+// the exception's text in place of a Python exception. Threads: the caller holds the GIL.
 template <class Function>
 auto WithPlainErrors(Function&& function) {
   try {

@@ -80,8 +80,9 @@ struct StageSpec {
 // gradient of the own shard is the last output.
 struct JointGraph {
   Graph graph;
-  // By output, then by updated buffer: the graph input that is its gradient. kNoValue if it has none, because the output
-  // depends on nothing that needs a gradient or because its gradient is constant.
+  // By output, then by updated buffer: the graph input that is its gradient. kNoValue if it has
+  // none, because the output depends on nothing that needs a gradient or because its gradient is
+  // constant.
   std::vector<ValueId> output_gradients;
   std::vector<at::Tensor> updated_buffers;       // their new values are the last of outputs()
   std::vector<Bound> parameters;                 // includes those that no node reads

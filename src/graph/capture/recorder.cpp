@@ -230,8 +230,8 @@ bool Recorder::AreConstant(const Stack& arguments) const {
   for (const IValue& argument : arguments) {
     ForEachTensor(argument, [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !tensor.has_storage() || !Knows(tensor)) return;
-      constant = constant &&
-                 constants_.contains(memory_.at(tensor.storage().unsafeGetStorageImpl()).root);
+      constant =
+          constant && constants_.contains(memory_.at(tensor.storage().unsafeGetStorageImpl()).root);
     });
   }
   return constant;
@@ -294,9 +294,8 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
 // returns them after the results.
 bool Recorder::RecordBatchNorm(const c10::OperatorHandle& op, Stack* stack) {
   static const c10::OperatorName name("aten::native_batch_norm", "");
-  static const c10::OperatorHandle functional =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::_native_batch_norm_legit_functional",
-                                                     "");
+  static const c10::OperatorHandle functional = c10::Dispatcher::singleton().findSchemaOrThrow(
+      "aten::_native_batch_norm_legit_functional", "");
   constexpr std::size_t kRunningMean = 3, kRunningVar = 4, kTraining = 5, kResults = 3;
   if (!(op.operator_name() == name)) return false;
   const std::size_t count = op.schema().arguments().size();
@@ -359,8 +358,9 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
 void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& arguments) {
   const at::Tensor& mutated = arguments.front().toTensor();
   if (!Knows(mutated) || !memory_.at(mutated.storage().unsafeGetStorageImpl()).may_mutate) {
-    Reject("{} mutates an input or a parameter of the stage, or a tensor that is none of its buffers",
-           NameOf(op));
+    Reject(
+        "{} mutates an input or a parameter of the stage, or a tensor that is none of its buffers",
+        NameOf(op));
   }
   SaveBuffer(mutated);
   const c10::OperatorHandle functional = FunctionalForm(op);

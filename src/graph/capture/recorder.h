@@ -83,9 +83,10 @@ class Recorder {
   Phase phase_ = Phase::kForward;
   std::unordered_map<const c10::StorageImpl*, Memory> memory_;
   std::map<ViewKey, ValueId> views_;
-  std::unordered_set<ValueId> constants_;  // roots that are constant
+  std::unordered_set<ValueId> constants_;                         // roots that are constant
   std::unordered_map<const c10::StorageImpl*, ValueId> buffers_;  // by storage: the initial value
-  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // buffers and their content before capture
+  std::vector<std::pair<at::Tensor, at::Tensor>>
+      saved_;  // buffers and their content before capture
 };
 
 }  // namespace penstock

@@ -57,8 +57,7 @@ class Joiner {
 
   void Bind(Bound bound) {
     for (const Bound& known : joined_.bound) {
-      if (HasTensor(bound.kind) || known.kind != bound.kind ||
-          known.index != bound.index) {
+      if (HasTensor(bound.kind) || known.kind != bound.kind || known.index != bound.index) {
         continue;
       }
       now(bound.value) = known.value;

@@ -67,8 +67,7 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
 // stages would not be trained.
 Status CheckProgram(const StageProgram& program, const StageExamples& examples,
                     const TorchStageOptions& options) {
-  const std::size_t count =
-      examples.inputs.size() + (options.last ? Index(options.targets) : 0);
+  const std::size_t count = examples.inputs.size() + (options.last ? Index(options.targets) : 0);
   if ((options.zero >= 2 && program.reduce_grad.name.empty()) ||
       (options.zero >= 3 && program.unshard.name.empty())) {
     return InvalidArgument("the program has no graphs for shards (parallel.zero)");

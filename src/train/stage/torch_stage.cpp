@@ -333,9 +333,6 @@ class CompiledStage final : public TorchStage {
     MicrobatchState& state =
         Enter(microbatch, "F", MicrobatchPhase::kEmpty, MicrobatchPhase::kForwardDone);
     TakeInputs(microbatch, std::move(input));
-    for (at::Tensor& read : inputs_) {
-      if (!read.is_contiguous()) read = read.contiguous();
-    }
     state.bound = &ProgramFor(microbatch);
     const StageProgram& program = state.bound->program;
     state.slots.resize(program.slots);
@@ -396,9 +393,9 @@ class CompiledStage final : public TorchStage {
     inputs_.resize(expected.input_types.size());
     std::span<at::Tensor> inputs = inputs_;
     if (options_.last) {
-      const std::span<at::Tensor> targets = inputs.last(Index(options_.targets));
-      source_.ReadTargets(StepOf(microbatch), InStep(microbatch), targets);
-      inputs = inputs.first(inputs.size() - targets.size());
+      const std::size_t targets = Index(options_.targets);
+      source_.ReadTargets(StepOf(microbatch), InStep(microbatch), inputs.last(targets));
+      inputs = inputs.first(inputs.size() - targets);
     }
     const std::size_t sent = inputs.size() - slices_.Earlier(microbatch);
     slices_.ReadEarlier(microbatch, inputs.subspan(sent));
@@ -448,8 +445,8 @@ class CompiledStage final : public TorchStage {
       if (inputs_[i].scalar_type() != Expected().inputs[i].type.dtype) fail("the dtype differs");
     }
     if (programs_.size() == kMostShapes) fail("too many shapes");
-    auto program = recompile_(ExamplesLike(
-        inputs_, Expected().inputs, options_.last ? Index(options_.targets) : 0));
+    auto program = recompile_(
+        ExamplesLike(inputs_, Expected().inputs, options_.last ? Index(options_.targets) : 0));
     if (!program) fail(program.error().message);
     programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
     return *programs_.back();

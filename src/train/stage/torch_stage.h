@@ -45,13 +45,26 @@ struct BatchSource {
   ReadSeveral all_inputs = {};
   ReadSeveral all_targets = {};
 
+  // Set contiguous tensors.
   void ReadInputs(std::int64_t step, int microbatch, std::span<at::Tensor> to) const {
-    if (all_inputs) return all_inputs(step, microbatch, to);
-    to.front() = tokens(step, microbatch);
+    Read(all_inputs, tokens, step, microbatch, to);
   }
   void ReadTargets(std::int64_t step, int microbatch, std::span<at::Tensor> to) const {
-    if (all_targets) return all_targets(step, microbatch, to);
-    to.front() = targets(step, microbatch);
+    Read(all_targets, targets, step, microbatch, to);
+  }
+
+ private:
+  static void Read(const ReadSeveral& several,
+                   const std::function<at::Tensor(std::int64_t, int)>& single, std::int64_t step,
+                   int microbatch, std::span<at::Tensor> to) {
+    if (several) {
+      several(step, microbatch, to);
+    } else {
+      to.front() = single(step, microbatch);
+    }
+    for (at::Tensor& tensor : to) {
+      if (!tensor.is_contiguous()) tensor = tensor.contiguous();
+    }
   }
 };
 
