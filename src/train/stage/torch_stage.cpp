@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <span>
 
@@ -27,7 +26,7 @@
 namespace penstock {
 namespace {
 
-// Compiles the stage for inputs and targets of other shapes.
+// Compiles the stage for other shapes.
 using Recompile = std::function<Result<StageProgram>(const StageExamples& examples)>;
 
 // Each shape costs a capture and its constants, so more shapes than this are probably a mistake.
@@ -253,8 +252,8 @@ class CompiledStage final : public TorchStage {
   std::int64_t LiveBytes() const override { return Expected().live_bytes; }
   std::vector<at::Tensor> ExampleOutputs() const override {
     if (options_.last) return {};
-    const std::span<const StagePort> outputs = Expected().outputs;
-    return ExamplesOf(outputs.first(outputs.size() - slices_.tensors()));
+    const std::span<const StagePort> all = Expected().outputs;
+    return ExamplesOf(all.first(all.size() - slices_.tensors()));
   }
 
  private:
@@ -393,9 +392,9 @@ class CompiledStage final : public TorchStage {
     inputs_.resize(expected.input_types.size());
     std::span<at::Tensor> inputs = inputs_;
     if (options_.last) {
-      const std::size_t targets = Index(options_.targets);
-      source_.ReadTargets(StepOf(microbatch), InStep(microbatch), inputs.last(targets));
-      inputs = inputs.first(inputs.size() - targets);
+      const std::size_t others = inputs.size() - Index(options_.targets);
+      source_.ReadTargets(StepOf(microbatch), InStep(microbatch), inputs.subspan(others));
+      inputs = inputs.first(others);
     }
     const std::size_t sent = inputs.size() - slices_.Earlier(microbatch);
     slices_.ReadEarlier(microbatch, inputs.subspan(sent));
@@ -433,8 +432,7 @@ class CompiledStage final : public TorchStage {
     for (const auto& bound : programs_) {
       if (!bound->FirstMismatch(inputs_)) return *bound;
     }
-    const std::size_t input = *expected.FirstMismatch(inputs_);
-    const auto fail = [&](const std::string& reason) {
+    const auto fail = [&, input = *expected.FirstMismatch(inputs_)](const std::string& reason) {
       throw std::runtime_error(fmt::format("step {} microbatch {}: input {} instead of {}: {}",
                                            step_, microbatch, PrintType(TypeOf(inputs_[input])),
                                            PrintType(expected.input_types[input]), reason));
