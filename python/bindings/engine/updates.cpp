@@ -1,5 +1,6 @@
 #include "bindings/engine/updates.h"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -55,6 +56,7 @@ void FusedAdamW::Set(std::size_t group, double lr, double beta1, double beta2, d
 void FusedAdamW::Update(const std::vector<NamedParameter>& parameters) {
   for (AdamGroup& group : groups_) {
     FindGradients(parameters, group.names, group.gradients);
+    at::_foreach_add_(group.steps, 1);
     at::_fused_adamw_(group.values, group.gradients, group.first_moments, group.second_moments,
                       /*max_exp_avg_sqs=*/{}, group.steps, group.lr, group.beta1, group.beta2,
                       group.weight_decay, group.eps, /*amsgrad=*/false, /*maximize=*/false,

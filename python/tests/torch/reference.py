@@ -47,5 +47,6 @@ def distance(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> float:
         for left, right in zip(
             [*a.parameters(), *a.buffers()], [*b.parameters(), *b.buffers()], strict=True
         ):
+            assert torch.isfinite(left).all() and torch.isfinite(right).all()
             largest = max(largest, (left.double() - right.double()).abs().max().item())
     return largest
