@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock import Error
+from penstock import Error as Error  # not in __all__: it is documented in penstock
 from penstock.torch.place import place
 from penstock.torch.profile import profile
 from penstock.torch.record import record
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.torch.optimizers import AdamW
     from penstock.torch.pipeline import Pipeline
 
-__all__ = ["AdamW", "Error", "Pipeline", "place", "profile", "record", "runtime", "split"]
+__all__ = ["AdamW", "Pipeline", "place", "profile", "record", "runtime", "split"]
 
 
 def __getattr__(name: str) -> Any:
