@@ -47,7 +47,7 @@ std::optional<std::string> AddressOfInterface(std::string_view name) {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, &freeifaddrs);
   std::optional<std::string> ipv6;
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    const auto address = NumericAddress(each->ifa_addr);
+    auto address = NumericAddress(each->ifa_addr);
     const bool is_up = (each->ifa_flags & IFF_UP) != 0 && (each->ifa_flags & IFF_RUNNING) != 0;
     if (!address || (name.empty() ? !is_up || IsLoopback(*address) : name != each->ifa_name)) {
       continue;
@@ -65,7 +65,7 @@ std::optional<std::string> AddressOfMachine() {
   if (getaddrinfo(MachineName().c_str(), nullptr, &hints, &all) != 0) return std::nullopt;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(all, &freeaddrinfo);
   for (const addrinfo* each = all; each != nullptr; each = each->ai_next) {
-    const auto address = NumericAddress(each->ai_addr);
+    auto address = NumericAddress(each->ai_addr);
     if (address && !IsLoopback(*address)) return address;
   }
   return std::nullopt;
