@@ -29,7 +29,9 @@ class Structure:
         constants = tuple(
             None if tensor else (leaf,) for leaf, tensor in zip(leaves, is_tensor, strict=True)
         )
-        return Structure(spec, constants), [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return Structure(spec, constants), [
+            leaf for leaf in leaves if isinstance(leaf, torch.Tensor)
+        ]
 
     def fill(self, tensors: list[torch.Tensor]) -> Any:
         """Returns the value with these tensors."""
@@ -57,6 +59,13 @@ def split(
 
     A tensor without dimensions belongs to every microbatch.
     """
+    for name, given in (("inputs", inputs), ("targets", targets)):
+        for leaf in pytree.tree_leaves(given):
+            if hasattr(leaf, "__array__") and not isinstance(leaf, torch.Tensor):
+                raise Error(
+                    f"step: {name} contain a {type(leaf).__module__}.{type(leaf).__name__}: pass a "
+                    "tensor (torch.from_numpy)"
+                )
     input_structure, input_tensors = Structure.of(inputs)
     target_structure, target_tensors = Structure.of(targets)
     if not input_tensors:
@@ -76,12 +85,17 @@ def split(
 def _parts(
     tensor: torch.Tensor, name: str, microbatches: int, slices: int
 ) -> tuple[torch.Tensor, ...]:
-    tensor = tensor.detach()
+    # Autograd cannot save tensors that were made under torch.inference_mode.
+    tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu":
-        raise Error(f"step: {name} are on {tensor.device}, but the engine trains on CPUs: use .cpu(), or penstock.torch.runtime for GPUs")
+        raise Error(
+            f"step: {name} are on {tensor.device}, but the engine trains on CPUs: use .cpu(), or penstock.torch.runtime for GPUs"
+        )
+    if tensor.layout != torch.strided:
+        raise Error(f"step: {name} are {tensor.layout}, but the engine takes strided tensors")
     if tensor.dim() == 0:
         return (tensor,) * (microbatches * slices)
-    if tensor.shape[0] % microbatches != 0:
+    if tensor.shape[0] == 0 or tensor.shape[0] % microbatches != 0:
         raise Error(
             f"step: {name} have {tensor.shape[0]} samples, which {microbatches} microbatches do not "
             "divide: change the batch size or the microbatches"
@@ -90,5 +104,7 @@ def _parts(
     if slices == 1:
         return parts
     if tensor.dim() < 2 or tensor.shape[1] % slices != 0:
-        raise Error(f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} slices along dimension 1")
+        raise Error(
+            f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} slices along dimension 1"
+        )
     return tuple(piece for part in parts for piece in part.split(tensor.shape[1] // slices, dim=1))

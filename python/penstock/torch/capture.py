@@ -42,12 +42,14 @@ class StageCode:
         """Returns the tensors of the stage's outputs."""
         with self._in_user_code("forward"), self._autocast():
             arguments = self._inputs.fill(tensors)
+            buffers = list(_buffers(self._module))
             if isinstance(arguments, (tuple, list)):
                 result = self._module(*arguments)
             elif type(arguments) is dict:
                 result = self._module(**arguments)
             else:
                 result = self._module(arguments)
+            self._refuse_replaced(buffers)
             structure, outputs = Structure.of(result)
             if not outputs:
                 raise Error(f"stage {self._index} returns no tensor")
@@ -71,9 +73,29 @@ class StageCode:
             else:
                 result = self._loss(result, self._targets.fill(targets))
             if not isinstance(result, torch.Tensor) or result.numel() != 1:
-                shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
-                raise Error(f"the loss is no scalar tensor but {shape}: return the mean over the microbatch")
+                shape = (
+                    tuple(result.shape)
+                    if isinstance(result, torch.Tensor)
+                    else type(result).__name__
+                )
+                raise Error(
+                    f"the loss is no scalar tensor but {shape}: return the mean over the microbatch"
+                )
             return result.reshape(()).float()
+
+    def _refuse_replaced(self, before: list[tuple[nn.Module, str, torch.Tensor | None]]) -> None:
+        """Refuses a forward that assigned a buffer, and restores it."""
+        found = None
+        for holder, key, tensor in before:
+            if holder._buffers.get(key) is not tensor:
+                is_saved = key not in holder._non_persistent_buffers_set
+                found = key if is_saved and tensor is not None else found
+                holder._buffers[key] = tensor
+        if found is not None:
+            raise Error(
+                f"stage {self._index}: forward assigns a new tensor to the buffer '{found}', which "
+                "compiled steps would not do again: update it in place (add_, copy_)"
+            )
 
     @contextlib.contextmanager
     def _in_user_code(self, what: str) -> Iterator[None]:
@@ -84,7 +106,14 @@ class StageCode:
             raise
         except Exception as error:
             line = _user_line(error)
-            text = str(error).strip().split("\n", 1)[0] or type(error).__name__
+            text = str(error).strip().split("\n", 1)[0]
+            if not text or not isinstance(error, (RuntimeError, ValueError)):
+                text = f"{type(error).__name__}: {text}".removesuffix(": ")
+            if "mutates an input" in text or "is being used in an in-place operation" in text:
+                text = (
+                    text.rstrip(".")
+                    + ": compute a new tensor instead (x = x + 1), or clone it first"
+                )
             raise Error(f"stage {self._index}, {what}{line}: {text}") from error
 
 
@@ -96,11 +125,22 @@ def _user_line(error: BaseException) -> str:
     return ""
 
 
+def _buffers(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor | None]]:
+    for each in module.modules():
+        for key, tensor in each._buffers.items():
+            yield each, key, tensor
+
+
+def autocast_setting() -> torch.dtype | None:
+    """Returns the dtype of the caller's torch.autocast, or None outside of it."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
 def _autocast_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """Returns a context like the caller's torch.autocast, for threads that do not inherit it."""
-    if not torch.is_autocast_enabled("cpu"):
+    dtype = autocast_setting()
+    if dtype is None:
         return contextlib.nullcontext
-    dtype = torch.get_autocast_dtype("cpu")
     return lambda: torch.autocast("cpu", dtype=dtype)
 
 
@@ -110,6 +150,18 @@ _MODULE_HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+
+
+def count_hooks(module: nn.Module) -> int:
+    """Returns the number of hooks of a module, its submodules and its parameters."""
+    count = 0
+    for each in module.modules():
+        count += len(each._forward_hooks) + len(each._forward_pre_hooks)
+        count += len(each._backward_hooks) + len(each._backward_pre_hooks)
+    for parameter in module.parameters():
+        count += len(parameter._backward_hooks or ())
+        count += len(getattr(parameter, "_post_accumulate_grad_hooks", None) or ())
+    return count
 
 
 def refuse_hooks(module: nn.Module, index: int) -> None:
@@ -123,6 +175,11 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
         )
 
     for name, each in module.named_modules():
+        if type(each).__name__ == "OptimizedModule":
+            raise Error(
+                f"stage {index}: module '{name or 'stage'}' is a result of torch.compile, but the "
+                "engine compiles stages itself: pass the original module"
+            )
         for kind in _MODULE_HOOKS:
             for hook in getattr(each, kind, {}).values():
                 # Old-style weight_norm and spectral_norm compute a weight from parameters.
@@ -130,6 +187,9 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
                     continue
                 refuse(f"module '{name or type(each).__name__}'", hook)
     for name, parameter in module.named_parameters():
-        hooks = (parameter._backward_hooks or {}, getattr(parameter, "_post_accumulate_grad_hooks", None) or {})
+        hooks = (
+            parameter._backward_hooks or {},
+            getattr(parameter, "_post_accumulate_grad_hooks", None) or {},
+        )
         for hook in (hook for each in hooks for hook in each.values()):
             refuse(f"parameter '{name}'", hook)

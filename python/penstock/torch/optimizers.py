@@ -17,7 +17,8 @@ class AdamW(torch.optim.AdamW):
     """torch.optim.AdamW whose updates run on the rank's thread without Python.
 
     The same numbers as ``torch.optim.AdamW(fused=True)``, and the same ``state_dict``. Learning-rate
-    schedulers set ``param_groups`` as usual.
+    schedulers set ``param_groups`` as usual. Hooks of its ``step``, ``amsgrad`` and ``maximize`` are
+    refused: use ``torch.optim.AdamW`` for them.
     """
 
     def __init__(
@@ -43,12 +44,16 @@ class StageOptimizer:
         self._names = [name for name, _ in weights.parameters]
         self._native: Any = None
         self._is_stale = True  # whether the optimizer has loaded another state
+        self._groups: list[int] = []  # parameters by group, as the native update has them
+        self._stage = weights.stage
         self.optimizer: torch.optim.Optimizer | None = None
         if make is None or not weights.masters:
             return
         self.optimizer = make(list(weights.masters))
         if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise Error(f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer")
+            raise Error(
+                f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer"
+            )
         if type(self.optimizer) is AdamW:
             self._native = engine.FusedAdamW()
             self.optimizer.register_load_state_dict_post_hook(self._forget)
@@ -66,7 +71,10 @@ class StageOptimizer:
             return
         assert self.optimizer is not None
         self.optimizer._opt_called = True  # torch's schedulers warn unless step() was called
-        if self._is_stale:
+        self._refuse_unsupported(self.optimizer)
+        groups = [len(group["params"]) for group in self.optimizer.param_groups]
+        if self._is_stale or groups != self._groups:
+            self._groups = groups
             self._bind_state(self.optimizer)
         for index, group in enumerate(self.optimizer.param_groups):
             beta1, beta2 = group["betas"]
@@ -74,12 +82,41 @@ class StageOptimizer:
                 index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
             )
 
+    def _refuse_unsupported(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuses what the native update would silently ignore."""
+        hooks = [
+            *optimizer._optimizer_step_pre_hooks.values(),
+            *optimizer._optimizer_step_post_hooks.values(),
+        ]
+        for hook in hooks:
+            called = getattr(hook, "__qualname__", type(hook).__qualname__)
+            raise Error(
+                f"stage {self._stage}: penstock.torch.AdamW has the hook {called}, which its update "
+                "does not call: use torch.optim.AdamW"
+            )
+        for index, group in enumerate(optimizer.param_groups):
+            for option in ("amsgrad", "maximize"):
+                if group[option]:
+                    raise Error(
+                        f"stage {self._stage}: parameter group {index} of penstock.torch.AdamW has "
+                        f"{option}=True: use torch.optim.AdamW for it"
+                    )
+
     def _forget(self, _: torch.optim.Optimizer) -> None:
         self._is_stale = True
 
     def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Creates the state that torch would create, and passes its tensors on."""
-        names = {id(master): name for name, master in zip(self._names, self._weights.masters, strict=True)}
+        names = {
+            id(master): name
+            for name, master in zip(self._names, self._weights.masters, strict=True)
+        }
+        for index, group in enumerate(optimizer.param_groups):
+            if any(id(parameter) not in names for parameter in group["params"]):
+                raise Error(
+                    f"stage {self._stage}: parameter group {index} of the optimizer has a tensor "
+                    "that the stage does not train: pass only parameters that the function got"
+                )
         self._native.clear()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -103,7 +140,9 @@ class StageOptimizer:
         with torch.no_grad():
             if self.optimizer is None:
                 for master, gradient in zip(self._weights.masters, gradients, strict=True):
-                    master.grad = gradient.clone() if master.grad is None else master.grad + gradient
+                    master.grad = (
+                        gradient.clone() if master.grad is None else master.grad + gradient
+                    )
                 return
             for master, gradient in zip(self._weights.masters, gradients, strict=True):
                 master.grad = gradient

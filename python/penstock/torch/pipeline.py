@@ -12,9 +12,10 @@ from torch import nn
 
 from penstock import Error, Schedule, Timeline, schedule as generate
 from penstock.torch import batches, processes, slices as _slices  # noqa: F401 (stages ask it)
-from penstock.torch.capture import StageCode
+from penstock.torch.capture import StageCode, autocast_setting
 from penstock.torch.engine import engine, one_line
 from penstock.torch.optimizers import AdamW, StageOptimizer
+from penstock.torch.unchanged import Unchanged
 from penstock.torch.weights import StageWeights, share_weights
 
 Loss = Callable[..., torch.Tensor]
@@ -78,6 +79,9 @@ class Pipeline:
         slices: int = 1,
         timeout: float = 300.0,
     ) -> None:
+        _check_settings(clip_grad_norm, threads, timeout)
+        if lr_scheduler is not None and optimizer is None:
+            raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
         self._hosts = processes.join()
         self.schedule = _schedule_of(schedule, len(stages), ranks, microbatches, slices)
         self._stages = list(stages)
@@ -108,6 +112,8 @@ class Pipeline:
         self.lr_schedulers: list[Any] = []
         self._steppers: list[StageOptimizer | None] = []
         self._batch: batches.Layout | None = None
+        self._unchanged: list[Unchanged] = []
+        self._autocast: torch.dtype | None = None
 
     @one_line
     def step(self, inputs: Any, targets: Any = None) -> float:
@@ -126,6 +132,10 @@ class Pipeline:
             Error: a stage cannot be captured, or failed; the batch does not divide. After a
                 failed step, the pipeline cannot be used again.
         """
+        if torch.is_inference_mode_enabled():
+            raise Error(
+                "step: torch.inference_mode is on, which excludes gradients: step outside of it"
+            )
         layout, input_parts, target_parts = batches.split(
             inputs, targets, self.schedule.microbatches, self.schedule.slices
         )
@@ -136,6 +146,14 @@ class Pipeline:
                 "step: the inputs or targets have another structure, or other values that are not "
                 "tensors, than in the first step: make a new Pipeline for them"
             )
+        if autocast_setting() != self._autocast:
+            raise Error(
+                f"step: torch.autocast is {autocast_setting() or 'off'}, but was "
+                f"{self._autocast or 'off'} in the first step: step under the same autocast, or "
+                "make a new Pipeline"
+            )
+        for unchanged in self._unchanged:
+            unchanged.check()
         for weights in self._weights:
             if weights is not None:
                 weights.refresh()
@@ -176,7 +194,9 @@ class Pipeline:
         for stage in self._local:
             module = self._stages[stage % chain]
             if not isinstance(module, nn.Module):
-                raise Error(f"stages[{stage % chain}] is {module!r}: pass the module of every stage that this process runs")
+                raise Error(
+                    f"stages[{stage % chain}] is {module!r}: pass the module of every stage that this process runs"
+                )
 
     def _build(self, layout: batches.Layout, inputs: list[Any], targets: list[Any]) -> None:
         schedule, chain = self.schedule, len(self._stages)
@@ -184,8 +204,13 @@ class Pipeline:
         lengths = layout.slice_lengths(schedule.slices)
         self._options.slice_lengths = lengths
         built = engine.Pipeline(
-            schedule.to_csv(), schedule.microbatches, schedule.replicas, schedule.slices,
-            schedule.weights, self._options, self._hosts.handle,
+            schedule.to_csv(),
+            schedule.microbatches,
+            schedule.replicas,
+            schedule.slices,
+            schedule.weights,
+            self._options,
+            self._hosts.handle,
         )
         shared = share_weights(self._stages)
         built.set_shared([list(holders.stages) for holders in shared])
@@ -202,12 +227,24 @@ class Pipeline:
             examples, structure = (inputs, layout.inputs) if index == 0 else previous
             is_last = index == chain - 1
             module = self._stages[index]
-            code = StageCode(module, index, structure, self._loss, layout.targets if is_last else None, is_last, schedule.slices)
+            code = StageCode(
+                module,
+                index,
+                structure,
+                self._loss,
+                layout.targets if is_last else None,
+                is_last,
+                schedule.slices,
+            )
             weights = StageWeights(module, index, stage // chain, shared)
             stepper = StageOptimizer(weights, self._make_optimizer)
             parts = engine.StageParts()
             parts.functions = engine.StageFunctions(code.forward, code.loss if is_last else None)
-            parts.parameters, parts.masters, parts.state = weights.parameters, weights.masters, weights.state
+            parts.parameters, parts.masters, parts.state = (
+                weights.parameters,
+                weights.masters,
+                weights.state,
+            )
             parts.inputs, parts.targets = examples, targets if is_last else []
             for holders in shared:
                 parts.share(holders.entry(index))
@@ -219,6 +256,9 @@ class Pipeline:
             self._weights[stage] = weights
             steppers.append(stepper)
         self._built, self._batch, self._steppers = built, layout, steppers
+        self._autocast = autocast_setting()
+        modules = {stage % chain: self._stages[stage % chain] for stage in self._local}
+        self._unchanged = [Unchanged(module, index) for index, module in modules.items()]
         if self._make_optimizer is not None:
             self.optimizers = [each.optimizer if each else None for each in steppers]
         if self._make_scheduler is not None:
@@ -227,23 +267,42 @@ class Pipeline:
             ]
 
 
+def _check_settings(clip_grad_norm: float, threads: int | None, timeout: float) -> None:
+    if not clip_grad_norm >= 0:
+        raise Error(f"clip_grad_norm is {clip_grad_norm}: give the largest norm, or 0 for no limit")
+    if threads is not None and threads < 1:
+        raise Error(f"threads is {threads}: give at least 1, or leave it out")
+    if not timeout > 0:
+        raise Error(f"timeout is {timeout}: give seconds above 0")
+
+
 def _schedule_of(
     given: str | Schedule, stages: int, ranks: int | None, microbatches: int | None, slices: int
 ) -> Schedule:
     """Returns the schedule, and checks that it has as many stages as the model."""
     if isinstance(given, Schedule):
         made = given
-        for name, asked, has in (("ranks", ranks, made.ranks), ("microbatches", microbatches, made.microbatches)):
+        for name, asked, has in (
+            ("ranks", ranks, made.ranks),
+            ("microbatches", microbatches, made.microbatches),
+        ):
             if asked is not None and asked != has:
                 raise Error(f"{name} is {asked}, but the schedule has {has}: leave it out")
     elif isinstance(given, (str, os.PathLike)) and os.fspath(given).endswith(".csv"):
         made = Schedule.load(given)
     else:
-        made = _generate(given, stages, ranks or 2, microbatches or 2 * (ranks or 2), slices)
+        ranks = 2 if ranks is None else ranks
+        if ranks < 1:
+            raise Error(f"ranks is {ranks}: give at least 1")
+        made = _generate(
+            given, stages, ranks, 2 * ranks if microbatches is None else microbatches, slices
+        )
     made.check()
     chain = made.stages // made.replicas
     if chain != stages:
-        raise Error(f"stages has {stages} modules, but schedule {given!r} on {made.ranks} ranks has {chain} stages: split the model into {chain}")
+        raise Error(
+            f"stages has {stages} modules, but schedule {given!r} on {made.ranks} ranks has {chain} stages: split the model into {chain}"
+        )
     if made.steps != 1:
         raise Error(f"the schedule has {made.steps} steps: pass one of a single step")
     return made

@@ -40,7 +40,11 @@ class Hosts:
 
     def cores(self) -> int:
         """Returns how many cores this process should use."""
-        local = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or self.hosts)
+        local = int(
+            os.environ.get("LOCAL_WORLD_SIZE")
+            or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+            or self.hosts
+        )
         return max(1, len(os.sched_getaffinity(0)) // local)
 
     def send_examples(self, pipeline: int, stage: int, examples: Examples) -> None:
@@ -54,8 +58,12 @@ class Hosts:
         try:
             types, structure = pickle.loads(self._store.get(_key(pipeline, stage)))
         except (RuntimeError, dist.DistError) as error:
-            raise Error(f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors") from error
-        tensors = [torch.zeros(shape, dtype=dtype, requires_grad=grad) for shape, dtype, grad in types]
+            raise Error(
+                f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors"
+            ) from error
+        tensors = [
+            torch.zeros(shape, dtype=dtype, requires_grad=grad) for shape, dtype, grad in types
+        ]
         return tensors, structure
 
     def next_pipeline(self) -> int:
@@ -73,7 +81,9 @@ def join() -> Hosts:
     store = _store(host, hosts)
     store.set_timeout(timedelta(seconds=_SECONDS))
     # On one machine, the loopback interface always works.
-    listener = engine.listen("127.0.0.1" if _is_local(hosts) else os.environ.get("PENSTOCK_INTERFACE", ""))
+    listener = engine.listen(
+        "127.0.0.1" if _is_local(hosts) else os.environ.get("PENSTOCK_INTERFACE", "")
+    )
     if host == 0:
         store.set("penstock/run", os.urandom(16).hex())
     store.set(f"penstock/address/{host}", listener.address)
@@ -94,11 +104,19 @@ def _store(host: int, hosts: int) -> Any:
     if dist.is_initialized():
         return dist.PrefixStore("penstock", dist.distributed_c10d._get_default_store())
     if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
-        return dist.PrefixStore("penstock", next(dist.rendezvous("env://", rank=host, world_size=hosts))[0])
+        return dist.PrefixStore(
+            "penstock", next(dist.rendezvous("env://", rank=host, world_size=hosts))[0]
+        )
     if not _is_local(hosts):
-        raise Error("the processes are on several machines: set MASTER_ADDR and MASTER_PORT to the address of rank 0")
+        raise Error(
+            "the processes are on several machines: set MASTER_ADDR and MASTER_PORT to the address of rank 0"
+        )
     # The job's name gives all processes the same port.
-    job = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
+    job = (
+        os.environ.get("PMIX_NAMESPACE")
+        or os.environ.get("OMPI_MCA_ess_base_jobid")
+        or str(os.getppid())
+    )
     port = 20000 + zlib.crc32(job.encode()) % 30000
     return dist.TCPStore("127.0.0.1", port, hosts, host == 0, timedelta(seconds=_SECONDS))
 

@@ -11,6 +11,9 @@ from torch import nn
 from penstock import Error
 
 
+_TRAINED = (torch.float32, torch.bfloat16, torch.float16)
+
+
 @dataclasses.dataclass(frozen=True)
 class SharedParameter:
     """A parameter that several stages of the model have (tied weights)."""
@@ -51,6 +54,7 @@ class StageWeights:
     def __init__(
         self, module: nn.Module, stage: int, chain: int, shared: list[SharedParameter]
     ) -> None:
+        self.stage = stage
         self.parameters: list[tuple[str, nn.Parameter]] = []
         self.masters: list[nn.Parameter] = []
         self.state: list[tuple[str, torch.Tensor]] = []
@@ -61,6 +65,11 @@ class StageWeights:
             if not parameter.requires_grad:
                 self.state.append((name, parameter))
                 continue
+            if parameter.dtype not in _TRAINED:
+                raise Error(
+                    f"stage {stage}: parameter '{name}' is {parameter.dtype}, but the engine trains "
+                    "float32, bfloat16 and float16: convert it (module.float()), or freeze it"
+                )
             self.parameters.append((name, parameter))
             master = parameter
             if chain > 0 or id(parameter) in later:
@@ -89,6 +98,8 @@ class StageWeights:
 
 def _check(what: str, tensor: torch.Tensor) -> None:
     if tensor.device.type != "cpu":
-        raise Error(f"{what} is on {tensor.device}, but the engine trains on CPUs: move the model there, or use penstock.torch.runtime for GPUs")
+        raise Error(
+            f"{what} is on {tensor.device}, but the engine trains on CPUs: move the model there, or use penstock.torch.runtime for GPUs"
+        )
     if tensor.layout != torch.strided:
         raise Error(f"{what} is {tensor.layout}, but the engine takes strided tensors")

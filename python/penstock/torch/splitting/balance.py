@@ -96,5 +96,7 @@ def _times(model: nn.Module, inputs: Any, names: list[str]) -> list[float]:
         for handle in handles:
             handle.remove()
     if min(best) <= 0:
-        raise Error("split: the model does not call its layers in order: name the modules that begin stages")
+        raise Error(
+            "split: the model does not call its layers in order: name the modules that begin stages"
+        )
     return best

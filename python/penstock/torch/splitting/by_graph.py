@@ -32,7 +32,13 @@ def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module]
         return [v for v in values if born[v] <= stage < last_use.get(v, -1)]
 
     return [
-        _GraphStage(whole, stage_of, stage, crossing(stage - 1) if stage else None, crossing(stage) if stage < stages - 1 else None)
+        _GraphStage(
+            whole,
+            stage_of,
+            stage,
+            crossing(stage - 1) if stage else None,
+            crossing(stage) if stage < stages - 1 else None,
+        )
         for stage in range(stages)
     ]
 

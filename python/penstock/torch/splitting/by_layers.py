@@ -49,8 +49,7 @@ def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module]
         return None
     examples = Structure.of(inputs)
     return [
-        _LayerStage(model, layers, examples, first, last)
-        for first, last in zip(edges, edges[1:])
+        _LayerStage(model, layers, examples, first, last) for first, last in zip(edges, edges[1:])
     ]
 
 

@@ -40,11 +40,15 @@ def split(
             says where.
     """
     refuse_hooks(model, 0)
-    names = balance.boundaries(model, inputs, stages, by) if isinstance(stages, int) else list(stages)
+    names = (
+        balance.boundaries(model, inputs, stages, by) if isinstance(stages, int) else list(stages)
+    )
     known = dict(model.named_modules())
     for name in names:
         if name not in known:
-            raise Error(f"split: the model has no module '{name}': choose from model.named_modules()")
+            raise Error(
+                f"split: the model has no module '{name}': choose from model.named_modules()"
+            )
     made = by_layers.cut(model, inputs, names)
     if made is not None and _is_same(model, made, inputs):
         return made
