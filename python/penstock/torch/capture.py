@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,6 +36,9 @@ class StageCode:
         self._module, self._index, self._inputs = module, index, inputs
         self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
         self._autocast = _autocast_state()
+        #: Whether the module's code is told that it is traced, as torch.compile and torch.export do.
+        #: Code that checks this then reads no values of tensors, for example of masks.
+        self.is_traced = False
         #: The structure of what the stage returns, after its forward has run.
         self.outputs: Structure | None = None
 
@@ -43,12 +47,13 @@ class StageCode:
         with self._in_user_code("forward"), self._autocast():
             arguments = self._inputs.fill(tensors)
             buffers = list(_buffers(self._module))
-            if isinstance(arguments, (tuple, list)):
-                result = self._module(*arguments)
-            elif type(arguments) is dict:
-                result = self._module(**arguments)
-            else:
-                result = self._module(arguments)
+            with _tracing() if self.is_traced else contextlib.nullcontext():
+                if isinstance(arguments, (tuple, list)):
+                    result = self._module(*arguments)
+                elif type(arguments) is dict:
+                    result = self._module(**arguments)
+                else:
+                    result = self._module(arguments)
             self._refuse_replaced(buffers)
             structure, outputs = Structure.of(result)
             if not outputs:
@@ -131,6 +136,27 @@ def _buffers(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor |
             yield each, key, tensor
 
 
+def reads_values(error: Exception) -> bool:
+    """Whether a capture was refused because the code depends on values of tensors."""
+    return "reads a value out of a tensor" in str(error)
+
+
+_tracing_lock = threading.RLock()  # torch's flags are of the process, and ranks capture on threads
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """Makes torch.compiler.is_compiling() and is_exporting() true."""
+    compiler: Any = torch.compiler
+    with _tracing_lock:
+        before = compiler._is_compiling_flag, compiler._is_exporting_flag
+        compiler._is_compiling_flag = compiler._is_exporting_flag = True
+        try:
+            yield
+        finally:
+            compiler._is_compiling_flag, compiler._is_exporting_flag = before
+
+
 def autocast_setting() -> torch.dtype | None:
     """Returns the dtype of the caller's torch.autocast, or None outside of it."""
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
@@ -144,24 +170,12 @@ def _autocast_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:
     return lambda: torch.autocast("cpu", dtype=dtype)
 
 
-_MODULE_HOOKS = (
+MODULE_HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
     "_backward_pre_hooks",
 )
-
-
-def count_hooks(module: nn.Module) -> int:
-    """Returns the number of hooks of a module, its submodules and its parameters."""
-    count = 0
-    for each in module.modules():
-        count += len(each._forward_hooks) + len(each._forward_pre_hooks)
-        count += len(each._backward_hooks) + len(each._backward_pre_hooks)
-    for parameter in module.parameters():
-        count += len(parameter._backward_hooks or ())
-        count += len(getattr(parameter, "_post_accumulate_grad_hooks", None) or ())
-    return count
 
 
 def refuse_hooks(module: nn.Module, index: int) -> None:
@@ -180,7 +194,7 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
                 f"stage {index}: module '{name or 'stage'}' is a result of torch.compile, but the "
                 "engine compiles stages itself: pass the original module"
             )
-        for kind in _MODULE_HOOKS:
+        for kind in MODULE_HOOKS:
             for hook in getattr(each, kind, {}).values():
                 # Old-style weight_norm and spectral_norm compute a weight from parameters.
                 if type(hook).__module__.startswith("torch.nn.utils."):

@@ -12,7 +12,7 @@ from torch import nn
 
 from penstock import Error, Schedule, Timeline, schedule as generate
 from penstock.torch import batches, processes, slices as _slices  # noqa: F401 (stages ask it)
-from penstock.torch.capture import StageCode, autocast_setting
+from penstock.torch.capture import StageCode, autocast_setting, reads_values
 from penstock.torch.engine import engine, one_line
 from penstock.torch.optimizers import AdamW, StageOptimizer
 from penstock.torch.unchanged import Unchanged
@@ -32,7 +32,8 @@ class Pipeline:
             returned: with a tensor, or with the elements of a tuple or a list as arguments, or
             with those of a dict as keyword arguments. Under ``mpirun`` or ``torchrun``, those of
             other processes may be None. `penstock.torch.split` divides a whole model.
-        schedule: a name of the catalog (``penstock.schedules()``), or a ``penstock.Schedule``.
+        schedule: a name of the catalog (``penstock.schedules()``), a ``penstock.Schedule``, or the
+            path of a ``.csv`` file.
         ranks: the number of ranks. Given by a Schedule.
         microbatches: of one step. Given by a Schedule.
         loss: ``loss(output, targets)`` of one microbatch, a scalar; the step's loss is their mean.
@@ -227,6 +228,7 @@ class Pipeline:
             examples, structure = (inputs, layout.inputs) if index == 0 else previous
             is_last = index == chain - 1
             module = self._stages[index]
+            assert module is not None  # _check_modules
             code = StageCode(
                 module,
                 index,
@@ -249,7 +251,7 @@ class Pipeline:
             for holders in shared:
                 parts.share(holders.entry(index))
             stepper.bind(parts)
-            outputs = built.build(stage, parts)
+            outputs = _capture(built, stage, parts, code)
             previous = (outputs, code.outputs)
             if not is_last and stage + 1 not in self._local:
                 self._hosts.send_examples(number, stage, previous)
@@ -257,14 +259,31 @@ class Pipeline:
             steppers.append(stepper)
         self._built, self._batch, self._steppers = built, layout, steppers
         self._autocast = autocast_setting()
-        modules = {stage % chain: self._stages[stage % chain] for stage in self._local}
-        self._unchanged = [Unchanged(module, index) for index, module in modules.items()]
+        for index in sorted({stage % chain for stage in self._local}):
+            module = self._stages[index]
+            assert module is not None
+            self._unchanged.append(Unchanged(module, index))
         if self._make_optimizer is not None:
             self.optimizers = [each.optimizer if each else None for each in steppers]
         if self._make_scheduler is not None:
             self.lr_schedulers = [
                 self._make_scheduler(each) if each is not None else None for each in self.optimizers
             ]
+
+
+def _capture(built: Any, stage: int, parts: Any, code: StageCode) -> Any:
+    """Compiles a stage, and returns examples of its outputs."""
+    try:
+        return built.build(stage, parts)
+    except (Error, RuntimeError) as error:
+        if not reads_values(error):
+            raise
+        refused = error
+    code.is_traced, code.outputs = True, None
+    try:
+        return built.build(stage, parts)
+    except (Error, RuntimeError):
+        raise refused from None  # The model's code does not ask whether it is traced.
 
 
 def _check_settings(clip_grad_norm: float, threads: int | None, timeout: float) -> None:
@@ -280,6 +299,9 @@ def _schedule_of(
     given: str | Schedule, stages: int, ranks: int | None, microbatches: int | None, slices: int
 ) -> Schedule:
     """Returns the schedule, and checks that it has as many stages as the model."""
+    label = given if isinstance(given, (str, os.PathLike)) else None
+    if label is not None and os.fspath(label).endswith(".csv"):
+        given = Schedule.from_csv(label)
     if isinstance(given, Schedule):
         made = given
         for name, asked, has in (
@@ -288,8 +310,8 @@ def _schedule_of(
         ):
             if asked is not None and asked != has:
                 raise Error(f"{name} is {asked}, but the schedule has {has}: leave it out")
-    elif isinstance(given, (str, os.PathLike)) and os.fspath(given).endswith(".csv"):
-        made = Schedule.load(given)
+    elif not isinstance(given, str):
+        raise Error(f"schedule is {given!r}: give a name, a penstock.Schedule, or a CSV file")
     else:
         ranks = 2 if ranks is None else ranks
         if ranks < 1:
@@ -301,7 +323,8 @@ def _schedule_of(
     chain = made.stages // made.replicas
     if chain != stages:
         raise Error(
-            f"stages has {stages} modules, but schedule {given!r} on {made.ranks} ranks has {chain} stages: split the model into {chain}"
+            f"stages has {stages} modules, but {f'schedule {str(label)!r}' if label else 'the schedule'} "
+            f"on {made.ranks} ranks has {chain} stages: split the model into {chain}"
         )
     if made.steps != 1:
         raise Error(f"the schedule has {made.steps} steps: pass one of a single step")
@@ -310,11 +333,12 @@ def _schedule_of(
 
 def _generate(name: str, stages: int, ranks: int, microbatches: int, slices: int) -> Schedule:
     """Generates a schedule with as many chunks per rank as the stages need, if it has chunks."""
-    arguments = {"ranks": ranks, "microbatches": microbatches, "slices": slices}
     error: Error | None = None
     for chunks in dict.fromkeys((max(1, stages // ranks), None)):
         try:
-            made = generate(name, chunks=chunks, **arguments)
+            made = generate(
+                name, ranks=ranks, microbatches=microbatches, chunks=chunks, slices=slices
+            )
         except Error as refused:
             error = error or refused
             continue

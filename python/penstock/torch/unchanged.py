@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
 import torch
 from torch import nn
 
 from penstock import Error
-from penstock.torch.capture import count_hooks, refuse_hooks
+from penstock.torch.capture import MODULE_HOOKS, refuse_hooks
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tensor:
-    """A parameter or buffer as it was when the stage was compiled, and the dict that holds it."""
-
-    what: str
-    holder: dict[str, torch.Tensor | None]
-    key: str
-    tensor: torch.Tensor
-    address: int
-    requires_grad: bool
+# A parameter or buffer as it was when the stage was compiled: what it is, the dict that holds it,
+# its name there, the tensor, its address, and whether it is trained.
+_Tensor = tuple[str, dict[str, Any], str, torch.Tensor, int, bool]
 
 
 class Unchanged:
@@ -32,7 +25,9 @@ class Unchanged:
     def __init__(self, module: nn.Module, index: int) -> None:
         self._module, self._index = module, index
         self._modes = [(name, each, each.training) for name, each in module.named_modules()]
-        self._hooks = count_hooks(module)
+        # Checks run before each step, so they walk flat lists instead of the tree of modules.
+        self._hooks = [getattr(each, kind) for each in module.modules() for kind in MODULE_HOOKS]
+        self._hook_count = sum(map(len, self._hooks))
         self._tensors: list[_Tensor] = []
         for prefix, each in module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
@@ -43,7 +38,7 @@ class Unchanged:
                         continue
                     what = f"{kind} '{prefix}.{key}'" if prefix else f"{kind} '{key}'"
                     self._tensors.append(
-                        _Tensor(what, holder, key, tensor, tensor.data_ptr(), tensor.requires_grad)
+                        (what, holder, key, tensor, tensor.data_ptr(), tensor.requires_grad)
                     )
 
     def check(self) -> None:
@@ -55,19 +50,20 @@ class Unchanged:
                     f"module '{name or type(module).__name__}' is in {now} mode, but was captured "
                     f"in {before} mode: call {before}() before step, or make a new Pipeline"
                 )
-        if count_hooks(self._module) != self._hooks:
+        if sum(map(len, self._hooks)) != self._hook_count:
             refuse_hooks(self._module, self._index)
-        for each in self._tensors:
-            now_there = each.holder.get(each.key)
-            if now_there is not each.tensor or each.tensor.data_ptr() != each.address:
+        for what, holder, key, tensor, address, is_trained in self._tensors:
+            if tensor._backward_hooks:
+                refuse_hooks(self._module, self._index)
+            if holder.get(key) is not tensor or tensor.data_ptr() != address:
                 self._refuse(
-                    f"{each.what} was replaced after the first step: change values in place "
+                    f"{what} was replaced after the first step: change values in place "
                     "(copy_, load_state_dict without assign=True), or make a new Pipeline"
                 )
-            if each.tensor.requires_grad is not each.requires_grad:
+            if tensor.requires_grad is not is_trained:
                 self._refuse(
-                    f"{each.what} has requires_grad={each.tensor.requires_grad}, but had "
-                    f"{each.requires_grad} in the first step: make a new Pipeline"
+                    f"{what} has requires_grad={tensor.requires_grad}, but had {is_trained} in the "
+                    "first step: make a new Pipeline"
                 )
 
     def _refuse(self, text: str) -> None:

@@ -14,16 +14,20 @@ def mlp(width: int = 16) -> nn.Module:
 
 
 def accumulate(
-    model: Callable[[Any], Any],
+    model: Callable[..., Any],
     loss: Callable[..., torch.Tensor],
-    inputs: torch.Tensor,
+    inputs: torch.Tensor | dict[str, torch.Tensor],
     targets: torch.Tensor,
     microbatches: int,
 ) -> float:
     """Adds the gradients of the mean loss, microbatch by microbatch, and returns that loss."""
     total = 0.0
-    for x, y in zip(inputs.chunk(microbatches), targets.chunk(microbatches), strict=True):
-        value = loss(model(x), y)
+    for index, y in enumerate(targets.chunk(microbatches)):
+        if isinstance(inputs, dict):
+            part = {name: x.chunk(microbatches)[index] for name, x in inputs.items()}
+            value = loss(model(**part), y)
+        else:
+            value = loss(model(inputs.chunk(microbatches)[index]), y)
         (value / microbatches).backward()
         total += value.item()
     return total / microbatches

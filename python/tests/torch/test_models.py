@@ -98,6 +98,14 @@ def _tokens() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randint(_VOCABULARY, shape), torch.randint(_VOCABULARY, shape)
 
 
+def _masked_tokens() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Tokens, and a mask of sequences of several lengths."""
+    tokens, targets = _tokens()
+    lengths = torch.randint(_TOKENS // 2, _TOKENS + 1, (len(tokens), 1))
+    mask = (torch.arange(_TOKENS) < lengths).long()
+    return {"input_ids": tokens, "attention_mask": mask}, targets
+
+
 def _images() -> tuple[torch.Tensor, torch.Tensor]:
     samples = _MICROBATCHES * _SAMPLES
     return torch.randn(samples, 3, 32, 32), torch.randint(10, (samples,))
@@ -110,6 +118,7 @@ _CASES: dict[str, _Case] = {
     "qwen3": (_qwen3, _tokens, _token_loss, None, 0),
     "gpt2": (_gpt2, _tokens, _token_loss, None, 1e-6),
     "modernbert": (_modernbert, _tokens, _token_loss, None, 1e-6),
+    "modernbert masked": (_modernbert, _masked_tokens, _token_loss, None, 1e-6),
     "mixture of experts": (_mixture_of_experts, _tokens, _token_loss, None, 0),
     "vit": (_vit, _images, _class_loss, None, 0),
     "resnet50": (_resnet50, _images, _class_loss, ["layer2", "layer3", "layer4"], 0),
@@ -130,7 +139,8 @@ def test_trains_like_plain_pytorch(name: str, schedule: str) -> None:
     stages: Any = 4 if schedule == "zbv" else 2
     if begins is not None:
         stages = begins if schedule == "zbv" else begins[1:2]
-    parts = pt.split(model, data()[0][:_SAMPLES], stages)
+    example = torch.utils._pytree.tree_map(lambda tensor: tensor[:_SAMPLES], data()[0])
+    parts = pt.split(model, example, stages)
     pipe = pt.Pipeline(
         parts, schedule, ranks=2, microbatches=_MICROBATCHES, loss=loss, optimizer=_sgd, exact=True
     )
