@@ -122,3 +122,174 @@ def test_ctrl_c_ends_a_step() -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in errors
+
+
+class ChangesInput(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1)
+
+
+class AssignsBuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = self.calls + 1
+        return self.inner(x) * self.calls
+
+
+@pytest.mark.parametrize("stages", [[ChangesInput(), mlp()], [mlp(), ChangesInput()]])
+def test_in_place_changes_of_inputs_are_refused(stages: list[nn.Module]) -> None:
+    text = _step(stages)
+    assert re.search(r"test_errors\.py:\d+ in forward: .*: compute a new tensor instead", text)
+
+
+def test_assigned_buffers_are_refused_and_stay() -> None:
+    module = AssignsBuffer()
+    assert "new tensor to the buffer 'calls'" in _step([module, mlp()])
+    assert module.calls.item() == 0
+
+
+def test_what_the_engine_does_not_train_is_refused_by_name() -> None:
+    assert "parameter '0.weight' is on meta" in _step([mlp().to("meta"), mlp()])
+    assert "parameter '0.weight' is torch.float64" in _step([mlp().double(), mlp()])
+    compiled = nn.Sequential(torch.compile(mlp()))  # type: ignore[arg-type]
+    assert "module '0' is a result of torch.compile" in _step([compiled, mlp()])
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda x: x.to("meta"), "inputs are on meta"),
+        (lambda x: x.to_sparse(), "inputs are torch.sparse_coo"),
+        (lambda x: x[:0], "0 samples, which 4 microbatches do not divide"),
+        (lambda x: x.numpy(), "inputs contain a numpy.ndarray"),
+        (lambda x: 3, "inputs contain no tensor"),
+    ],
+)
+def test_inputs_that_are_no_batch_are_refused(make: Any, text: str) -> None:
+    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+    x = torch.randn(8, 16)
+    with pytest.raises(pt.Error, match=text):
+        pipe.step(make(x), x)
+    pipe.step(x, x)  # nothing has run, so the pipeline can be used
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"ranks": 0}, "ranks is 0"),
+        ({"threads": 0}, "threads is 0"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"clip_grad_norm": -1.0}, "clip_grad_norm is -1.0"),
+        ({"clip_grad_norm": float("nan")}, "clip_grad_norm is nan"),
+        ({"optimizer": None, "lr_scheduler": lambda o: o}, "lr_scheduler needs an optimizer"),
+        ({"schedule": 7}, "schedule is 7: give a name"),
+        ({"schedule": "none"}, "no schedule is called 'none'"),
+        ({"stages": []}, "0 modules"),
+        ({"stages": [None, mlp()]}, r"stages\[0\] is None"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], text: str) -> None:
+    given = {"stages": [mlp(), mlp()], "ranks": 2, "microbatches": 4, "loss": _mse, **arguments}
+    with pytest.raises(pt.Error, match=text) as raised:
+        pt.Pipeline(**given)
+    assert "\n" not in str(raised.value)
+
+
+def _to_eval(stages: list[nn.Module]) -> None:
+    stages[1].eval()
+
+
+def _freeze(stages: list[nn.Module]) -> None:
+    stages[1][0].weight.requires_grad_(False)
+
+
+def _replace_storage(stages: list[nn.Module]) -> None:
+    stages[1][0].weight.data = torch.zeros(24, 16)
+
+
+def _assign(stages: list[nn.Module]) -> None:
+    state = {name: value.clone() for name, value in stages[1].state_dict().items()}
+    stages[1].load_state_dict(state, assign=True)
+
+
+def _hook(stages: list[nn.Module]) -> None:
+    stages[1][0].register_forward_hook(_print_norm)
+
+
+def _weight_hook(stages: list[nn.Module]) -> None:
+    stages[1][0].weight.register_hook(_print_norm)
+
+
+def _print_norm(*_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (_to_eval, "module 'Sequential' is in eval mode, but was captured in train mode"),
+        (_freeze, "parameter '0.weight' has requires_grad=False"),
+        (_replace_storage, "parameter '0.weight' was replaced"),
+        (_assign, "parameter '0.weight' was replaced"),
+        (_hook, "module '0' has the hook _print_norm"),
+        (_weight_hook, "parameter '0.weight' has the hook _print_norm"),
+    ],
+)
+def test_changes_that_compiled_stages_would_ignore_are_refused(change: Any, text: str) -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    x = torch.randn(8, 16)
+    pipe.step(x, x)
+    change(stages)
+    with pytest.raises(pt.Error, match=f"stage 1: {re.escape(text)}"):
+        pipe.step(x, x)
+
+
+def test_another_autocast_than_in_the_first_step_is_refused() -> None:
+    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+    x = torch.randn(8, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        pipe.step(x, x)
+    with pytest.raises(pt.Error, match="torch.autocast is off, but was torch.bfloat16"):
+        pipe.step(x, x)
+    with torch.inference_mode(), pytest.raises(pt.Error, match="inference_mode is on"):
+        pipe.step(x, x)
+
+
+class FailsForLongBatches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > 2:
+            raise KeyError("too long\nfor me")
+        return self.inner(x)
+
+
+def test_a_new_shape_that_fails_on_a_rank_is_reported_with_its_line() -> None:
+    pipe = pt.Pipeline([mlp(), FailsForLongBatches()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    x = torch.randn(16, 16)
+    expected = r"rank 1: 1F0: stage 1, forward at .*test_errors\.py:\d+ in forward: KeyError"
+    with pytest.raises(pt.Error, match=expected) as raised:
+        pipe.step(x, x)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(pt.Error, match="an earlier step failed: make a new Pipeline"):
+        pipe.step(x, x)
+
+
+def test_a_failing_loss_is_reported_with_its_line() -> None:
+    def loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no such class")
+
+    text = _step([mlp(), mlp()], loss=loss)
+    assert re.search(r"stage 1, loss at .*test_errors\.py:\d+ in loss: no such class$", text)
+
+
+def test_optimizers_that_need_a_closure_are_refused() -> None:
+    text = _step([mlp(), mlp()], optimizer=torch.optim.LBFGS)
+    assert "missing 1 required positional argument: 'closure'" in text

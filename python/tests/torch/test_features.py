@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from reference import accumulate, chain, distance, mlp
 from torch import nn
 
@@ -20,8 +21,8 @@ def _sgd(parameters: Any) -> torch.optim.Optimizer:
 
 
 def _pipe(stages: list[nn.Module], **arguments: Any) -> pt.Pipeline:
-    given = {"loss": _mse, "optimizer": _sgd, "exact": True, **arguments}
-    return pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, **given)
+    given = {"loss": _mse, "optimizer": _sgd, "exact": True, "microbatches": 4, **arguments}
+    return pt.Pipeline(stages, "1f1b", ranks=2, **given)
 
 
 def _same_as_plain(stages: list[nn.Module], x: Any, y: torch.Tensor, steps: int = 3) -> None:
@@ -44,6 +45,30 @@ def test_dropout_differs_by_microbatch_and_repeats_with_the_seed() -> None:
         x, y = torch.randn(8, 16), torch.randn(8, 16)
         losses.append(_pipe(stages, seed=seed).step(x, y))
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_dropout_masks_differ_between_microbatches_and_keep_the_mean() -> None:
+    def mask(of: int, samples: int = 64) -> torch.Tensor:
+        """Returns the scaled mask of a microbatch: the gradient of the sum of dropout(weight)."""
+        torch.manual_seed(0)
+        first = nn.Sequential(nn.Linear(samples, samples, bias=False), nn.Dropout(0.25))
+        selected = torch.zeros(2 * samples, 1)
+        selected[of * samples : (of + 1) * samples] = 2  # the loss is the mean of 2 microbatches
+        pipe = _pipe(
+            [first, nn.Identity()], optimizer=None, microbatches=2, seed=5,
+            loss=lambda output, chosen: (output * chosen).sum(),
+        )
+        pipe.step(torch.eye(samples).repeat(2, 1), selected)
+        gradient = first[0].weight.grad
+        assert gradient is not None
+        return gradient
+
+    masks = [mask(0), mask(1)]
+    assert torch.equal(masks[0], mask(0))
+    assert not torch.equal(masks[0], masks[1])
+    for each in masks:
+        assert each.unique().tolist() == pytest.approx([0, 1 / 0.75])
+        assert each.mean().item() == pytest.approx(1, abs=0.05)  # 5 standard deviations
 
 
 class TwoTensors(nn.Module):
@@ -157,15 +182,42 @@ def test_custom_autograd_functions() -> None:
     _same_as_plain([UsesDoubled(), mlp()], torch.randn(8, 16), torch.randn(8, 16))
 
 
-def test_autocast() -> None:
+@pytest.mark.parametrize("exact", [True, False])
+def test_autocast(exact: bool) -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
     plain = copy.deepcopy(stages)
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
-    pipe = _pipe(stages, optimizer=None)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = pipe.step(x, y)
-        expected = accumulate(chain(plain), _mse, x, y, 4)
-    assert loss == pytest.approx(expected, rel=1e-2)
+
+    def run(value: torch.Tensor) -> torch.Tensor:
+        # Autocast keeps converted weights until it ends, so it must end before they are updated.
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return chain(plain)(value)
+
+    pipe = _pipe(stages, exact=exact)
+    optimizer = _sgd([p for stage in plain for p in stage.parameters()])
+    for _ in range(3):
+        x, y = torch.randn(8, 16), torch.randn(8, 16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = pipe.step(x, y)
+        optimizer.zero_grad()
+        expected = accumulate(run, lambda a, b: _mse(a.float(), b), x, y, 4)
+        optimizer.step()
+        assert loss == pytest.approx(expected, rel=1e-6 if exact else 1e-2)
+    assert distance(stages, plain) <= (0 if exact else 1e-3)
+
+
+def test_bf16_weights() -> None:
+    for microbatches, tolerance in ((1, 0.0), (4, 2**-8)):  # gradients are accumulated in fp32
+        stages: list[nn.Module] = [mlp().bfloat16(), mlp().bfloat16()]
+        plain = copy.deepcopy(stages)
+        pipe = _pipe(stages, microbatches=microbatches)
+        optimizer = _sgd([p for stage in plain for p in stage.parameters()])
+        for _ in range(3):
+            x, y = torch.randn(8, 16).bfloat16(), torch.randn(8, 16).bfloat16()
+            pipe.step(x, y)
+            optimizer.zero_grad()
+            accumulate(chain(plain), _mse, x, y, microbatches)
+            optimizer.step()
+        assert distance(stages, plain) <= tolerance
 
 
 def test_without_an_optimizer_gradients_are_left_and_added() -> None:
@@ -179,3 +231,132 @@ def test_without_an_optimizer_gradients_are_left_and_added() -> None:
     for stage, other in zip(stages, plain, strict=True):
         for left, right in zip(stage.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(left.grad, right.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_weights_that_a_stage_uses_twice() -> None:
+    shared = nn.Linear(16, 16)
+    _same_as_plain(
+        [nn.Sequential(shared, nn.GELU(), shared), mlp()], torch.randn(8, 16), torch.randn(8, 16)
+    )
+
+
+class LowRank(nn.Module):
+    """A frozen layer with a trained correction of low rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(16, 16).requires_grad_(False)
+        self.down, self.up = nn.Linear(16, 2, bias=False), nn.Linear(2, 16, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+def test_low_rank_adapters_train_alone() -> None:
+    stages: list[nn.Module] = [nn.Sequential(LowRank(), nn.GELU()), LowRank()]
+    before = copy.deepcopy(stages[1])
+    _same_as_plain(stages, torch.randn(8, 16), torch.randn(8, 16))
+    assert torch.equal(stages[1].base.weight, before.base.weight)
+    assert not torch.equal(stages[1].up.weight, before.up.weight)
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_stage_may_be_frozen_as_a_whole(frozen: int) -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    stages[frozen].requires_grad_(False)
+    plain = copy.deepcopy(stages)
+    pipe = _pipe(stages)
+    optimizer = _sgd(plain[1 - frozen].parameters())
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    for _ in range(2):
+        pipe.step(x, y)
+        optimizer.zero_grad()
+        accumulate(chain(plain), _mse, x, y, 4)
+        optimizer.step()
+    assert distance(stages, plain) == 0
+
+
+class Scales(nn.Module):
+    """Reads a buffer that the caller may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+        self.register_buffer("scale", torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inner(x) * self.scale, x
+
+
+class AddsBoth(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + residual
+
+
+def test_buffers_that_the_caller_changes_and_tuples_between_stages() -> None:
+    stages: list[nn.Module] = [Scales(), AddsBoth()]
+    plain = copy.deepcopy(stages)
+    pipe = _pipe(stages, optimizer=None)
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    for factor in (1.0, 0.5):
+        for of in (stages, plain):
+            of[0].scale.fill_(factor)
+        expected = accumulate(lambda value: plain[1](*plain[0](value)), _mse, x, y, 4)
+        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-6)
+
+
+def test_evaluation_between_steps_sees_the_trained_weights() -> None:
+    stages: list[nn.Module] = [nn.Sequential(mlp(), nn.BatchNorm1d(16)), mlp()]
+    plain = copy.deepcopy(stages)
+    pipe = _pipe(stages)
+    optimizer = _sgd([p for stage in plain for p in stage.parameters()])
+    for _ in range(3):
+        x, y = torch.randn(8, 16), torch.randn(8, 16)
+        pipe.step(x, y)
+        optimizer.zero_grad()
+        accumulate(chain(plain), _mse, x, y, 4)
+        optimizer.step()
+        with torch.no_grad():
+            for stage in (*stages, *plain):
+                stage.eval()
+            assert torch.equal(chain(stages)(x), chain(plain)(x))
+            for stage in (*stages, *plain):
+                stage.train()
+    assert distance(stages, plain) == 0
+
+
+def test_a_checkpoint_is_loaded_between_steps() -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = _pipe(stages)
+    batches = [(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(3)]
+    pipe.step(*batches[0])
+    saved = copy.deepcopy([stage.state_dict() for stage in stages])
+    losses = [pipe.step(*batch) for batch in batches[1:]]
+    for stage, state in zip(stages, saved, strict=True):
+        stage.load_state_dict(state)
+    assert [pipe.step(*batch) for batch in batches[1:]] == losses
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+
+def test_activation_checkpointing_of_torch() -> None:
+    _same_as_plain([Checkpointed(), mlp()], torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_inputs_of_inference_mode_train() -> None:
+    with torch.inference_mode():
+        x, y = torch.randn(8, 16), torch.randn(8, 16)
+    stages: list[nn.Module] = [mlp(), mlp()]
+    expected = accumulate(chain(copy.deepcopy(stages)), _mse, x.clone(), y.clone(), 4)
+    assert _pipe(stages).step(x, y) == pytest.approx(expected, rel=1e-6)

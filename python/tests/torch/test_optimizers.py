@@ -17,11 +17,30 @@ _mse = nn.functional.mse_loss
 _Make = Callable[[Any], torch.optim.Optimizer]
 
 
+class Signs(torch.optim.Optimizer):
+    """An optimizer of the user's own, without a closure."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 1e-2})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["lr"] * parameter.grad.sign())
+
+
+def _groups(parameters: Any) -> list[dict[str, Any]]:
+    matrices = [each for each in parameters if each.dim() > 1]
+    vectors = [each for each in parameters if each.dim() == 1]
+    return [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "lr": 1e-3}]
+
+
 def _pair(ours: _Make, torchs: _Make, steps: int = 4, **arguments: Any) -> float:
     stages: list[nn.Module] = [mlp(), mlp()]
     plain = copy.deepcopy(stages)
     pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=ours, exact=True, **arguments)
-    optimizers = [torchs(stage.parameters()) for stage in plain]
+    optimizers = [torchs(list(stage.parameters())) for stage in plain]
     for _ in range(steps):
         x, y = torch.randn(8, 16), torch.randn(8, 16)
         pipe.step(x, y)
@@ -41,6 +60,8 @@ def _pair(ours: _Make, torchs: _Make, steps: int = 4, **arguments: Any) -> float
     [
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
         lambda p: torch.optim.Adam(p, lr=1e-2),
+        lambda p: torch.optim.AdamW(p, lr=1e-2, amsgrad=True),
+        lambda p: Signs(p),
         lambda p: torch.optim.Adagrad(p),
     ],
 )
@@ -93,3 +114,107 @@ def test_the_state_of_native_adamw_is_saved_and_loaded() -> None:
         optimizer.load_state_dict(state)
     other.step(x, y)
     assert distance(stages, again) == 0
+
+
+def test_parameter_groups_of_native_adamw() -> None:
+    assert _pair(
+        lambda p: pt.AdamW(_groups(p), lr=1e-2),
+        lambda p: torch.optim.AdamW(_groups(p), lr=1e-2, fused=True),
+    ) == 0
+
+
+def test_a_group_that_is_added_later_is_trained() -> None:
+    stages = [mlp(), mlp()]
+    plain = copy.deepcopy(stages)
+    pipe = pt.Pipeline(
+        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, exact=True,
+        optimizer=lambda p: pt.AdamW(p[:2], lr=1e-2),
+    )
+    optimizers = [
+        torch.optim.AdamW(list(s.parameters())[:2], lr=1e-2, fused=True) for s in plain
+    ]
+    for step in range(3):
+        x, y = torch.randn(8, 16), torch.randn(8, 16)
+        if step == 1:
+            for of, optimizer in zip(
+                (*stages, *plain), (*pipe.optimizers, *optimizers), strict=True
+            ):
+                optimizer.add_param_group({"params": [of[3].weight], "lr": 0.1})
+        pipe.step(x, y)
+        for stage in plain:
+            stage.zero_grad()
+        accumulate(chain(plain), _mse, x, y, 4)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert distance(stages, plain) == 0
+
+
+def test_what_native_adamw_would_ignore_is_refused() -> None:
+    def print_norm(*_: object) -> None: ...
+
+    def hooked(parameters: Any) -> torch.optim.Optimizer:
+        optimizer = pt.AdamW(parameters)
+        optimizer.register_step_post_hook(print_norm)
+        return optimizer
+
+    makes: list[tuple[_Make, str]] = [
+        (hooked, "stage 0: penstock.torch.AdamW has the hook .*print_norm"),
+        (lambda p: pt.AdamW([{"params": p, "amsgrad": True}]), "group 0 .* has amsgrad=True"),
+        (lambda p: pt.AdamW([*p, nn.Parameter(torch.ones(1))]), "group 0 .* does not train"),
+        (lambda p: 3, "optimizer returned int"),  # type: ignore[return-value]
+    ]
+    for make, text in makes:
+        pipe = pt.Pipeline(
+            [mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=make
+        )
+        with pytest.raises(pt.Error, match=text):
+            pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_updates_with_gradients_that_are_not_finite_are_skipped(native: bool) -> None:
+    stages = [mlp(), mlp()]
+    before = copy.deepcopy(stages)
+    make: _Make = pt.AdamW if native else torch.optim.AdamW
+    pipe = pt.Pipeline(
+        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=make, skip_nonfinite=True
+    )
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    bad = x.clone()
+    bad[3, 3] = float("inf")
+    pipe.step(bad, y)
+    assert distance(stages, before) == 0
+    pipe.step(x, y)
+    assert distance(stages, before) > 0
+
+
+def test_with_a_limit_gradients_that_are_not_finite_fail() -> None:
+    pipe = pt.Pipeline(
+        [mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse, clip_grad_norm=1.0
+    )
+    x = torch.randn(8, 16)
+    with pytest.raises(pt.Error, match="is not finite: .*skip_nonfinite=True"):
+        pipe.step(x / 0, x)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_schedulers_set_the_same_rates_as_in_torch(native: bool) -> None:
+    stages = [mlp(), mlp()]
+    plain = copy.deepcopy(stages)
+    pipe = pt.Pipeline(
+        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, exact=True,
+        optimizer=lambda p: (pt if native else torch.optim).AdamW(p, lr=1e-2),
+        lr_scheduler=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
+    )
+    optimizer = torch.optim.AdamW(
+        [p for s in plain for p in s.parameters()], lr=1e-2, fused=native or None
+    )
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
+    for _ in range(4):
+        x, y = torch.randn(8, 16), torch.randn(8, 16)
+        pipe.step(x, y)
+        optimizer.zero_grad()
+        accumulate(chain(plain), _mse, x, y, 4)
+        optimizer.step()
+        scheduler.step()
+    assert distance(stages, plain) == 0

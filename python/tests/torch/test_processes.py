@@ -2,65 +2,125 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pathlib
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 
 import pytest
 
-_SCRIPT = """
-import sys, torch, penstock, penstock.torch as pt
-from torch import nn
+import penstock.torch as pt
 
-name, ranks, stages = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+# Trains with each schedule in turn: NAME:RANKS, ...
+_SCRIPT = """
+import os, signal, sys
+import torch, penstock, penstock.torch as pt
+from torch import nn
 
 def build(stage):
     torch.manual_seed(stage)
     return nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 16))
 
-schedule = penstock.schedule(name, ranks=ranks, microbatches=4)
 here, count = pt.place()
-modules = [build(s) if schedule.rank_of_stage[s] * count // ranks == here else None for s in range(stages)]
-pipe = pt.Pipeline(modules, schedule, loss=nn.functional.mse_loss, exact=True, timeout=60)
-torch.manual_seed(99)
-for _ in range(3):
-    loss = pipe.step(torch.randn(8, 16), torch.randn(8, 16))
-    if here == 0:
-        print("loss", repr(loss), flush=True)
+for each in sys.argv[1].split(","):
+    name, ranks = each.split(":")
+    schedule = penstock.schedule(name, ranks=int(ranks), microbatches=4)
+    local = [rank * count // schedule.ranks == here for rank in schedule.rank_of_stage]
+    modules = [build(stage) if is_local else None for stage, is_local in enumerate(local)]
+    pipe = pt.Pipeline(modules, schedule, loss=nn.functional.mse_loss, exact=True, timeout=60)
+    torch.manual_seed(99)
+    for step in range(3):
+        loss = pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+        if here == 0:
+            print("loss", each, repr(loss), flush=True)
+        if step == 1 and "dies" in sys.argv and here == count - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
 """
+_ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
 
 
-def _losses(tmp_path: pathlib.Path, launcher: list[str], *arguments: str) -> list[str]:
+def _losses(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("loss")]
+
+
+def _expected(schedules: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the losses of this process, which runs every rank."""
+    assert pt.place() == (0, 1)
+    monkeypatch.setattr(sys, "argv", ["train.py", schedules])
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(_SCRIPT, "train.py", "exec"), {})
+    losses = _losses(printed.getvalue())
+    assert len(losses) == 3 * len(schedules.split(","))
+    return losses
+
+
+def _launch(tmp_path: pathlib.Path, launcher: list[str], schedules: str) -> list[str]:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
-        [*launcher, str(script), *arguments], capture_output=True, text=True, timeout=200,
-        env=environment, check=False,
+        [*launcher, str(script), schedules],
+        capture_output=True, text=True, timeout=200, env=_ENVIRONMENT, check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith("loss")]
+    return _losses(done.stdout)
 
 
-def _torchrun(processes: int) -> list[str]:
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-
-
-@pytest.mark.parametrize(("name", "ranks", "stages"), [("1f1b", 2, 2), ("zbv", 2, 4), ("1f1b", 4, 4)])
+@pytest.mark.parametrize(
+    ("processes", "schedules"), [(2, "1f1b:2,zbv:2,1f1b:4"), (4, "1f1b:4,zbv:4")]
+)
 def test_torchrun_trains_like_one_process(
-    tmp_path: pathlib.Path, name: str, ranks: int, stages: int
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, processes: int, schedules: str
 ) -> None:
-    arguments = (name, str(ranks), str(stages))
-    single = _losses(tmp_path, [sys.executable], *arguments)
-    assert len(single) == 3
-    assert _losses(tmp_path, _torchrun(2), *arguments) == single
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun.append(f"--nproc-per-node={processes}")
+    assert _launch(tmp_path, torchrun, schedules) == _expected(schedules, monkeypatch)
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
-def test_mpirun_trains_like_one_process(tmp_path: pathlib.Path) -> None:
-    single = _losses(tmp_path, [sys.executable], "zbv", "2", "4")
+def test_mpirun_trains_like_one_process(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mpirun = ["mpirun", "--oversubscribe", "-n", "2", sys.executable]
-    assert _losses(tmp_path, mpirun, "zbv", "2", "4") == single
+    schedules = "1f1b:2,zbv:2"
+    assert _launch(tmp_path, mpirun, schedules) == _expected(schedules, monkeypatch)
+
+
+def test_a_killed_process_ends_the_others_with_one_line(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(_SCRIPT)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Without a launcher, which would end the other process itself.
+    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), "1f1b:2", "dies"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**_ENVIRONMENT, **world, "MASTER_PORT": str(port), "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    try:
+        output, errors = processes[0].communicate(timeout=150)
+        assert processes[1].wait(timeout=60) == -signal.SIGKILL
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert len(_losses(output)) == 2
+    assert processes[0].returncode == 1
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("penstock._core.Error: "), errors
+    assert "1" in last, last
