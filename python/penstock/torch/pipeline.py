@@ -31,7 +31,9 @@ class Pipeline:
         stages: the modules, by stage number. A stage is called with what the one before it
             returned: with a tensor, or with the elements of a tuple or a list as arguments, or
             with those of a dict as keyword arguments. Under ``mpirun`` or ``torchrun``, those of
-            other processes may be None. `penstock.torch.split` divides a whole model.
+            other processes may be None, except for stages that share weights with a local one:
+            only weights of modules that are passed are recognized as shared.
+            `penstock.torch.split` divides a whole model.
         schedule: a name of the catalog (``penstock.schedules()``), a ``penstock.Schedule``, or the
             path of a ``.csv`` file.
         ranks: the number of ranks. Given by a Schedule.
@@ -214,9 +216,11 @@ class Pipeline:
             self._hosts.handle,
         )
         shared = share_weights(self._stages)
+        self._hosts.check_same(number, [holders.stages for holders in shared])
         built.set_shared([list(holders.stages) for holders in shared])
         previous: Any = None  # of the stage before in the chain: its outputs and their structure
         steppers: list[StageOptimizer | None] = []
+        trained: set[int] = set()
         for stage in range(schedule.stages):
             index = stage % chain
             if stage not in self._local:
@@ -238,7 +242,7 @@ class Pipeline:
                 is_last,
                 schedule.slices,
             )
-            weights = StageWeights(module, index, stage // chain, shared)
+            weights = StageWeights(module, index, trained)
             stepper = StageOptimizer(weights, self._make_optimizer)
             parts = engine.StageParts()
             parts.functions = engine.StageFunctions(code.forward, code.loss if is_last else None)

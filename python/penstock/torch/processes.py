@@ -7,6 +7,7 @@ import functools
 import os
 import pickle
 import socket
+import warnings
 import zlib
 from datetime import timedelta
 from typing import Any
@@ -56,15 +57,32 @@ class Hosts:
     def receive_examples(self, pipeline: int, stage: int) -> Examples:
         """Returns zeros like the outputs of a stage of another process. Waits until it is compiled."""
         try:
-            types, structure = pickle.loads(self._store.get(_key(pipeline, stage)))
+            text = self._store.get(_key(pipeline, stage))
         except (RuntimeError, dist.DistError) as error:
             raise Error(
                 f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors"
             ) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, of unpickling its TreeSpec
+            types, structure = pickle.loads(text)
         tensors = [
             torch.zeros(shape, dtype=dtype, requires_grad=grad) for shape, dtype, grad in types
         ]
         return tensors, structure
+
+    def check_same(self, pipeline: int, shared: list[tuple[int, ...]]) -> None:
+        """Raises Error unless all processes have the same stages that share weights."""
+        if self.hosts == 1:
+            return
+        key = f"penstock/{pipeline}/shared"
+        self._store.set(f"{key}/{self.host}", repr(shared))
+        for other in range(self.hosts):
+            theirs = self._store.get(f"{key}/{other}").decode()
+            if theirs != repr(shared):
+                raise Error(
+                    f"process {self.host} has the modules of stages {shared} that share weights, "
+                    f"but process {other} has {theirs}: pass these modules on every process"
+                )
 
     def next_pipeline(self) -> int:
         """Returns the number of the next pipeline, the same on all processes."""

@@ -47,19 +47,17 @@ def share_weights(stages: Sequence[nn.Module | None]) -> list[SharedParameter]:
 class StageWeights:
     """The tensors of one stage in one chain.
 
-    The first holder of a shared parameter, in the first chain, trains the module's own tensor. The
-    others train copies, which get the same updates.
+    The first one of this process that has a parameter trains the module's own tensor. The others,
+    which share it or belong to another chain, train copies, which get the same updates.
     """
 
-    def __init__(
-        self, module: nn.Module, stage: int, chain: int, shared: list[SharedParameter]
-    ) -> None:
+    def __init__(self, module: nn.Module, stage: int, trained: set[int]) -> None:
+        """``trained``: ids of parameters that earlier stages train; this one's are added."""
         self.stage = stage
         self.parameters: list[tuple[str, nn.Parameter]] = []
         self.masters: list[nn.Parameter] = []
         self.state: list[tuple[str, torch.Tensor]] = []
         self._copies: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # own, copy, version of own
-        later = {id(each.parameter) for each in shared if stage in each.stages[1:]}
         for name, parameter in module.named_parameters():
             _check(f"stage {stage}: parameter '{name}'", parameter)
             if not parameter.requires_grad:
@@ -72,9 +70,10 @@ class StageWeights:
                 )
             self.parameters.append((name, parameter))
             master = parameter
-            if chain > 0 or id(parameter) in later:
+            if id(parameter) in trained:
                 master = nn.Parameter(parameter.detach().clone())
                 self._copies.append((parameter, master, parameter._version))
+            trained.add(id(parameter))
             self.masters.append(master)
         for prefix, each in module.named_modules():
             for name, buffer in each.named_buffers(recurse=False):

@@ -49,7 +49,10 @@ class Fails(nn.Module):
     ("module", "text"),
     [
         (ReadsValue(), r"stage 1, forward at .*test_errors\.py:\d+ in forward: .*reads a value"),
-        (DependsOnData(), r"stage 1, forward at .*test_errors\.py:\d+ in forward: .*depends on data"),
+        (
+            DependsOnData(),
+            r"stage 1, forward at .*test_errors\.py:\d+ in forward: .*depends on data",
+        ),
         (Fails(), r"stage 1, forward at .*test_errors\.py:\d+ in forward: the user's own error$"),
     ],
 )
@@ -114,7 +117,10 @@ def test_ctrl_c_ends_a_step() -> None:
         """
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env=os.environ,
     )
     assert process.stdout is not None

@@ -55,7 +55,10 @@ def test_dropout_masks_differ_between_microbatches_and_keep_the_mean() -> None:
         selected = torch.zeros(2 * samples, 1)
         selected[of * samples : (of + 1) * samples] = 2  # the loss is the mean of 2 microbatches
         pipe = _pipe(
-            [first, nn.Identity()], optimizer=None, microbatches=2, seed=5,
+            [first, nn.Identity()],
+            optimizer=None,
+            microbatches=2,
+            seed=5,
             loss=lambda output, chosen: (output * chosen).sum(),
         )
         pipe.step(torch.eye(samples).repeat(2, 1), selected)

@@ -16,7 +16,12 @@ import penstock.torch as pt
 
 transformers.logging.set_verbosity_error()
 _VOCABULARY, _TOKENS, _MICROBATCHES, _SAMPLES, _STEPS = 96, 16, 4, 2, 10
-_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4}
+_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+}
 _DECODER = {**_SIZES, "vocab_size": _VOCABULARY, "num_key_value_heads": 2, "use_cache": False}
 
 
@@ -32,23 +37,39 @@ def _qwen3() -> nn.Module:
 
 def _gpt2() -> nn.Module:
     config = transformers.GPT2Config(
-        n_embd=32, n_layer=4, n_head=4, vocab_size=_VOCABULARY, n_positions=64, use_cache=False,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        n_embd=32,
+        n_layer=4,
+        n_head=4,
+        vocab_size=_VOCABULARY,
+        n_positions=64,
+        use_cache=False,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
     )
     return transformers.GPT2LMHeadModel(config)
 
 
 def _modernbert() -> nn.Module:
     config = transformers.ModernBertConfig(
-        **_SIZES, vocab_size=_VOCABULARY, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        cls_token_id=1, sep_token_id=2,
+        **_SIZES,
+        vocab_size=_VOCABULARY,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        cls_token_id=1,
+        sep_token_id=2,
     )
     return transformers.ModernBertForMaskedLM(config)
 
 
 def _mixture_of_experts() -> nn.Module:
     config = transformers.Qwen3MoeConfig(
-        **_DECODER, head_dim=8, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
+        **_DECODER,
+        head_dim=8,
+        moe_intermediate_size=32,
+        num_experts=4,
+        num_experts_per_tok=2,
         experts_implementation="batched_mm",
     )
     return transformers.Qwen3MoeForCausalLM(config)
@@ -181,7 +202,9 @@ def test_causal_models_train_in_sequence_slices(name: str) -> None:
 
 def test_equal_costs_balance_unequal_layers() -> None:
     layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)], nn.Linear(256, 4096))
-    names = [next(iter(s.state_dict())) for s in pt.split(layers, torch.randn(64, 256), 2, by="cost")]
+    names = [
+        next(iter(s.state_dict())) for s in pt.split(layers, torch.randn(64, 256), 2, by="cost")
+    ]
     assert names[1].startswith(("5.", "6."))
 
 

@@ -39,7 +39,9 @@ def _groups(parameters: Any) -> list[dict[str, Any]]:
 def _pair(ours: _Make, torchs: _Make, steps: int = 4, **arguments: Any) -> float:
     stages: list[nn.Module] = [mlp(), mlp()]
     plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=ours, exact=True, **arguments)
+    pipe = pt.Pipeline(
+        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=ours, exact=True, **arguments
+    )
     optimizers = [torchs(list(stage.parameters())) for stage in plain]
     for _ in range(steps):
         x, y = torch.randn(8, 16), torch.randn(8, 16)
@@ -70,7 +72,10 @@ def test_optimizers_of_torch(make: _Make) -> None:
 
 
 def test_native_adamw_is_the_fused_one() -> None:
-    assert _pair(lambda p: pt.AdamW(p, lr=1e-2), lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True)) == 0
+    assert (
+        _pair(lambda p: pt.AdamW(p, lr=1e-2), lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True))
+        == 0
+    )
 
 
 def test_clipping_is_that_of_torch() -> None:
@@ -83,7 +88,11 @@ def test_clipping_is_that_of_torch() -> None:
 def test_schedulers_step_after_each_step() -> None:
     stages = [mlp(), mlp()]
     pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=4, loss=_mse,
+        stages,
+        "1f1b",
+        ranks=2,
+        microbatches=4,
+        loss=_mse,
         optimizer=lambda p: pt.AdamW(p, lr=1.0),
         lr_scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5),
     )
@@ -117,22 +126,28 @@ def test_the_state_of_native_adamw_is_saved_and_loaded() -> None:
 
 
 def test_parameter_groups_of_native_adamw() -> None:
-    assert _pair(
-        lambda p: pt.AdamW(_groups(p), lr=1e-2),
-        lambda p: torch.optim.AdamW(_groups(p), lr=1e-2, fused=True),
-    ) == 0
+    assert (
+        _pair(
+            lambda p: pt.AdamW(_groups(p), lr=1e-2),
+            lambda p: torch.optim.AdamW(_groups(p), lr=1e-2, fused=True),
+        )
+        == 0
+    )
 
 
 def test_a_group_that_is_added_later_is_trained() -> None:
     stages = [mlp(), mlp()]
     plain = copy.deepcopy(stages)
     pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, exact=True,
+        stages,
+        "1f1b",
+        ranks=2,
+        microbatches=4,
+        loss=_mse,
+        exact=True,
         optimizer=lambda p: pt.AdamW(p[:2], lr=1e-2),
     )
-    optimizers = [
-        torch.optim.AdamW(list(s.parameters())[:2], lr=1e-2, fused=True) for s in plain
-    ]
+    optimizers = [torch.optim.AdamW(list(s.parameters())[:2], lr=1e-2, fused=True) for s in plain]
     for step in range(3):
         x, y = torch.randn(8, 16), torch.randn(8, 16)
         if step == 1:
@@ -202,7 +217,12 @@ def test_schedulers_set_the_same_rates_as_in_torch(native: bool) -> None:
     stages = [mlp(), mlp()]
     plain = copy.deepcopy(stages)
     pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, exact=True,
+        stages,
+        "1f1b",
+        ranks=2,
+        microbatches=4,
+        loss=_mse,
+        exact=True,
         optimizer=lambda p: (pt if native else torch.optim).AdamW(p, lr=1e-2),
         lr_scheduler=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
     )
