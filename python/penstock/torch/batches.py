@@ -89,7 +89,8 @@ def _parts(
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu":
         raise Error(
-            f"step: {name} are on {tensor.device}, but the engine trains on CPUs: use .cpu(), or penstock.torch.runtime for GPUs"
+            f"step: {name} are on {tensor.device}, but the engine trains on CPUs: "
+            "use .cpu(), or penstock.torch.runtime for GPUs"
         )
     if tensor.layout != torch.strided:
         raise Error(f"step: {name} are {tensor.layout}, but the engine takes strided tensors")
@@ -97,14 +98,15 @@ def _parts(
         return (tensor,) * (microbatches * slices)
     if tensor.shape[0] == 0 or tensor.shape[0] % microbatches != 0:
         raise Error(
-            f"step: {name} have {tensor.shape[0]} samples, which {microbatches} microbatches do not "
-            "divide: change the batch size or the microbatches"
+            f"step: {name} have {tensor.shape[0]} samples, which {microbatches} microbatches do "
+            "not divide: change the batch size or the microbatches"
         )
     parts = tensor.split(tensor.shape[0] // microbatches)
     if slices == 1:
         return parts
     if tensor.dim() < 2 or tensor.shape[1] % slices != 0:
         raise Error(
-            f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} slices along dimension 1"
+            f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} "
+            "slices along dimension 1"
         )
     return tuple(piece for part in parts for piece in part.split(tensor.shape[1] // slices, dim=1))

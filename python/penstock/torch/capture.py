@@ -16,7 +16,7 @@ import penstock
 from penstock import Error
 from penstock.torch.batches import Structure
 
-_LIBRARIES = tuple(os.path.dirname(module.__file__) + os.sep for module in (torch, penstock))
+_LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, penstock))
 
 
 class StageCode:
@@ -36,8 +36,8 @@ class StageCode:
         self._module, self._index, self._inputs = module, index, inputs
         self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
         self._autocast = _autocast_state()
-        #: Whether the module's code is told that it is traced, as torch.compile and torch.export do.
-        #: Code that checks this then reads no values of tensors, for example of masks.
+        #: Whether the module's code is told that it is traced, as by torch.compile and
+        #: torch.export. Code that checks this then reads no values of tensors (of masks).
         self.is_traced = False
         #: The structure of what the stage returns, after its forward has run.
         self.outputs: Structure | None = None
@@ -60,8 +60,8 @@ class StageCode:
                 raise Error(f"stage {self._index} returns no tensor")
             if self.outputs is not None and structure != self.outputs:
                 raise Error(
-                    f"stage {self._index} returns other containers or constants for this shape than "
-                    "for the first one, which later stages were compiled for"
+                    f"stage {self._index} returns other containers or constants for this shape "
+                    "than for the first one, which later stages were compiled for"
                 )
             self.outputs = structure
             return outputs
@@ -184,8 +184,8 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
     def refuse(name: str, hook: object) -> None:
         called = getattr(hook, "__qualname__", type(hook).__qualname__)
         raise Error(
-            f"stage {index}: {name} has the hook {called}, which compiled steps do not call: remove "
-            "it, or move what it computes into forward"
+            f"stage {index}: {name} has the hook {called}, which compiled steps do not call: "
+            "remove it, or move what it computes into forward"
         )
 
     for name, each in module.named_modules():

@@ -16,9 +16,9 @@ from penstock.torch.weights import StageWeights
 class AdamW(torch.optim.AdamW):
     """torch.optim.AdamW whose updates run on the rank's thread without Python.
 
-    The same numbers as ``torch.optim.AdamW(fused=True)``, and the same ``state_dict``. Learning-rate
-    schedulers set ``param_groups`` as usual. Hooks of its ``step``, ``amsgrad`` and ``maximize`` are
-    refused: use ``torch.optim.AdamW`` for them.
+    The same numbers as ``torch.optim.AdamW(fused=True)``, and the same ``state_dict``.
+    Learning-rate schedulers set ``param_groups`` as usual. Hooks of its ``step``, ``amsgrad`` and
+    ``maximize`` are refused: use ``torch.optim.AdamW`` for them.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class StageOptimizer:
         for hook in hooks:
             called = getattr(hook, "__qualname__", type(hook).__qualname__)
             raise Error(
-                f"stage {self._stage}: penstock.torch.AdamW has the hook {called}, which its update "
-                "does not call: use torch.optim.AdamW"
+                f"stage {self._stage}: penstock.torch.AdamW has the hook {called}, which its "
+                "update does not call: use torch.optim.AdamW"
             )
         for index, group in enumerate(optimizer.param_groups):
             for option in ("amsgrad", "maximize"):
@@ -136,7 +136,7 @@ class StageOptimizer:
         self._is_stale = False
 
     def _update(self, gradients: list[torch.Tensor]) -> None:
-        """Called on the rank's thread with the gradients of a step, which the engine then clears."""
+        """Called on the rank's thread with a step's gradients, which the engine then clears."""
         with torch.no_grad():
             if self.optimizer is None:
                 for master, gradient in zip(self._weights.masters, gradients, strict=True):

@@ -41,9 +41,10 @@ class Pipeline:
         loss: ``loss(output, targets)`` of one microbatch, a scalar; the step's loss is their mean.
             It is called ``loss(output)`` if ``step`` gets no targets. None: the last stage returns
             the loss itself, or an object with an attribute ``loss``.
-        optimizer: called with a list of a stage's parameters, returns its ``torch.optim.Optimizer``,
-            which updates them on the rank's thread. Default: ``penstock.torch.AdamW``. None: the
-            step leaves gradients in ``parameter.grad``, added to those that are there.
+        optimizer: called with a list of a stage's parameters, returns its
+            ``torch.optim.Optimizer``, which updates them on the rank's thread. Default:
+            ``penstock.torch.AdamW``. None: the step leaves gradients in ``parameter.grad``, added
+            to those that are there.
         lr_scheduler: called with each optimizer, returns its scheduler, which steps after each
             step. May be None.
         clip_grad_norm: the largest norm of all gradients together; 0 for no limit.
@@ -198,7 +199,8 @@ class Pipeline:
             module = self._stages[stage % chain]
             if not isinstance(module, nn.Module):
                 raise Error(
-                    f"stages[{stage % chain}] is {module!r}: pass the module of every stage that this process runs"
+                    f"stages[{stage % chain}] is {module!r}: pass the module of every stage "
+                    "that this process runs"
                 )
 
     def _build(self, layout: batches.Layout, inputs: list[Any], targets: list[Any]) -> None:
@@ -326,8 +328,9 @@ def _schedule_of(
     made.check()
     chain = made.stages // made.replicas
     if chain != stages:
+        what = "the schedule" if label is None else f"schedule {str(label)!r}"
         raise Error(
-            f"stages has {stages} modules, but {f'schedule {str(label)!r}' if label else 'the schedule'} "
+            f"stages has {stages} modules, but {what} "
             f"on {made.ranks} ranks has {chain} stages: split the model into {chain}"
         )
     if made.steps != 1:

@@ -55,7 +55,7 @@ class Hosts:
         self._store.set(_key(pipeline, stage), pickle.dumps((types, structure)))
 
     def receive_examples(self, pipeline: int, stage: int) -> Examples:
-        """Returns zeros like the outputs of a stage of another process. Waits until it is compiled."""
+        """Returns zeros like the outputs of a stage of another process, once it is compiled."""
         try:
             text = self._store.get(_key(pipeline, stage))
         except (RuntimeError, dist.DistError) as error:
@@ -118,7 +118,7 @@ def _is_local(hosts: int) -> bool:
 
 
 def _store(host: int, hosts: int) -> Any:
-    """Returns a store that all processes share: torch.distributed's, torchrun's, or one of our own."""
+    """Returns a store that all processes share: torch.distributed's, torchrun's, or our own."""
     if dist.is_initialized():
         return dist.PrefixStore("penstock", dist.distributed_c10d._get_default_store())
     if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
@@ -127,7 +127,8 @@ def _store(host: int, hosts: int) -> Any:
         )
     if not _is_local(hosts):
         raise Error(
-            "the processes are on several machines: set MASTER_ADDR and MASTER_PORT to the address of rank 0"
+            "the processes are on several machines: set MASTER_ADDR and MASTER_PORT to "
+            "the address of rank 0"
         )
     # The job's name gives all processes the same port.
     job = (

@@ -65,8 +65,8 @@ class StageWeights:
                 continue
             if parameter.dtype not in _TRAINED:
                 raise Error(
-                    f"stage {stage}: parameter '{name}' is {parameter.dtype}, but the engine trains "
-                    "float32, bfloat16 and float16: convert it (module.float()), or freeze it"
+                    f"stage {stage}: parameter '{name}' is {parameter.dtype}, but the "
+                    "engine trains float32, bfloat16 and float16: convert it (module.float()), or freeze it"
                 )
             self.parameters.append((name, parameter))
             master = parameter
@@ -98,7 +98,8 @@ class StageWeights:
 def _check(what: str, tensor: torch.Tensor) -> None:
     if tensor.device.type != "cpu":
         raise Error(
-            f"{what} is on {tensor.device}, but the engine trains on CPUs: move the model there, or use penstock.torch.runtime for GPUs"
+            f"{what} is on {tensor.device}, but the engine trains on CPUs: move the model "
+            "there, or use penstock.torch.runtime for GPUs"
         )
     if tensor.layout != torch.strided:
         raise Error(f"{what} is {tensor.layout}, but the engine takes strided tensors")

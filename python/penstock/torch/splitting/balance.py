@@ -43,7 +43,7 @@ def layers(model: nn.Module) -> list[str]:
 
 
 def partition(costs: list[float], parts: int) -> list[int]:
-    """Returns where parts 1, 2, ... begin so that the largest sum of a part is as small as possible.
+    """Returns where parts 1, 2, ... begin so that the largest sum of a part is smallest.
 
     Of equal divisions, the earlier parts are longer.
     """
@@ -51,7 +51,8 @@ def partition(costs: list[float], parts: int) -> list[int]:
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
-    best = {(count, 0): (0.0, [])}  # by begin and parts left: the largest sum, and the begins
+    # By begin and parts left: the largest sum, and the begins.
+    best: dict[tuple[int, int], tuple[float, list[int]]] = {(count, 0): (0.0, [])}
 
     def solve(begin: int, left: int) -> tuple[float, list[int]]:
         if (begin, left) in best:

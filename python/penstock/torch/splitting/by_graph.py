@@ -53,11 +53,12 @@ def _trace(model: nn.Module, inputs: Any) -> fx.GraphModule:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(model, arguments, named, strict=False)
-            return program.module(check_guards=False)  # type: ignore[return-value]
+            return program.module(check_guards=False)
     except Exception as error:
         text = str(error).strip().split("\n", 1)[0]
         raise Error(
-            f"split: torch.export cannot trace {type(model).__name__}: {text}: pass a list of stages"
+            f"split: torch.export cannot trace {type(model).__name__}: {text}: "
+            "pass a list of stages"
         ) from error
 
 
@@ -74,8 +75,8 @@ def _assign(graph: fx.Graph, begins: Sequence[str]) -> dict[fx.Node, int]:
         stage_of[node] = stage
     if stage < len(begins):
         raise Error(
-            f"split: the model does not call '{begins[stage]}' after the modules that begin earlier "
-            "stages: list the modules in the order in which they run"
+            f"split: the model does not call '{begins[stage]}' after the modules that begin "
+            "earlier stages: list the modules in the order in which they run"
         )
     return stage_of
 

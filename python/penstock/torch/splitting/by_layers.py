@@ -1,9 +1,10 @@
 """Stages that run the model's own code, with the layers of other stages left out.
 
-A decoder computes h = layer(h, ...) for each of its layers. A stage runs all of the model's forward,
-but layers before its own return the tensor that the previous stage sent, and the first layer after
-its own ends the forward. What the code computes besides (position tables, masks) is computed in each
-stage; what no own layer reads (the embedding) is dead code, which the graph compiler removes.
+A decoder computes h = layer(h, ...) for each of its layers. A stage runs all of the model's
+forward, but layers before its own return the tensor that the previous stage sent, and the first
+layer after its own ends the forward. What the code computes besides (position tables, masks) is
+computed in each stage; what no own layer reads (the embedding) is dead code, which the graph
+compiler removes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,6 @@ def _find_layers(model: nn.Module, inputs: Any, begins: Sequence[str]) -> _Layer
     outputs: list[Any] = [None] * len(modules)
     previous: list[Any] = [None]
     is_chain = [True]
-    called: list[nn.Module] = []
 
     def watch(index: int, module: nn.Module) -> None:
         def before(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
