@@ -65,8 +65,9 @@ class StageWeights:
                 continue
             if parameter.dtype not in _TRAINED:
                 raise Error(
-                    f"stage {stage}: parameter '{name}' is {parameter.dtype}, but the "
-                    "engine trains float32, bfloat16 and float16: convert it (module.float()), or freeze it"
+                    f"stage {stage}: parameter '{name}' is {parameter.dtype}, but the engine "
+                    "trains float32, bfloat16 and float16: convert it (module.float()), or "
+                    "freeze it"
                 )
             self.parameters.append((name, parameter))
             master = parameter
