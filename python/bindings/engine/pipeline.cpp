@@ -1,16 +1,14 @@
 #include "bindings/engine/pipeline.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <future>
 
 #include "base/index.h"
 #include "base/mix_bits.h"
 #include "base/system/allocator.h"
-#include "runtime/executor/run.h"
 #include "runtime/measure/measure.h"
 #include "runtime/versions.h"
 #include "train/stage/offload_and_recompute.h"
@@ -18,8 +16,6 @@
 
 namespace penstock::python {
 namespace {
-
-constexpr std::chrono::milliseconds kSignalPoll{50};  // how often to look for Ctrl-C
 
 void Require(const Status& status) {
   if (!status) throw std::runtime_error(status.error().message);
@@ -127,7 +123,17 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
   return stages_[Index(stage)]->ExampleOutputs();
 }
 
-Status EnginePipeline::Run(const std::atomic<bool>& cancel) {
+EnginePipeline::~EnginePipeline() {
+  // A forked process has no threads that could end.
+  if (process_ != getpid()) static_cast<void>(session_.release());
+  const nb::gil_scoped_release no_gil;
+  session_.reset();
+}
+
+Status EnginePipeline::Start() {
+  if (session_ && process_ == getpid()) return {};
+  static_cast<void>(session_.release());  // its threads are those of the process that was forked
+  static_cast<void>(trace_.release());
   std::vector<Stage*> stages;
   for (const auto& stage : stages_) stages.push_back(stage.get());
   PENSTOCK_TRY(Trace trace, Trace::Make(schedule_, 1, ranks_.here()));
@@ -135,7 +141,6 @@ Status EnginePipeline::Run(const std::atomic<bool>& cancel) {
   RunOptions run;
   run.first_step = step_;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(options_.watchdog * 1e3));
-  run.cancel = &cancel;
   run.on_thread_start = [threads = options_.threads](int) { at::set_num_threads(threads); };
   run.update.clip = options_.clip;
   run.update.skip_nonfinite = options_.skip_nonfinite;
@@ -143,7 +148,9 @@ Status EnginePipeline::Run(const std::atomic<bool>& cancel) {
   run.trace = trace_.get();
   run.ranks = &ranks_;
   run.group = hosts_.get();
-  return RunRanks(schedule_, stages, run);
+  session_ = std::make_unique<RunSession>(schedule_, std::move(stages), std::move(run));
+  process_ = getpid();
+  return {};
 }
 
 double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> targets) {
@@ -152,19 +159,18 @@ double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> ta
   }
   *inputs_ = std::move(inputs);
   *targets_ = std::move(targets);
-  std::atomic<bool> cancel{false};
   bool interrupted = false;
   Status status;
   {
     const nb::gil_scoped_release no_gil;
-    // On a thread of its own, so that this one can handle signals.
-    std::future<Status> run = std::async(std::launch::async, [&] { return Run(cancel); });
-    while (run.wait_for(kSignalPoll) != std::future_status::ready) {
-      if (cancel) continue;
-      const nb::gil_scoped_acquire gil;
-      if (PyErr_CheckSignals() != 0) interrupted = cancel = true;
+    status = Start();
+    if (status) {
+      status = session_->Step([&interrupted] {
+        const nb::gil_scoped_acquire gil;
+        return interrupted = PyErr_CheckSignals() != 0;
+      });
     }
-    status = run.get();
+    if (!status) session_.reset();
   }
   inputs_->clear();
   targets_->clear();
@@ -192,7 +198,7 @@ Result<double> EnginePipeline::FromLastStage(std::optional<double> loss) {
 std::vector<RankTimes> EnginePipeline::Times() const {
   std::vector<RankTimes> times;
   if (trace_ == nullptr || trace_->last_round() == 0) return times;
-  const Timeline timeline = MeasuredTimeline(*trace_, 0);
+  const Timeline timeline = MeasuredTimeline(*trace_, trace_->last_round() - 1);
   for (const int rank : ranks_.here()) {
     RankTimes& of = times.emplace_back(RankTimes{rank, {}, {}});
     for (const Span& span : timeline.spans[Index(rank)]) {

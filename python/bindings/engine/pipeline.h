@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/engine/python_stage.h"
+#include "runtime/executor/session.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/hosts/host_group.h"
 #include "runtime/hosts/hosted_ranks.h"
@@ -60,6 +61,9 @@ class EnginePipeline {
   // `hosts` is null for a single process.
   EnginePipeline(Schedule schedule, PipelineOptions options, std::shared_ptr<HostGroup> hosts,
                  const HostedRanks& ranks);
+  ~EnginePipeline();
+  EnginePipeline(const EnginePipeline&) = delete;
+  EnginePipeline& operator=(const EnginePipeline&) = delete;
 
   // Declares which stages of the model hold each shared parameter, before the first Build.
   void SetShared(std::vector<std::vector<int>> stages);
@@ -78,7 +82,8 @@ class EnginePipeline {
 
  private:
   TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;
-  Status Run(const std::atomic<bool>& cancel);
+  // Starts the threads of the ranks unless this process has them.
+  Status Start();
   // Returns the value of the host that has one. Collective.
   Result<double> FromLastStage(std::optional<double> loss);
 
@@ -94,6 +99,8 @@ class EnginePipeline {
   std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // likewise
   std::shared_ptr<std::vector<Tensors>> inputs_, targets_;                  // of the current step
   std::unique_ptr<Trace> trace_;                                            // of the last step
+  std::unique_ptr<RunSession> session_;  // null before the first step and after a failed one
+  int process_ = 0;                      // the process whose threads session_ has
   std::int64_t step_ = 0;
   std::optional<std::string> failure_;  // of an earlier step
 };

@@ -16,6 +16,7 @@
 #include "base/index.h"
 #include "base/mutex.h"
 #include "runtime/executor/executor.h"
+#include "runtime/executor/step_queue.h"
 #include "runtime/hosts/run_control.h"
 #include "runtime/transports/transports.h"
 #include "schedule/validate/validate.h"
@@ -129,13 +130,19 @@ class Run {
     }
     if (options_.on_thread_start) options_.on_thread_start(rank.number);
     std::int64_t round = 0;
-    for (; round < options_.steps && control_.gate().Begin(round); ++round) {
+    for (; round < options_.steps && Begin(round); ++round) {
       const std::int64_t step = options_.first_step + round * steps_per_round_;
       rank.phase = Phase::kActions;
       if (!rank.executor->RunStep(round, step)) return;
       if (steps_per_round_ == 1) AfterStep(rank, step);
     }
     static_cast<void>(rank.executor->Finish(round, options_.first_step + round - 1));
+  }
+
+  // Returns whether the rank runs another round.
+  bool Begin(std::int64_t round) {
+    if (options_.queue != nullptr && !options_.queue->Await(round)) return false;
+    return control_.gate().Begin(round);
   }
 
   void AfterStep(Rank& rank, std::int64_t step) {
@@ -186,7 +193,8 @@ class Run {
         transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
         last_progress = Clock::now();
       }
-      if (AnyProgress()) {
+      const bool idle = options_.queue != nullptr && options_.queue->idle();
+      if (AnyProgress() || idle) {
         last_progress = Clock::now();
         reported_standstill = false;
       }
@@ -209,6 +217,7 @@ class Run {
   // Of all hosts, and of the stages for each other.
   void EndWaits() {
     control_.Abort(transport_.reason());
+    if (options_.queue != nullptr) options_.queue->Close();
     for (Stage* stage : stages_) stage->Abort(transport_.reason());
   }
 

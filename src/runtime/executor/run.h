@@ -19,6 +19,7 @@ namespace penstock {
 
 class HostGroup;
 class HostedRanks;
+class StepQueue;
 
 struct RunOptions {
   std::int64_t steps = 1;       // how often the schedule runs, however many steps it contains
@@ -57,6 +58,7 @@ struct RunOptions {
   const HostedRanks* ranks = nullptr;
   HostGroup* group = nullptr;
   Transport* transport = nullptr;  // a new one for the same schedule; null: DefaultTransport
+  StepQueue* queue = nullptr;  // of RunSession: says when each step begins; null: at once
 };
 
 // Runs the schedule `steps` times and returns after every thread of this host has ended. `stages`

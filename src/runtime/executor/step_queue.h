@@ -1,0 +1,69 @@
+// StepQueue: lets the ranks of a run begin one step at a time, on request. RunSession uses it.
+//
+// The ranks' threads wait in Await between steps. A step has ended on this host when all of them
+// wait again. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "base/mutex.h"
+
+namespace penstock {
+
+class StepQueue {
+ public:
+  // `ranks`: how many threads call Await.
+  explicit StepQueue(int ranks) : ranks_(ranks) {}
+
+  // Begins the next step. Requires that no step runs.
+  void Request() {
+    const MutexLock lock(mutex_);
+    ++requested_;
+    waiting_ = 0;
+    begin_.NotifyAll();
+  }
+  // Waits for the end of the step, or of the run, until `deadline`. Returns whether either is over.
+  [[nodiscard]] bool WaitUntil(std::chrono::steady_clock::time_point deadline) {
+    MutexLock lock(mutex_);
+    while (!closed_ && waiting_ < ranks_) {
+      if (!end_.WaitUntil(lock, deadline)) break;
+    }
+    return closed_ || waiting_ == ranks_;
+  }
+  // Ends every present and later wait: no further step begins.
+  void Close() {
+    const MutexLock lock(mutex_);
+    closed_ = true;
+    begin_.NotifyAll();
+    end_.NotifyAll();
+  }
+  bool closed() const {
+    const MutexLock lock(mutex_);
+    return closed_;
+  }
+
+  // Called on a rank's thread after it has ended all steps before `step`, which counts from 0.
+  // Returns false once the queue is closed.
+  [[nodiscard]] bool Await(std::int64_t step) {
+    MutexLock lock(mutex_);
+    if (requested_ <= step && ++waiting_ == ranks_) end_.NotifyAll();
+    while (!closed_ && requested_ <= step) begin_.Wait(lock);
+    return !closed_;
+  }
+  // Whether all ranks wait for a request.
+  bool idle() const {
+    const MutexLock lock(mutex_);
+    return waiting_ == ranks_;
+  }
+
+ private:
+  const int ranks_;
+  mutable Mutex mutex_;
+  CondVar begin_, end_;
+  std::int64_t requested_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // steps
+  int waiting_ PENSTOCK_GUARDED_BY(mutex_) = 0;             // ranks in Await
+  bool closed_ PENSTOCK_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace penstock
