@@ -189,12 +189,8 @@ class Run {
       if (several_hosts && polls++ % kPollsPerReport == 0) {
         control_.ReportActions(OwnActions());
       }
-      if (options_.cancel != nullptr && options_.cancel->load() && !transport_.aborted()) {
-        transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
-        last_progress = Clock::now();
-      }
-      const bool idle = options_.queue != nullptr && options_.queue->idle();
-      if (AnyProgress() || idle) {
+      if (AbortOnRequest()) last_progress = Clock::now();
+      if (AnyProgress() || IsIdle()) {
         last_progress = Clock::now();
         reported_standstill = false;
       }
@@ -213,6 +209,22 @@ class Run {
       }
     }
   }
+
+  // Aborts the run if it was cancelled, or if another host has ended its session. Returns whether
+  // it did.
+  bool AbortOnRequest() {
+    if (transport_.aborted()) return false;
+    if (options_.cancel != nullptr && options_.cancel->load()) {
+      transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
+    } else if (options_.queue != nullptr && control_.gate().IsAhead()) {
+      // The other host's ranks do not begin a step that it did not request.
+      transport_.Abort({ErrorCode::kUnavailable, std::string(kSessionEnded)});
+    }
+    return transport_.aborted();
+  }
+
+  // Whether the ranks of this host wait for the next step of a session.
+  bool IsIdle() const { return options_.queue != nullptr && options_.queue->idle(); }
 
   // Of all hosts, and of the stages for each other.
   void EndWaits() {

@@ -58,7 +58,7 @@ struct RunOptions {
   const HostedRanks* ranks = nullptr;
   HostGroup* group = nullptr;
   Transport* transport = nullptr;  // a new one for the same schedule; null: DefaultTransport
-  StepQueue* queue = nullptr;  // of RunSession: says when each step begins; null: at once
+  StepQueue* queue = nullptr;      // of RunSession: says when each step begins; null: at once
 };
 
 // Runs the schedule `steps` times and returns after every thread of this host has ended. `stages`

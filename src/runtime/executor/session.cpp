@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <limits>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -63,7 +64,7 @@ Status RunSession::Step(const std::function<bool()>& interrupted) {
   if (!state.queue.closed()) return {};
   if (state.thread.joinable()) state.thread.join();
   if (!state.result) return state.result;
-  return tl::unexpected(Error{ErrorCode::kUnavailable, "another host has ended the session"});
+  return tl::unexpected(Error{ErrorCode::kUnavailable, std::string(kSessionEnded)});
 }
 
 }  // namespace penstock

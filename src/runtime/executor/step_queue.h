@@ -6,10 +6,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 
 #include "base/mutex.h"
 
 namespace penstock {
+
+// The error of a step that another host does not run.
+inline constexpr std::string_view kSessionEnded = "another host has ended the session";
 
 class StepQueue {
  public:

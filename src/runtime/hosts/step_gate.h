@@ -52,6 +52,9 @@ class StepGate {
   // Notes that another host has closed its gate after beginning `begun` steps. Called once per
   // host.
   void HostClosed(std::int64_t begun) {
+    std::int64_t fewest = fewest_.load(std::memory_order_relaxed);
+    while (begun < fewest && !fewest_.compare_exchange_weak(fewest, begun)) {
+    }
     Close();
     Count(begun);
   }
@@ -67,6 +70,9 @@ class StepGate {
   std::int64_t begun() const {
     return static_cast<std::int64_t>(state_.load(std::memory_order_relaxed) / kOneStep);
   }
+  // Returns whether this host has begun a step that another one has not and, because its gate is
+  // closed, begins only if its ranks ask for it.
+  bool IsAhead() const { return begun() > fewest_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint64_t kClosed = 1;
@@ -94,7 +100,9 @@ class StepGate {
   const std::function<void(std::int64_t begun)> announce_;
   std::atomic<std::uint64_t> state_{0};  // steps begun times kOneStep, and kClosed
   std::atomic<std::int64_t> most_{0};    // the largest number of steps begun at a closed gate
-  std::atomic<int> open_hosts_;          // hosts whose gates are open, minus this one
+  // The smallest number of steps begun at a closed gate of another host.
+  std::atomic<std::int64_t> fewest_{std::numeric_limits<std::int64_t>::max()};
+  std::atomic<int> open_hosts_;  // hosts whose gates are open, minus this one
 };
 
 }  // namespace penstock

@@ -80,7 +80,9 @@ TEST(RunSessionTest, InterruptionEndsAStep) {
     return true;
   });
   // The ranks may have ended the step before they saw the interruption.
-  if (!status) EXPECT_EQ(status.error().message, "stopped on request");
+  if (!status) {
+    EXPECT_EQ(status.error().message, "stopped on request");
+  }
 }
 
 TEST(RunSessionTest, TimeBetweenStepsIsNotAStandstill) {
