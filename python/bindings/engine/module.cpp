@@ -79,6 +79,7 @@ NB_MODULE(_engine, module) {
       .def_rw("skip_nonfinite", &PipelineOptions::skip_nonfinite)
       .def_rw("watchdog", &PipelineOptions::watchdog)
       .def_rw("seed", &PipelineOptions::seed)
+      .def_rw("first_step", &PipelineOptions::first_step)
       .def_rw("offload_folder", &PipelineOptions::offload_folder)
       .def_rw("slice_lengths", &PipelineOptions::slice_lengths);
   nb::class_<TcpListener>(module, "TcpListener").def_ro("address", &TcpListener::address);
@@ -143,6 +144,7 @@ NB_MODULE(_engine, module) {
       .def("set_shared", &EnginePipeline::SetShared)
       .def("build", &EnginePipeline::Build)
       .def("step", &EnginePipeline::Step)
+      .def("set_steps", &EnginePipeline::SetSteps)
       .def("times",
            [](const EnginePipeline& self) {
              nb::list list;

@@ -51,7 +51,8 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       modules_(Index(schedule_.placement.chain_length())),
       programs_(modules_.size()),
       inputs_(std::make_shared<std::vector<Tensors>>()),
-      targets_(std::make_shared<std::vector<Tensors>>()) {
+      targets_(std::make_shared<std::vector<Tensors>>()),
+      step_(options_.first_step) {
   KeepFreedMemory();
   for (auto& shards : rank_shards_) shards = std::make_shared<RankShards>();
 }
@@ -151,6 +152,15 @@ Status EnginePipeline::Start() {
   session_ = std::make_unique<RunSession>(schedule_, std::move(stages), std::move(run));
   process_ = getpid();
   return {};
+}
+
+void EnginePipeline::SetSteps(std::int64_t steps) {
+  const nb::gil_scoped_release no_gil;
+  session_.reset();  // whose ranks count steps
+  for (const auto& stage : stages_) {
+    if (stage) stage->Restart();
+  }
+  step_ = steps;
 }
 
 double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> targets) {

@@ -32,6 +32,7 @@ struct PipelineOptions {
   bool skip_nonfinite = false;
   double watchdog = 60;  // seconds without progress after which a step fails
   std::uint64_t seed = 0;
+  std::int64_t first_step = 0;                   // the number of the first step
   std::string offload_folder = {};               // for OFFLOAD
   std::vector<std::int64_t> slice_lengths = {};  // tokens of each slice; empty: equal
 };
@@ -74,6 +75,9 @@ class EnginePipeline {
   // all chains and slices. Returns the mean loss on every host.
   double Step(std::vector<Tensors> inputs, std::vector<Tensors> targets);
 
+  // Sets how many steps have run, on which random numbers depend.
+  void SetSteps(std::int64_t steps);
+
   // Of the last step on this process's ranks, from the first start on any of them.
   std::vector<RankTimes> Times() const;
   // Activation bytes between F and the backward, by stage; 0 for stages of other hosts.
@@ -101,7 +105,7 @@ class EnginePipeline {
   std::unique_ptr<Trace> trace_;                                            // of the last step
   std::unique_ptr<RunSession> session_;  // null before the first step and after a failed one
   int process_ = 0;                      // the process whose threads session_ has
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0;                // the number of the next step
   std::optional<std::string> failure_;  // of an earlier step
 };
 

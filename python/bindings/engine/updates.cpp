@@ -15,14 +15,16 @@
 namespace penstock::python {
 namespace {
 
-// Returns the gradients of these parameters, in the dtypes of the parameters.
+// Returns the gradients of these parameters, in the dtypes of the parameters. Those of parameters
+// that no output depends on are undefined.
 void FindGradients(const std::vector<NamedParameter>& parameters,
                    const std::vector<std::string>& names, std::vector<at::Tensor>& gradients) {
   gradients.clear();
   for (const std::string& name : names) {
     const auto found = std::ranges::find(parameters, name, &NamedParameter::name);
     PENSTOCK_CHECK(found != parameters.end(), "the stage has no parameter {}", name);
-    gradients.push_back(found->gradient.to(found->value.scalar_type()));
+    gradients.push_back(found->has_gradient ? found->gradient.to(found->value.scalar_type())
+                                            : at::Tensor());
   }
 }
 
@@ -55,10 +57,23 @@ void FusedAdamW::Set(std::size_t group, double lr, double beta1, double beta2, d
 
 void FusedAdamW::Update(const std::vector<NamedParameter>& parameters) {
   for (AdamGroup& group : groups_) {
-    FindGradients(parameters, group.names, group.gradients);
-    at::_foreach_add_(group.steps, 1);
-    at::_fused_adamw_(group.values, group.gradients, group.first_moments, group.second_moments,
-                      /*max_exp_avg_sqs=*/{}, group.steps, group.lr, group.beta1, group.beta2,
+    FindGradients(parameters, group.names, gradients_);
+    const auto select = [this](const std::vector<at::Tensor>& of_group,
+                               std::vector<at::Tensor>& selected) {
+      selected.clear();
+      for (std::size_t i = 0; i < of_group.size(); ++i) {
+        if (gradients_[i].defined()) selected.push_back(of_group[i]);
+      }
+    };
+    select(group.values, values_);
+    select(group.first_moments, first_moments_);
+    select(group.second_moments, second_moments_);
+    select(group.steps, steps_);
+    std::erase_if(gradients_, [](const at::Tensor& each) { return !each.defined(); });
+    if (gradients_.empty()) continue;
+    at::_foreach_add_(steps_, 1);
+    at::_fused_adamw_(values_, gradients_, first_moments_, second_moments_,
+                      /*max_exp_avg_sqs=*/{}, steps_, group.lr, group.beta1, group.beta2,
                       group.weight_decay, group.eps, /*amsgrad=*/false, /*maximize=*/false,
                       std::nullopt, std::nullopt);
   }

@@ -11,8 +11,9 @@
 
 namespace penstock::python {
 
-// Calls function(gradients), a list of tensors in the order of `names`. Holds the GIL meanwhile.
-// Gradients of parameters that are not in `names` are ignored.
+// Calls function(gradients), a list in the order of `names` of tensors, and of None for parameters
+// that no output depends on. Holds the GIL meanwhile. Gradients of parameters that are not in
+// `names` are ignored.
 TorchStage::Update CallPython(nb::callable function, std::vector<std::string> names);
 
 // One group of torch.optim.AdamW: its settings, and its tensors in one order.
@@ -20,10 +21,10 @@ struct AdamGroup {
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   std::vector<std::string> names;
   std::vector<at::Tensor> values, first_moments, second_moments, steps;
-  std::vector<at::Tensor> gradients = {};  // of the last update
 };
 
-// AdamW on the state of a torch.optim.AdamW, by ATen's fused kernel and without the GIL.
+// AdamW on the state of a torch.optim.AdamW, by ATen's fused kernel and without the GIL. Skips
+// parameters that no output depends on, as torch does.
 // Threads: settings change only between steps.
 class FusedAdamW {
  public:
@@ -35,6 +36,8 @@ class FusedAdamW {
 
  private:
   std::vector<AdamGroup> groups_;
+  // The tensors of the group that is updated. Kept, so that updates allocate no memory.
+  std::vector<at::Tensor> gradients_, values_, first_moments_, second_moments_, steps_;
 };
 
 }  // namespace penstock::python

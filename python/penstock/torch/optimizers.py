@@ -119,33 +119,39 @@ class StageOptimizer:
                 )
         self._native.clear()
         for group in optimizer.param_groups:
-            for parameter in group["params"]:
+            parameters = group["params"]
+            for parameter in parameters:
                 state = optimizer.state[parameter]
                 if not state:
                     state["step"] = torch.zeros((), dtype=torch.float32)
                     state["exp_avg"] = torch.zeros_like(parameter)
                     state["exp_avg_sq"] = torch.zeros_like(parameter)
-            states = [optimizer.state[parameter] for parameter in group["params"]]
+            states = [optimizer.state[parameter] for parameter in parameters]
             self._native.add_group(
-                [names[id(parameter)] for parameter in group["params"]],
-                [parameter.detach() for parameter in group["params"]],
+                [names[id(parameter)] for parameter in parameters],
+                [parameter.detach() for parameter in parameters],
                 [state["exp_avg"] for state in states],
                 [state["exp_avg_sq"] for state in states],
                 [state["step"] for state in states],
             )
         self._is_stale = False
 
-    def _update(self, gradients: list[torch.Tensor]) -> None:
-        """Called on the rank's thread with a step's gradients, which the engine then clears."""
+    def _update(self, gradients: list[torch.Tensor | None]) -> None:
+        """Called on the rank's thread with a step's gradients, which the engine then clears.
+
+        As in torch, parameters that no output depends on have no gradient and are not updated.
+        """
         with torch.no_grad():
+            masters = self._weights.masters
             if self.optimizer is None:
-                for master, gradient in zip(self._weights.masters, gradients, strict=True):
-                    master.grad = (
-                        gradient.clone() if master.grad is None else master.grad + gradient
-                    )
+                for master, gradient in zip(masters, gradients, strict=True):
+                    if gradient is not None:
+                        master.grad = (
+                            gradient.clone() if master.grad is None else master.grad + gradient
+                        )
                 return
-            for master, gradient in zip(self._weights.masters, gradients, strict=True):
+            for master, gradient in zip(masters, gradients, strict=True):
                 master.grad = gradient
             self.optimizer.step()
-            for master in self._weights.masters:
+            for master in masters:
                 master.grad = None

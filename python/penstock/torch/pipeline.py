@@ -20,6 +20,8 @@ from penstock.torch.weights import StageWeights, share_weights
 
 Loss = Callable[..., torch.Tensor]
 
+_STATEFUL = ("optimizers", "lr_schedulers")  # the attributes of a Pipeline that a checkpoint has
+
 
 class Pipeline:
     """Trains stages of a model as a schedule's ranks: threads of this process, or processes.
@@ -59,8 +61,8 @@ class Pipeline:
         timeout: seconds without progress on any rank after which a step fails.
 
     Raises:
-        Error: the arguments do not fit together. A stage that cannot be captured is reported by
-            the first ``step``, with the line of its code.
+        Error: the arguments do not fit together, or the engine cannot train a parameter. A stage
+            that cannot be captured is reported by the first ``step``, with the line of its code.
 
     Threads: one at a time.
     """
@@ -106,18 +108,21 @@ class Pipeline:
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
         options.offload_folder = self._scratch.name
         self._options = options
-        self._make_optimizer, self._make_scheduler = optimizer, lr_scheduler
         self._built: Any = None
-        self._weights: list[StageWeights | None] = [None] * self.schedule.stages
-        #: The optimizer of each stage; None for stages of other processes. Empty before the first
-        #: step, and without an optimizer.
+        self._steps = 0
+        self._batch: batches.Layout | None = None
+        self._autocast: torch.dtype | None = None
+        self._unchanged = self._remember_tensors()
+        self._weights, self._steppers = self._make_optimizers(optimizer)
+        #: The optimizer of each stage; None for stages of other processes and stages that train
+        #: nothing. Empty without an optimizer.
         self.optimizers: list[torch.optim.Optimizer | None] = []
+        if optimizer is not None:
+            self.optimizers = [each.optimizer if each else None for each in self._steppers]
         #: Likewise, its learning-rate scheduler.
         self.lr_schedulers: list[Any] = []
-        self._steppers: list[StageOptimizer | None] = []
-        self._batch: batches.Layout | None = None
-        self._unchanged: list[Unchanged] = []
-        self._autocast: torch.dtype | None = None
+        if lr_scheduler is not None:
+            self.lr_schedulers = [each and lr_scheduler(each) for each in self.optimizers]
 
     @one_line
     def step(self, inputs: Any, targets: Any = None) -> float:
@@ -171,7 +176,45 @@ class Pipeline:
         for lr_scheduler in self.lr_schedulers:
             if lr_scheduler is not None:
                 lr_scheduler.step()
+        self._steps += 1
         return float(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what a checkpoint needs besides the modules' ``state_dict()``.
+
+        Returns:
+            ``steps``, the number of steps so far, on which random numbers depend; and
+            ``optimizers`` and ``lr_schedulers``, the states by stage: those of this process.
+        """
+        return {"steps": self._steps} | {
+            name: [each and each.state_dict() for each in getattr(self, name)] for name in _STATEFUL
+        }
+
+    @one_line
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues after the step at which `state_dict` was called.
+
+        Load the modules' states, too. The results are then bitwise those of an uninterrupted run.
+
+        Raises:
+            Error: the state is of another number of stages, or of other processes' stages.
+        """
+        if set(state) != {"steps", *_STATEFUL}:
+            raise Error(f"load_state_dict: the keys are {sorted(state)}: pass what state_dict returned")
+        for name in _STATEFUL:
+            own, loaded = getattr(self, name), state[name]
+            if [each is None for each in own] != [each is None for each in loaded]:
+                raise Error(
+                    f"load_state_dict: {name} are those of other stages: load the state into a "
+                    "Pipeline of as many stages and processes"
+                )
+        for name in _STATEFUL:
+            for each, loaded in zip(getattr(self, name), state[name], strict=True):
+                if each is not None:
+                    each.load_state_dict(loaded)
+        self._steps = int(state["steps"])
+        if self._built is not None:
+            self._built.set_steps(self._steps)
 
     @one_line
     def timeline(self) -> Timeline:
@@ -203,11 +246,39 @@ class Pipeline:
                     "that this process runs"
                 )
 
+    def _remember_tensors(self) -> list[Unchanged]:
+        chain = len(self._stages)
+        return [
+            Unchanged(self._module(index), index)
+            for index in sorted({stage % chain for stage in self._local})
+        ]
+
+    def _make_optimizers(
+        self, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None
+    ) -> tuple[list[StageWeights | None], list[StageOptimizer | None]]:
+        """Returns the weights of each stage, and what updates them; None for those not run here."""
+        weights: list[StageWeights | None] = [None] * self.schedule.stages
+        steppers: list[StageOptimizer | None] = [None] * self.schedule.stages
+        trained: set[int] = set()
+        for stage in self._local:
+            index = stage % len(self._stages)
+            weights[stage] = of_stage = StageWeights(self._module(index), index, trained)
+            steppers[stage] = StageOptimizer(of_stage, make)
+        return weights, steppers
+
+    def _module(self, index: int) -> nn.Module:
+        module = self._stages[index]
+        assert module is not None  # _check_modules
+        return module
+
     def _build(self, layout: batches.Layout, inputs: list[Any], targets: list[Any]) -> None:
+        """Compiles the stages of this process."""
+        for unchanged in self._unchanged:
+            unchanged.begin()
         schedule, chain = self.schedule, len(self._stages)
         number = self._hosts.next_pipeline()
-        lengths = layout.slice_lengths(schedule.slices)
-        self._options.slice_lengths = lengths
+        self._options.slice_lengths = layout.slice_lengths(schedule.slices)
+        self._options.first_step = self._steps
         built = engine.Pipeline(
             schedule.to_csv(),
             schedule.microbatches,
@@ -221,22 +292,17 @@ class Pipeline:
         self._hosts.check_same(number, [holders.stages for holders in shared])
         built.set_shared([list(holders.stages) for holders in shared])
         previous: Any = None  # of the stage before in the chain: its outputs and their structure
-        steppers: list[StageOptimizer | None] = []
-        trained: set[int] = set()
         for stage in range(schedule.stages):
             index = stage % chain
             if stage not in self._local:
-                steppers.append(None)
                 previous = None
                 continue
             if index > 0 and previous is None:
                 previous = self._hosts.receive_examples(number, stage - 1)
             examples, structure = (inputs, layout.inputs) if index == 0 else previous
             is_last = index == chain - 1
-            module = self._stages[index]
-            assert module is not None  # _check_modules
             code = StageCode(
-                module,
+                self._module(index),
                 index,
                 structure,
                 self._loss,
@@ -244,37 +310,27 @@ class Pipeline:
                 is_last,
                 schedule.slices,
             )
-            weights = StageWeights(module, index, trained)
-            stepper = StageOptimizer(weights, self._make_optimizer)
-            parts = engine.StageParts()
-            parts.functions = engine.StageFunctions(code.forward, code.loss if is_last else None)
-            parts.parameters, parts.masters, parts.state = (
-                weights.parameters,
-                weights.masters,
-                weights.state,
-            )
+            parts = self._parts_of(stage, code, is_last)
             parts.inputs, parts.targets = examples, targets if is_last else []
             for holders in shared:
                 parts.share(holders.entry(index))
-            stepper.bind(parts)
             outputs = _capture(built, stage, parts, code)
             previous = (outputs, code.outputs)
             if not is_last and stage + 1 not in self._local:
                 self._hosts.send_examples(number, stage, previous)
-            self._weights[stage] = weights
-            steppers.append(stepper)
-        self._built, self._batch, self._steppers = built, layout, steppers
-        self._autocast = autocast_setting()
-        for index in sorted({stage % chain for stage in self._local}):
-            module = self._stages[index]
-            assert module is not None
-            self._unchanged.append(Unchanged(module, index))
-        if self._make_optimizer is not None:
-            self.optimizers = [each.optimizer if each else None for each in steppers]
-        if self._make_scheduler is not None:
-            self.lr_schedulers = [
-                self._make_scheduler(each) if each is not None else None for each in self.optimizers
-            ]
+        for unchanged in self._unchanged:
+            unchanged.note_constants()
+        self._built, self._batch, self._autocast = built, layout, autocast_setting()
+
+    def _parts_of(self, stage: int, code: StageCode, is_last: bool) -> Any:
+        weights, stepper = self._weights[stage], self._steppers[stage]
+        assert weights is not None and stepper is not None
+        parts = engine.StageParts()
+        parts.functions = engine.StageFunctions(code.forward, code.loss if is_last else None)
+        parts.parameters, parts.masters = weights.parameters, weights.masters
+        parts.state = weights.state
+        stepper.bind(parts)
+        return parts
 
 
 def _capture(built: Any, stage: int, parts: Any, code: StageCode) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -16,18 +17,29 @@ from penstock.torch.capture import MODULE_HOOKS, refuse_hooks
 _Tensor = tuple[str, dict[str, Any], str, torch.Tensor, int, bool]
 
 
+# A tensor that compiled stages have as a constant: what it is, the tensor, and its version.
+_Constant = tuple[str, torch.Tensor, int]
+# An attribute of a module that its code may read: the module's name, its attributes, the name of
+# this one, and its value.
+_Attribute = tuple[str, dict[str, Any], str, Any]
+
+
 class Unchanged:
     """Refuses changes of a module that its compiled stage would silently ignore.
 
-    Values may change in place, as ``load_state_dict`` and ``optimizer.step`` change them.
+    Values of parameters and buffers may change in place, as ``load_state_dict`` and
+    ``optimizer.step`` change them. Checks run before each step, so they walk flat lists instead of
+    the tree of modules.
     """
 
     def __init__(self, module: nn.Module, index: int) -> None:
+        """Remembers the module's parameters and buffers."""
         self._module, self._index = module, index
-        self._modes = [(name, each, each.training) for name, each in module.named_modules()]
-        # Checks run before each step, so they walk flat lists instead of the tree of modules.
-        self._hooks = [getattr(each, kind) for each in module.modules() for kind in MODULE_HOOKS]
-        self._hook_count = sum(map(len, self._hooks))
+        self._modes: list[tuple[str, nn.Module, bool]] = []
+        self._hooks: list[Any] = []
+        self._hook_count = 0
+        self._constants: list[_Constant] = []
+        self._attributes: list[_Attribute] = []
         self._tensors: list[_Tensor] = []
         for prefix, each in module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
@@ -41,6 +53,32 @@ class Unchanged:
                         (what, holder, key, tensor, tensor.data_ptr(), tensor.requires_grad)
                     )
 
+    def begin(self) -> None:
+        """Remembers the module's modes and hooks, before it is compiled.
+
+        Raises Error that names a parameter or buffer that was replaced.
+        """
+        self._check_tensors()
+        module = self._module
+        self._modes = [(name, each, each.training) for name, each in module.named_modules()]
+        self._hooks = [getattr(each, kind) for each in module.modules() for kind in MODULE_HOOKS]
+        self._hook_count = sum(map(len, self._hooks))
+
+    def note_constants(self) -> None:
+        """Remembers what the stage was compiled with as constants."""
+        for prefix, each in self._module.named_modules():
+            where = f"{prefix}." if prefix else ""
+            for key in each._non_persistent_buffers_set:
+                tensor = each._buffers.get(key)
+                if tensor is not None and not tensor.is_inference():
+                    self._constants.append((f"buffer '{where}{key}'", tensor, tensor._version))
+            for key, value in vars(each).items():
+                if isinstance(value, torch.Tensor) and not value.is_inference():
+                    self._constants.append((f"tensor '{where}{key}'", value, value._version))
+                elif type(value) in (bool, int, float, str) and key != "training":
+                    name = prefix or type(each).__name__
+                    self._attributes.append((name, vars(each), key, value))
+
     def check(self) -> None:
         """Raises Error that names what has changed since the stage was compiled."""
         for name, module, training in self._modes:
@@ -52,19 +90,40 @@ class Unchanged:
                 )
         if sum(map(len, self._hooks)) != self._hook_count:
             refuse_hooks(self._module, self._index)
+        for what, tensor, version in self._constants:
+            if tensor._version != version:
+                self._refuse(
+                    f"{what} was changed, but it is a constant of compiled steps: register it as a "
+                    "persistent buffer, or make a new Pipeline"
+                )
+        for number, (name, holder, key, value) in enumerate(self._attributes):
+            if holder.get(key, value) != value:
+                self._warn(name, key, value, holder[key])
+                self._attributes[number] = (name, holder, key, holder[key])
+        self._check_tensors()
+
+    def _check_tensors(self) -> None:
         for what, holder, key, tensor, address, is_trained in self._tensors:
             if tensor._backward_hooks:
                 refuse_hooks(self._module, self._index)
             if holder.get(key) is not tensor or tensor.data_ptr() != address:
                 self._refuse(
-                    f"{what} was replaced after the first step: change values in place "
+                    f"{what} was replaced after the Pipeline was made: change values in place "
                     "(copy_, load_state_dict without assign=True), or make a new Pipeline"
                 )
             if tensor.requires_grad is not is_trained:
                 self._refuse(
-                    f"{what} has requires_grad={tensor.requires_grad}, but had {is_trained} in the "
-                    "first step: make a new Pipeline"
+                    f"{what} has requires_grad={tensor.requires_grad}, but had {is_trained} when "
+                    "the Pipeline was made: make a new Pipeline"
                 )
+
+    def _warn(self, name: str, key: str, before: Any, now: Any) -> None:
+        # Not an error: the code of the stage may not read it.
+        warnings.warn(
+            f"stage {self._index}: '{key}' of module '{name}' changed from {before!r} to {now!r}, but "
+            f"the stage was compiled with {before!r}: if its forward reads it, make a new Pipeline",
+            stacklevel=6,
+        )
 
     def _refuse(self, text: str) -> None:
         raise Error(f"stage {self._index}: {text}")

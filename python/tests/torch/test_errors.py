@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 from typing import Any
 
 import pytest
@@ -230,13 +231,33 @@ def _weight_hook(stages: list[nn.Module]) -> None:
     stages[1][0].weight.register_hook(_print_norm)
 
 
+def _change_constant(stages: list[nn.Module]) -> None:
+    stages[1].get_buffer("offset").zero_()
+
+
+def _change_tensor(stages: list[nn.Module]) -> None:
+    stages[1].scale.mul_(2)  # type: ignore[operator]
+
+
 def _print_norm(*_: object) -> None: ...
+
+
+class HasConstants(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(*mlp())
+        self.register_buffer("offset", torch.ones(16), persistent=False)
+        self.scale = torch.ones(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scale + self.offset
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (_to_eval, "module 'Sequential' is in eval mode, but was captured in train mode"),
+        (_to_eval, "module 'HasConstants' is in eval mode, but was captured in train mode"),
+        (_change_constant, "buffer 'offset' was changed, but it is a constant of compiled steps"),
+        (_change_tensor, "tensor 'scale' was changed, but it is a constant of compiled steps"),
         (_freeze, "parameter '0.weight' has requires_grad=False"),
         (_replace_storage, "parameter '0.weight' was replaced"),
         (_assign, "parameter '0.weight' was replaced"),
@@ -245,13 +266,36 @@ def _print_norm(*_: object) -> None: ...
     ],
 )
 def test_changes_that_compiled_stages_would_ignore_are_refused(change: Any, text: str) -> None:
-    stages: list[nn.Module] = [mlp(), mlp()]
+    stages: list[nn.Module] = [mlp(), HasConstants()]
     pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
     x = torch.randn(8, 16)
     pipe.step(x, x)
     change(stages)
     with pytest.raises(pt.Error, match=f"stage 1: {re.escape(text)}"):
         pipe.step(x, x)
+
+
+@pytest.mark.parametrize("change", [_freeze, _replace_storage, _assign])
+def test_tensors_that_are_replaced_before_the_first_step_are_refused(change: Any) -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    change(stages)
+    x = torch.randn(8, 16)
+    with pytest.raises(pt.Error, match="stage 1: parameter '0.weight' .*make a new Pipeline"):
+        pipe.step(x, x)
+
+
+def test_attributes_that_change_are_reported() -> None:
+    stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.1)), mlp()]
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    x = torch.randn(8, 16)
+    pipe.step(x, x)
+    stages[0][1].p = 0.2  # type: ignore[index]
+    with pytest.warns(UserWarning, match="stage 0: 'p' of module '1' changed from 0.1 to 0.2"):
+        pipe.step(x, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pipe.step(x, x)  # says so once
 
 
 def test_another_autocast_than_in_the_first_step_is_refused() -> None:

@@ -211,3 +211,25 @@ def test_equal_costs_balance_unequal_layers() -> None:
 def test_names_that_the_model_does_not_have_are_refused() -> None:
     with pytest.raises(pt.Error, match="no module 'layers.9'"):
         pt.split(_llama(), _tokens()[0][:2], ["layers.9"])
+
+
+class Negated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+class NegatesAndSkips(UNet):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return super().forward(Negated.apply(image))
+
+
+def test_autograd_functions_in_traced_models_are_refused() -> None:
+    with pytest.raises(pt.Error, match="calls the autograd function Negated, whose backward"):
+        pt.split(NegatesAndSkips(), torch.randn(2, 3, 32, 32), ["middle"])
+    model = NegatesAndSkips()
+    model(torch.randn(2, 3, 32, 32)).sum().backward()  # unchanged outside of split

@@ -116,7 +116,6 @@ def test_the_state_of_native_adamw_is_saved_and_loaded() -> None:
 
     again = [mlp(), mlp()]
     other = pipeline(again)
-    other.step(x, y)  # makes the optimizers
     for stage, weight in zip(again, weights, strict=True):
         stage.load_state_dict(weight)
     for optimizer, state in zip(other.optimizers, states, strict=True):
@@ -179,10 +178,10 @@ def test_what_native_adamw_would_ignore_is_refused() -> None:
         (lambda p: 3, "optimizer returned int"),  # type: ignore[return-value]
     ]
     for make, text in makes:
-        pipe = pt.Pipeline(
-            [mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=make
-        )
         with pytest.raises(pt.Error, match=text):
+            pipe = pt.Pipeline(
+                [mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=make
+            )
             pipe.step(torch.randn(8, 16), torch.randn(8, 16))
 
 
@@ -238,3 +237,97 @@ def test_schedulers_set_the_same_rates_as_in_torch(native: bool) -> None:
         optimizer.step()
         scheduler.step()
     assert distance(stages, plain) == 0
+
+
+class HasUnused(nn.Module):
+    """A layer that only some shapes use, and one that none does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.unused, self.wide = mlp(), nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.wide(self.inner(x)) if len(x) > 2 else self.inner(x)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_weights_without_gradients_are_not_decayed(native: bool) -> None:
+    stages: list[nn.Module] = [HasUnused(), HasUnused()]
+    plain = copy.deepcopy(stages)
+    pipe = pt.Pipeline(
+        stages,
+        "1f1b",
+        ranks=2,
+        microbatches=4,
+        loss=_mse,
+        exact=True,
+        optimizer=lambda p: (pt if native else torch.optim).AdamW(p, weight_decay=0.5),
+    )
+    optimizer = torch.optim.AdamW(
+        [p for s in plain for p in s.parameters()], weight_decay=0.5, fused=native or None
+    )
+    for samples in (8, 16):  # the second shape uses more layers
+        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
+        pipe.step(x, y)
+        optimizer.zero_grad()
+        accumulate(chain(plain), _mse, x, y, 4)
+        optimizer.step()
+        assert distance(stages, plain) == 0
+
+
+def test_without_an_optimizer_unused_weights_have_no_gradient() -> None:
+    stages: list[nn.Module] = [HasUnused(), mlp()]
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=None)
+    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    has = {name for name, each in stages[0].named_parameters() if each.grad is not None}
+    assert has == {f"inner.{name}" for name, _ in mlp().named_parameters()}
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("loaded_after", [0, 2])
+def test_a_resumed_pipeline_computes_the_same(native: bool, loaded_after: int) -> None:
+    """With dropout and a scheduler, whether the state is loaded before or after first steps."""
+
+    def pipeline() -> tuple[list[nn.Module], pt.Pipeline]:
+        stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.3)), mlp()]
+        pipe = pt.Pipeline(
+            stages,
+            "zb-h1",
+            ranks=2,
+            microbatches=4,
+            loss=_mse,
+            seed=3,
+            optimizer=lambda p: (pt if native else torch.optim).AdamW(p, lr=1e-2),
+            lr_scheduler=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 6),
+        )
+        return stages, pipe
+
+    batches = [(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(6)]
+    stages, pipe = pipeline()
+    for batch in batches[:3]:
+        pipe.step(*batch)
+    saved = copy.deepcopy([pipe.state_dict(), *[stage.state_dict() for stage in stages]])
+    losses = [pipe.step(*batch) for batch in batches[3:]]
+
+    again, resumed = pipeline()
+    for batch in batches[:loaded_after]:
+        resumed.step(*batch)
+    resumed.load_state_dict(saved[0])
+    for stage, state in zip(again, saved[1:], strict=True):
+        stage.load_state_dict(state)
+    assert [resumed.step(*batch) for batch in batches[3:]] == losses
+    assert distance(stages, again) == 0
+
+
+def test_a_state_of_other_stages_is_refused() -> None:
+    def pipeline(count: int, **options: Any) -> pt.Pipeline:
+        return pt.Pipeline(
+            [mlp() for _ in range(count)], "1f1b", ranks=count, loss=_mse, **options
+        )
+
+    state = pipeline(2).state_dict()
+    for other in (pipeline(4), pipeline(2, optimizer=None)):
+        with pytest.raises(pt.Error, match="optimizers are those of other stages"):
+            other.load_state_dict(state)
+    with pytest.raises(pt.Error, match="keys are .*: pass what state_dict returned"):
+        pipeline(2).load_state_dict({"0.weight": torch.ones(1)})

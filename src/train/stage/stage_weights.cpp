@@ -114,6 +114,10 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
     own->holder = shared->holder;
     own->incoming.resize(Index(shared->holders));
   }
+  for (std::size_t i = 0; i < parameters_.size() && zero_ == 0; ++i) {
+    parameters_[i].has_gradient =
+        std::ranges::any_of(shared_, [i](const auto& each) { return each && each->index == i; });
+  }
   MakeCollectives(program, options);
   ChooseUpdated(options);
   rank_->weights.Add(WeightBytes());
@@ -156,6 +160,17 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
 
 at::Tensor StageWeights::GradientOf(const Shards::Piece& piece) const {
   return flat_.narrow(0, InFlat(shards_.start(piece.parameter) + piece.begin), piece.size());
+}
+
+void StageWeights::AddProgram(const StageProgram& program) {
+  for (const Piece* const piece : {&program.backward_input, &program.backward_weight}) {
+    for (const Bound& bound : piece->graph.bound) {
+      if (bound.kind != BoundKind::kGradient) continue;
+      for (NamedParameter& updated : updated_) {
+        updated.has_gradient = updated.has_gradient || updated.name == bound.name;
+      }
+    }
+  }
 }
 
 std::int64_t StageWeights::InFlat(std::int64_t element) const {

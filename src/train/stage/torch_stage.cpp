@@ -52,6 +52,7 @@ class CompiledStage final : public TorchStage {
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
     for (StageProgram& program : programs) {
+      weights_.AddProgram(program);
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
     }
     for (int program = 0; program < options.CountPrograms(); ++program) {
@@ -446,6 +447,7 @@ class CompiledStage final : public TorchStage {
     auto program = recompile_(
         ExamplesLike(inputs_, Expected().inputs, options_.last ? Index(options_.targets) : 0));
     if (!program) fail(program.error().message);
+    weights_.AddProgram(*program);
     programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
     return *programs_.back();
   }

@@ -184,6 +184,9 @@ struct NamedParameter {
   std::int64_t begin = 0;           // the first element, if the value is a range
   // Whether the global gradient norm includes it. A shared parameter counts at its first holder.
   bool counts;
+  // Whether the stage computes a gradient for it: false if no output of any shape so far depends on
+  // it, so that the gradient is always zero.
+  bool has_gradient = true;
 };
 
 class TorchStage : public Stage {

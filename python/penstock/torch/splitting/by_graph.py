@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -50,16 +51,39 @@ def _trace(model: nn.Module, inputs: Any) -> fx.GraphModule:
     else:
         arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _without_functions():
             warnings.simplefilter("ignore")
             program = torch.export.export(model, arguments, named, strict=False)
             return program.module(check_guards=False)
+    except Error:
+        raise
     except Exception as error:
         text = str(error).strip().split("\n", 1)[0]
         raise Error(
             f"split: torch.export cannot trace {type(model).__name__}: {text}: "
             "pass a list of stages"
         ) from error
+
+
+@contextlib.contextmanager
+def _without_functions() -> Iterator[None]:
+    """Refuses custom autograd functions: torch.export would trace only their forward."""
+    function: Any = torch.autograd.Function
+    apply = function.__dict__["apply"]
+
+    def refuse(cls: type, *arguments: Any, **named: Any) -> Any:
+        if cls.__module__.startswith("torch."):
+            return apply.__get__(None, cls)(*arguments, **named)
+        raise Error(
+            f"split: the model calls the autograd function {cls.__qualname__}, whose backward "
+            "torch.export does not trace: begin stages at layers, or pass a list of stages"
+        )
+
+    function.apply = classmethod(refuse)
+    try:
+        yield
+    finally:
+        function.apply = apply
 
 
 def _assign(graph: fx.Graph, begins: Sequence[str]) -> dict[fx.Node, int]:
