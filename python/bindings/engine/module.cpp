@@ -153,6 +153,7 @@ NB_MODULE(_engine, module) {
              }
              return list;
            })
+      .def("graph_text", &EnginePipeline::GraphText)
       .def("saved_bytes", &EnginePipeline::SavedBytes);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
   module.def("slice_start", []() -> std::optional<std::int64_t> {

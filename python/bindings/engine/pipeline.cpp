@@ -9,6 +9,7 @@
 #include "base/index.h"
 #include "base/mix_bits.h"
 #include "base/system/allocator.h"
+#include "graph/ir/print.h"
 #include "runtime/measure/measure.h"
 #include "runtime/versions.h"
 #include "train/stage/offload_and_recompute.h"
@@ -217,6 +218,18 @@ std::vector<RankTimes> EnginePipeline::Times() const {
     }
   }
   return times;
+}
+
+std::string EnginePipeline::GraphText(int model_stage) const {
+  const auto& programs = programs_.at(Index(model_stage));
+  if (programs == nullptr) return "";
+  const StageProgram& program = programs->front();
+  std::string text;
+  for (const Piece* piece :
+       {&program.forward, &program.backward_input, &program.backward_weight}) {
+    text += PrintGraph(piece->graph);
+  }
+  return text;
 }
 
 std::vector<std::int64_t> EnginePipeline::SavedBytes() const {

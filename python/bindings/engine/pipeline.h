@@ -82,7 +82,8 @@ class EnginePipeline {
   std::vector<RankTimes> Times() const;
   // Activation bytes between F and the backward, by stage; 0 for stages of other hosts.
   std::vector<std::int64_t> SavedBytes() const;
-  const Schedule& schedule() const { return schedule_; }
+  // Returns the text of the graphs that F, I and W of a stage of the model run.
+  std::string GraphText(int model_stage) const;
 
  private:
   TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;

@@ -236,6 +236,22 @@ class Pipeline:
         """
         return [0] * self.schedule.stages if self._built is None else self._built.saved_bytes()
 
+    @one_line
+    def graph(self, stage: int) -> str:
+        """Returns the compiled graphs of a stage as text: what F, I and W run.
+
+        One line per value, with its type, bytes and FLOPs; ``penstock::fused`` is a compiled kernel.
+
+        Raises:
+            Error: no step has run, or another process runs the stage.
+        """
+        if not 0 <= stage < len(self._stages):
+            raise Error(f"graph: there is no stage {stage}: give one from 0 to {len(self._stages) - 1}")
+        text = "" if self._built is None else str(self._built.graph_text(stage))
+        if not text:
+            raise Error(f"graph: stage {stage} is not compiled: call step first, on its process")
+        return text
+
     def _check_modules(self) -> None:
         chain = len(self._stages)
         for stage in self._local:

@@ -1,15 +1,18 @@
 // Replaces calls by fewer or cheaper ones with bitwise equal results.
 //
-//   add.Scalar(x, 1e-5)          -> add.Tensor(x, bound 1e-5), which add.Scalar calls on a new
-//   tensor pow(x, 1)                    -> x mean(x, dim)                 -> div(sum(x, dim),
-//   count), which mean calls add(add(x, pad(a)), pad(b))  -> add(x, cat(a, b)) if a and b fill the
-//   result, as in the backward
-//                                   of a split. A pad is slice_backward. (The sign of a zero may
-//                                   differ.)
+//   add.Scalar(x, 1e-5)          -> add.Tensor(x, bound 1e-5), as add.Scalar computes it
+//   pow(x, 1)                    -> x
+//   mean(x, dim)                 -> div(sum(x, dim), count), as mean computes it
+//   add(pad(a), pad(b))          -> cat(a, b) if a and b fill the result, as in the backward of a
+//   add(add(x, pad(a)), pad(b))  -> add(x, cat(a, b))  split. A pad is slice_backward. (The sign of
+//                                                      a zero may differ.)
+//   cat(neg(a), b)               -> mul(cat(a, b), bound [-1, ..., 1, ...]) if a and b are views of
+//                                   one value, as in rotary positions: fuse joins it with its readers
 //
 // Order: before merge_common, which then merges more calls.
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
 #include <map>
@@ -42,7 +45,10 @@ class Simplifier {
     std::vector<Node> nodes = graph_.nodes;
     for (Node& node : nodes) {
       RedirectInputs(node);
-      if (ByTensor(node) || MeanBySum(node) || JoinedPads(node) || PowerOfOne(node)) continue;
+      if (ByTensor(node) || MeanBySum(node) || JoinedPads(node) || SignedCat(node) ||
+          PowerOfOne(node)) {
+        continue;
+      }
       kept_.push_back(std::move(node));
     }
     graph_.nodes = std::move(kept_);
@@ -140,35 +146,110 @@ class Simplifier {
     if (!IsPlainAdd(node)) return false;
     const Node* inner = ProducerForOneReader(std::get<ValueId>(node.arguments[0]));
     const Node* second = ProducerForOneReader(std::get<ValueId>(node.arguments[1]));
-    if (inner == nullptr || !IsPlainAdd(*inner) || !IsPad(second)) return false;
+    if (inner == nullptr || !IsPad(second) || inner->phase != node.phase) return false;
+    if (IsPad(inner)) {
+      const auto cat = CatOfPads(*inner, *second, node.outputs[0], node.phase);
+      if (!cat) return false;
+      Keep(*cat);
+      return true;
+    }
+    if (!IsPlainAdd(*inner)) return false;
     const Node* first = ProducerForOneReader(std::get<ValueId>(inner->arguments[1]));
-    if (!IsPad(first) || inner->phase != node.phase) return false;
-    const std::int64_t dim = Constant(*first, 2).toInt();
-    if (Constant(*second, 2).toInt() != dim) return false;
-    const Node* low = first;
-    const Node* high = second;
+    if (!IsPad(first)) return false;
+    const ValueId joined = graph_.AddValue(graph_.value(first->outputs[0]));
+    const auto cat = CatOfPads(*first, *second, joined, node.phase);
+    if (!cat) return false;
+    const Node add = {node.op,
+                      {Now(std::get<ValueId>(inner->arguments[0])), joined, IValue(1)},
+                      node.outputs,
+                      node.phase};
+    if (!ProducesStatedTypes(graph_, add)) return false;
+    Keep(*cat);
+    kept_.push_back(add);
+    return true;
+  }
+
+  // Returns the call that computes the sum of two pads as `sum`, or nullopt if they overlap or leave
+  // a gap.
+  std::optional<Node> CatOfPads(const Node& first, const Node& second, ValueId sum, Phase phase) {
+    const std::int64_t dim = Constant(first, 2).toInt();
+    if (Constant(second, 2).toInt() != dim) return std::nullopt;
+    const Node* low = &first;
+    const Node* high = &second;
     if (Constant(*low, 3).toInt() > Constant(*high, 3).toInt()) std::swap(low, high);
     const std::vector<std::int64_t> sizes = Constant(*low, 1).toIntVector();
     const std::int64_t whole = sizes[dim < 0 ? dim + std::ssize(sizes) : dim];
     if (Constant(*low, 3).toInt() != 0 || Constant(*low, 4).toInt() != Constant(*high, 3).toInt() ||
         Constant(*high, 4).toInt() < whole) {
-      return false;
+      return std::nullopt;
     }
-    const ValueId joined = graph_.AddValue(graph_.value(first->outputs[0]));
-    const Node cat = {FindOp("aten::cat", ""),
-                      {std::vector<ValueId>{Now(std::get<ValueId>(low->arguments[0])),
-                                            Now(std::get<ValueId>(high->arguments[0]))},
-                       IValue(dim)},
-                      {joined},
-                      node.phase};
-    const Node add = {node.op,
-                      {Now(std::get<ValueId>(inner->arguments[0])), joined, IValue(1)},
-                      node.outputs,
-                      node.phase};
-    if (!ProducesStatedTypes(graph_, cat) || !ProducesStatedTypes(graph_, add)) return false;
+    Node cat = {FindOp("aten::cat", ""),
+                {std::vector<ValueId>{Now(std::get<ValueId>(low->arguments[0])),
+                                      Now(std::get<ValueId>(high->arguments[0]))},
+                 IValue(dim)},
+                {sum},
+                phase};
+    if (!ProducesStatedTypes(graph_, cat)) return std::nullopt;
+    return cat;
+  }
+
+  // Keeps a cat, or what replaces it.
+  void Keep(const Node& cat) {
+    if (!SignedCat(cat)) kept_.push_back(cat);
+  }
+
+  bool SignedCat(const Node& node) {
+    if (!IsOp(node, "aten::cat", "")) return false;
+    auto pieces = std::get<std::vector<ValueId>>(node.arguments[0]);
+    const TensorType& type = graph_.value(node.outputs[0]).type;
+    if (!c10::isFloatingType(type.dtype)) return false;
+    std::vector<bool> negative(pieces.size(), false);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i] == kNoValue || graph_.value(pieces[i]).type.dtype != type.dtype) return false;
+      const Node* const producer = ProducerForOneReader(pieces[i]);
+      negative[i] = producer != nullptr && IsOp(*producer, "aten::neg", "");
+      if (negative[i]) pieces[i] = Now(std::get<ValueId>(producer->arguments[0]));
+    }
+    if (std::ranges::count(negative, true) == 0 || !AreViewsOfOne(pieces)) return false;
+    std::int64_t dim = Constant(node, 1).toInt();
+    if (dim < 0) dim += std::ssize(type.sizes);
+    const ValueId joined = graph_.AddValue(graph_.value(node.outputs[0]));
+    const Node cat = {node.op, {pieces, node.arguments[1]}, {joined}, node.phase, node.module};
+    const ValueId signs = BindSigns(negative, type, dim);
+    const Node product = {
+        FindOp("aten::mul", "Tensor"), {joined, signs}, node.outputs, node.phase, node.module};
+    if (!ProducesStatedTypes(graph_, cat) || !ProducesStatedTypes(graph_, product)) return false;
     kept_.push_back(cat);
-    kept_.push_back(add);
+    kept_.push_back(product);
     return true;
+  }
+
+  bool AreViewsOfOne(const std::vector<ValueId>& values) const {
+    return std::ranges::all_of(values, [&](ValueId id) {
+      return graph_.value(id).view_of != kNoValue &&
+             graph_.Root(id) == graph_.Root(values.front()) &&
+             graph_.value(id).type == graph_.value(values.front()).type;
+    });
+  }
+
+  // Binds -1 or 1 for each element along `dim` of a tensor of this type, which consists of equal
+  // pieces.
+  ValueId BindSigns(const std::vector<bool>& negative, const TensorType& type, std::int64_t dim) {
+    std::vector<std::int64_t> sizes(type.sizes.begin() + dim, type.sizes.end());
+    std::ranges::fill(sizes.begin() + 1, sizes.end(), 1);
+    const at::Tensor signs = at::ones(sizes, type.dtype);
+    const std::int64_t piece = sizes.front() / std::ssize(negative);
+    std::string key = PrintType(TypeOf(signs));
+    for (std::size_t i = 0; i < negative.size(); ++i) {
+      key += negative[i] ? '-' : '+';
+      if (negative[i]) signs.narrow(0, static_cast<std::int64_t>(i) * piece, piece).fill_(-1);
+    }
+    const auto found = numbers_.find(key);
+    if (found != numbers_.end()) return found->second;
+    const ValueId id = graph_.AddValue({TypeOf(signs), kNoValue, 0});
+    graph_.bound.push_back({id, BoundKind::kConstant, -1, "", signs});
+    numbers_.emplace(key, id);
+    return id;
   }
 
   Graph& graph_;
@@ -176,7 +257,7 @@ class Simplifier {
   std::map<ValueId, std::size_t> producer_;  // by value: index in the original graph
   std::vector<int> reads_;                   // by root, in the original graph
   std::map<ValueId, ValueId> replaced_;
-  std::map<std::string, ValueId> numbers_;
+  std::map<std::string, ValueId> numbers_;  // constants, by their text
 };
 
 }  // namespace
