@@ -12,6 +12,7 @@
 #include "base/index.h"
 #include "bindings/engine/pipeline.h"
 #include "bindings/engine/updates.h"
+#include "bindings/engine/watch.h"
 #include "graph/ops/bf16_kernels.h"
 #include "runtime/hosts/tcp_hosts.h"
 #include "schedule/text/text.h"
@@ -144,6 +145,7 @@ NB_MODULE(_engine, module) {
       .def("set_shared", &EnginePipeline::SetShared)
       .def("build", &EnginePipeline::Build)
       .def("step", &EnginePipeline::Step)
+      .def("is_like_last", &EnginePipeline::IsLikeLast, "inputs"_a.none(), "targets"_a.none())
       .def("set_steps", &EnginePipeline::SetSteps)
       .def("times",
            [](const EnginePipeline& self) {
@@ -155,6 +157,13 @@ NB_MODULE(_engine, module) {
            })
       .def("graph_text", &EnginePipeline::GraphText)
       .def("saved_bytes", &EnginePipeline::SavedBytes);
+  nb::class_<Watch>(module, "Watch")
+      .def(nb::init<>())
+      .def("add_item", &Watch::AddItem)
+      .def("add_size", &Watch::AddSize)
+      .def("add_tensor", &Watch::AddTensor)
+      .def("add_version", &Watch::AddVersion)
+      .def("is_unchanged", &Watch::IsUnchanged);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
   module.def("slice_start", []() -> std::optional<std::int64_t> {
     const SequenceContext* const slice = PythonStage::Slice();

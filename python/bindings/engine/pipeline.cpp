@@ -1,10 +1,14 @@
 #include "bindings/engine/pipeline.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 
 #include "base/index.h"
 #include "base/mix_bits.h"
@@ -33,11 +37,35 @@ bool SameTensors(const TensorsByName& named, const Tensors& tensors) {
   });
 }
 
-void Fill(const std::vector<Tensors>& batch, int microbatch, std::span<at::Tensor> to) {
-  std::ranges::copy(batch[Index(microbatch)], to.begin());
+// Returns a part of a tensor of the whole batch. `index` counts the slices of all microbatches.
+at::Tensor PartOf(const at::Tensor& whole, int index, int microbatches, int slices) {
+  if (whole.dim() == 0) return whole.detach();
+  const auto part = [](const at::Tensor& of, int dim, std::int64_t number, std::int64_t count) {
+    const std::int64_t size = of.size(dim) / count;
+    return of.narrow(dim, number * size, size);
+  };
+  const at::Tensor microbatch = part(whole, 0, index / slices, microbatches);
+  return slices == 1 ? microbatch : part(microbatch, 1, index % slices, slices);
 }
 
 }  // namespace
+
+TensorKind::TensorKind(const at::Tensor& tensor)
+    : sizes(tensor.sizes().vec()),
+      dtype(tensor.scalar_type()),
+      device(tensor.device()),
+      layout(tensor.layout()),
+      is_inference(tensor.is_inference()) {}
+
+bool TensorKind::Fits(const at::Tensor& tensor) const {
+  return tensor.sizes().equals(sizes) && tensor.scalar_type() == dtype &&
+         tensor.device() == device && tensor.layout() == layout &&
+         tensor.is_inference() == is_inference;
+}
+
+Autocast Autocast::OfThread() {
+  return {at::autocast::is_autocast_enabled(at::kCPU), at::autocast::get_autocast_dtype(at::kCPU)};
+}
 
 EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
                                std::shared_ptr<HostGroup> hosts, const HostedRanks& ranks)
@@ -51,8 +79,8 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       stages_(Index(schedule_.stages())),
       modules_(Index(schedule_.placement.chain_length())),
       programs_(modules_.size()),
-      inputs_(std::make_shared<std::vector<Tensors>>()),
-      targets_(std::make_shared<std::vector<Tensors>>()),
+      inputs_(std::make_shared<Tensors>()),
+      targets_(std::make_shared<Tensors>()),
       step_(options_.first_step) {
   KeepFreedMemory();
   for (auto& shards : rank_shards_) shards = std::make_shared<RankShards>();
@@ -114,12 +142,17 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
         stage));
   }
   BatchSource source;
-  source.all_inputs = [batch = inputs_](std::int64_t, int microbatch, std::span<at::Tensor> to) {
-    Fill(*batch, microbatch, to);
+  const auto parts_of = [this](const std::shared_ptr<Tensors>& batch) {
+    return [batch, microbatches = schedule_.microbatches, slices = schedule_.slices](
+               std::int64_t, int index, std::span<at::Tensor> to) {
+      const at::NoGradGuard no_gradients;
+      std::ranges::transform(*batch, to.begin(), [&](const at::Tensor& whole) {
+        return PartOf(whole, index, microbatches, slices);
+      });
+    };
   };
-  source.all_targets = [batch = targets_](std::int64_t, int microbatch, std::span<at::Tensor> to) {
-    Fill(*batch, microbatch, to);
-  };
+  source.all_inputs = parts_of(inputs_);
+  source.all_targets = parts_of(targets_);
   stages_[Index(stage)] =
       ValueOf(TorchStage::Make(weights, examples, source, options, std::move(parts.update)));
   return stages_[Index(stage)]->ExampleOutputs();
@@ -155,6 +188,20 @@ Status EnginePipeline::Start() {
   return {};
 }
 
+bool EnginePipeline::IsLikeLast(const nb::object& inputs, const nb::object& targets) const {
+  if (c10::InferenceMode::is_enabled() || Autocast::OfThread() != last_autocast_) return false;
+  std::size_t kinds = 0;
+  for (const nb::object* given : {&inputs, &targets}) {
+    if (given->is_none()) continue;
+    if (kinds == last_kinds_.size() || !THPVariable_CheckExact(given->ptr()) ||
+        !last_kinds_[kinds].Fits(THPVariable_Unpack(given->ptr()))) {
+      return false;
+    }
+    ++kinds;
+  }
+  return kinds == last_kinds_.size();
+}
+
 void EnginePipeline::SetSteps(std::int64_t steps) {
   const nb::gil_scoped_release no_gil;
   session_.reset();  // whose ranks count steps
@@ -164,23 +211,36 @@ void EnginePipeline::SetSteps(std::int64_t steps) {
   step_ = steps;
 }
 
-double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> targets) {
+double EnginePipeline::Step(Tensors inputs, Tensors targets, const nb::callable& meanwhile) {
   if (failure_) {
     throw std::runtime_error("an earlier step failed: make a new Pipeline (" + *failure_ + ")");
+  }
+  last_autocast_ = Autocast::OfThread();
+  last_kinds_.clear();
+  for (const Tensors* tensors : {&inputs, &targets}) {
+    for (const at::Tensor& tensor : *tensors) last_kinds_.emplace_back(tensor);
   }
   *inputs_ = std::move(inputs);
   *targets_ = std::move(targets);
   bool interrupted = false;
+  std::exception_ptr raised;
   Status status;
   {
     const nb::gil_scoped_release no_gil;
     status = Start();
-    if (status) {
-      status = session_->Step([&interrupted] {
-        const nb::gil_scoped_acquire gil;
-        return interrupted = PyErr_CheckSignals() != 0;
-      });
+    if (status) session_->Begin();
+  }
+  if (status) {
+    try {
+      meanwhile();
+    } catch (nb::python_error&) {
+      raised = std::current_exception();
     }
+    const nb::gil_scoped_release no_gil;
+    status = session_->End([&interrupted] {
+      const nb::gil_scoped_acquire gil;
+      return interrupted = PyErr_CheckSignals() != 0;
+    });
     if (!status) session_.reset();
   }
   inputs_->clear();
@@ -192,6 +252,7 @@ double EnginePipeline::Step(std::vector<Tensors> inputs, std::vector<Tensors> ta
   }
   Require(status);
   ++step_;
+  if (raised) std::rethrow_exception(raised);
   const auto& last = stages_.back();
   const nb::gil_scoped_release no_gil;
   return ValueOf(FromLastStage(last ? std::optional(last->StepLoss()) : std::nullopt));

@@ -57,6 +57,26 @@ struct RankTimes {
   std::vector<double> starts, ends;
 };
 
+// What Python checks of a tensor of a batch.
+struct TensorKind {
+  std::vector<std::int64_t> sizes;
+  at::ScalarType dtype;
+  at::Device device;
+  at::Layout layout;
+  bool is_inference;
+
+  explicit TensorKind(const at::Tensor& tensor);
+  bool Fits(const at::Tensor& tensor) const;
+};
+
+struct Autocast {
+  bool enabled = false;
+  at::ScalarType dtype = at::kFloat;
+
+  static Autocast OfThread();
+  friend bool operator==(const Autocast&, const Autocast&) = default;
+};
+
 class EnginePipeline {
  public:
   // `hosts` is null for a single process.
@@ -71,10 +91,15 @@ class EnginePipeline {
   // Compiles a stage. Stages of a chain are built in order. Returns examples of its outputs.
   Tensors Build(int stage, StageParts parts);
 
-  // Runs a step. `inputs` and `targets` are the tensors of each microbatch index of the step, over
-  // all chains and slices. Returns the mean loss on every host.
-  double Step(std::vector<Tensors> inputs, std::vector<Tensors> targets);
+  // Runs a step. `inputs` and `targets` are tensors of the whole batch, which the microbatches of
+  // all chains divide equally along dimension 0, and the slices of a microbatch along dimension 1.
+  // Those without dimensions belong to every microbatch. Calls meanwhile() while the ranks run; its
+  // exceptions are thrown after the step. Returns the mean loss on every host.
+  double Step(Tensors inputs, Tensors targets, const nb::callable& meanwhile);
 
+  // Whether these are single tensors (or no targets) of the same shapes and kinds as in the last
+  // step, under the same autocast: then what was checked of that step holds for the next one.
+  bool IsLikeLast(const nb::object& inputs, const nb::object& targets) const;
   // Sets how many steps have run, on which random numbers depend.
   void SetSteps(std::int64_t steps);
 
@@ -102,9 +127,11 @@ class EnginePipeline {
   std::vector<std::unique_ptr<TorchStage>> stages_;                         // by stage
   std::vector<std::shared_ptr<PythonStage>> modules_;                       // by stage of the model
   std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // likewise
-  std::shared_ptr<std::vector<Tensors>> inputs_, targets_;                  // of the current step
+  std::shared_ptr<Tensors> inputs_, targets_;                               // of the current step
   std::unique_ptr<Trace> trace_;                                            // of the last step
   std::unique_ptr<RunSession> session_;  // null before the first step and after a failed one
+  std::vector<TensorKind> last_kinds_;   // of the last step's inputs and targets
+  Autocast last_autocast_;
   int process_ = 0;                      // the process whose threads session_ has
   std::int64_t step_ = 0;                // the number of the next step
   std::optional<std::string> failure_;  // of an earlier step

@@ -1,6 +1,5 @@
 #include "bindings/engine/updates.h"
 
-#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -15,17 +14,24 @@
 namespace penstock::python {
 namespace {
 
-// Returns the gradients of these parameters, in the dtypes of the parameters. Those of parameters
-// that no output depends on are undefined.
-void FindGradients(const std::vector<NamedParameter>& parameters,
-                   const std::vector<std::string>& names, std::vector<at::Tensor>& gradients) {
-  gradients.clear();
+// Returns the indices of these parameters.
+std::vector<std::size_t> Find(const std::vector<NamedParameter>& parameters,
+                              const std::vector<std::string>& names) {
+  std::vector<std::size_t> indices;
   for (const std::string& name : names) {
     const auto found = std::ranges::find(parameters, name, &NamedParameter::name);
     PENSTOCK_CHECK(found != parameters.end(), "the stage has no parameter {}", name);
-    gradients.push_back(found->has_gradient ? found->gradient.to(found->value.scalar_type())
-                                            : at::Tensor());
+    indices.push_back(Index(found - parameters.begin()));
   }
+  return indices;
+}
+
+// Returns the gradient in the dtype of the parameter; undefined if no output depends on it.
+at::Tensor GradientOf(const NamedParameter& parameter) {
+  if (!parameter.has_gradient) return {};
+  const at::ScalarType dtype = parameter.value.scalar_type();
+  return parameter.gradient.scalar_type() == dtype ? parameter.gradient
+                                                   : parameter.gradient.to(dtype);
 }
 
 }  // namespace
@@ -38,8 +44,11 @@ TorchStage::Update CallPython(nb::callable function, std::vector<std::string> na
                                              delete owned;
                                            });
   return [kept, names = std::move(names),
+          indices = std::vector<std::size_t>(),
           gradients = Tensors()](const std::vector<NamedParameter>& parameters) mutable {
-    FindGradients(parameters, names, gradients);
+    if (indices.size() != names.size()) indices = Find(parameters, names);
+    gradients.clear();
+    for (const std::size_t index : indices) gradients.push_back(GradientOf(parameters[index]));
     const nb::gil_scoped_acquire gil;
     WithPlainErrors([&] { return (*kept)(gradients); });
   };
@@ -57,21 +66,21 @@ void FusedAdamW::Set(std::size_t group, double lr, double beta1, double beta2, d
 
 void FusedAdamW::Update(const std::vector<NamedParameter>& parameters) {
   for (AdamGroup& group : groups_) {
-    FindGradients(parameters, group.names, gradients_);
-    const auto select = [this](const std::vector<at::Tensor>& of_group,
-                               std::vector<at::Tensor>& selected) {
-      selected.clear();
-      for (std::size_t i = 0; i < of_group.size(); ++i) {
-        if (gradients_[i].defined()) selected.push_back(of_group[i]);
-      }
-    };
-    select(group.values, values_);
-    select(group.first_moments, first_moments_);
-    select(group.second_moments, second_moments_);
-    select(group.steps, steps_);
-    std::erase_if(gradients_, [](const at::Tensor& each) { return !each.defined(); });
+    if (group.indices.size() != group.names.size()) group.indices = Find(parameters, group.names);
+    for (auto* list : {&gradients_, &values_, &first_moments_, &second_moments_, &steps_}) {
+      list->clear();
+    }
+    for (std::size_t i = 0; i < group.indices.size(); ++i) {
+      at::Tensor gradient = GradientOf(parameters[group.indices[i]]);
+      if (!gradient.defined()) continue;
+      gradients_.push_back(std::move(gradient));
+      values_.push_back(group.values[i]);
+      first_moments_.push_back(group.first_moments[i]);
+      second_moments_.push_back(group.second_moments[i]);
+      steps_.push_back(group.steps[i]);
+      *group.steps[i].mutable_data_ptr<float>() += 1;
+    }
     if (gradients_.empty()) continue;
-    at::_foreach_add_(steps_, 1);
     at::_fused_adamw_(values_, gradients_, first_moments_, second_moments_,
                       /*max_exp_avg_sqs=*/{}, steps_, group.lr, group.beta1, group.beta2,
                       group.weight_decay, group.eps, /*amsgrad=*/false, /*maximize=*/false,

@@ -24,6 +24,8 @@ class Structure:
     @staticmethod
     def of(value: Any) -> tuple[Structure, list[torch.Tensor]]:
         """Returns the structure of a value and its tensors."""
+        if isinstance(value, torch.Tensor):
+            return _TENSOR, [value]
         leaves, spec = pytree.tree_flatten(value)
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         constants = tuple(
@@ -40,6 +42,9 @@ class Structure:
         return pytree.tree_unflatten(leaves, self.spec)
 
 
+_TENSOR = Structure(pytree.tree_flatten(0)[1], (None,))
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """What is the same in every step: structures, and the length that slices divide."""
@@ -52,39 +57,46 @@ class Layout:
         return [self.tokens // slices] * slices if slices > 1 else []
 
 
-def split(
+def check(
     inputs: Any, targets: Any, microbatches: int, slices: int
-) -> tuple[Layout, list[list[torch.Tensor]], list[list[torch.Tensor]]]:
-    """Divides a batch into the tensors of each microbatch, or of each slice of each microbatch.
+) -> tuple[Layout, list[torch.Tensor], list[torch.Tensor]]:
+    """Returns the tensors of a batch, which divide into microbatches and slices.
 
     A tensor without dimensions belongs to every microbatch.
     """
-    for name, given in (("inputs", inputs), ("targets", targets)):
-        for leaf in pytree.tree_leaves(given):
-            if hasattr(leaf, "__array__") and not isinstance(leaf, torch.Tensor):
-                raise Error(
-                    f"step: {name} contain a {type(leaf).__module__}.{type(leaf).__name__}: pass a "
-                    "tensor (torch.from_numpy)"
-                )
     input_structure, input_tensors = Structure.of(inputs)
     target_structure, target_tensors = Structure.of(targets)
+    for name, structure in (("inputs", input_structure), ("targets", target_structure)):
+        for constant in structure.constants:
+            if constant is not None and hasattr(constant[0], "__array__"):
+                kind = type(constant[0])
+                raise Error(
+                    f"step: {name} contain a {kind.__module__}.{kind.__name__}: pass a tensor "
+                    "(torch.from_numpy)"
+                )
     if not input_tensors:
         raise Error("step: the inputs contain no tensor")
     tokens = next((t.shape[1] for t in input_tensors if t.dim() > 1), 0)
     layout = Layout(input_structure, None if targets is None else target_structure, tokens)
-    parts = [_parts(each, "inputs", microbatches, slices) for each in input_tensors]
-    target_parts = [_parts(each, "targets", microbatches, slices) for each in target_tensors]
-    count = microbatches * slices
     return (
         layout,
-        [[part[i] for part in parts] for i in range(count)],
-        [[part[i] for part in target_parts] for i in range(count)],
+        [_checked(each, "inputs", microbatches, slices) for each in input_tensors],
+        [_checked(each, "targets", microbatches, slices) for each in target_tensors],
     )
 
 
-def _parts(
-    tensor: torch.Tensor, name: str, microbatches: int, slices: int
-) -> tuple[torch.Tensor, ...]:
+def first_parts(tensors: list[torch.Tensor], microbatches: int, slices: int) -> list[torch.Tensor]:
+    """Returns the first slice of the first microbatch."""
+    parts = []
+    for tensor in tensors:
+        if tensor.dim() > 0:
+            tensor = tensor[: tensor.shape[0] // microbatches]
+            tensor = tensor if slices == 1 else tensor[:, : tensor.shape[1] // slices]
+        parts.append(tensor)
+    return parts
+
+
+def _checked(tensor: torch.Tensor, name: str, microbatches: int, slices: int) -> torch.Tensor:
     # Autograd cannot save tensors that were made under torch.inference_mode.
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu":
@@ -95,18 +107,15 @@ def _parts(
     if tensor.layout != torch.strided:
         raise Error(f"step: {name} are {tensor.layout}, but the engine takes strided tensors")
     if tensor.dim() == 0:
-        return (tensor,) * (microbatches * slices)
+        return tensor
     if tensor.shape[0] == 0 or tensor.shape[0] % microbatches != 0:
         raise Error(
             f"step: {name} have {tensor.shape[0]} samples, which {microbatches} microbatches do "
             "not divide: change the batch size or the microbatches"
         )
-    parts = tensor.split(tensor.shape[0] // microbatches)
-    if slices == 1:
-        return parts
-    if tensor.dim() < 2 or tensor.shape[1] % slices != 0:
+    if slices > 1 and (tensor.dim() < 2 or tensor.shape[1] % slices != 0):
         raise Error(
             f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} "
             "slices along dimension 1"
         )
-    return tuple(piece for part in parts for piece in part.split(tensor.shape[1] // slices, dim=1))
+    return tensor

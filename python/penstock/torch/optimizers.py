@@ -65,10 +65,13 @@ class StageOptimizer:
         else:
             parts.update_by_function(self._update, self._names)
 
+    @property
+    def is_native(self) -> bool:
+        """Whether the update runs without Python, so that prepare does something."""
+        return self._native is not None
+
     def prepare(self) -> None:
         """Passes settings to the native update. Called before each step."""
-        if self._native is None:
-            return
         assert self.optimizer is not None
         self.optimizer._opt_called = True  # torch's schedulers warn unless step() was called
         self._refuse_unsupported(self.optimizer)

@@ -114,6 +114,8 @@ class Pipeline:
         self._autocast: torch.dtype | None = None
         self._unchanged = self._remember_tensors()
         self._weights, self._steppers = self._make_optimizers(optimizer)
+        self._copied = [each for each in self._weights if each is not None and each.has_copies]
+        self._native = [each for each in self._steppers if each is not None and each.is_native]
         #: The optimizer of each stage; None for stages of other processes and stages that train
         #: nothing. Empty without an optimizer.
         self.optimizers: list[torch.optim.Optimizer | None] = []
@@ -141,15 +143,42 @@ class Pipeline:
             Error: a stage cannot be captured, or failed; the batch does not divide. After a
                 failed step, the pipeline cannot be used again.
         """
+        # The overhead between steps is what limits small models, so a usual step checks in C++.
+        if self._built is not None and self._built.is_like_last(inputs, targets):
+            tensors = [inputs], [] if targets is None else [targets]
+        else:
+            tensors = self._check_batch(inputs, targets)
+        for unchanged in self._unchanged:
+            unchanged.check()
+        for weights in self._copied:
+            weights.refresh()
+        for stepper in self._native:
+            stepper.prepare()
+        loss = self._built.step(*tensors, self._check_attributes)
+        for weights in self._copied:
+            weights.note_update()
+        for lr_scheduler in self.lr_schedulers:
+            if lr_scheduler is not None:
+                lr_scheduler.step()
+        self._steps += 1
+        return float(loss)
+
+    def _check_batch(
+        self, inputs: Any, targets: Any
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Returns the tensors of the batch. Compiles the stages in the first step."""
         if torch.is_inference_mode_enabled():
             raise Error(
                 "step: torch.inference_mode is on, which excludes gradients: step outside of it"
             )
-        layout, input_parts, target_parts = batches.split(
-            inputs, targets, self.schedule.microbatches, self.schedule.slices
-        )
+        divisors = self.schedule.microbatches, self.schedule.slices
+        layout, input_tensors, target_tensors = batches.check(inputs, targets, *divisors)
         if self._built is None:
-            self._build(layout, input_parts[0], target_parts[0] if target_parts else [])
+            self._build(
+                layout,
+                batches.first_parts(input_tensors, *divisors),
+                batches.first_parts(target_tensors, *divisors),
+            )
         elif layout != self._batch:
             raise Error(
                 "step: the inputs or targets have another structure, or other values that are not "
@@ -161,23 +190,7 @@ class Pipeline:
                 f"{self._autocast or 'off'} in the first step: step under the same autocast, or "
                 "make a new Pipeline"
             )
-        for unchanged in self._unchanged:
-            unchanged.check()
-        for weights in self._weights:
-            if weights is not None:
-                weights.refresh()
-        for stepper in self._steppers:
-            if stepper is not None:
-                stepper.prepare()
-        loss = self._built.step(input_parts, target_parts)
-        for weights in self._weights:
-            if weights is not None:
-                weights.note_update()
-        for lr_scheduler in self.lr_schedulers:
-            if lr_scheduler is not None:
-                lr_scheduler.step()
-        self._steps += 1
-        return float(loss)
+        return input_tensors, target_tensors
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what a checkpoint needs besides the modules' ``state_dict()``.
@@ -261,6 +274,10 @@ class Pipeline:
                     f"stages[{stage % chain}] is {module!r}: pass the module of every stage "
                     "that this process runs"
                 )
+
+    def _check_attributes(self) -> None:
+        for unchanged in self._unchanged:
+            unchanged.check_attributes()
 
     def _remember_tensors(self) -> list[Unchanged]:
         chain = len(self._stages)

@@ -10,6 +10,7 @@ from torch import nn
 
 from penstock import Error
 from penstock.torch.capture import MODULE_HOOKS, refuse_hooks
+from penstock.torch.engine import engine
 
 
 # A parameter or buffer as it was when the stage was compiled: what it is, the dict that holds it,
@@ -17,8 +18,9 @@ from penstock.torch.capture import MODULE_HOOKS, refuse_hooks
 _Tensor = tuple[str, dict[str, Any], str, torch.Tensor, int, bool]
 
 
-# A tensor that compiled stages have as a constant: what it is, the tensor, and its version.
-_Constant = tuple[str, torch.Tensor, int]
+# A tensor that compiled stages have as a constant: what it is, the dict that holds it, its name
+# there, the tensor, and its version.
+_Constant = tuple[str, dict[str, Any], str, torch.Tensor, int]
 # An attribute of a module that its code may read: the module's name, its attributes, the name of
 # this one, and its value.
 _Attribute = tuple[str, dict[str, Any], str, Any]
@@ -28,8 +30,7 @@ class Unchanged:
     """Refuses changes of a module that its compiled stage would silently ignore.
 
     Values of parameters and buffers may change in place, as ``load_state_dict`` and
-    ``optimizer.step`` change them. Checks run before each step, so they walk flat lists instead of
-    the tree of modules.
+    ``optimizer.step`` change them.
     """
 
     def __init__(self, module: nn.Module, index: int) -> None:
@@ -41,6 +42,9 @@ class Unchanged:
         self._constants: list[_Constant] = []
         self._attributes: list[_Attribute] = []
         self._tensors: list[_Tensor] = []
+        # Notice changes of the attributes, and of everything else.
+        self._attribute_watch: Any = None
+        self._watch: Any = None
         for prefix, each in module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
             for kind, holder in kinds:
@@ -65,22 +69,48 @@ class Unchanged:
         self._hook_count = sum(map(len, self._hooks))
 
     def note_constants(self) -> None:
-        """Remembers what the stage was compiled with as constants."""
+        """Remembers what the stage was compiled with as constants. From here on, check() works."""
         for prefix, each in self._module.named_modules():
             where = f"{prefix}." if prefix else ""
             for key in each._non_persistent_buffers_set:
-                tensor = each._buffers.get(key)
-                if tensor is not None and not tensor.is_inference():
-                    self._constants.append((f"buffer '{where}{key}'", tensor, tensor._version))
+                self._note_constant(f"buffer '{where}{key}'", each._buffers, key)
             for key, value in vars(each).items():
-                if isinstance(value, torch.Tensor) and not value.is_inference():
-                    self._constants.append((f"tensor '{where}{key}'", value, value._version))
+                if isinstance(value, torch.Tensor):
+                    self._note_constant(f"tensor '{where}{key}'", vars(each), key)
                 elif type(value) in (bool, int, float, str) and key != "training":
                     name = prefix or type(each).__name__
                     self._attributes.append((name, vars(each), key, value))
+        self._attribute_watch, self._watch = self._watch_attributes(), self._make_watch()
+
+    def _note_constant(self, what: str, holder: dict[str, Any], key: str) -> None:
+        tensor = holder.get(key)
+        if tensor is not None and not tensor.is_inference():
+            self._constants.append((what, holder, key, tensor, tensor._version))
+
+    def _make_watch(self) -> Any:
+        watch = engine.Watch()
+        for _, module, training in self._modes:
+            watch.add_item(vars(module), "training", training)
+        for hooks in self._hooks:
+            watch.add_size(hooks)
+        for _, holder, key, tensor, _, _ in self._tensors:
+            watch.add_item(holder, key, tensor)
+            watch.add_tensor(tensor)
+        for _, holder, key, tensor, _ in self._constants:
+            watch.add_item(holder, key, tensor)
+            watch.add_version(tensor)
+        return watch
+
+    def _watch_attributes(self) -> Any:
+        watch = engine.Watch()
+        for _, holder, key, value in self._attributes:
+            watch.add_item(holder, key, value)
+        return watch
 
     def check(self) -> None:
         """Raises Error that names what has changed since the stage was compiled."""
+        if self._watch.is_unchanged():
+            return
         for name, module, training in self._modes:
             if module.training is not training:
                 now, before = ("train", "eval") if module.training else ("eval", "train")
@@ -90,17 +120,32 @@ class Unchanged:
                 )
         if sum(map(len, self._hooks)) != self._hook_count:
             refuse_hooks(self._module, self._index)
-        for what, tensor, version in self._constants:
-            if tensor._version != version:
+        for what, holder, key, tensor, version in self._constants:
+            if holder.get(key) is not tensor or tensor._version != version:
                 self._refuse(
                     f"{what} was changed, but it is a constant of compiled steps: register it as a "
                     "persistent buffer, or make a new Pipeline"
                 )
-        for number, (name, holder, key, value) in enumerate(self._attributes):
-            if holder.get(key, value) != value:
-                self._warn(name, key, value, holder[key])
-                self._attributes[number] = (name, holder, key, holder[key])
         self._check_tensors()
+        self._watch = self._make_watch()
+
+    def check_attributes(self) -> None:
+        """Warns of attributes that have changed. They are not refused: forward may not read them."""
+        if self._attribute_watch.is_unchanged():
+            return
+        changed = []
+        for number, (name, holder, key, value) in enumerate(self._attributes):
+            now = holder.get(key, value)
+            self._attributes[number] = (name, holder, key, now)
+            if now != value:
+                changed.append(
+                    f"stage {self._index}: '{key}' of module '{name}' changed from {value!r} to "
+                    f"{now!r}, but the stage was compiled with {value!r}: if its forward reads it, "
+                    "make a new Pipeline"
+                )
+        self._attribute_watch = self._watch_attributes()
+        for text in changed:
+            warnings.warn(text, stacklevel=5)
 
     def _check_tensors(self) -> None:
         for what, holder, key, tensor, address, is_trained in self._tensors:
@@ -116,14 +161,6 @@ class Unchanged:
                     f"{what} has requires_grad={tensor.requires_grad}, but had {is_trained} when "
                     "the Pipeline was made: make a new Pipeline"
                 )
-
-    def _warn(self, name: str, key: str, before: Any, now: Any) -> None:
-        # Not an error: the code of the stage may not read it.
-        warnings.warn(
-            f"stage {self._index}: '{key}' of module '{name}' changed from {before!r} to {now!r}, but "
-            f"the stage was compiled with {before!r}: if its forward reads it, make a new Pipeline",
-            stacklevel=6,
-        )
 
     def _refuse(self, text: str) -> None:
         raise Error(f"stage {self._index}: {text}")

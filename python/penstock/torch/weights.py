@@ -84,6 +84,11 @@ class StageWeights:
                 _check(f"stage {stage}: buffer '{full}'", buffer)
                 self.state.append((full, buffer))
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether it trains copies of parameters, so that refresh and note_update do something."""
+        return bool(self._copies)
+
     def refresh(self) -> None:
         """Copies parameters that the caller has changed since the last step to their copies."""
         for own, copy, version in self._copies:

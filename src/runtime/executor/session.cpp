@@ -55,9 +55,10 @@ RunSession::~RunSession() {
   if (state_->thread.joinable()) state_->thread.join();
 }
 
-Status RunSession::Step(const std::function<bool()>& interrupted) {
+void RunSession::Begin() { state_->queue.Request(); }
+
+Status RunSession::End(const std::function<bool()>& interrupted) {
   State& state = *state_;
-  state.queue.Request();
   while (!state.queue.WaitUntil(Clock::now() + kInterruptPoll)) {
     if (interrupted && !state.cancel && interrupted()) state.cancel = true;
   }

@@ -32,7 +32,14 @@ class RunSession {
   // Errors: as RunRanks; kUnavailable if another host has ended the session. After an error every
   // call fails.
   // Threads: one at a time.
-  Status Step(const std::function<bool()>& interrupted = {});
+  Status Step(const std::function<bool()>& interrupted = {}) {
+    Begin();
+    return End(interrupted);
+  }
+  // The same in two parts: the caller may do other work while the ranks run. Every Begin is followed
+  // by an End.
+  void Begin();
+  Status End(const std::function<bool()>& interrupted = {});
 
  private:
   struct State;

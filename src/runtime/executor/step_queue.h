@@ -4,9 +4,11 @@
 // wait again. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string_view>
+#include <thread>
 
 #include "base/mutex.h"
 
@@ -23,8 +25,8 @@ class StepQueue {
   // Begins the next step. Requires that no step runs.
   void Request() {
     const MutexLock lock(mutex_);
-    ++requested_;
     waiting_ = 0;
+    ++requested_;
     begin_.NotifyAll();
   }
   // Waits for the end of the step, or of the run, until `deadline`. Returns whether either is over.
@@ -52,6 +54,9 @@ class StepQueue {
   [[nodiscard]] bool Await(std::int64_t step) {
     MutexLock lock(mutex_);
     if (requested_ <= step && ++waiting_ == ranks_) end_.NotifyAll();
+    lock.Unlock();
+    YieldUntilRequested(step);
+    lock.Lock();
     while (!closed_ && requested_ <= step) begin_.Wait(lock);
     return !closed_;
   }
@@ -62,10 +67,21 @@ class StepQueue {
   }
 
  private:
+  // Between short steps, waking a thread that sleeps would take longer than what the caller does.
+  // Yielding leaves the core to the caller.
+  void YieldUntilRequested(std::int64_t step) const {
+    constexpr std::chrono::microseconds kPatience{1000};
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (requested_.load(std::memory_order_relaxed) <= step &&
+           std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+    }
+  }
+
   const int ranks_;
   mutable Mutex mutex_;
   CondVar begin_, end_;
-  std::int64_t requested_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // steps
+  std::atomic<std::int64_t> requested_ = 0;                 // steps; changes while mutex_ is locked
   int waiting_ PENSTOCK_GUARDED_BY(mutex_) = 0;             // ranks in Await
   bool closed_ PENSTOCK_GUARDED_BY(mutex_) = false;
 };

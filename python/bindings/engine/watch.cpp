@@ -1,0 +1,53 @@
+#include "bindings/engine/watch.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace penstock::python {
+namespace {
+
+bool HasHooks(const at::Tensor& tensor) {
+  namespace autograd = torch::autograd::impl;
+  if (autograd::get_autograd_meta(tensor) == nullptr) return false;
+  return !autograd::hooks(tensor).empty() || autograd::post_acc_grad_hooks(tensor) != nullptr;
+}
+
+}  // namespace
+
+void Watch::AddItem(nb::dict dict, nb::object key, nb::object value) {
+  items_.push_back({std::move(dict), std::move(key), std::move(value)});
+}
+
+void Watch::AddSize(nb::dict dict) {
+  const Py_ssize_t size = PyDict_Size(dict.ptr());
+  sizes_.push_back({std::move(dict), size});
+}
+
+void Watch::AddTensor(const at::Tensor& tensor) {
+  tensors_.push_back({tensor, tensor.const_data_ptr(), tensor.requires_grad()});
+}
+
+void Watch::AddVersion(const at::Tensor& tensor) {
+  versions_.push_back({tensor, tensor._version()});
+}
+
+bool Watch::IsUnchanged() const {
+  return std::ranges::all_of(items_, [](const Item& each) {
+           return PyDict_GetItem(each.dict.ptr(), each.key.ptr()) == each.value.ptr();
+         }) &&
+         std::ranges::all_of(sizes_, [](const Size& each) {
+           return PyDict_Size(each.dict.ptr()) == each.size;
+         }) &&
+         std::ranges::all_of(tensors_, [](const Tensor& each) {
+           return each.tensor.const_data_ptr() == each.data &&
+                  each.tensor.requires_grad() == each.requires_grad &&
+                  !HasHooks(each.tensor);
+         }) &&
+         std::ranges::all_of(versions_, [](const Version& each) {
+           return each.tensor._version() == each.version;
+         });
+}
+
+}  // namespace penstock::python

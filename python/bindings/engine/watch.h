@@ -1,0 +1,54 @@
+// Watch: notices changes of Python objects that compiled stages assume to stay as they are.
+//
+// Checking takes some nanoseconds per entry, so that it can run before each step. It only says that
+// something has changed: the caller finds out what. Threads: those that hold the GIL.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bindings/engine/tensor_caster.h"
+
+namespace penstock::python {
+
+namespace nb = nanobind;
+
+class Watch {
+ public:
+  // The dict has this very object under the key.
+  void AddItem(nb::dict dict, nb::object key, nb::object value);
+  // The dict has as many entries as now.
+  void AddSize(nb::dict dict);
+  // The tensor has the memory, requires_grad and no hooks.
+  void AddTensor(const at::Tensor& tensor);
+  // No in-place op has changed the tensor.
+  void AddVersion(const at::Tensor& tensor);
+
+  bool IsUnchanged() const;
+
+ private:
+  struct Item {
+    nb::dict dict;
+    nb::object key, value;
+  };
+  struct Size {
+    nb::dict dict;
+    Py_ssize_t size;
+  };
+  struct Tensor {
+    at::Tensor tensor;
+    const void* data;
+    bool requires_grad;
+  };
+  struct Version {
+    at::Tensor tensor;
+    std::int64_t version;
+  };
+
+  std::vector<Item> items_;
+  std::vector<Size> sizes_;
+  std::vector<Tensor> tensors_;
+  std::vector<Version> versions_;
+};
+
+}  // namespace penstock::python
