@@ -8,7 +8,6 @@ import argparse
 import dataclasses
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
 
@@ -16,6 +15,8 @@ import slices
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ["llama", "qwen3", "gpt2", "modernbert", "qwen3-moe", "vit", "resnet50", "unet"]
+SLICE = 0.5  # seconds
+BLOCKS = 5
 # Those of python_models.SIZES that penstock train gets, too.
 SHAPES = {
     "compute-bound": dict(dim=256, hidden=688, sequence=256, microbatches=8, layers=8, heads=4),
@@ -25,12 +26,9 @@ SHAPES = {
 
 @dataclasses.dataclass
 class Result:
-    rates: list  # steps per second of each slice
+    rate: float  # steps per second, of the totals
+    blocks: list  # of each of BLOCKS parts of the time
     bytes: int
-
-    @property
-    def milliseconds(self):
-        return 1e3 / statistics.median(self.rates)
 
 
 def start(options, folder, model, size, engine, *more):
@@ -49,46 +47,57 @@ def start_cpp(options, folder, size):
 def compare(options, programs):
     """Returns the results of programs that run in alternating slices; None for those that fail."""
     running = []
-    for program in programs:  # one after the other, so that compilation does not slow the others down
+    for program in programs:
         try:
             program.await_units(10)
             running.append(program)
         except SystemExit as error:
             print(str(error)[-400:], file=sys.stderr)
             running.append(None)
-    rates = {id(program): [] for program in running if program}
-    for _ in range(options.rounds):
-        for program in filter(None, running):
-            before = program.done, program.seconds
-            program.run(slices.SLICE)
-            rates[id(program)].append((program.done - before[0]) / (program.seconds - before[1]))
+    measured = list(filter(None, running))
+    blocks = {id(program): [] for program in measured}
+    for _ in range(BLOCKS):
+        before = [(program.done, program.seconds) for program in measured]
+        for _ in range(options.seconds * 2 // BLOCKS):
+            for program in measured:
+                program.run(SLICE)
+        for program, (done, seconds) in zip(measured, before):
+            blocks[id(program)].append((program.done - done) / (program.seconds - seconds))
     results = []
     for program in running:
         if program:
+            added = added_bytes(program)
             program.end()
-        results.append(Result(rates[id(program)], added_bytes(program)) if program else None)
+            results.append(Result(program.done / program.seconds, blocks[id(program)], added))
+        else:
+            results.append(None)
     return results
 
 
 def added_bytes(program):
-    paths = [program.progress, program.progress.with_name(program.progress.name + ".1")]
-    lines = [path.read_text().split()[-2] for path in paths if path.exists()]
-    return sum(int(line) for line in lines if line.isdigit())
+    """Returns what training has added to the peak of resident memory, in all processes that train."""
+    added = 0
+    for process in slices.descendants(program.process.pid):
+        before = program.progress.with_name("%s.%d" % (program.progress.name, process))
+        if before.exists():
+            status = pathlib.Path("/proc/%d/status" % process).read_text()
+            peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+            added += int(peak.split()[1]) * 1024 - int(before.read_text())
+    return added
 
 
 def ratio(one, *others):
-    """Returns the median of the ratios of neighboring slices to the fastest of the others, with the quartiles."""
+    """Returns the ratio of the totals to the fastest of the others, with the least and the greatest of the blocks."""
     others = [other for other in others if other]
     if one is None or not others:
         return "fails"
-    fastest = max(others, key=lambda other: statistics.median(other.rates))
-    ratios = [a / b for a, b in zip(one.rates, fastest.rates)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return "%.2f (%.2f to %.2f)" % (middle, low, high)
+    fastest = max(others, key=lambda other: other.rate)
+    ratios = [a / b for a, b in zip(one.blocks, fastest.blocks)]
+    return "%.2f (%.2f to %.2f)" % (one.rate / fastest.rate, min(ratios), max(ratios))
 
 
 def cells(result):
-    return ["%.2f" % result.milliseconds, "%.0f" % (result.bytes / 2**20)] if result else ["fails", ""]
+    return ["%.2f" % (1e3 / result.rate), "%.0f" % (result.bytes / 2**20)] if result else ["fails", ""]
 
 
 def against_cpp(options, size):
@@ -97,12 +106,12 @@ def against_cpp(options, size):
                                                start(options, folder, "blocks", size, "ours", "--exact"),
                                                start_cpp(options, folder, size)])
     print("%s, the same model: C++ %.2f ms per step, Python %.2f ms, with exact=True %.2f ms; Python over C++ %s" % (
-        size, cpp.milliseconds, python.milliseconds, exact.milliseconds, ratio(python, cpp)), flush=True)
+        size, 1e3 / cpp.rate, 1e3 / python.rate, 1e3 / exact.rate, ratio(python, cpp)), flush=True)
 
 
 def against_peer(options, models, size):
     layout = "%-11s" + "%10s%6s" * 3 + "  %s"
-    print(layout % (size, "ours, ms", "MiB", "eager, ms", "MiB", "comp., ms", "MiB", "over the faster: median (quartiles)"))
+    print(layout % (size, "ours, ms", "MiB", "eager, ms", "MiB", "comp., ms", "MiB", "over the faster (blocks)"))
     for model in models:
         with tempfile.TemporaryDirectory() as folder:
             results = compare(options, [start(options, folder, model, size, engine) for engine in ("ours", "eager", "compiled")])
@@ -113,7 +122,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", required=True, help="with penstock, transformers and torchvision")
     parser.add_argument("--program", required=True)
-    parser.add_argument("--rounds", type=int, default=20, help="slices of each contender")
+    parser.add_argument("--seconds", type=int, default=30, help="of each contender")
     parser.add_argument("--part", choices=("cpp", "peer", "table"), action="append", help="only this part")
     parser.add_argument("--model", choices=TABLE, action="append", help="only this model of the table")
     parser.add_argument("--size", choices=SHAPES, action="append", help="only this size of the others")

@@ -1,8 +1,7 @@
 """Trains one of python_models.MODELS in two stages until it is killed: on the engine (--engine ours), or by
 torch.distributed.pipelining on two processes, which get the same stages, eager or compiled.
 
-Appends a line to --progress after each step: the bytes that training has added to the resident memory of the process. Rank 1 of
-the peer writes its own to PROGRESS.1.
+Appends a line to --progress after each step. Each process writes the bytes that it had before training to PROGRESS.PID.
 """
 import argparse
 import os
@@ -38,11 +37,13 @@ def logits_of(output):
     return getattr(output, "logits", output)
 
 
-def train(step, path, before):
-    with open(path, "a", buffering=1) as progress:
-        while True:
-            step()
-            progress.write("%d\n" % (resident() - before))
+def train(step, args, before, reports=True):
+    with open("%s.%d" % (args.progress, os.getpid()), "w") as file:
+        file.write(str(before))
+    progress = os.open(args.progress if reports else os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    while True:
+        step()
+        os.write(progress, b"\n")
 
 
 class First(nn.Module):
@@ -98,7 +99,7 @@ def peer_worker(rank, args, port):
         optimizer.zero_grad(set_to_none=False)
         dist.barrier()
 
-    train(step, args.progress + (".1" if rank else ""), before)
+    train(step, args, before, reports=rank == 0)
 
 
 def peer(args):
@@ -115,7 +116,7 @@ def ours(args):
     pipe = pt.Pipeline(
         stages, "1f1b", ranks=2, microbatches=python_models.SIZES[args.size].microbatches, threads=1, exact=args.exact,
         loss=lambda output, target: job.loss(logits_of(output), target), optimizer=lambda parameters: pt.AdamW(parameters, lr=1e-3))
-    train(lambda: pipe.step(job.inputs, job.targets), args.progress, before)
+    train(lambda: pipe.step(job.inputs, job.targets), args, before)
 
 
 def main():
