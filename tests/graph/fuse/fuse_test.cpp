@@ -145,6 +145,22 @@ TEST(Fuse, ReadsSwappedHalvesInPlace) {
   EXPECT_EQ(graphs.backward_input.nodes.size(), 1u) << PrintGraph(graphs.backward_input);
 }
 
+// As the models of transformers compute rotary positions, for every exactness and dtype.
+TEST(Fuse, FusesRotaryPositionsThatNegateAHalf) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const StageSpec spec = Spec(dtype, [](In x, In w) {
+      const at::Tensor y = x.view({6, 5, 2, 16}).transpose(1, 2);
+      const at::Tensor low = y.slice(-1, 0, 8), high = y.slice(-1, 8);
+      return y * w.narrow(0, 0, 16) + at::cat({-high, low}, -1) * w.narrow(0, 16, 16);
+    });
+    for (const bool exact : {true, false}) {
+      const StageGraphs graphs = Checked(spec, exact, dtype == at::kFloat ? 1e-6 : 2e-2);
+      EXPECT_EQ(graphs.forward.nodes.size(), 1u) << PrintGraph(graphs.forward);
+      EXPECT_EQ(graphs.backward_input.nodes.size(), 1u) << PrintGraph(graphs.backward_input);
+    }
+  }
+}
+
 // Generates graphs of random ops over tensors that broadcast: [6,4,8], views of it, rows, columns.
 class RandomFusibleGraph {
  public:

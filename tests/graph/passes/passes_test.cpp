@@ -61,6 +61,34 @@ TEST(Simplify, KeepsPadsThatDoNotFillTheResult) {
   EXPECT_GT(Count(Checked(spec).joint.graph, "aten::slice_backward"), 0);
 }
 
+// Rotary positions as the models of transformers compute them.
+at::Tensor RotateHalf(In y) { return at::cat({-y.narrow(1, 4, 4), y.narrow(1, 0, 4)}, 1); }
+
+TEST(Simplify, RotaryPositionsNegateNothingInForwardAndBackward) {
+  const StageSpec spec = Spec([](In x, In w) {
+    const at::Tensor y = x * w;
+    return y * 3 + RotateHalf(y) * w;
+  });
+  const Graph before = Checked(spec, {"simplify"}).joint.graph, after = Checked(spec).joint.graph;
+  EXPECT_EQ(Count(before, "aten::neg"), 2);
+  EXPECT_EQ(Count(after, "aten::neg"), 0);
+  EXPECT_EQ(Count(after, "aten::slice_backward"), 0);
+  EXPECT_EQ(Count(after, "aten::cat"), 2);
+}
+
+TEST(Simplify, JoinsPadsWithoutAnotherTerm) {
+  const StageSpec spec = Spec([](In x, In w) { return RotateHalf(x * w) * w; });
+  EXPECT_EQ(Count(Checked(spec).joint.graph, "aten::slice_backward"), 0);
+}
+
+TEST(Simplify, KeepsNegationsThatOthersRead) {
+  const StageSpec spec = Spec([](In x, In w) {
+    const at::Tensor y = x * w, negative = -y.narrow(1, 4, 4);
+    return at::cat({negative, y.narrow(1, 0, 4)}, 1) * w + negative.repeat({1, 2});
+  });
+  EXPECT_GE(Count(Checked(spec).joint.graph, "aten::neg"), 1);
+}
+
 TEST(Simplify, RemovesPowersOfOneAndWrappedNumbers) {
   const StageSpec spec = Spec([](In x, In w) {
     const at::Tensor y = x * w;
