@@ -1,5 +1,5 @@
 """Python models on the engine: steps per second and memory against torch.distributed.pipelining (eager and compiled) with the
-same stages, and against the same model in C++ (`penstock train`).
+same layers, and against the same model in C++ (`penstock train`).
 
 All contenders of a case run at the same time in alternating slices (slices.py), with 1F1B and one thread per rank. Memory is what
 training adds to the resident memory of all processes.
