@@ -1,8 +1,9 @@
 """Python models on the engine: steps per second and memory against torch.distributed.pipelining (eager and compiled) with the
 same layers, and against the same model in C++ (`penstock train`).
 
-All contenders of a case run at the same time in alternating slices (slices.py), with 1F1B and one thread per rank. Memory is what
-training adds to the resident memory of all processes.
+All contenders of a case run at the same time in alternating slices (slices.py), with one thread per rank. Prints milliseconds per
+step, what training adds to the resident memory of all processes, and the ratio to the faster of the peer's, with the least and the
+greatest of 5 parts of the time.
 """
 import argparse
 import dataclasses
@@ -109,13 +110,17 @@ def against_cpp(options, size):
         size, 1e3 / cpp.rate, 1e3 / python.rate, 1e3 / exact.rate, ratio(python, cpp)), flush=True)
 
 
-def against_peer(options, models, size):
-    layout = "%-11s" + "%10s%6s" * 3 + "  %s"
-    print(layout % (size, "ours, ms", "MiB", "eager, ms", "MiB", "comp., ms", "MiB", "over the faster (blocks)"))
+def against_peer(options, models, size, schedules):
+    layout = "%-15s" + "%10s%6s" * (len(schedules) + 2) + "  %-20s" * len(schedules)
+    names = [*schedules, "eager", "compiled"]
+    print(layout % (size, *sum(([name, "MiB"] for name in names), []), *(name + " over the faster" for name in schedules)))
     for model in models:
         with tempfile.TemporaryDirectory() as folder:
-            results = compare(options, [start(options, folder, model, size, engine) for engine in ("ours", "eager", "compiled")])
-        print(layout % (model, *sum(map(cells, results), []), ratio(*results)), flush=True)
+            ours = [start(options, folder, model, size, "ours", "--schedule", schedule) for schedule in schedules]
+            peers = [start(options, folder, model, size, engine) for engine in ("eager", "compiled")]
+            results = compare(options, ours + peers)
+        ratios = [ratio(each, *results[-2:]) for each in results[:-2]]
+        print(layout % (model, *sum(map(cells, results), []), *ratios), flush=True)
 
 
 def main():
@@ -132,9 +137,9 @@ def main():
         if "cpp" in parts:
             against_cpp(options, size)
         if "peer" in parts:
-            against_peer(options, ["blocks", "llama", "gpt2"], size)
+            against_peer(options, ["blocks", "llama", "gpt2"], size, ["1f1b", "zb-h1"])
     if "table" in parts:
-        against_peer(options, options.model or TABLE, "table")
+        against_peer(options, options.model or TABLE, "table", ["1f1b"])
 
 
 if __name__ == "__main__":

@@ -26,13 +26,14 @@ class Size:
     vocabulary: int = 256
     layers: int = 8
     heads: int = 4
+    kv_heads: int = 4
 
 
 # The first two are those of bench/compare_train.py.
 SIZES = {
     "compute-bound": Size(dim=256, hidden=688, tokens=256, samples=1, microbatches=8),
     "overhead-bound": Size(dim=32, hidden=96, tokens=16, samples=1, microbatches=16),
-    "table": Size(dim=256, hidden=688, tokens=128, samples=2, microbatches=8, vocabulary=1024),
+    "table": Size(dim=256, hidden=688, tokens=128, samples=2, microbatches=8, vocabulary=1024, kv_heads=2),
 }
 
 
@@ -70,7 +71,7 @@ def widths(size):
 
 
 def decoder(size):
-    return dict(widths(size), vocab_size=size.vocabulary, num_key_value_heads=size.heads // 2, use_cache=False,
+    return dict(widths(size), vocab_size=size.vocabulary, num_key_value_heads=size.kv_heads, use_cache=False,
                 tie_word_embeddings=False, max_position_embeddings=size.tokens)
 
 

@@ -82,7 +82,7 @@ def ours(args):
     if not isinstance(stages, list):
         stages = pt.split(job.model, job.inputs[:size.samples], [job.begin] if job.begin else 2)
     pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=size.microbatches, threads=1, exact=args.exact,
+        stages, args.schedule, ranks=2, microbatches=size.microbatches, threads=1, exact=args.exact,
         loss=lambda output, target: job.loss(logits_of(output), target), optimizer=lambda parameters: pt.AdamW(parameters, lr=1e-3))
     train(lambda: pipe.step(job.inputs, job.targets), args, before)
 
@@ -92,6 +92,7 @@ def main():
     parser.add_argument("--model", choices=python_models.MODELS, required=True)
     parser.add_argument("--size", choices=python_models.SIZES, required=True)
     parser.add_argument("--engine", choices=("ours", "eager", "compiled"), required=True)
+    parser.add_argument("--schedule", default="1f1b", help="of ours; the peer has 1F1B, because others refuse compiled stages")
     parser.add_argument("--exact", action="store_true")
     parser.add_argument("--progress", required=True)
     args = parser.parse_args()

@@ -54,7 +54,8 @@ class Pipeline:
             step fails.
         exact: gradients are bitwise equal to autograd's with microbatches in order.
             False: sums may be rounded in another order, which is faster.
-        threads: intra-op threads of each rank. Default: the cores divided by the local ranks.
+        threads: intra-op threads of each rank. Default: the cores divided by the local ranks; with
+            ``exact``, ``torch.get_num_threads()``, because sums depend on it.
         seed: of dropout and other random ops. Default: torch's initial seed.
         slices: pieces of each microbatch along dimension 1, for causal models; see
             `penstock.torch.slices`.
@@ -100,7 +101,12 @@ class Pipeline:
         self._check_modules()
         options = engine.PipelineOptions()
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
-        options.threads = threads or max(1, self._hosts.cores() // max(1, len(local_ranks)))
+        # Sums depend on the number of threads, so exact results need as many as autograd would have.
+        options.threads = threads or (
+            torch.get_num_threads()
+            if exact
+            else max(1, self._hosts.cores() // max(1, len(local_ranks)))
+        )
         options.exact, options.fuse = exact, True
         options.clip, options.skip_nonfinite = float(clip_grad_norm), skip_nonfinite
         options.watchdog = float(timeout)

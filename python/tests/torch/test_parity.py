@@ -18,7 +18,10 @@ _mse = nn.functional.mse_loss
 
 
 def _train(
-    schedule: penstock.Schedule | str | pathlib.Path, stages: int | list[nn.Module], steps: int = 3
+    schedule: penstock.Schedule | str | pathlib.Path,
+    stages: int | list[nn.Module],
+    steps: int = 3,
+    samples: int = 2,
 ) -> float:
     """Trains stages and a copy of them in plain PyTorch, and returns how far they are apart."""
     modules = [mlp() for _ in range(stages)] if isinstance(stages, int) else stages
@@ -31,7 +34,8 @@ def _train(
     optimizer = sgd([p for module in plain for p in module.parameters()])
     microbatches = pipe.schedule.microbatches
     for _ in range(steps):
-        x, y = torch.randn(2 * microbatches, 16), torch.randn(2 * microbatches, 16)
+        batch = samples * microbatches
+        x, y = torch.randn(batch, 16), torch.randn(batch, 16)
         loss = pipe.step(x, y)
         optimizer.zero_grad()
         expected = accumulate(chain(plain), _mse, x, y, microbatches)
@@ -70,6 +74,16 @@ def test_random_schedules_and_sizes(seed: int) -> None:
         for before, after in zip(widths, widths[1:], strict=False)
     ]
     assert _train(schedule, modules, steps=2) == 0, (name, ranks, chunks, microbatches, widths)
+
+
+def test_gradients_are_exact_with_several_threads() -> None:
+    """The sums of a normalization's gradient are divided among the threads."""
+    torch.set_num_threads(2)
+    modules = [
+        nn.Sequential(nn.Linear(16, 256), nn.LayerNorm(256), nn.GELU(), nn.Linear(256, 16))
+        for _ in range(2)
+    ]
+    assert _train("1f1b", modules, steps=2, samples=512) == 0
 
 
 def test_a_schedule_is_read_from_a_file(tmp_path: pathlib.Path) -> None:
