@@ -132,8 +132,8 @@ class EnginePipeline {
   std::unique_ptr<RunSession> session_;  // null before the first step and after a failed one
   std::vector<TensorKind> last_kinds_;   // of the last step's inputs and targets
   Autocast last_autocast_;
-  int process_ = 0;                      // the process whose threads session_ has
-  std::int64_t step_ = 0;                // the number of the next step
+  int process_ = 0;                     // the process whose threads session_ has
+  std::int64_t step_ = 0;               // the number of the next step
   std::optional<std::string> failure_;  // of an earlier step
 };
 

@@ -43,8 +43,7 @@ TorchStage::Update CallPython(nb::callable function, std::vector<std::string> na
                                              const nb::gil_scoped_acquire gil;
                                              delete owned;
                                            });
-  return [kept, names = std::move(names),
-          indices = std::vector<std::size_t>(),
+  return [kept, names = std::move(names), indices = std::vector<std::size_t>(),
           gradients = Tensors()](const std::vector<NamedParameter>& parameters) mutable {
     if (indices.size() != names.size()) indices = Find(parameters, names);
     gradients.clear();

@@ -21,8 +21,8 @@ struct AdamGroup {
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   std::vector<std::string> names;
   std::vector<at::Tensor> values, first_moments, second_moments;
-  std::vector<at::Tensor> steps;             // fp32 scalars
-  std::vector<std::size_t> indices = {};     // among the stage's parameters; empty before an update
+  std::vector<at::Tensor> steps;          // fp32 scalars
+  std::vector<std::size_t> indices = {};  // among the stage's parameters; empty before an update
 };
 
 // AdamW on the state of a torch.optim.AdamW, by ATen's fused kernel and without the GIL. Skips

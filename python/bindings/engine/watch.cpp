@@ -34,20 +34,21 @@ void Watch::AddVersion(const at::Tensor& tensor) {
 }
 
 bool Watch::IsUnchanged() const {
-  return std::ranges::all_of(items_, [](const Item& each) {
-           return PyDict_GetItem(each.dict.ptr(), each.key.ptr()) == each.value.ptr();
-         }) &&
-         std::ranges::all_of(sizes_, [](const Size& each) {
-           return PyDict_Size(each.dict.ptr()) == each.size;
-         }) &&
-         std::ranges::all_of(tensors_, [](const Tensor& each) {
-           return each.tensor.const_data_ptr() == each.data &&
-                  each.tensor.requires_grad() == each.requires_grad &&
-                  !HasHooks(each.tensor);
-         }) &&
-         std::ranges::all_of(versions_, [](const Version& each) {
-           return each.tensor._version() == each.version;
-         });
+  return std::ranges::all_of(items_,
+                             [](const Item& each) {
+                               return PyDict_GetItem(each.dict.ptr(), each.key.ptr()) ==
+                                      each.value.ptr();
+                             }) &&
+         std::ranges::all_of(
+             sizes_, [](const Size& each) { return PyDict_Size(each.dict.ptr()) == each.size; }) &&
+         std::ranges::all_of(tensors_,
+                             [](const Tensor& each) {
+                               return each.tensor.const_data_ptr() == each.data &&
+                                      each.tensor.requires_grad() == each.requires_grad &&
+                                      !HasHooks(each.tensor);
+                             }) &&
+         std::ranges::all_of(
+             versions_, [](const Version& each) { return each.tensor._version() == each.version; });
 }
 
 }  // namespace penstock::python

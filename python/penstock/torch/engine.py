@@ -11,13 +11,15 @@ import torch
 from penstock import Error
 
 try:
-    from penstock.torch import _engine as engine
+    from penstock.torch import _engine
 except ImportError as missing:
     raise Error(
-        f"penstock was built without the engine, or for another torch than {torch.__version__} ({missing}): "
-        "run pip install --force-reinstall --no-deps on Penstock's folder with torch installed"
+        "penstock was built without the engine, or for another Python or torch than "
+        f"{torch.__version__} ({missing}): run pip install --force-reinstall --no-deps on the "
+        "folder of Penstock with torch installed"
     ) from missing
 
+engine: Any = _engine
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -73,7 +73,7 @@ class StageOptimizer:
     def prepare(self) -> None:
         """Passes settings to the native update. Called before each step."""
         assert self.optimizer is not None
-        self.optimizer._opt_called = True  # torch's schedulers warn unless step() was called
+        vars(self.optimizer)["_opt_called"] = True  # else torch's schedulers warn
         self._refuse_unsupported(self.optimizer)
         groups = [len(group["params"]) for group in self.optimizer.param_groups]
         if self._is_stale or groups != self._groups:

@@ -101,7 +101,7 @@ class Pipeline:
         self._check_modules()
         options = engine.PipelineOptions()
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
-        # Sums depend on the number of threads, so exact results need as many as autograd would have.
+        # Sums depend on the number of threads: exact results need as many as autograd has.
         options.threads = threads or (
             torch.get_num_threads()
             if exact
@@ -219,7 +219,9 @@ class Pipeline:
             Error: the state is of another number of stages, or of other processes' stages.
         """
         if set(state) != {"steps", *_STATEFUL}:
-            raise Error(f"load_state_dict: the keys are {sorted(state)}: pass what state_dict returned")
+            raise Error(
+                f"load_state_dict: the keys are {sorted(state)}: pass what state_dict returned"
+            )
         for name in _STATEFUL:
             own, loaded = getattr(self, name), state[name]
             if [each is None for each in own] != [each is None for each in loaded]:
@@ -259,13 +261,14 @@ class Pipeline:
     def graph(self, stage: int) -> str:
         """Returns the compiled graphs of a stage as text: what F, I and W run.
 
-        One line per value, with its type, bytes and FLOPs; ``penstock::fused`` is a compiled kernel.
+        One line per value: its type, bytes and FLOPs. ``penstock::fused`` is a compiled kernel.
 
         Raises:
             Error: no step has run, or another process runs the stage.
         """
         if not 0 <= stage < len(self._stages):
-            raise Error(f"graph: there is no stage {stage}: give one from 0 to {len(self._stages) - 1}")
+            last = len(self._stages) - 1
+            raise Error(f"graph: there is no stage {stage}: give one from 0 to {last}")
         text = "" if self._built is None else str(self._built.graph_text(stage))
         if not text:
             raise Error(f"graph: stage {stage} is not compiled: call step first, on its process")

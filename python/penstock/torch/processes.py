@@ -13,12 +13,14 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from penstock import Error
 from penstock.torch.batches import Structure
 from penstock.torch.engine import engine
 from penstock.torch.place import place
+
+dist: Any = torch.distributed  # its stores are not in its types
 
 #: The outputs of a stage that the next one is compiled for: tensors and their structure.
 Examples = tuple[list[torch.Tensor], Structure]

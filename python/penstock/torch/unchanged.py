@@ -130,7 +130,7 @@ class Unchanged:
         self._watch = self._make_watch()
 
     def check_attributes(self) -> None:
-        """Warns of attributes that have changed. They are not refused: forward may not read them."""
+        """Warns of attributes that have changed. Not an error: forward may not read them."""
         if self._attribute_watch.is_unchanged():
             return
         changed = []

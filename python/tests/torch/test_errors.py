@@ -285,6 +285,21 @@ def test_tensors_that_are_replaced_before_the_first_step_are_refused(change: Any
         pipe.step(x, x)
 
 
+def test_graphs_are_text() -> None:
+    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+    with pytest.raises(pt.Error, match="stage 1 is not compiled: call step first"):
+        pipe.graph(1)
+    x = torch.randn(8, 16)
+    pipe.step(x, x)
+    assert re.findall(r"^graph (\w+)", pipe.graph(1), re.M) == [
+        "forward",
+        "backward_input",
+        "backward_weight",
+    ]
+    with pytest.raises(pt.Error, match="no stage 2: give one from 0 to 1"):
+        pipe.graph(2)
+
+
 def test_attributes_that_change_are_reported() -> None:
     stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.1)), mlp()]
     pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)

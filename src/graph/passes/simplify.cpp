@@ -3,12 +3,13 @@
 //   add.Scalar(x, 1e-5)          -> add.Tensor(x, bound 1e-5), as add.Scalar computes it
 //   pow(x, 1)                    -> x
 //   mean(x, dim)                 -> div(sum(x, dim), count), as mean computes it
-//   add(pad(a), pad(b))          -> cat(a, b) if a and b fill the result, as in the backward of a
-//   add(add(x, pad(a)), pad(b))  -> add(x, cat(a, b))  split. A pad is slice_backward. (The sign of
-//                                                      a zero may differ.)
-//   cat(neg(a), b)               -> mul(cat(a, b), bound [-1, ..., 1, ...]) if a and b are views of
-//                                   one value, as in rotary positions: fuse joins it with its readers
+//   add(pad(a), pad(b))          -> cat(a, b)
+//   add(add(x, pad(a)), pad(b))  -> add(x, cat(a, b))
+//   cat(neg(a), b)               -> mul(cat(a, b), bound [-1, ..., 1, ...])
 //
+// A pad is slice_backward, as in the backward of a split; a and b fill the result. (The sign of a
+// zero may differ.) A negated half occurs in rotary positions; a and b are views of one value, so
+// that fuse joins the product with its readers.
 // Order: before merge_common, which then merges more calls.
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/empty_strided.h>
@@ -169,8 +170,8 @@ class Simplifier {
     return true;
   }
 
-  // Returns the call that computes the sum of two pads as `sum`, or nullopt if they overlap or leave
-  // a gap.
+  // Returns the call that computes the sum of two pads as `sum`; nullopt if they overlap or leave a
+  // gap.
   std::optional<Node> CatOfPads(const Node& first, const Node& second, ValueId sum, Phase phase) {
     const std::int64_t dim = Constant(first, 2).toInt();
     if (Constant(second, 2).toInt() != dim) return std::nullopt;

@@ -36,8 +36,8 @@ class RunSession {
     Begin();
     return End(interrupted);
   }
-  // The same in two parts: the caller may do other work while the ranks run. Every Begin is followed
-  // by an End.
+  // The same in two parts: the caller may do other work while the ranks run. Every Begin is
+  // followed by an End.
   void Begin();
   Status End(const std::function<bool()>& interrupted = {});
 

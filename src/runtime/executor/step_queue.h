@@ -81,8 +81,8 @@ class StepQueue {
   const int ranks_;
   mutable Mutex mutex_;
   CondVar begin_, end_;
-  std::atomic<std::int64_t> requested_ = 0;                 // steps; changes while mutex_ is locked
-  int waiting_ PENSTOCK_GUARDED_BY(mutex_) = 0;             // ranks in Await
+  std::atomic<std::int64_t> requested_ = 0;      // steps; changes while mutex_ is locked
+  int waiting_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // ranks in Await
   bool closed_ PENSTOCK_GUARDED_BY(mutex_) = false;
 };
 

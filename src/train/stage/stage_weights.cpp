@@ -120,6 +120,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
   }
   MakeCollectives(program, options);
   ChooseUpdated(options);
+  AddProgram(program);
   rank_->weights.Add(WeightBytes());
 }
 

@@ -37,7 +37,7 @@ class StageWeights {
   std::vector<NamedParameter> Restored() const;
   const std::string& name(std::size_t parameter) const { return parameters_[parameter].name; }
 
-  // Declares that the stage runs this program, too. See NamedParameter::has_gradient.
+  // Declares that the stage runs another program, too. See NamedParameter::has_gradient.
   void AddProgram(const StageProgram& program);
 
   // Returns the number of updates of the run so far, which is also the newest version.

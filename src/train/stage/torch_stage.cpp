@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <optional>
 #include <span>
 
 #include "base/index.h"
@@ -52,7 +51,6 @@ class CompiledStage final : public TorchStage {
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
     for (StageProgram& program : programs) {
-      weights_.AddProgram(program);
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
     }
     for (int program = 0; program < options.CountPrograms(); ++program) {

@@ -103,7 +103,8 @@ TEST(Fuse, IsBitwiseEqualForEveryStage) {
 
 TEST(Fuse, IsCloseForEveryStage) {
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
-    const StageGraphs graphs = Checked(spec, false);
+    // Gradients are sums over all tokens: a dozen roundings of the largest one.
+    const StageGraphs graphs = Checked(spec, false, 2e-6);
     EXPECT_GE(CountKernels(graphs.forward),
               3);  // two norms, one of them with a residual, and SwiGLU
     EXPECT_GE(CountKernels(graphs.backward_input), spec.input_gradients.empty() ? 0 : 3);
