@@ -53,6 +53,11 @@ class Layout:
     targets: Structure | None
     tokens: int = dataclasses.field(default=0, compare=False)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the inputs are one tensor, and the targets one or none."""
+        return self.inputs is _TENSOR and self.targets in (None, _TENSOR)
+
     def slice_lengths(self, slices: int) -> list[int]:
         return [self.tokens // slices] * slices if slices > 1 else []
 

@@ -150,7 +150,8 @@ class Pipeline:
                 failed step, the pipeline cannot be used again.
         """
         # The overhead between steps is what limits small models, so a usual step checks in C++.
-        if self._built is not None and self._built.is_like_last(inputs, targets):
+        is_plain = self._batch is not None and self._batch.is_plain
+        if is_plain and self._built.is_like_last(inputs, targets):
             tensors = [inputs], [] if targets is None else [targets]
         else:
             tensors = self._check_batch(inputs, targets)

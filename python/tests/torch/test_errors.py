@@ -285,6 +285,16 @@ def test_tensors_that_are_replaced_before_the_first_step_are_refused(change: Any
         pipe.step(x, x)
 
 
+def test_the_same_tensors_in_other_containers_are_refused() -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    x = torch.randn(8, 16)
+    pipe.step({"input": x}, x)
+    with pytest.raises(pt.Error, match="another structure"):
+        pipe.step(x, x)
+    pipe.step({"input": x}, x)
+
+
 def test_graphs_are_text() -> None:
     pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
     with pytest.raises(pt.Error, match="stage 1 is not compiled: call step first"):
