@@ -7,7 +7,6 @@ greatest of 5 parts of the time.
 """
 import argparse
 import dataclasses
-import os
 import pathlib
 import sys
 import tempfile
