@@ -1,7 +1,7 @@
 """Trains one of python_models.MODELS in two stages until it is killed: the unmodified model on the engine (--engine ours), or the
 same layers as peer_stages.py by torch.distributed.pipelining on two processes, eager or compiled.
 
-Appends a line to --progress after each step. Each process writes the bytes that it had before training to PROGRESS.PID.
+Appends a line to --progress for each step. Each process writes the bytes that it had before training to PROGRESS.PID.
 """
 import argparse
 import os
@@ -28,13 +28,14 @@ def logits_of(output):
     return getattr(output, "logits", output)
 
 
-def train(step, args, before, reports=True):
+def train(step, args, before, reports=True, steps=1):
+    """Calls step(), which runs so many steps, until the process is killed."""
     with open("%s.%d" % (args.progress, os.getpid()), "w") as file:
         file.write(str(before))
     progress = os.open(args.progress if reports else os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     while True:
         step()
-        os.write(progress, b"\n")
+        os.write(progress, b"\n" * steps)
 
 
 def peer_worker(rank, args, port):
@@ -84,7 +85,11 @@ def ours(args):
     pipe = pt.Pipeline(
         stages, args.schedule, ranks=2, microbatches=size.microbatches, threads=1, exact=args.exact,
         loss=lambda output, target: job.loss(logits_of(output), target), optimizer=lambda parameters: pt.AdamW(parameters, lr=1e-3))
-    train(lambda: pipe.step(job.inputs, job.targets), args, before)
+    if args.together == 1:
+        train(lambda: pipe.step(job.inputs, job.targets), args, before)
+    else:
+        batches = [(job.inputs, job.targets)] * args.together
+        train(lambda: pipe.steps(batches), args, before, steps=args.together)
 
 
 def main():
@@ -94,6 +99,7 @@ def main():
     parser.add_argument("--engine", choices=("ours", "eager", "compiled"), required=True)
     parser.add_argument("--schedule", default="1f1b", help="of ours; the peer has 1F1B, because others refuse compiled stages")
     parser.add_argument("--exact", action="store_true")
+    parser.add_argument("--together", type=int, default=1, help="how many steps one call runs, of ours")
     parser.add_argument("--progress", required=True)
     args = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -123,6 +123,7 @@ NB_MODULE(_engine, module) {
         self.update = [adamw](const std::vector<NamedParameter>& parameters) {
           adamw->Update(parameters);
         };
+        self.after_step = [adamw] { adamw->EndStep(); };
       });
   nb::class_<FusedAdamW>(module, "FusedAdamW")
       .def(nb::init<>())
@@ -138,13 +139,19 @@ NB_MODULE(_engine, module) {
              self.AddGroup(std::move(group));
            })
       .def("clear", &FusedAdamW::Clear)
-      .def("set", &FusedAdamW::Set, "group"_a, "lr"_a, "beta1"_a, "beta2"_a, "eps"_a,
-           "weight_decay"_a);
+      .def("begin_run", &FusedAdamW::BeginRun)
+      .def(
+          "add_settings",
+          [](FusedAdamW& self, std::size_t group, double lr, double beta1, double beta2, double eps,
+             double weight_decay) {
+            self.Add(group, {lr, beta1, beta2, eps, weight_decay});
+          },
+          "group"_a, "lr"_a, "beta1"_a, "beta2"_a, "eps"_a, "weight_decay"_a);
   nb::class_<EnginePipeline>(module, "Pipeline")
       .def("__init__", &MakePipeline)
       .def("set_shared", &EnginePipeline::SetShared)
       .def("build", &EnginePipeline::Build)
-      .def("step", &EnginePipeline::Step)
+      .def("run", &EnginePipeline::Run)
       .def("is_like_last", &EnginePipeline::IsLikeLast, "inputs"_a.none(), "targets"_a.none())
       .def("set_steps", &EnginePipeline::SetSteps)
       .def("times",

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <exception>
 
 #include "base/index.h"
@@ -79,8 +80,7 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       stages_(Index(schedule_.stages())),
       modules_(Index(schedule_.placement.chain_length())),
       programs_(modules_.size()),
-      inputs_(std::make_shared<Tensors>()),
-      targets_(std::make_shared<Tensors>()),
+      after_step_(Index(schedule_.ranks())),
       step_(options_.first_step) {
   KeepFreedMemory();
   for (auto& shards : rank_shards_) shards = std::make_shared<RankShards>();
@@ -142,17 +142,20 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
         stage));
   }
   BatchSource source;
-  const auto parts_of = [this](const std::shared_ptr<Tensors>& batch) {
-    return [batch, microbatches = schedule_.microbatches, slices = schedule_.slices](
-               std::int64_t, int index, std::span<at::Tensor> to) {
+  const auto parts_of = [this](Tensors Batch::*tensors) {
+    return [this, tensors](std::int64_t step, int index, std::span<at::Tensor> to) {
       const at::NoGradGuard no_gradients;
-      std::ranges::transform(*batch, to.begin(), [&](const at::Tensor& whole) {
-        return PartOf(whole, index, microbatches, slices);
+      const Batch& batch = batches_[Index(step - step_)];
+      std::ranges::transform(batch.*tensors, to.begin(), [&](const at::Tensor& whole) {
+        return PartOf(whole, index, schedule_.microbatches, schedule_.slices);
       });
     };
   };
-  source.all_inputs = parts_of(inputs_);
-  source.all_targets = parts_of(targets_);
+  source.all_inputs = parts_of(&Batch::inputs);
+  source.all_targets = parts_of(&Batch::targets);
+  if (parts.after_step) {
+    after_step_[Index(schedule_.placement.rank_of(stage))].push_back(std::move(parts.after_step));
+  }
   stages_[Index(stage)] =
       ValueOf(TorchStage::Make(weights, examples, source, options, std::move(parts.update)));
   return stages_[Index(stage)]->ExampleOutputs();
@@ -177,6 +180,7 @@ Status EnginePipeline::Start() {
   run.first_step = step_;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(options_.watchdog * 1e3));
   run.on_thread_start = [threads = options_.threads](int) { at::set_num_threads(threads); };
+  run.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
   run.update.clip = options_.clip;
   run.update.skip_nonfinite = options_.skip_nonfinite;
   run.update.nonfinite_remedy = "lower the learning rate, or pass skip_nonfinite=True";
@@ -186,6 +190,14 @@ Status EnginePipeline::Start() {
   session_ = std::make_unique<RunSession>(schedule_, std::move(stages), std::move(run));
   process_ = getpid();
   return {};
+}
+
+void EnginePipeline::AfterStep(int rank, std::int64_t step) {
+  for (const auto& after_step : after_step_[Index(rank)]) after_step();
+  const int last = schedule_.stages() - 1;
+  if (rank == schedule_.placement.rank_of(last)) {
+    losses_[Index(step - step_)] = stages_[Index(last)]->StepLoss();
+  }
 }
 
 bool EnginePipeline::IsLikeLast(const nb::object& inputs, const nb::object& targets) const {
@@ -211,24 +223,25 @@ void EnginePipeline::SetSteps(std::int64_t steps) {
   step_ = steps;
 }
 
-double EnginePipeline::Step(Tensors inputs, Tensors targets, const nb::callable& meanwhile) {
+std::vector<double> EnginePipeline::Run(std::vector<std::pair<Tensors, Tensors>> batches,
+                                        const nb::callable& meanwhile) {
   if (failure_) {
     throw std::runtime_error("an earlier step failed: make a new Pipeline (" + *failure_ + ")");
   }
-  last_autocast_ = Autocast::OfThread();
-  last_kinds_.clear();
-  for (const Tensors* tensors : {&inputs, &targets}) {
-    for (const at::Tensor& tensor : *tensors) last_kinds_.emplace_back(tensor);
+  if (batches.empty()) return {};
+  Remember(batches.back());
+  batches_.clear();
+  for (auto& [inputs, targets] : batches) {
+    batches_.push_back({std::move(inputs), std::move(targets)});
   }
-  *inputs_ = std::move(inputs);
-  *targets_ = std::move(targets);
+  losses_.assign(batches_.size(), 0);
   bool interrupted = false;
   std::exception_ptr raised;
   Status status;
   {
     const nb::gil_scoped_release no_gil;
     status = Start();
-    if (status) session_->Begin();
+    if (status) session_->Begin(std::ssize(batches_));
   }
   if (status) {
     try {
@@ -243,28 +256,37 @@ double EnginePipeline::Step(Tensors inputs, Tensors targets, const nb::callable&
     });
     if (!status) session_.reset();
   }
-  inputs_->clear();
-  targets_->clear();
+  step_ += std::ssize(batches_);
+  batches_.clear();
   if (!status) failure_ = status.error().message;
   if (interrupted) {
     failure_ = "interrupted";
     throw nb::python_error();
   }
   Require(status);
-  ++step_;
   if (raised) std::rethrow_exception(raised);
-  const auto& last = stages_.back();
   const nb::gil_scoped_release no_gil;
-  return ValueOf(FromLastStage(last ? std::optional(last->StepLoss()) : std::nullopt));
+  return ValueOf(FromLastStage());
 }
 
-Result<double> EnginePipeline::FromLastStage(std::optional<double> loss) {
-  if (collectives_.hosts() == 1) return *loss;
-  PENSTOCK_TRY(const std::vector<std::string> all,
-               collectives_.AllGather(loss ? fmt::format("{}", *loss) : ""));
+void EnginePipeline::Remember(const std::pair<Tensors, Tensors>& batch) {
+  last_autocast_ = Autocast::OfThread();
+  last_kinds_.clear();
+  for (const Tensors* tensors : {&batch.first, &batch.second}) {
+    for (const at::Tensor& tensor : *tensors) last_kinds_.emplace_back(tensor);
+  }
+}
+
+Result<std::vector<double>> EnginePipeline::FromLastStage() {
+  if (collectives_.hosts() == 1) return losses_;
+  const std::size_t bytes = losses_.size() * sizeof(double);
+  std::string own;
+  if (stages_.back()) own.assign(reinterpret_cast<const char*>(losses_.data()), bytes);
+  PENSTOCK_TRY(const std::vector<std::string> all, collectives_.AllGather(std::move(own)));
   const auto found = std::ranges::find_if(all, [](const std::string& one) { return !one.empty(); });
-  PENSTOCK_CHECK(found != all.end(), "no host has the last stage");
-  return std::stod(*found);
+  PENSTOCK_CHECK(found != all.end() && found->size() == bytes, "not the losses of the last stage");
+  std::memcpy(losses_.data(), found->data(), bytes);
+  return losses_;
 }
 
 std::vector<RankTimes> EnginePipeline::Times() const {

@@ -1,12 +1,14 @@
 // Pipeline: the stages of a Python model on this process's ranks of a schedule.
 //
-// Threads: one at a time, which holds the GIL. Build and Step release it while they work.
+// Threads: one at a time, which holds the GIL. Build and Run release it while they work.
 // Errors: every method throws std::runtime_error with a one-line message.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/engine/python_stage.h"
@@ -49,6 +51,12 @@ struct StageParts {
   Tensors targets;                                    // examples; empty unless it is a last stage
   std::vector<std::optional<SharedGradient>> shared;  // by index in SetShared
   TorchStage::Update update;
+  std::function<void()> after_step;  // called on the rank's thread; may be empty
+};
+
+// Tensors of the whole batch of a step.
+struct Batch {
+  Tensors inputs, targets;
 };
 
 // The timeline of a step on one rank: spans of the actions of its lane, in seconds.
@@ -91,11 +99,13 @@ class EnginePipeline {
   // Compiles a stage. Stages of a chain are built in order. Returns examples of its outputs.
   Tensors Build(int stage, StageParts parts);
 
-  // Runs a step. `inputs` and `targets` are tensors of the whole batch, which the microbatches of
-  // all chains divide equally along dimension 0, and the slices of a microbatch along dimension 1.
-  // Those without dimensions belong to every microbatch. Calls meanwhile() while the ranks run; its
-  // exceptions are thrown after the step. Returns the mean loss on every host.
-  double Step(Tensors inputs, Tensors targets, const nb::callable& meanwhile);
+  // Runs a step for each batch, whose tensors the microbatches of all chains divide equally along
+  // dimension 0, and the slices of a microbatch along dimension 1. Those without dimensions belong
+  // to every microbatch. A rank begins a step before the others have ended the one before. Calls
+  // meanwhile() while the ranks run; its exceptions are thrown after the last step. Returns the
+  // mean losses on every host.
+  std::vector<double> Run(std::vector<std::pair<Tensors, Tensors>> batches,
+                          const nb::callable& meanwhile);
 
   // Whether these are single tensors (or no targets) of the same shapes and kinds as in the last
   // step, under the same autocast: then what was checked of that step holds for the next one.
@@ -114,8 +124,12 @@ class EnginePipeline {
   TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;
   // Starts the threads of the ranks unless this process has them.
   Status Start();
-  // Returns the value of the host that has one. Collective.
-  Result<double> FromLastStage(std::optional<double> loss);
+  // Notes what IsLikeLast compares with.
+  void Remember(const std::pair<Tensors, Tensors>& batch);
+  // Called on a rank's thread.
+  void AfterStep(int rank, std::int64_t step);
+  // Returns the losses of the host that runs the last stage. Collective.
+  Result<std::vector<double>> FromLastStage();
 
   Schedule schedule_;
   PipelineOptions options_;
@@ -127,13 +141,15 @@ class EnginePipeline {
   std::vector<std::unique_ptr<TorchStage>> stages_;                         // by stage
   std::vector<std::shared_ptr<PythonStage>> modules_;                       // by stage of the model
   std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // likewise
-  std::shared_ptr<Tensors> inputs_, targets_;                               // of the current step
-  std::unique_ptr<Trace> trace_;                                            // of the last step
+  std::vector<std::vector<std::function<void()>>> after_step_;              // by rank
+  std::vector<Batch> batches_;                                              // of the run
+  std::vector<double> losses_;    // of the run, by step; of the thread of the last stage's rank
+  std::unique_ptr<Trace> trace_;  // of the last step
   std::unique_ptr<RunSession> session_;  // null before the first step and after a failed one
   std::vector<TensorKind> last_kinds_;   // of the last step's inputs and targets
   Autocast last_autocast_;
   int process_ = 0;                     // the process whose threads session_ has
-  std::int64_t step_ = 0;               // the number of the next step
+  std::int64_t step_ = 0;               // the number of the next run's first step
   std::optional<std::string> failure_;  // of an earlier step
 };
 

@@ -53,14 +53,9 @@ TorchStage::Update CallPython(nb::callable function, std::vector<std::string> na
   };
 }
 
-void FusedAdamW::Set(std::size_t group, double lr, double beta1, double beta2, double eps,
-                     double weight_decay) {
-  AdamGroup& set = groups_.at(group);
-  set.lr = lr;
-  set.beta1 = beta1;
-  set.beta2 = beta2;
-  set.eps = eps;
-  set.weight_decay = weight_decay;
+void FusedAdamW::BeginRun() {
+  for (AdamGroup& group : groups_) group.settings.clear();
+  step_ = 0;
 }
 
 void FusedAdamW::Update(const std::vector<NamedParameter>& parameters) {
@@ -80,9 +75,10 @@ void FusedAdamW::Update(const std::vector<NamedParameter>& parameters) {
       *group.steps[i].mutable_data_ptr<float>() += 1;
     }
     if (gradients_.empty()) continue;
+    const AdamSettings& set = group.settings.at(step_);
     at::_fused_adamw_(values_, gradients_, first_moments_, second_moments_,
-                      /*max_exp_avg_sqs=*/{}, steps_, group.lr, group.beta1, group.beta2,
-                      group.weight_decay, group.eps, /*amsgrad=*/false, /*maximize=*/false,
+                      /*max_exp_avg_sqs=*/{}, steps_, set.lr, set.beta1, set.beta2,
+                      set.weight_decay, set.eps, /*amsgrad=*/false, /*maximize=*/false,
                       std::nullopt, std::nullopt);
   }
 }

@@ -16,9 +16,13 @@ namespace penstock::python {
 // `names` are ignored.
 TorchStage::Update CallPython(nb::callable function, std::vector<std::string> names);
 
+struct AdamSettings {
+  double lr, beta1, beta2, eps, weight_decay;
+};
+
 // One group of torch.optim.AdamW: its settings, and its tensors in one order.
 struct AdamGroup {
-  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  std::vector<AdamSettings> settings = {};  // of the steps of a run
   std::vector<std::string> names;
   std::vector<at::Tensor> values, first_moments, second_moments;
   std::vector<at::Tensor> steps;          // fp32 scalars
@@ -27,17 +31,23 @@ struct AdamGroup {
 
 // AdamW on the state of a torch.optim.AdamW, by ATen's fused kernel and without the GIL. Skips
 // parameters that no output depends on, as torch does.
-// Threads: settings change only between steps.
+// Threads: groups and settings change only between runs of the pipeline.
 class FusedAdamW {
  public:
   void AddGroup(AdamGroup group) { groups_.push_back(std::move(group)); }
   void Clear() { groups_.clear(); }
-  void Set(std::size_t group, double lr, double beta1, double beta2, double eps,
-           double weight_decay);
+  // Forgets the settings of the last run. Those of each step of the next one follow by Add.
+  void BeginRun();
+  void Add(std::size_t group, const AdamSettings& settings) {
+    groups_.at(group).settings.push_back(settings);
+  }
+  // Updates from here on are those of the next step.
+  void EndStep() { ++step_; }
   void Update(const std::vector<NamedParameter>& parameters);
 
  private:
   std::vector<AdamGroup> groups_;
+  std::size_t step_ = 0;  // of the run
   // The tensors of the group that is updated. Kept, so that updates allocate no memory.
   std::vector<at::Tensor> gradients_, values_, first_moments_, second_moments_, steps_;
 };

@@ -67,11 +67,11 @@ class StageOptimizer:
 
     @property
     def is_native(self) -> bool:
-        """Whether the update runs without Python, so that prepare does something."""
+        """Whether the update runs without Python, so that begin_run does something."""
         return self._native is not None
 
-    def prepare(self) -> None:
-        """Passes settings to the native update. Called before each step."""
+    def begin_run(self) -> None:
+        """Prepares the native update for the steps whose settings follow by add_settings."""
         assert self.optimizer is not None
         vars(self.optimizer)["_opt_called"] = True  # else torch's schedulers warn
         self._refuse_unsupported(self.optimizer)
@@ -79,9 +79,14 @@ class StageOptimizer:
         if self._is_stale or groups != self._groups:
             self._groups = groups
             self._bind_state(self.optimizer)
+        self._native.begin_run()
+
+    def add_settings(self) -> None:
+        """Passes the optimizer's settings of the next step to the native update."""
+        assert self.optimizer is not None
         for index, group in enumerate(self.optimizer.param_groups):
             beta1, beta2 = group["betas"]
-            self._native.set(
+            self._native.add_settings(
                 index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from reference import mlp
+from reference import distance, mlp
 from torch import nn
 
 import penstock.torch as pt
@@ -182,6 +183,20 @@ def test_inputs_that_are_no_batch_are_refused(make: Any, text: str) -> None:
     with pytest.raises(pt.Error, match=text):
         pipe.step(make(x), x)
     pipe.step(x, x)  # nothing has run, so the pipeline can be used
+
+
+def test_a_refused_batch_of_several_steps_runs_none() -> None:
+    stages = [mlp(), mlp()]
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    x = torch.randn(8, 16)
+    assert pipe.steps([]) == []
+    pipe.step(x, x)
+    before = copy.deepcopy(stages)
+    for batch, text in (((x[:6], x), "6 samples"), (x, "batch 1 is not a pair"), ((), "batch 1")):
+        with pytest.raises(pt.Error, match=text):
+            pipe.steps([(x, x), batch])  # type: ignore[list-item]
+    assert distance(stages, before) == 0
+    assert len(pipe.steps([(x, x), [x, x]])) == 2
 
 
 @pytest.mark.parametrize(

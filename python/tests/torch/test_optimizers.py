@@ -331,3 +331,39 @@ def test_a_state_of_other_stages_is_refused() -> None:
             other.load_state_dict(state)
     with pytest.raises(pt.Error, match="keys are .*: pass what state_dict returned"):
         pipeline(2).load_state_dict({"0.weight": torch.ones(1)})
+
+
+@pytest.mark.parametrize("make", [pt.AdamW, lambda p: torch.optim.SGD(p, lr=0.1)])
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv", "dualpipev", "pipedream"])
+def test_several_steps_at_once_are_those_one_by_one(schedule: str, make: _Make) -> None:
+    """With learning rates that change in each step, dropout, and updates that are skipped."""
+    batches = [(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(6)]
+    batches[2][0][0, 0] = float("nan")
+    results: list[tuple[list[float], Any]] = []
+    for together in (False, True):
+        torch.manual_seed(0)
+        count = {"1f1b": 2, "pipedream": 2}.get(schedule, 4)
+        stages = [nn.Sequential(mlp(), nn.Dropout(0.1)) for _ in range(count)]
+        pipe = pt.Pipeline(
+            stages,
+            schedule,
+            ranks=2,
+            microbatches=4,
+            loss=_mse,
+            optimizer=make,
+            lr_scheduler=lambda each: torch.optim.lr_scheduler.ExponentialLR(each, 0.5),
+            skip_nonfinite=schedule != "pipedream",
+            threads=1,
+            seed=0,
+        )
+        if schedule == "pipedream":
+            batches[2][0][0, 0] = 0.0
+        losses = [pipe.step(*batches[0])]
+        if together:
+            losses += pipe.steps(batches[1:4]) + pipe.steps(iter(batches[4:]))
+        else:
+            losses += [pipe.step(*batch) for batch in batches[1:]]
+        results.append((losses, (nn.ModuleList(stages).state_dict(), pipe.state_dict())))
+    (losses_one, state_one), (losses_two, state_two) = results
+    torch.testing.assert_close(losses_two, losses_one, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(state_two, state_one, rtol=0, atol=0)

@@ -51,6 +51,9 @@ for each in sys.argv[1].split(","):
             pipe.load_state_dict(pipe.state_dict())
         if step == 1 and "dies" in sys.argv and here == count - 1:
             os.kill(os.getpid(), signal.SIGKILL)
+    for loss in pipe.steps([(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(2)]):
+        if here == 0:
+            say("loss", each, repr(loss))
     if is_tied and here == count - 1:
         say("loss of weight", modules[-1][0].weight.double().sum().item())
 """
@@ -74,7 +77,7 @@ def _expected(schedules: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     with contextlib.redirect_stdout(printed):
         exec(compile(_SCRIPT, "train.py", "exec"), {})
     losses = _losses(printed.getvalue())
-    assert len(losses) == 3 * len(schedules.split(",")) + schedules.count("tied")
+    assert len(losses) == 5 * len(schedules.split(",")) + schedules.count("tied")
     return losses
 
 

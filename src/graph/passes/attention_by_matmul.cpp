@@ -6,7 +6,8 @@
 //            dv = p' do,  ds = softmax_backward(do v', p),  dq = scale ds k,  dk = scale ds' q
 //
 // Causal queries in fp32 are processed in blocks, each with the keys up to its last query. This
-// skips at least half of the scores above the diagonal.
+// skips at least half of the scores above the diagonal. Query heads that share a key head (grouped
+// queries: Ainslie et al., GQA, EMNLP 2023) are rows of one matmul with it.
 //
 // The fused kernel recomputes the scores in its backward and converts each block of 16-bit numbers.
 // Here the probabilities [batch * heads, length, length] are saved instead. Measured on one core
@@ -22,6 +23,9 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "graph/ir/graph_tools.h"
 #include "graph/passes/passes.h"
@@ -37,13 +41,19 @@ constexpr std::int64_t kMaxLength = 512;
 // not faster.
 constexpr std::int64_t kBlock = 128;
 
-// The shape [batch, heads, length, dim] of a query, and the attention's options.
+// The shape [batch, heads, length, dim] of keys, and the attention's options. Queries have `groups`
+// times as many heads.
 struct Shape {
-  std::int64_t batch, heads, length, dim;
+  std::int64_t batch, heads, groups, length, dim;
   c10::ScalarType dtype;
   bool causal;
   double scale;
 
+  Shape OfQueries() const {
+    Shape shape = *this;
+    shape.heads *= std::exchange(shape.groups, 1);
+    return shape;
+  }
   std::int64_t rows() const { return batch * heads; }
   bool blocked() const {
     return causal && dtype == c10::kFloat && length > kBlock && length % kBlock == 0;
@@ -81,12 +91,16 @@ class Rewriter {
   std::optional<Shape> ShapeOf(const Node& node, std::size_t query, std::size_t dropout) const {
     const TensorType& q = graph_.value(In(node, query)).type;
     const TensorType& k = graph_.value(In(node, query + 1)).type;
-    if (q.sizes.size() != 4 || q.sizes != k.sizes || HasMask(node.arguments[dropout + 2])) {
-      return std::nullopt;
-    }
+    if (q.sizes.size() != 4 || HasMask(node.arguments[dropout + 2])) return std::nullopt;
+    const std::int64_t heads = k.sizes[1];
+    if (q.sizes[1] % heads != 0) return std::nullopt;
+    std::vector<std::int64_t> like_keys = q.sizes;
+    like_keys[1] = heads;
+    if (like_keys != k.sizes) return std::nullopt;
     const IValue& scale = std::get<IValue>(node.arguments[dropout + 3]);
     Shape shape{q.sizes[0],
-                q.sizes[1],
+                heads,
+                q.sizes[1] / heads,
                 q.sizes[2],
                 q.sizes[3],
                 q.dtype,
@@ -157,8 +171,23 @@ class Rewriter {
     graph_.values[view].view_offset += skipped;
     return view;
   }
-  ValueId Queries(ValueId id, const Shape& shape, std::int64_t block) {
-    return Slice(id, 1, block * shape.block(), shape.keys(block));
+  // Returns the blocks of queries [batch * heads, groups * block, dim]. Copies those that the
+  // strides require.
+  std::vector<ValueId> Queries(ValueId id, const Shape& shape, const Node& like) {
+    const ValueId rows = Rows(id, shape.OfQueries(), like);
+    std::vector<ValueId> blocks;
+    for (std::int64_t block = 0; block < shape.blocks(); ++block) {
+      blocks.push_back(Slice(rows, 1, block * shape.block(), shape.keys(block)));
+      if (shape.groups == 1) continue;
+      if (!IsContiguous(graph_.value(blocks.back()).type)) {
+        blocks.back() = Contiguous(blocks.back(), like);
+      }
+      const std::int64_t row = shape.groups * shape.block() * shape.dim;
+      blocks.back() = View(blocks.back(), {shape.dtype,
+                                           {shape.rows(), shape.groups * shape.block(), shape.dim},
+                                           {row, shape.dim, 1}});
+    }
+    return blocks;
   }
   ValueId Keys(ValueId id, const Shape& shape, std::int64_t block) {
     return Slice(id, 1, 0, shape.causal ? shape.keys(block) : shape.length);
@@ -181,25 +210,31 @@ class Rewriter {
     return View(id, std::move(type));
   }
 
-  // Replaces `old` by `blocks`, each [batch * heads, block, dim], in the layout of `old`.
+  // Replaces `old` by `blocks`, each contiguous with the elements of [batch * heads, block, dim],
+  // in the layout of `old`.
   void Replace(ValueId old, std::vector<ValueId> blocks, const Shape& shape, const Node& like) {
     if (old == kNoValue) return;
     std::vector<std::int64_t> sizes = {shape.rows(), shape.length, shape.dim};
     const bool inside = !IsContiguous(graph_.value(old).type);
+    if (blocks.size() == 1 && !inside) {
+      replaced_[old] = blocks[0];
+      return;
+    }
+    const std::int64_t row = shape.block() * shape.dim;
+    TensorType of_block = {
+        shape.dtype, {shape.rows(), shape.block(), shape.dim}, {row, shape.dim, 1}};
     if (inside) {
       sizes = {shape.batch, shape.length, shape.heads, shape.dim};
-      const std::int64_t row = shape.block() * shape.dim;
-      for (ValueId& block : blocks) {
-        block = View(block, {shape.dtype,
-                             {shape.batch, shape.block(), shape.heads, shape.dim},
-                             {shape.heads * row, shape.dim, row, 1}});
-      }
+      of_block = {shape.dtype,
+                  {shape.batch, shape.block(), shape.heads, shape.dim},
+                  {shape.heads * row, shape.dim, row, 1}};
     }
+    for (ValueId& block : blocks) block = View(block, of_block);
     if (blocks.size() > 1) {
       replaced_[old] =
           Emit(FindOp("aten::cat", ""), {std::move(blocks), IValue(std::int64_t{1})}, sizes, like);
     } else {
-      replaced_[old] = inside ? Contiguous(blocks[0], like) : blocks[0];
+      replaced_[old] = Contiguous(blocks[0], like);
     }
   }
   // Returns whether Replace supports the layout: dense, with the heads outside or inside the
@@ -216,17 +251,22 @@ class Rewriter {
   // Returns the addend of a block's scores: if causal, minus infinity above the diagonal, else
   // zeros.
   ValueId Mask(const Shape& shape, std::int64_t block) {
-    const auto key = std::make_tuple(shape.length, shape.dtype, shape.causal);
+    const std::int64_t length = shape.length;
+    const auto key = std::make_tuple(length, shape.groups, shape.dtype, shape.causal);
     auto found = masks_.find(key);
     if (found == masks_.end()) {
       const double above = shape.causal ? -std::numeric_limits<double>::infinity() : 0;
-      const at::Tensor mask = at::full({shape.length, shape.length}, above, shape.dtype).triu(1);
-      found = masks_.emplace(key, Bind(mask, "mask")).first;
+      const at::Tensor mask = at::full({length, length}, above, shape.dtype)
+                                  .triu(1)
+                                  .view({shape.blocks(), 1, shape.block(), length})
+                                  .expand({-1, shape.groups, -1, -1});
+      found = masks_.emplace(key, Bind(mask.reshape({-1, length}), "mask")).first;
     }
     const ValueId whole =
         View(found->second,
-             {shape.dtype, {shape.rows(), shape.length, shape.length}, {0, shape.length, 1}});
-    const ValueId queries = Queries(whole, shape, block);
+             {shape.dtype, {shape.rows(), shape.groups * length, length}, {0, length, 1}});
+    const std::int64_t rows = shape.groups * shape.block();
+    const ValueId queries = Slice(whole, 1, block * rows, (block + 1) * rows);
     return shape.causal ? Slice(queries, 2, 0, shape.keys(block)) : queries;
   }
   // Returns the addend of a baddbmm whose beta is 0.
@@ -242,9 +282,9 @@ class Rewriter {
 
   bool Forward(const Node& node) {
     const std::optional<Shape> shape = ShapeOf(node, 0, 3);
-    if (!shape || !HasKnownLayout(node.outputs[0], *shape)) return false;
+    if (!shape || !HasKnownLayout(node.outputs[0], shape->OfQueries())) return false;
     dtype_ = shape->dtype;
-    const ValueId q = Rows(In(node, 0), *shape, node);
+    const std::vector<ValueId> q = Queries(In(node, 0), *shape, node);
     const ValueId k = Rows(In(node, 1), *shape, node);
     const ValueId v = Rows(In(node, 2), *shape, node);
     std::vector<ValueId> outputs;
@@ -252,16 +292,15 @@ class Rewriter {
     for (std::int64_t block = 0; block < shape->blocks(); ++block) {
       const ValueId mask = Mask(*shape, block);
       const std::vector<std::int64_t> sizes = graph_.value(mask).type.sizes;
-      const ValueId scores =
-          Emit(FindOp("aten::baddbmm", ""),
-               {mask, Queries(q, *shape, block), Transposed(Keys(k, *shape, block)),
-                IValue(std::int64_t{1}), IValue(shape->scale)},
-               sizes, node);
+      const ValueId scores = Emit(FindOp("aten::baddbmm", ""),
+                                  {mask, q[block], Transposed(Keys(k, *shape, block)),
+                                   IValue(std::int64_t{1}), IValue(shape->scale)},
+                                  sizes, node);
       saved.push_back(Emit(FindOp("aten::_softmax", ""),
                            {scores, IValue(std::int64_t{-1}), IValue(false)}, sizes, node));
       outputs.push_back(Sum(kNoValue, saved.back(), Keys(v, *shape, block), *shape, 1, node));
     }
-    Replace(node.outputs[0], std::move(outputs), *shape, node);
+    Replace(node.outputs[0], std::move(outputs), shape->OfQueries(), node);
     return true;
   }
 
@@ -271,19 +310,20 @@ class Rewriter {
     const Shape shape = *ShapeOf(node, 1, 6);
     dtype_ = shape.dtype;
     for (const ValueId output : node.outputs) {
-      PENSTOCK_CHECK(HasKnownLayout(output, shape), "%{}: an attention gradient's layout", output);
+      const bool of_queries = output == node.outputs[0];
+      PENSTOCK_CHECK(HasKnownLayout(output, of_queries ? shape.OfQueries() : shape),
+                     "%{}: an attention gradient's layout", output);
     }
     const std::vector<ValueId>& p = found->second;
-    const ValueId g = Rows(In(node, 0), shape, node);
-    const ValueId q = Rows(In(node, 1), shape, node);
+    const std::vector<ValueId> g = Queries(In(node, 0), shape, node);
+    const std::vector<ValueId> q = Queries(In(node, 1), shape, node);
     const ValueId k = Rows(In(node, 2), shape, node);
     const ValueId v = Rows(In(node, 3), shape, node);
     std::vector<ValueId> ds, dq, dk, dv;
     for (std::int64_t block = 0; block < shape.blocks(); ++block) {
       const ValueId of_block = p[block];
       const std::vector<std::int64_t> sizes = graph_.value(of_block).type.sizes;
-      const ValueId dp =
-          Product(Queries(g, shape, block), Transposed(Keys(v, shape, block)), sizes, node);
+      const ValueId dp = Product(g[block], Transposed(Keys(v, shape, block)), sizes, node);
       ds.push_back(Emit(FindOp("aten::_softmax_backward_data", ""),
                         {dp, of_block, IValue(std::int64_t{-1}), IValue(shape.dtype)}, sizes,
                         node));
@@ -294,19 +334,19 @@ class Rewriter {
       dk.push_back(OfKeys(ds, q, shape, block, shape.scale, node));
     }
     Replace(node.outputs[2], std::move(dv), shape, node);
-    Replace(node.outputs[0], std::move(dq), shape, node);
+    Replace(node.outputs[0], std::move(dq), shape.OfQueries(), node);
     Replace(node.outputs[1], std::move(dk), shape, node);
     return true;
   }
 
   // Returns scale * weights' * x for a block of keys, summed over the blocks of queries that attend
   // to it.
-  ValueId OfKeys(const std::vector<ValueId>& weights, ValueId x, const Shape& shape,
-                 std::int64_t block, double scale, const Node& like) {
+  ValueId OfKeys(const std::vector<ValueId>& weights, const std::vector<ValueId>& x,
+                 const Shape& shape, std::int64_t block, double scale, const Node& like) {
     ValueId sum = kNoValue;
     for (std::int64_t by = block; by < shape.blocks(); ++by) {
       const ValueId seen = Slice(weights[by], 2, block * shape.block(), shape.keys(block));
-      sum = Sum(sum, Transposed(seen), Queries(x, shape, by), shape, scale, like);
+      sum = Sum(sum, Transposed(seen), x[by], shape, scale, like);
     }
     return sum;
   }
@@ -336,7 +376,7 @@ class Rewriter {
   std::map<ValueId, ValueId> replaced_;  // by result of a fused kernel: its replacement
   // By log-sum-exp: the probabilities that backward reads instead, by block.
   std::map<ValueId, std::vector<ValueId>> probabilities_;
-  std::map<std::tuple<std::int64_t, c10::ScalarType, bool>, ValueId> masks_;
+  std::map<std::tuple<std::int64_t, std::int64_t, c10::ScalarType, bool>, ValueId> masks_;
   ValueId nothing_ = kNoValue;
 };
 

@@ -55,7 +55,7 @@ RunSession::~RunSession() {
   if (state_->thread.joinable()) state_->thread.join();
 }
 
-void RunSession::Begin() { state_->queue.Request(); }
+void RunSession::Begin(std::int64_t steps) { state_->queue.Request(steps); }
 
 Status RunSession::End(const std::function<bool()>& interrupted) {
   State& state = *state_;

@@ -1,7 +1,7 @@
-// StepQueue: lets the ranks of a run begin one step at a time, on request. RunSession uses it.
+// StepQueue: lets the ranks of a run begin steps on request. RunSession uses it.
 //
-// The ranks' threads wait in Await between steps. A step has ended on this host when all of them
-// wait again. Thread-safe.
+// The ranks' threads wait in Await for the next request. What was requested has ended on this host
+// when all of them wait again. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,14 +22,15 @@ class StepQueue {
   // `ranks`: how many threads call Await.
   explicit StepQueue(int ranks) : ranks_(ranks) {}
 
-  // Begins the next step. Requires that no step runs.
-  void Request() {
+  // Begins the next steps, at least one. Requires that no step runs.
+  void Request(std::int64_t steps) {
     const MutexLock lock(mutex_);
     waiting_ = 0;
-    ++requested_;
+    requested_ += steps;
     begin_.NotifyAll();
   }
-  // Waits for the end of the step, or of the run, until `deadline`. Returns whether either is over.
+  // Waits for the end of these steps, or of the run, until `deadline`. Returns whether either is
+  // over.
   [[nodiscard]] bool WaitUntil(std::chrono::steady_clock::time_point deadline) {
     MutexLock lock(mutex_);
     while (!closed_ && waiting_ < ranks_) {

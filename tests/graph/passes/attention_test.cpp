@@ -19,6 +19,7 @@ struct AttentionCase {
   std::optional<double> scale;
   c10::ScalarType dtype;
   bool rewritten = true;
+  std::int64_t groups = 1;  // query heads per key head
 };
 
 StageSpec Spec(const AttentionCase& c) {
@@ -31,10 +32,12 @@ StageSpec Spec(const AttentionCase& c) {
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     const at::Tensor x = inputs[0] * weight;
     const at::Tensor q = c.heads_inside ? x.transpose(1, 2) : x;
+    const at::Tensor k = q.narrow(1, 0, c.heads / c.groups);
+    const bool grouped = c.groups > 1;
     const at::Tensor mixed =
-        at::scaled_dot_product_attention(q, q * 2, q + 1, {}, 0.0, c.causal, c.scale);
-    return std::vector{mixed * weight +
-                       at::scaled_dot_product_attention(mixed, q, q, {}, 0.0, c.causal)};
+        at::scaled_dot_product_attention(q, k * 2, k + 1, {}, 0.0, c.causal, c.scale, grouped);
+    return std::vector{mixed * weight + at::scaled_dot_product_attention(mixed, k, k, {}, 0.0,
+                                                                         c.causal, {}, grouped)};
   };
   return spec;
 }
@@ -91,6 +94,12 @@ INSTANTIATE_TEST_SUITE_P(
         AttentionCase{"NoBlocks", 1, 2, 250, 4, true, true, {}, at::kFloat},
         AttentionCase{"LongBf16", 1, 2, 384, 8, true, true, {}, at::kBFloat16},
         AttentionCase{"LongNotCausal", 1, 1, 384, 2, true, false, {}, at::kFloat, false},
+        AttentionCase{"GroupsInside", 2, 6, 32, 4, true, true, {}, at::kFloat, true, 3},
+        AttentionCase{"GroupsOutside", 2, 4, 32, 4, false, true, {}, at::kFloat, true, 2},
+        AttentionCase{"OneKeyHead", 1, 4, 32, 4, true, false, {}, at::kFloat, true, 4},
+        AttentionCase{"GroupsTwoBlocks", 2, 4, 256, 4, true, true, {}, at::kFloat, true, 2},
+        AttentionCase{"GroupsTwoBlocksOutside", 1, 4, 256, 4, false, true, {}, at::kFloat, true, 2},
+        AttentionCase{"GroupsBf16", 2, 4, 40, 8, true, true, {}, at::kBFloat16, true, 2},
         AttentionCase{"TooLong", 1, 1, 640, 2, true, true, {}, at::kFloat, false}),
     [](const auto& info) { return info.param.name; });
 

@@ -1,0 +1,61 @@
+"""The schedule that a Pipeline was given: by name, as a file, or made."""
+
+from __future__ import annotations
+
+import os
+
+from penstock import Error, Schedule, schedule as generate
+
+
+def schedule_of_stages(
+    given: str | Schedule, stages: int, ranks: int | None, microbatches: int | None, slices: int
+) -> Schedule:
+    """Returns the schedule, and checks that it has as many stages as the model."""
+    label = given if isinstance(given, (str, os.PathLike)) else None
+    if label is not None and os.fspath(label).endswith(".csv"):
+        given = Schedule.from_csv(label)
+    if isinstance(given, Schedule):
+        made = given
+        for name, asked, has in (
+            ("ranks", ranks, made.ranks),
+            ("microbatches", microbatches, made.microbatches),
+        ):
+            if asked is not None and asked != has:
+                raise Error(f"{name} is {asked}, but the schedule has {has}: leave it out")
+    elif not isinstance(given, str):
+        raise Error(f"schedule is {given!r}: give a name, a penstock.Schedule, or a CSV file")
+    else:
+        ranks = 2 if ranks is None else ranks
+        if ranks < 1:
+            raise Error(f"ranks is {ranks}: give at least 1")
+        made = _generate(
+            given, stages, ranks, 2 * ranks if microbatches is None else microbatches, slices
+        )
+    made.check()
+    chain = made.stages // made.replicas
+    if chain != stages:
+        what = "the schedule" if label is None else f"schedule {str(label)!r}"
+        raise Error(
+            f"stages has {stages} modules, but {what} "
+            f"on {made.ranks} ranks has {chain} stages: split the model into {chain}"
+        )
+    if made.steps != 1:
+        raise Error(f"the schedule has {made.steps} steps: pass one of a single step")
+    return made
+
+
+def _generate(name: str, stages: int, ranks: int, microbatches: int, slices: int) -> Schedule:
+    """Generates a schedule with as many chunks per rank as the stages need, if it has chunks."""
+    error: Error | None = None
+    for chunks in dict.fromkeys((max(1, stages // ranks), None)):
+        try:
+            made = generate(
+                name, ranks=ranks, microbatches=microbatches, chunks=chunks, slices=slices
+            )
+        except Error as refused:
+            error = error or refused
+            continue
+        if made.stages // made.replicas == stages or chunks is None:
+            return made
+    assert error is not None
+    raise error
