@@ -15,7 +15,6 @@ import slices
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ["llama", "qwen3", "gpt2", "modernbert", "qwen3-moe", "vit", "resnet50", "unet"]
-SLICE = 0.5  # seconds
 BLOCKS = 5
 # Those of python_models.SIZES that penstock train gets, too.
 SHAPES = {
@@ -60,9 +59,9 @@ def compare(options, programs):
     blocks = {id(program): [] for program in measured}
     for _ in range(BLOCKS):
         before = [(program.done, program.seconds) for program in measured]
-        for _ in range(options.seconds * 2 // BLOCKS):
+        for _ in range(max(1, round(options.seconds / slices.SLICE / BLOCKS))):
             for program in measured:
-                program.run(SLICE)
+                program.run(slices.SLICE)
         for program, (done, seconds) in zip(measured, before):
             blocks[id(program)].append((program.done - done) / (program.seconds - seconds))
     results = []

@@ -152,6 +152,8 @@ NB_MODULE(_engine, module) {
       .def("set_shared", &EnginePipeline::SetShared)
       .def("build", &EnginePipeline::Build)
       .def("run", &EnginePipeline::Run)
+      .def("set_watches", &EnginePipeline::SetWatches)
+      .def("fits_last", &EnginePipeline::FitsLast, "inputs"_a.none(), "targets"_a.none())
       .def("is_like_last", &EnginePipeline::IsLikeLast, "inputs"_a.none(), "targets"_a.none())
       .def("set_steps", &EnginePipeline::SetSteps)
       .def("times",

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <mutex>
 
 #include "base/index.h"
 #include "base/mix_bits.h"
@@ -179,7 +180,12 @@ Status EnginePipeline::Start() {
   RunOptions run;
   run.first_step = step_;
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(options_.watchdog * 1e3));
-  run.on_thread_start = [threads = options_.threads](int) { at::set_num_threads(threads); };
+  // After a fork, the first call renews a thread pool of torch, which threads may not do at once.
+  const auto mutex = std::make_shared<std::mutex>();
+  run.on_thread_start = [mutex, threads = options_.threads](int) {
+    const std::lock_guard lock(*mutex);
+    at::set_num_threads(threads);
+  };
   run.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
   run.update.clip = options_.clip;
   run.update.skip_nonfinite = options_.skip_nonfinite;
@@ -200,7 +206,7 @@ void EnginePipeline::AfterStep(int rank, std::int64_t step) {
   }
 }
 
-bool EnginePipeline::IsLikeLast(const nb::object& inputs, const nb::object& targets) const {
+bool EnginePipeline::FitsLast(const nb::object& inputs, const nb::object& targets) const {
   if (c10::InferenceMode::is_enabled() || Autocast::OfThread() != last_autocast_) return false;
   std::size_t kinds = 0;
   for (const nb::object* given : {&inputs, &targets}) {
@@ -212,6 +218,11 @@ bool EnginePipeline::IsLikeLast(const nb::object& inputs, const nb::object& targ
     ++kinds;
   }
   return kinds == last_kinds_.size();
+}
+
+bool EnginePipeline::IsLikeLast(const nb::object& inputs, const nb::object& targets) const {
+  return FitsLast(inputs, targets) &&
+         std::ranges::all_of(watches_, [](const auto& watch) { return watch->IsUnchanged(); });
 }
 
 void EnginePipeline::SetSteps(std::int64_t steps) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings/engine/python_stage.h"
+#include "bindings/engine/watch.h"
 #include "runtime/executor/session.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/hosts/host_group.h"
@@ -107,8 +108,13 @@ class EnginePipeline {
   std::vector<double> Run(std::vector<std::pair<Tensors, Tensors>> batches,
                           const nb::callable& meanwhile);
 
+  // Sets what must be unchanged for a step to be like the last one.
+  void SetWatches(std::vector<std::shared_ptr<Watch>> watches) { watches_ = std::move(watches); }
   // Whether these are single tensors (or no targets) of the same shapes and kinds as in the last
-  // step, under the same autocast: then what was checked of that step holds for the next one.
+  // step, under the same autocast.
+  bool FitsLast(const nb::object& inputs, const nb::object& targets) const;
+  // Whether besides nothing has changed: then what was checked before the last step, and what
+  // optimizers were told, holds for the next one.
   bool IsLikeLast(const nb::object& inputs, const nb::object& targets) const;
   // Sets how many steps have run, on which random numbers depend.
   void SetSteps(std::int64_t steps);
@@ -124,7 +130,7 @@ class EnginePipeline {
   TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;
   // Starts the threads of the ranks unless this process has them.
   Status Start();
-  // Notes what IsLikeLast compares with.
+  // Notes what FitsLast compares with.
   void Remember(const std::pair<Tensors, Tensors>& batch);
   // Called on a rank's thread.
   void AfterStep(int rank, std::int64_t step);
@@ -148,6 +154,7 @@ class EnginePipeline {
   std::unique_ptr<RunSession> session_;  // null before the first step and after a failed one
   std::vector<TensorKind> last_kinds_;   // of the last step's inputs and targets
   Autocast last_autocast_;
+  std::vector<std::shared_ptr<Watch>> watches_;
   int process_ = 0;                     // the process whose threads session_ has
   std::int64_t step_ = 0;               // the number of the next run's first step
   std::optional<std::string> failure_;  // of an earlier step

@@ -75,7 +75,7 @@ void FusedAdamW::Update(const std::vector<NamedParameter>& parameters) {
       *group.steps[i].mutable_data_ptr<float>() += 1;
     }
     if (gradients_.empty()) continue;
-    const AdamSettings& set = group.settings.at(step_);
+    const AdamSettings& set = group.settings.at(std::min(step_, group.settings.size() - 1));
     at::_fused_adamw_(values_, gradients_, first_moments_, second_moments_,
                       /*max_exp_avg_sqs=*/{}, steps_, set.lr, set.beta1, set.beta2,
                       set.weight_decay, set.eps, /*amsgrad=*/false, /*maximize=*/false,

@@ -22,7 +22,8 @@ struct AdamSettings {
 
 // One group of torch.optim.AdamW: its settings, and its tensors in one order.
 struct AdamGroup {
-  std::vector<AdamSettings> settings = {};  // of the steps of a run
+  // By step of the run. Those of the last one hold until others follow.
+  std::vector<AdamSettings> settings = {};
   std::vector<std::string> names;
   std::vector<at::Tensor> values, first_moments, second_moments;
   std::vector<at::Tensor> steps;          // fp32 scalars
@@ -36,7 +37,7 @@ class FusedAdamW {
  public:
   void AddGroup(AdamGroup group) { groups_.push_back(std::move(group)); }
   void Clear() { groups_.clear(); }
-  // Forgets the settings of the last run. Those of each step of the next one follow by Add.
+  // Forgets the settings so far. Those of each step of the next run follow by Add.
   void BeginRun();
   void Add(std::size_t group, const AdamSettings& settings) {
     groups_.at(group).settings.push_back(settings);

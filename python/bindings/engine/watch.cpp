@@ -20,9 +20,9 @@ void Watch::AddItem(nb::dict dict, nb::object key, nb::object value) {
   items_.push_back({std::move(dict), std::move(key), std::move(value)});
 }
 
-void Watch::AddSize(nb::dict dict) {
-  const Py_ssize_t size = PyDict_Size(dict.ptr());
-  sizes_.push_back({std::move(dict), size});
+void Watch::AddSize(nb::object container) {
+  const Py_ssize_t size = PyObject_Size(container.ptr());
+  sizes_.push_back({std::move(container), size});
 }
 
 void Watch::AddTensor(const at::Tensor& tensor) {
@@ -40,7 +40,8 @@ bool Watch::IsUnchanged() const {
                                       each.value.ptr();
                              }) &&
          std::ranges::all_of(
-             sizes_, [](const Size& each) { return PyDict_Size(each.dict.ptr()) == each.size; }) &&
+             sizes_,
+             [](const Size& each) { return PyObject_Size(each.container.ptr()) == each.size; }) &&
          std::ranges::all_of(tensors_,
                              [](const Tensor& each) {
                                return each.tensor.const_data_ptr() == each.data &&

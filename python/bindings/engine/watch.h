@@ -17,8 +17,8 @@ class Watch {
  public:
   // The dict has this very object under the key.
   void AddItem(nb::dict dict, nb::object key, nb::object value);
-  // The dict has as many entries as now.
-  void AddSize(nb::dict dict);
+  // The dict or list has as many entries as now.
+  void AddSize(nb::object container);
   // The tensor has the memory, requires_grad and no hooks.
   void AddTensor(const at::Tensor& tensor);
   // No in-place op has changed the tensor.
@@ -32,7 +32,7 @@ class Watch {
     nb::object key, value;
   };
   struct Size {
-    nb::dict dict;
+    nb::object container;
     Py_ssize_t size;
   };
   struct Tensor {

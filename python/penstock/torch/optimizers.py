@@ -13,6 +13,9 @@ from penstock.torch.engine import engine
 from penstock.torch.weights import StageWeights
 
 
+_SETTINGS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+
+
 class AdamW(torch.optim.AdamW):
     """torch.optim.AdamW whose updates run on the rank's thread without Python.
 
@@ -89,6 +92,23 @@ class StageOptimizer:
             self._native.add_settings(
                 index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
             )
+
+    def watch(self) -> Any:
+        """Returns a watch that notices whether the native update needs other settings."""
+        assert self.optimizer is not None
+        watch, groups = engine.Watch(), self.optimizer.param_groups
+        watch.add_item(vars(self.optimizer), "param_groups", groups)
+        watch.add_size(groups)
+        watch.add_size(self.optimizer._optimizer_step_pre_hooks)
+        watch.add_size(self.optimizer._optimizer_step_post_hooks)
+        for group in groups:
+            watch.add_size(group["params"])
+            for key in ("params", *_SETTINGS):
+                watch.add_item(group, key, group[key])
+            for value in (group["lr"], *group["betas"]):
+                if isinstance(value, torch.Tensor):
+                    watch.add_version(value)
+        return watch
 
     def _refuse_unsupported(self, optimizer: torch.optim.Optimizer) -> None:
         """Refuses what the native update would silently ignore."""

@@ -150,6 +150,11 @@ class Pipeline:
             Error: a stage cannot be captured, or failed; the batch does not divide. After a
                 failed step, the pipeline cannot be used again.
         """
+        # The time between steps is what limits small models, so a step like the last one is checked
+        # in one call.
+        is_plain = self._batch is not None and self._batch.is_plain
+        if is_plain and self._built.is_like_last(inputs, targets):
+            return self._run_checked([_plain(inputs, targets)])[0]
         return self._run([self._tensors_of(inputs, targets)])[0]
 
     @one_line
@@ -190,8 +195,6 @@ class Pipeline:
         """Runs a step for each batch, with what belongs to it in Python."""
         for unchanged in self._unchanged:
             unchanged.check()
-        for weights in self._copied:
-            weights.refresh()
         for stepper in self._native:
             stepper.begin_run()
         for number in range(len(batches)):
@@ -199,6 +202,14 @@ class Pipeline:
                 self._step_schedulers()
             for stepper in self._native:
                 stepper.add_settings()
+        self._built.set_watches(
+            [each.watch for each in self._unchanged] + [each.watch() for each in self._native]
+        )
+        return self._run_checked(batches)
+
+    def _run_checked(self, batches: list[_Tensors]) -> list[float]:
+        for weights in self._copied:
+            weights.refresh()
         losses: list[float] = self._built.run(batches, self._check_attributes)
         for weights in self._copied:
             weights.note_update()
@@ -212,11 +223,9 @@ class Pipeline:
                 lr_scheduler.step()
 
     def _tensors_of(self, inputs: Any, targets: Any) -> _Tensors:
-        # The overhead between steps is what limits small models, so usual batches are checked in
-        # C++.
-        is_plain = self._batch is not None and self._batch.is_plain
-        if is_plain and self._built.is_like_last(inputs, targets):
-            return [inputs], [] if targets is None else [targets]
+        if self._batch is not None and self._batch.is_plain:
+            if self._built.fits_last(inputs, targets):
+                return _plain(inputs, targets)
         return self._check_batch(inputs, targets)
 
     def _check_batch(self, inputs: Any, targets: Any) -> _Tensors:
@@ -421,6 +430,10 @@ class Pipeline:
         parts.state = weights.state
         stepper.bind(parts)
         return parts
+
+
+def _plain(inputs: torch.Tensor, targets: torch.Tensor | None) -> _Tensors:
+    return [inputs], [] if targets is None else [targets]
 
 
 def _capture(built: Any, stage: int, parts: Any, code: StageCode) -> Any:

@@ -44,7 +44,7 @@ class Unchanged:
         self._tensors: list[_Tensor] = []
         # Notice changes of the attributes, and of everything else.
         self._attribute_watch: Any = None
-        self._watch: Any = None
+        self.watch: Any = None
         for prefix, each in module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
             for kind, holder in kinds:
@@ -80,7 +80,7 @@ class Unchanged:
                 elif type(value) in (bool, int, float, str) and key != "training":
                     name = prefix or type(each).__name__
                     self._attributes.append((name, vars(each), key, value))
-        self._attribute_watch, self._watch = self._watch_attributes(), self._make_watch()
+        self._attribute_watch, self.watch = self._watch_attributes(), self._make_watch()
 
     def _note_constant(self, what: str, holder: dict[str, Any], key: str) -> None:
         tensor = holder.get(key)
@@ -109,7 +109,7 @@ class Unchanged:
 
     def check(self) -> None:
         """Raises Error that names what has changed since the stage was compiled."""
-        if self._watch.is_unchanged():
+        if self.watch.is_unchanged():
             return
         for name, module, training in self._modes:
             if module.training is not training:
@@ -127,7 +127,7 @@ class Unchanged:
                     "persistent buffer, or make a new Pipeline"
                 )
         self._check_tensors()
-        self._watch = self._make_watch()
+        self.watch = self._make_watch()
 
     def check_attributes(self) -> None:
         """Warns of attributes that have changed. Not an error: forward may not read them."""
