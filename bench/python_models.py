@@ -103,7 +103,7 @@ def modernbert(size):
 def qwen3_moe(size):
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         **decoder(size), head_dim=size.dim // size.heads, moe_intermediate_size=size.dim // 2, num_experts=8,
-        num_experts_per_tok=2, experts_implementation="batched_mm"))
+        num_experts_per_tok=2))
 
 
 def vit(size):

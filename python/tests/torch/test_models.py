@@ -63,14 +63,14 @@ def _modernbert() -> nn.Module:
     return transformers.ModernBertForMaskedLM(config)
 
 
-def _mixture_of_experts() -> nn.Module:
+def _mixture_of_experts(experts: str | None = None) -> nn.Module:
     config = transformers.Qwen3MoeConfig(
         **_DECODER,
         head_dim=8,
         moe_intermediate_size=32,
         num_experts=4,
         num_experts_per_tok=2,
-        experts_implementation="batched_mm",
+        experts_implementation=experts,
     )
     return transformers.Qwen3MoeForCausalLM(config)
 
@@ -141,6 +141,13 @@ _CASES: dict[str, _Case] = {
     "modernbert": (_modernbert, _tokens, _token_loss, None, 1e-6),
     "modernbert masked": (_modernbert, _masked_tokens, _token_loss, None, 1e-6),
     "mixture of experts": (_mixture_of_experts, _tokens, _token_loss, None, 0),
+    "experts by batched_mm": (
+        lambda: _mixture_of_experts("batched_mm"),
+        _tokens,
+        _token_loss,
+        None,
+        0,
+    ),
     "vit": (_vit, _images, _class_loss, None, 0),
     "resnet50": (_resnet50, _images, _class_loss, ["layer2", "layer3", "layer4"], 0),
     "unet": (UNet, _images, _class_loss, ["down2", "middle", "up1"], 0),
