@@ -186,8 +186,8 @@ class Pipeline:
             all_tensors.append(self._tensors_of(batch[0], batch[1] if len(batch) == 2 else None))
         if not all_tensors:
             return []
-        updated_in_python = any(each and not each.is_native for each in self._steppers)
-        if self.lr_schedulers and updated_in_python:  # The update reads what they set.
+        in_python = [each and each.optimizer and not each.is_native for each in self._steppers]
+        if self.lr_schedulers and any(in_python):  # Such an update reads what schedulers set.
             return [self._run([tensors])[0] for tensors in all_tensors]
         return self._run(all_tensors)
 
@@ -208,6 +208,7 @@ class Pipeline:
         return self._run_checked(batches)
 
     def _run_checked(self, batches: list[_Tensors]) -> list[float]:
+        """The same if nothing of it has changed since the last step."""
         for weights in self._copied:
             weights.refresh()
         losses: list[float] = self._built.run(batches, self._check_attributes)

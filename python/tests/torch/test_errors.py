@@ -109,6 +109,7 @@ def test_ctrl_c_ends_a_step() -> None:
         """
         import signal, torch, penstock.torch as pt
         from torch import nn
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs ignore it
         pipe = pt.Pipeline([nn.Linear(64, 64), nn.Linear(64, 64)], "1f1b", ranks=2, microbatches=4,
                            loss=nn.functional.mse_loss)
         x = torch.randn(8, 64)
@@ -125,10 +126,13 @@ def test_ctrl_c_ends_a_step() -> None:
         text=True,
         env=os.environ,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert "KeyboardInterrupt" in errors
 
 

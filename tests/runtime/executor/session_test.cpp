@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(RunSessionTest, EveryStepRunsAnyScheduleAsWrittenAndIsComplete) {
+TEST(RunSessionTest, StepsRunAnyScheduleAsWrittenAndAreComplete) {
   Random random(31);
   for (int i = 0; i < 60; ++i) {
     const Schedule schedule = RandomSchedule(random);
@@ -32,6 +32,11 @@ TEST(RunSessionTest, EveryStepRunsAnyScheduleAsWrittenAndIsComplete) {
         ASSERT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, step));
       }
       EXPECT_EQ(trace.last_round(), step);
+    }
+    session.Begin(3);
+    ASSERT_TRUE(session.End());
+    for (int rank = 0; rank < schedule.ranks(); ++rank) {
+      ASSERT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, 7));
     }
     if (HasFailure()) FAIL() << "schedule " << i << "\n" << WriteCsv(schedule);
   }
