@@ -2,9 +2,11 @@
 #include "analytic/device.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 namespace penstock {
 namespace {
@@ -23,7 +25,9 @@ class DeviceFile : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
-  const std::string path_ = testing::TempDir() + "/penstock_device.yaml";
+  // Tests run in several processes at the same time.
+  const std::string path_ =
+      testing::TempDir() + "penstock_device_" + std::to_string(getpid()) + ".yaml";
 };
 
 TEST(Device, HasAllPeaks) {
