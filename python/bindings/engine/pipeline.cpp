@@ -152,8 +152,8 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
       });
     };
   };
-  source.all_inputs = parts_of(&Batch::inputs);
-  source.all_targets = parts_of(&Batch::targets);
+  source.all_inputs = parts_of(&Batch::first);
+  source.all_targets = parts_of(&Batch::second);
   if (parts.after_step) {
     after_step_[Index(schedule_.placement.rank_of(stage))].push_back(std::move(parts.after_step));
   }
@@ -234,17 +234,13 @@ void EnginePipeline::SetSteps(std::int64_t steps) {
   step_ = steps;
 }
 
-std::vector<double> EnginePipeline::Run(std::vector<std::pair<Tensors, Tensors>> batches,
-                                        const nb::callable& meanwhile) {
+std::vector<double> EnginePipeline::Run(std::vector<Batch> batches, const nb::callable& meanwhile) {
   if (failure_) {
     throw std::runtime_error("an earlier step failed: make a new Pipeline (" + *failure_ + ")");
   }
   if (batches.empty()) return {};
-  Remember(batches.back());
-  batches_.clear();
-  for (auto& [inputs, targets] : batches) {
-    batches_.push_back({std::move(inputs), std::move(targets)});
-  }
+  batches_ = std::move(batches);
+  Remember(batches_.back());
   losses_.assign(batches_.size(), 0);
   bool interrupted = false;
   std::exception_ptr raised;
@@ -280,7 +276,7 @@ std::vector<double> EnginePipeline::Run(std::vector<std::pair<Tensors, Tensors>>
   return ValueOf(FromLastStage());
 }
 
-void EnginePipeline::Remember(const std::pair<Tensors, Tensors>& batch) {
+void EnginePipeline::Remember(const Batch& batch) {
   last_autocast_ = Autocast::OfThread();
   last_kinds_.clear();
   for (const Tensors* tensors : {&batch.first, &batch.second}) {

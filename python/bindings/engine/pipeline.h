@@ -55,10 +55,8 @@ struct StageParts {
   std::function<void()> after_step;  // called on the rank's thread; may be empty
 };
 
-// Tensors of the whole batch of a step.
-struct Batch {
-  Tensors inputs, targets;
-};
+// Inputs and targets of a step: tensors of the whole batch.
+using Batch = std::pair<Tensors, Tensors>;
 
 // The timeline of a step on one rank: spans of the actions of its lane, in seconds.
 struct RankTimes {
@@ -105,8 +103,7 @@ class EnginePipeline {
   // to every microbatch. A rank begins a step before the others have ended the one before. Calls
   // meanwhile() while the ranks run; its exceptions are thrown after the last step. Returns the
   // mean losses on every host.
-  std::vector<double> Run(std::vector<std::pair<Tensors, Tensors>> batches,
-                          const nb::callable& meanwhile);
+  std::vector<double> Run(std::vector<Batch> batches, const nb::callable& meanwhile);
 
   // Sets what must be unchanged for a step to be like the last one.
   void SetWatches(std::vector<std::shared_ptr<Watch>> watches) { watches_ = std::move(watches); }
@@ -131,7 +128,7 @@ class EnginePipeline {
   // Starts the threads of the ranks unless this process has them.
   Status Start();
   // Notes what FitsLast compares with.
-  void Remember(const std::pair<Tensors, Tensors>& batch);
+  void Remember(const Batch& batch);
   // Called on a rank's thread.
   void AfterStep(int rank, std::int64_t step);
   // Returns the losses of the host that runs the last stage. Collective.

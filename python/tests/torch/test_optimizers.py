@@ -338,7 +338,9 @@ def test_a_state_of_other_stages_is_refused() -> None:
 def test_several_steps_at_once_are_those_one_by_one(schedule: str, make: _Make) -> None:
     """With learning rates that change in each step, dropout, and updates that are skipped."""
     batches = [(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(6)]
-    batches[2][0][0, 0] = float("nan")
+    can_skip = schedule != "pipedream"
+    if can_skip:
+        batches[2][0][0, 0] = float("nan")
     results: list[tuple[list[float], Any]] = []
     for together in (False, True):
         torch.manual_seed(0)
@@ -352,12 +354,10 @@ def test_several_steps_at_once_are_those_one_by_one(schedule: str, make: _Make) 
             loss=_mse,
             optimizer=make,
             lr_scheduler=lambda each: torch.optim.lr_scheduler.ExponentialLR(each, 0.5),
-            skip_nonfinite=schedule != "pipedream",
+            skip_nonfinite=can_skip,
             threads=1,
             seed=0,
         )
-        if schedule == "pipedream":
-            batches[2][0][0, 0] = 0.0
         losses = [pipe.step(*batches[0])]
         if together:
             losses += pipe.steps(batches[1:4]) + pipe.steps(iter(batches[4:]))
