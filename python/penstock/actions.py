@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import _core
+from penstock.arguments import checked
 
 #: A structured array. Its dtype is one of ``ACTION``, ``TIMED_ACTION``, ``MESSAGE`` and ``BUBBLE``.
 Records: TypeAlias = npt.NDArray[Any]
@@ -113,6 +114,7 @@ def as_bytes(array: Records) -> npt.NDArray[np.uint8]:
     return contiguous.view(np.uint8).reshape(len(contiguous), contiguous.dtype.itemsize)
 
 
+@checked
 def actions(cells: Iterable[str]) -> Records:
     """Returns actions from their text: ``actions(["0F0", "0B0"])``.
 
@@ -122,9 +124,10 @@ def actions(cells: Iterable[str]) -> Records:
     Raises:
         Error: a cell is not an action in PyTorch's format.
     """
-    return np.frombuffer(_core.parse_actions(list(cells)), ACTION).copy()
+    return _parsed(cells, "cells")
 
 
+@checked
 def texts(lane: Records) -> list[str]:
     """Returns actions as text, the cells of a CSV: ``["0F0", "0B0"]``. An unknown op is ``"?"``.
 
@@ -137,14 +140,18 @@ def texts(lane: Records) -> list[str]:
 def as_lane(lane: Records | Iterable[str], where: str) -> Records:
     """Returns a lane as a contiguous array of ``ACTION``. ``where`` names it in errors."""
     if not isinstance(lane, np.ndarray):
-        try:
-            return actions(lane)
-        except TypeError:
-            raise _core.Error(
-                f"{where}: give an array of penstock.ACTION or a list of text"
-            ) from None
+        return _parsed(lane, where)
     if lane.dtype != ACTION or lane.ndim != 1:
         raise _core.Error(
             f"{where}: an array of {lane.dtype} and shape {lane.shape}; give one dimension of penstock.ACTION"
         )
     return np.ascontiguousarray(lane)
+
+
+def _parsed(cells: Iterable[str], where: str) -> Records:
+    listed: list[Any] = [None]  # refused
+    if isinstance(cells, Iterable) and not isinstance(cells, str):
+        listed = list(cells)
+    if not all(isinstance(cell, str) for cell in listed):
+        raise _core.Error(f"{where}: give an array of penstock.ACTION or a list of text")
+    return np.frombuffer(_core.parse_actions(listed), ACTION).copy()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock import _core
+from penstock.arguments import checked, count
 from penstock.costs import Costs, renamed_options
 from penstock.display import Listing
-from penstock.schedule_data import Schedule, _count
+from penstock.schedule_data import Schedule
 
 
+@checked
 def schedule(
     name: str,
     *,
@@ -47,13 +47,13 @@ def schedule(
             which would do.
     """
     params = _core.Params()
-    params.ranks, params.microbatches = _count("ranks", ranks), _count("microbatches", microbatches)
-    params.chunks = 0 if chunks is None else _given("chunks", chunks)
-    params.group = 0 if group is None else _given("group", group)
-    params.waves = 0 if waves is None else _given("waves", waves)
+    params.ranks, params.microbatches = count("ranks", ranks), count("microbatches", microbatches)
+    params.chunks = 0 if chunks is None else count("chunks", chunks, 1)
+    params.group = 0 if group is None else count("group", group, 1)
+    params.waves = 0 if waves is None else count("waves", waves, 1)
     params.slices, params.steps, params.split = (
-        _count("slices", slices),
-        _count("steps", steps),
+        count("slices", slices),
+        count("steps", steps),
         split,
     )
     as_text = memory_limit if isinstance(memory_limit, str) else None
@@ -73,10 +73,3 @@ def schedules() -> Listing[_core.Algorithm]:
 def passes() -> Listing[_core.Pass]:
     """Returns the passes of ``Schedule.apply``, each with its name, arguments and summary."""
     return Listing(_core.passes(), ("name", "arguments", "summary"))
-
-
-def _given(name: str, value: Any) -> int:
-    """Returns a count of at least 1; 0 would mean the algorithm's default."""
-    if _count(name, value) == 0:
-        raise _core.Error(f"{name} 0: at least 1")
-    return int(value)

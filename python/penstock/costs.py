@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from penstock import _core
 from penstock.actions import STAGE_COSTS, Records, records
+from penstock.arguments import checked, count
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,6 +85,7 @@ _FIELDS = (
 )
 
 
+@checked
 class Costs:
     """The times and memory of actions. Immutable; fits any schedule until it is used with one.
 
@@ -176,9 +178,10 @@ class Costs:
             Error: as ``per_stage``.
         """
         own, common = _split(fields)
-        entries = _entries({"layers": np.atleast_1d(layers), **own}, memory_in_bytes)
-        for entry in entries:
-            entry["layers"] = int(entry["layers"])
+        groups = [count("layers", each, 1) for each in np.atleast_1d(layers).tolist()]
+        entries = _entries({"layers": groups, **own}, memory_in_bytes)
+        for entry, group in zip(entries, groups, strict=True):
+            entry["layers"] = group
         return cls._parse({"layer_costs": entries}, common)
 
     @classmethod
@@ -219,7 +222,8 @@ class Costs:
                 compute hides.
 
         Raises:
-            Error: a name is unknown. What cannot be divided is refused where the costs are used.
+            Error: a name is unknown, a file cannot be read, or a value is out of range. What does
+                not fit a schedule is refused where the costs are used.
         """
         given = {
             "device": os.fspath(device),
@@ -245,7 +249,8 @@ class Costs:
         Raises:
             Error: the file cannot be read, or a key is unknown or has a wrong value.
         """
-        return cls._of(_core.PriceList.load(os.fspath(path)))
+        with renamed_options():
+            return cls._of(_core.PriceList.load(os.fspath(path)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file that ``load`` and ``penstock simulate SCHEDULE FILE.yaml`` read.
@@ -262,7 +267,8 @@ class Costs:
     @classmethod
     def from_yaml(cls, text: str) -> Costs:
         """Returns the costs of a configuration's text. Raises ``Error`` as ``load``."""
-        return cls._of(_core.PriceList.parse(text))
+        with renamed_options():
+            return cls._of(_core.PriceList.parse(text))
 
     def stages(self, schedule: Schedule) -> Records:
         """Returns what each stage of the schedule takes: ``STAGE_COSTS``, shape ``(stages,)``.
@@ -310,9 +316,13 @@ class Costs:
 
     @classmethod
     def _parse(cls, source: dict[str, Any], common: Mapping[str, Any]) -> Costs:
-        text = json.dumps({**source, **_keys(**common)})
         try:
-            return cls._of(_core.PriceList.parse(text))
+            text = json.dumps({**source, **_keys(**common)})
+        except (TypeError, ValueError) as error:  # of a level of the topology
+            raise _core.Error(f"topology: {str(error).splitlines()[0]}") from None
+        try:
+            with renamed_options():
+                return cls._of(_core.PriceList.parse(text))
         except _core.Error as error:  # every line of this text is the first
             raise _core.Error(re.sub(r"^line \d+: ", "", str(error))) from None
 
@@ -332,11 +342,7 @@ class renamed_options:
 
 
 def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the costs of stages and the keywords that all costs have; refuses others."""
-    known = {*_FIELDS, *Common.__annotations__}
-    for name in fields:
-        if name not in known:
-            raise TypeError(f"there is no cost {name!r}; the costs are {', '.join(_FIELDS)}")
+    """Returns the costs of stages and the keywords that all costs have."""
     own = {name: value for name, value in fields.items() if name in _FIELDS}
     return own, {name: value for name, value in fields.items() if name not in own}
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import _core
+from penstock.arguments import checked
 
 if TYPE_CHECKING:
     from penstock.schedule_data import Schedule
@@ -39,6 +40,7 @@ class Listing(tuple[_Entry, ...]):
         raise TypeError("the catalog is not pickled; call it again")
 
 
+@checked
 class Comparison:
     """Figures of several timelines, and reports with all of them."""
 

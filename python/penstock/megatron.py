@@ -7,10 +7,12 @@ import re
 from collections.abc import Sequence
 
 from penstock import Costs, Error, schedule
+from penstock.arguments import checked
 
 EMBEDDING, DECODER, MTP, LOSS = "E", "t", "m", "L"
 
 
+@checked
 def layout(
     layers: int,
     stages: int,
@@ -69,6 +71,7 @@ def _merged(items: list[tuple[str, float]]) -> list[tuple[str, float]]:
     return items
 
 
+@checked
 def parse(text: str) -> list[str]:
     """Returns the layers of each stage: ``parse("Et*2|(t|)*2L") == ["Ett", "t", "t", "L"]``.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock import _core
 from penstock.actions import ACTION, Records, as_bytes, as_lane, records, texts
+from penstock.arguments import checked, count, shown
 from penstock.costs import Costs, renamed_options
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Lanes(Sequence[Records]):
         return f"<penstock.Lanes: {', '.join(str(len(lane)) for lane in self._lanes)} actions>"
 
 
+@checked
 class Schedule:
     """Who computes which microbatch when: a lane of actions for each rank.
 
@@ -101,10 +103,10 @@ class Schedule:
         shape.algorithm = algorithm
         shape.rank_of_stage = _whole_numbers("rank_of_stage", rank_of_stage)
         shape.replicas, shape.microbatches = (
-            _count("replicas", replicas),
-            _count("microbatches", microbatches),
+            count("replicas", replicas),
+            count("microbatches", microbatches),
         )
-        shape.slices, shape.steps = _count("slices", slices), _count("steps", steps)
+        shape.slices, shape.steps = count("slices", slices), count("steps", steps)
         shape.weights, shape.vocabulary = weights, vocabulary
         shape.shared = [_whole_numbers("shared", stages) for stages in shared]
         self._given = _core.build(shape, [as_bytes(lane) for lane in arrays])
@@ -183,7 +185,13 @@ class Schedule:
         return Lanes(self._lanes)
 
     def texts(self, rank: int) -> list[str]:
-        """Returns a rank's actions as text: ``["0F0", "0B0"]``."""
+        """Returns a rank's actions as text: ``["0F0", "0B0"]``.
+
+        Raises:
+            IndexError: there is no such rank.
+        """
+        if not 0 <= rank < self.ranks:
+            raise IndexError(f"rank {rank}: give one from 0 to {self.ranks - 1}")
         return texts(self.lanes[rank])
 
     def __len__(self) -> int:
@@ -355,16 +363,7 @@ def _indices(lane: Records) -> int:
     return 1 + max(int(lane["microbatch"].max()), int(lane["microbatch2"].max()))
 
 
-def _count(name: str, value: Any) -> int:
-    """Returns a count that fits C++."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, np.integer))
-        or not 0 <= value < 2**31
-    ):
-        raise _core.Error(f"{name} {value}: give a whole number of at least 1")
-    return int(value)
-
-
 def _whole_numbers(name: str, values: Iterable[Any]) -> list[int]:
-    return [_count(name, value) for value in values]
+    if not isinstance(values, Iterable):
+        raise _core.Error(f"{name} contains {shown(values)}: give sequences of whole numbers")
+    return [count(name, value) for value in values]

@@ -20,12 +20,14 @@ from penstock.actions import (
     Records,
     records,
 )
+from penstock.arguments import checked
 from penstock.costs import Costs
 from penstock.schedule_data import Schedule
 
 _AnyTimeline = TypeVar("_AnyTimeline", bound="Timeline")
 
 
+@checked
 class Timeline:
     """A schedule with the times of its actions. Immutable.
 
@@ -34,6 +36,7 @@ class Timeline:
     """
 
     _run: _core.Run
+    _costs: Costs | None = None
 
     def __init__(self) -> None:
         raise TypeError("use Timeline.from_times or Schedule.simulate")
@@ -80,7 +83,9 @@ class Timeline:
                 )
             arrays.append(array)
         prices = None if costs is None else costs._list
-        return Timeline._of(_core.measured(schedule._frozen(), arrays, prices, time_unit))
+        made = Timeline._of(_core.measured(schedule._frozen(), arrays, prices, time_unit))
+        made._costs = costs
+        return made
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -248,13 +253,11 @@ class Timeline:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         ranks = range(self._run.schedule.ranks)
         times = [np.array(self.times(rank)) for rank in ranks]
-        return _restore_measured, (self.schedule, times, self.time_unit)
+        return _restore_measured, (self.schedule, times, self.time_unit, self._costs)
 
 
 class Simulation(Timeline):
     """A schedule with its simulated times. Immutable; pickled as its schedule and costs."""
-
-    _costs: Costs
 
     @classmethod
     def _simulated(cls, run: _core.Run, costs: Costs) -> Simulation:
@@ -265,12 +268,14 @@ class Simulation(Timeline):
     @property
     def costs(self) -> Costs:
         """What the actions took."""
+        assert self._costs is not None
         return self._costs
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _simulate_again, (self.schedule, self._costs)
+        return _simulate_again, (self.schedule, self.costs)
 
 
+@checked
 def compare(timelines: Mapping[str, Timeline] | Sequence[Timeline]) -> display.Comparison:
     """Returns a comparison: a table of figures, and reports with all timelines.
 
@@ -287,5 +292,10 @@ def _simulate_again(schedule: Schedule, costs: Costs) -> Simulation:
     return schedule.simulate(costs)
 
 
-def _restore_measured(schedule: Schedule, times: list[npt.ArrayLike], time_unit: str) -> Timeline:
-    return Timeline.from_times(schedule, times, time_unit=time_unit)
+def _restore_measured(
+    schedule: Schedule,
+    times: list[npt.ArrayLike],
+    time_unit: str,
+    costs: Costs | None = None,
+) -> Timeline:
+    return Timeline.from_times(schedule, times, costs=costs, time_unit=time_unit)

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 import penstock
 
 
@@ -25,7 +27,8 @@ MAKERS: Mapping[str, Callable[[], Any]] = {
     "True": lambda: True,
     "0": lambda: 0,
     "-1": lambda: -1,
-    "2**70": lambda: 2**70,
+    "2**40": lambda: 2**40,
+    "-(2**70)": lambda: -(2**70),
     "1.5": lambda: 1.5,
     "2.0": lambda: 2.0,
     "nan": lambda: math.nan,
@@ -47,6 +50,12 @@ MAKERS: Mapping[str, Callable[[], Any]] = {
     "{1: None}": lambda: {1: None},
     "set()": lambda: {1},
     "iterator": lambda: iter([1, 2]),
+    "[[1]]": lambda: [[1]],
+    "array(1.5)": lambda: np.array(1.5),
+    "array of 3": lambda: np.zeros(3),
+    "array of 2 x 2 x 2": lambda: np.zeros((2, 2, 2)),
+    "array of text": lambda: np.array(["a"]),
+    "array of None": lambda: np.array([None]),
     "function": lambda: lambda: None,
     "type": lambda: int,
     "object": lambda: Unknown(),
@@ -59,6 +68,7 @@ def complaints(
     *,
     makers: Mapping[str, Callable[[], Any]] = MAKERS,
     only: tuple[str, ...] | None = None,
+    also: tuple[type[Exception], ...] = (),
 ) -> list[str]:
     """Calls a function with wrong values in place of each argument in turn.
 
@@ -67,6 +77,7 @@ def complaints(
         good: arguments with which it succeeds; or a function that makes new ones for each call.
         makers: the wrong values, by name.
         only: the arguments that are replaced. Default: all.
+        also: exceptions that the function documents besides ``penstock.Error``.
 
     Returns:
         A line for each call that raised anything but a ``penstock.Error`` with a text of one line.
@@ -78,7 +89,7 @@ def complaints(
         for value_name, make in makers.items():
             try:
                 function(**{**arguments(), name: make()})
-            except penstock.Error as error:
+            except (penstock.Error, *also) as error:
                 text = str(error)
                 if not text.strip() or "\n" in text:
                     found.append(f"{name}={value_name}: not one line: {text!r}")

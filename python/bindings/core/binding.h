@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,10 +17,18 @@ namespace penstock::python {
 namespace nb = nanobind;
 using nb::literals::operator""_a;
 
+// Returns the text with its line breaks as \n: names of files may contain them.
+inline std::string OneLine(std::string text) {
+  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) {
+    text.replace(at, 1, "\\n");
+  }
+  return text;
+}
+
 // The Python exception penstock.Error, a ValueError. Its text is the one-line message.
 class PythonError : public std::runtime_error {
  public:
-  explicit PythonError(const Error& error) : std::runtime_error(error.message) {}
+  explicit PythonError(const Error& error) : std::runtime_error(OneLine(error.message)) {}
 };
 
 // Returns the value, or raises penstock.Error.

@@ -118,7 +118,9 @@ Result<PriceList> PriceList::Parse(const std::string& yaml) {
   PENSTOCK_TRY(const std::string source, SourceOf(config));
   PriceList list;
   if (source == "model") {
-    PENSTOCK_TRY(list.source_, ReadModel(config));
+    PENSTOCK_TRY(const ModelRequest request, ReadModel(config));
+    if (const auto loaded = request.Load(); !loaded) return tl::unexpected(loaded.error());
+    list.source_ = request;
   } else if (source == "stage_costs") {
     PENSTOCK_TRY(const CostList costs, ReadStageCosts(config));
     auto& stages = list.source_.emplace<std::vector<StageCosts>>();

@@ -86,6 +86,8 @@ def test_arguments_that_do_not_fit() -> None:
         lambda: Costs.per_stage(forward=[1, 2], activation=[1, 2, 3]),
         lambda: Costs.per_stage(forward=np.ones((2, 2))),
         lambda: Costs.per_layer(layers=[0], forward=[1]),
+        lambda: Costs.per_layer(layers=[1.5, 2], forward=[1, 2]),
+        lambda: Costs.per_layer(layers=np.array([2.0, 2]), forward=[1, 2]),
         lambda: Costs.per_stage(forward=[1, 2], memory_in_bytes=True),
         lambda: Costs.uniform(overlap="none"),
         lambda: Costs.uniform(transfers="none"),
@@ -101,8 +103,8 @@ def test_arguments_that_do_not_fit() -> None:
         with pytest.raises(penstock.Error) as caught:
             make()
         assert "\n" not in str(caught.value)
-    with pytest.raises(TypeError):
-        Costs.per_stage(forwards=[1, 2])
+    with pytest.raises(penstock.Error, match="did you mean 'forward'"):
+        Costs.per_stage(forwards=[1, 2])  # type: ignore[call-arg]
 
 
 ALL = [

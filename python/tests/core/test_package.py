@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_types(tmp_path: pathlib.Path) -> None:
 
 def test_the_package_itself_is_typed(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path)]
-    for module in ("actions", "catalog", "costs", "display", "schedule_data", "simulation"):
+    for module in ("actions", "arguments", "catalog", "costs", "display", "schedule_data", "simulation"):
         command += ["-m", f"penstock.{module}"]
     checked = subprocess.run(command, text=True, capture_output=True, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
@@ -70,6 +71,14 @@ def test_version_is_that_of_the_project() -> None:
     text = (ROOT / "CMakeLists.txt").read_text()
     version = re.search(r"project\(penstock VERSION ([0-9.]+)", text)
     assert version is not None and penstock.__version__ == version[1]
+
+
+def test_the_command_is_installed(tmp_path: pathlib.Path) -> None:
+    program = pathlib.Path(sysconfig.get_path("scripts")) / "penstock"
+    command = [program, "schedule", "zbv", "--ranks", "2", "--microbatches", "4", "-o", "zbv.csv"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    expected = penstock.schedule("zbv", ranks=2, microbatches=4).to_csv()
+    assert (tmp_path / "zbv.csv").read_text() == expected
 
 
 def test_everything_public_has_a_docstring() -> None:

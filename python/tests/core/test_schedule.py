@@ -40,7 +40,7 @@ def test_takes_all_parameters() -> None:
         ("zbv", {"ranks": 0}, "ranks 0"),
         ("zbv", {"ranks": -1}, "ranks -1"),
         ("zbv", {"ranks": 10**30}, "ranks"),
-        ("zbv", {"microbatches": 2.5}, "microbatches 2.5"),
+        ("zbv", {"microbatches": 2.5}, "microbatches is 2.5"),
         ("zbv", {"chunks": 3}, "chunks 3"),
         ("zbv", {"chunks": 0}, "chunks 0"),
         ("v-auto", {"memory_limit": float("nan")}, "memory_limit nan"),

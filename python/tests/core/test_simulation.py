@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import pathlib
 import pickle
 import threading
@@ -167,9 +169,16 @@ def test_times_that_do_not_fit(times: list[object]) -> None:
 def test_pickle_copy_and_equality() -> None:
     assert pickle.loads(pickle.dumps(RUN)) == RUN == copy.deepcopy(RUN)
     assert SCHEDULE.simulate() != RUN
-    measured = penstock.Timeline.from_times(SCHEDULE, [RUN.times(0), RUN.times(1)])
-    restored = pickle.loads(pickle.dumps(measured))
-    assert restored == measured and restored.time_unit == "s"
+    times = [RUN.times(0), RUN.times(1)]
+    measured = penstock.Timeline.from_times(SCHEDULE, times, costs=RUN.costs)
+    for line in (RUN, measured, penstock.Timeline.from_times(SCHEDULE, times, time_unit="")):
+        restored = pickle.loads(pickle.dumps(line))
+        assert restored == line
+        for name, member in inspect.getmembers(type(line)):
+            if name[0] != "_" and isinstance(member, (property, functools.cached_property)):
+                np.testing.assert_equal(getattr(restored, name), getattr(line, name), name)
+    assert np.array_equal(pickle.loads(pickle.dumps(measured)).memory(0), measured.memory(0))
+    assert measured.peak_memory > 0
 
 
 def test_threads_share_one_schedule() -> None:

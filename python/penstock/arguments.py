@@ -1,0 +1,210 @@
+"""Checks the types of arguments by their annotations, so that a wrong one is a one-line Error."""
+
+from __future__ import annotations
+
+import collections.abc
+import difflib
+import functools
+import inspect
+import numbers
+import operator
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, SupportsIndex, TypeVar, Union, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import _core
+
+_Checked = TypeVar("_Checked", bound=Callable[..., Any])
+
+#: The largest whole number that C++ takes for a count.
+LARGEST = 2**31 - 1
+
+_WANTED: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "True or False",
+    type(None): "None",
+    os.PathLike: "a path",
+    np.ndarray: "an array",
+}
+_KINDS: dict[Any, type | tuple[type, ...]] = {
+    float: numbers.Real,
+    bool: (bool, np.bool_),
+    int: numbers.Integral,
+}
+
+
+def checked(decorated: _Checked) -> _Checked:
+    """Checks the arguments of a function, or of each public method of a class, in every call.
+
+    An argument whose type is not the annotated one raises ``Error`` before anything is done. So
+    does a keyword that the ``TypedDict`` of a function's keywords does not have.
+    """
+    if not isinstance(decorated, type):
+        return _checked_function(decorated)
+    for name, member in list(vars(decorated).items()):
+        if name.startswith("_") and name not in ("__init__", "__new__"):
+            continue
+        if isinstance(member, (classmethod, staticmethod)):
+            setattr(decorated, name, type(member)(_checked_function(member.__func__)))
+        elif isinstance(member, types.FunctionType):
+            setattr(decorated, name, _checked_function(member))
+    return decorated
+
+
+def count(name: str, value: Any, least: int = 0) -> int:
+    """Returns a whole number that C++ takes for a count. Raises ``Error`` for others."""
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_whole or not least <= int(value) <= LARGEST:
+        raise _core.Error(f"{name} {shown(value)}: give a whole number of at least {max(1, least)}")
+    return int(value)
+
+
+def shown(value: object) -> str:
+    """Returns a value as errors show it: in one short line."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"of type {type(value).__name__}"
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"an array of {value.dtype} and shape {value.shape}"
+    first = text.split("\n", 1)[0]
+    return text if text == first and len(text) <= 60 else f"{first[:50]}..."
+
+
+def _checked_function(function: _Checked) -> _Checked:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named)
+        for name, annotation in _annotations(function).items():
+            if name not in bound.arguments:
+                continue
+            value = bound.arguments[name]
+            kind = signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                _check_keywords(function.__name__, value, annotation)
+            elif kind is inspect.Parameter.VAR_POSITIONAL:
+                for each in value:
+                    _check(name, each, annotation)
+            else:
+                _check(name, value, annotation)
+        return function(*given, **named)
+
+    return cast(_Checked, call)
+
+
+@functools.cache
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the types of a function's parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        each.name: _resolved(each.annotation, sys.modules[function.__module__])
+        for each in parameters
+        if each.annotation is not inspect.Parameter.empty
+    }
+
+
+def _resolved(annotation: Any, module: types.ModuleType) -> Any:
+    """Returns the type that an annotation names, in a module or in the package."""
+    while isinstance(annotation, str):
+        text = annotation
+        if text.startswith("Unpack["):  # only type checkers need this name
+            text = text[len("Unpack[") : -1]
+        annotation = eval(text, {**vars(sys.modules["penstock"]), **vars(module)})
+    return annotation
+
+
+def _check_keywords(function: str, given: Mapping[str, Any], fields: Any) -> None:
+    module = sys.modules[fields.__module__]
+    known = typing.get_type_hints(fields, vars(module))
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(known)}"
+            raise _core.Error(f"{function}: there is no keyword {name!r}; {hint}")
+        _check(name, value, known[name])
+
+
+def _check(name: str, value: Any, annotation: Any) -> None:
+    if _fits(value, annotation):
+        return
+    if isinstance(value, numbers.Integral) and _fits(0, annotation) and not isinstance(value, bool):
+        raise _core.Error(f"{name} is {value}: give a number of at most {LARGEST}")
+    raise _core.Error(f"{name} is {shown(value)}: give {_wanted(annotation)}")
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    if annotation is Any or isinstance(annotation, TypeVar) or annotation == npt.ArrayLike:
+        return True  # the function itself checks these
+    if annotation is None:
+        return value is None
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, each) for each in arguments)
+    kind = origin or annotation
+    if not isinstance(kind, type):
+        return True
+    if kind in (int, float):
+        return (
+            isinstance(value, _KINDS[kind])
+            and not isinstance(value, (bool, np.bool_))
+            and (kind is float or abs(operator.index(cast(SupportsIndex, value))) <= LARGEST)
+        )
+    if kind is collections.abc.Sequence:
+        # Arrays and tensors are no Sequence for Python, but for us.
+        if not hasattr(value, "__getitem__") or isinstance(value, Mapping) or not _is_sized(value):
+            return False
+    elif not isinstance(value, _KINDS.get(kind, kind)):
+        return False
+    return _elements_fit(value, kind, arguments)
+
+
+def _elements_fit(value: Any, kind: type, arguments: tuple[Any, ...]) -> bool:
+    """Whether the elements of a container fit. Those of an iterator can be read only once."""
+    if not arguments or kind is np.ndarray or not issubclass(kind, collections.abc.Iterable):
+        return True
+    if isinstance(value, (str, bytes)):
+        return False  # its elements are characters, which nobody means
+    if isinstance(value, Mapping):
+        return all(_fits(key, arguments[0]) for key in value) and all(
+            _fits(each, arguments[-1]) for each in value.values()
+        )
+    if not _is_sized(value):
+        return not hasattr(value, "__len__")  # an array without dimensions has the method
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        value = value[:1]  # the others are like the first one
+    return all(_fits(each, arguments[0]) for each in value)
+
+
+def _is_sized(value: Any) -> bool:
+    try:
+        return len(value) >= 0
+    except TypeError:
+        return False
+
+
+def _wanted(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_wanted(each) for each in arguments))
+    kind = origin or annotation
+    if kind in _WANTED:
+        return _WANTED[kind]
+    if not isinstance(kind, type):
+        return str(kind)
+    if issubclass(kind, Mapping):
+        return "a mapping"
+    if issubclass(kind, collections.abc.Iterable) and arguments:
+        return f"a sequence in which each element is {_wanted(arguments[0])}"
+    if issubclass(kind, collections.abc.Callable):  # type: ignore[arg-type]
+        return "a function"
+    return f"a {kind.__module__.split('.')[0]}.{kind.__name__}"
