@@ -1,13 +1,10 @@
 # libtorch for CPUs, from the PyPI wheel: the target Torch::cpu.
 #
 # Torch_ROOT is the folder of the torch package (with include/ and lib/). The default is in the virtual
-# environment that ./run creates under build/, or for pip the installed one. The wheel's own TorchConfig.cmake requires CUDA.
+# environment that ./run creates under build/, or for pip the one that its interpreter imports (InstalledTorch.cmake). The wheel's own TorchConfig.cmake requires CUDA.
 
-if(SKBUILD)  # pip: the installed package, also if the build itself is isolated from it
-  find_package(Python COMPONENTS Interpreter REQUIRED)
-  execute_process(COMMAND "${Python_EXECUTABLE}" -c "import sysconfig; print(sysconfig.get_path('purelib'))"
-                  OUTPUT_VARIABLE torch_candidates OUTPUT_STRIP_TRAILING_WHITESPACE)
-  string(APPEND torch_candidates "/torch")
+if(SKBUILD)
+  set(torch_candidates "${installed_torch}")
 else()
   file(GLOB torch_candidates "${PROJECT_SOURCE_DIR}/build/torch-venv/lib/python3*/site-packages/torch")
 endif()
@@ -17,11 +14,17 @@ get_filename_component(torch_root "${Torch_INCLUDE_DIR}" DIRECTORY)
 find_library(Torch_CPU_LIBRARY torch_cpu HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
 find_library(Torch_PYTHON_LIBRARY torch_python HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
 find_library(Torch_C10_LIBRARY c10 HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
+set(Torch_VERSION "")
+if(EXISTS "${torch_root}/version.py")
+  file(STRINGS "${torch_root}/version.py" version_line REGEX "^__version__")
+  string(REGEX REPLACE ".*['\"]([0-9.]+).*" "\\1" Torch_VERSION "${version_line}")
+endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Torch
   REQUIRED_VARS Torch_CPU_LIBRARY Torch_C10_LIBRARY Torch_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "run ./run once to install it, name an installed torch with -DTorch_ROOT=.../torch, or build only the core with -DPENSTOCK_ENGINE=OFF")
+  VERSION_VAR Torch_VERSION
+  REASON_FAILURE_MESSAGE "run ./run once to install it (pip: install torch 2.11 first), name an installed torch with -DTorch_ROOT=.../torch (pip: -C cmake.define.Torch_ROOT=.../torch), or build only the core with -DPENSTOCK_ENGINE=OFF (pip: -C cmake.define.PENSTOCK_ENGINE=OFF)")
 
 if(Torch_FOUND AND NOT TARGET Torch::cpu)
   add_library(Torch::cpu INTERFACE IMPORTED)
