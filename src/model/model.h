@@ -48,6 +48,12 @@ class StageModule : public torch::nn::Module {
                                   std::span<const torch::Tensor> targets) {
     return Loss(outputs, targets[0]);
   }
+  // Returns LossOfAll, followed by what the caller wants to see of each microbatch: tensors that
+  // require no gradient (BatchSource::take_reports). Without slices.
+  virtual std::vector<torch::Tensor> LossAndReports(std::span<const torch::Tensor> outputs,
+                                                    std::span<const torch::Tensor> targets) {
+    return {LossOfAll(outputs, targets)};
+  }
   // Returns tensors besides the trained parameters whose current values each forward reads, by
   // name: running statistics, which forward updates in place, and frozen weights. All other tensors
   // that forward reads are constants.

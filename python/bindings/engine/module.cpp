@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "base/index.h"
+#include "bindings/engine/host_mail.h"
 #include "bindings/engine/pipeline.h"
 #include "bindings/engine/updates.h"
 #include "bindings/engine/watch.h"
@@ -36,6 +37,7 @@ T ValueOf(Result<T> result) {
 // The processes of a run, and the ranks that this one runs.
 struct Hosts {
   std::shared_ptr<HostGroup> group;  // null for a single process
+  std::shared_ptr<HostMail> mail;    // likewise
   int hosts = 1;
   int host = 0;
 };
@@ -56,7 +58,8 @@ Hosts Connect(TcpListener& listener, int host, std::vector<std::string> addresse
   const auto limit = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
   const TcpRun of{host, std::move(addresses), run, machine, limit};
   const nb::gil_scoped_release no_gil;
-  return {ValueOf(ConnectTcpHosts(std::move(listener), of)), hosts, host};
+  const std::shared_ptr<HostGroup> group = ValueOf(ConnectTcpHosts(std::move(listener), of));
+  return {group, std::make_shared<HostMail>(*group), hosts, host};
 }
 
 std::optional<SharedGradient> ToShared(
@@ -89,10 +92,25 @@ NB_MODULE(_engine, module) {
       .def(nb::init<>())
       .def_static("connect", &Connect, "listener"_a, "host"_a, "addresses"_a, "run"_a, "machine"_a,
                   "seconds"_a)
-      .def("leave", [](Hosts& self) {
-        const nb::gil_scoped_release no_gil;
-        if (self.group) self.group->Leave();
-        self.group.reset();
+      .def("leave",
+           [](Hosts& self) {
+             const nb::gil_scoped_release no_gil;
+             self.mail.reset();
+             if (self.group) self.group->Leave();
+             self.group.reset();
+           })
+      .def("send",
+           [](Hosts& self, int to, const nb::bytes& letter) {
+             if (self.mail) self.mail->Send(to, {letter.c_str(), letter.size()});
+           })
+      .def("receive", [](Hosts& self, int milliseconds) {
+        const auto receive = [&]() -> Result<std::string> {
+          const nb::gil_scoped_release no_gil;
+          if (!self.mail) return std::string();
+          return self.mail->Receive(std::chrono::milliseconds(milliseconds));
+        };
+        const std::string letter = ValueOf(receive());
+        return nb::bytes(letter.data(), letter.size());
       });
   nb::class_<StageFunctions>(module, "StageFunctions")
       .def(
@@ -156,6 +174,9 @@ NB_MODULE(_engine, module) {
       .def("fits_last", &EnginePipeline::FitsLast, "inputs"_a.none(), "targets"_a.none())
       .def("is_like_last", &EnginePipeline::IsLikeLast, "inputs"_a.none(), "targets"_a.none())
       .def("set_steps", &EnginePipeline::SetSteps)
+      .def("set_metrics", &EnginePipeline::SetMetrics)
+      .def("figures", &EnginePipeline::Figures)
+      .def("last_outputs", &EnginePipeline::LastOutputs)
       .def("times",
            [](const EnginePipeline& self) {
              nb::list list;

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <mutex>
 
 #include "base/index.h"
@@ -39,12 +41,13 @@ bool SameTensors(const TensorsByName& named, const Tensors& tensors) {
   });
 }
 
-// Returns a part of a tensor of the whole batch. `index` counts the slices of all microbatches.
+// Returns a part of a tensor of the whole batch. `index` counts the slices of all microbatches. If
+// microbatches do not divide the batch, the first ones have one sample more.
 at::Tensor PartOf(const at::Tensor& whole, int index, int microbatches, int slices) {
   if (whole.dim() == 0) return whole.detach();
   const auto part = [](const at::Tensor& of, int dim, std::int64_t number, std::int64_t count) {
-    const std::int64_t size = of.size(dim) / count;
-    return of.narrow(dim, number * size, size);
+    const std::int64_t size = of.size(dim) / count, larger = of.size(dim) % count;
+    return of.narrow(dim, number * size + std::min(number, larger), size + (number < larger));
   };
   const at::Tensor microbatch = part(whole, 0, index / slices, microbatches);
   return slices == 1 ? microbatch : part(microbatch, 1, index % slices, slices);
@@ -154,6 +157,13 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
   };
   source.all_inputs = parts_of(&Batch::first);
   source.all_targets = parts_of(&Batch::second);
+  if (options.last) {
+    source.take_reports = [this](std::int64_t step, int index, std::span<at::Tensor> reports) {
+      if (!IsLastOfRun(step)) return;
+      reports_[Index(index)].assign(std::make_move_iterator(reports.begin()),
+                                    std::make_move_iterator(reports.end()));
+    };
+  }
   if (parts.after_step) {
     after_step_[Index(schedule_.placement.rank_of(stage))].push_back(std::move(parts.after_step));
   }
@@ -187,6 +197,9 @@ Status EnginePipeline::Start() {
     at::set_num_threads(threads);
   };
   run.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
+  run.on_verdict = [this](std::int64_t step, const Verdict& verdict) {
+    if (IsLastOfRun(step)) last_norm_ = verdict.norm;
+  };
   run.update.clip = options_.clip;
   run.update.skip_nonfinite = options_.skip_nonfinite;
   run.update.nonfinite_remedy = "lower the learning rate, or pass skip_nonfinite=True";
@@ -203,6 +216,7 @@ void EnginePipeline::AfterStep(int rank, std::int64_t step) {
   const int last = schedule_.stages() - 1;
   if (rank == schedule_.placement.rank_of(last)) {
     losses_[Index(step - step_)] = stages_[Index(last)]->StepLoss();
+    if (IsLastOfRun(step)) last_losses_ = stages_[Index(last)]->MicrobatchLosses();
   }
 }
 
@@ -242,6 +256,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches, const nb::ca
   batches_ = std::move(batches);
   Remember(batches_.back());
   losses_.assign(batches_.size(), 0);
+  reports_.assign(Index(schedule_.microbatches * schedule_.slices), {});
   bool interrupted = false;
   std::exception_ptr raised;
   Status status;
@@ -284,16 +299,64 @@ void EnginePipeline::Remember(const Batch& batch) {
   }
 }
 
+// Every host with a last stage sends the losses of the steps, then the figures. Of a value that it
+// does not have, it sends NaN.
 Result<std::vector<double>> EnginePipeline::FromLastStage() {
+  figures_ = OwnFigures();
   if (collectives_.hosts() == 1) return losses_;
-  const std::size_t bytes = losses_.size() * sizeof(double);
-  std::string own;
-  if (stages_.back()) own.assign(reinterpret_cast<const char*>(losses_.data()), bytes);
+  std::vector<double> values = losses_;
+  if (!stages_.back()) std::ranges::fill(values, std::nan(""));
+  const std::size_t steps = losses_.size();
+  values.insert(values.end(), figures_.begin(), figures_.end());
+  std::string own(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
+  if (figures_.empty()) own.clear();
   PENSTOCK_TRY(const std::vector<std::string> all, collectives_.AllGather(std::move(own)));
-  const auto found = std::ranges::find_if(all, [](const std::string& one) { return !one.empty(); });
-  PENSTOCK_CHECK(found != all.end() && found->size() == bytes, "not the losses of the last stage");
-  std::memcpy(losses_.data(), found->data(), bytes);
+  values.clear();
+  for (const std::string& one : all) {
+    if (one.empty()) continue;
+    std::vector<double> theirs(one.size() / sizeof(double));
+    std::memcpy(theirs.data(), one.data(), one.size());
+    values.resize(theirs.size(), std::nan(""));
+    for (std::size_t i = 0; i < theirs.size(); ++i) {
+      if (!std::isnan(theirs[i])) values[i] = theirs[i];
+    }
+  }
+  PENSTOCK_CHECK(values.size() >= steps, "no host has sent the losses of the last stage");
+  const auto end_of_losses = values.begin() + static_cast<std::ptrdiff_t>(steps);
+  losses_.assign(values.begin(), end_of_losses);
+  figures_.assign(end_of_losses, values.end());
   return losses_;
+}
+
+std::vector<double> EnginePipeline::OwnFigures() const {
+  const Placement& placement = schedule_.placement;
+  const bool has_last = std::ranges::any_of(stages_, [&](const auto& stage) {
+    return stage && placement.next(static_cast<int>(&stage - stages_.data())) < 0;
+  });
+  if (!has_last) return {};
+  const std::size_t microbatches = reports_.size();
+  std::vector<double> figures(1 + microbatches * Index(1 + metrics_), std::nan(""));
+  if (stages_.back()) {
+    figures[0] = last_norm_;
+    std::ranges::copy(last_losses_, figures.begin() + 1);
+  }
+  for (std::size_t index = 0; index < microbatches; ++index) {
+    for (std::size_t metric = 0; metric < std::min(Index(metrics_), reports_[index].size());
+         ++metric) {
+      figures[1 + microbatches + index * Index(metrics_) + metric] =
+          *reports_[index][metric].const_data_ptr<float>();
+    }
+  }
+  return figures;
+}
+
+std::vector<Tensors> EnginePipeline::LastOutputs() const {
+  std::vector<Tensors> outputs;
+  for (const Tensors& reports : reports_) {
+    outputs.emplace_back(reports.begin() + std::min(std::ssize(reports), std::ptrdiff_t{metrics_}),
+                         reports.end());
+  }
+  return outputs;
 }
 
 std::vector<RankTimes> EnginePipeline::Times() const {

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <functional>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -116,6 +118,15 @@ class EnginePipeline {
   // Sets how many steps have run, on which random numbers depend.
   void SetSteps(std::int64_t steps);
 
+  // Declares how many of a last stage's reports are metrics, fp32 scalars; the others are outputs.
+  void SetMetrics(int metrics) { metrics_ = metrics; }
+  // Returns, of the last step and on every host: the norm of all gradients (NaN without
+  // PipelineOptions::clip and skip_nonfinite), the losses by microbatch, and the metrics of each
+  // microbatch. Empty before the first step.
+  const std::vector<double>& Figures() const { return figures_; }
+  // Returns the outputs that last stages of this host reported in the last step, by microbatch.
+  std::vector<Tensors> LastOutputs() const;
+
   // Of the last step on this process's ranks, from the first start on any of them.
   std::vector<RankTimes> Times() const;
   // Activation bytes between F and the backward, by stage; 0 for stages of other hosts.
@@ -131,8 +142,11 @@ class EnginePipeline {
   void Remember(const Batch& batch);
   // Called on a rank's thread.
   void AfterStep(int rank, std::int64_t step);
-  // Returns the losses of the host that runs the last stage. Collective.
+  bool IsLastOfRun(std::int64_t step) const { return step - step_ == std::ssize(batches_) - 1; }
+  // Returns the losses of the host that runs the last stage, and sets figures_. Collective.
   Result<std::vector<double>> FromLastStage();
+  // Returns Figures() of this host, NaN where it has none; empty without a last stage.
+  std::vector<double> OwnFigures() const;
 
   Schedule schedule_;
   PipelineOptions options_;
@@ -146,8 +160,14 @@ class EnginePipeline {
   std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // likewise
   std::vector<std::vector<std::function<void()>>> after_step_;              // by rank
   std::vector<Batch> batches_;                                              // of the run
-  std::vector<double> losses_;    // of the run, by step; of the thread of the last stage's rank
-  std::unique_ptr<Trace> trace_;  // of the last step
+  std::vector<double> losses_;  // of the run, by step; of the thread of the last stage's rank
+  // Of the last step of the run. Each is set on the thread of a last stage's rank.
+  double last_norm_ = std::numeric_limits<double>::quiet_NaN();
+  std::vector<float> last_losses_;
+  std::vector<Tensors> reports_;  // by microbatch (or slice)
+  int metrics_ = 0;               // reports of a microbatch that are metrics
+  std::vector<double> figures_;
+  std::unique_ptr<Trace> trace_;         // of the last step
   std::unique_ptr<RunSession> session_;  // null before the first step and after a failed one
   std::vector<TensorKind> last_kinds_;   // of the last step's inputs and targets
   Autocast last_autocast_;

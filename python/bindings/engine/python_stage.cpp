@@ -66,12 +66,10 @@ Tensors PythonStage::ForwardAll(std::span<const at::Tensor> inputs) {
   return IsBuilding() ? run() : WithPlainErrors(run);
 }
 
-at::Tensor PythonStage::LossOfAll(std::span<const at::Tensor> outputs,
-                                  std::span<const at::Tensor> targets) {
+Tensors PythonStage::LossAndReports(std::span<const at::Tensor> outputs,
+                                    std::span<const at::Tensor> targets) {
   const nb::gil_scoped_acquire gil;
-  const auto run = [&] {
-    return nb::cast<at::Tensor>(functions_.loss(Copy(outputs), Copy(targets)));
-  };
+  const auto run = [&] { return nb::cast<Tensors>(functions_.loss(Copy(outputs), Copy(targets))); };
   return IsBuilding() ? run() : WithPlainErrors(run);
 }
 

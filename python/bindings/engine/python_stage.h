@@ -21,7 +21,9 @@ using TensorsByName = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct StageFunctions {
   nb::callable forward;  // list of tensors -> list of tensors
-  nb::object loss;       // (list of outputs, list of targets) -> scalar; None unless a last stage
+  // (list of outputs, list of targets) -> list of the loss and of reports, see
+  // StageModule::LossAndReports; None unless a last stage.
+  nb::object loss;
 };
 
 class PythonStage final : public StageModule {
@@ -36,7 +38,11 @@ class PythonStage final : public StageModule {
   at::Tensor forward(at::Tensor input) override { return ForwardAll({&input, 1}).front(); }
   Tensors ForwardAll(std::span<const at::Tensor> inputs) override;
   at::Tensor LossOfAll(std::span<const at::Tensor> outputs,
-                       std::span<const at::Tensor> targets) override;
+                       std::span<const at::Tensor> targets) override {
+    return LossAndReports(outputs, targets).front();
+  }
+  Tensors LossAndReports(std::span<const at::Tensor> outputs,
+                         std::span<const at::Tensor> targets) override;
   at::Tensor ForwardSlice(at::Tensor input, SequenceContext& context) override;
   bool HasForwardSlice() const override { return true; }
   TensorsByName StateTensors() const override { return state_; }

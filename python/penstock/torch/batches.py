@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from penstock import Error
+from penstock import Error, Schedule
+from penstock.torch import sample_lists, weighting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,22 +17,38 @@ class Structure:
     """Nested containers of tensors and constants, without the tensors.
 
     ``constants`` has an entry per leaf: None for a tensor, else a tuple of the constant.
+    ``lists`` are the leaves that are lists of a tensor per sample, and then one tensor.
     """
 
     spec: pytree.TreeSpec
     constants: tuple[tuple[Any] | None, ...]
+    lists: tuple[int, ...] = ()
 
     @staticmethod
-    def of(value: Any) -> tuple[Structure, list[torch.Tensor]]:
-        """Returns the structure of a value and its tensors."""
+    def of(
+        value: Any, name: str = "", samples: int | None = None
+    ) -> tuple[Structure, list[torch.Tensor]]:
+        """Returns the structure of a value and its tensors.
+
+        Of a batch of so many samples, lists with a tensor per sample become one tensor.
+        """
         if isinstance(value, torch.Tensor):
             return _TENSOR, [value]
-        leaves, spec = pytree.tree_flatten(value)
+        lists: tuple[int, ...] = ()
+        if samples is None:
+            leaves, spec = pytree.tree_flatten(value)
+        else:
+            leaves, spec = pytree.tree_flatten(
+                value, is_leaf=lambda each: sample_lists.is_one(each, name, samples)
+            )
+            lists = tuple(index for index, leaf in enumerate(leaves) if type(leaf) is list)
+            for index in lists:
+                leaves[index] = torch.stack(leaves[index])
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         constants = tuple(
             None if tensor else (leaf,) for leaf, tensor in zip(leaves, is_tensor, strict=True)
         )
-        return Structure(spec, constants), [
+        return Structure(spec, constants, lists), [
             leaf for leaf in leaves if isinstance(leaf, torch.Tensor)
         ]
 
@@ -39,6 +56,8 @@ class Structure:
         """Returns the value with these tensors."""
         left = iter(tensors)
         leaves = [next(left) if constant is None else constant[0] for constant in self.constants]
+        for index in self.lists:
+            leaves[index] = list(leaves[index].unbind(0))
         return pytree.tree_unflatten(leaves, self.spec)
 
 
@@ -52,6 +71,7 @@ class Layout:
     inputs: Structure
     targets: Structure | None
     tokens: int = dataclasses.field(default=0, compare=False)
+    samples: int = dataclasses.field(default=0, compare=False)  # of the batch; 0 if undivided
 
     @property
     def is_plain(self) -> bool:
@@ -69,8 +89,11 @@ def check(
 
     A tensor without dimensions belongs to every microbatch.
     """
-    input_structure, input_tensors = Structure.of(inputs)
-    target_structure, target_tensors = Structure.of(targets)
+    samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
+    if samples is not None and sample_lists.is_one(inputs, "inputs", samples):
+        inputs = (inputs,)  # one argument of the first stage
+    input_structure, input_tensors = Structure.of(inputs, "inputs", samples)
+    target_structure, target_tensors = Structure.of(targets, "targets", samples)
     for name, structure in (("inputs", input_structure), ("targets", target_structure)):
         for constant in structure.constants:
             if constant is not None and hasattr(constant[0], "__array__"):
@@ -82,11 +105,15 @@ def check(
     if not input_tensors:
         raise Error("step: the inputs contain no tensor")
     tokens = next((t.shape[1] for t in input_tensors if t.dim() > 1), 0)
-    layout = Layout(input_structure, None if targets is None else target_structure, tokens)
+    layout = Layout(
+        input_structure, None if targets is None else target_structure, tokens, samples or 0
+    )
+    if samples is not None:
+        _check_samples(samples, microbatches, slices)
     return (
         layout,
-        [_checked(each, "inputs", microbatches, slices) for each in input_tensors],
-        [_checked(each, "targets", microbatches, slices) for each in target_tensors],
+        [_checked(each, "inputs", samples, slices) for each in input_tensors],
+        [_checked(each, "targets", samples, slices) for each in target_tensors],
     )
 
 
@@ -95,13 +122,79 @@ def first_parts(tensors: list[torch.Tensor], microbatches: int, slices: int) -> 
     parts = []
     for tensor in tensors:
         if tensor.dim() > 0:
-            tensor = tensor[: tensor.shape[0] // microbatches]
+            tensor = tensor[: weighting.sizes(tensor.shape[0], microbatches)[0]]
             tensor = tensor if slices == 1 else tensor[:, : tensor.shape[1] // slices]
         parts.append(tensor)
     return parts
 
 
-def _checked(tensor: torch.Tensor, name: str, microbatches: int, slices: int) -> torch.Tensor:
+def parts(
+    structure: Structure, tensors: list[torch.Tensor], microbatches: int, slices: int = 1
+) -> list[Any]:
+    """Returns the value of each microbatch, or of each slice of all microbatches in turn."""
+    of_all: list[list[torch.Tensor]] = [[] for _ in range(microbatches * slices)]
+    for tensor in tensors:
+        rows = [tensor] * microbatches
+        if tensor.dim() > 0:
+            rows = list(torch.split(tensor, weighting.sizes(tensor.shape[0], microbatches)))
+        for index, of_index in enumerate(of_all):
+            row = rows[index // slices]
+            has_slices = slices > 1 and row.dim() > 1
+            of_index.append(row.chunk(slices, 1)[index % slices] if has_slices else row)
+    return [structure.fill(of_index) for of_index in of_all]
+
+
+#: Inputs and targets of a step, and the factors of losses; None if all are 1.
+Weighted = tuple[list[torch.Tensor], list[torch.Tensor], "torch.Tensor | None"]
+
+
+def factors(
+    layout: Layout,
+    inputs: list[torch.Tensor],
+    targets: list[torch.Tensor],
+    schedule: Schedule,
+    loss_weight: weighting.LossWeight | None,
+) -> torch.Tensor | None:
+    """Returns the factors of the losses of microbatches; None if all are 1.
+
+    Their shape is ``[microbatches]``, or with slices ``[microbatches, tokens]``.
+    """
+    microbatches, slices = schedule.microbatches, schedule.slices
+    if loss_weight is None:
+        if layout.samples % microbatches == 0:
+            return None
+        if schedule.weights != "flush":
+            raise Error(
+                f"step: the inputs have {layout.samples} samples, which {microbatches} "
+                "microbatches do not divide, but the schedule updates weights within a batch: "
+                "change the batch size"
+            )
+        return weighting.factors(weighting.by_samples(layout.samples, microbatches))
+    of = (layout.inputs, inputs) if layout.targets is None else (layout.targets, targets)
+    weights = weighting.by_terms(loss_weight, parts(*of, microbatches, slices))
+    all_factors = weighting.factors(weights)
+    if slices == 1:
+        return all_factors
+    # By token, because that is how targets are divided into slices.
+    return all_factors.reshape(microbatches, slices).repeat_interleave(layout.tokens // slices, 1)
+
+
+def _check_samples(samples: int, microbatches: int, slices: int) -> None:
+    if samples < microbatches:
+        raise Error(
+            f"step: the inputs have {samples} samples, fewer than the {microbatches} microbatches: "
+            f"pass at least {microbatches}, or leave out this batch"
+        )
+    if slices > 1 and samples % microbatches != 0:
+        raise Error(
+            f"step: the inputs have {samples} samples, which {microbatches} microbatches do not "
+            "divide, as slices require: change the batch size or the microbatches"
+        )
+
+
+def _checked(
+    tensor: torch.Tensor, name: str, samples: int | None, slices: int
+) -> torch.Tensor:
     # Autograd cannot save tensors that were made under torch.inference_mode.
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu":
@@ -113,10 +206,10 @@ def _checked(tensor: torch.Tensor, name: str, microbatches: int, slices: int) ->
         raise Error(f"step: {name} are {tensor.layout}, but the engine takes strided tensors")
     if tensor.dim() == 0:
         return tensor
-    if tensor.shape[0] == 0 or tensor.shape[0] % microbatches != 0:
+    if samples is not None and tensor.shape[0] != samples:
         raise Error(
-            f"step: {name} have {tensor.shape[0]} samples, which {microbatches} microbatches do "
-            "not divide: change the batch size or the microbatches"
+            f"step: the inputs have {samples} samples, but {name} contain a tensor of shape "
+            f"{tuple(tensor.shape)}: dimension 0 of each tensor is the batch"
         )
     if slices > 1 and (tensor.dim() < 2 or tensor.shape[1] % slices != 0):
         raise Error(

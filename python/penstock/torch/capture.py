@@ -14,6 +14,7 @@ from torch import nn
 
 import penstock
 from penstock import Error
+from penstock.torch import losses, weighting
 from penstock.torch.batches import Structure
 
 _LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, penstock))
@@ -39,12 +40,17 @@ class StageCode:
         #: Whether the module's code is told that it is traced, as by torch.compile and
         #: torch.export. Code that checks this then reads no values of tensors (of masks).
         self.is_traced = False
+        #: Whether the loss takes a factor after the targets (see weighting), and whether it returns
+        #: the outputs, too.
+        self.is_weighted = self.reports_outputs = False
+        #: The names of the metrics that the loss returns, after it has run.
+        self.metrics: tuple[str, ...] | None = None
         #: The structure of what the stage returns, after its forward has run.
         self.outputs: Structure | None = None
 
     def forward(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the tensors of the stage's outputs."""
-        with self._in_user_code("forward"), self._autocast():
+        with in_user_code(f"stage {self._index}, forward"), self._autocast():
             arguments = self._inputs.fill(tensors)
             buffers = list(_buffers(self._module))
             with _tracing() if self.is_traced else contextlib.nullcontext():
@@ -66,27 +72,32 @@ class StageCode:
             self.outputs = structure
             return outputs
 
-    def loss(self, outputs: list[torch.Tensor], targets: list[torch.Tensor]) -> torch.Tensor:
-        """Returns the loss of the last stage as an fp32 scalar."""
-        with self._in_user_code("loss"), self._autocast():
+    def loss(
+        self, outputs: list[torch.Tensor], targets: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Returns the loss and its metrics, fp32 scalars, and the outputs that are reported."""
+        with in_user_code(f"stage {self._index}, loss"), self._autocast():
             assert self.outputs is not None
-            result = self.outputs.fill(outputs)
-            if self._loss is None:
-                result = getattr(result, "loss", result)
-            elif self._targets is None:
-                result = self._loss(result)
-            else:
-                result = self._loss(result, self._targets.fill(targets))
-            if not isinstance(result, torch.Tensor) or result.numel() != 1:
-                shape = (
-                    tuple(result.shape)
-                    if isinstance(result, torch.Tensor)
-                    else type(result).__name__
-                )
+            given = outputs
+            if self.is_weighted:
+                *targets, factor = targets
+                factor = factor.reshape(-1)[0]
+                given = weighting.block_unweighted(outputs, factor)
+            value = self.outputs.fill(given)
+            all_targets = None if self._targets is None else (self._targets.fill(targets),)
+            loss, metrics = losses.evaluate(self._loss, value, all_targets)
+            if self.metrics not in (None, tuple(metrics)):
                 raise Error(
-                    f"the loss is no scalar tensor but {shape}: return the mean over the microbatch"
+                    f"the loss returns the metrics {list(metrics)} for this shape, but "
+                    f"{list(self.metrics or ())} for the first one: return the same"
                 )
-            return result.reshape(()).float()
+            self.metrics = tuple(metrics)
+            if self.is_weighted:
+                loss = weighting.weigh(loss, factor)
+            reported = [each.detach() for each in outputs] if self.reports_outputs else []
+            if self._slices > 1 and (metrics or reported):
+                raise Error("metrics and outputs of slices are not reported: train without slices")
+            return [loss, *metrics.values(), *reported]
 
     def _refuse_replaced(self, before: list[tuple[nn.Module, str, torch.Tensor | None]]) -> None:
         """Refuses a forward that assigned a buffer, and restores it."""
@@ -102,27 +113,27 @@ class StageCode:
                 "compiled steps would not do again: update it in place (add_, copy_)"
             )
 
-    @contextlib.contextmanager
-    def _in_user_code(self, what: str) -> Iterator[None]:
-        """Names the line of the user's code in errors."""
-        try:
-            yield
-        except Error:
-            raise
-        except Exception as error:
-            line = _user_line(error)
-            text = str(error).strip().split("\n", 1)[0]
-            if not text or not isinstance(error, (RuntimeError, ValueError)):
-                text = f"{type(error).__name__}: {text}".removesuffix(": ")
-            if "mutates an input" in text or "is being used in an in-place operation" in text:
-                text = (
-                    text.rstrip(".")
-                    + ": compute a new tensor instead (x = x + 1), or clone it first"
-                )
-            raise Error(f"stage {self._index}, {what}{line}: {text}") from error
+
+@contextlib.contextmanager
+def in_user_code(what: str) -> Iterator[None]:
+    """Names the line of the user's code in errors."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        line = user_line(error)
+        text = str(error).strip().split("\n", 1)[0]
+        if not text or not isinstance(error, (RuntimeError, ValueError)):
+            text = f"{type(error).__name__}: {text}".removesuffix(": ")
+        if "mutates an input" in text or "is being used in an in-place operation" in text:
+            text = (
+                text.rstrip(".") + ": compute a new tensor instead (x = x + 1), or clone it first"
+            )
+        raise Error(f"{what}{line}: {text}") from error
 
 
-def _user_line(error: BaseException) -> str:
+def user_line(error: BaseException) -> str:
     """Returns the innermost line outside of torch and Penstock: " at model.py:12 in forward"."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith((*_LIBRARIES, "<")):
@@ -193,6 +204,11 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
             raise Error(
                 f"stage {index}: module '{name or 'stage'}' is a result of torch.compile, but the "
                 "engine compiles stages itself: pass the original module"
+            )
+        if type(each).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
+            raise Error(
+                f"stage {index}: module '{name or 'stage'}' is a {type(each).__name__}, whose "
+                "communication compiled steps would leave out: pass the module that it wraps"
             )
         for kind in MODULE_HOOKS:
             for hook in getattr(each, kind, {}).values():

@@ -38,4 +38,26 @@ def one_line(function: _Function) -> _Function:
     return checked  # type: ignore[return-value]
 
 
-__all__ = ["engine", "one_line"]
+def exclusive(function: _Function) -> _Function:
+    """As one_line, for methods of an object with a lock `_busy`, which one call at a time holds."""
+
+    @functools.wraps(function)
+    def guarded(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not self._busy.acquire(blocking=False):
+            raise Error(
+                f"{function.__name__}: another call on this {type(self).__name__} has not ended: "
+                "call its methods one at a time"
+            )
+        try:
+            return function(self, *arguments, **named)
+        except Error:
+            raise
+        except RuntimeError as error:
+            raise Error(str(error).split("\n", 1)[0]) from error
+        finally:
+            self._busy.release()
+
+    return guarded  # type: ignore[return-value]
+
+
+__all__ = ["engine", "exclusive", "one_line"]

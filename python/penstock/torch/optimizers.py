@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 
 from penstock import Error
+from penstock.torch.arguments import in_code_of
 from penstock.torch.engine import engine
 from penstock.torch.weights import StageWeights
 
+
+#: Takes a list of a stage's parameters, or of pairs (name, parameter); see takes_names.
+MakeOptimizer = Callable[[list[Any]], torch.optim.Optimizer]
 
 _SETTINGS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
 
@@ -32,7 +36,17 @@ class AdamW(torch.optim.AdamW):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+        with in_code_of("AdamW"):
+            super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+
+
+def takes_names(make: MakeOptimizer) -> bool:
+    """Returns whether the first argument of an optimizer's factory is called named_parameters."""
+    try:
+        arguments = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # of C functions
+        return False
+    return next(iter(arguments), None) == "named_parameters"
 
 
 class StageOptimizer:
@@ -41,7 +55,7 @@ class StageOptimizer:
     def __init__(
         self,
         weights: StageWeights,
-        make: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None,
+        make: MakeOptimizer | None,
     ) -> None:
         self._weights = weights
         self._names = [name for name, _ in weights.parameters]
@@ -52,7 +66,11 @@ class StageOptimizer:
         self.optimizer: torch.optim.Optimizer | None = None
         if make is None or not weights.masters:
             return
-        self.optimizer = make(list(weights.masters))
+        parameters: list[Any] = list(weights.masters)
+        if takes_names(make):
+            parameters = list(zip(self._names, weights.masters, strict=True))
+        with in_code_of("optimizer"):
+            self.optimizer = make(parameters)
         if not isinstance(self.optimizer, torch.optim.Optimizer):
             raise Error(
                 f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer"

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from penstock import Error, Schedule, Timeline
-from penstock.torch import batches, processes, slices as _slices  # noqa: F401 (stages ask it)
+from penstock import Error, Schedule
+from penstock.torch import (  # noqa: F401 (stages ask slices)
+    arguments,
+    batches,
+    losses,
+    processes,
+    settings,
+    slices as _slices,
+    weighting,
+)
 from penstock.torch.capture import StageCode, autocast_setting, reads_values
-from penstock.torch.engine import engine, one_line
-from penstock.torch.optimizers import AdamW, StageOptimizer
+from penstock.torch.engine import engine, exclusive, one_line
+from penstock.torch.last_step import LastStep
+from penstock.torch.optimizers import AdamW, MakeOptimizer, StageOptimizer
 from penstock.torch.schedule_of_stages import schedule_of_stages
 from penstock.torch.unchanged import Unchanged
+from penstock.torch.views import Views
 from penstock.torch.weights import StageWeights, share_weights
 
-Loss = Callable[..., torch.Tensor]
 _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets of a step
 
 _STATEFUL = ("optimizers", "lr_schedulers")  # the attributes of a Pipeline that a checkpoint has
 
 
-class Pipeline:
+class Pipeline(Views):
     """Trains stages of a model as a schedule's ranks: threads of this process, or processes.
 
     Each stage is captured once, forward and backward, and compiled. Parameters stay those of the
@@ -41,16 +51,23 @@ class Pipeline:
             path of a ``.csv`` file.
         ranks: the number of ranks. Given by a Schedule.
         microbatches: of one step. Given by a Schedule.
-        loss: ``loss(output, targets)`` of one microbatch, a scalar; the step's loss is their mean.
-            It is called ``loss(output)`` if ``step`` gets no targets. None: the last stage returns
-            the loss itself, or an object with an attribute ``loss``.
+        loss: ``loss(output, targets)`` of one microbatch, a scalar; the step's loss is their mean,
+            weighted by samples. It may return a pair of the loss and a dict of metrics, scalars
+            whose means `last` has. It is called ``loss(output)`` if ``step`` gets no targets.
+            None: the last stage returns the loss itself, or an object with an attribute ``loss``.
+        loss_weight: called with the targets of a microbatch (the inputs, if ``step`` gets no
+            targets), returns the number of terms that its loss is the mean of, such as
+            ``lambda targets: (targets != -100).sum()``. The step's loss is then the mean of all
+            terms of the batch. None: its samples.
         optimizer: called with a list of a stage's parameters, returns its
-            ``torch.optim.Optimizer``, which updates them on the rank's thread. Default:
+            ``torch.optim.Optimizer``, which updates them on the rank's thread. If its argument is
+            called ``named_parameters``, it gets a list of pairs (name, parameter). Default:
             ``penstock.torch.AdamW``. None: the step leaves gradients in ``parameter.grad``, added
             to those that are there.
         lr_scheduler: called with each optimizer, returns its scheduler, which steps after each
             step. May be None.
-        clip_grad_norm: the largest norm of all gradients together; 0 for no limit.
+        clip_grad_norm: the largest norm of all gradients together; inf only measures it (`last`);
+            0 for no limit.
         skip_nonfinite: skips an update if a gradient is not finite. Otherwise, with a limit, the
             step fails.
         exact: gradients are bitwise equal to autograd's with microbatches in order.
@@ -61,14 +78,16 @@ class Pipeline:
         slices: pieces of each microbatch along dimension 1, for causal models; see
             `penstock.torch.slices`.
         timeout: seconds without progress on any rank after which a step fails.
+        outputs: whether `last` has what the last stage returned in a step.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage
             that cannot be captured is reported by the first ``step``, with the line of its code.
 
-    Threads: one at a time.
+    Threads: one at a time; others get an Error.
     """
 
+    @one_line
     def __init__(
         self,
         stages: Sequence[nn.Module | None],
@@ -76,8 +95,9 @@ class Pipeline:
         *,
         ranks: int | None = None,
         microbatches: int | None = None,
-        loss: Loss | None = None,
-        optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = AdamW,
+        loss: losses.Loss | None = None,
+        loss_weight: weighting.LossWeight | None = None,
+        optimizer: MakeOptimizer | None = AdamW,
         lr_scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
         clip_grad_norm: float = 0.0,
         skip_nonfinite: bool = False,
@@ -86,14 +106,15 @@ class Pipeline:
         seed: int | None = None,
         slices: int = 1,
         timeout: float = 300.0,
+        outputs: bool = False,
     ) -> None:
-        _check_settings(clip_grad_norm, threads, timeout)
-        if lr_scheduler is not None and optimizer is None:
-            raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
+        settings.check(locals())
+        self._busy = threading.Lock()
+        self._stages = settings.stage_list(stages)
         self._hosts = processes.join()
-        self.schedule = schedule_of_stages(schedule, len(stages), ranks, microbatches, slices)
-        self._stages = list(stages)
-        self._loss = loss
+        self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices)
+        settings.check_weighting(self.schedule, loss_weight)
+        self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
         self._local = [
             stage
             for stage, rank in enumerate(self.schedule.rank_of_stage)
@@ -110,7 +131,8 @@ class Pipeline:
         )
         options.exact, options.fuse = exact, True
         options.clip, options.skip_nonfinite = float(clip_grad_norm), skip_nonfinite
-        options.watchdog = float(timeout)
+        options.watchdog = self._timeout = float(timeout)
+        self._measures_norm = clip_grad_norm > 0 or skip_nonfinite
         options.seed = (torch.initial_seed() if seed is None else seed) % 2**63
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
         options.offload_folder = self._scratch.name
@@ -118,6 +140,14 @@ class Pipeline:
         self._built: Any = None
         self._steps = 0
         self._batch: batches.Layout | None = None
+        self._is_plain = False  # whether batches are tensors without factors
+        self._is_weighted = False  # whether stages are compiled for losses with factors
+        # Of the last step.
+        self._factors: torch.Tensor | None = None
+        self._samples = 0
+        self._last_loss: float | None = None
+        self._last: LastStep | None = None
+        self._last_code: StageCode | None = None  # of the last stage, if it is of this process
         self._autocast: torch.dtype | None = None
         self._unchanged = self._remember_tensors()
         self._weights, self._steppers = self._make_optimizers(optimizer)
@@ -131,20 +161,23 @@ class Pipeline:
         #: Likewise, its learning-rate scheduler.
         self.lr_schedulers: list[Any] = []
         if lr_scheduler is not None:
-            self.lr_schedulers = [each and lr_scheduler(each) for each in self.optimizers]
+            self.lr_schedulers = [
+                settings.make_scheduler(lr_scheduler, each) for each in self.optimizers
+            ]
 
-    @one_line
+    @exclusive
     def step(self, inputs: Any, targets: Any = None) -> float:
         """Runs one training step, with the update of the parameters.
 
         Args:
             inputs: what the first stage takes: a tensor, or a tuple (positional arguments) or dict
                 (keyword arguments) that contains tensors. Tensors are of the whole batch: they are
-                divided along dimension 0 into equal microbatches.
+                divided along dimension 0 into microbatches, of which the first ones have one sample
+                more if they cannot be equal. A list with a tensor per sample is divided likewise.
             targets: likewise, for the loss.
 
         Returns:
-            The mean loss of the microbatches, on every process.
+            The mean loss of the batch, on every process.
 
         Raises:
             Error: a stage cannot be captured, or failed; the batch does not divide. After a
@@ -152,12 +185,11 @@ class Pipeline:
         """
         # The time between steps is what limits small models, so a step like the last one is checked
         # in one call.
-        is_plain = self._batch is not None and self._batch.is_plain
-        if is_plain and self._built.is_like_last(inputs, targets):
+        if self._is_plain and self._built.is_like_last(inputs, targets):
             return self._run_checked([_plain(inputs, targets)])[0]
-        return self._run([self._tensors_of(inputs, targets)])[0]
+        return self._run([self._weighted(*self._tensors_of(inputs, targets))])[0]
 
-    @one_line
+    @exclusive
     def steps(self, batches: Iterable[Sequence[Any]]) -> list[float]:
         """Runs a training step per batch without a pause in between.
 
@@ -176,16 +208,17 @@ class Pipeline:
         Raises:
             Error: as `step`. If a batch is refused, no step runs.
         """
-        all_tensors = []
-        for number, batch in enumerate(batches):
+        checked = []
+        for number, batch in enumerate(arguments.elements("steps: batches", batches)):
             if not isinstance(batch, (tuple, list)) or len(batch) not in (1, 2):
                 raise Error(
                     f"steps: batch {number} is not a pair: pass (inputs, targets), or (inputs,) "
                     "without targets"
                 )
-            all_tensors.append(self._tensors_of(batch[0], batch[1] if len(batch) == 2 else None))
-        if not all_tensors:
+            checked.append(self._tensors_of(batch[0], batch[1] if len(batch) == 2 else None))
+        if not checked:
             return []
+        all_tensors = [self._weighted(*each) for each in checked]
         in_python = [each and each.optimizer and not each.is_native for each in self._steppers]
         if self.lr_schedulers and any(in_python):  # Such an update reads what schedulers set.
             return [self._run([tensors])[0] for tensors in all_tensors]
@@ -216,6 +249,7 @@ class Pipeline:
             weights.note_update()
         self._step_schedulers()
         self._steps += len(batches)
+        self._last, self._last_loss = None, losses[-1]
         return losses
 
     def _step_schedulers(self) -> None:
@@ -223,38 +257,56 @@ class Pipeline:
             if lr_scheduler is not None:
                 lr_scheduler.step()
 
-    def _tensors_of(self, inputs: Any, targets: Any) -> _Tensors:
-        if self._batch is not None and self._batch.is_plain:
-            if self._built.fits_last(inputs, targets):
-                return _plain(inputs, targets)
+    def _tensors_of(self, inputs: Any, targets: Any) -> batches.Weighted:
+        if self._is_plain and self._built.fits_last(inputs, targets):
+            return (*_plain(inputs, targets), None)
         return self._check_batch(inputs, targets)
 
-    def _check_batch(self, inputs: Any, targets: Any) -> _Tensors:
-        """Returns the tensors of the batch. Compiles the stages in the first step."""
+    def _weighted(
+        self, inputs: list[torch.Tensor], targets: list[torch.Tensor], factors: torch.Tensor | None
+    ) -> _Tensors:
+        """Returns the tensors of a step. If stages take factors of losses, with these."""
+        if self._is_weighted:
+            factors = torch.ones(self.schedule.microbatches) if factors is None else factors
+            targets = [*targets, factors]
+        self._factors = factors
+        self._samples = next((each.shape[0] for each in inputs if each.dim() > 0), 0)
+        return inputs, targets
+
+    def _check_batch(self, inputs: Any, targets: Any) -> batches.Weighted:
+        """Returns the tensors of the batch. Compiles the stages if they are not."""
         if torch.is_inference_mode_enabled():
             raise Error(
                 "step: torch.inference_mode is on, which excludes gradients: step outside of it"
             )
+        if targets is not None and self._loss is None:
+            raise Error("step: targets are given, but the Pipeline has no loss: pass loss=")
         divisors = self.schedule.microbatches, self.schedule.slices
         layout, input_tensors, target_tensors = batches.check(inputs, targets, *divisors)
-        if self._built is None:
-            self._build(
-                layout,
-                batches.first_parts(input_tensors, *divisors),
-                batches.first_parts(target_tensors, *divisors),
-            )
-        elif layout != self._batch:
+        if self._batch is not None and layout != self._batch:
             raise Error(
                 "step: the inputs or targets have another structure, or other values that are not "
                 "tensors, than in the first step: make a new Pipeline for them"
             )
-        if autocast_setting() != self._autocast:
+        if self._batch is not None and autocast_setting() != self._autocast:
             raise Error(
                 f"step: torch.autocast is {autocast_setting() or 'off'}, but was "
                 f"{self._autocast or 'off'} in the first step: step under the same autocast, or "
                 "make a new Pipeline"
             )
-        return input_tensors, target_tensors
+        factors = batches.factors(
+            layout, input_tensors, target_tensors, self.schedule, self._loss_weight
+        )
+        is_weighted = self._is_weighted or factors is not None
+        if self._built is None or is_weighted != self._is_weighted:
+            examples = [*target_tensors, factors] if factors is not None else target_tensors
+            self._build(
+                layout,
+                batches.first_parts(input_tensors, *divisors),
+                batches.first_parts(examples, *divisors),
+                is_weighted,
+            )
+        return input_tensors, target_tensors, factors
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what a checkpoint needs besides the modules' ``state_dict()``.
@@ -267,7 +319,7 @@ class Pipeline:
             name: [each and each.state_dict() for each in getattr(self, name)] for name in _STATEFUL
         }
 
-    @one_line
+    @exclusive
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues after the step at which `state_dict` was called.
 
@@ -276,10 +328,7 @@ class Pipeline:
         Raises:
             Error: the state is of another number of stages, or of other processes' stages.
         """
-        if set(state) != {"steps", *_STATEFUL}:
-            raise Error(
-                f"load_state_dict: the keys are {sorted(state)}: pass what state_dict returned"
-            )
+        arguments.check_state(state, {"steps", *_STATEFUL}, _STATEFUL)
         for name in _STATEFUL:
             own, loaded = getattr(self, name), state[name]
             if [each is None for each in own] != [each is None for each in loaded]:
@@ -290,57 +339,16 @@ class Pipeline:
         for name in _STATEFUL:
             for each, loaded in zip(getattr(self, name), state[name], strict=True):
                 if each is not None:
-                    each.load_state_dict(loaded)
+                    with arguments.in_code_of(f"load_state_dict: {name}"):
+                        each.load_state_dict(loaded)
         self._steps = int(state["steps"])
         if self._built is not None:
             self._built.set_steps(self._steps)
 
-    @one_line
-    def timeline(self) -> Timeline:
-        """Returns the measured timeline of the last step, in seconds, for reports.
-
-        With several processes, only the process that runs all ranks can return it.
-        """
-        times = [] if self._built is None else self._built.times()
-        if len(times) != self.schedule.ranks:
-            raise Error("timeline: no step has run, or other processes run some of the ranks")
-        spans = [list(zip(starts, ends, strict=True)) for _, starts, ends in times]
-        return Timeline.from_times(self.schedule, spans, time_unit="s")
-
-    @property
-    def saved_bytes(self) -> list[int]:
-        """Activations that each stage keeps of a microbatch between F and its backward, in bytes.
-
-        0 for stages of other processes, and before the first step.
-        """
-        return [0] * self.schedule.stages if self._built is None else self._built.saved_bytes()
-
-    @one_line
-    def graph(self, stage: int) -> str:
-        """Returns the compiled graphs of a stage as text: what F, I and W run.
-
-        One line per value: its type, bytes and FLOPs. ``penstock::fused`` is a compiled kernel.
-
-        Raises:
-            Error: no step has run, or another process runs the stage.
-        """
-        if not 0 <= stage < len(self._stages):
-            last = len(self._stages) - 1
-            raise Error(f"graph: there is no stage {stage}: give one from 0 to {last}")
-        text = "" if self._built is None else str(self._built.graph_text(stage))
-        if not text:
-            raise Error(f"graph: stage {stage} is not compiled: call step first, on its process")
-        return text
-
     def _check_modules(self) -> None:
-        chain = len(self._stages)
         for stage in self._local:
-            module = self._stages[stage % chain]
-            if not isinstance(module, nn.Module):
-                raise Error(
-                    f"stages[{stage % chain}] is {module!r}: pass the module of every stage "
-                    "that this process runs"
-                )
+            index = stage % len(self._stages)
+            settings.check_module(self._stages[index], index)
 
     def _check_attributes(self) -> None:
         for unchanged in self._unchanged:
@@ -354,7 +362,7 @@ class Pipeline:
         ]
 
     def _make_optimizers(
-        self, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None
+        self, make: MakeOptimizer | None
     ) -> tuple[list[StageWeights | None], list[StageOptimizer | None]]:
         """Returns the weights of each stage, and what updates them; None for those not run here."""
         weights: list[StageWeights | None] = [None] * self.schedule.stages
@@ -371,8 +379,10 @@ class Pipeline:
         assert module is not None  # _check_modules
         return module
 
-    def _build(self, layout: batches.Layout, inputs: list[Any], targets: list[Any]) -> None:
-        """Compiles the stages of this process."""
+    def _build(
+        self, layout: batches.Layout, inputs: list[Any], targets: list[Any], is_weighted: bool
+    ) -> None:
+        """Compiles the stages of this process. With weights, the last target is a factor."""
         for unchanged in self._unchanged:
             unchanged.begin()
         schedule, chain = self.schedule, len(self._stages)
@@ -410,17 +420,24 @@ class Pipeline:
                 is_last,
                 schedule.slices,
             )
+            code.is_weighted, code.reports_outputs = is_weighted, self._reports_outputs
             parts = self._parts_of(stage, code, is_last)
             parts.inputs, parts.targets = examples, targets if is_last else []
             for holders in shared:
                 parts.share(holders.entry(index))
             outputs = _capture(built, stage, parts, code)
             previous = (outputs, code.outputs)
+            if code.metrics is not None:  # a last stage, and not the second chain's
+                self._last_code = code
+                built.set_metrics(len(code.metrics))
+                self._hosts.publish_metrics(number, code.metrics)
             if not is_last and stage + 1 not in self._local:
                 self._hosts.send_examples(number, stage, previous)
         for unchanged in self._unchanged:
             unchanged.note_constants()
-        self._built, self._batch, self._autocast = built, layout, autocast_setting()
+        self._built, self._number, self._is_weighted = built, number, is_weighted
+        self._batch, self._autocast = layout, autocast_setting()
+        self._is_plain = layout.is_plain and not is_weighted
 
     def _parts_of(self, stage: int, code: StageCode, is_last: bool) -> Any:
         weights, stepper = self._weights[stage], self._steppers[stage]
@@ -450,12 +467,3 @@ def _capture(built: Any, stage: int, parts: Any, code: StageCode) -> Any:
         return built.build(stage, parts)
     except (Error, RuntimeError):
         raise refused from None  # The model's code does not ask whether it is traced.
-
-
-def _check_settings(clip_grad_norm: float, threads: int | None, timeout: float) -> None:
-    if not clip_grad_norm >= 0:
-        raise Error(f"clip_grad_norm is {clip_grad_norm}: give the largest norm, or 0 for no limit")
-    if threads is not None and threads < 1:
-        raise Error(f"threads is {threads}: give at least 1, or leave it out")
-    if not timeout > 0:
-        raise Error(f"timeout is {timeout}: give seconds above 0")

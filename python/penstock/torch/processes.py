@@ -33,7 +33,9 @@ class Hosts:
 
     def __init__(self, handle: Any, host: int = 0, hosts: int = 1, store: Any = None) -> None:
         self.handle, self.host, self.hosts, self._store = handle, host, hosts, store
-        self._pipelines = 0
+        self._pipelines = self._evaluations = 0
+        #: Letters of evaluations that have arrived, by evaluation and key.
+        self.letters: dict[tuple[int, Any], Any] = {}
 
     def host_of(self, rank: int, ranks: int) -> int:
         """Returns the process that runs a rank."""
@@ -90,6 +92,23 @@ class Hosts:
         """Returns the number of the next pipeline, the same on all processes."""
         self._pipelines += 1
         return self._pipelines
+
+    def next_evaluation(self) -> int:
+        """Returns the number of the next evaluation, the same on all processes."""
+        self._evaluations += 1
+        for number, key in [each for each in self.letters if each[0] < self._evaluations]:
+            del self.letters[number, key]
+        return self._evaluations
+
+    def publish_metrics(self, pipeline: int, names: tuple[str, ...]) -> None:
+        """Publishes the names of the metrics that the loss returns."""
+        if self.hosts > 1:
+            self._store.set(f"penstock/{pipeline}/metrics", pickle.dumps(names))
+
+    def metrics_of(self, pipeline: int) -> tuple[str, ...]:
+        """Returns the names that the process of the last stage publishes."""
+        names = pickle.loads(self._store.get(f"penstock/{pipeline}/metrics"))
+        return tuple(names)
 
 
 @functools.cache

@@ -20,6 +20,8 @@ from torch.distributed.pipelining._backward import (
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from penstock import Costs, Error
+from penstock.torch.arguments import flag, function, shown, whole
+from penstock.torch.capture import in_user_code
 from penstock.torch.clock import Clock, device_of
 
 
@@ -56,12 +58,36 @@ def profile(
     Raises:
         Error: there is no stage or repetition, or torch cannot split the backward of a stage.
     """
-    if not stages or repeat < 1 or warmup < 0:
-        raise Error(
-            f"{len(stages)} stages, repeat {repeat}, warmup {warmup}: give at least 1, 1, 0"
-        )
+    _check_arguments(stages, loss_fn, repeat, warmup, split)
+    with in_user_code("profile"):
+        return _profile(list(stages), inputs, loss_fn, target, repeat, warmup, split, common)
+
+
+def _check_arguments(stages: Any, loss_fn: Any, repeat: Any, warmup: Any, split: Any) -> None:
+    if not isinstance(stages, (Sequence, nn.ModuleList, nn.Sequential)) or not all(
+        isinstance(stage, nn.Module) for stage in stages
+    ):
+        raise Error(f"profile: stages is {shown(stages)}: pass a list of modules")
+    if not len(stages):
+        raise Error("profile: there are 0 stages: pass at least 1")
+    whole("profile: repeat", repeat, 1)
+    whole("profile: warmup", warmup, 0)
+    flag("profile: split", split)
+    function("profile: loss_fn", loss_fn, "the last stage's output and the target")
+
+
+def _profile(
+    stages: Sequence[nn.Module],
+    inputs: tuple[Any, ...],
+    loss_fn: Callable[..., torch.Tensor] | None,
+    target: Any,
+    repeat: int,
+    warmup: int,
+    split: bool,
+    common: dict[str, Any],
+) -> Costs:
     measured = []
-    values = inputs
+    values: Any = inputs
     with _everything_restored(stages):
         for number, module in enumerate(stages):
             last = number == len(stages) - 1

@@ -17,6 +17,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from penstock import Error, Schedule
+from penstock.torch.arguments import function, in_code_of, shown
 from penstock.torch.clock import device_of
 
 # The actions of each rank. torch's lists may also have None, which ours never do.
@@ -54,6 +55,7 @@ def runtime(
     Raises:
         Error: torch cannot run the schedule, or a stage of this rank is missing.
     """
+    _require_arguments(stages, schedule, loss_fn, device)
     built = [stage for stage in _values(stages) if isinstance(stage, PipelineStage)]
     if built:
         group = built[0].group
@@ -63,9 +65,10 @@ def runtime(
     for stage in local:
         _skip_messages_to_itself(stage)
         _skip_gradients_of_eval(stage)
-    made = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
-        local, schedule.microbatches, loss_fn=loss_fn, **options
-    )
+    with in_code_of("runtime"):  # options that torch does not know
+        made = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
+            local, schedule.microbatches, loss_fn=loss_fn, **options
+        )
     made.penstock_algorithm = schedule.algorithm  # type: ignore[attr-defined]  # for reports
     if _has_messages(actions) or any(map(_is_sharding, itertools.chain(*actions.values()))):
         made._prepare_schedule_with_comms(actions, format="compute_comms")
@@ -79,12 +82,24 @@ def _values(stages: Sequence[Any] | Mapping[int, Any]) -> list[Any]:
     return list(stages.values() if isinstance(stages, Mapping) else stages)
 
 
-def _require_group(schedule: Schedule, group: dist.ProcessGroup | None) -> None:
+def _require_arguments(stages: Any, schedule: Any, loss_fn: Any, device: Any) -> None:
     if not isinstance(schedule, Schedule):
         raise Error(
             f"schedule is a {type(schedule).__name__}; give a penstock.Schedule, such as "
             "penstock.schedule('zbv', ranks=4, microbatches=8)"
         )
+    kinds = (Sequence, Mapping, nn.ModuleList, nn.Sequential)
+    if not isinstance(stages, kinds) or isinstance(stages, (str, bytes)):
+        raise Error(f"stages is {shown(stages)}: pass a list or a mapping of modules")
+    function("loss_fn", loss_fn, "the last stage's output and the target")
+    if device is not None:
+        with in_code_of(f"device is {shown(device)}"):
+            torch.device(device)
+
+
+def _require_group(schedule: Schedule, group: dist.ProcessGroup | None) -> None:
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise Error(f"group is {shown(group)}: pass a torch.distributed.ProcessGroup, or None")
     if not dist.is_initialized():
         raise Error("torch.distributed has no process group; call init_process_group before")
     size = dist.get_world_size(group)

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-from penstock.torch.engine import engine
+from penstock import Error
+from penstock.torch.arguments import shown
+from penstock.torch.engine import engine, one_line
 
 
 class Slice:
@@ -21,8 +23,12 @@ class Slice:
     @property
     def start(self) -> int:
         """The position of its first token in the sequence."""
-        return int(engine.slice_start())
+        start = engine.slice_start()
+        if start is None:
+            raise Error("no stage runs a slice on this thread: ask penstock.torch.slices.current()")
+        return int(start)
 
+    @one_line
     def extend(
         self, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,6 +42,9 @@ class Slice:
         Returns:
             Tensors ``[batch, heads, start + tokens, head_dim]``.
         """
+        for name, tensor in (("keys", keys), ("values", values)):
+            if not isinstance(tensor, torch.Tensor) or tensor.dim() < 3:
+                raise Error(f"extend: {name} is {shown(tensor)}: pass [batch, heads, tokens, dim]")
         return engine.slice_extend(keys, values)  # type: ignore[no-any-return]
 
 

@@ -70,6 +70,7 @@ class Unchanged:
 
     def note_constants(self) -> None:
         """Remembers what the stage was compiled with as constants. From here on, check() works."""
+        self._constants, self._attributes = [], []
         for prefix, each in self._module.named_modules():
             where = f"{prefix}." if prefix else ""
             for key in each._non_persistent_buffers_set:

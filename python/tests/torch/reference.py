@@ -8,9 +8,29 @@ from typing import Any
 import torch
 from torch import nn
 
+from penstock.torch import slices
+
 
 def mlp(width: int = 16) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, width))
+
+
+class CausalMean(nn.Module):
+    """A layer whose tokens attend to all earlier ones alike, also to those of earlier slices."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.inner = mlp(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values = self.inner(x).unsqueeze(1)  # [batch, heads, tokens, width]
+        of_slice = slices.current()
+        begin = 0 if of_slice is None else of_slice.start
+        if of_slice is not None:
+            _, values = of_slice.extend(values, values)
+        count = values.shape[2]
+        weights = torch.ones(count, count).tril()[begin:]
+        return (weights / weights.sum(1, keepdim=True) @ values).squeeze(1)
 
 
 def accumulate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -367,3 +368,48 @@ def test_several_steps_at_once_are_those_one_by_one(schedule: str, make: _Make) 
     (losses_one, state_one), (losses_two, state_two) = results
     torch.testing.assert_close(losses_two, losses_one, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(state_two, state_one, rtol=0, atol=0)
+
+
+def _by_name(
+    make: Callable[..., torch.optim.Optimizer],
+) -> Callable[[Any], torch.optim.Optimizer]:
+    def factory(named_parameters: Any, lr: float = 1e-2) -> torch.optim.Optimizer:
+        decayed = [p for name, p in named_parameters if not name.endswith("bias")]
+        others = [p for name, p in named_parameters if name.endswith("bias")]
+        groups = [{"params": decayed, "weight_decay": 0.3}, {"params": others, "weight_decay": 0}]
+        return make(groups, lr=lr)
+
+    return factory
+
+
+@pytest.mark.parametrize("make", [pt.AdamW, torch.optim.AdamW, torch.optim.SGD])
+def test_a_factory_of_named_parameters_decays_by_name(make: Any) -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    plain = copy.deepcopy(stages)
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    factory = functools.partial(_by_name(make), lr=2e-2)
+    pipe = pt.Pipeline(
+        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=factory, exact=True
+    )
+    optimizers = [_by_name(make)(list(stage.named_parameters()), lr=2e-2) for stage in plain]
+    for _ in range(3):
+        pipe.step(x, y)
+        accumulate(chain(plain), _mse, x, y, 4)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert distance(stages, plain) == 0
+
+
+def test_named_parameters_are_passed_on_to_torchs_optimizers() -> None:
+    pipe = pt.Pipeline(
+        [mlp(), mlp()],
+        "1f1b",
+        ranks=2,
+        microbatches=4,
+        loss=_mse,
+        optimizer=lambda named_parameters: pt.AdamW(named_parameters),
+    )
+    names = [name for name, _ in mlp().named_parameters()]
+    assert [o and o.param_groups[0]["param_names"] for o in pipe.optimizers] == [names, names]
+    pipe.step(torch.randn(8, 16), torch.randn(8, 16))

@@ -285,10 +285,8 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
                   targets = Index(options.targets)](std::span<const at::Tensor> inputs) {
     std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - targets));
     const TrainingMode training(*module);
-    const std::span<const at::Tensor> of_model(outputs);
-    outputs.front() =
-        module->LossOfAll(slices == 1 ? of_model : of_model.first(1), inputs.last(targets));
-    if (slices == 1) outputs.resize(1);
+    if (slices == 1) return module->LossAndReports(outputs, inputs.last(targets));
+    outputs.front() = module->LossOfAll(std::span(outputs).first(1), inputs.last(targets));
     return outputs;
   };
   return spec;

@@ -241,11 +241,17 @@ class CompiledStage final : public TorchStage {
     // Adds in the order of microbatch indices, so that the sum is the same for every schedule.
     double sum = 0;
     for (int chain = 0; chain < options_.replicas; ++chain) {
-      for (const float loss : chain == options_.chain ? OwnLosses() : weights_.Tail(chain)) {
-        sum += loss;
-      }
+      for (const float loss : LossesOf(chain)) sum += loss;
     }
     return sum / (options_.microbatches * options_.replicas);
+  }
+  std::vector<float> MicrobatchLosses() const override {
+    std::vector<float> all;
+    for (int chain = 0; options_.last && chain < options_.replicas; ++chain) {
+      const std::span<const float> losses = LossesOf(chain);
+      all.insert(all.end(), losses.begin(), losses.end());
+    }
+    return all;
   }
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
   std::int64_t LiveBytes() const override { return Expected().live_bytes; }
@@ -270,6 +276,9 @@ class CompiledStage final : public TorchStage {
         std::clamp<std::int64_t>(done / options_.microbatches, 1, options_.steps) - 1;
     const std::size_t count = options_.microbatches;
     return std::span(losses_).subspan(step * count, count);
+  }
+  std::span<const float> LossesOf(int chain) const {
+    return chain == options_.chain ? OwnLosses() : weights_.Tail(chain);
   }
   void UseVersionOf(int microbatch) {
     if (options_.versions.older == 0) return;
@@ -353,6 +362,11 @@ class CompiledStage final : public TorchStage {
       losses_[microbatch] =
           loss_shares_[ProgramOf(microbatch)] * *results.front().const_data_ptr<float>();
       results.front().reset();
+      const std::span<at::Tensor> reports = results.first(leaving).subspan(1);
+      if (source_.take_reports && !reports.empty()) {
+        source_.take_reports(StepOf(microbatch), InStep(microbatch), reports);
+      }
+      for (at::Tensor& report : reports) report.reset();
     } else {
       output.Send(ToMessage(results.first(leaving)));
     }

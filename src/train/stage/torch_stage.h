@@ -44,6 +44,9 @@ struct BatchSource {
       std::function<void(std::int64_t step, int microbatch, std::span<at::Tensor> to)>;
   ReadSeveral all_inputs = {};
   ReadSeveral all_targets = {};
+  // Takes what a last stage reports of a microbatch (StageModule::LossAndReports). May be empty.
+  std::function<void(std::int64_t step, int microbatch, std::span<at::Tensor> reports)>
+      take_reports = {};
 
   // Set contiguous tensors.
   void ReadInputs(std::int64_t step, int microbatch, std::span<at::Tensor> to) const {
@@ -219,6 +222,8 @@ class TorchStage : public Stage {
   // Returns the mean loss of the microbatches of all replicas in the last completed step. Last
   // stages only, else 0.
   virtual double StepLoss() const = 0;
+  // Returns the losses of which StepLoss is the mean, by microbatch (or slice) of all replicas.
+  virtual std::vector<float> MicrobatchLosses() const = 0;
   // Makes the next step the first of the run: no microbatch reads weights older than the current
   // ones.
   virtual void Restart() = 0;

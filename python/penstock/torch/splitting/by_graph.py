@@ -102,6 +102,12 @@ def _assign(graph: fx.Graph, begins: Sequence[str]) -> dict[fx.Node, int]:
             f"split: the model does not call '{begins[stage]}' after the modules that begin "
             "earlier stages: list the modules in the order in which they run"
         )
+    computed = set(stage_of.values())
+    for empty, name in enumerate(begins):
+        if empty not in computed:
+            raise Error(
+                f"split: stage {empty} is empty, because nothing runs before '{name}': leave it out"
+            )
     return stage_of
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from penstock import Error
+from penstock.torch.arguments import shown, whole
 from penstock.torch.batches import Structure
-from penstock.torch.capture import refuse_hooks
+from penstock.torch.capture import in_user_code, refuse_hooks
 from penstock.torch.splitting import balance, by_graph, by_layers
 
 
@@ -39,16 +40,39 @@ def split(
         Error: a name is not a module that the model calls, or torch.export cannot trace the model;
             says where.
     """
+    _check_arguments(model, stages, by)
     refuse_hooks(model, 0)
-    names = (
-        balance.boundaries(model, inputs, stages, by) if isinstance(stages, int) else list(stages)
-    )
+    with in_user_code("split: the model"):
+        if isinstance(stages, int):
+            return _split(model, inputs, balance.boundaries(model, inputs, stages, by))
+        return _split(model, inputs, list(stages))
+
+
+def _check_arguments(model: Any, stages: Any, by: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise Error(f"split: the model is {shown(model)}: pass a torch.nn.Module")
+    if by not in ("even", "cost"):
+        raise Error(f"split: by is {shown(by)}: give 'even' or 'cost'")
+    if isinstance(stages, int):
+        whole("split: stages", stages, 1)
+        return
+    is_list = isinstance(stages, Sequence) and not isinstance(stages, (str, bytes))
+    if not is_list or not all(isinstance(name, str) for name in stages):
+        raise Error(
+            f"split: stages is {shown(stages)}: give the number of stages, or a list of the names "
+            "of the modules that begin stages 1, 2, ..."
+        )
     known = dict(model.named_modules())
-    for name in names:
+    for index, name in enumerate(stages):
         if name not in known:
             raise Error(
                 f"split: the model has no module '{name}': choose from model.named_modules()"
             )
+        if name in stages[:index]:
+            raise Error(f"split: '{name}' begins two stages: name a module once")
+
+
+def _split(model: nn.Module, inputs: Any, names: Sequence[str]) -> list[nn.Module]:
     made = by_layers.cut(model, inputs, names)
     if made is not None and _is_same(model, made, inputs):
         return made

@@ -1,0 +1,242 @@
+"""Forward-only steps: the modules as they are, microbatch by microbatch, on all processes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from penstock import Error
+from penstock.torch import batches, capture, last_step, losses, sample_lists, weighting
+from penstock.torch.arguments import in_code_of, line_of
+from penstock.torch.last_step import LastStep
+from penstock.torch.processes import Hosts
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """A Pipeline as forward-only steps need it."""
+
+    modules: Sequence[nn.Module | None]  # by stage; those of other processes may be None
+    hosts_of_stages: Sequence[int]  # by stage: the process that runs it
+    hosts: Hosts
+    loss: losses.Loss | None
+    loss_weight: weighting.LossWeight | None
+    reports_outputs: bool
+    timeout: float  # seconds that a process waits for the others
+
+    def step(self, inputs: Any, targets: Any, microbatches: int) -> LastStep:
+        """Returns what a step without backward computes, on every process."""
+        if targets is not None and self.loss is None:
+            raise Error("eval_step: targets are given, but the Pipeline has no loss: pass loss=")
+        samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
+        if samples == 0:
+            raise Error("eval_step: the inputs have 0 samples: pass at least 1")
+        count = min(microbatches, samples or 1)
+        layout, input_tensors, target_tensors = batches.check(inputs, targets, count, 1)
+        all_inputs = batches.parts(layout.inputs, input_tensors, count)
+        all_targets: list[tuple[Any] | None] = [None] * count
+        if layout.targets is not None:
+            all_targets = [(each,) for each in batches.parts(layout.targets, target_tensors, count)]
+        sizes = weighting.sizes(samples or 1, count)
+
+        def finish(microbatch: int, output: Any) -> _Result:
+            of = all_targets[microbatch]
+            if of is None and (self.loss is not None or not _is_loss(output)):
+                return None, {}, output
+            with capture.in_user_code(f"stage {len(self.modules) - 1}, loss"):
+                loss, metrics = losses.evaluate(self.loss, output, of)
+            named = {name: metric.item() for name, metric in metrics.items()}
+            return loss.item(), named, output if self.reports_outputs else None
+
+        results = _evaluate(self, all_inputs, finish)
+        weights = weighting.by_samples(samples or 1, count)
+        if self.loss_weight is not None and results[0][0] is not None:
+            given = all_inputs if layout.targets is None else [of[0] for of in all_targets if of]
+            weights = weighting.by_terms(self.loss_weight, given)
+        return _report(results, sizes, weights)
+
+
+#: The loss of a microbatch, its metrics, and its output, if they are wanted.
+_Result = tuple["float | None", dict[str, float], Any]
+
+
+def _is_loss(output: Any) -> bool:
+    """Whether a last stage without a loss function returned a loss."""
+    if isinstance(output, torch.Tensor):
+        return output.dim() == 0
+    return isinstance(getattr(output, "loss", None), torch.Tensor)
+
+
+def _report(results: list[_Result], sizes: list[int], weights: torch.Tensor) -> LastStep:
+    found = [loss for loss, _, _ in results if loss is not None]
+    has_outputs = any(output is not None for _, _, output in results)
+    outputs = last_step.merge([each for _, _, each in results], sizes) if has_outputs else None
+    if not found:
+        return LastStep(None, [], None, {}, outputs)
+    metrics = {
+        name: weighting.weighted_mean([of[name] for _, of, _ in results], weights)
+        for name in results[0][1]
+    }
+    return LastStep(weighting.weighted_mean(found, weights), found, None, metrics, outputs)
+
+
+#: Called with the number of a microbatch and the output of the last stage; returns what is wanted.
+Finish = Callable[[int, Any], Any]
+
+
+def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]:
+    """Returns finish(m, output) of each microbatch m, on every process.
+
+    No gradients are computed, and buffers and torch's random state are as before. `finish` runs
+    on the process of the last stage.
+
+    Raises:
+        Error: a stage fails, here or on another process.
+    """
+    letters = _Letters(of.hosts, of.timeout)
+    own = [
+        module
+        for module, host in zip(of.modules, of.hosts_of_stages, strict=True)
+        if host == of.hosts.host and module is not None
+    ]
+    try:
+        with _nothing_changed(own):
+            return _run(of.modules, of.hosts_of_stages, letters, inputs, finish)
+    except BaseException as error:
+        letters.send_error(line_of(error))
+        raise
+
+
+def _run(
+    modules: Sequence[nn.Module | None],
+    rank_hosts: Sequence[int],
+    letters: _Letters,
+    inputs: Sequence[Any],
+    finish: Finish,
+) -> list[Any]:
+    stages, here = len(modules), letters.host
+    values: dict[tuple[int, int], Any] = {}  # by stage and microbatch: its input
+    results: list[Any] = [None] * len(inputs)
+    # In this order, a process works on a microbatch while others work on the next ones, and none
+    # waits for an action that comes later on another process.
+    order = sorted(
+        (stage + microbatch, stage, microbatch)
+        for stage in range(stages)
+        for microbatch in range(len(inputs))
+        if rank_hosts[stage] == here
+    )
+    for _, stage, microbatch in order:
+        if stage == 0:
+            value = inputs[microbatch]
+        elif (stage, microbatch) in values:
+            value = values.pop((stage, microbatch))
+        else:
+            value = letters.receive((stage, microbatch))
+        value = _call(modules[stage], stage, value)
+        if stage == stages - 1:
+            results[microbatch] = finish(microbatch, value)
+        elif rank_hosts[stage + 1] == here:
+            values[stage + 1, microbatch] = value
+        else:
+            letters.send(rank_hosts[stage + 1], (stage + 1, microbatch), value)
+    if rank_hosts[-1] == here:
+        letters.send_to_others((stages, 0), results)
+        return results
+    return list(letters.receive((stages, 0)))
+
+
+def _call(module: nn.Module | None, stage: int, value: Any) -> Any:
+    assert module is not None  # Pipeline checks its stages
+    with capture.in_user_code(f"stage {stage}, forward"):
+        if isinstance(value, (tuple, list)):
+            return module(*value)
+        return module(**value) if type(value) is dict else module(value)
+
+
+@contextlib.contextmanager
+def _nothing_changed(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Restores buffers and torch's random state, also what forward assigns to buffers."""
+    places = [
+        (each._buffers, key, buffer)
+        for module in modules
+        for each in module.modules()
+        for key, buffer in each._buffers.items()
+        if buffer is not None
+    ]
+    buffers = list({id(buffer): buffer for _, _, buffer in places}.values())
+    # Not every kernel that changes a buffer changes its version.
+    versions = [buffer._version for buffer in buffers]
+    copies = [buffer.detach().clone() for buffer in buffers]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            yield
+    finally:
+        for holder, key, buffer in places:
+            if holder.get(key) is not buffer:
+                holder[key] = buffer
+        with torch.no_grad():
+            for buffer, copy in zip(buffers, copies, strict=True):
+                if not torch.equal(buffer, copy):
+                    buffer.copy_(copy)
+        # Compiled stages take another version for a change that they would ignore.
+        autograd: Any = torch._C._autograd
+        autograd._unsafe_set_version_counter(tuple(buffers), tuple(versions))
+
+
+class _Letters:
+    """Values that processes send each other during one evaluation."""
+
+    def __init__(self, hosts: Hosts, timeout: float) -> None:
+        self.host, self._hosts, self._timeout = hosts.host, hosts, timeout
+        self._number = hosts.next_evaluation()
+
+    def send(self, to: int, key: tuple[int, int], value: Any) -> None:
+        self._hosts.handle.send(to, self._letter(key, value))
+
+    def _letter(self, key: tuple[int, int] | None, value: Any) -> bytes:
+        # A view would be pickled with all of its storage.
+        value = pytree.tree_map_only(torch.Tensor, torch.clone, value)
+        with in_code_of("eval_step: an output cannot be sent to another process"):
+            return pickle.dumps((self._number, key, value))
+
+    def send_to_others(self, key: tuple[int, int] | None, value: Any) -> None:
+        if self._hosts.hosts == 1:
+            return
+        letter = self._letter(key, value)
+        for other in range(self._hosts.hosts):
+            if other != self.host:
+                self._hosts.handle.send(other, letter)
+
+    def send_error(self, line: str) -> None:
+        """Has the others fail, too, unless it is their error."""
+        if not line.startswith("Error: process "):
+            with contextlib.suppress(RuntimeError):  # the run has ended
+                self.send_to_others(None, f"process {self.host}: {line.removeprefix('Error: ')}")
+
+    def receive(self, key: tuple[int, int]) -> Any:
+        kept = self._hosts.letters
+        deadline = time.monotonic() + self._timeout
+        while (self._number, key) not in kept:
+            letter = self._hosts.handle.receive(50)  # ms, between which Ctrl-C is noticed
+            if letter:
+                number, of, value = pickle.loads(letter)
+                if of is None and number == self._number:
+                    raise Error(value)
+                if number >= self._number:  # later ones are of a process that is ahead
+                    kept[number, of] = value
+            elif time.monotonic() > deadline:
+                raise Error(
+                    f"eval_step: no process has sent the input of stage {key[0]} within "
+                    f"{self._timeout:g} s: call eval_step on every process"
+                )
+            if (self._number, None) in kept:
+                raise Error(kept.pop((self._number, None)))
+        return kept.pop((self._number, key))

@@ -1,0 +1,175 @@
+"""What a Pipeline does besides training: evaluation, and views of its last step and graphs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock import Error, Schedule, Timeline
+from penstock.torch import arguments, evaluation, last_step, losses, weighting
+from penstock.torch.capture import StageCode
+from penstock.torch.engine import exclusive
+from penstock.torch.last_step import LastStep
+from penstock.torch.processes import Hosts
+
+
+class Views:
+    """The part of Pipeline that trains nothing. Pipeline sets the attributes."""
+
+    schedule: Schedule
+    optimizers: list[torch.optim.Optimizer | None]
+    _busy: threading.Lock
+    _hosts: Hosts
+    _stages: Sequence[nn.Module | None]
+    _built: Any
+    _loss: losses.Loss | None
+    _loss_weight: weighting.LossWeight | None
+    _timeout: float
+    _number: int
+    _steps: int
+    _measures_norm: bool
+    _reports_outputs: bool
+    # Of the last step.
+    _factors: torch.Tensor | None
+    _samples: int
+    _last_loss: float | None
+    _last: LastStep | None
+    _last_code: StageCode | None
+
+    @exclusive
+    def eval_step(self, inputs: Any, targets: Any = None) -> Any:
+        """Runs the forward of the modules as they are: nothing is compiled, trained or changed.
+
+        Call ``eval()`` on the modules before, and ``train()`` before the next `step`: in training
+        mode, dropout is active. Buffers and random numbers of later steps stay the same. Every
+        process calls it.
+
+        Args:
+            inputs, targets: as in `step`; a batch may have fewer samples than microbatches.
+
+        Returns:
+            With targets, or if the last stage returns the loss: the mean loss of the batch, as
+            `step` returns it. Otherwise what the last stage returns for the whole batch. On every
+            process.
+
+        Raises:
+            Error: a stage failed. The pipeline can be used further.
+        """
+        chain, ranks = len(self._stages), self.schedule.rank_of_stage
+        evaluated = evaluation.Evaluated(
+            self._stages,
+            [self._hosts.host_of(ranks[stage], self.schedule.ranks) for stage in range(chain)],
+            self._hosts,
+            self._loss,
+            self._loss_weight,
+            self._reports_outputs,
+            self._timeout,
+        )
+        self._last = evaluated.step(inputs, targets, self.schedule.microbatches)
+        return self._last.outputs if self._last.loss is None else self._last.loss
+
+    @exclusive
+    def timeline(self) -> Timeline:
+        """Returns the measured timeline of the last step, in seconds, for reports.
+
+        With several processes, only the process that runs all ranks can return it.
+        """
+        times = [] if self._built is None else self._built.times()
+        if len(times) != self.schedule.ranks:
+            raise Error("timeline: no step has run, or other processes run some of the ranks")
+        spans = [list(zip(starts, ends, strict=True)) for _, starts, ends in times]
+        return Timeline.from_times(self.schedule, spans, time_unit="s")
+
+    @property
+    def saved_bytes(self) -> list[int]:
+        """Activations that each stage keeps of a microbatch between F and its backward, in bytes.
+
+        0 for stages of other processes, and before the first step.
+        """
+        return [0] * self.schedule.stages if self._built is None else self._built.saved_bytes()
+
+    @exclusive
+    def graph(self, stage: int) -> str:
+        """Returns the compiled graphs of a stage as text: what F, I and W run.
+
+        One line per value: its type, bytes and FLOPs. ``penstock::fused`` is a compiled kernel.
+
+        Raises:
+            Error: no step has run, or another process runs the stage.
+        """
+        last = len(self._stages) - 1
+        if not 0 <= arguments.whole("graph: stage", stage) <= last:
+            raise Error(f"graph: there is no stage {stage}: give one from 0 to {last}")
+        text = "" if self._built is None else str(self._built.graph_text(stage))
+        if not text:
+            raise Error(f"graph: stage {stage} is not compiled: call step first, on its process")
+        return text
+
+    @property
+    def last(self) -> LastStep:
+        """What the last `step`, `steps` or `eval_step` computed besides what it returned.
+
+        Raises:
+            Error: none has run.
+        """
+        if self._last is None:
+            if self._last_loss is None:
+                raise Error("last: no step has run: call step first")
+            self._last = self._report(self._last_loss)
+        return self._last
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the first parameter group; `optimizers` has all.
+
+        Raises:
+            Error: no stage of this process has an optimizer.
+        """
+        for optimizer in self.optimizers:
+            if optimizer is not None:
+                return float(optimizer.param_groups[0]["lr"])
+        raise Error("lr: no stage of this process has an optimizer")
+
+    def __repr__(self) -> str:
+        schedule, kinds = self.schedule, {type(each).__name__ for each in self.optimizers if each}
+        parts = [
+            f"{schedule.algorithm or 'schedule'!r}",
+            f"stages={len(self._stages)}",
+            f"ranks={schedule.ranks}",
+            f"microbatches={schedule.microbatches}",
+            *(f"optimizer={kind}" for kind in sorted(kinds)),
+            *([f"lr={self.lr:g}"] if kinds else []),
+            f"steps={self._steps}",
+        ]
+        return f"Pipeline({', '.join(parts)})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise Error(
+            "a Pipeline cannot be copied or pickled: copy its modules, make another Pipeline, and "
+            "pass state_dict() to its load_state_dict"
+        )
+
+    def _report(self, loss: float) -> LastStep:
+        schedule, code = self.schedule, self._last_code
+        names = self._hosts.metrics_of(self._number) if code is None else code.metrics or ()
+        outputs = self._built.last_outputs() if self._reports_outputs else []
+        has_outputs = code is not None and code.outputs is not None and bool(outputs)
+        return last_step.of_figures(
+            loss,
+            self._built.figures(),
+            self._factors,
+            schedule.microbatches,
+            schedule.slices,
+            names,
+            self._measures_norm,
+            last_step.merge(
+                [code.outputs.fill(each) for each in outputs],  # type: ignore[union-attr]
+                weighting.sizes(self._samples, schedule.microbatches),
+            )
+            if has_outputs and all(outputs)
+            else None,
+        )

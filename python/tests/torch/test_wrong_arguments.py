@@ -1,0 +1,220 @@
+"""Every wrong argument of penstock.torch is an Error of one line."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from typing import Any
+
+import pytest
+import torch
+from reference import distance, mlp
+from torch import nn
+from wrong_values import complaints
+
+import penstock.torch as pt
+from penstock.torch import slices
+
+_mse = nn.functional.mse_loss
+
+
+def _arguments() -> dict[str, Any]:
+    return {
+        "stages": [mlp(), mlp()],
+        "schedule": "1f1b",
+        "ranks": 2,
+        "microbatches": 2,
+        "loss": _mse,
+        "loss_weight": None,
+        "optimizer": pt.AdamW,
+        "lr_scheduler": None,
+        "clip_grad_norm": 0.0,
+        "skip_nonfinite": False,
+        "exact": False,
+        "threads": 1,
+        "seed": 0,
+        "slices": 1,
+        "timeout": 60.0,
+        "outputs": False,
+    }
+
+
+def test_arguments_of_pipelines() -> None:
+    # These many ranks or microbatches take long to be generated, but are no error.
+    assert complaints(pt.Pipeline, _arguments) == []
+
+
+def test_arguments_that_are_noticed_in_the_first_step() -> None:
+    def step(**given: Any) -> None:
+        pt.Pipeline(**given).step(torch.randn(4, 16), torch.randn(4, 16))
+
+    assert complaints(step, _arguments, only=("loss", "loss_weight", "optimizer")) == []
+
+
+def test_arguments_of_methods() -> None:
+    pipe = pt.Pipeline(**_arguments())
+    x = torch.randn(4, 16)
+    pipe.step(x, x)
+    state = pipe.state_dict()
+    batch = {"inputs": x, "targets": x}
+    assert complaints(pipe.step, batch) == []
+    assert complaints(pipe.eval_step, batch) == []
+    assert complaints(pipe.steps, {"batches": [(x, x)]}) == []
+    assert complaints(pipe.load_state_dict, {"state": state}) == []
+    for key in state:
+        assert complaints(lambda **of: pipe.load_state_dict(of), state, only=(key,)) == []
+
+    def load(of: Any) -> None:
+        pipe.load_state_dict({**state, "optimizers": [of, of]})
+
+    assert complaints(load, {"of": {}}) == []
+    pipe.load_state_dict(state)
+    assert complaints(pipe.graph, {"stage": 0}) == []
+    pipe.step(x, x)
+
+
+def test_wrong_first_batches() -> None:
+    x = torch.randn(4, 16)
+
+    def first(**batch: Any) -> None:
+        pt.Pipeline(**_arguments()).step(**batch)
+
+    assert complaints(first, {"inputs": x, "targets": x}) == []
+    tensors = {
+        "int": lambda: torch.ones(4, 16, dtype=torch.int64),
+        "bool": lambda: torch.ones(4, 16, dtype=torch.bool),
+        "complex": lambda: torch.ones(4, 16, dtype=torch.complex64),
+        "scalar": lambda: torch.ones(()),
+        "empty": lambda: torch.ones(0),
+        "vector": lambda: torch.ones(4),
+        "wide": lambda: torch.ones(4, 17),
+        "other batch": lambda: torch.ones(6, 16),
+        "meta": lambda: torch.ones(4, 16, device="meta"),
+        "sparse": lambda: torch.ones(4, 16).to_sparse(),
+    }
+    assert complaints(first, {"inputs": x, "targets": x}, makers=tensors) == []
+
+
+def test_arguments_of_split() -> None:
+    model = nn.Sequential(mlp(), mlp(), mlp())
+    good = {"model": model, "inputs": torch.randn(2, 16), "stages": 2, "by": "even"}
+    assert complaints(pt.split, good) == []
+
+
+@pytest.mark.parametrize(
+    ("stages", "text"),
+    [
+        (-1, "stages is -1: give at least 1"),
+        (0, "stages is 0: give at least 1"),
+        (2.0, "stages is 2.0: give the number of stages, or a list of the names"),
+        ("1", "stages is '1': give the number"),
+        (["1", "1"], "'1' begins two stages"),
+        (["0"], "stage 0 is empty, because nothing runs before '0'"),
+        (["2", "1"], "does not call '1' after"),
+        (["9"], "no module '9'"),
+        (4, "3 layers cannot form 4 stages"),
+    ],
+)
+def test_stages_that_a_model_does_not_have(stages: Any, text: str) -> None:
+    model = nn.Sequential(mlp(), mlp(), mlp())
+    with pytest.raises(pt.Error, match=text):
+        pt.split(model, torch.randn(2, 16), stages)
+
+
+def test_arguments_of_profile() -> None:
+    good = {
+        "stages": [mlp(), mlp()],
+        "loss_fn": _mse,
+        "target": torch.randn(2, 16),
+        "repeat": 1,
+        "warmup": 0,
+        "split": False,
+    }
+
+    def profile(**given: Any) -> None:
+        pt.profile(given.pop("stages"), torch.randn(2, 16), **given)
+
+    assert complaints(profile, good) == []
+    assert complaints(lambda of: pt.profile([mlp()], of, repeat=1), {"of": torch.ones(2, 16)}) == []
+
+
+def test_arguments_of_adamw_and_of_slices() -> None:
+    good = {"params": [nn.Parameter(torch.ones(2))], "lr": 1e-3, "betas": (0.9, 0.99)}
+    assert complaints(pt.AdamW, {**good, "eps": 1e-8, "weight_decay": 0.0}) == []
+    keys = torch.ones(1, 1, 2, 4)
+    found = complaints(slices.Slice().extend, {"keys": keys, "values": keys})
+    assert found == []
+    with pytest.raises(pt.Error, match="no stage is captured for a slice"):
+        slices.Slice().extend(keys, keys)
+    with pytest.raises(pt.Error, match="no stage runs a slice"):
+        slices.Slice().start  # noqa: B018
+
+
+@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_pipelines_are_not_copied(copier: Any) -> None:
+    pipe = pt.Pipeline(**_arguments())
+    with pytest.raises(pt.Error, match="a Pipeline cannot be copied or pickled: copy its modules"):
+        copier(pipe)
+
+
+def test_modules_that_are_not_ready() -> None:
+    lazy = nn.Sequential(nn.LazyLinear(16))
+    with pytest.raises(pt.Error, match="stage 1: '0.weight' is not initialized.*run the modules"):
+        pt.Pipeline(**{**_arguments(), "stages": [mlp(), lazy]})
+    lazy(torch.randn(2, 16))
+    x = torch.randn(4, 16)
+    pt.Pipeline(**{**_arguments(), "stages": [mlp(), lazy]}).step(x, x)
+
+
+class Wants:
+    def step(self, loss: float, epoch: Any = None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (torch.optim.lr_scheduler.ReduceLROnPlateau, "ReduceLROnPlateau.step needs metrics"),
+        (lambda o: Wants(), "Wants.step needs loss"),
+        (lambda o: None, "lr_scheduler returned None"),
+        (lambda: None, "lr_scheduler: TypeError"),
+    ],
+)
+def test_schedulers_that_cannot_step_alone_are_refused_at_once(make: Any, text: str) -> None:
+    stages = [mlp(), mlp()]
+    before = copy.deepcopy(stages)
+    with pytest.raises(pt.Error, match=text) as raised:
+        pt.Pipeline(**{**_arguments(), "stages": stages, "lr_scheduler": make})
+    assert "\n" not in str(raised.value)
+    assert distance(stages, before) == 0
+
+
+def test_only_one_thread_at_a_time_steps() -> None:
+    pipe = pt.Pipeline(**{**_arguments(), "stages": [mlp(64), mlp(64)]})
+    x = torch.randn(256, 64)
+    pipe.step(x, x)
+    counts = {"steps": 1, "errors": 0}
+    lock = threading.Lock()
+
+    def train() -> None:
+        for number in range(60):
+            try:
+                if number % 3 == 0:
+                    pipe.eval_step(x)
+                    pipe.timeline()
+                    continue
+                pipe.step(x, x) if number % 3 == 1 else pipe.steps([(x, x)])
+                with lock:
+                    counts["steps"] += 1
+            except pt.Error as error:
+                assert "another call on this Pipeline has not ended" in str(error)
+                with lock:
+                    counts["errors"] += 1
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pipe.state_dict()["steps"] == counts["steps"]
+    pipe.step(x, x)
