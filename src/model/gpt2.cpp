@@ -20,6 +20,7 @@ struct Gpt2Options : ModelOptions {
   double dropout = 0;
   bool tied = true;
 
+  void Resolve(const ModelConfig& config) override { hidden = HiddenOf(config.dim); }
   std::vector<Field> Fields() override {
     return {
         {"heads",
@@ -237,13 +238,8 @@ void ReadGpt2(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Size("n_layer", config.layers);
   reader.Option("n_head", "heads", "", config);
   reader.Option("n_inner", "hidden", "0", config);
-  reader.Option("layer_norm_epsilon", "norm_epsilon", "1e-05", config);
-  reader.Option("tie_word_embeddings", "tied", "true", config);
-  reader.Expect("activation_function", "gelu_new");
-  for (const char* const key : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"}) {
-    reader.Expect(key, false);
-  }
-  reader.Expect("scale_attn_weights", true);
+  reader.Option("layer_norm_epsilon", "norm_epsilon", "", config);
+  reader.Option("tie_word_embeddings", "tied", "", config);
 }
 
 void WriteGpt2(const ModelConfig& config, nlohmann::ordered_json& root) {

@@ -3,9 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <map>
+#include <memory>
 
 #include "base/files.h"
 #include "base/text/quote.h"
+#include "huggingface/config_file.h"
 #include "model/huggingface_format.h"
 #include "model/model_entry.h"
 
@@ -14,14 +17,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr FileLimit kConfigFile{1 << 20, "config.json"};
-
 // Returns the text of a number, a bool or a text; nullopt for anything else.
 std::optional<std::string> TextOf(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
-  if (value.is_number_integer()) return fmt::format("{}", value.get<std::int64_t>());
-  if (value.is_number()) return fmt::format("{}", value.get<double>());
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  if (value.is_number()) return value.dump();
   return {};
 }
 
@@ -37,20 +38,68 @@ Result<const ModelEntry*> ModelOfType(std::string_view type) {
                          fmt::join(types, ", "));
 }
 
-Result<ModelConfig> ReadConfig(std::string_view text) {
-  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!root.is_object()) return InvalidArgument("it is not a JSON object");
-  if (!root.contains("model_type") || !root["model_type"].is_string()) {
-    return InvalidArgument("model_type is missing");
+Result<ModelConfig> ReadConfig(ConfigFile& file) {
+  PENSTOCK_TRY(const ModelEntry* model, ModelOfType(file.model_type));
+  if (file.type != nullptr && file.type->rope_theta > 0) {
+    PENSTOCK_TRY(file.values["rope_parameters"], RopeParametersOf(file));
   }
-  PENSTOCK_TRY(const ModelEntry* model, ModelOfType(root["model_type"].get<std::string>()));
   ModelConfig config;
   config.name = model->name;
-  HuggingFaceReader reader(root);
+  HuggingFaceReader reader(file.values);
   model->huggingface.read(reader, config);
   PENSTOCK_TRY_STATUS(reader.Finish());
   PENSTOCK_TRY_STATUS(CheckModel(config));
   return config;
+}
+
+// Reads the text of `file`, which is `path` or in this folder.
+Result<ModelConfig> ReadConfigFile(const std::string& path, std::string_view file_path,
+                                   std::string_view text) {
+  PENSTOCK_TRY(ConfigFile file, ParseConfigFile(text));
+  const auto quantization = file.values.find("quantization_config");
+  if (quantization != file.values.end() && !quantization->is_null() &&
+      HasHuggingFaceWeights(path)) {
+    return InvalidArgument(
+        "quantization_config: quantized weights are not supported; save the model dequantized, "
+        "without this key");
+  }
+  PENSTOCK_TRY(ModelConfig config, ReadConfig(file));
+  ReportUnknownKeys(file, file_path);
+  return config;
+}
+
+// The options of a model as it computes, by key. Options that only training reads are not there.
+Result<std::map<std::string, std::string>> ComputedOptions(const ModelConfig& config) {
+  const std::unique_ptr<ModelOptions> options = MakeModelOptions(config.name);
+  PENSTOCK_TRY_STATUS(ReadOptions(config, *options));
+  options->Resolve(config);
+  std::map<std::string, std::string> texts;
+  for (const Field& field : options->Fields()) {
+    if (field.changes == Changes::kModel) texts.emplace(field.key, FieldText(field));
+  }
+  return texts;
+}
+
+// Checks that the text of a config.json describes the model.
+Status CheckWritten(const ModelConfig& config, std::string_view text) {
+  PENSTOCK_TRY(ConfigFile file, ParseConfigFile(text));
+  PENSTOCK_TRY(const ModelConfig read, ReadConfig(file));
+  PENSTOCK_TRY(auto ours, ComputedOptions(config));
+  PENSTOCK_TRY(auto theirs, ComputedOptions(read));
+  for (const auto& [key, size] :
+       {std::pair("vocabulary", &ModelConfig::vocabulary), std::pair("dim", &ModelConfig::dim),
+        std::pair("layers", &ModelConfig::layers)}) {
+    ours[key] = fmt::format("{}", config.*size);
+    theirs[key] = fmt::format("{}", read.*size);
+  }
+  std::vector<std::string> lost;
+  for (const auto& [key, value] : ours) {
+    if (value == theirs[key]) continue;
+    lost.push_back(fmt::format("model.{}={} (there it is {})", key, value, theirs[key]));
+  }
+  if (lost.empty()) return {};
+  return InvalidArgument("{} cannot express {}", file.type != nullptr ? file.type->name : "it",
+                         fmt::join(lost, ", "));
 }
 
 }  // namespace
@@ -111,7 +160,7 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
   const auto text = ReadFile(file, kConfigFile);
   // The path may be any text of a configuration, with line breaks.
   if (!text) return MakeError(text.error().code, "{}", Printable(text.error().message));
-  auto config = ReadConfig(*text);
+  auto config = ReadConfigFile(path, file, *text);
   if (!config)
     return MakeError(config.error().code, "{}: {}", Printable(file), config.error().message);
   return config;
@@ -155,7 +204,12 @@ Result<std::string> HuggingFaceConfigText(const ModelConfig& config) {
   root["architectures"] = {format.architecture};
   root["model_type"] = format.model_type;
   format.write(config, root);
-  return root.dump(2) + "\n";
+  std::string text = root.dump(2) + "\n";
+  if (!format.read) return text;
+  const Status written = CheckWritten(config, text);
+  if (written) return text;
+  return InvalidArgument("the model has no config.json in Hugging Face's format: {}",
+                         written.error().message);
 }
 
 }  // namespace penstock

@@ -20,10 +20,13 @@ bool IsHuggingFaceFolder(const std::string& path);
 // Reads config.json, or the one in a folder. Its model_type chooses the model. The length of a
 // sequence is not read, because it is the longest that the model can use. Errors: kNotFound or
 // kInvalidArgument for a file that is missing or invalid, a model_type that no model has, and a
-// value that the model does not support. They name the file and the key.
+// value that the model does not support. They name the file and the key. Missing keys have the
+// defaults of the class in the transformers package. Names keys that the class does not know in a
+// line on stderr.
 Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path);
 
-// Returns the text of config.json. Errors: kInvalidArgument for a model that has no such format.
+// Returns the text of config.json. Errors: kInvalidArgument for a model that has no such format, or
+// options that the format cannot express, which they name.
 Result<std::string> HuggingFaceConfigText(const ModelConfig& config);
 
 // What a parameter is in the format: one tensor, or one per expert.

@@ -35,6 +35,12 @@ class HuggingFaceReader {
   const nlohmann::json* Value(const char* key) const;
   const nlohmann::json* Object(const char* key) const;
   void Fault(const char* key, std::string_view what);
+  // The whole object. For model types of the transformers package, missing keys have been set to
+  // their defaults, and values have been checked.
+  const nlohmann::json& root() const { return root_; }
+  void Fail(const Error& error) {
+    if (status_) status_ = tl::unexpected(error);
+  }
 
   Status Finish() const { return status_; }
 

@@ -36,6 +36,9 @@ class ModelOptions {
   virtual ~ModelOptions() = default;
   // Returns the declarations, which point to members of this object.
   virtual std::vector<Field> Fields() = 0;
+  // Sets automatic options to their values, and options that do not change what a trained model
+  // computes to one value. Two models whose options are then equal compute the same.
+  virtual void Resolve(const ModelConfig&) {}
 };
 
 // An upper limit of every size, so that products of several sizes fit in 64 bits.

@@ -65,8 +65,25 @@ Status RopeScaling::Check() const {
   return {};
 }
 
+RopeScaling RopeScaling::Used() const {
+  if (type == "yarn") {
+    RopeScaling used = *this;
+    used.low_frequency_factor = RopeScaling().low_frequency_factor;
+    used.high_frequency_factor = RopeScaling().high_frequency_factor;
+    return used;
+  }
+  RopeScaling used{.type = type};
+  if (type == "linear" || type == "llama3") used.factor = factor;
+  if (type != "llama3") return used;
+  used.low_frequency_factor = low_frequency_factor;
+  used.high_frequency_factor = high_frequency_factor;
+  used.original_sequence = original_sequence;
+  return used;
+}
+
 double RopeScaling::MagnitudeScale() const {
   if (type != "yarn") return 1;
+  if (attention_factor > 0) return attention_factor;
   if (magnitude == 0 || score_magnitude == 0) return LogarithmicScale(factor, 1);
   return LogarithmicScale(factor, magnitude) / LogarithmicScale(factor, score_magnitude);
 }

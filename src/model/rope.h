@@ -31,8 +31,12 @@ struct RopeScaling {
   double magnitude = 0;
   double score_magnitude = 0;
 
+  double attention_factor = 0;  // of yarn: the scale of cosines and sines; 0: as above
+
   // Errors: kInvalidArgument, naming the key of the model.
   Status Check() const;
+  // Returns this scaling with all that its type does not use at the defaults.
+  RopeScaling Used() const;
   // The scale of all cosines and sines; 1 unless the type is yarn.
   double MagnitudeScale() const;
   // The factor of the scores of attention that DeepSeek's models use; 1 unless the type is yarn.

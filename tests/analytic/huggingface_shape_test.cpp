@@ -58,17 +58,25 @@ TEST(HuggingFaceShape, NamesTheFaultyKey) {
   EXPECT_EQ(message("{}"), "model_type is missing");
   EXPECT_EQ(message(R"({"model_type": "lama"})"),
             "model_type: 'lama' is not supported; did you mean 'llama'?");
-  EXPECT_EQ(message("{" + llama + "}"), "num_attention_heads: the key is missing");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": -1})"),
-            "num_attention_heads: a whole number up to 1000000000 is needed");
+            "num_attention_heads: a whole number from 1 to 1000000000 is needed");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": "4"})"),
-            "num_attention_heads: a whole number up to 1000000000 is needed");
-  EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 0})"),
-            "the number of heads 0: a whole number from 1 to 1000000000 is needed");
+            "num_attention_heads: a whole number from 1 to 1000000000 is needed");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "num_key_value_heads": 3})"),
             "4 heads cannot share 3 heads of keys and values");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "attention_bias": true})"),
             "attention_bias: 'true' is not supported, only false");
+}
+
+TEST(HuggingFaceShape, MissingKeysHaveTheDefaultsOfTheClass) {
+  ModelShape shape = ParseHuggingFaceShape(R"({"model_type": "mixtral"})").value();
+  EXPECT_EQ(ModelParameters(shape), ModelParameters(FindPublishedModel("mixtral-8x7b").value()));
+  shape = ParseHuggingFaceShape(R"({"model_type": "deepseek_v3"})").value();
+  EXPECT_EQ(ModelParameters(shape), ModelParameters(FindPublishedModel("deepseek-v3").value()));
+  EXPECT_TRUE(shape.experts->normalizes && shape.experts->scales);
+  shape =
+      ParseHuggingFaceShape(R"({"model_type": "qwen3_moe", "mlp_only_layers": [1, 0]})").value();
+  EXPECT_EQ(shape.experts->dense_layers, 2);
 }
 
 }  // namespace

@@ -30,22 +30,28 @@ MODELS = {
                                                                       "tie_word_embeddings": True,
                                                                       "rope_parameters": LLAMA3_ROPE}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**SIZES, "num_key_value_heads": 3, "head_dim": 16}),
+    "qwen3_yarn": ("Qwen3ForCausalLM", "Qwen3Config", {**SIZES, "num_key_value_heads": 3, "head_dim": 16,
+                                                       "rope_parameters": {**YARN_ROPE, "mscale": 0.7, "mscale_all_dim": 1.3}}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"vocab_size": 256, "n_embd": 48, "n_layer": 4, "n_head": 6, "n_positions": 64,
                                                "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**SIZES, "num_key_value_heads": 2, "num_local_experts": 4}),
     "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**SIZES, "num_key_value_heads": 3, "head_dim": 16,
                                                             "num_experts": 6, "num_experts_per_tok": 3,
-                                                            "moe_intermediate_size": 24, "norm_topk_prob": True}),
+                                                            "moe_intermediate_size": 24, "norm_topk_prob": True,
+                                                            "mlp_only_layers": [0]}),
     "deepseek_v2": ("DeepseekV2ForCausalLM", "DeepseekV2Config",
                     {**SIZES, **LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy",
                      "rope_parameters": {**YARN_ROPE, "mscale": 0.707, "mscale_all_dim": 0.707},
                      "num_experts_per_tok": 2, "routed_scaling_factor": 1.5}),
+    "deepseek_v2_linear": ("DeepseekV2ForCausalLM", "DeepseekV2Config",
+                           {**SIZES, **LATENT, "q_lora_rank": None, "n_group": None, "num_experts_per_tok": 2,
+                            "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0}}),
     "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config",
                     {**SIZES, **LATENT, "q_lora_rank": 20, "rope_parameters": {**YARN_ROPE, "mscale": 1.0,
                                                                                "mscale_all_dim": 1.0},
                      "num_experts_per_tok": 3, "norm_topk_prob": True, "routed_scaling_factor": 2.5}),
 }
-LOSS_BALANCED = ("mixtral", "qwen3_moe", "deepseek_v2")  # their package leaves out the term of the loss
+LOSS_BALANCED = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v2_linear")  # their package leaves out the term of the loss
 # Our names of parameters (N is the layer, E the expert) and theirs, where both have the same layout.
 BLOCK = "model.layers.N."
 DECODER_NAMES = {

@@ -1,6 +1,7 @@
 // config.json is read as published, written back, and refused where a model does not support it.
 #include "model/huggingface.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -118,6 +119,8 @@ class HuggingFace : public testing::Test {
     return config ? "no error" : config.error().message;
   }
 
+  void WriteWeights() { std::ofstream(folder_ / kHuggingFaceWeights) << "weights"; }
+
  private:
   std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) /
                                   testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -177,24 +180,109 @@ TEST_F(HuggingFace, RefusesWhatAModelDoesNotSupport) {
   };
   expect(Message(kLlama, {{"model_type", "bert"}}), "there are llama, gpt2, qwen3");
   expect(Message(kLlama, {{"model_type", nullptr}}), "model_type is missing");
-  expect(Message(kLlama, {{"hidden_size", nullptr}}), "hidden_size: the key is missing");
   expect(Message(kLlama, {{"hidden_size", "wide"}}), "hidden_size: a whole number");
   expect(Message(kLlama, {{"hidden_size", -1}}), "hidden_size: a whole number");
   expect(Message(kLlama, {{"num_key_value_heads", 5}}), "kv_heads 5");
   expect(Message(kLlama, {{"rms_norm_eps", {1, 2}}}), "rms_norm_eps: a number");
+  expect(Message(kLlama, {{"head_dim", 0}}), "head_dim: a whole number from 1");
+  expect(Message(kLlama, {{"num_key_value_heads", 0}}), "num_key_value_heads: a whole number");
   expect(Message(kLlama, {{"attention_bias", true}}), "attention_bias: 'true' is not supported");
   expect(Message(kLlama, {{"hidden_act", "gelu"}}), "only \"silu\"");
   expect(Message(kMixtral, {{"sliding_window", 4096}}), "sliding_window: '4096'");
   expect(Message(kMixtral, {{"num_experts_per_tok", 9}}), "top_k 9 is more than the 8 experts");
   expect(Message(kDeepseekV3, {{"topk_group", 9}}), "top_groups 9");
-  expect(Message(kDeepseekV3, {{"n_routed_experts", nullptr}}), "n_routed_experts: the key is");
+  expect(Message(kDeepseekV2, {{"num_experts_per_tok", nullptr}}),
+         "num_experts_per_tok: the key is missing");
+  expect(Message(kDeepseekV2, {{"topk_method", "group_limited_greedy"}, {"n_group", nullptr}}),
+         "n_group: the key is missing");
+  expect(Message(kDeepseekV2, {{"norm_topk_prob", true}}), "norm_topk_prob: 'true'");
   expect(Message(kDeepseekV3, {{"scoring_func", "softmax"}}), "scoring_func");
-  expect(Message(kLlama, {{"rope_scaling", {{"rope_type", "yarn"}}}}),
-         "rope_scaling: the type 'yarn'");
+  expect(Message(kLlama, {{"rope_scaling", {{"rope_type", "dynamic"}}}}),
+         "rope_scaling: the type 'dynamic'");
   expect(Message(kLlama, {{"rope_scaling", {{"factor", {1}}}}}), "rope_scaling: factor");
-  const auto text = Read("[1, 2");
+  const auto text = Read("[1, 2]");
   ASSERT_FALSE(text);
   expect(text.error().message, "it is not a JSON object");
+}
+
+// Weights of a kind that is not read are refused, but sizes of such a model can be used.
+TEST_F(HuggingFace, RefusesQuantizedWeights) {
+  EXPECT_EQ(Message(kDeepseekV3, Json::object()), "no error");
+  WriteWeights();
+  EXPECT_NE(Message(kDeepseekV3, Json::object()).find("quantization_config: quantized weights"),
+            std::string::npos);
+  EXPECT_EQ(Message(kDeepseekV3, {{"quantization_config", nullptr}}), "no error");
+}
+
+TEST_F(HuggingFace, MissingKeysHaveTheDefaultsOfTheClass) {
+  const auto options = [&](const char* type) {
+    return Read(Json{{"model_type", type}, {"num_experts_per_tok", 2}}.dump()).value().options;
+  };
+  const auto mixtral = options("mixtral");
+  EXPECT_EQ(mixtral.at("rope_theta"), "1000000");
+  EXPECT_EQ(mixtral.at("norm_epsilon"), "1e-05");
+  EXPECT_EQ(mixtral.at("kv_heads"), "8");
+  const auto deepseek = options("deepseek_v3");
+  EXPECT_EQ(deepseek.at("normalize_top_k"), "true");
+  EXPECT_EQ(deepseek.at("router_scale"), "2.5");
+  EXPECT_EQ(deepseek.at("query_rank"), "1536");
+  EXPECT_EQ(deepseek.at("shared_experts"), "1");
+  EXPECT_EQ(options("deepseek_v2").at("shared_experts"), "2");
+  EXPECT_EQ(options("qwen3_moe").at("experts"), "128");
+}
+
+// What the format cannot express is named, and only that.
+TEST_F(HuggingFace, WritesOnlyWhatTheFormatExpresses) {
+  using Options = std::map<std::string, std::string, std::less<>>;
+  struct Case {
+    const char* model;
+    Options options;
+    const char* lost;  // empty: the format expresses all
+  };
+  const std::vector<Case> cases = {
+      {"llama", {}, ""},
+      {"llama", {{"kv_heads", "2"}, {"head_dim", "6"}, {"tied", "true"}, {"dropout", "0.1"}}, ""},
+      {"llama", {{"rope_scaling", "linear"}, {"rope_factor", "2"}}, ""},
+      {"llama", {{"rope_scaling", "yarn"}, {"rope_factor", "4"}, {"rope_fast_turns", "16"}}, ""},
+      {"llama", {{"rope_scaling", "yarn"}, {"rope_attention_factor", "1.5"}}, ""},
+      {"llama", {{"rope_factor", "4"}}, ""},  // not used
+      {"llama", {{"heads", "3"}, {"head_dim", "8"}}, "num_attention_heads: 3 does not divide"},
+      {"qwen3", {{"rope_scaling", "yarn"}, {"rope_factor", "4"}}, ""},
+      {"qwen3", {{"heads", "3"}, {"head_dim", "8"}}, ""},
+      {"qwen3_moe", {{"dense_layers", "1"}, {"hidden", "40"}, {"expert_hidden", "24"}}, ""},
+      {"qwen3_moe", {{"normalize_top_k", "false"}, {"balance", "none"}}, ""},
+      {"qwen3_moe", {{"shared_experts", "1"}}, "model.shared_experts=1 (there it is 0)"},
+      {"qwen3_moe", {{"router_score", "sigmoid"}}, "model.router_score=sigmoid (there it is soft"},
+      {"qwen3_moe", {{"expert_groups", "2"}}, "model.expert_groups=2"},
+      {"qwen3_moe", {{"router_scale", "2.5"}}, "model.router_scale=2.5"},
+      {"qwen3_moe", {{"balance", "bias"}}, "model.balance=bias"},
+      {"mixtral", {{"expert_hidden", "24"}, {"hidden", "40"}}, ""},
+      {"mixtral", {{"dense_layers", "1"}}, "model.dense_layers=1 (there it is 0)"},
+      {"mixtral", {{"normalize_top_k", "false"}}, "model.normalize_top_k=false"},
+      {"mixtral", {{"router_scale", "2"}}, "model.router_scale=2"},
+      {"mixtral", {{"expert_groups", "2"}, {"top_groups", "2"}}, "model.expert_groups=2"},
+      {"mixtral", {{"shared_experts", "2"}}, "model.shared_experts=2"},
+      {"deepseek_v2", {{"query_rank", "8"}, {"router_scale", "1.5"}, {"shared_experts", "0"}}, ""},
+      {"deepseek_v2", {{"expert_groups", "2"}, {"rope_scaling", "linear"}}, ""},
+      {"deepseek_v2", {{"normalize_top_k", "true"}}, "model.normalize_top_k=true"},
+      {"deepseek_v2", {{"router_score", "sigmoid"}}, "model.router_score=sigmoid"},
+      {"deepseek_v2", {{"heads", "3"}}, "num_attention_heads: 3 does not divide"},
+      {"deepseek_v3", {{"rope_scaling", "linear"}, {"rope_factor", "2"}, {"predictor", "1"}}, ""},
+      {"deepseek_v3", {{"rope_scaling", "yarn"}, {"rope_score_magnitude", "1"}}, ""},
+      {"deepseek_v3", {{"normalize_top_k", "false"}, {"dense_layers", "0"}}, ""},
+      {"deepseek_v3", {{"router_score", "softmax"}}, "model.router_score=softmax"},
+      {"deepseek_v3", {{"balance", "none"}}, "model.balance=none (there it is bias)"},
+      {"gpt2", {{"hidden", "7"}, {"tied", "false"}}, ""},
+  };
+  for (const auto& [model, options, lost] : cases) {
+    ModelConfig config{.name = model, .dim = 32, .options = options};
+    const auto text = HuggingFaceConfigText(config);
+    const std::string message = text ? "" : text.error().message;
+    SCOPED_TRACE(fmt::format("{} {}: {}", model, fmt::join(options, " "), message));
+    EXPECT_EQ(text.has_value(), std::string_view(lost).empty());
+    EXPECT_NE(message.find(lost), std::string::npos);
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  }
 }
 
 TEST_F(HuggingFace, ReadsTheKeysOfNewerFiles) {

@@ -149,6 +149,15 @@ RotaryTable DecoderOptions::MakeRotary(const ModelConfig& config) const {
   return RotaryTable::Make(config.sequence, AttentionOf(config.dim).head_dim, rope_theta, rope);
 }
 
+void DecoderOptions::Resolve(const ModelConfig& config) {
+  const AttentionSizes sizes = AttentionOf(config.dim);
+  kv_heads = sizes.kv_heads;
+  head_dim = sizes.head_dim;
+  hidden = HiddenOf(config.dim);
+  rope = rope.Used();
+  predictor = 0;  // only training runs it
+}
+
 Status DecoderOptions::Check(const ModelConfig& config) const {
   const AttentionSizes sizes = AttentionOf(config.dim);
   if (head_dim == 0 && config.dim % heads != 0) {
@@ -234,6 +243,12 @@ std::vector<Field> DecoderOptions::Fields() {
        "With yarn: frequencies of fewer turns than this are scaled",
        {},
        "beta_slow"},
+      {"rope_attention_factor",
+       &rope.attention_factor,
+       Changes::kModel,
+       "With yarn: scale of the rotation (auto: 0.1 log(rope_factor) + 1)",
+       {.automatic = true},
+       "attention_factor"},
       {"norm_epsilon",
        &norm_epsilon,
        Changes::kModel,

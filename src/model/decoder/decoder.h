@@ -31,6 +31,7 @@ struct DecoderOptions : ModelOptions {
   bool shares_embedding() const { return tied || predictor > 0; }
 
   std::vector<Field> Fields() override;
+  void Resolve(const ModelConfig& config) override;
   // Errors: kInvalidArgument, naming the key, for sizes that cannot be combined.
   virtual Status Check(const ModelConfig& config) const;
   // The layers of block `layer`, which register their parameters in the block.
@@ -56,13 +57,14 @@ struct DecoderOptions : ModelOptions {
 
 // Our names of parameters and those of Hugging Face.
 std::vector<HuggingFaceTensor> DecoderNames();
-// Read and write config.json. A reader of a model adds head_dim, whose default differs.
+// Read and write config.json.
 void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config);
 void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options,
                         nlohmann::ordered_json& root);
 
-// Reads rope_theta, and rope_scaling of these types ("linear llama3 yarn").
-void ReadRope(HuggingFaceReader& reader, std::string_view types, ModelConfig& config);
+// Reads rope_parameters. `scales_scores`: whether mscale and mscale_all_dim are options of the
+// model, as in DeepSeek's; other models have only their effect on cosines and sines.
+void ReadRope(HuggingFaceReader& reader, bool scales_scores, ModelConfig& config);
 nlohmann::ordered_json RopeJson(const RopeScaling& rope);
 
 // Returns an entry with the options of `Options`, which derives from DecoderOptions and sets

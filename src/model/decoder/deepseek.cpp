@@ -25,6 +25,7 @@ struct DeepseekOptions : MoeOptions {
   }
 
   std::vector<Field> Fields() override;
+  void Resolve(const ModelConfig& config) override;
   Status Check(const ModelConfig& config) const override;
   std::unique_ptr<AttentionLayer> MakeAttention(torch::nn::Module& block,
                                                 std::int64_t dim) const override {
@@ -112,6 +113,15 @@ std::vector<Field> DeepseekOptions::Fields() {
   return fields;
 }
 
+void DeepseekOptions::Resolve(const ModelConfig& config) {
+  MoeOptions::Resolve(config);
+  const LatentSizes sizes = LatentOf(config.dim);
+  kv_rank = sizes.kv_rank;
+  plain_dim = sizes.plain_dim;
+  rotary_dim = sizes.rotary_dim;
+  value_dim = sizes.value_dim;
+}
+
 Status DeepseekOptions::Check(const ModelConfig& config) const {
   PENSTOCK_TRY_STATUS(moe.Check());
   PENSTOCK_TRY_STATUS(rope.Check());
@@ -153,52 +163,43 @@ void ReadDeepseek(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Size("num_hidden_layers", config.layers);
   reader.Option("num_attention_heads", "heads", "", config);
   reader.Option("intermediate_size", "hidden", "", config);
-  reader.Option("rms_norm_eps", "norm_epsilon", "1e-06", config);
-  reader.Option("tie_word_embeddings", "tied", "false", config);
-  ReadRope(reader, "yarn", config);
+  reader.Option("rms_norm_eps", "norm_epsilon", "", config);
+  reader.Option("tie_word_embeddings", "tied", "", config);
+  ReadRope(reader, /*scales_scores=*/true, config);
   reader.Option("q_lora_rank", "query_rank", "0", config);
-  reader.Option("kv_lora_rank", "kv_rank", "512", config);
-  reader.Option("qk_nope_head_dim", "plain_dim", "128", config);
-  reader.Option("qk_rope_head_dim", "rotary_dim", "64", config);
-  reader.Option("v_head_dim", "value_dim", "128", config);
+  reader.Option("kv_lora_rank", "kv_rank", "", config);
+  reader.Option("qk_nope_head_dim", "plain_dim", "", config);
+  reader.Option("qk_rope_head_dim", "rotary_dim", "", config);
+  reader.Option("v_head_dim", "value_dim", "", config);
   reader.Option("n_routed_experts", "experts", "", config);
   reader.Option("num_experts_per_tok", "top_k", "", config);
   reader.Option("moe_intermediate_size", "expert_hidden", "", config);
-  reader.Option("n_shared_experts", "shared_experts", "0", config);
-  reader.Option("first_k_dense_replace", "dense_layers", "0", config);
-  reader.Option("routed_scaling_factor", "router_scale", "1", config);
-  reader.Option("norm_topk_prob", "normalize_top_k", "false", config);
-  reader.Expect("moe_layer_freq", 1);
-  reader.Expect("hidden_act", "silu");
-  reader.Expect("attention_bias", false);
-  reader.Expect("attention_dropout", 0);
+  reader.Option("n_shared_experts", "shared_experts", "", config);
+  reader.Option("first_k_dense_replace", "dense_layers", "", config);
+  reader.Option("routed_scaling_factor", "router_scale", "", config);
+  reader.Option("norm_topk_prob", "normalize_top_k", "", config);
 }
 
 void ReadGroups(HuggingFaceReader& reader, ModelConfig& config) {
-  reader.Option("n_group", "expert_groups", "1", config);
-  reader.Option("topk_group", "top_groups", "1", config);
+  reader.Option("n_group", "expert_groups", "", config);
+  reader.Option("topk_group", "top_groups", "", config);
 }
 
+// The published code does not scale weights that it normalizes, and transformers does not normalize
+// them.
 void ReadDeepseekV2(HuggingFaceReader& reader, ModelConfig& config) {
   ReadDeepseek(reader, config);
-  const nlohmann::json* const method = reader.Value("topk_method");
-  if (method != nullptr && *method == "group_limited_greedy") {
+  if (*reader.Value("topk_method") == "group_limited_greedy") {
     ReadGroups(reader, config);
   } else {
     reader.Expect("topk_method", "greedy");
   }
-  // The published code does not scale weights that it normalizes, and transformers does neither.
-  reader.Expect("norm_topk_prob", false);
-  reader.Expect("scoring_func", "softmax");
-  reader.Option("aux_loss_alpha", "balance_loss", "0.001", config);
+  reader.Option("aux_loss_alpha", "balance_loss", "", config);
 }
 
 void ReadDeepseekV3(HuggingFaceReader& reader, ModelConfig& config) {
   ReadDeepseek(reader, config);
   ReadGroups(reader, config);
-  reader.Expect("topk_method", "noaux_tc");
-  reader.Expect("scoring_func", "sigmoid");
-  reader.Expect("rope_interleave", true);
   // Published weights have a block for prediction, which training may or may not use.
   config.options["predictor"] = "0";
 }
@@ -220,10 +221,8 @@ void WriteDeepseek(const ModelConfig& config, const DeepseekOptions& options,
   root["n_shared_experts"] = options.moe.shared;
   root["first_k_dense_replace"] = options.moe.dense_layers;
   root["routed_scaling_factor"] = options.moe.scale;
-  root["norm_topk_prob"] = options.moe.normalize;
   root["n_group"] = options.moe.groups;
   root["topk_group"] = options.moe.top_groups;
-  root["scoring_func"] = options.moe.score;
   root["moe_layer_freq"] = 1;
 }
 
@@ -240,6 +239,8 @@ ModelEntry DeepseekV2() {
   model.huggingface.write = [](const ModelConfig& config, nlohmann::ordered_json& root) {
     const auto options = OptionsOf<DeepseekOptions>(config);
     WriteDeepseek(config, options, root);
+    root["scoring_func"] = "softmax";
+    root["norm_topk_prob"] = false;
     root["topk_method"] = options.moe.groups > 1 ? "group_limited_greedy" : "greedy";
     root["aux_loss_alpha"] = options.moe.balance_loss;
   };
@@ -255,9 +256,12 @@ ModelEntry DeepseekV3() {
   model.huggingface.names = DeepseekNames();
   model.huggingface.read = ReadDeepseekV3;
   model.huggingface.write = [](const ModelConfig& config, nlohmann::ordered_json& root) {
-    WriteDeepseek(config, OptionsOf<DeepseekV3Options>(config), root);
+    const auto options = OptionsOf<DeepseekV3Options>(config);
+    WriteDeepseek(config, options, root);
+    root["scoring_func"] = "sigmoid";
+    root["norm_topk_prob"] = options.moe.normalize;
     root["topk_method"] = "noaux_tc";
-    root["num_nextn_predict_layers"] = OptionsOf<DeepseekV3Options>(config).predictor;
+    root["num_nextn_predict_layers"] = options.predictor;
   };
   return model;
 }

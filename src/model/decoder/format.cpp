@@ -1,6 +1,4 @@
 // The config.json of decoders: LlamaConfig and Qwen3Config of the transformers package.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 
@@ -9,49 +7,50 @@
 namespace penstock {
 namespace {
 
-using Json = nlohmann::json;
-
-// Keys of `rope_scaling`, or of `rope_parameters` in newer files, which also has rope_theta.
+// Keys of rope_parameters by the type that reads them.
 struct RopeKey {
-  std::string_view type;
+  std::string_view types;
   const char* theirs;
   std::string_view ours;
-  std::string_view otherwise;
 };
 constexpr std::array kRopeKeys = {
-    RopeKey{"llama3", "low_freq_factor", "rope_low_frequency_factor", "1"},
-    RopeKey{"llama3", "high_freq_factor", "rope_high_frequency_factor", "4"},
-    RopeKey{"llama3", "original_max_position_embeddings", "rope_original_sequence", "8192"},
-    RopeKey{"yarn", "beta_fast", "rope_fast_turns", "32"},
-    RopeKey{"yarn", "beta_slow", "rope_slow_turns", "1"},
-    RopeKey{"yarn", "mscale", "rope_magnitude", "0"},
-    RopeKey{"yarn", "mscale_all_dim", "rope_score_magnitude", "0"},
-    RopeKey{"yarn", "original_max_position_embeddings", "rope_original_sequence", "4096"},
+    RopeKey{"linear llama3 yarn", "factor", "rope_factor"},
+    RopeKey{"llama3", "low_freq_factor", "rope_low_frequency_factor"},
+    RopeKey{"llama3", "high_freq_factor", "rope_high_frequency_factor"},
+    RopeKey{"llama3 yarn", "original_max_position_embeddings", "rope_original_sequence"},
+    RopeKey{"yarn", "beta_fast", "rope_fast_turns"},
+    RopeKey{"yarn", "beta_slow", "rope_slow_turns"},
+    RopeKey{"yarn", "attention_factor", "rope_attention_factor"},
 };
+
+// Returns the scale of cosines and sines by mscale and mscale_all_dim; 0 if they do not set it.
+double AttentionFactor(const nlohmann::json& yarn) {
+  RopeScaling scaling{.type = "yarn", .factor = yarn.at("factor").get<double>()};
+  scaling.magnitude = yarn.at("mscale").get<double>();
+  scaling.score_magnitude = yarn.at("mscale_all_dim").get<double>();
+  const bool is_set = scaling.magnitude != 0 && scaling.score_magnitude != 0;
+  return is_set ? scaling.MagnitudeScale() : 0;
+}
 
 }  // namespace
 
-void ReadRope(HuggingFaceReader& reader, std::string_view types, ModelConfig& config) {
-  reader.Option("rope_theta", "rope_theta", "10000", config);
-  for (const char* const key : {"rope_scaling", "rope_parameters"}) {
-    const Json* const given = reader.Object(key);
-    if (given == nullptr) continue;
-    HuggingFaceReader rope(*given);
-    if (rope.Has("rope_theta")) rope.Option("rope_theta", "rope_theta", "", config);
-    rope.Option(rope.Has("rope_type") ? "rope_type" : "type", "rope_scaling", "default", config);
-    std::string& type = config.options["rope_scaling"];
-    if (type == "default") type = "none";
-    const std::vector<std::string_view> known = Words(types);
-    if (type != "none" && std::ranges::find(known, type) == known.end()) {
-      return reader.Fault(
-          key, fmt::format("the type '{}' is none of default, {}", type, fmt::join(known, ", ")));
-    }
-    if (type != "none") rope.Option("factor", "rope_factor", "1", config);
-    for (const RopeKey& other : kRopeKeys) {
-      if (type != other.type) continue;
-      rope.Option(other.theirs, other.ours, other.otherwise, config);
-    }
-    if (const Status status = rope.Finish(); !status) reader.Fault(key, status.error().message);
+void ReadRope(HuggingFaceReader& reader, bool scales_scores, ModelConfig& config) {
+  const nlohmann::json& given = *reader.Object("rope_parameters");
+  HuggingFaceReader rope(given);
+  rope.Option("rope_theta", "rope_theta", "", config);
+  const auto type = given.at("rope_type").get<std::string>();
+  config.options["rope_scaling"] = type == "default" ? "none" : type;
+  for (const RopeKey& key : kRopeKeys) {
+    const std::vector<std::string_view> types = Words(key.types);
+    if (std::ranges::find(types, type) == types.end()) continue;
+    rope.Option(key.theirs, key.ours, "", config);
+  }
+  if (type != "yarn") return;
+  if (scales_scores) {
+    rope.Option("mscale", "rope_magnitude", "", config);
+    rope.Option("mscale_all_dim", "rope_score_magnitude", "", config);
+  } else if (given.at("attention_factor") == 0) {
+    config.options["rope_attention_factor"] = fmt::format("{}", AttentionFactor(given));
   }
 }
 
@@ -64,8 +63,9 @@ nlohmann::ordered_json RopeJson(const RopeScaling& rope) {
   } else if (rope.type == "yarn") {
     json["beta_fast"] = rope.fast_turns;
     json["beta_slow"] = rope.slow_turns;
-    json["mscale"] = rope.magnitude;
-    json["mscale_all_dim"] = rope.score_magnitude;
+    if (rope.magnitude != 0) json["mscale"] = rope.magnitude;
+    if (rope.score_magnitude != 0) json["mscale_all_dim"] = rope.score_magnitude;
+    if (rope.attention_factor != 0) json["attention_factor"] = rope.attention_factor;
   }
   if (rope.type != "linear") json["original_max_position_embeddings"] = rope.original_sequence;
   return json;
@@ -92,21 +92,13 @@ void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Size("vocab_size", config.vocabulary);
   reader.Size("hidden_size", config.dim);
   reader.Size("num_hidden_layers", config.layers);
-  std::int64_t heads = 0, hidden = 0;
-  reader.Size("num_attention_heads", heads);
-  reader.Size("intermediate_size", hidden);
-  config.options["heads"] = fmt::format("{}", heads);
-  config.options["hidden"] = fmt::format("{}", hidden);
+  reader.Option("num_attention_heads", "heads", "", config);
+  reader.Option("intermediate_size", "hidden", "", config);
   reader.Option("num_key_value_heads", "kv_heads", "0", config);
-  reader.Option("rms_norm_eps", "norm_epsilon", "1e-06", config);
-  reader.Option("tie_word_embeddings", "tied", "false", config);
-  ReadRope(reader, "linear llama3", config);
-  reader.Expect("hidden_act", "silu");
-  for (const char* const key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
-    reader.Expect(key, false);
-  }
-  reader.Expect("attention_dropout", 0);
-  reader.Expect("pretraining_tp", 1);
+  reader.Option("head_dim", "head_dim", "0", config);
+  reader.Option("rms_norm_eps", "norm_epsilon", "", config);
+  reader.Option("tie_word_embeddings", "tied", "", config);
+  ReadRope(reader, /*scales_scores=*/false, config);
 }
 
 void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options,

@@ -9,10 +9,7 @@ ModelEntry Llama() {
   model.summary = "rotary positions, RMSNorm, SwiGLU, grouped key and value heads";
   model.huggingface.model_type = "llama";
   model.huggingface.architecture = "LlamaForCausalLM";
-  model.huggingface.read = [](HuggingFaceReader& reader, ModelConfig& config) {
-    ReadDecoderConfig(reader, config);
-    reader.Option("head_dim", "head_dim", "0", config);
-  };
+  model.huggingface.read = ReadDecoderConfig;
   return model;
 }
 

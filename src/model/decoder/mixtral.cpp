@@ -28,12 +28,9 @@ std::vector<HuggingFaceTensor> MixtralNames() {
 
 void ReadMixtral(HuggingFaceReader& reader, ModelConfig& config) {
   ReadDecoderConfig(reader, config);
-  reader.Option("head_dim", "head_dim", "0", config);
-  reader.Option("num_local_experts", "experts", "8", config);
-  reader.Option("num_experts_per_tok", "top_k", "2", config);
-  reader.Option("router_aux_loss_coef", "balance_loss", "0.001", config);
-  reader.Expect("router_jitter_noise", 0);
-  reader.Expect("sliding_window", nullptr);
+  reader.Option("num_local_experts", "experts", "", config);
+  reader.Option("num_experts_per_tok", "top_k", "", config);
+  reader.Option("router_aux_loss_coef", "balance_loss", "", config);
 }
 
 }  // namespace
@@ -50,6 +47,7 @@ ModelEntry Mixtral() {
     const auto options = OptionsOf<MixtralOptions>(config);
     WriteDecoderConfig(config, options, root);
     root["intermediate_size"] = options.ExpertHiddenOf(config.dim);
+    root.erase("attention_bias");
     root["num_local_experts"] = options.moe.experts;
     root["num_experts_per_tok"] = options.moe.top_k;
     root["router_aux_loss_coef"] = options.moe.balance_loss;

@@ -10,6 +10,13 @@ std::vector<Field> MoeOptions::Fields() {
   return fields;
 }
 
+void MoeOptions::Resolve(const ModelConfig& config) {
+  DecoderOptions::Resolve(config);
+  moe.hidden = ExpertHiddenOf(config.dim);
+  if (moe.dense_layers == 0) hidden = moe.hidden;   // no layer has it
+  if (moe.balance == "loss") moe.balance = "none";  // only training adds the term
+}
+
 Status MoeOptions::Check(const ModelConfig& config) const {
   PENSTOCK_TRY_STATUS(moe.Check());
   return DecoderOptions::Check(config);

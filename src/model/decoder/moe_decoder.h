@@ -10,6 +10,7 @@ struct MoeOptions : DecoderOptions {
   ExpertOptions moe;
 
   std::vector<Field> Fields() override;
+  void Resolve(const ModelConfig& config) override;
   Status Check(const ModelConfig& config) const override;
   std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& block, std::int64_t layer,
                                                std::int64_t dim,

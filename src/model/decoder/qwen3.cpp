@@ -21,10 +21,7 @@ ModelEntry Qwen3() {
   model.summary = "as llama, with RMSNorm of each head's queries and keys";
   model.huggingface.model_type = "qwen3";
   model.huggingface.architecture = "Qwen3ForCausalLM";
-  model.huggingface.read = [](HuggingFaceReader& reader, ModelConfig& config) {
-    ReadDecoderConfig(reader, config);
-    reader.Option("head_dim", "head_dim", "128", config);
-  };
+  model.huggingface.read = ReadDecoderConfig;
   return model;
 }
 

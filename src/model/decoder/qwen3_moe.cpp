@@ -1,4 +1,5 @@
 // Qwen3 with experts (Qwen3 Technical Report, 2025, section 2).
+#include "huggingface/config_file.h"
 #include "model/decoder/moe_decoder.h"
 
 namespace penstock {
@@ -15,15 +16,14 @@ struct Qwen3MoeOptions : MoeOptions {
 
 void ReadQwen3Moe(HuggingFaceReader& reader, ModelConfig& config) {
   ReadDecoderConfig(reader, config);
-  reader.Option("head_dim", "head_dim", "0", config);
-  reader.Option(reader.Has("num_local_experts") ? "num_local_experts" : "num_experts", "experts",
-                "128", config);
-  reader.Option("num_experts_per_tok", "top_k", "8", config);
-  reader.Option("moe_intermediate_size", "expert_hidden", "768", config);
-  reader.Option("norm_topk_prob", "normalize_top_k", "false", config);
-  reader.Option("router_aux_loss_coef", "balance_loss", "0.001", config);
-  reader.Expect("decoder_sparse_step", 1);
-  reader.Expect("mlp_only_layers", nlohmann::json::array());
+  reader.Option("num_experts", "experts", "", config);
+  reader.Option("num_experts_per_tok", "top_k", "", config);
+  reader.Option("moe_intermediate_size", "expert_hidden", "", config);
+  reader.Option("norm_topk_prob", "normalize_top_k", "", config);
+  reader.Option("router_aux_loss_coef", "balance_loss", "", config);
+  const auto dense_layers = LeadingDenseLayers(reader.root());
+  if (!dense_layers) return reader.Fail(dense_layers.error());
+  config.options["dense_layers"] = fmt::format("{}", *dense_layers);
 }
 
 }  // namespace
@@ -45,6 +45,9 @@ ModelEntry Qwen3Moe() {
     root["router_aux_loss_coef"] = options.moe.balance_loss;
     root["decoder_sparse_step"] = 1;
     root["mlp_only_layers"] = nlohmann::ordered_json::array();
+    for (std::int64_t layer = 0; layer < options.moe.dense_layers; ++layer) {
+      root["mlp_only_layers"].push_back(layer);
+    }
   };
   return model;
 }

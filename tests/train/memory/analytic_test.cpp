@@ -67,7 +67,8 @@ ModelKeys KeysOf(std::string_view model, Random& random) {
   }
   ModelKeys keys = model.starts_with("deepseek") ? LatentKeys(random) : DecoderKeys(random);
   keys.merge(ExpertKeys(random));
-  if (model == "mixtral") keys.erase("normalize_top_k");  // Mixtral's config.json lacks it
+  // The config.json of these cannot express it.
+  if (model == "mixtral" || model == "deepseek_v2") keys.erase("normalize_top_k");
   return keys;
 }
 
