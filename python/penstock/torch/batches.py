@@ -54,6 +54,12 @@ class Structure:
 
     def fill(self, tensors: list[torch.Tensor]) -> Any:
         """Returns the value with these tensors."""
+        expected = self.constants.count(None)
+        if len(tensors) != expected:
+            raise Error(
+                f"{len(tensors)} tensors are given, but the stages were made for {expected}: pass "
+                "inputs with the same keys and elements"
+            )
         left = iter(tensors)
         leaves = [next(left) if constant is None else constant[0] for constant in self.constants]
         for index in self.lists:

@@ -308,6 +308,7 @@ class Pipeline(Views):
             )
         return input_tensors, target_tensors, factors
 
+    @exclusive
     def state_dict(self) -> dict[str, Any]:
         """Returns what a checkpoint needs besides the modules' ``state_dict()``.
 

@@ -157,7 +157,7 @@ class record:
 
     def predict(self, costs: Costs | None = None) -> Simulation:
         """Returns the simulation of the same schedule, by default with ``self.costs``."""
-        return self.timeline.schedule.simulate(costs or self.costs)
+        return self.timeline.schedule.simulate(self.costs if costs is None else costs)
 
     def report(
         self, path: str | os.PathLike[str], *, costs: Costs | None = None, title: str | None = None

@@ -85,6 +85,7 @@ class Views:
         return Timeline.from_times(self.schedule, spans, time_unit="s")
 
     @property
+    @exclusive
     def saved_bytes(self) -> list[int]:
         """Activations that each stage keeps of a microbatch between F and its backward, in bytes.
 
@@ -110,6 +111,7 @@ class Views:
         return text
 
     @property
+    @exclusive
     def last(self) -> LastStep:
         """What the last `step`, `steps` or `eval_step` computed besides what it returned.
 

@@ -257,3 +257,27 @@ def test_lists_of_tensors_of_the_whole_batch_are_containers() -> None:
     expected = pipe.step((x, y))
     other = _pipe(stages, loss=None)
     assert other.step([x, y]) == expected
+
+
+class Skips(nn.Module):
+    """Has a skip connection, so that its graph is cut, and a size that the graph has constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        result: torch.Tensor = self.second(hidden) * (x.numel() / 100) + hidden
+        return result
+
+
+def test_stages_cut_from_a_graph_refuse_microbatches_of_another_size() -> None:
+    model = Skips()
+    pipe = _pipe(pt.split(model, torch.randn(2, 16), ["second"]))
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    expected = sum(_mse(model(a), b).item() for a, b in zip(x.chunk(4), y.chunk(4), strict=True))
+    assert pipe.step(x, y) == pytest.approx(expected / 4, rel=1e-5)
+    for run in (pipe.eval_step, pipe.step):
+        with pytest.raises(pt.Error, match=r"takes a tensor of shape \(2, 16\), not \(1, 16\)"):
+            run(x[:7], y[:7])

@@ -133,8 +133,11 @@ class _GraphStage(nn.Module):
         graph = fx.Graph()
         nodes = list(whole.graph.nodes)
         now: dict[fx.Node, fx.Node] = {}
-        for value in before if before is not None else [n for n in nodes if n.op == "placeholder"]:
+        taken = before if before is not None else [n for n in nodes if n.op == "placeholder"]
+        for value in taken:
             now[value] = graph.placeholder(value.name)
+        # The graph may have sizes as constants, so that other shapes could be computed wrongly.
+        self._shapes = [getattr(value.meta.get("val"), "shape", None) for value in taken]
 
         def use(node: fx.Node) -> fx.Node:
             if node not in now:  # a parameter, a buffer or a constant
@@ -155,6 +158,13 @@ class _GraphStage(nn.Module):
             order = self._in_spec.child(1).context if named else []
             leaves = pytree.tree_leaves((arguments, {key: named[key] for key in order}))
             arguments = tuple(leaves)
+        for shape, argument in zip(self._shapes, arguments, strict=False):
+            if shape is not None and isinstance(argument, torch.Tensor) and argument.shape != shape:
+                raise Error(
+                    f"a stage that split cut from a graph takes a tensor of shape {tuple(shape)}, "
+                    f"not {tuple(argument.shape)}: use batches that divide into microbatches of "
+                    "the inputs of split, or split again with these"
+                )
         results = self.graph(*arguments)
         if self._out_spec is None:
             return results
