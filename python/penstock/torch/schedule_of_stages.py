@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from penstock import Error, Schedule, schedule as generate
+from penstock.torch.arguments import shown
 
 
 def schedule_of_stages(
@@ -23,7 +24,7 @@ def schedule_of_stages(
             if asked is not None and asked != has:
                 raise Error(f"{name} is {asked}, but the schedule has {has}: leave it out")
     elif not isinstance(given, str):
-        raise Error(f"schedule is {given!r}: give a name, a penstock.Schedule, or a CSV file")
+        raise Error(f"schedule is {shown(given)}: give a name, a penstock.Schedule, or a CSV file")
     else:
         ranks = 2 if ranks is None else ranks
         if ranks < 1:

@@ -51,7 +51,7 @@ def split(
 def _check_arguments(model: Any, stages: Any, by: Any) -> None:
     if not isinstance(model, nn.Module):
         raise Error(f"split: the model is {shown(model)}: pass a torch.nn.Module")
-    if by not in ("even", "cost"):
+    if not isinstance(by, str) or by not in ("even", "cost"):
         raise Error(f"split: by is {shown(by)}: give 'even' or 'cost'")
     if isinstance(stages, int):
         whole("split: stages", stages, 1)
