@@ -69,7 +69,9 @@ _Result = tuple["float | None", dict[str, float], Any]
 
 
 def _is_loss(output: Any) -> bool:
-    """Whether a last stage without a loss function returned a loss."""
+    """Whether a last stage without a loss function returned a loss, maybe with metrics."""
+    if isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], dict):
+        output = output[0]
     if isinstance(output, torch.Tensor):
         return output.dim() == 0
     return isinstance(getattr(output, "loss", None), torch.Tensor)

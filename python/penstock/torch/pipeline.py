@@ -108,12 +108,13 @@ class Pipeline(Views):
         timeout: float = 300.0,
         outputs: bool = False,
     ) -> None:
-        settings.check(locals())
+        given = locals()
+        ranks, microbatches, threads, slices, seed = settings.check(given)
         self._busy = threading.Lock()
         self._stages = settings.stage_list(stages)
         self._hosts = processes.join()
         self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices)
-        settings.check_weighting(self.schedule, loss_weight)
+        settings.check_schedule(self.schedule, given)
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
         self._local = [
             stage
@@ -132,7 +133,7 @@ class Pipeline(Views):
         options.exact, options.fuse = exact, True
         options.clip, options.skip_nonfinite = float(clip_grad_norm), skip_nonfinite
         options.watchdog = self._timeout = float(timeout)
-        self._measures_norm = clip_grad_norm > 0 or skip_nonfinite
+        self._measures_norm = options.clip > 0 or skip_nonfinite
         options.seed = (torch.initial_seed() if seed is None else seed) % 2**63
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
         options.offload_folder = self._scratch.name

@@ -13,14 +13,21 @@ from penstock import Error, Schedule
 from penstock.torch.arguments import flag, function, in_code_of, number, shown, whole
 
 
-def check(given: dict[str, Any]) -> None:
-    """Raises Error for a wrong value among the keyword arguments of Pipeline."""
-    for name in ("ranks", "microbatches", "threads"):
-        if given[name] is not None:
-            whole(name, given[name], 1, ", or leave it out")
-    if given["seed"] is not None:
-        whole("seed", given["seed"])
-    whole("slices", given["slices"], 1)
+_COUNTS = ("ranks", "microbatches", "threads", "slices")
+
+
+def check(given: dict[str, Any]) -> tuple[int | None, int | None, int | None, int, int | None]:
+    """Raises Error for a wrong value among the keyword arguments of Pipeline.
+
+    Returns ranks, microbatches, threads, slices and seed, which may be numbers of NumPy, as int.
+    """
+    counts = [
+        None if given[name] is None else whole(name, given[name], 1, ", or leave it out")
+        for name in _COUNTS
+    ]
+    if counts[3] is None:
+        raise Error("slices is None: give at least 1")
+    seed = None if given["seed"] is None else whole("seed", given["seed"])
     for name in ("skip_nonfinite", "exact", "outputs"):
         flag(name, given[name])
     wanted = "give the largest norm, inf to measure it only, or 0 for no limit"
@@ -36,6 +43,7 @@ def check(given: dict[str, Any]) -> None:
     function("lr_scheduler", given["lr_scheduler"], "an optimizer")
     if given["lr_scheduler"] is not None and given["optimizer"] is None:
         raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
+    return counts[0], counts[1], counts[2], counts[3], seed
 
 
 def stage_list(stages: Any) -> list[nn.Module | None]:
@@ -64,13 +72,17 @@ def check_module(module: Any, index: int) -> None:
             )
 
 
-def check_weighting(schedule: Schedule, loss_weight: Any) -> None:
-    """Raises Error if the schedule updates after each microbatch, which then has no weight."""
-    if loss_weight is not None and schedule.weights != "flush":
-        raise Error(
-            f"loss_weight: schedule {schedule.algorithm!r} updates weights within a batch, so that "
-            "its microbatches have no common mean: choose another schedule"
-        )
+def check_schedule(schedule: Schedule, given: dict[str, Any]) -> None:
+    """Raises Error for arguments about a whole batch if the schedule updates weights within it."""
+    if schedule.weights == "flush":
+        return
+    for name in ("loss_weight", "clip_grad_norm", "skip_nonfinite"):
+        if given[name]:
+            raise Error(
+                f"{name}: schedule {schedule.algorithm!r} updates weights within a batch, so that "
+                f"no gradient is that of the whole batch: leave {name} out, or choose another "
+                "schedule"
+            )
 
 
 def make_scheduler(make: Any, optimizer: torch.optim.Optimizer | None) -> Any:

@@ -95,8 +95,9 @@ def test_schedules_that_update_within_a_batch_have_no_mean() -> None:
     pipe = _pipe([mlp(), mlp()], "pipedream", optimizer=pt.AdamW)
     with pytest.raises(pt.Error, match="updates weights within a batch"):
         pipe.step(torch.randn(6, 16), torch.randn(6, 16))
-    with pytest.raises(pt.Error, match="loss_weight: schedule 'pipedream'"):
-        _pipe([mlp(), mlp()], "pipedream", loss_weight=len)
+    for option in ({"loss_weight": len}, {"clip_grad_norm": 1.0}, {"skip_nonfinite": True}):
+        with pytest.raises(pt.Error, match=f"{next(iter(option))}: schedule 'pipedream' updates"):
+            _pipe([mlp(), mlp()], "pipedream", **option)
 
 
 def _cross_entropy(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
