@@ -198,9 +198,7 @@ def _check_samples(samples: int, microbatches: int, slices: int) -> None:
         )
 
 
-def _checked(
-    tensor: torch.Tensor, name: str, samples: int | None, slices: int
-) -> torch.Tensor:
+def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int) -> torch.Tensor:
     # Autograd cannot save tensors that were made under torch.inference_mode.
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu":
@@ -212,6 +210,8 @@ def _checked(
         raise Error(f"step: {name} are {tensor.layout}, but the engine takes strided tensors")
     if tensor.dim() == 0:
         return tensor
+    if tensor.shape[0] == 0:
+        raise Error(f"step: {name} have 0 samples: pass at least 1")
     if samples is not None and tensor.shape[0] != samples:
         raise Error(
             f"step: the inputs have {samples} samples, but {name} contain a tensor of shape "

@@ -78,6 +78,13 @@ def test_fewer_samples_than_microbatches_are_refused(samples: int) -> None:
         pipe.step(torch.randn(samples, 16), torch.randn(samples, 16))
 
 
+def test_empty_batches_are_refused() -> None:
+    pipe = _pipe([mlp(), mlp()], microbatches=1)
+    for run in (pipe.step, pipe.eval_step):
+        with pytest.raises(pt.Error, match="0 samples: pass at least 1"):
+            run(torch.randn(0, 16), torch.randn(0, 16))
+
+
 @pytest.mark.parametrize("rows", [1, 4, 16])
 def test_targets_of_another_batch_size_are_refused(rows: int) -> None:
     pipe = _pipe([mlp(), mlp()])
