@@ -40,9 +40,9 @@ class StageCode:
         #: Whether the module's code is told that it is traced, as by torch.compile and
         #: torch.export. Code that checks this then reads no values of tensors (of masks).
         self.is_traced = False
-        #: Whether the loss takes a factor after the targets (see weighting), and whether it returns
-        #: the outputs, too.
-        self.is_weighted = self.reports_outputs = False
+        #: Whether the loss takes a factor after the targets (see weighting), whether that may be 0,
+        #: and whether the loss returns the outputs, too.
+        self.is_weighted = self.may_be_unweighted = self.reports_outputs = False
         #: The names of the metrics that the loss returns, after it has run.
         self.metrics: tuple[str, ...] | None = None
         #: The structure of what the stage returns, after its forward has run.
@@ -82,7 +82,8 @@ class StageCode:
             if self.is_weighted:
                 *targets, factor = targets
                 factor = factor.reshape(-1)[0]
-                given = weighting.block_unweighted(outputs, factor)
+                if self.may_be_unweighted:
+                    given = weighting.block_unweighted(outputs, factor)
             value = self.outputs.fill(given)
             all_targets = None if self._targets is None else (self._targets.fill(targets),)
             loss, metrics = losses.evaluate(self._loss, value, all_targets)

@@ -423,6 +423,7 @@ class Pipeline(Views):
                 schedule.slices,
             )
             code.is_weighted, code.reports_outputs = is_weighted, self._reports_outputs
+            code.may_be_unweighted = self._loss_weight is not None
             parts = self._parts_of(stage, code, is_last)
             parts.inputs, parts.targets = examples, targets if is_last else []
             for holders in shared:
