@@ -261,7 +261,7 @@ std::string_view CommonKeysWithoutEffect() {
          "problem_type name_or_path _name_or_path _commit_hash output_attentions "
          "attn_implementation _attn_implementation experts_implementation auto_map "
          "tie_last_hidden_states quantization_config "
-         // Of text generation.
+         // Settings of text generation:
          "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens "
          "diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size "
          "encoder_repetition_penalty epsilon_cutoff eta_cutoff exponential_decay_length_penalty "

@@ -30,7 +30,7 @@ struct ClassKey {
 struct ConfigClass {
   std::string_view model_type;  // "llama"
   std::string_view name;        // "LlamaConfig"
-  std::vector<ClassKey> keys;   // of which the model depends
+  std::vector<ClassKey> keys;   // on which the model depends
   // Other keys of the class, which change neither weights nor what is computed from them.
   std::string_view without_effect;
   // Other names of keys. Where a file has both, the alias counts.

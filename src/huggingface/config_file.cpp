@@ -83,7 +83,8 @@ Status CompleteKey(const ClassKey& key, Json& values) {
 Status CheckLayerTypes(const Json& values) {
   const auto types = values.find("layer_types");
   if (types == values.end() || types->is_null()) return {};
-  const auto layers = values.value("num_hidden_layers", std::int64_t{0});
+  const char* const count = values.contains("n_layer") ? "n_layer" : "num_hidden_layers";
+  const auto layers = values.at(count).get<std::int64_t>();
   const auto is_full = [](const Json& type) { return type == "full_attention"; };
   if (types->is_array() && std::ssize(*types) == layers && std::ranges::all_of(*types, is_full)) {
     return {};

@@ -31,7 +31,7 @@ struct RopeScaling {
   double magnitude = 0;
   double score_magnitude = 0;
 
-  double attention_factor = 0;  // of yarn: the scale of cosines and sines; 0: as above
+  double attention_factor = 0;  // with yarn, the scale of cosines and sines; 0: as above
 
   // Errors: kInvalidArgument, naming the key of the model.
   Status Check() const;

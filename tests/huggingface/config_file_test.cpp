@@ -89,6 +89,7 @@ TEST(ConfigFile, FaultsNameTheKey) {
       {{{"model_type", "deepseek_v3"}, {"head_dim", 128}}, "head_dim: '128' is not qk_rope"},
       {{{"model_type", "qwen3"}, {"head_dim", nullptr}}, "head_dim: a whole number"},
       {{{"model_type", "gpt2"}, {"n_inner", 0}}, "n_inner: a whole number"},
+      {{{"model_type", "gpt2"}, {"layer_types", Json::array()}}, "layer_types: only"},
       {{{"model_type", "deepseek_v3"},
         {"rope_scaling", {{"type", "linear"}, {"factor", 2}, {"mscale_all_dim", 1}}}},
        "mscale_all_dim: it is only supported with the type yarn"},
