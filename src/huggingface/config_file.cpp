@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/mutex.h"
 #include "base/text/fields.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
@@ -137,6 +138,14 @@ std::string NameOf(const std::string& unknown, const ConfigClass& type) {
   return hint.empty() ? Quote(unknown) : fmt::format("{} ({})", Quote(unknown), hint);
 }
 
+// A command may read a file several times.
+void PrintOnce(const std::string& line) {
+  static Mutex mutex;
+  static std::set<std::string> printed;
+  const MutexLock lock(mutex);
+  if (printed.insert(line).second) fmt::print(stderr, "{}", line);
+}
+
 }  // namespace
 
 Result<ConfigFile> ParseConfigFile(std::string_view text) {
@@ -187,8 +196,9 @@ void ReportUnknownKeys(const ConfigFile& file, std::string_view path) {
     if (names.size() < kMostNamed) names.push_back(NameOf(key, *file.type));
   }
   const std::size_t others = file.unknown.size() - names.size();
-  fmt::print(stderr, "penstock: {}: keys without effect: {}{}\n", Printable(path),
-             fmt::join(names, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
+  PrintOnce(fmt::format("penstock: {}: keys without effect: {}{}\n", Printable(path),
+                        fmt::join(names, ", "),
+                        others > 0 ? fmt::format(" and {} more", others) : ""));
 }
 
 }  // namespace penstock

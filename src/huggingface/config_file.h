@@ -38,8 +38,8 @@ Result<std::int64_t> LeadingDenseLayers(const nlohmann::json& values);
 // effect to `file.unknown`. Requires: a class with rotary positions.
 Result<nlohmann::json> RopeParametersOf(ConfigFile& file);
 
-// Prints a line that names the unknown keys, if there are any, to stderr. `path` is that of the
-// file.
+// Prints a line that names the unknown keys, if there are any, to stderr, once per process. `path`
+// is that of the file. Threads: any.
 void ReportUnknownKeys(const ConfigFile& file, std::string_view path);
 
 }  // namespace penstock

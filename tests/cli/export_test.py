@@ -42,6 +42,9 @@ class ExportTest(program.CommandTest):
         config.write_text(json.dumps({**keys, "quantization_config": {"quant_method": "fp8"}}))
         self.assertIn("quantization_config: quantized weights are not supported", self.refuse(*loss))
         self.assertIn("quantization_config", self.refuse("train", ENGLISH, "model=exported"))
+        config.write_text(json.dumps({**keys, "foo": 3}))
+        priced = self.start("simulate", "1f1b", "--model", "exported", "-p", 2, "-m", 4)
+        self.assertEqual(priced.stderr, "penstock: exported/config.json: keys without effect: 'foo'\n")
 
 
 if __name__ == "__main__":
