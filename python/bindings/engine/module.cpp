@@ -115,10 +115,10 @@ NB_MODULE(_engine, module) {
   nb::class_<StageFunctions>(module, "StageFunctions")
       .def(
           "__init__",
-          [](StageFunctions* self, nb::callable forward, nb::object loss) {
-            new (self) StageFunctions{std::move(forward), std::move(loss)};
+          [](StageFunctions* self, nb::callable forward, nb::object loss, nb::callable refusal) {
+            new (self) StageFunctions{std::move(forward), std::move(loss), std::move(refusal)};
           },
-          "forward"_a, "loss"_a.none());
+          "forward"_a, "loss"_a.none(), "refusal"_a);
   nb::class_<StageParts>(module, "StageParts")
       .def(nb::init<>())
       .def_rw("functions", &StageParts::functions)

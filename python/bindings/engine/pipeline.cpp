@@ -60,12 +60,13 @@ TensorKind::TensorKind(const at::Tensor& tensor)
       dtype(tensor.scalar_type()),
       device(tensor.device()),
       layout(tensor.layout()),
-      is_inference(tensor.is_inference()) {}
+      is_inference(tensor.is_inference()),
+      requires_grad(tensor.requires_grad()) {}
 
 bool TensorKind::Fits(const at::Tensor& tensor) const {
   return tensor.sizes().equals(sizes) && tensor.scalar_type() == dtype &&
          tensor.device() == device && tensor.layout() == layout &&
-         tensor.is_inference() == is_inference;
+         tensor.is_inference() == is_inference && tensor.requires_grad() == requires_grad;
 }
 
 Autocast Autocast::OfThread() {

@@ -72,7 +72,7 @@ struct TensorKind {
   at::ScalarType dtype;
   at::Device device;
   at::Layout layout;
-  bool is_inference;
+  bool is_inference, requires_grad;
 
   explicit TensorKind(const at::Tensor& tensor);
   bool Fits(const at::Tensor& tensor) const;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "bindings/engine/user_error.h"
+#include "graph/capture/foreign_scope.h"
 
 namespace penstock::python {
 namespace {
@@ -60,17 +61,26 @@ at::Tensor PythonStage::ForwardSlice(at::Tensor input, SequenceContext& context)
   return outputs.front();
 }
 
+template <class Function>
+auto PythonStage::RunUserCode(Function&& function) {
+  // Ops release the GIL.
+  const ForeignScope scope([this](const at::Tensor& tensor) {
+    const nb::gil_scoped_acquire gil;
+    return nb::cast<std::string>(functions_.refusal(tensor));
+  });
+  return IsBuilding() ? function() : WithPlainErrors(function);
+}
+
 Tensors PythonStage::ForwardAll(std::span<const at::Tensor> inputs) {
   const nb::gil_scoped_acquire gil;
-  const auto run = [&] { return nb::cast<Tensors>(functions_.forward(Copy(inputs))); };
-  return IsBuilding() ? run() : WithPlainErrors(run);
+  return RunUserCode([&] { return nb::cast<Tensors>(functions_.forward(Copy(inputs))); });
 }
 
 Tensors PythonStage::LossAndReports(std::span<const at::Tensor> outputs,
                                     std::span<const at::Tensor> targets) {
   const nb::gil_scoped_acquire gil;
-  const auto run = [&] { return nb::cast<Tensors>(functions_.loss(Copy(outputs), Copy(targets))); };
-  return IsBuilding() ? run() : WithPlainErrors(run);
+  return RunUserCode(
+      [&] { return nb::cast<Tensors>(functions_.loss(Copy(outputs), Copy(targets))); });
 }
 
 }  // namespace penstock::python

@@ -24,6 +24,7 @@ struct StageFunctions {
   // (list of outputs, list of targets) -> list of the loss and of reports, see
   // StageModule::LossAndReports; None unless a last stage.
   nb::object loss;
+  nb::callable refusal;  // see ForeignScope
 };
 
 class PythonStage final : public StageModule {
@@ -53,6 +54,9 @@ class PythonStage final : public StageModule {
   // Whether the caller of Pipeline.build can catch Python exceptions. Otherwise this is a rank's
   // thread, which captures the stage for inputs of another shape.
   bool IsBuilding() const { return std::this_thread::get_id() == builder_; }
+  // Calls function(), which runs the user's code under capture.
+  template <class Function>
+  auto RunUserCode(Function&& function);
 
   const std::thread::id builder_ = std::this_thread::get_id();
   StageFunctions functions_;

@@ -199,6 +199,11 @@ def _check_samples(samples: int, microbatches: int, slices: int) -> None:
 
 
 def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int) -> torch.Tensor:
+    if tensor.requires_grad:
+        raise Error(
+            f"step: {name} require a gradient, which step does not return: pass {name}.detach(), "
+            "and put modules that compute them into the first stage"
+        )
     # Autograd cannot save tensors that were made under torch.inference_mode.
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-import penstock
 from penstock import Error
 from penstock.torch import losses, weighting
 from penstock.torch.batches import Structure
-
-_LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, penstock))
+from penstock.torch.branches import Sources
+from penstock.torch.foreign import LIBRARIES, Trained
 
 
 class StageCode:
@@ -47,9 +46,19 @@ class StageCode:
         self.metrics: tuple[str, ...] | None = None
         #: The structure of what the stage returns, after its forward has run.
         self.outputs: Structure | None = None
+        #: Names of the stage's parameters by id, and what other stages train.
+        self.names: dict[int, str] = {}
+        self.trained = Trained([])
+        #: The outputs that get no gradient, because no later stage reads them.
+        self.without_gradient: frozenset[int] = frozenset()
+        #: What each output depends on, or the loss of a last stage; after it has run.
+        self.sources: list[Sources | None] = []
+        self._tensors: list[torch.Tensor] = []
+        self._phase = "forward"
 
     def forward(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the tensors of the stage's outputs."""
+        self._phase = "forward"
         with in_user_code(f"stage {self._index}, forward"), self._autocast():
             arguments = self._inputs.fill(tensors)
             buffers = list(_buffers(self._module))
@@ -70,12 +79,27 @@ class StageCode:
                     "than for the first one, which later stages were compiled for"
                 )
             self.outputs = structure
+            outputs = [
+                output.detach() if index in self.without_gradient else output
+                for index, output in enumerate(outputs)
+            ]
+            self._note_sources(outputs, tensors)
             return outputs
+
+    def _note_sources(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+        self.sources = [Sources.of(output, inputs, self.names) for output in outputs]
+        self._tensors = inputs if self._is_last else []
+
+    def refusal(self, tensor: torch.Tensor) -> str:
+        """Returns why the running code cannot read a tensor of others; "" if it can."""
+        text = self.trained.refusal(tensor)
+        return f"stage {self._index}, {self._phase}{text}" if text else ""
 
     def loss(
         self, outputs: list[torch.Tensor], targets: list[torch.Tensor]
     ) -> list[torch.Tensor]:
         """Returns the loss and its metrics, fp32 scalars, and the outputs that are reported."""
+        self._phase = "loss"
         with in_user_code(f"stage {self._index}, loss"), self._autocast():
             assert self.outputs is not None
             given = outputs
@@ -92,6 +116,8 @@ class StageCode:
                     f"the loss returns the metrics {list(metrics)} for this shape, but "
                     f"{list(self.metrics or ())} for the first one: return the same"
                 )
+            self._note_sources([loss], self._tensors)
+            self._tensors = []
             self.metrics = tuple(metrics)
             if self.is_weighted:
                 loss = weighting.weigh(loss, factor)
@@ -137,7 +163,7 @@ def in_user_code(what: str) -> Iterator[None]:
 def user_line(error: BaseException) -> str:
     """Returns the innermost line outside of torch and Penstock: " at model.py:12 in forward"."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*_LIBRARIES, "<")):
+        if not frame.filename.startswith((*LIBRARIES, "<")):
             return f" at {frame.filename}:{frame.lineno} in {frame.name}"
     return ""
 
@@ -148,19 +174,36 @@ def _buffers(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor |
             yield each, key, tensor
 
 
-def reads_values(error: Exception) -> bool:
+def _reads_values(error: Exception) -> bool:
     """Whether a capture was refused because the code depends on values of tensors."""
     return "reads a value out of a tensor" in str(error)
 
 
-_tracing_lock = threading.RLock()  # torch's flags are of the process, and ranks capture on threads
+def compile_stage(built: Any, stage: int, parts: Any, code: StageCode) -> Any:
+    """Compiles a stage, and returns examples of its outputs."""
+    try:
+        return built.build(stage, parts)
+    except (Error, RuntimeError) as error:
+        text = str(error)
+        refused = Error(text.removeprefix("capture: ") if text.startswith("capture: stage") else text)
+        if not _reads_values(error):
+            raise refused from error
+    code.is_traced, code.outputs = True, None
+    try:
+        return built.build(stage, parts)
+    except (Error, RuntimeError):
+        raise refused from None  # The model's code does not ask whether it is traced.
+
+
+# For torch's flags and cached casts of the process: ranks capture on threads.
+_process_lock = threading.RLock()
 
 
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
     """Makes torch.compiler.is_compiling() and is_exporting() true."""
     compiler: Any = torch.compiler
-    with _tracing_lock:
+    with _process_lock:
         before = compiler._is_compiling_flag, compiler._is_exporting_flag
         compiler._is_compiling_flag = compiler._is_exporting_flag = True
         try:
@@ -177,9 +220,18 @@ def autocast_setting() -> torch.dtype | None:
 def _autocast_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """Returns a context like the caller's torch.autocast, for threads that do not inherit it."""
     dtype = autocast_setting()
-    if dtype is None:
-        return contextlib.nullcontext
-    return lambda: torch.autocast("cpu", dtype=dtype)
+    return contextlib.nullcontext if dtype is None else functools.partial(_autocast, dtype)
+
+
+@contextlib.contextmanager
+def _autocast(dtype: torch.dtype) -> Iterator[None]:
+    """An autocast that does not reuse weights which were cast outside of it."""
+    with _process_lock, torch.autocast("cpu", dtype=dtype):
+        torch.clear_autocast_cache()
+        try:
+            yield
+        finally:
+            torch.clear_autocast_cache()
 
 
 MODULE_HOOKS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -20,14 +21,17 @@ from penstock.torch import (  # noqa: F401 (stages ask slices)
     slices as _slices,
     weighting,
 )
-from penstock.torch.capture import StageCode, autocast_setting, reads_values
+from penstock.torch.branches import Sources, Unused
+from penstock.torch.capture import StageCode, autocast_setting, compile_stage, refuse_hooks
 from penstock.torch.engine import engine, exclusive, one_line
+from penstock.torch.foreign import Trained
 from penstock.torch.last_step import LastStep
+from penstock.torch.loss_tensors import LossTensors, loss_tensors
 from penstock.torch.optimizers import AdamW, MakeOptimizer, StageOptimizer
 from penstock.torch.schedule_of_stages import schedule_of_stages
 from penstock.torch.unchanged import Unchanged
 from penstock.torch.views import Views
-from penstock.torch.weights import StageWeights, share_weights
+from penstock.torch.weights import StageWeights, parameters_of, share_weights
 
 _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets of a step
 
@@ -116,6 +120,7 @@ class Pipeline(Views):
         self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices)
         settings.check_schedule(self.schedule, given)
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
+        self._loss_tensors = loss_tensors(loss, self._stages)
         self._local = [
             stage
             for stage, rank in enumerate(self.schedule.rank_of_stage)
@@ -357,11 +362,18 @@ class Pipeline(Views):
             unchanged.check_attributes()
 
     def _remember_tensors(self) -> list[Unchanged]:
-        chain = len(self._stages)
-        return [
-            Unchanged(self._module(index), index)
-            for index in sorted({stage % chain for stage in self._local})
+        last = len(self._stages) - 1
+        indices = sorted({stage % (last + 1) for stage in self._local})
+        all_unchanged = [
+            Unchanged(
+                self._module(index), index, self._loss_tensors.parameters if index == last else ()
+            )
+            for index in indices
         ]
+        if isinstance(self._loss, nn.Module) and last in indices:
+            refuse_hooks(self._loss, last)
+            all_unchanged.append(Unchanged(self._loss, last))
+        return all_unchanged
 
     def _make_optimizers(
         self, make: MakeOptimizer | None
@@ -372,7 +384,8 @@ class Pipeline(Views):
         trained: set[int] = set()
         for stage in self._local:
             index = stage % len(self._stages)
-            weights[stage] = of_stage = StageWeights(self._module(index), index, trained)
+            extra = self._loss_tensors if index == len(self._stages) - 1 else LossTensors()
+            weights[stage] = of_stage = StageWeights(self._module(index), index, trained, extra)
             steppers[stage] = StageOptimizer(of_stage, make)
         return weights, steppers
 
@@ -387,6 +400,29 @@ class Pipeline(Views):
         """Compiles the stages of this process. With weights, the last target is a factor."""
         for unchanged in self._unchanged:
             unchanged.begin()
+        batch = layout, inputs, targets, is_weighted
+        built, sources = self._compile(*batch, None)
+        known = self._hosts.gather(self._hosts.next_pipeline(), "sources", sources)
+        unused = Unused.of([collections.ChainMap(*known)[i] for i in range(len(self._stages))])
+        named = parameters_of(self._stages, self._loss_tensors)
+        is_shared_unused = len(share_weights(named)) > len(share_weights(named, unused.used))
+        if any(unused.outputs) or is_shared_unused:
+            built, _ = self._compile(*batch, unused)
+        for unchanged in self._unchanged:
+            unchanged.note_constants()
+        self._built, self._is_weighted = built, is_weighted
+        self._batch, self._autocast = layout, autocast_setting()
+        self._is_plain = layout.is_plain and not is_weighted
+
+    def _compile(
+        self,
+        layout: batches.Layout,
+        inputs: list[Any],
+        targets: list[Any],
+        is_weighted: bool,
+        unused: Unused | None,
+    ) -> tuple[Any, dict[int, list[Sources | None]]]:
+        """Returns the compiled stages, and what the outputs of each one depend on."""
         schedule, chain = self.schedule, len(self._stages)
         number = self._hosts.next_pipeline()
         self._options.slice_lengths = layout.slice_lengths(schedule.slices)
@@ -400,8 +436,11 @@ class Pipeline(Views):
             self._options,
             self._hosts.handle,
         )
-        shared = share_weights(self._stages)
+        named = parameters_of(self._stages, self._loss_tensors)
+        trained, shared = Trained(named), share_weights(named, unused.used if unused else None)
         self._hosts.check_same(number, [holders.stages for holders in shared])
+        self._hosts.check_loss(number, [name for name, _ in self._loss_tensors.parameters])
+        sources: dict[int, list[Sources | None]] = {}
         built.set_shared([list(holders.stages) for holders in shared])
         previous: Any = None  # of the stage before in the chain: its outputs and their structure
         for stage in range(schedule.stages):
@@ -424,29 +463,33 @@ class Pipeline(Views):
             )
             code.is_weighted, code.reports_outputs = is_weighted, self._reports_outputs
             code.may_be_unweighted = self._loss_weight is not None
+            code.trained = trained
+            code.without_gradient = unused.outputs[index] if unused else frozenset()
             parts = self._parts_of(stage, code, is_last)
             parts.inputs, parts.targets = examples, targets if is_last else []
             for holders in shared:
                 parts.share(holders.entry(index))
-            outputs = _capture(built, stage, parts, code)
+            outputs = compile_stage(built, stage, parts, code)
             previous = (outputs, code.outputs)
             if code.metrics is not None:  # a last stage, and not the second chain's
                 self._last_code = code
                 built.set_metrics(len(code.metrics))
                 self._hosts.publish_metrics(number, code.metrics)
+            if code.sources:  # else the other chain has compiled it
+                sources[index] = code.sources
             if not is_last and stage + 1 not in self._local:
                 self._hosts.send_examples(number, stage, previous)
-        for unchanged in self._unchanged:
-            unchanged.note_constants()
-        self._built, self._number, self._is_weighted = built, number, is_weighted
-        self._batch, self._autocast = layout, autocast_setting()
-        self._is_plain = layout.is_plain and not is_weighted
+        self._number = number
+        return built, sources
 
     def _parts_of(self, stage: int, code: StageCode, is_last: bool) -> Any:
         weights, stepper = self._weights[stage], self._steppers[stage]
         assert weights is not None and stepper is not None
         parts = engine.StageParts()
-        parts.functions = engine.StageFunctions(code.forward, code.loss if is_last else None)
+        code.names = {id(parameter): name for name, parameter in weights.parameters}
+        parts.functions = engine.StageFunctions(
+            code.forward, code.loss if is_last else None, code.refusal
+        )
         parts.parameters, parts.masters = weights.parameters, weights.masters
         parts.state = weights.state
         stepper.bind(parts)
@@ -455,18 +498,3 @@ class Pipeline(Views):
 
 def _plain(inputs: torch.Tensor, targets: torch.Tensor | None) -> _Tensors:
     return [inputs], [] if targets is None else [targets]
-
-
-def _capture(built: Any, stage: int, parts: Any, code: StageCode) -> Any:
-    """Compiles a stage, and returns examples of its outputs."""
-    try:
-        return built.build(stage, parts)
-    except (Error, RuntimeError) as error:
-        if not reads_values(error):
-            raise
-        refused = error
-    code.is_traced, code.outputs = True, None
-    try:
-        return built.build(stage, parts)
-    except (Error, RuntimeError):
-        raise refused from None  # The model's code does not ask whether it is traced.

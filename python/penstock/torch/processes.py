@@ -74,6 +74,14 @@ class Hosts:
         ]
         return tensors, structure
 
+    def gather(self, pipeline: int, name: str, value: Any) -> list[Any]:
+        """Returns the values of all processes, by process."""
+        if self.hosts == 1:
+            return [value]
+        key = f"penstock/{pipeline}/{name}"
+        self._store.set(f"{key}/{self.host}", pickle.dumps(value))
+        return [pickle.loads(self._store.get(f"{key}/{other}")) for other in range(self.hosts)]
+
     def check_same(self, pipeline: int, shared: list[tuple[int, ...]]) -> None:
         """Raises Error unless all processes have the same stages that share weights."""
         if self.hosts == 1:
@@ -86,6 +94,16 @@ class Hosts:
                 raise Error(
                     f"process {self.host} has the modules of stages {shared} that share weights, "
                     f"but process {other} has {theirs}: pass these modules on every process"
+                )
+
+    def check_loss(self, pipeline: int, names: list[str]) -> None:
+        """Raises Error unless all processes have the same parameters in the loss."""
+        names = [name.partition(".")[2] for name in names]
+        for theirs in self.gather(pipeline, "loss", names):
+            if theirs != names:
+                raise Error(
+                    f"the loss brings the parameters {names} on process {self.host}, but {theirs} "
+                    "on another: pass the stages that have them on every process"
                 )
 
     def next_pipeline(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,8 +34,10 @@ class Unchanged:
     ``optimizer.step`` change them.
     """
 
-    def __init__(self, module: nn.Module, index: int) -> None:
-        """Remembers the module's parameters and buffers."""
+    def __init__(
+        self, module: nn.Module, index: int, others: Sequence[tuple[str, torch.Tensor]] = ()
+    ) -> None:
+        """Remembers the module's parameters and buffers, and other parameters of the stage."""
         self._module, self._index = module, index
         self._modes: list[tuple[str, nn.Module, bool]] = []
         self._hooks: list[Any] = []
@@ -45,6 +48,9 @@ class Unchanged:
         # Notice changes of the attributes, and of everything else.
         self._attribute_watch: Any = None
         self.watch: Any = None
+        table: dict[str, Any] = dict(others)
+        for name, tensor in others:
+            self._tensors.append((f"'{name}'", table, name, tensor, tensor.data_ptr(), True))
         for prefix, each in module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
             for kind, holder in kinds:

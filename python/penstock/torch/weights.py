@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
 
 from penstock import Error
+from penstock.torch.loss_tensors import LossTensors
 
 
 _TRAINED = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class SharedParameter:
     """A parameter that several stages of the model have (tied weights)."""
 
@@ -30,17 +31,35 @@ class SharedParameter:
         return self.names[holder], holder, len(self.stages)
 
 
-def share_weights(stages: Sequence[nn.Module | None]) -> list[SharedParameter]:
-    """Returns the parameters that several of these stages have."""
+def parameters_of(
+    stages: Sequence[nn.Module | None], loss: LossTensors
+) -> list[list[tuple[str, nn.Parameter]]]:
+    """Returns the parameters of each stage, by name; those of the loss in the last one."""
+    named = [[] if module is None else list(module.named_parameters()) for module in stages]
+    named[-1].extend(loss.parameters)
+    return named
+
+
+def share_weights(
+    stages: Sequence[Sequence[tuple[str, nn.Parameter]]],
+    used: Sequence[Collection[str]] | None = None,
+) -> list[SharedParameter]:
+    """Returns the parameters that several stages have, in the order of the stages.
+
+    Args:
+        stages: see parameters_of.
+        used: by stage, the names of parameters that the loss depends on. A parameter that no stage
+            uses has no gradient, so it is left out.
+    """
     holders: dict[int, tuple[nn.Parameter, dict[int, str]]] = {}
-    for stage, module in enumerate(stages):
-        for name, parameter in module.named_parameters() if module is not None else ():
+    for stage, named in enumerate(stages):
+        for name, parameter in named:
             if parameter.requires_grad:
                 holders.setdefault(id(parameter), (parameter, {}))[1].setdefault(stage, name)
     return [
         SharedParameter(parameter, tuple(names), tuple(names.values()))
         for parameter, names in holders.values()
-        if len(names) > 1
+        if len(names) > 1 and (used is None or any(n in used[s] for s, n in names.items()))
     ]
 
 
@@ -51,14 +70,19 @@ class StageWeights:
     which share it or belong to another chain, train copies, which get the same updates.
     """
 
-    def __init__(self, module: nn.Module, stage: int, trained: set[int]) -> None:
-        """``trained``: ids of parameters that earlier stages train; this one's are added."""
+    def __init__(
+        self, module: nn.Module, stage: int, trained: set[int], loss: LossTensors
+    ) -> None:
+        """``trained``: ids of parameters that earlier stages train; this one's are added.
+
+        ``loss``: what a last stage has of the loss.
+        """
         self.stage = stage
         self.parameters: list[tuple[str, nn.Parameter]] = []
         self.masters: list[nn.Parameter] = []
         self.state: list[tuple[str, torch.Tensor]] = []
         self._copies: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # own, copy, version of own
-        for name, parameter in module.named_parameters():
+        for name, parameter in (*module.named_parameters(), *loss.parameters):
             _check(f"stage {stage}: parameter '{name}'", parameter)
             if not parameter.requires_grad:
                 self.state.append((name, parameter))
@@ -82,7 +106,14 @@ class StageWeights:
                     continue
                 full = f"{prefix}.{name}" if prefix else name
                 _check(f"stage {stage}: buffer '{full}'", buffer)
+                if buffer.requires_grad:
+                    raise Error(
+                        f"stage {stage}: buffer '{full}' requires a gradient: make it a parameter"
+                    )
                 self.state.append((full, buffer))
+        for name, tensor in loss.state:
+            _check(f"the loss: '{name}'", tensor)
+            self.state.append((name, tensor))
 
     @property
     def has_copies(self) -> bool:

@@ -115,8 +115,13 @@ class Tracer {
     }
     recorder_.set_phase(Phase::kBackward);
     for (const at::Tensor& gradient : Gradients(results, starts)) {
+      // As a constant, it would be the gradient of the example.
+      if (gradient.defined() && gradient.has_storage() && !recorder_.Knows(gradient)) {
+        throw CaptureError("autograd computes a gradient outside of the thread that captures it");
+      }
       outputs.push_back(gradient.defined() ? recorder_.Use(gradient) : kNoValue);
     }
+    recorder_.RejectForeign(outputs);
     joint.graph = std::move(recorder_.graph());
     joint.graph.name = "joint";
     joint.graph.outputs = std::move(outputs);

@@ -6,9 +6,12 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <ranges>
 #include <string_view>
 
 #include "base/result.h"
+#include "graph/capture/foreign_scope.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/capture/varying_rows.h"
 #include "graph/ops/module_scope.h"
@@ -129,6 +132,12 @@ at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
   return stack.back().toTensor();
 }
 
+// Such ops read the shape of their first argument, not its values.
+bool ReadsOnlyShape(const Node& node) {
+  const std::string_view name = node.op.operator_name().name;
+  return name.ends_with("_like") || name.starts_with("aten::new_");
+}
+
 }  // namespace
 
 bool TakesGenerator(const c10::FunctionSchema& schema) {
@@ -141,8 +150,36 @@ ValueId Recorder::Define(const at::Tensor& tensor, bool may_mutate) {
   return id;
 }
 
+void Recorder::NoteForeign(ValueId id, const at::Tensor& tensor) {
+  if (foreign_.contains(id)) return;
+  std::string refusal = ForeignScope::RefusalOf(tensor);
+  if (refusal.empty()) return;
+  foreign_.emplace(id, std::move(refusal));
+  constants_.erase(id);
+}
+
+void Recorder::RejectForeign(std::span<const ValueId> outputs) const {
+  std::unordered_set<ValueId> needed;
+  const auto need = [&](ValueId id) {
+    if (id == kNoValue || !needed.insert(graph_.Root(id)).second) return;
+    const auto found = foreign_.find(graph_.Root(id));
+    if (found != foreign_.end()) throw CaptureError(found->second);
+  };
+  if (foreign_.empty()) return;
+  std::ranges::for_each(outputs, need);
+  for (const Node& node : graph_.nodes | std::views::reverse) {
+    const bool is_needed =
+        std::ranges::any_of(node.outputs, [&](ValueId id) { return needed.contains(id); });
+    if (is_needed && !ReadsOnlyShape(node)) ForEachInput(node, need);
+  }
+}
+
 bool Recorder::Knows(const at::Tensor& tensor) const {
   return memory_.contains(tensor.storage().unsafeGetStorageImpl());
+}
+
+bool Recorder::IsBound(ValueId id) const {
+  return std::ranges::any_of(graph_.bound, [&](const Bound& bound) { return bound.value == id; });
 }
 
 ValueId Recorder::DefineInput(const at::Tensor& tensor) {
@@ -196,9 +233,14 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
     const ValueId id =
         DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
     constants_.insert(id);
+    NoteForeign(id, tensor);
     return id;
   }
   const Memory& memory = memory_.at(tensor.storage().unsafeGetStorageImpl());
+  // A constant that shares its memory with a tensor that requires a gradient.
+  if (tensor.requires_grad() && constants_.contains(memory.root) && IsBound(memory.root)) {
+    NoteForeign(memory.root, tensor);
+  }
   const auto item = static_cast<std::int64_t>(tensor.element_size());
   const std::int64_t bytes =
       tensor.storage_offset() * item -
@@ -224,11 +266,12 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
   return id;
 }
 
-// Unknown tensors are constants.
+// Unknown tensors are constants unless they are trained.
 bool Recorder::AreConstant(const Stack& arguments) const {
   bool constant = true;
   for (const IValue& argument : arguments) {
     ForEachTensor(argument, [&](const at::Tensor& tensor) {
+      constant = constant && !(tensor.defined() && tensor.requires_grad());
       if (!tensor.defined() || !tensor.has_storage() || !Knows(tensor)) return;
       constant =
           constant && constants_.contains(memory_.at(tensor.storage().unsafeGetStorageImpl()).root);

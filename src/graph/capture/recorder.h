@@ -8,6 +8,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -46,8 +47,15 @@ class Recorder {
   void DefineBuffer(const at::Tensor& tensor, const std::string& name);
   // Returns whether an op has updated the buffer.
   bool IsUpdated(const at::Tensor& buffer) const;
-  // Returns the value that the tensor currently stands for. An unknown tensor becomes a constant.
+  // Returns the value that the tensor currently stands for. An unknown tensor becomes a constant,
+  // which RejectForeign may refuse.
   ValueId Use(const at::Tensor& tensor);
+  // Returns whether an op has computed the tensor, or it was defined or used.
+  bool Knows(const at::Tensor& tensor) const;
+  // Throws CaptureError if one of these values depends on an unknown tensor that requires a
+  // gradient, or that ForeignScope refuses: as a constant, it would get no gradient and keep its
+  // first value.
+  void RejectForeign(std::span<const ValueId> outputs) const;
   // Runs the op on the stack below capture and records it. Throws CaptureError.
   void Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
@@ -61,7 +69,9 @@ class Recorder {
   };
 
   ValueId Define(const at::Tensor& tensor, bool may_mutate);
-  bool Knows(const at::Tensor& tensor) const;
+  bool IsBound(ValueId id) const;
+  // Remembers the bound value if it is foreign, see RejectForeign.
+  void NoteForeign(ValueId id, const at::Tensor& tensor);
   Argument ToArgument(const c10::IValue& value);
   // Throws CaptureError if the results depend on the number of rows of the example.
   bool RowsVary(const Node& node) const;
@@ -84,6 +94,7 @@ class Recorder {
   std::unordered_map<const c10::StorageImpl*, Memory> memory_;
   std::map<ViewKey, ValueId> views_;
   std::unordered_set<ValueId> constants_;                         // roots that are constant
+  std::map<ValueId, std::string> foreign_;                        // why each is refused
   std::unordered_map<const c10::StorageImpl*, ValueId> buffers_;  // by storage: the initial value
   std::vector<std::pair<at::Tensor, at::Tensor>>
       saved_;  // buffers and their content before capture

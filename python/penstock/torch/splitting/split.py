@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from penstock import Error
 from penstock.torch.arguments import shown, whole
-from penstock.torch.batches import Structure
 from penstock.torch.capture import in_user_code, refuse_hooks
-from penstock.torch.splitting import balance, by_graph, by_layers
+from penstock.torch.splitting import balance, by_graph, by_layers, proof
+from penstock.torch.splitting.preserve import preserved
 
 
 def split(
@@ -20,9 +19,12 @@ def split(
 ) -> list[nn.Module]:
     """Divides a model into stages that share its parameters and buffers.
 
-    If stages begin at layers that hand one tensor from layer to layer, each stage runs the model's
-    own code with the other layers left out. Otherwise the model is traced by torch.export, and its
-    graph is cut; values that later stages read (skip connections) are carried along the chain.
+    If stages begin at layers that hand one tensor from layer to layer, and read no parameters of
+    other stages, each stage runs the model's own code with the other layers left out. Otherwise the
+    model is traced by torch.export, and its graph is cut; values that later stages read (skip
+    connections, a position table) are carried along the chain. Either way the outputs and the
+    gradients of all parameters are compared with those of the model, on random inputs. The model
+    stays as it was.
 
     Args:
         model: on the CPU, in the mode (``train()`` or ``eval()``) in which it will run.
@@ -37,12 +39,12 @@ def split(
         The stages. The first takes ``inputs``, and the last returns what the model returns.
 
     Raises:
-        Error: a name is not a module that the model calls, or torch.export cannot trace the model;
-            says where.
+        Error: a name is not a module that the model calls, torch.export cannot trace the model, or
+            the stages would not train like the model; says where.
     """
     _check_arguments(model, stages, by)
     refuse_hooks(model, 0)
-    with in_user_code("split: the model"):
+    with preserved(model), in_user_code("split: the model"):
         if isinstance(stages, int):
             return _split(model, inputs, balance.boundaries(model, inputs, stages, by))
         return _split(model, inputs, list(stages))
@@ -74,9 +76,23 @@ def _check_arguments(model: Any, stages: Any, by: Any) -> None:
 
 def _split(model: nn.Module, inputs: Any, names: Sequence[str]) -> list[nn.Module]:
     made = by_layers.cut(model, inputs, names)
-    if made is not None and _is_same(model, made, inputs):
-        return made
-    return by_graph.cut(model, inputs, names)
+    why = ""
+    if made is not None:
+        why = proof.difference(model, made, inputs, runs_model=True)
+        if not why:
+            return made
+        why = f" (stages of layers do not train like the model: {why})"
+    try:
+        made = by_graph.cut(model, inputs, names)
+    except Error as error:
+        raise Error(f"{error}{why}") from error
+    different = proof.difference(model, made, inputs, runs_model=False)
+    if different:
+        raise Error(
+            f"split: {different}: pass a list of stages; code that is not traced, or changes from "
+            "call to call, cannot be cut"
+        )
+    return made
 
 
 def call(module: nn.Module, inputs: Any) -> Any:
@@ -84,20 +100,3 @@ def call(module: nn.Module, inputs: Any) -> Any:
     if type(inputs) is dict:
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, (tuple, list)) else module(inputs)
-
-
-def _is_same(model: nn.Module, stages: list[nn.Module], inputs: Any) -> bool:
-    """Whether the chain computes what the model does, on these inputs without random ops."""
-    training = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad():
-            value = inputs
-            for stage in stages:
-                value = call(stage, value)
-            expected, actual = Structure.of(call(model, inputs)), Structure.of(value)
-    finally:
-        for module, mode in training.items():
-            module.training = mode
-    same = len(expected[1]) == len(actual[1])
-    return same and all(torch.equal(a, b) for a, b in zip(expected[1], actual[1], strict=True))
