@@ -5,6 +5,7 @@
 
 #include "base/index.h"
 #include "simulate/memory/memory_over_time.h"
+#include "simulate/summary.h"
 
 namespace penstock {
 namespace {
@@ -75,13 +76,27 @@ class RankBubbles {
       AddGap(i, free);
       free = std::max(free, spans_[i].end);
     }
-    Add({free, end_, BubbleCause::kDrain, {}, {}});
+    AddEnd(free);
     return std::move(bubbles_);
   }
 
  private:
   void Add(const Bubble& bubble) {
     if (bubble.end - bubble.start > kInsignificant * end_) bubbles_.push_back(bubble);
+  }
+
+  // Adds the time after the last action that occupies the rank: first that of its last transfer.
+  void AddEnd(double free) {
+    ActionAt transfer;
+    double done = free;
+    for (std::size_t i = 0; i < lane_.size(); ++i) {
+      const Op op = lane_[i].first.op;
+      if (OccupiesRank(op) || !HasDuration(op) || spans_[i].end <= done) continue;
+      transfer = {rank_, static_cast<int>(i)};
+      done = spans_[i].end;
+    }
+    Add({free, done, BubbleCause::kTransfer, {}, transfer});
+    Add({done, end_, BubbleCause::kDrain, {}, {}});
   }
 
   // Adds the gap before an action: first the time until its last input is computed, then the time
@@ -139,8 +154,8 @@ std::vector<std::vector<Bubble>> FindBubbles(const Schedule& schedule, const Tim
   double end = 0;
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     for (std::size_t i = 0; i < schedule.lanes[rank].size(); ++i) {
-      const bool occupies = OccupiesRank(schedule.lanes[rank][i].first.op);
-      if (occupies) end = std::max(end, timeline.spans[rank][i].end);
+      const bool counts = HasDuration(schedule.lanes[rank][i].first.op);
+      if (counts) end = std::max(end, timeline.spans[rank][i].end);
     }
   }
   std::vector<std::vector<Bubble>> bubbles;

@@ -16,7 +16,7 @@ enum class BubbleCause {
   kWarmUp,         // before the rank's first backward: the pipeline fills
   kDrain,          // after its last forward: the pipeline drains
   kCommunication,  // what it waits for is computed and on its way
-  kTransfer,       // it waits for its own RELOAD, UNSHARD or REDUCE_GRAD
+  kTransfer,       // it waits for its own RELOAD, UNSHARD or REDUCE_GRAD, also at its end
   kImbalance,      // it waits for another rank's action in between
   kMemoryLimit,    // a forward is ready, but its activations do not fit
 };
@@ -40,8 +40,8 @@ struct MemoryBound {
   double limit = 0;  // per rank, in the unit of the costs
 };
 
-// Returns the bubbles of each rank in order of time, from time 0 to the end of the last action
-// that occupies a rank. They add up to the time that the rank is idle. Bubbles shorter than a
+// Returns the bubbles of each rank in order of time, from time 0 to the end of the last action of
+// any rank. They add up to the time that the rank is idle. Bubbles shorter than a
 // billionth of the timeline are left out.
 std::vector<std::vector<Bubble>> FindBubbles(const Schedule& schedule, const Timeline& timeline,
                                              const ActionInputs& inputs,

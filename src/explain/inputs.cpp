@@ -63,7 +63,8 @@ void ActionInputs::NoteUnshards(int rank) {
   for (std::size_t i = 0; i < lane.size(); ++i) {
     const Part& part = lane[i].first;
     if (part.op == Op::kUnshard) last[part.stage] = static_cast<int>(i);
-    unsharded_[Index(rank)].push_back(IsCompute(part.op) ? last[part.stage] : kNowhere);
+    const bool waits = IsCompute(part.op) || part.op == Op::kRecompute;
+    unsharded_[Index(rank)].push_back(waits ? last[part.stage] : kNowhere);
   }
 }
 

@@ -42,7 +42,7 @@ Costs MedianCosts(const Schedule& schedule, const Timeline& timeline) {
   for (auto& of : samples) {
     const auto median = [&](Op op) { return of[Index(op)].Median(); };
     StageCosts& stage = costs.stages.emplace_back();
-    stage.forward = median(Op::kForward);
+    stage.forward = stage.recompute = median(Op::kForward);
     const bool split = !of[Index(Op::kBackwardInput)].empty();
     stage.backward_input = median(split ? Op::kBackwardInput : Op::kBackward);
     stage.backward_weight = median(Op::kBackwardWeight);

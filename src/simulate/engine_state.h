@@ -29,12 +29,21 @@ struct alignas(64) LaneState {
   std::size_t others = 0;  // number of actions so far that do not compute
 };
 
-// Puts the rank with the earliest clock first in a heap.
+// When a rank goes on, if ranks run in order of time.
+struct Turn {
+  double time = 0;
+  // Whether the rank has chosen its next action, which starts at `time`: it only waits for its own
+  // transfers, or for gradients.
+  bool chosen = false;
+};
+
+// Puts the rank with the earliest turn first in a heap.
 struct Later {
-  const std::vector<LaneState>& ranks;
+  const std::vector<Turn>& turns;
   bool operator()(int a, int b) const {
-    const double first = ranks[Index(a)].clock, second = ranks[Index(b)].clock;
-    return first != second ? first > second : a > b;
+    const Turn &first = turns[Index(a)], &second = turns[Index(b)];
+    if (first.time != second.time) return first.time > second.time;
+    return first.chosen != second.chosen ? second.chosen : a > b;
   }
 };
 

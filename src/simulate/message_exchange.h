@@ -44,6 +44,8 @@ class MessageExchange {
     std::push_heap(offers_.begin(), offers_.end(), Later);
   }
 
+  // Whether ranks also wait for messages to them.
+  bool HoldsReceivers() const { return transfers_ == Transfers::kBatched; }
   // Whether the rank must wait until messages have arrived.
   bool Blocks(int rank) const { return unfinished_[Index(rank)] > 0; }
 
@@ -71,7 +73,7 @@ class MessageExchange {
   }
 
   // Sends the next offered message once its receiver is between two actions. Its clock is the end
-  // of what it runs now, if anything.
+  // of what it runs now, if anything; a rank that waits is between two actions.
   void Accept() {
     std::pop_heap(offers_.begin(), offers_.end(), Later);
     Network::Message message = offers_.back();

@@ -93,6 +93,7 @@ SideWork::SideWork(const Schedule& schedule, const Costs& costs)
       priced_(PricedOps(schedule, costs)),
       ledgers_(schedule.lanes.size()),
       collective_free_(schedule.lanes.size()),
+      transfer_ends_(schedule.lanes.size()),
       pool_sharing_(SharesPoolLinks(schedule, costs) ? Index(costs.offload_sharing) : 1),
       pool_links_(schedule.lanes.size() / pool_sharing_ + 1) {
   const std::size_t stages = schedule.stages();
@@ -168,14 +169,23 @@ SideWork::Outcome SideWork::Run(std::size_t rank, const Part& part, double clock
   }
 }
 
+const SideWork::Gradients* SideWork::NextGradients(std::size_t stage) const {
+  if (group_.empty() || steps_[stage] >= updates_) return nullptr;
+  return &gradients_[group_[stage] * updates_ + steps_[stage]];
+}
+
+double SideWork::StartOf(const Part& part, double clock) const {
+  if (part.op == Op::kRecompute) return std::max(clock, EarliestStart(part));
+  if (part.op != Op::kStep || (priced_ & Bit(part.op)) == 0) return clock;
+  const Gradients* const gradients = NextGradients(part.stage);
+  if (gradients != nullptr && gradients->remaining > 0) return clock;
+  return std::max({clock, reduced_[part.stage], gradients != nullptr ? gradients->ready : 0});
+}
+
 SideWork::Outcome SideWork::RunStep(const Part& part, double clock, double factor) {
-  double start = std::max(clock, reduced_[part.stage]);
-  const std::size_t update = steps_[part.stage];
-  if (!group_.empty() && update < updates_) {
-    const Gradients& gradients = gradients_[group_[part.stage] * updates_ + update];
-    if (gradients.remaining > 0) return {false, false, {}};
-    start = std::max(start, gradients.ready);
-  }
+  const Gradients* const gradients = NextGradients(part.stage);
+  if (gradients != nullptr && gradients->remaining > 0) return {false, false, {}};
+  const double start = StartOf(part, clock);
   ++steps_[part.stage];
   return {true, false, {start, start + factor * costs_.Duration(part)}};
 }
@@ -192,6 +202,7 @@ SideWork::Outcome SideWork::RunCollective(std::size_t rank, const Part& part, do
   const double start = std::max(clock, link);
   const double end = start + costs_.TransferTime(part, 0);
   link = end;
+  transfer_ends_[rank] = std::max(transfer_ends_[rank], end);
   if (part.op == Op::kUnshard) {
     unsharded_[part.stage] = end;
     ledger.Later(MemoryLedger::kUnshards, start, gathered);
@@ -204,7 +215,7 @@ SideWork::Outcome SideWork::RunCollective(std::size_t rank, const Part& part, do
 
 SideWork::Outcome SideWork::RunRecompute(std::size_t rank, const Part& part, double clock,
                                          double factor) {
-  const double start = std::max(clock, EarliestStart(part));
+  const double start = StartOf(part, clock);
   ledgers_[rank].Allocate(start, holdings_.Recomputed(part));
   return {true, false, {start, start + factor * costs_.Duration(part)}};
 }
@@ -217,6 +228,7 @@ SideWork::Outcome SideWork::RunMove(std::size_t rank, const Part& part, double c
   if (part.op == Op::kOffload) {
     const double start = std::max(clock, links.offload_free);
     links.offload_free = moved_[Key(part)] = start + time;
+    transfer_ends_[rank] = std::max(transfer_ends_[rank], start + time);
     ledger.Later(MemoryLedger::kOffloads, start + time, amount);
     return {true, false, {start, start + time}};
   }
@@ -224,6 +236,7 @@ SideWork::Outcome SideWork::RunMove(std::size_t rank, const Part& part, double c
   const double offloaded = moved_.empty() ? 0 : moved_[Key(part)];
   const double start = std::max({clock, links.reload_free, offloaded});
   links.reload_free = start + time;
+  transfer_ends_[rank] = std::max(transfer_ends_[rank], start + time);
   if (!moved_.empty()) moved_[Key(part)] = start + time;
   ledger.Later(MemoryLedger::kReloads, start, amount);
   return {true, false, {start, start + time}};

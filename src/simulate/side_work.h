@@ -79,6 +79,10 @@ class SideWork {
   void Begin(std::size_t rank, const Part& part, double start);
   bool End(std::size_t rank, const Part& part, double end);
 
+  // Returns when an action of PricedOps that its rank reaches at `clock` starts to occupy the rank;
+  // `clock` if it does not, or if that is not known yet.
+  double StartOf(const Part& part, double clock) const;
+
   // Runs an action of PricedOps that its rank reaches at `clock`. If it does not run, it is a STEP
   // that must wait until End or Run reports complete gradients. RECOMPUTE and STEP take `factor`
   // times their duration.
@@ -90,6 +94,8 @@ class SideWork {
   Outcome Run(std::size_t rank, const Part& part, double clock, double factor = 1);
 
   double Peak(std::size_t rank) { return ledgers_[rank].Peak(); }
+  // When the rank's last transfer on one of its links ended; 0 if it had none.
+  double LastTransferEnd(std::size_t rank) const { return transfer_ends_[rank]; }
 
  private:
   // When the links to and from the slower pool have carried all transfers so far.
@@ -102,6 +108,8 @@ class SideWork {
     double ready = 0;
   };
 
+  // The gradients that the stage's next STEP waits for; null if only for its own.
+  const Gradients* NextGradients(std::size_t stage) const;
   Outcome RunStep(const Part& part, double clock, double factor);
   Outcome RunCollective(std::size_t rank, const Part& part, double clock);
   Outcome RunRecompute(std::size_t rank, const Part& part, double clock, double factor);
@@ -115,6 +123,7 @@ class SideWork {
   const std::uint32_t priced_;
   std::vector<MemoryLedger> ledgers_;    // by rank
   std::vector<double> collective_free_;  // by rank: when its link for collectives is free
+  std::vector<double> transfer_ends_;    // by rank: the last end of its transfers on any link
   const std::size_t pool_sharing_;       // ranks that share their links to the slower pool
   std::vector<PoolLinks> pool_links_;    // by rank / pool_sharing_
   std::vector<double> moved_;      // by (stage, microbatch): end of its OFFLOAD, then of its RELOAD

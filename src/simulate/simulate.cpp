@@ -59,6 +59,7 @@ class Engine {
     if (MessageExchange::Needed(costs) || SideWork::SharesPoolLinks(schedule, costs)) {
       exchange_.emplace(costs, ranks_);
       held_.resize(schedule.lanes.size());
+      turns_.resize(schedule.lanes.size());
       last_ends_.resize(schedule.lanes.size());
     }
   }
@@ -90,7 +91,8 @@ class Engine {
       result.actions += state.position - state.others;
       const double peak = side_ ? side_->Peak(r) : state.peak_memory;
       // Only actions that occupy the rank advance its clock.
-      const double last_end = exchange_ ? last_ends_[r] : state.clock;
+      double last_end = exchange_ ? last_ends_[r] : state.clock;
+      if (side_) last_end = std::max(last_end, side_->LastTransferEnd(r));
       result.ranks.push_back({state.busy, std::max(state.first_start, 0.0), last_end, peak});
     }
     FillTotals(schedule_, result);
@@ -153,12 +155,13 @@ class Engine {
     exchange_->Clear();
     held_.assign(held_.size(), 0);
     last_ends_.assign(last_ends_.size(), 0);
+    turns_.assign(turns_.size(), {});
     runnable_.clear();
     for (int rank = 0; rank < schedule_.ranks(); ++rank) Proceed(rank);
     for (;;) {
       const double event = exchange_->NextEvent();
-      if (!runnable_.empty() && ranks_[runnable_.front()].clock < event) {
-        std::pop_heap(runnable_.begin(), runnable_.end(), Later{ranks_});
+      if (!runnable_.empty() && Goes(turns_[runnable_.front()], event)) {
+        std::pop_heap(runnable_.begin(), runnable_.end(), Later{turns_});
         current_ = runnable_.back();
         runnable_.pop_back();
         held_[current_] = exchange_->Blocks(current_);  // by a message since it was put in line
@@ -171,6 +174,22 @@ class Engine {
         return LaneEnd::kWaitsOrDone;
       }
     }
+  }
+
+  // A rank that has ended an action lets a message leave that can leave then; one whose inputs are
+  // there starts.
+  static bool Goes(const Turn& turn, double event) {
+    return turn.time < event || (turn.chosen && turn.time == event);
+  }
+
+  // Whether the rank waits until `start` for its next action. Messages may leave or arrive until
+  // then, so it chooses its action only once it starts.
+  bool Defers(int rank, double start) {
+    Turn& turn = turns_[rank];
+    if (!exchange_->HoldsReceivers() || turn.chosen || start <= ranks_[rank].clock) return false;
+    turn = {start, true};
+    PutInLine(rank);
+    return true;
   }
 
   // Puts the rank in line for its next action, unless messages keep it waiting.
@@ -195,8 +214,16 @@ class Engine {
   }
 
   void MakeRunnable(int rank) {
+    if (!exchange_) {
+      runnable_.push_back(rank);
+      return;
+    }
+    turns_[rank] = {ranks_[rank].clock, false};
+    PutInLine(rank);
+  }
+  void PutInLine(int rank) {
     runnable_.push_back(rank);
-    if (exchange_) std::push_heap(runnable_.begin(), runnable_.end(), Later{ranks_});
+    std::push_heap(runnable_.begin(), runnable_.end(), Later{turns_});
   }
 
   // Runs the rank's lane until it has to wait or ends; in order of time, one action.
@@ -210,7 +237,8 @@ class Engine {
       Span span{state.clock, state.clock};
       if (IsCompute(action)) {
         if (!IsOurs(action, rank)) return LaneEnd::kMalformed;
-        if (!Compute<kWithSide>(action, rank, state, span.start)) return LaneEnd::kWaitsOrDone;
+        if (!Compute<kInOrder, kWithSide>(action, rank, state, span.start))
+          return LaneEnd::kWaitsOrDone;
         span.end = state.clock;
       } else {
         const Part& part = action.first;
@@ -262,7 +290,7 @@ class Engine {
   }
 
   // Runs the action if it can. Otherwise records what it waits for.
-  template <bool kWithSide>
+  template <bool kInOrder, bool kWithSide>
   bool Compute(const Action& action, int rank, LaneState& state, double& start) {
     Arrivals::Key missing = Missing(action.first, rank, start);
     if (action.is_pair() && missing == kNothingMissing)
@@ -274,6 +302,9 @@ class Engine {
     if constexpr (kWithSide) {
       ForEachPart(action,
                   [&](const Part& part) { start = std::max(start, side_->EarliestStart(part)); });
+    }
+    if constexpr (kInOrder) {
+      if (Defers(rank, start)) return false;
     }
     const double factor = kWithSide ? Factor(rank, state) : 1;
     const double duration = factor * stages_.Duration(action);
@@ -302,7 +333,7 @@ class Engine {
   bool RunVocabulary(const Part& part, int rank, LaneState& state, Span& span) {
     double start = state.clock;
     state.waits_for = MissingOfVocabulary(part, rank, start);
-    if (state.waits_for != kNothingMissing) return false;
+    if (state.waits_for != kNothingMissing || (exchange_ && Defers(rank, start))) return false;
     span = {start, start + Factor(rank, state) * costs_.Duration(part)};
     state.clock = span.end;
     state.busy += span.end - span.start;
@@ -360,8 +391,9 @@ class Engine {
     return missing;
   }
 
-  // Runs an action of SideWork::PricedOps. Returns false if it is a STEP that must wait.
+  // Runs an action of SideWork::PricedOps. Returns false if it must wait.
   bool RunSideWork(const Part& part, int rank, LaneState& state, Span& span) {
+    if (exchange_ && Defers(rank, side_->StartOf(part, state.clock))) return false;
     const auto outcome = side_->Run(Index(rank), part, state.clock, Factor(rank, state));
     if (!outcome.runs) {
       state.waits_for = kOtherGradients;
@@ -483,6 +515,7 @@ class Engine {
   std::vector<int> runnable_;
   std::optional<MessageExchange> exchange_;  // if the ranks run in order of time
   std::vector<char> held_;         // by rank: whether messages keep it from its next action
+  std::vector<Turn> turns_;        // by rank, if exchange_
   std::vector<double> last_ends_;  // by rank, if exchange_: of the last action that occupies it
   std::optional<SideWork> side_;   // set once the run has reached an action that needs it
 };

@@ -32,13 +32,13 @@ class Jitter;  // noise/jitter.h
 struct RankResult {
   double busy = 0;         // time in actions that occupy the rank
   double first_start = 0;  // of its first compute action
-  double last_end = 0;     // of the last action that occupies the rank
+  double last_end = 0;     // of its last action, on the rank or on one of its links
   double peak_memory = 0;  // in the unit of costs' activations
 };
 
 struct SimulationResult {
   std::size_t actions = 0;  // compute actions; a pair is one
-  double makespan = 0;      // from time zero
+  double makespan = 0;      // from time zero to the last end of any action, transfers included
   double bubble = 0;        // 1 - ideal/makespan; ideal is the busiest rank's busy time
   double span_bubble =
       0;  // 1 - ideal/longest span; a span is from a rank's first start to its last end

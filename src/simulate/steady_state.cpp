@@ -33,13 +33,18 @@ class StepCounter {
 
 std::vector<double> EndsOfSteps(const Schedule& schedule, const Timeline& timeline) {
   std::vector<double> ends(Index(schedule.steps));
+  std::vector<std::size_t> latest(Index(schedule.stages()));  // by stage: step of its last action
   StepCounter counter(schedule);
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     const Lane& lane = schedule.lanes[rank];
     for (std::size_t i = 0; i < lane.size(); ++i) {
       ForEachPart(lane[i], [&](const Part& part) {
-        const std::size_t step = std::min(counter.StepOf(part), ends.size() - 1);
-        if (OccupiesRank(part.op)) ends[step] = std::max(ends[step], timeline.spans[rank][i].end);
+        std::size_t step = std::min(counter.StepOf(part), ends.size() - 1);
+        // There may be no STEPs that count the REDUCE_GRADs.
+        if (part.op == Op::kReduceGrad) step = latest[part.stage];
+        if (!OccupiesRank(part.op) && part.op != Op::kReduceGrad) return;
+        latest[part.stage] = step;
+        ends[step] = std::max(ends[step], timeline.spans[rank][i].end);
       });
     }
   }

@@ -39,10 +39,9 @@ SimulationResult Summarize(const Schedule& schedule, const Timeline& timeline) {
     bool started = false;
     for (std::size_t i = 0; i < schedule.lanes[r].size(); ++i) {
       const Action& action = schedule.lanes[r][i];
-      if (!OccupiesRank(action.first.op)) continue;
       const Span& span = timeline.spans[r][i];
-      rank.busy += span.end - span.start;
-      rank.last_end = std::max(rank.last_end, span.end);
+      if (HasDuration(action.first.op)) rank.last_end = std::max(rank.last_end, span.end);
+      if (OccupiesRank(action.first.op)) rank.busy += span.end - span.start;
       if (!IsCompute(action)) continue;
       if (!started) rank.first_start = span.start;
       started = true;

@@ -7,6 +7,13 @@
 
 namespace penstock {
 
+// Whether the op has a duration, on its rank or on one of the rank's links: a makespan ends with
+// the last of these actions. SEND and RECV have none; what reads a message waits for it.
+constexpr bool HasDuration(Op op) {
+  return OccupiesRank(op) || op == Op::kUnshard || op == Op::kReshard || op == Op::kReduceGrad ||
+         op == Op::kOffload || op == Op::kReload;
+}
+
 // Computes makespan, bubbles and, by rank, busy time, first start and last end from the spans, like
 // those of Simulate. A rank is busy from an action's start to its end, so waiting must be between
 // spans. Leaves memory at 0, since a timeline does not contain it.

@@ -115,6 +115,11 @@ stage_costs:
                          [(True, 6 * 2**30), (False, 6 * 2**30)])
         rows = self.run_json("simulate", "gpipe", "1f1b", *SHAPE)
         self.assertNotIn("memory_limit", rows[0])
+        for name in ("1f1b", "gpipe", "zbv"):
+            (alone,) = self.run_json("simulate", name, *SHAPE, "--memory-limit", 3)
+            self.assertTrue(alone["above_memory_limit"])
+            self.assertIn("> limit", self.run_ok("simulate", name, *SHAPE, "--memory-limit", 3))
+            self.assertFalse(self.run_json("simulate", name, *SHAPE, "--memory-limit", 9)[0]["above_memory_limit"])
         # One candidate with its own limit.
         table = list(csv.DictReader(io.StringIO(self.run_ok("simulate", "gpipe", "1f1b:memory_limit=3", *SHAPE,
                                                             "--format", "csv"))))

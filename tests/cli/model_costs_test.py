@@ -54,8 +54,8 @@ class ModelCostsTest(program.CommandTest):
     def test_neighbors_in_a_node_have_its_links(self):
         words = ("1f1b", "--model", "llama-3-8b", "--nodes", "2x8", "--tensor", 2, "-m", 32)
         (mixed,) = self.run_json("simulate", *words)
-        (slow,) = self.run_json("simulate", *words, "--comm", 10e-6 + 4096 * 4096 * 2 / 2 / (50e9 * 0.8))
-        (fast,) = self.run_json("simulate", *words, "--comm", 10e-6 + 4096 * 4096 * 2 / 2 / (450e9 * 0.8))
+        (slow,) = self.run_json("simulate", *words, "--comm", f"{10e-6 + 4096 * 4096 * 2 / 2 / (50e9 * 0.8)}s")
+        (fast,) = self.run_json("simulate", *words, "--comm", f"{10e-6 + 4096 * 4096 * 2 / 2 / (450e9 * 0.8)}s")
         self.assertLess(mixed["makespan"], slow["makespan"])
         self.assertGreater(mixed["makespan"], fast["makespan"])
 
@@ -101,6 +101,57 @@ class ModelCostsTest(program.CommandTest):
         self.assertEqual(row["measured"]["unit_seconds"], 1)
         self.assertGreater(row["measured"]["makespan"], 0.9 * row["makespan"])
 
+    def test_recompute_runs_every_forward_again(self):
+        for words in (("-p", 1), ("-p", 4)):
+            words = ("1f1b", "--model", "gpt2", "-m", 4, *words)
+            plain, recomputed = (self.run_json("simulate", *words, *more)[0]
+                                 for more in ((), ("--pass", "recompute")))
+            steps = self.run_json("show", *words, "--pass", "recompute")[0]["time_steps"]
+            for rank, lane in enumerate(steps):
+                count = sum("RECOMPUTE" in step["action"] for step in lane)
+                self.assertEqual(count, 4)
+                forward = next(s["end"] - s["start"] for s in lane if "F" in s["action"])
+                self.assertAlmostEqual(recomputed["per_rank"][rank]["busy"],
+                                       plain["per_rank"][rank]["busy"] + 4 * forward)
+
+    def test_times_next_to_a_model_need_a_unit(self):
+        words = ("1f1b", "--model", "gpt2", "-p", 2, "-m", 4)
+        by_unit = [self.run_json("simulate", *words, "--comm", comm)[0]["makespan"] for comm in ("500ms", "0.5s")]
+        self.assertEqual(*by_unit)
+        self.run_ok("simulate", *words, "--comm", 0)
+        self.run_ok("simulate", *words, "--launch", "5us", "--pass", "optimizer", "--price", "step=2ms")
+        self.write("model.yaml", "{schedule: 1f1b, model: gpt2, ranks: 2, microbatches: 4, comm: 0.5s}")
+        self.assertEqual(self.run_json("simulate", "model.yaml")[0]["makespan"], by_unit[0])
+        self.write("plain.yaml", "{schedule: 1f1b, model: gpt2, ranks: 2, comm: 0.5}")
+        for more in (("--comm", 0.5), ("--launch", "1e-5"), ("--pass", "optimizer", "--price", "step=2")):
+            message = self.refuse("simulate", *words, *more)
+            self.assertIn(" ".join(map(str, more[-2:])), message)
+            for reading in ("seconds", "milliseconds"):
+                self.assertIn(reading, message)
+        self.assertIn("plain.yaml: line 1: comm 0.5", self.refuse("simulate", "plain.yaml"))
+        self.assertIn("0.5s for seconds", self.refuse("simulate", "1f1b:comm=0.5", "--model", "gpt2"))
+        self.assertIn("no unit of time", self.refuse("simulate", "1f1b", "--comm", "5ms"))
+        self.assertIn("not a time", self.refuse("simulate", "1f1b", "--comm", "5parsecs"))
+        self.write("timed.yaml", "{schedule: 1f1b, ranks: 2, cost: 1, comm: 500ms, time_unit: s}")
+        self.write("seconds.yaml", "{schedule: 1f1b, ranks: 2, cost: 1, comm: 0.5, time_unit: s}")
+        self.assertEqual(self.run_json("simulate", "timed.yaml")[0]["makespan"],
+                         self.run_json("simulate", "seconds.yaml")[0]["makespan"])
+
+    def test_what_microbatches_and_activations_are_is_said(self):
+        words = ("1f1b", "--model", "llama-3-8b", "--nodes", "4x8", "--data", 4, "-m", 16)
+        (row,) = self.run_json("simulate", *words)
+        self.assertEqual((row["microbatches"], row["global_microbatches"]), (16, 64))
+        text = self.run_ok("simulate", *words)
+        self.assertIn("microbatches are those of each of the 4 replicas, 64 in all", text)
+        self.assertIn("activations are those that Penstock's stages save", text)
+        self.assertNotIn("replicas", self.run_ok("simulate", "1f1b", "--model", "gpt2"))
+
+    def test_no_memory_limit_explains_a_schedule_that_heeds_none(self):
+        model = ("--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192, "-m", 16)
+        for words in (("1f1b", *model), ("gpipe", *model), ("1f1b", "-m", 16, "--memory-limit", 2)):
+            self.assertNotIn("memory limit", self.run_ok("show", *words, "--explain"), words)
+        self.assertIn("memory limit", self.run_ok("show", "zb-auto", "-p", 4, "-m", 8, "--memory-limit", 4, "--explain"))
+
     def test_refusals(self):
         self.run_ok("schedule", "1f1b", "--pass", "vocabulary", "-o", "sharded.csv")
         for message, *words in (
@@ -111,6 +162,8 @@ class ModelCostsTest(program.CommandTest):
                 ("--tensor has no effect here: it describes how a model is trained, and there is no --model",
                  "--tensor", 2),
                 ("--nodes '8y8': give nodes and devices per node (8x8)", "--model", "gpt2", "--nodes", "8y8"),
+                ("--nodes 4: give nodes and devices per node: 4x8 for 4 nodes of 8 devices, or 1x4",
+                 "--model", "gpt2", "--nodes", "4"),
                 ("--precision 'fp16': give bf16 or f32", "--model", "gpt2", "--precision", "fp16"),
                 ("--zero 1: there is one replica; give --data", "--model", "gpt2", "--zero", 1),
                 ("--zero 4: 0 to 3 is needed", "--model", "gpt2", "--zero", 4),

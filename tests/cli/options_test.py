@@ -31,7 +31,7 @@ OF_FILES = {"--replicas", "--weights", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.
 UNREAD = {
-    ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--memory-limit", "--overlap", "--price", "--offload-sharing"},
+    ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
     ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
     ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES | {"--offload-sharing"},
     ("a.csv",): KNOBS | {"--iteration", "--trace-rule", "--overlap", "--price", "--offload-sharing"},
@@ -83,7 +83,7 @@ class OptionsTest(program.CommandTest):
                 if command in ("schedule", "validate") and len(sources) > 1:
                     continue
                 if command in ("schedule", "validate"):
-                    unread = unread | {"--message-bytes", "--activation-bytes", "--transfers", "--offload-sharing"}
+                    unread = unread | {"--message-bytes", "--memory-limit", "--activation-bytes", "--transfers", "--offload-sharing"}
                     unread = unread | (PRICES | {"--model"} if sources[0] != "1f1b" else set()) - {"--overlap"}
                 for option in sorted(offered & (unread | OF_MODELS | OF_JITTER)):
                     with self.subTest(command=command, sources=sources, option=option):

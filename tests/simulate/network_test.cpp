@@ -11,6 +11,7 @@
 
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
+#include "schedule/text/text.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
@@ -205,6 +206,47 @@ TEST(Network, BatchedTransfersDelayActionsThatDoNotReadThem) {
   EXPECT_EQ(timeline.spans[0][1].end, 2.5);
   EXPECT_EQ(timeline.spans[1][0].end, 2.5);
   EXPECT_EQ(timeline.spans[1][1].start, 3);
+}
+
+// A rank that waits for its own transfer is between two actions, so messages leave meanwhile.
+TEST(Network, BatchedTransfersLeaveWhileARankWaitsForItsOwnTransfers) {
+  struct Case {
+    const char* lanes;
+    ValueKind kind;
+    int stage, microbatch;
+    double arrived;
+  };
+  // The second rank waits from 3 to 5 for its RELOAD; from 5.5 to 10.5 for its REDUCE_GRAD.
+  const Case cases[] = {
+      {"0F0,0F1,0B0,0B1\n1F0,1OFFLOAD0,1RELOAD0,1B0,1F1,1B1\n", ValueKind::kActivation, 0, 1, 4},
+      {"0F0,0F1,0B0,0B1\n1F0,1OFFLOAD0,1RELOAD0,1RECOMPUTE0,1B0,1F1,1B1\n", ValueKind::kActivation,
+       0, 1, 4},
+      {"0F0,0B0,0F1,0B1\n1F0,1B0,1REDUCE_GRAD,1STEP,1F1,1B1\n", ValueKind::kActivation, 0, 1, 9.5},
+  };
+  for (const Case& each : cases) {
+    const Schedule schedule = ParseCsv(each.lanes).value();
+    Costs costs = UnitCosts(schedule);
+    costs.stages[0].forward = 1.5;
+    costs.comm = 0.5;
+    costs.offload = costs.reload = 1;
+    for (StageCosts& stage : costs.stages) {
+      stage.reduce = stage.step = 5;
+      stage.input_activation = 1;
+    }
+    costs.transfers = Transfers::kBatched;
+    std::vector<SentMessage> messages;
+    Timeline timeline;
+    SimulateOptions options;
+    options.timeline = &timeline;
+    options.messages = &messages;
+    ASSERT_TRUE(Simulate(schedule, costs, options)) << each.lanes;
+    const auto sent = std::ranges::find_if(messages, [&](const SentMessage& message) {
+      return message.kind == each.kind && message.stage == each.stage &&
+             message.microbatch == each.microbatch;
+    });
+    ASSERT_NE(sent, messages.end());
+    EXPECT_EQ(sent->arrived, each.arrived) << each.lanes;
+  }
 }
 
 TEST(Network, DirectionsOfALinkShareItIfItIsHalfDuplex) {

@@ -111,6 +111,22 @@ TEST(SideWork, StepWaitsForItsReducedGradients) {
   EXPECT_EQ(run.result.ranks[0].busy, 3.5);
 }
 
+TEST(SideWork, TheLastReductionEndsTheMakespan) {
+  const Schedule schedule = Read("0F0,0B0,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD\n");
+  Costs costs = Uniform(schedule);
+  costs.stages[0].reduce = 1;
+  costs.stages[1].reduce = 5;
+  for (const Transfers transfers : {Transfers::kAsynchronous, Transfers::kBatched}) {
+    costs.transfers = transfers;
+    const Outcome run = Simulated(schedule, costs);
+    EXPECT_EQ(run.result.makespan, 9) << "after 4 units of compute on the second rank";
+    EXPECT_EQ(run.result.ranks[0].last_end, 7);
+    EXPECT_EQ(run.result.ranks[1].last_end, 9);
+    EXPECT_EQ(run.result.bubble, 1 - 3.0 / 9);
+    EXPECT_EQ(Summarize(schedule, run.timeline).makespan, 9);
+  }
+}
+
 TEST(SideWork, WithoutPostValidationEveryStepWaitsForTheLastGradient) {
   const Schedule schedule = Read("0F0,0B0,0STEP\n1F0,1B0,1STEP\n");
   Costs costs = Uniform(schedule);

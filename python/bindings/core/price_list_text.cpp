@@ -41,6 +41,7 @@ std::string EntryText(const StageCosts& costs, int layers, bool in_bytes) {
                            name == "backward_weight" || name == "activation";
     double usual = 0;
     if (name == "activation_after_i") usual = costs.activation;
+    if (name == "recompute") usual = costs.forward;
     if (name == "version") usual = costs.weights;
     if (name == "message_scale") usual = 1;
     if (!is_needed && value == usual) continue;

@@ -35,11 +35,19 @@ Result<Device> LoadDevice(const std::string& device) {
   return MakeError(found.error().code, "--device: {}", found.error().message);
 }
 
-// "8x8", or "8": one node.
+// "8x8". A number alone may mean nodes or devices.
 Status ReadNodes(const std::string& text, Cluster& cluster) {
   const std::size_t by = text.find('x');
-  const auto nodes = by == std::string::npos ? Result<int>(1) : ParseInt(text.substr(0, by));
-  const auto devices = ParseInt(by == std::string::npos ? text : text.substr(by + 1));
+  if (const auto number = ParseInt(text); by == std::string::npos && number && *number >= 1) {
+    return InvalidArgument(
+        "--nodes {}: give nodes and devices per node: {}x{} for {} nodes of {} devices, or 1x{} "
+        "for "
+        "one node of {}",
+        text, *number, Cluster{}.devices_per_node, *number, Cluster{}.devices_per_node, *number,
+        *number);
+  }
+  const auto nodes = ParseInt(text.substr(0, by));
+  const auto devices = ParseInt(by == std::string::npos ? "" : text.substr(by + 1));
   const bool fits = nodes && devices && *nodes >= 1 && *devices >= 1 && *nodes <= kMostDevices &&
                     *devices <= kMostDevices / *nodes;
   if (!fits) {

@@ -70,6 +70,12 @@ SimulationResult Measure(const Trace& trace, const Emulation& machine, double un
     for (Span& span : lane) span = {(first + span.start) / unit, (first + span.end) / unit};
   }
   SimulationResult result = Summarize(schedule, timeline);
+  // Stamps of a transfer say when its rank has started it.
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    double& last_end = result.ranks[rank].last_end;
+    last_end = std::max(last_end, machine.LastTransferEnd(rank));
+  }
+  FillTotals(schedule, result);
   result.peak_memory = 0;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     double& peak = result.ranks[rank].peak_memory;

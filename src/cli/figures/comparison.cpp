@@ -1,9 +1,12 @@
 #include "cli/figures/comparison.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace penstock {
 namespace {
@@ -156,6 +159,19 @@ void InsertRatios(Comparison& comparison, std::size_t column, const RankedFigure
   }
 }
 
+// What -m counts, if a model has several replicas of the pipeline.
+std::string MicrobatchesText(std::span<const Simulated* const> all) {
+  std::set<std::int64_t> totals;
+  int data = 1;
+  for (const Simulated* const each : all) {
+    data = std::max(data, each->chosen.data);
+    totals.insert(std::int64_t{each->chosen.params.microbatches} * each->chosen.data);
+  }
+  if (data == 1) return "";
+  return fmt::format(";\nmicrobatches are those of each of the {} replicas, {} in all", data,
+                     fmt::join(totals, ", "));
+}
+
 }  // namespace
 
 std::string TimeText(const ChosenSchedule& chosen, double time) {
@@ -217,10 +233,13 @@ Table RankedTable(const std::vector<Simulated>& all) {
 std::string UnitsText(std::span<const Simulated* const> all) {
   const bool in_bytes = !all.empty() && !all.front()->chosen.memory_unit.empty();
   const bool of_model = !all.empty() && !all.front()->chosen.about.empty();
-  std::string text = of_model ? "Peak memory is that of activations; " + all.front()->chosen.about
+  std::string text = of_model ? "Peak memory is that of activations; " + all.front()->chosen.about +
+                                    ";\nactivations are those that Penstock's stages save; "
+                                    "kernels that fuse norms save less (docs/analytic.md)"
                      : !all.empty() && all.front()->chosen.time_unit == "s"
                          ? "Times are medians of the recorded run"
                          : "Time in the unit of --cost";
+  text += MicrobatchesText(all);
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front()->chosen.costs.message_bytes == 0) {
     text += ";\nS is the size of the tensor between two stages (--message-bytes)";

@@ -155,7 +155,8 @@ std::vector<Simulated> WithMeasured(std::vector<Simulated> all) {
 Explanation ExplanationOf(const Simulated& simulated) {
   const ChosenSchedule& chosen = simulated.chosen;
   std::optional<MemoryBound> bound;
-  if (chosen.memory_limit) bound.emplace(MemoryBound{chosen.costs, *chosen.memory_limit});
+  if (chosen.memory_limit && chosen.heeds_limit)
+    bound.emplace(MemoryBound{chosen.costs, *chosen.memory_limit});
   return Explain(chosen.schedule, simulated.timeline, simulated.messages, bound);
 }
 
@@ -223,6 +224,9 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
                              {"peak_memory", simulated.overlap_sum->peak_memory}};
   }
   if (simulated.jittered) object["jittered"] = JitteredJson(simulated);
+  if (simulated.chosen.data > 1) {
+    object["global_microbatches"] = std::int64_t{schedule.microbatches} * simulated.chosen.data;
+  }
   if (simulated.steady_step) object["steady_step"] = *simulated.steady_step;
   object["closed_form"] = ClosedFormJson(simulated.chosen);
   if (simulated.chosen.memory_limit) {

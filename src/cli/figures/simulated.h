@@ -48,8 +48,8 @@ struct Simulated {
 // show, diff and report draw. Requires: as ExplanationOf.
 std::vector<Simulated> WithMeasured(std::vector<Simulated> all);
 
-// Why the schedule takes as long as it does. With a memory limit, forwards that do not fit are a
-// cause. Requires: it was simulated with its timeline.
+// Why the schedule takes as long as it does. If it heeds a memory limit, forwards that do not fit
+// are a cause. Requires: it was simulated with its timeline.
 Explanation ExplanationOf(const Simulated& simulated);
 
 // Chooses the schedules (simulate_config.h) and simulates each of them with its timeline.

@@ -71,10 +71,10 @@ Status Set(const std::string& key, const std::string& value, ScheduleOptions& op
     if (key == known.key) (options.passes.*known.field).push_back(value);
   }
   if (key == "comm") {
-    PENSTOCK_TRY(options.comm, ParseNumber(value));
+    PENSTOCK_TRY(options.comm, ParseTimeOption(value));
   }
   if (key == "launch") {
-    PENSTOCK_TRY(options.launch, ParseNumber(value));
+    PENSTOCK_TRY(options.launch, ParseTimeOption(value));
   }
   if (key == "split") {
     if (value != "true" && value != "false") return InvalidArgument("true or false is needed");

@@ -12,7 +12,7 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
     const int vocabulary_ranks = shards_vocabulary() ? params.ranks : 0;
     PENSTOCK_TRY(Costs costs, CostsOfChains(model, {stages, slices, vocabulary_ranks}, replicas));
     if (comm) {
-      costs.comm = *comm;
+      costs.comm = comm->value;
       costs.topology = {};
     }
     if (!topology.empty()) {
@@ -52,6 +52,7 @@ Status ScheduleOptions::DescribeCosts(ChosenSchedule& chosen) const {
                StatesByRank(model, placement, shards_vocabulary()));
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);
+  chosen.data = model.data;
   if (!memory_limit) {
     chosen.memory_limit = MemoryLeft(model, states);
     chosen.device_memory = model.cluster.device.memory;

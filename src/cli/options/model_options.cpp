@@ -44,7 +44,8 @@ void PricedModel::Define(CLI::App& app) {
             ->type_name("DEVICE"),
         [] { return OfferedNames(DeviceNames()); });
   AddText(app, "--nodes", nodes,
-          "Nodes and devices per node (default 1x8). --ranks is by default the number of devices, "
+          "Nodes and devices per node, both (default 1x8). --ranks is by default the number of "
+          "devices, "
           "divided by --tensor and --data")
       ->type_name("NxG");
   AddInt(app, "--micro-batch-size", micro_batch_size, "Samples per microbatch (default 1)",
@@ -54,7 +55,8 @@ void PricedModel::Define(CLI::App& app) {
             ->type_name("DTYPE"),
         {kPrecisionNames.begin(), kPrecisionNames.end()});
   AddInt(app, "--tensor", tensor, "Devices that divide each layer (default 1)", kPositive);
-  AddInt(app, "--data", data, "Replicas of the pipeline (default 1)", kPositive);
+  AddInt(app, "--data", data,
+         "Replicas of the pipeline (default 1), each of which runs --microbatches", kPositive);
   AddInt(app, "--expert", expert,
          "Replicas that divide the experts of each layer, a divisor of --data (default 1)",
          kPositive);

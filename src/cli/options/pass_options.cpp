@@ -104,6 +104,20 @@ Result<PassOptions> PassOptions::WithLimits(
   return converted;
 }
 
+Result<PassOptions> PassOptions::WithTimes(PlainTime plain) const {
+  PassOptions converted = *this;
+  for (std::string& text : converted.prices) {
+    const std::size_t equals = std::min(text.find('='), text.size());
+    const std::string key = text.substr(0, equals);
+    auto time = ParseTimeOption(text.substr(std::min(equals + 1, text.size())));
+    if (IsMemoryPrice(key) || !time) continue;  // ParsePrice refuses what is no time
+    time->text = text;
+    PENSTOCK_TRY_STATUS(CheckUnit("--price", *time, plain));
+    text = fmt::format("{}={}", key, time->value);
+  }
+  return converted;
+}
+
 std::optional<double> PassOptions::PriceOf(std::string_view key) const {
   for (const std::string& text : prices) {
     const auto price = ParsePrice(text);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/options/time_option.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
 
@@ -25,6 +26,8 @@ struct PassOptions {
   Result<PassOptions> WithLimits(
       const std::function<Result<double>(const std::string& option, const std::string& text)>&
           limit) const;
+  // Returns these options with the times of prices in the unit of the costs.
+  Result<PassOptions> WithTimes(PlainTime plain) const;
   // Returns the value of a price, if it is given and valid.
   std::optional<double> PriceOf(std::string_view key) const;
   // Sets the prices in the schedule's costs.

@@ -25,9 +25,9 @@ Result<std::pair<int, double>> ParseSlowRank(const std::string& text) {
 }  // namespace
 
 void ScheduleOptions::DefineSpeed(CLI::App& app) {
-  AddNumber(app, "--launch", launch,
-            "Time that every F, I, W and B takes in addition, in the unit of --cost")
-      ->type_name("T");
+  AddTime(app, "--launch", launch,
+          "Time that every F, I, W, B and RECOMPUTE takes in addition, in the unit of --cost; with "
+          "--model, a time with its unit (5us)");
   app.add_option("--slow-rank", slow_ranks,
                  "A rank that takes FACTOR times as long for all its actions (3=1.2); repeatable")
       ->allow_extra_args(false)
@@ -44,9 +44,9 @@ void ScheduleOptions::DefineSpeed(CLI::App& app) {
 
 Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const {
   if (launch) {
-    const Status status = CheckTime(*launch);
-    if (!status) return InvalidArgument("--launch {}: {}", *launch, status.error().message);
-    AddLaunches(costs, *launch);
+    const Status status = CheckTime(launch->value);
+    if (!status) return InvalidArgument("--launch {}: {}", launch->text, status.error().message);
+    AddLaunches(costs, launch->value);
   }
   std::map<int, double> factors;
   for (const std::string& text : slow_ranks) {

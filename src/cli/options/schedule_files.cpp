@@ -25,7 +25,8 @@ ScheduleParams ParamsOf(const Schedule& schedule, ScheduleParams params) {
 }  // namespace
 
 Status ScheduleOptions::SetTransferRules(Costs& costs) const {
-  if (comm) costs.comm = *comm;
+  PENSTOCK_TRY_STATUS(CheckTimeUnits());
+  if (comm) costs.comm = comm->value;
   if (!overlap) return {};
   const auto rule = ParseOverlap(*overlap);
   if (!rule) return InvalidArgument("--overlap {}", rule.error().message);
@@ -111,6 +112,7 @@ Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
   ChosenSchedule chosen;
   chosen.label = path;
   chosen.params = ParamsOf(loaded.schedule, params);
+  chosen.heeds_limit = memory_limit.has_value();
   chosen.schedule = std::move(loaded.schedule);
   PENSTOCK_TRY_STATUS(SetUnits(chosen));
   if (!loaded.costs) {

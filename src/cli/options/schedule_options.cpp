@@ -1,5 +1,6 @@
 #include "cli/options/schedule_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <tuple>
 
@@ -12,6 +13,7 @@
 #include "cli/options/costs/stage_costs.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
+#include "interop/traces/recorded_run.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
@@ -106,7 +108,8 @@ void ScheduleOptions::DefineShape(CLI::App& app) {
   app.option_defaults()->group("Shape");
   AddInt(app, "-p,--ranks", ranks, "Pipeline ranks (default 4)");
   AddInt(app, "-v,--chunks", chunks, "Stages per rank (default: the algorithm's)");
-  AddInt(app, "-m,--microbatches", microbatches, "Microbatches per batch (default 8)");
+  AddInt(app, "-m,--microbatches", microbatches,
+         "Microbatches per batch (default 8), of each replica if there are several (--data)");
   AddInt(app, "--group", group, "Microbatches in flight at a time (interleaved)");
   AddInt(app, "--slices", slices, "Slices of a microbatch along the sequence");
   AddInt(app, "--waves", waves, "Waves (hanayo)");
@@ -127,8 +130,10 @@ void ScheduleOptions::DefineCosts(CLI::App& app) {
           "weights; one number stands for all three (default 1,1,1). A fourth number is the part "
           "of the activations that W keeps after I (default 1)")
       ->type_name("F,I,W[,KEPT]");
-  AddNumber(app, "--comm", comm, "Latency of a transfer between ranks, in the unit of --cost")
-      ->type_name("T");
+  AddTime(
+      app, "--comm", comm,
+      "Latency of a transfer between ranks, in the unit of --cost; with --model, a time with its "
+      "unit (5ms)");
   Offer(AddText(app, "--overlap", overlap,
                 "Time of an overlapped forward and backward: max, sum or a factor of F + B")
             ->type_name("RULE"),
@@ -180,6 +185,19 @@ Status ScheduleOptions::CheckCounts() const {
   return {};
 }
 
+PlainTime ScheduleOptions::plain_time() const {
+  if (priced_model.given()) return PlainTime::kAmbiguous;
+  const bool recorded = std::ranges::any_of(candidates, [](const Candidate& candidate) {
+    return candidate.kind == Candidate::Kind::kFile && IsRecordedRun(candidate.name);
+  });
+  return time_unit || (recorded && !says_costs()) ? PlainTime::kSeconds : PlainTime::kUnitOfCosts;
+}
+
+Status ScheduleOptions::CheckTimeUnits() const {
+  if (comm) PENSTOCK_TRY_STATUS(CheckUnit("--comm", *comm, plain_time()));
+  return launch ? CheckUnit("--launch", *launch, plain_time()) : Status();
+}
+
 Result<ScheduleParams> ScheduleOptions::Params() const {
   PENSTOCK_TRY_STATUS(CheckCounts());
   ScheduleParams params;
@@ -194,7 +212,8 @@ Result<ScheduleParams> ScheduleOptions::Params() const {
   params.waves = waves.value_or(params.waves);
   params.steps = steps.value_or(params.steps);
   params.split = split;
-  params.comm = comm.value_or(params.comm);
+  PENSTOCK_TRY_STATUS(CheckTimeUnits());
+  if (comm) params.comm = comm->value;
   PENSTOCK_TRY_STATUS(Of("--comm", fmt::format("{}", params.comm), CheckTime(params.comm)));
   if (!topology.empty()) {
     PENSTOCK_TRY(const double bytes, MessageBytes(params.slices));
@@ -317,10 +336,11 @@ Status ScheduleOptions::SetUnits(ChosenSchedule& chosen) const {
 }
 
 Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
-  PENSTOCK_TRY(const PassOptions in_activations,
+  PENSTOCK_TRY(PassOptions in_activations,
                passes.WithLimits([&](const std::string& option, const std::string& text) {
                  return Limit(option, text);
                }));
+  PENSTOCK_TRY(in_activations, in_activations.WithTimes(plain_time()));
   if (message_bytes) costs.message_bytes = chosen.costs.message_bytes;  // else a dump's, or none
   PENSTOCK_TRY_STATUS(SetTransfers(costs));
   PENSTOCK_TRY_STATUS(SetLengths(chosen, costs));
@@ -345,6 +365,7 @@ Result<ChosenSchedule> ScheduleOptions::Choose(const Algorithm& algorithm, Knobs
   ChosenSchedule chosen;
   chosen.label = algorithm.name;
   chosen.algorithm = &algorithm;
+  chosen.heeds_limit = algorithm.knobs.memory_limit;
   PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   if (costs_by_layer()) {
     const ScheduleParams& checked = chosen.params;
@@ -388,7 +409,8 @@ Result<ScheduleOptions> ScheduleOptions::For(const Candidate& candidate) const {
 
 Result<ChosenSchedule> ScheduleOptions::BuildOne(const Candidate& candidate) const {
   PENSTOCK_TRY(const ScheduleOptions own, For(candidate));
-  const Knobs knobs = compares ? Knobs::kAllButLimit : Knobs::kAll;
+  // A command that prices marks what is above the limit.
+  const Knobs knobs = compares || prices ? Knobs::kAllButLimit : Knobs::kAll;
   PENSTOCK_TRY(ChosenSchedule built, candidate.kind == Candidate::Kind::kFile
                                          ? own.BuildFile(candidate.name)
                                          : own.BuildAlgorithm(candidate.name, knobs));

@@ -23,6 +23,7 @@
 #include "cli/options/model_options.h"
 #include "cli/options/pass_options.h"
 #include "cli/options/sweep_axes.h"
+#include "cli/options/time_option.h"
 #include "schedule/catalog.h"
 #include "schedule/cost_files/layer_costs.h"
 #include "schedule/costs.h"
@@ -48,8 +49,12 @@ struct ChosenSchedule {
   double mean_length = 1;  // of its microbatches
   std::optional<MonteCarloOptions> jitter = {};
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
+  // Whether the schedule stays within the limit: its algorithm supports one, or it is a file for
+  // which the user gives one. Other schedules are only marked.
+  bool heeds_limit = false;
   // Of a model: the memory of a device, in which each rank's states and activations must fit.
   std::optional<double> device_memory = {};
+  int data = 1;  // of a model: replicas of the pipeline, each of which runs the microbatches
   std::string time_unit = {};  // "s", or empty for the unit of --cost
   std::string about = {};      // of a model: lines below the table
   // The times of a dump or trace, of the schedule as it is.
@@ -82,9 +87,9 @@ struct ScheduleOptions {
   bool prices = true;                    // false if the command needs only the order of actions
   // Costs.
   std::optional<std::string>
-      cost;                    // "F", "F,I,W" or "F,I,W,KEPT", of one rank's share of a microbatch
-  std::optional<double> comm;  // latency of one transfer
-  std::optional<double> launch;                   // added to each action that computes
+      cost;  // "F", "F,I,W" or "F,I,W,KEPT", of one rank's share of a microbatch
+  std::optional<TimeOption> comm;                 // latency of one transfer
+  std::optional<TimeOption> launch;               // added to each action that computes
   std::vector<std::string> slow_ranks;            // "RANK=FACTOR"
   std::optional<std::string> microbatch_lengths;  // "1,0.5,2", relative
   std::optional<std::string> overlap;             // max, sum or a factor
@@ -197,6 +202,9 @@ struct ScheduleOptions {
                                      const Candidate& candidate) const;
   // Whether something says what actions cost.
   bool says_costs() const { return cost || stage_costs || costs_by_layer(); }
+  // What times without a unit mean, and a refusal of those of the options that may be misread.
+  PlainTime plain_time() const;
+  Status CheckTimeUnits() const;
   // The value of a limit, in the unit of ScheduleParams.
   Result<double> Limit(const std::string& option, const std::string& text) const;
   // Sets the unit of memory and the size of a message.
@@ -204,7 +212,7 @@ struct ScheduleOptions {
   // --launch --slow-rank --transfers --offload-sharing.
   void DefineSpeed(CLI::App& app);
   // Adds launches and the factors of slow ranks, if any are given, and which ranks share links.
-  bool changes_speed() const { return launch.value_or(0) != 0 || !slow_ranks.empty(); }
+  bool changes_speed() const { return (launch && launch->value != 0) || !slow_ranks.empty(); }
   Status SetSpeed(const Placement& placement, Costs& costs) const;
   // The size of a message of one slice; 0 if none is given.
   Result<double> MessageBytes(int slices) const;

@@ -119,6 +119,14 @@ Result<std::optional<std::string>> ReadJoined(const YamlMap& config, const std::
   return std::optional(fmt::format("{}", fmt::join(*words, ",")));
 }
 
+Result<std::optional<TimeOption>> ReadTime(const YamlMap& config, const std::string& key) {
+  PENSTOCK_TRY(const auto text, config.Text(key));
+  if (!text) return std::optional<TimeOption>();
+  const auto time = ParseTimeOption(*text);
+  if (!time) return config.Refuse(key, "{}", time.error().message);
+  return std::optional(*time);
+}
+
 // A name or file; or a map of `schedule` or `csv` with its own options.
 Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
   if (node.IsScalar()) {
@@ -254,8 +262,8 @@ Status Fill(const std::string& path, const YamlMap& config, ScheduleOptions& opt
   }
   PENSTOCK_TRY_STATUS(filler.Fill("pass", config.Texts("pass"), options.passes.passes));
   PENSTOCK_TRY_STATUS(filler.Fill("price", config.Texts("price"), options.passes.prices));
-  PENSTOCK_TRY_STATUS(filler.Fill("comm", config.Number("comm"), options.comm));
-  PENSTOCK_TRY_STATUS(filler.Fill("launch", config.Number("launch"), options.launch));
+  PENSTOCK_TRY_STATUS(filler.Fill("comm", ReadTime(config, "comm"), options.comm));
+  PENSTOCK_TRY_STATUS(filler.Fill("launch", ReadTime(config, "launch"), options.launch));
   PENSTOCK_TRY_STATUS(filler.Fill("slow_rank", config.Texts("slow_rank"), options.slow_ranks));
   PENSTOCK_TRY_STATUS(filler.Fill("time_unit", config.Text("time_unit"), options.time_unit));
   if (options.time_unit.value_or("s") != "s") {

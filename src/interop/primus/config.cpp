@@ -134,7 +134,7 @@ Status ReadHeuristic(const YamlMap& map, ScheduleParams& params) {
   costs.comm = params.comm;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     StageCosts& stage = costs.stages.emplace_back();
-    stage.forward = forward[rank];
+    stage.forward = stage.recompute = forward[rank];
     stage.backward_input = input[rank];
     stage.backward_weight = weight[rank];
   }
@@ -244,7 +244,7 @@ Result<Costs> CostsAt(const Schedule& schedule, const Times& times) {
         return InvalidArgument("chunk_time_ms: rank {}, chunk {} has no wgrad", rank, chunk);
       }
       StageCosts& stage = costs.stages[stages[chunk]];
-      stage.forward = of.forward;
+      stage.forward = stage.recompute = of.forward;
       stage.backward_weight = of.backward_weight;
       stage.backward_input = split ? of.backward_input : of.backward - of.backward_weight;
       stage.activation = of.activation;

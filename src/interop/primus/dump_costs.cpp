@@ -13,7 +13,7 @@ struct Field {
   const char* key;
   double StageCosts::*value;
   bool is_time;
-  bool optional = false;  // absent, and then 0, in dumps of earlier versions
+  bool optional = false;  // absent in dumps of earlier versions, and then the default
 };
 constexpr Field kFields[] = {
     {"forward", &StageCosts::forward, true},
@@ -21,7 +21,8 @@ constexpr Field kFields[] = {
     {"backward_weight", &StageCosts::backward_weight, true},
     {"saved_by_whole_backward", &StageCosts::saved_by_whole_backward, true, true},
     {"activation", &StageCosts::activation, false},
-    {"activation_after_i", &StageCosts::activation_after_i, false}};
+    {"activation_after_i", &StageCosts::activation_after_i, false},
+    {"recompute", &StageCosts::recompute, true, true}};
 // The costs of each microbatch index, by stage, if they differ.
 constexpr const char* kByIndex = "index_costs";
 
@@ -55,6 +56,7 @@ Result<std::vector<StageCosts>> ListFromJson(const Json& list) {
       if (field.optional && !object.contains(field.key)) continue;
       PENSTOCK_TRY(stage.*field.value, ReadNumber(object, field.key, field.is_time));
     }
+    if (!object.contains("recompute")) stage.recompute = stage.forward;
     for (const auto& [key, value] : {std::pair("length", &StageCosts::length),
                                      std::pair("message_scale", &StageCosts::message_scale)}) {
       if (!object.contains(key)) continue;

@@ -2,6 +2,7 @@
 // emulation.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -32,6 +33,9 @@ class EmulatedDevice {
 
   // Starts a transfer when the link is free, at `earliest` or later.
   Interval Carry(Link link, std::int64_t earliest, std::int64_t duration);
+
+  // When the links have carried all transfers so far.
+  std::int64_t LastTransferEnd() const { return *std::ranges::max_element(link_free_); }
 
   // Allocates memory (frees it if negative) at a time. Calls need not be in order of time.
   void Allocate(std::int64_t time, double amount) { changes_.push_back({time, amount}); }

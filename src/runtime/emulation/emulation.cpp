@@ -109,6 +109,10 @@ std::vector<Span> Emulation::DueSpans(int rank) const {
   return spans;
 }
 
+double Emulation::LastTransferEnd(int rank) const {
+  return machine_->prices.Units(machine_->devices[rank].LastTransferEnd() - start());
+}
+
 std::int64_t Emulation::messages() const { return machine_->transport.sent(); }
 
 std::chrono::nanoseconds Emulation::worst_lateness() const {

@@ -59,6 +59,9 @@ class Emulation {
   // The due spans of a rank's actions that occupy it, in order, in units from the start of the run.
   // Includes the program's own STEPs if the schedule has none.
   std::vector<Span> DueSpans(int rank) const;
+  // The end of the last transfer on a link of the rank's device, in the same units; at most 0 if
+  // there was none.
+  double LastTransferEnd(int rank) const;
   // The number of messages between ranks.
   std::int64_t messages() const;
   // The maximum lateness of an action's end. If it is not small compared with an action, the

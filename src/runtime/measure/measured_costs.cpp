@@ -160,7 +160,8 @@ class CostCollector {
       costs.backward_input = samples.until_sent.empty() ? whole : Median(samples.until_sent);
       costs.backward_weight = std::max(0.0, whole - costs.backward_input);
     }
-    costs.recompute = time(Op::kRecompute);
+    const bool recomputes = !samples.time[Index(Op::kRecompute)].empty();
+    costs.recompute = recomputes ? time(Op::kRecompute) : costs.forward;
     costs.step = time(Op::kStep);
     costs.embed = time(Op::kEmbed);
     costs.vocabulary_input = time(Op::kVocabularyInput);

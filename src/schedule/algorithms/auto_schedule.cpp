@@ -6,11 +6,13 @@
 //   rank 1   .  F0 I0 F1 I1 W0 W1 F2 I2 W2
 //
 // Starts from list scheduling, from patterns, and from the rule-based schedules that fit the limit,
-// and improves the best of them (search.h). The limit is in activations of one rank's share of one
+// and improves the best of them (search.h). Neither those schedules nor a smaller limit beats the
+// result (within_limit.h). The limit is in activations of one rank's share of one
 // microbatch, or in the unit of the costs if those are given. The default is 2p, about that of
 // ZB-H2.
 // Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3 (automatic scheduling); Qi et
 // al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3.
+#include <algorithm>
 #include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
@@ -20,6 +22,7 @@
 #include "schedule/search/problem/memory_limit.h"
 #include "schedule/search/search.h"
 #include "schedule/search/uniform_blocks.h"
+#include "schedule/search/within_limit.h"
 
 namespace penstock {
 namespace {
@@ -53,6 +56,20 @@ std::vector<Lane> TurnsWithin(const Problem& problem, int reach) {
   return lanes;
 }
 
+// Returns the lanes that rule-based algorithms of the same placement generate: those that split the
+// backward, and if a whole B takes less than I and W, also those that do not.
+std::vector<std::vector<Lane>> KnownLanes(const Problem& problem, ScheduleParams params,
+                                          std::vector<Algorithm> split,
+                                          const std::vector<Algorithm>& whole) {
+  params.memory_limit.reset();
+  const bool splitting_costs = std::ranges::any_of(
+      problem.costs.stages, [](const StageCosts& s) { return s.saved_by_whole_backward > 0; });
+  if (splitting_costs) split.insert(split.end(), whole.begin(), whole.end());
+  std::vector<std::vector<Lane>> known;
+  for (const Algorithm& algorithm : split) known.push_back(algorithm.generate(params).lanes);
+  return known;
+}
+
 Schedule GenerateZbAuto(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   const Costs costs = CostsOf(params, schedule.placement);
@@ -63,21 +80,15 @@ Schedule GenerateZbAuto(const ScheduleParams& params) {
                            true,
                            Limit(params, schedule.placement, costs),
                            params.objective};
-  schedule.lanes = SearchLanes(problem, [](const Problem& part) {
-    return Seeds{TurnsWithin(part, 1), TurnsWithin(part, 2)};
-  });
+  const auto search = [](const Problem& within) {
+    return SearchLanes(within, [](const Problem& part) {
+      return Seeds{TurnsWithin(part, 1), TurnsWithin(part, 2)};
+    });
+  };
+  schedule.lanes = BestWithinLimit(
+      problem, search,
+      KnownLanes(problem, params, {ZbH1(), ZbH2()}, {OneFOneB(), GPipe(), Naive()}));
   return schedule;
-}
-
-// Adds the schedules of zbv, v-half and v-min for the problem if their memory fits the limit, or
-// nearly so (some take half a microbatch less). v-auto is then never slower than they are.
-void AddNamedVees(const Problem& problem, Seeds& seeds) {
-  const int p = problem.placement.ranks();
-  const double fit =
-      problem.memory_limit * (1 + kRounding) / LeastMemory(problem.placement, problem.costs) + 0.5;
-  if (p <= fit) seeds.push_back(SearchNear(ZbvSeeds, problem, p));
-  if (VHalfMemory(p) <= fit) seeds.push_back(SearchNear(VHalfSeeds, problem, VHalfMemory(p)));
-  if (VMinMemory(p) <= fit) seeds.push_back(SearchNear(VMinSeeds, problem, VMinMemory(p)));
 }
 
 Schedule GenerateVAuto(const ScheduleParams& params) {
@@ -90,16 +101,25 @@ Schedule GenerateVAuto(const ScheduleParams& params) {
                            true,
                            Limit(params, schedule.placement, costs),
                            params.objective};
-  const std::vector<PeriodPattern> blocks = BestUniformBlocks(problem, kUniformBlocks);
-  schedule.lanes = SearchLanes(problem, [&](const Problem& part) {
-    Seeds seeds;
-    for (const PeriodPattern& block : blocks) seeds.push_back(LanesOf(part, block));
-    for (const auto make : {ZbvSeeds, VHalfSeeds, VMinSeeds}) {
-      seeds.push_back(make(part).front());
-    }
-    if (part.indices == problem.indices) AddNamedVees(part, seeds);
-    return seeds;
-  });
+  std::vector<std::vector<Lane>> known =
+      KnownLanes(problem, params, {Zbv(), VHalf(), VMin()}, {V1f1b()});
+  known.push_back(ZbvLanes(params.ranks, params.microbatches));
+  const auto search = [&](const Problem& within) {
+    const std::vector<PeriodPattern> blocks = BestUniformBlocks(within, kUniformBlocks);
+    return SearchLanes(within, [&](const Problem& part) {
+      Seeds seeds;
+      for (const PeriodPattern& block : blocks) seeds.push_back(LanesOf(part, block));
+      for (const auto make : {ZbvSeeds, VHalfSeeds, VMinSeeds}) {
+        seeds.push_back(make(part).front());
+      }
+      if (part.indices == problem.indices) {
+        // The first three split every backward, as the search does.
+        seeds.insert(seeds.end(), known.begin(), known.begin() + 3);
+      }
+      return seeds;
+    });
+  };
+  schedule.lanes = BestWithinLimit(problem, search, known);
   return schedule;
 }
 

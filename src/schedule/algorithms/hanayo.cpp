@@ -16,6 +16,7 @@
 #include "schedule/search/list_scheduler.h"
 #include "schedule/search/order_for_costs.h"
 #include "schedule/search/problem/memory_limit.h"
+#include "schedule/search/within_limit.h"
 
 namespace penstock {
 namespace {
@@ -73,9 +74,17 @@ Schedule GenerateHanayo(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Zigzag(params.ranks, params.chunks), params);
   Costs costs = CostsOf(params, schedule.placement);
   if (!params.memory_limit) costs = CountingMicrobatches(costs, schedule.placement);
-  schedule.lanes = SqueezedOrderForCosts({schedule.placement, costs, params.microbatches, 1, false,
-                                          params.memory_limit.value_or(params.ranks)},
-                                         LanesByRule);
+  const Problem problem = {schedule.placement,
+                           costs,
+                           params.microbatches,
+                           1,
+                           false,
+                           params.memory_limit.value_or(params.ranks)};
+  const auto search = [](const Problem& within) {
+    return SqueezedOrderForCosts(within, LanesByRule);
+  };
+  // Without a limit, hanayo is the schedule of its paper.
+  schedule.lanes = params.memory_limit ? BestWithinLimit(problem, search, {}) : search(problem);
   return schedule;
 }
 

@@ -94,7 +94,7 @@ Result<ReadCosts> ReadStage(const YamlMap& map) {
   PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));
   PENSTOCK_TRY_STATUS(read("backward_input", stage.backward_input, 1));
   PENSTOCK_TRY_STATUS(read("backward_weight", stage.backward_weight, 1));
-  PENSTOCK_TRY_STATUS(read("recompute", stage.recompute, 0));
+  PENSTOCK_TRY_STATUS(read("recompute", stage.recompute, stage.forward));
   PENSTOCK_TRY_STATUS(read("step", stage.step, 0));
   PENSTOCK_TRY_STATUS(read("unshard", stage.unshard, 0));
   PENSTOCK_TRY_STATUS(read("reduce", stage.reduce, 0));

@@ -32,7 +32,7 @@ Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& gr
         "chunks",
         layers, stages);
   }
-  std::vector<StageCosts> costs(stages, StageCosts{0, 0, 0, 0, 0});
+  std::vector<StageCosts> costs(stages, StageCosts{0, 0, 0, 0, 0, 0});
   auto group = groups.begin();
   std::int64_t left_of_group = group->layers;
   for (int stage = 0; stage < stages; ++stage) {

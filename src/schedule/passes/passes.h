@@ -79,7 +79,7 @@ struct RecomputeOptions {
   // Recomputes only as many microbatches as bring each rank's peak memory to this; all if not set.
   std::optional<double> memory_limit = {};
 };
-// Adds RECOMPUTE before the I or B of microbatches with another action between it and F.
+// Adds RECOMPUTE before every I or B; with a limit, never where that directly follows its F.
 // Errors: kInfeasible if a rank stays above the limit.
 Result<Schedule> AddRecompute(const Schedule& schedule, const Costs& costs, const Pricer& price,
                               const RecomputeOptions& options = {});

@@ -4,10 +4,11 @@
 //   after    0F0 0F1 0F2 0RECOMPUTE0 0B0 ...
 //
 // RECOMPUTE directly precedes its I or B and needs nothing from other ranks, so it runs while the
-// gradient is in flight. A microbatch whose I or B directly follows its F keeps its activations:
-// recomputing them would cost time and save nothing. With a memory limit a microbatch is recomputed
-// only if the rank's memory would exceed a level, the highest one that keeps its peak at the limit.
-// (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.)
+// gradient is in flight. Without a memory limit every microbatch is recomputed, also one whose I or
+// B directly follows its F: so do frameworks that checkpoint whole layers (Megatron-LM's full
+// recomputation). With a limit, a microbatch is recomputed only if something else runs with its F
+// or between that and its I or B, and the rank's memory would exceed a level, the highest one that
+// keeps its peak at the limit. (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.)
 #include "base/index.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/level_search.h"
@@ -18,9 +19,11 @@ namespace {
 
 class LaneRecomputer {
  public:
-  LaneRecomputer(const Schedule& schedule, const Costs& costs, int rank)
+  // Without `limited`, microbatches are recomputed also where that saves no memory.
+  LaneRecomputer(const Schedule& schedule, const Costs& costs, int rank, bool limited)
       : lane_(schedule.lanes[rank]),
         costs_(costs),
+        limited_(limited),
         indices_(schedule.indices()),
         local_of_(schedule.stages()) {
     const std::vector<int>& stages = schedule.placement.stages_of(rank);
@@ -72,9 +75,15 @@ class LaneRecomputer {
     return false;
   }
 
+  // Whether recomputing lowers some peak: while the rank runs something else before the I or B, or
+  // together with the F.
+  bool Saves(const Part& forward, std::size_t position) const {
+    return lane_[position].is_pair() || Waits(forward, position);
+  }
+
   void Keep(const Part& forward, std::size_t position, double level) {
     held_ += costs_.Of(forward).activation;
-    if (held_ <= level || !Waits(forward, position)) return;
+    if (held_ <= level || (limited_ && !Saves(forward, position))) return;
     recomputed_[Key(forward)] = true;
     held_ -= Saved(forward);
   }
@@ -88,16 +97,17 @@ class LaneRecomputer {
 
   const Lane& lane_;
   const Costs& costs_;
+  const bool limited_;
   const std::size_t indices_;
   std::vector<std::size_t> local_of_;  // by stage
   std::vector<bool> recomputed_;       // by (local stage, microbatch)
   double held_ = 0;
 };
 
-Schedule Build(const Schedule& schedule, const Costs& costs, const Levels& levels) {
+Schedule Build(const Schedule& schedule, const Costs& costs, const Levels& levels, bool limited) {
   std::vector<Lane> lanes;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    LaneRecomputer recomputer(schedule, costs, rank);
+    LaneRecomputer recomputer(schedule, costs, rank, limited);
     lanes.push_back(recomputer.Run(levels[rank]));
   }
   return WithLanes(schedule, std::move(lanes));
@@ -109,11 +119,13 @@ Result<Schedule> AddRecompute(const Schedule& schedule, const Costs& costs, cons
                               const RecomputeOptions& options) {
   if (HasOps(schedule, OpBit(Op::kRecompute))) return schedule;
   const std::size_t ranks = schedule.lanes.size();
-  if (!options.memory_limit) return Build(schedule, costs, Levels(ranks, kEveryMicrobatch));
+  if (!options.memory_limit) return Build(schedule, costs, Levels(ranks, kEveryMicrobatch), false);
   if (!price) return InvalidArgument("a memory limit needs a simulator");
   PENSTOCK_TRY(const Priced before, price(schedule));
   return SearchLevels(
-      [&](const Levels& levels) -> Result<Schedule> { return Build(schedule, costs, levels); },
+      [&](const Levels& levels) -> Result<Schedule> {
+        return Build(schedule, costs, levels, true);
+      },
       price, before.peak_memory, std::vector<double>(ranks, *options.memory_limit));
 }
 

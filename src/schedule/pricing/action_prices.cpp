@@ -98,9 +98,6 @@ Status SetActionPrices(std::span<const std::string> prices, const Schedule& sche
       return InvalidArgument("price {} is given twice", price.key);
     }
   }
-  costs.ForEachStage([](StageCosts& stage) {
-    if (stage.recompute == 0) stage.recompute = stage.forward;
-  });
   costs.exchange = costs.comm;
   for (const PriceKey& key : kPrices) {
     const auto own = given.find(key.name);

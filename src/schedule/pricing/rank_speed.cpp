@@ -13,7 +13,7 @@ void AddLaunches(Costs& costs, double launch) {
       stage.backward_input += launch;
       stage.backward_weight += launch;
       stage.saved_by_whole_backward += launch;
-      if (stage.recompute > 0) stage.recompute += launch;
+      stage.recompute += launch;
     }
   }
 }

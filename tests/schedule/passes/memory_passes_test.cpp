@@ -214,16 +214,43 @@ TEST(Offload, MovesTheInputsOfRecomputedMicrobatches) {
   EXPECT_LT(PriceOf(*both, costs).peak_memory[0], PriceOf(recomputed, costs).peak_memory[0]);
 }
 
+TEST(Recompute, WithoutALimitEveryMicrobatchIsRecomputed) {
+  std::mt19937 random(13);
+  for (const Schedule& schedule : DrawCatalog(4, random)) {
+    const Costs costs = Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
+    const Schedule recomputed = *AddRecompute(schedule, costs, {});
+    ASSERT_EQ(FirstFault(recomputed), "") << Name(schedule);
+    EXPECT_EQ(Count(recomputed, Op::kRecompute),
+              Index(schedule.stages()) * Index(schedule.indices()))
+        << Name(schedule);
+  }
+  // Where each B directly follows its F, nothing hides the time.
+  for (const char* const name : {"1f1b", "gpipe", "naive", "zb-h1"}) {
+    const Schedule schedule = Make(name, {1, 0, 8});
+    const Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
+    EXPECT_EQ(PriceOf(*AddRecompute(schedule, costs, {}), costs).makespan, 8 * 4) << name;
+  }
+}
+
+TEST(Recompute, WithALimitNothingIsRecomputedThatSavesNoMemory) {
+  const Schedule schedule = Make("1f1b", {4, 0, 12});
+  Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
+  const auto limited =
+      AddRecompute(schedule, costs, SimulatedContext(costs).price, {.memory_limit = 1});
+  ASSERT_TRUE(limited);
+  for (const Action& action : limited->lanes[3]) EXPECT_NE(action.first.op, Op::kRecompute);
+  EXPECT_EQ(PriceOf(*limited, costs).peak_memory, std::vector<double>(4, 1));
+}
+
 TEST(Recompute, MicrobatchesThatWaitKeepOnlyTheirInput) {
   const Schedule schedule = Make("gpipe", {1, 0, 6});
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   costs.stages[0].input_activation = 0.125;
   const Schedule recomputed = *AddRecompute(schedule, costs, {});
-  // The last F is followed by its own B, so five are recomputed.
-  EXPECT_EQ(Count(recomputed, Op::kRecompute), 5U);
+  EXPECT_EQ(Count(recomputed, Op::kRecompute), 6U);
   EXPECT_EQ(PriceOf(schedule, costs).peak_memory[0], 6);
   EXPECT_EQ(PriceOf(recomputed, costs).peak_memory[0], 1 + 5 * 0.125);
-  EXPECT_EQ(PriceOf(recomputed, costs).makespan, PriceOf(schedule, costs).makespan + 5);
+  EXPECT_EQ(PriceOf(recomputed, costs).makespan, PriceOf(schedule, costs).makespan + 6);
 }
 
 TEST(Recompute, LimitIsMetOrRefused) {
