@@ -132,6 +132,8 @@ class ModelCostsTest(program.CommandTest):
         self.assertIn("0.5s for seconds", self.refuse("simulate", "1f1b:comm=0.5", "--model", "gpt2"))
         self.assertIn("no unit of time", self.refuse("simulate", "1f1b", "--comm", "5ms"))
         self.assertIn("not a time", self.refuse("simulate", "1f1b", "--comm", "5parsecs"))
+        self.write("model.yaml", "{schedule: 1f1b, model: gpt2, ranks: 2, microbatches: 4, comm: 0.5, time_unit: s}")
+        self.assertEqual(self.run_json("simulate", "model.yaml")[0]["makespan"], by_unit[0])
         self.write("timed.yaml", "{schedule: 1f1b, ranks: 2, cost: 1, comm: 500ms, time_unit: s}")
         self.write("seconds.yaml", "{schedule: 1f1b, ranks: 2, cost: 1, comm: 0.5, time_unit: s}")
         self.assertEqual(self.run_json("simulate", "timed.yaml")[0]["makespan"],

@@ -102,6 +102,24 @@ Result<double> ReadSize(const YamlMap& config, const std::string& key, const std
   return config.Refuse(key, "{}: give bytes, or a number with its unit (4GiB)", Quote(text));
 }
 
+// Reads a time: a number, or next to costs in seconds also one with its unit ("5ms").
+Result<std::optional<double>> ReadComm(const YamlMap& config, bool in_seconds) {
+  PENSTOCK_TRY(const auto text, config.Text("comm"));
+  if (const auto seconds = ParseSeconds(text.value_or("")); seconds && in_seconds) {
+    return std::optional(*seconds);
+  }
+  return config.Number("comm");
+}
+
+// Returns the price with its time in the unit of the costs: "step=2ms" as "step=0.002".
+std::string InUnitOfCosts(const std::string& price, bool in_seconds) {
+  const std::size_t equals = std::min(price.find('='), price.size());
+  const std::string key = price.substr(0, equals);
+  const auto seconds = ParseSeconds(price.substr(std::min(equals + 1, price.size())));
+  if (!in_seconds || !seconds || IsMemoryPrice(key)) return price;
+  return fmt::format("{}={}", key, *seconds);
+}
+
 Status CheckScales(const std::vector<StageCosts>& stages, double message_bytes) {
   const bool scaled =
       std::ranges::any_of(stages, [](const StageCosts& stage) { return stage.message_scale != 1; });
@@ -138,7 +156,8 @@ Result<PriceList> PriceList::Parse(const std::string& yaml) {
   if (!list.time_unit_.empty() && list.time_unit_ != "s") {
     return config.Refuse("time_unit", "{}: give s, or leave it out", Quote(list.time_unit_));
   }
-  PENSTOCK_TRY(list.comm_, config.Number("comm"));
+  const bool in_seconds = list.time_unit_ == "s";
+  PENSTOCK_TRY(list.comm_, ReadComm(config, in_seconds));
   if (const Status status = CheckTime(list.comm_.value_or(0)); !status) {
     return config.Refuse("comm", "{}", status.error().message);
   }
@@ -156,7 +175,8 @@ Result<PriceList> PriceList::Parse(const std::string& yaml) {
   }
   PENSTOCK_TRY(const auto prices, config.Texts("price"));
   list.prices_ = prices.value_or(std::vector<std::string>());
-  for (const std::string& price : list.prices_) {
+  for (std::string& price : list.prices_) {
+    price = InUnitOfCosts(price, in_seconds);
     if (const auto parsed = ParsePrice(price); !parsed) return tl::unexpected(parsed.error());
   }
   if (!config.Has("topology")) return list;

@@ -122,7 +122,10 @@ std::string PriceList::Text() const {
   } else {
     text = ModelText(*model());
   }
-  if (!time_unit_.empty() && !model()) text += fmt::format("time_unit: {}\n", time_unit_);
+  // A model's costs are in seconds; times next to it need a unit.
+  const bool has_times = comm_ || !prices_.empty();
+  if (!time_unit_.empty() && (!model() || has_times))
+    text += fmt::format("time_unit: {}\n", time_unit_);
   if (comm_) text += fmt::format("comm: {}\n", *comm_);
   if (overlap_) text += fmt::format("overlap: {}\n", *overlap_);
   if (transfers_) text += fmt::format("transfers: {}\n", *transfers_);

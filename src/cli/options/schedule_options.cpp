@@ -186,7 +186,7 @@ Status ScheduleOptions::CheckCounts() const {
 }
 
 PlainTime ScheduleOptions::plain_time() const {
-  if (priced_model.given()) return PlainTime::kAmbiguous;
+  if (priced_model.given() && !time_unit) return PlainTime::kAmbiguous;
   const bool recorded = std::ranges::any_of(candidates, [](const Candidate& candidate) {
     return candidate.kind == Candidate::Kind::kFile && IsRecordedRun(candidate.name);
   });
