@@ -9,7 +9,7 @@
 // Threads: any. Captures on several threads are independent.
 // Errors: kInvalidArgument for anything that a graph cannot repeat exactly: random ops without a
 // generator argument, values read out of tensors that are not constant (item()), shapes that depend
-// on data, and in-place changes of inputs or parameters.
+// on data, in-place changes of inputs or parameters, and weights that the stage does not own.
 #pragma once
 
 #include <functional>
@@ -52,7 +52,8 @@ struct StageSpec {
   // under two names (tied weights), its whole gradient belongs to the first.
   std::vector<NamedTensor> parameters;
   // Other tensors whose current values each run reads: running statistics, frozen weights. Forward
-  // may update them in place. All other tensors that forward reads become constants of the graph.
+  // may update them in place. All other tensors that forward reads become constants of the graph;
+  // outputs may not depend on one that requires a gradient, or that ForeignScope refuses.
   std::vector<NamedTensor> buffers = {};
   std::vector<at::Tensor> inputs;    // examples with the shape and dtype of all later inputs
   std::vector<int> input_gradients;  // the inputs whose gradients are computed
