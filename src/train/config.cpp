@@ -6,6 +6,7 @@
 #include <cctype>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "base/files.h"
 #include "base/text/former_names.h"
@@ -13,6 +14,7 @@
 #include "base/text/yaml_map.h"
 #include "base/units.h"
 #include "model/huggingface.h"
+#include "tokens/kinds/open_tokenizer.h"
 #include "train/config_fields.h"
 #include "train/key_hint.h"
 #include "train/parameter_groups.h"
@@ -152,7 +154,7 @@ class ConfigReader {
     if (fields_.options == nullptr) return WithPlace(CheckModel(config_.model), places_);
     for (const Entry& entry : entries_) PENSTOCK_TRY_STATUS(Set(entry));
     StoreOptions(fields_, config_);
-    return {};
+    return UseTokenizerOfModel();
   }
 
   const Places& places() const { return places_; }
@@ -189,6 +191,21 @@ class ConfigReader {
     if (!model) return InvalidArgument("{}model: {}", entry.place, model.error().message);
     config_.model = *std::move(model);
     config_.weights = HasHuggingFaceWeights(path) ? path : "";
+    model_folder_ = {path, entry.place};
+    return {};
+  }
+
+  // A model's folder brings its tokenizer. Other weights bring theirs, see FollowWeights.
+  Status UseTokenizerOfModel() {
+    const auto& [folder, place] = model_folder_;
+    const std::string& weights = config_.weights;
+    const bool is_of_weights = !weights.empty() && weights != folder && HasTokenizer(weights);
+    if (folder.empty() || !config_.data.tokenizer.empty() || is_of_weights) return {};
+    auto tokenizer = TokenizerOfFolder(folder);
+    if (!tokenizer)
+      return InvalidArgument("{}model: {}, or set data.tokenizer", place,
+                             tokenizer.error().message);
+    config_.data.tokenizer = *std::move(tokenizer);
     return {};
   }
 
@@ -260,6 +277,7 @@ class ConfigReader {
   ConfigFields fields_;
   std::vector<Entry> entries_;
   Places places_;
+  std::pair<std::string, std::string> model_folder_;  // and its place; empty: none
 };
 
 Status CheckConfig(const TrainConfig& config) {

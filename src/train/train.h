@@ -81,8 +81,10 @@ struct EvalSummary {
   std::string unit = "byte";  // as in TrainSummary
   double held_out_loss = 0;
   double baseline_loss = 0;
-  std::int64_t predicted = 0;  // units
-  std::int64_t step = 0;       // of the checkpoint
+  std::int64_t predicted = 0;      // units
+  std::int64_t step = 0;           // of the checkpoint
+  std::string tokenizer;           // its file, or "bytes"
+  std::vector<std::string> notes;  // lines for the user about the weights
 };
 // Computes the held-out loss of a checkpoint: a file or a folder, see CheckpointAt. `data`
 // replaces the configured text if not empty; the tokenizer is that of the run. With `ema`, here and
@@ -90,8 +92,11 @@ struct EvalSummary {
 // optimizer.ema have.
 Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {},
                              bool ema = false);
-// Computes the loss of a model in Hugging Face's format on all of a text, in windows of `sequence`
-// tokens of the folder's tokenizer, or bytes if it has none. The baseline is 0.
+// Computes the loss of a model in Hugging Face's format on all of a text, of the texts below a
+// folder, or of a tokenized folder, in windows of `sequence` tokens of the model folder's
+// tokenizer, or bytes if it has none. 0: 128, or as many as the model has positions if it has
+// fewer. The baseline is 0. Errors, here and above: kUnavailable if weights or the loss are not
+// finite.
 Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,
                                         std::int64_t sequence);
 // Writes a checkpoint's model in Hugging Face's format: config.json, model.safetensors and the
@@ -108,7 +113,14 @@ struct GenerateOptions {
   std::uint64_t seed = 1;
   bool ema = false;
 };
-// Generates text with a checkpoint's model, or with one in Hugging Face's format.
-Result<std::string> GenerateText(const std::string& checkpoint, const GenerateOptions& options);
+struct GeneratedText {
+  std::string text;                // without the prompt
+  std::string tokenizer;           // its file, or "bytes"
+  std::vector<std::string> notes;  // lines for the user about the weights
+};
+// Generates text with a checkpoint's model, or with one in Hugging Face's format. It ends at a
+// token that the folder's generation_config.json or config.json names, else at the tokenizer's end
+// of text. Errors: kUnavailable if the model's output is not finite.
+Result<GeneratedText> GenerateText(const std::string& checkpoint, const GenerateOptions& options);
 
 }  // namespace penstock

@@ -91,7 +91,7 @@ class TrainInputTest(program.CommandTest):
         path.write_bytes(whole)
         change_checkpoint(path, data=lambda data: b"\xff" * len(data))
         for command in ("eval", "generate"):
-            self.assertIn("not finite (NaN or Inf)", self.refuse(command, "runs/a"))
+            self.assertIn("not finite (NaN or Inf)", self.refuse(command, "runs/a", code=1))
 
     def test_temperatures(self):
         self.trained()

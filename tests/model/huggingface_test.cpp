@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "model/model.h"
 
@@ -283,6 +284,24 @@ TEST_F(HuggingFace, WritesOnlyWhatTheFormatExpresses) {
     EXPECT_NE(message.find(lost), std::string::npos);
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
+}
+
+// Theirs is one term of the model that is top_k for a balanced load, ours one of 1 per layer.
+TEST_F(HuggingFace, ConvertsTheCoefficientOfTheBalanceLoss) {
+  for (const auto& [text, layers, top_k] :
+       {std::tuple(kMixtral, 32, 2), std::tuple(kQwen3Moe, 48, 8)}) {
+    for (const double coefficient : {0.0, 0.001, 0.02, 0.7}) {
+      Json root = Json::parse(text);
+      root["router_aux_loss_coef"] = coefficient;
+      const ModelConfig read = Read(root.dump()).value();
+      EXPECT_NEAR(std::stod(read.options.at("balance_loss")), coefficient * top_k / layers, 1e-15);
+      const Json written = Json::parse(HuggingFaceConfigText(read).value());
+      EXPECT_EQ(written["router_aux_loss_coef"], coefficient);
+    }
+  }
+  ModelConfig none = Read(kMixtral).value();
+  none.options["balance"] = "none";
+  EXPECT_EQ(Json::parse(HuggingFaceConfigText(none).value())["router_aux_loss_coef"], 0);
 }
 
 TEST_F(HuggingFace, ReadsTheKeysOfNewerFiles) {

@@ -10,6 +10,7 @@
 #include "train/compiled/compile_stages.h"
 #include "train/config.h"
 #include "train/data/run_tokenizer.h"
+#include "train/huggingface/follow_weights.h"
 
 namespace penstock {
 namespace {
@@ -29,6 +30,7 @@ class CompileCommand final : public Command {
   }
   Result<int> Run() override {
     PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    PENSTOCK_TRY_STATUS(FollowWeights(config));
     PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     const auto begin = std::chrono::steady_clock::now();
     PENSTOCK_TRY(const auto files, CompileStages(config, folder_));

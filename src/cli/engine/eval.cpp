@@ -1,6 +1,7 @@
 // penstock eval: the held-out loss of a trained model and of the bigram baseline.
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
 #include "model/huggingface.h"
@@ -19,12 +20,15 @@ class EvalCommand final : public Command {
                    "A run's folder, a checkpoint file, or a folder with config.json and weights in "
                    "Hugging Face's format")
         ->required();
-    app.add_option("--data", data_, "A text file or a folder of text files (default: the run's)")
+    app.add_option(
+           "--data", data_,
+           "A text file, a folder of text files, or a folder of 'penstock tokenize' (default: "
+           "the run's)")
         ->type_name("PATH");
     app.add_option("--sequence", sequence_,
-                   "Tokens per window, for a folder with config.json: its whole text is evaluated")
-        ->check(CLI::Range(1, 1'000'000'000))
-        ->capture_default_str();
+                   "Tokens per window, for a folder with config.json: its whole text is evaluated "
+                   "(default 128, or the model's positions if it has fewer)")
+        ->check(CLI::Range(1, 1'000'000'000));
     app.add_flag("--ema", ema_,
                  "Use the moving average of the weights, of a run with optimizer.ema");
     app.add_flag("--json", json_, "Print one JSON object");
@@ -37,6 +41,7 @@ class EvalCommand final : public Command {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
                                              {"baseline_loss", summary.baseline_loss},
                                              {summary.unit + "s", summary.predicted},
+                                             {"tokenizer", summary.tokenizer},
                                              {"step", summary.step}};
       fmt::print("{}\n", object.dump(2));
     } else {
@@ -46,7 +51,7 @@ class EvalCommand final : public Command {
       if (summary.baseline_loss > 0) {
         fmt::print("; a bigram model of the same text {:.4f}", summary.baseline_loss);
       }
-      fmt::print("\n");
+      fmt::print("; tokenizer {}\n", summary.tokenizer);
     }
     return kExitOk;
   }
@@ -57,20 +62,22 @@ class EvalCommand final : public Command {
     if (data_.empty())
       return InvalidArgument("{} has no text of its own: give --data", checkpoint_);
     PENSTOCK_TRY(const EvalSummary summary, EvaluateHuggingFace(checkpoint_, data_, sequence_));
+    for (const std::string& note : summary.notes) Log(stderr, "penstock: {}\n", note);
     if (json_) {
       const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
-                                             {summary.unit + "s", summary.predicted}};
+                                             {summary.unit + "s", summary.predicted},
+                                             {"tokenizer", summary.tokenizer}};
       fmt::print("{}\n", object.dump(2));
     } else {
-      fmt::print("loss {:.4f} nats per {} over {} {}s\n", summary.held_out_loss, summary.unit,
-                 summary.predicted, summary.unit);
+      fmt::print("loss {:.4f} nats per {} over {} {}s; tokenizer {}\n", summary.held_out_loss,
+                 summary.unit, summary.predicted, summary.unit, summary.tokenizer);
     }
     return kExitOk;
   }
 
   std::string checkpoint_;
   std::string data_;
-  std::int64_t sequence_ = 128;
+  std::int64_t sequence_ = 0;  // chosen by the model
   bool json_ = false;
   bool ema_ = false;
 };

@@ -2,6 +2,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
 #include "cli/options/given_in.h"
@@ -41,13 +42,16 @@ class GenerateCommand final : public Command {
   }
 
   Result<int> Run() override {
-    const Result<std::string> text = GenerateText(checkpoint_, options_);
-    if (!text) return tl::unexpected(NameOption(text.error(), kParameters));
+    const Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
+    if (!generated) return tl::unexpected(NameOption(generated.error(), kParameters));
+    for (const std::string& note : generated->notes) Log(stderr, "penstock: {}\n", note);
     if (json_) {
-      const nlohmann::ordered_json object = {{"prompt", options_.prompt}, {"text", *text}};
+      const nlohmann::ordered_json object = {{"prompt", options_.prompt},
+                                             {"text", generated->text},
+                                             {"tokenizer", generated->tokenizer}};
       fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
-      fmt::print("{}{}\n", options_.prompt, *text);
+      fmt::print("{}{}\n", options_.prompt, generated->text);
     }
     return kExitOk;
   }

@@ -17,6 +17,7 @@
 #include "train/compiled/compile_stages.h"
 #include "train/config.h"
 #include "train/data/run_tokenizer.h"
+#include "train/huggingface/follow_weights.h"
 
 namespace penstock {
 namespace {
@@ -164,6 +165,7 @@ class GraphCommand : public Command {
     options_.exact = !inexact_;
     options_.overlapped = only_ == "overlapped";
     PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    PENSTOCK_TRY_STATUS(FollowWeights(config));
     PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     std::optional<ShapesOnly> shapes;
     if (shapes_only_) shapes.emplace();

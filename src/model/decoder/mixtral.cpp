@@ -31,6 +31,7 @@ void ReadMixtral(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Option("num_local_experts", "experts", "", config);
   reader.Option("num_experts_per_tok", "top_k", "", config);
   reader.Option("router_aux_loss_coef", "balance_loss", "", config);
+  FromRouterAuxLoss(config);
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ ModelEntry Mixtral() {
     root.erase("attention_bias");
     root["num_local_experts"] = options.moe.experts;
     root["num_experts_per_tok"] = options.moe.top_k;
-    root["router_aux_loss_coef"] = options.moe.balance_loss;
+    root["router_aux_loss_coef"] = RouterAuxLossOf(config, options.moe);
     root["router_jitter_noise"] = 0.0;
     root["sliding_window"] = nullptr;
   };

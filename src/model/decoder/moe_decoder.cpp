@@ -1,6 +1,11 @@
 #include "model/decoder/moe_decoder.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
+#include <string>
+
+#include "base/text/numbers.h"
 
 namespace penstock {
 
@@ -27,6 +32,39 @@ std::unique_ptr<FeedForward> MoeOptions::MakeFeedForward(torch::nn::Module& bloc
                                                          const LayerRange& range) const {
   if (layer < moe.dense_layers) return DecoderOptions::MakeFeedForward(block, layer, dim, range);
   return std::make_unique<ExpertLayer>(block, dim, ExpertHiddenOf(dim), moe, range.expert_ranks);
+}
+
+namespace {
+
+// Rounds to the digits that every decimal number keeps, so that writing undoes reading.
+std::string Rounded(double value) { return fmt::format("{:.15g}", value); }
+
+double ExpertLayersPerChoice(std::int64_t expert_layers, std::int64_t top_k) {
+  return static_cast<double>(expert_layers) / static_cast<double>(top_k);
+}
+
+// Returns an option of a model that has not been checked yet; 0 if it is not a size.
+std::int64_t UncheckedSize(const ModelConfig& config, const char* key) {
+  const auto found = config.options.find(key);
+  const double size = found == config.options.end() ? 0 : ParseNumber(found->second).value_or(0);
+  return size >= 0 && size <= kMostModelSize ? static_cast<std::int64_t>(size) : 0;
+}
+
+}  // namespace
+
+void FromRouterAuxLoss(ModelConfig& config) {
+  const std::int64_t top_k = UncheckedSize(config, "top_k");
+  const std::int64_t expert_layers = config.layers - UncheckedSize(config, "dense_layers");
+  std::string& given = config.options["balance_loss"];
+  const auto coefficient = ParseNumber(given);
+  if (!coefficient || top_k < 1 || expert_layers < 1) return;
+  given = fmt::format("{}", *coefficient / ExpertLayersPerChoice(expert_layers, top_k));
+}
+
+double RouterAuxLossOf(const ModelConfig& config, const ExpertOptions& options) {
+  const double per_layer = options.balance == "loss" ? options.balance_loss : 0;
+  const std::int64_t expert_layers = config.layers - options.dense_layers;
+  return std::stod(Rounded(per_layer * ExpertLayersPerChoice(expert_layers, options.top_k)));
 }
 
 std::vector<HuggingFaceTensor> MoeNames() {

@@ -24,6 +24,7 @@ void ReadQwen3Moe(HuggingFaceReader& reader, ModelConfig& config) {
   const auto dense_layers = LeadingDenseLayers(reader.root());
   if (!dense_layers) return reader.Fail(dense_layers.error());
   config.options["dense_layers"] = fmt::format("{}", *dense_layers);
+  FromRouterAuxLoss(config);
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ ModelEntry Qwen3Moe() {
     root["num_experts_per_tok"] = options.moe.top_k;
     root["moe_intermediate_size"] = options.ExpertHiddenOf(config.dim);
     root["norm_topk_prob"] = options.moe.normalize;
-    root["router_aux_loss_coef"] = options.moe.balance_loss;
+    root["router_aux_loss_coef"] = RouterAuxLossOf(config, options.moe);
     root["decoder_sparse_step"] = 1;
     root["mlp_only_layers"] = nlohmann::ordered_json::array();
     for (std::int64_t layer = 0; layer < options.moe.dense_layers; ++layer) {

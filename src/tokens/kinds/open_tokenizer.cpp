@@ -1,11 +1,14 @@
 #include "tokens/kinds/open_tokenizer.h"
 
 #define XXH_INLINE_ALL
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/text/quote.h"
 #include "base/text/strict_json.h"
 #include "tokens/huggingface/tokenizer_json.h"
 #include "tokens/kinds/byte_tokenizer.h"
@@ -20,6 +23,22 @@ using nlohmann::json;
 constexpr const char* kJson = "tokenizer.json";
 constexpr const char* kModel = "tokenizer.model";
 constexpr const char* kConfig = "tokenizer_config.json";
+constexpr const char* kGeneration = "generation_config.json";
+// Files of tokenizers that are not read, by the ends of their names.
+constexpr std::string_view kOtherKinds[] = {"tokenizer_config.json",
+                                            "special_tokens_map.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "vocab.txt",
+                                            "vocab.bpe",
+                                            "encoder.json",
+                                            ".model",
+                                            ".model.v1",
+                                            ".model.v2",
+                                            ".model.v3",
+                                            ".spm",
+                                            "tekken.json",
+                                            ".tiktoken"};
 constexpr FileLimit kTokenizerLimit{std::size_t{256} << 20U, "tokenizer"};
 constexpr int kDeepestConfig = 16;
 
@@ -43,6 +62,19 @@ Result<std::string> EosToken(const std::string& path) {
   return TextMember(*token, "content", "eos_token");
 }
 
+Result<std::vector<std::int64_t>> ParseEosTokenIds(std::string_view text) {
+  PENSTOCK_TRY(const json config, ParseStrictJson(text, kDeepestConfig));
+  const json given = config.value("eos_token_id", json());
+  std::vector<std::int64_t> ids;
+  for (const json& id : given.is_array() || given.is_null() ? given : json::array({given})) {
+    if (!id.is_number_integer()) {
+      return InvalidArgument("eos_token_id: a whole number or a list of them is needed");
+    }
+    ids.push_back(id.get<std::int64_t>());
+  }
+  return ids;
+}
+
 Result<OpenedTokenizer> OpenFile(const std::string& path) {
   PENSTOCK_TRY(const std::string content, ReadFile(path, kTokenizerLimit));
   OpenedTokenizer opened;
@@ -54,6 +86,11 @@ Result<OpenedTokenizer> OpenFile(const std::string& path) {
     auto read = EosToken(config);
     if (!read) return tl::unexpected(At(config, std::move(read).error()));
     end_of_text = *std::move(read);
+  }
+  const std::string generation = (fs::path(path).parent_path() / kGeneration).string();
+  if (IsFile(generation)) {
+    opened.files.push_back(generation);
+    PENSTOCK_TRY(opened.ends_of_text, EosTokenIds(generation));
   }
   auto tokenizer = path.ends_with(".model") ? ReadSentencePiece(content)
                                             : ReadTokenizerJson(content, end_of_text);
@@ -85,6 +122,30 @@ Result<OpenedTokenizer> OpenTokenizer(const std::string& path) {
 
 bool HasTokenizer(const std::string& folder) {
   return IsFile(fs::path(folder) / kJson) || IsFile(fs::path(folder) / kModel);
+}
+
+Result<std::string> TokenizerOfFolder(const std::string& folder) {
+  if (HasTokenizer(folder)) return folder;
+  std::error_code error;
+  std::vector<std::string> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto is_suffix = [&](std::string_view end) { return name.ends_with(end); };
+    if (std::ranges::any_of(kOtherKinds, is_suffix)) others.push_back(Printable(name));
+  }
+  if (others.empty()) return std::string();
+  std::ranges::sort(others);
+  return InvalidArgument(
+      "{} has a tokenizer that is not read ({}), and neither {} nor {}: save it as {} with the "
+      "transformers package (AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))",
+      Printable(folder), fmt::join(others, ", "), kJson, kModel, kJson);
+}
+
+Result<std::vector<std::int64_t>> EosTokenIds(const std::string& path) {
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kTokenizerLimit));
+  auto ids = ParseEosTokenIds(text);
+  if (!ids) return tl::unexpected(At(path, std::move(ids).error()));
+  return ids;
 }
 
 }  // namespace penstock

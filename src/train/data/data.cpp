@@ -145,6 +145,18 @@ std::vector<std::string_view> SplitDocuments(std::string_view text) {
   return documents;
 }
 
+Result<std::vector<std::string>> ReadTexts(const std::string& path) {
+  PENSTOCK_TRY(const std::vector<std::string> files, FilesBelow(path));
+  std::error_code error;
+  const bool is_folder = fs::is_directory(path, error);
+  std::vector<std::string> texts;
+  for (const std::string& file : files) {
+    PENSTOCK_TRY(std::string text, ReadFile(file));
+    if (!is_folder || !IsBinary(text)) texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
 Result<Corpus> LoadCorpus(const std::string& path, double held_out) {
   std::error_code error;
   if (!fs::exists(path, error)) {

@@ -32,6 +32,10 @@ struct Corpus {
 // little to split.
 Result<Corpus> LoadCorpus(const std::string& path, double held_out);
 
+// Returns the texts of a file, or of the files below a folder in the order of their names. Skips
+// binary files and links of a folder. Errors: kNotFound if the path does not exist.
+Result<std::vector<std::string>> ReadTexts(const std::string& path);
+
 // Splits one text into documents: between lines that consist of "%", if there are any; otherwise
 // into sections of about a hundredth of the text (64 to 4096 bytes) that end at an empty line, a
 // line end or a space.

@@ -13,7 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model",
-                                           "tokenizer_config.json"};
+                                           "tokenizer_config.json", "generation_config.json"};
+constexpr const char* kRunFile = "config.yaml";  // in the folder of every run
 
 // Returns the tokenizer that the data itself names.
 Result<std::string> TokenizerOfData(const DataConfig& data) {
@@ -52,9 +53,11 @@ Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
 Result<OpenedTokenizer> TokenizerOfRun(const std::string& checkpoint, const DataConfig& data) {
   std::error_code error;
   fs::path folder = fs::absolute(checkpoint, error).lexically_normal();
-  // RUN/checkpoints/step-N or RUN/model.safetensors.
+  // RUN/checkpoints/step-N or RUN/model.safetensors. A run may be in the folder of a model, whose
+  // tokenizer is another one.
   for (int level = 0; level < 3 && !error; ++level, folder = folder.parent_path()) {
     if (HasTokenizer(folder.string())) return OpenTokenizer(folder.string());
+    if (fs::exists(folder / kRunFile, error)) break;
   }
   PENSTOCK_TRY(const std::string path, TokenizerOfData(data));
   return OpenTokenizer(path);

@@ -36,6 +36,25 @@ Status UseDocuments(const TrainConfig& config, TokenSet set, TrainingData& data)
   return {};
 }
 
+Status CheckVocabulary(const ModelConfig& model, const OpenedTokenizer& tokenizer) {
+  const std::int64_t vocabulary = tokenizer.tokenizer->vocabulary_size();
+  if (vocabulary <= model.vocabulary) return {};
+  return InvalidArgument(
+      "model.vocabulary {} is less than the {} tokens of the tokenizer {}: set it to {} or more",
+      model.vocabulary, vocabulary, tokenizer.name(), vocabulary);
+}
+
+// Refuses data that was tokenized by another tokenizer than the one that data.tokenizer names.
+Status CheckTokenizerOfData(const DataConfig& config, const OpenedTokenizer& of_data) {
+  if (config.tokenizer.empty()) return {};
+  PENSTOCK_TRY(const OpenedTokenizer named, OpenTokenizer(config.tokenizer));
+  if (named.digest == of_data.digest) return {};
+  return InvalidArgument(
+      "data.tokenizer {}: the data is tokenized already, with another one, {}: tokenize the text "
+      "with this one, or set data.tokenizer={} if the model is trained on those tokens",
+      named.name(), of_data.name(), of_data.name());
+}
+
 Result<TrainingData> LoadBytes(const TrainConfig& config) {
   PENSTOCK_TRY(Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
@@ -48,6 +67,7 @@ Result<TrainingData> LoadBytes(const TrainConfig& config) {
       data.bytes->files, FormatBytes(static_cast<std::int64_t>(data.bytes->train.size())),
       FormatBytes(static_cast<std::int64_t>(data.bytes->held_out.size())));
   PENSTOCK_TRY(data.tokenizer, OpenTokenizer(std::string(kByteTokenizer)));
+  PENSTOCK_TRY_STATUS(CheckVocabulary(config.model, data.tokenizer));
   if (config.data.lengths.empty()) return data;
   const std::vector<std::uint8_t>& train = data.bytes->train;
   PENSTOCK_TRY_STATUS(UseDocuments(config, TokenSet({train.begin(), train.end()}, {}), data));
@@ -161,19 +181,11 @@ Result<TrainingData> LoadTrainingData(const TrainConfig& config) {
     PENSTOCK_TRY(data.tokenizer, OpenTokenizer(options.tokenizer));
     PENSTOCK_TRY(loaded, LoadText(options, *data.tokenizer.tokenizer));
   } else {
-    if (!options.tokenizer.empty()) {
-      return InvalidArgument(
-          "data.tokenizer: the data is tokenized already; remove it, or give data.path a text");
-    }
     PENSTOCK_TRY(loaded, OpenFolders(options));
     PENSTOCK_TRY(data.tokenizer, OpenTokenizer(loaded.sets.front().folder()->tokenizer()));
+    PENSTOCK_TRY_STATUS(CheckTokenizerOfData(options, data.tokenizer));
   }
-  const std::int64_t vocabulary = data.tokenizer.tokenizer->vocabulary_size();
-  if (vocabulary > config.model.vocabulary) {
-    return InvalidArgument(
-        "model.vocabulary {} is less than the tokenizer's {}: set it to {} or more",
-        config.model.vocabulary, vocabulary, vocabulary);
-  }
+  PENSTOCK_TRY_STATUS(CheckVocabulary(config.model, data.tokenizer));
   for (const TokenSet& set : loaded.sets) {
     data.held_out_ids.insert(data.held_out_ids.end(), set.held_out().begin(), set.held_out().end());
   }

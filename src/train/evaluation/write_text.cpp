@@ -36,7 +36,7 @@ std::size_t Utf8Length(std::string_view text) {
   return overlong || no_character ? 0 : length;
 }
 
-std::string Printable(std::string_view text) {
+std::string OnTerminal(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     if (static_cast<std::uint8_t>(text.front()) == kEndOfDocument) {
@@ -95,8 +95,14 @@ class Window {
   std::vector<KeyValueCache> caches_;  // by stage; empty without
 };
 
-// Returns the tokens before the generated ones: the start of a document, and the prompt.
-std::vector<TokenId> StartOf(const WriteOptions& options) {
+std::string TextOfTokens(std::span<const TokenId> ids, const Tokenizer* tokenizer) {
+  return OnTerminal(tokenizer == nullptr ? std::string(ids.begin(), ids.end())
+                                         : tokenizer->Decode(ids));
+}
+
+}  // namespace
+
+std::vector<TokenId> StartOfText(const WriteOptions& options) {
   std::vector<TokenId> ids;
   if (options.tokenizer == nullptr) {
     ids.push_back(kEndOfDocument);
@@ -111,13 +117,6 @@ std::vector<TokenId> StartOf(const WriteOptions& options) {
   return ids;
 }
 
-std::string TextOfTokens(std::span<const TokenId> ids, const Tokenizer* tokenizer) {
-  return Printable(tokenizer == nullptr ? std::string(ids.begin(), ids.end())
-                                        : tokenizer->Decode(ids));
-}
-
-}  // namespace
-
 std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
   SpreadModel here(model, options.stop);
   return WriteText(here, options);
@@ -128,10 +127,12 @@ std::string WriteText(SpreadModel& model, const WriteOptions& options) {
   at::set_num_threads(1);  // a single short sample has too little work for several threads
   at::Generator generator = at::detail::createCPUGenerator(options.seed);
   const Tokenizer* const tokenizer = options.tokenizer;
-  std::vector<TokenId> ids = StartOf(options);
+  std::vector<TokenId> ids = StartOfText(options);
   const std::size_t begin = ids.size();
-  std::optional<std::int64_t> end = options.end_of_text;
-  if (tokenizer != nullptr && !end) end = tokenizer->end_of_text();
+  std::vector<std::int64_t> ends = options.ends_of_text;
+  if (tokenizer != nullptr && ends.empty() && tokenizer->end_of_text()) {
+    ends.push_back(*tokenizer->end_of_text());
+  }
   Window window(model, options.cache,
                 tokenizer == nullptr ? kByteTokens : tokenizer->vocabulary_size());
   for (int i = 0; i < options.tokens && !model.stopped(); ++i) {
@@ -141,7 +142,7 @@ std::string WriteText(SpreadModel& model, const WriteOptions& options) {
     std::vector<std::int64_t> next;
     if (model.has_last()) next = {NextToken(*logits, options.sampling, generator)};
     const auto agreed = model.FromLast(number + 1, std::move(next));
-    if (!agreed || agreed->front() == end) break;
+    if (!agreed || std::ranges::find(ends, agreed->front()) != ends.end()) break;
     ids.push_back(static_cast<TokenId>(agreed->front()));
   }
   return TextOfTokens(std::span(ids).subspan(begin), tokenizer);

@@ -4,8 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "tokens/tokenizer.h"
 #include "train/evaluation/language_model.h"
@@ -20,15 +20,18 @@ struct WriteOptions {
   std::uint64_t seed = 1;
   const Tokenizer* tokenizer = nullptr;     // null: bytes
   const std::atomic<bool>* stop = nullptr;  // if set, the text ends early
-  std::optional<std::int64_t> end_of_text;  // the text ends before this token
+  // The text ends before any of these tokens. Empty: before the end of text of the tokenizer.
+  std::vector<std::int64_t> ends_of_text = {};
   bool cache = true;  // false computes all tokens of the window again for each new one
 };
 
-// Generates text after the prompt, token by token. With a tokenizer, the text ends at its end of
-// text. When the model's longest sequence is full, its
+// Returns the tokens that the model reads before it generates: the start of a document and the
+// prompt. Throws std::runtime_error if the tokenizer cannot encode the prompt.
+std::vector<TokenId> StartOfText(const WriteOptions& options);
+
+// Generates text after the prompt, token by token. When the model's longest sequence is full, its
 // earlier half is dropped and the later half is read again. Ends of documents of bytes appear as
-// lines of
-// "%". Bytes that are not valid UTF-8, and control characters, become '?'. A model without
+// lines of "%". Bytes that are not valid UTF-8, and control characters, become '?'. A model without
 // ForwardSlice runs without a cache. Throws std::runtime_error if the model's output is not finite.
 std::string WriteText(const LanguageModel& model, const WriteOptions& options);
 // The same on all hosts of the model. Uses the stop of the model, not `options.stop`.

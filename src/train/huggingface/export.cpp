@@ -1,5 +1,6 @@
 // ExportHuggingFace().
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "model/huggingface.h"
@@ -24,6 +25,20 @@ void Add(const HuggingFaceName& theirs, const at::Tensor& value, Safetensors& co
   content.tensors.emplace(theirs.name, transposed ? value.t().contiguous() : value);
 }
 
+// Adds the tokens that end a text, which the transformers package takes from its default otherwise.
+std::string WithEndOfText(const std::string& config, const OpenedTokenizer& tokenizer) {
+  auto root = nlohmann::ordered_json::parse(config);
+  root["bos_token_id"] = nullptr;
+  root["eos_token_id"] = nullptr;
+  const bool is_bytes = tokenizer.files.empty();
+  if (!tokenizer.ends_of_text.empty()) {
+    root["eos_token_id"] = tokenizer.ends_of_text;
+  } else if (const auto end = tokenizer.tokenizer->end_of_text(); end && !is_bytes) {
+    root["eos_token_id"] = *end;
+  }
+  return root.dump(2) + "\n";
+}
+
 Result<std::vector<std::string>> Export(const std::string& path, const std::string& folder,
                                         bool ema) {
   PENSTOCK_TRY(Checkpoint checkpoint, ema ? OpenFullCheckpoint(path) : OpenCheckpoint(path));
@@ -44,9 +59,9 @@ Result<std::vector<std::string>> Export(const std::string& path, const std::stri
   std::vector<std::string> files = {(root / "model.safetensors").string(),
                                     (root / "config.json").string()};
   PENSTOCK_TRY_STATUS(WriteSafetensors(files[0], content));
-  PENSTOCK_TRY_STATUS(WriteFileAtomically(files[1], text));
   PENSTOCK_TRY(const OpenedTokenizer tokenizer,
                TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
+  PENSTOCK_TRY_STATUS(WriteFileAtomically(files[1], WithEndOfText(text, tokenizer)));
   PENSTOCK_TRY(const std::vector<std::string> copies, CopyTokenizer(tokenizer, folder));
   files.insert(files.end(), copies.begin(), copies.end());
   return files;

@@ -1,6 +1,8 @@
 #include "train/huggingface/weights.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,7 +15,9 @@
 #include "base/files.h"
 #include "base/index.h"
 #include "base/text/quote.h"
+#include "graph/capture/shapes_only.h"
 #include "model/huggingface.h"
+#include "model/model.h"
 #include "train/checkpoint/safetensors.h"
 
 namespace penstock {
@@ -44,6 +48,29 @@ Result<std::set<std::string>> FilesOfIndex(const std::string& path) {
 bool IsReal(std::string_view dtype) {
   return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F64";
 }
+
+constexpr const char* kEmbedding = "embedding.weight";
+constexpr const char* kHead = "head.weight";
+constexpr const char* kPositions = "positions.weight";
+constexpr std::int64_t kComparedAtOnce = std::int64_t{1} << 22;
+
+// Whether the embedding is also the head.
+bool IsTied(const ModelConfig& config) {
+  const std::unique_ptr<ModelOptions> options = MakeModelOptions(config.name);
+  if (options == nullptr || !ReadOptions(config, *options)) return false;
+  for (const Field& field : options->Fields()) {
+    if (field.key == "tied") return *std::get<bool*>(field.value);
+  }
+  return false;
+}
+
+// Whether a tensor is a buffer that the model computes: a table of rotary positions, a causal mask.
+bool IsComputed(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias") || name.ends_with("position_ids");
+}
+
+std::string WithoutPrefix(const std::string& name) { return name.substr(name.find('.') + 1); }
 
 }  // namespace
 
@@ -87,8 +114,74 @@ const HuggingFaceWeights::Place* HuggingFaceWeights::Find(const std::string& nam
   const auto found = places_.find(name);
   if (found != places_.end()) return &found->second;
   // Some published files have the names of the model without its head: "h.0.ln_1.weight".
-  const auto inner = places_.find(name.substr(name.find('.') + 1));
+  const auto inner = places_.find(WithoutPrefix(name));
   return inner == places_.end() ? nullptr : &inner->second;
+}
+
+Result<HuggingFaceName> HuggingFaceWeights::NameOf(const ModelConfig& config,
+                                                   const std::string& parameter) const {
+  PENSTOCK_TRY(HuggingFaceName name, HuggingFaceNameOf(config, parameter));
+  if (parameter != kEmbedding || Find(name.name) != nullptr || !IsTied(config)) return name;
+  PENSTOCK_TRY(HuggingFaceName head, HuggingFaceNameOf(config, kHead));
+  return Find(head.name) == nullptr ? name : head;
+}
+
+Result<bool> HuggingFaceWeights::HasUntiedHead(const ModelConfig& config) const {
+  if (!IsTied(config)) return false;
+  PENSTOCK_TRY(const HuggingFaceName embedding, HuggingFaceNameOf(config, kEmbedding));
+  PENSTOCK_TRY(const HuggingFaceName head, HuggingFaceNameOf(config, kHead));
+  const Place* const places[] = {Find(embedding.name), Find(head.name)};
+  if (places[0] == nullptr || places[1] == nullptr) return false;
+  const std::vector<std::int64_t>& shape = places[0]->tensor.shape;
+  if (places[1]->tensor.shape != shape) return true;
+  const std::int64_t size =
+      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  for (std::int64_t begin = 0; begin < size; begin += kComparedAtOnce) {
+    const at::Tensor one = at::empty({std::min(kComparedAtOnce, size - begin)}, at::kDouble);
+    const at::Tensor other = at::empty_like(one);
+    PENSTOCK_TRY_STATUS(ReadTensor(embedding.name, shape, /*rows_may_differ=*/false, begin, one));
+    PENSTOCK_TRY_STATUS(ReadTensor(head.name, shape, /*rows_may_differ=*/false, begin, other));
+    if (!at::equal(one, other)) return true;
+  }
+  return false;
+}
+
+std::optional<std::int64_t> HuggingFaceWeights::Positions(const ModelConfig& config) const {
+  const auto name = HuggingFaceNameOf(config, kPositions);
+  const Place* const place = name ? Find(name->name) : nullptr;
+  if (place == nullptr || place->tensor.shape.empty()) return {};
+  return place->tensor.shape.front();
+}
+
+Result<std::vector<std::string>> HuggingFaceWeights::Unread(const ModelConfig& config) const {
+  const ShapesOnly shapes;
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.layers, 1));
+  PENSTOCK_TRY(const auto model, BuildUninitializedStage(config, ranges.front()));
+  std::set<std::string> read;
+  const auto add = [&](const std::string& name) {
+    if (places_.contains(name)) {
+      read.insert(name);
+    } else {
+      read.insert(WithoutPrefix(name));
+    }
+  };
+  for (const auto& parameter : model->named_parameters()) {
+    PENSTOCK_TRY(const HuggingFaceName name, NameOf(config, parameter.key()));
+    if (name.layout != TensorLayout::kPerExpert) {
+      add(name.name);
+      continue;
+    }
+    for (std::int64_t expert = 0; expert < parameter.value().size(0); ++expert) {
+      add(name.OfExpert(expert));
+    }
+  }
+  // Equal to the embedding, see HasUntiedHead.
+  if (const auto head = HuggingFaceNameOf(config, kHead); head && IsTied(config)) add(head->name);
+  std::vector<std::string> unread;
+  for (const auto& [name, place] : places_) {
+    if (!read.contains(name) && !IsComputed(name)) unread.push_back(name);
+  }
+  return unread;
 }
 
 Status HuggingFaceWeights::ReadTensor(const std::string& name, std::span<const std::int64_t> shape,
@@ -144,7 +237,7 @@ Status HuggingFaceWeights::ReadTransposed(const std::string& name,
 Status HuggingFaceWeights::Read(const ModelConfig& config, const std::string& parameter,
                                 std::span<const std::int64_t> shape, std::int64_t begin,
                                 const at::Tensor& value) const {
-  PENSTOCK_TRY(const HuggingFaceName name, HuggingFaceNameOf(config, parameter));
+  PENSTOCK_TRY(const HuggingFaceName name, NameOf(config, parameter));
   switch (name.layout) {
     case TensorLayout::kPerExpert:
       return ReadExperts(name, shape, begin, value);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,14 @@ class HuggingFaceWeights {
               std::span<const std::int64_t> shape, std::int64_t begin,
               const at::Tensor& value) const;
 
+  // Whether the model's embedding is also its head, but the files have a head of other values.
+  Result<bool> HasUntiedHead(const ModelConfig& config) const;
+  // Returns the rows of the table of learned positions; nothing if the model has none.
+  std::optional<std::int64_t> Positions(const ModelConfig& config) const;
+  // Returns the tensors that the model does not read, except buffers that follow from its
+  // configuration. Errors: as CheckModel.
+  Result<std::vector<std::string>> Unread(const ModelConfig& config) const;
+
  private:
   struct Place {
     std::size_t file = 0;
@@ -42,6 +51,8 @@ class HuggingFaceWeights {
   Status AddFile(const std::string& name);
   // Returns the tensor's place; null if there is none.
   const Place* Find(const std::string& name) const;
+  // Returns the name of a parameter. A file may have a tied embedding only as the head.
+  Result<HuggingFaceName> NameOf(const ModelConfig& config, const std::string& parameter) const;
   // Sets `value` to elements of a tensor from `begin` on. `rows_may_differ`: theirs may have more.
   Status ReadTensor(const std::string& name, std::span<const std::int64_t> shape,
                     bool rows_may_differ, std::int64_t begin, const at::Tensor& value) const;

@@ -6,6 +6,7 @@
 #include "base/byte_stream.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "train/data/run_tokenizer.h"
 #include "train/huggingface/weights.h"
 
 namespace penstock {
@@ -39,6 +40,15 @@ Result<std::vector<std::string>> Candidates(const std::string& path, std::FILE* 
   PENSTOCK_TRY(std::vector<std::string> paths, CheckpointsIn(CheckpointFolder(path), log));
   if (paths.empty()) return CheckpointsIn(path, log);
   return paths;
+}
+
+// A run's weights mean the tokens that it was trained on. Accepts a checkpoint whose tokenizer is
+// gone.
+Status CheckTokenizer(const Checkpoint& from, const OpenedTokenizer& tokenizer) {
+  const auto before = TokenizerOfRun(from.path(), from.info.config.data);
+  if (!before || before->digest == tokenizer.digest) return {};
+  return InvalidArgument("{} was trained with the tokenizer {}, not with {}: set data.tokenizer={}",
+                         from.path(), before->name(), tokenizer.name(), before->name());
 }
 
 Status CheckFits(const Checkpoint& from, const TrainConfig& config, std::FILE* log) {
@@ -119,7 +129,8 @@ Status SkipDamaged(const Collectives& hosts, RunStart& start, Error reason, std:
 }
 
 // Opens the first of the other checkpoints that all hosts can open. Does nothing if there are none.
-Status OpenNext(Collectives& hosts, const TrainConfig& config, RunStart& start, std::FILE* log) {
+Status OpenNext(Collectives& hosts, const TrainConfig& config, const OpenedTokenizer* tokenizer,
+                RunStart& start, std::FILE* log) {
   while (!start.others.empty()) {
     const std::string path = start.others.front();
     start.others.erase(start.others.begin());
@@ -131,6 +142,7 @@ Status OpenNext(Collectives& hosts, const TrainConfig& config, RunStart& start, 
     }
     start.checkpoint.emplace(*std::move(opened));
     PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
+    if (tokenizer != nullptr) PENSTOCK_TRY_STATUS(CheckTokenizer(*start.checkpoint, *tokenizer));
     start.metrics = ReadMetrics(MetricsBeside(path), start.step());
     start.held_out = ReadHeldOut(MetricsBeside(path), start.step());
     return {};
@@ -158,14 +170,15 @@ std::string RunPath(const TrainConfig& config) {
   return fmt::format("{}/{}", config.folder, config.name);
 }
 
-Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log) {
+Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config,
+                           const OpenedTokenizer& tokenizer, std::FILE* log) {
   std::vector<std::string> found;
   if (hosts.leads()) {
     PENSTOCK_TRY(found, FindCandidates(config, log));
   }
   RunStart start;
   PENSTOCK_TRY(start.others, FromLeader(hosts, found));
-  PENSTOCK_TRY_STATUS(OpenNext(hosts, config, start, log));
+  PENSTOCK_TRY_STATUS(OpenNext(hosts, config, &tokenizer, start, log));
   return start;
 }
 
@@ -185,7 +198,8 @@ Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pip
       return {};
     }
     PENSTOCK_TRY_STATUS(SkipDamaged(hosts, start, status.error(), log));
-    PENSTOCK_TRY_STATUS(OpenNext(hosts, config, start, log));
+    // An earlier checkpoint of the same folder, of the same run.
+    PENSTOCK_TRY_STATUS(OpenNext(hosts, config, nullptr, start, log));
   }
   if (config.weights.empty()) return {};
   PENSTOCK_TRY_STATUS(hosts.All(LoadWeights(config, pipeline)));

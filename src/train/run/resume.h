@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "monitor/metrics.h"
 #include "runtime/hosts/collectives.h"
+#include "tokens/kinds/open_tokenizer.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/config.h"
 #include "train/run/pipeline.h"
@@ -36,9 +37,11 @@ std::string RunPath(const TrainConfig& config);
 // that all hosts can open: its files exist and have the right sizes. Logs the others and
 // differences in the configuration. Called on all hosts; host 0 lists the folder.
 // Errors: kNotFound if there is no checkpoint (except for "auto"). kInvalidArgument if none can be
-// opened; if the checkpoint belongs to another model, lacks the optimizer state or has more steps
-// than the run; or if a run that writes checkpoints would start in the folder of another.
-Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config, std::FILE* log);
+// opened; if the checkpoint belongs to another model, was trained with another tokenizer than
+// `tokenizer`, lacks the optimizer state or has more steps than the run; or if a run that writes
+// checkpoints would start in the folder of another.
+Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config,
+                           const OpenedTokenizer& tokenizer, std::FILE* log);
 
 // Restores the pipeline from the start's checkpoint; does nothing if there is none. Each host reads
 // and verifies only what its own stages need. If that is damaged on any host, all hosts use the

@@ -24,6 +24,7 @@
 #include "train/evaluation/spread_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
+#include "train/huggingface/follow_weights.h"
 #include "train/memory/memory_need.h"
 #include "train/run/memory_log.h"
 #include "train/run/mesh_log.h"
@@ -98,6 +99,8 @@ void PrintStart(const TrainConfig& config, const TrainingData& data, std::int64_
                 std::FILE* log) {
   Log(log, "{}\n", ToYaml(config));
   Log(log, "{}\n", data.description);
+  Log(log, "tokenizer: {}, {} tokens\n", data.tokenizer.name(),
+      data.tokenizer.tokenizer->vocabulary_size());
   Log(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({}){}\n",
       static_cast<double>(parameters) * 1e-6, config.model.layers, config.pipeline.stages,
       config.pipeline.ranks,
@@ -344,6 +347,7 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
                                  Collectives& hosts) {
   PENSTOCK_TRY_STATUS(CheckSameProgram(hosts));
   ChooseRanks(hosts, config);
+  PENSTOCK_TRY(const std::vector<std::string> of_weights, OnAll(hosts, FollowWeights(config)));
   PENSTOCK_TRY_STATUS(hosts.All(SetDocumentEnd(config)));
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
@@ -352,13 +356,14 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
   PENSTOCK_TRY(const ClockOffset clock, hosts.MeasureClock());
   const HostPart part{hosts, std::move(ranks), clock, options.cores > 0 ? options.cores : Cores(),
                       hosts.leads() ? options.log : null_log.get()};
-  PENSTOCK_TRY(const std::vector<std::string> notes, CheckBeforeStart(config, schedule, part));
+  PENSTOCK_TRY(std::vector<std::string> notes, CheckBeforeStart(config, schedule, part));
+  notes.insert(notes.begin(), of_weights.begin(), of_weights.end());
   std::unique_ptr<RunFolder> folder;
   if (hosts.leads()) {
     PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
   }
   PENSTOCK_TRY(const TrainingData data, OnAll(hosts, LoadTrainingData(config)));
-  PENSTOCK_TRY(RunStart start, FindStart(hosts, config, part.log));
+  PENSTOCK_TRY(RunStart start, FindStart(hosts, config, data.tokenizer, part.log));
   config.resume.clear();  // the recorded configuration must start from the first step
   return TrainFrom({config, options, schedule, part, folder.get(), data}, std::move(start), notes);
 }

@@ -1,9 +1,8 @@
 // Evaluate() and GenerateText().
-#include <ATen/ops/isfinite.h>
-
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
-#include "base/files.h"
 #include "model/huggingface.h"
 #include "tokens/files/token_folder.h"
 #include "train/checkpoint/checkpoint.h"
@@ -11,15 +10,18 @@
 #include "train/data/data.h"
 #include "train/data/run_tokenizer.h"
 #include "train/data/training_data.h"
+#include "train/evaluation/finite.h"
 #include "train/evaluation/language_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
-#include "train/huggingface/weights.h"
+#include "train/huggingface/model_folder.h"
 #include "train/setup.h"
 #include "train/train.h"
 
 namespace penstock {
 namespace {
+
+constexpr std::int64_t kDefaultWindow = 128;  // tokens
 
 Result<Checkpoint> OpenFor(const std::string& path, bool ema) {
   return ema ? OpenFullCheckpoint(path) : OpenCheckpoint(path);
@@ -28,13 +30,7 @@ Result<Checkpoint> OpenFor(const std::string& path, bool ema) {
 Result<LanguageModel> ModelOf(Checkpoint& checkpoint, bool ema) {
   PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(checkpoint.info.config.model));
   PENSTOCK_TRY_STATUS(ema ? SetAverages(checkpoint, model) : SetWeights(checkpoint, model));
-  for (const auto& [name, value] : model.Parameters()) {
-    if (at::isfinite(value).all().item<bool>()) continue;
-    return InvalidArgument(
-        "{}: the weights of {} are not finite (NaN or Inf): the run diverged; take an earlier "
-        "checkpoint, or train again with a smaller optimizer.lr",
-        checkpoint.path(), name);
-  }
+  PENSTOCK_TRY_STATUS(CheckFiniteWeights(model, checkpoint.path()));
   return model;
 }
 
@@ -48,8 +44,7 @@ Status UseData(Checkpoint& checkpoint, const std::string& data) {
     config.path = data;
     config.blend.clear();
   }
-  const bool is_text = config.blend.empty() && !IsTokenFolder(config.path);
-  config.tokenizer = is_text && !tokenizer.files.empty() ? tokenizer.files.front() : "";
+  config.tokenizer = tokenizer.name();
   return {};
 }
 
@@ -63,9 +58,11 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   const std::int64_t sequence = config.model.sequence;
   EvalSummary summary;
   summary.held_out_loss = EvaluateText(model, text.held_out(), Cores());
+  PENSTOCK_TRY_STATUS(CheckFiniteLoss(summary.held_out_loss, checkpoint.path()));
   summary.predicted =
       static_cast<std::int64_t>(EvaluatedLength(text.held_out().size(), sequence)) - 1;
   summary.unit = text.unit();
+  summary.tokenizer = text.tokenizer.name();
   summary.step = checkpoint.info.step;
   if (text.is_bytes()) {
     summary.baseline_loss =
@@ -74,53 +71,66 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   return summary;
 }
 
-// Returns the tokens of the whole text.
-Result<std::vector<TokenId>> EncodeText(const std::string& text, const Tokenizer& tokenizer) {
+// Appends the tokens of a tokenized folder.
+Status ReadTokens(const std::string& data, const OpenedTokenizer& tokenizer,
+                  std::vector<TokenId>& ids) {
+  PENSTOCK_TRY(const TokenFolder folder, TokenFolder::Open(data));
+  if (folder.index().digest != tokenizer.digest) {
+    return InvalidArgument("{} was tokenized by another tokenizer than {}", data, tokenizer.name());
+  }
+  std::vector<std::int64_t> tokens(folder.size());
+  folder.Read(0, tokens);
+  ids.insert(ids.end(), tokens.begin(), tokens.end());
+  return {};
+}
+
+// Returns the tokens of all texts, one after the other.
+Result<std::vector<TokenId>> TokensOf(const std::string& data, const OpenedTokenizer& tokenizer) {
   std::vector<TokenId> ids;
-  PENSTOCK_TRY_STATUS(tokenizer.MakeEncoder()->Encode(text, SpecialTokens::kAdd, ids));
+  if (IsTokenFolder(data)) {
+    PENSTOCK_TRY_STATUS(ReadTokens(data, tokenizer, ids));
+    return ids;
+  }
+  PENSTOCK_TRY(const std::vector<std::string> texts, ReadTexts(data));
+  const std::unique_ptr<Encoder> encoder = tokenizer.tokenizer->MakeEncoder();
+  for (const std::string& text : texts) {
+    PENSTOCK_TRY_STATUS(encoder->Encode(text, SpecialTokens::kAdd, ids));
+  }
   return ids;
 }
 
-// A model in Hugging Face's format with the tokenizer of its folder, or bytes if that has none.
-struct FolderModel {
-  LanguageModel model;
-  OpenedTokenizer tokenizer;
-};
-
-Result<FolderModel> OpenFolder(const std::string& folder, std::int64_t sequence) {
-  PENSTOCK_TRY(ModelConfig config, ReadHuggingFaceConfig(folder));
-  config.sequence = sequence;
-  PENSTOCK_TRY(OpenedTokenizer tokenizer,
-               OpenTokenizer(HasTokenizer(folder) ? folder : std::string(kByteTokenizer)));
-  if (tokenizer.tokenizer->vocabulary_size() > config.vocabulary) {
-    return InvalidArgument("{}: the tokenizer has {} tokens, but the model only {}", folder,
-                           tokenizer.tokenizer->vocabulary_size(), config.vocabulary);
+// Returns the tokens per window: as given, or the default if it is 0.
+Result<std::int64_t> WindowOf(const std::string& folder, std::optional<std::int64_t> positions,
+                              std::int64_t sequence) {
+  if (!positions || sequence <= *positions) {
+    if (sequence > 0) return sequence;
+    return std::min(kDefaultWindow, positions.value_or(kDefaultWindow));
   }
-  PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(config));
-  PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(folder));
-  for (const auto& [name, value] : model.AllCopies()) {
-    PENSTOCK_TRY_STATUS(weights.Read(config, name, value.sizes(), 0, value));
-  }
-  return FolderModel{std::move(model), std::move(tokenizer)};
+  return InvalidArgument("--sequence {}: {} has only {} positions (n_positions)", sequence, folder,
+                         *positions);
 }
 
 Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string& data,
                                    std::int64_t sequence) {
-  PENSTOCK_TRY(const FolderModel opened, OpenFolder(folder, sequence));
-  PENSTOCK_TRY(const std::string text, ReadFile(data));
-  PENSTOCK_TRY(const std::vector<TokenId> ids, EncodeText(text, *opened.tokenizer.tokenizer));
+  PENSTOCK_TRY(const ModelFolder opened, ModelFolder::Open(folder));
+  PENSTOCK_TRY(sequence, WindowOf(folder, opened.positions(), sequence));
+  PENSTOCK_TRY(const std::vector<TokenId> ids, TokensOf(data, opened.tokenizer()));
   EvalSummary summary;
-  summary.unit = UnitOf(opened.tokenizer);
+  summary.unit = UnitOf(opened.tokenizer());
+  summary.tokenizer = opened.tokenizer().name();
+  summary.notes = opened.notes();
   if (std::ssize(ids) <= sequence) {
     return InvalidArgument("{} has {} {}s; a window of {} needs at least {}", data, ids.size(),
                            summary.unit, sequence, sequence + 1);
   }
-  summary.held_out_loss = EvaluateText(opened.model, ids, Cores());
+  PENSTOCK_TRY(const LanguageModel model, opened.Load(sequence));
+  summary.held_out_loss = EvaluateText(model, ids, Cores());
+  PENSTOCK_TRY_STATUS(CheckFiniteLoss(summary.held_out_loss, folder));
   summary.predicted = static_cast<std::int64_t>(EvaluatedLength(ids.size(), sequence)) - 1;
   return summary;
 }
 
-Result<std::string> GenerateTextUnguarded(const std::string& path, const GenerateOptions& options) {
+Status CheckOptions(const GenerateOptions& options) {
   if (options.tokens < 0) return InvalidArgument("tokens {}: must be at least 0", options.tokens);
   if (options.top_k < 0) return InvalidArgument("top_k {}: must be at least 0", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1)) {
@@ -130,27 +140,45 @@ Result<std::string> GenerateTextUnguarded(const std::string& path, const Generat
     return InvalidArgument("temperature {}: must be a finite number of at least 0",
                            options.temperature);
   }
+  return {};
+}
+
+// Generates with a model in Hugging Face's format.
+Result<GeneratedText> GenerateWithFolder(const std::string& folder, WriteOptions write) {
+  PENSTOCK_TRY(const ModelFolder opened, ModelFolder::Open(folder));
+  if (!opened.tokenizer().files.empty()) write.tokenizer = opened.tokenizer().tokenizer.get();
+  write.ends_of_text = opened.ends_of_text();
+  const std::int64_t prompt = std::ssize(StartOfText(write));
+  std::int64_t longest = prompt + write.tokens;
+  if (const auto positions = opened.positions()) {
+    if (prompt > *positions) {
+      return InvalidArgument("the prompt has {} tokens, but {} has only {} positions (n_positions)",
+                             prompt, folder, *positions);
+    }
+    longest = std::min(longest, *positions);
+  }
+  PENSTOCK_TRY(const LanguageModel model, opened.Load(longest));
+  return GeneratedText{WriteText(model, write), opened.tokenizer().name(), opened.notes()};
+}
+
+Result<GeneratedText> GenerateUnguarded(const std::string& path, const GenerateOptions& options) {
+  PENSTOCK_TRY_STATUS(CheckOptions(options));
   WriteOptions write;
   write.prompt = options.prompt;
   write.tokens = options.tokens;
   write.sampling = {options.temperature, options.top_k, options.top_p};
   write.seed = options.seed;
-  const auto written = [&](const LanguageModel& model, const OpenedTokenizer& tokenizer) {
-    if (!tokenizer.files.empty()) write.tokenizer = tokenizer.tokenizer.get();
-    return WriteText(model, write);
-  };
   if (IsHuggingFaceFolder(path)) {
     if (options.ema) return InvalidArgument("{} has no moving averages of its weights", path);
-    // No text has more tokens than this.
-    const auto most = std::ssize(options.prompt) + options.tokens + 2;
-    PENSTOCK_TRY(const FolderModel opened, OpenFolder(path, most));
-    return written(opened.model, opened.tokenizer);
+    return GenerateWithFolder(path, std::move(write));
   }
   PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, options.ema));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, options.ema));
   PENSTOCK_TRY(const OpenedTokenizer tokenizer,
                TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
-  return written(model, tokenizer);
+  if (!tokenizer.files.empty()) write.tokenizer = tokenizer.tokenizer.get();
+  write.ends_of_text = tokenizer.ends_of_text;
+  return GeneratedText{WriteText(model, write), tokenizer.name(), {}};
 }
 
 }  // namespace
@@ -164,8 +192,8 @@ Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::st
   return Guard<EvalSummary>([&] { return EvaluateFolder(folder, data, sequence); });
 }
 
-Result<std::string> GenerateText(const std::string& checkpoint, const GenerateOptions& options) {
-  return Guard<std::string>([&] { return GenerateTextUnguarded(checkpoint, options); });
+Result<GeneratedText> GenerateText(const std::string& checkpoint, const GenerateOptions& options) {
+  return Guard<GeneratedText>([&] { return GenerateUnguarded(checkpoint, options); });
 }
 
 }  // namespace penstock

@@ -31,6 +31,40 @@ TEST(OpenTokenizerTest, FoldersNameTheirEndOfText) {
   EXPECT_TRUE(HasTokenizer(folder.path()));
 }
 
+TEST(OpenTokenizerTest, AModelsFolderHasNoneOneOrOneOfAnotherKind) {
+  const TempFolder folder;
+  folder.Write("config.json", "{}");
+  EXPECT_EQ(TokenizerOfFolder(folder.path()).value(), "");
+  for (const char* const name :
+       {"vocab.txt", "tekken.json", "spm.model", "tokenizer_config.json"}) {
+    folder.Write(name, "{}");
+    const auto refused = TokenizerOfFolder(folder.path());
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find(name), std::string::npos) << refused.error().message;
+  }
+  folder.Write("tokenizer.json", kTwoTokens);
+  EXPECT_EQ(TokenizerOfFolder(folder.path()).value(), folder.path());
+}
+
+TEST(OpenTokenizerTest, GenerationEndsAtANumberOrAList) {
+  const TempFolder folder;
+  folder.Write("tokenizer.json", kTwoTokens);
+  using Ids = std::vector<std::int64_t>;
+  EXPECT_EQ(OpenTokenizer(folder.path())->ends_of_text, Ids());
+  for (const auto& [text, ids] :
+       {std::pair("{}", Ids()), std::pair(R"({"eos_token_id": null})", Ids()),
+        std::pair(R"({"eos_token_id": 7})", Ids{7}),
+        std::pair(R"({"eos_token_id": [7, 0]})", Ids{7, 0})}) {
+    const std::string file = folder.Write("generation_config.json", text);
+    const OpenedTokenizer opened = OpenTokenizer(folder.path()).value();
+    EXPECT_EQ(opened.ends_of_text, ids) << text;
+    EXPECT_EQ(opened.files.back(), file);
+  }
+  folder.Write("generation_config.json", R"({"eos_token_id": ["a"]})");
+  EXPECT_NE(OpenTokenizer(folder.path()).error().message.find("generation_config.json: eos"),
+            std::string::npos);
+}
+
 TEST(OpenTokenizerTest, ErrorsNameTheFile) {
   const TempFolder folder;
   const auto message = [](const std::string& path) { return OpenTokenizer(path).error().message; };

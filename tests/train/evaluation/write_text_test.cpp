@@ -87,7 +87,7 @@ TEST(WriteText, EndsBeforeTheEndOfTheText) {
   options.tokens = 1;
   const std::string first = WriteText(model, options);
   for (std::int64_t token = 0; token < 256; ++token) {
-    options.end_of_text = token;
+    options.ends_of_text = {-1, token};
     if (WriteText(model, options).empty()) return;
   }
   ADD_FAILURE() << "no token ended " << first;
