@@ -6,6 +6,7 @@
 
 #include "graph/ops/documents.h"
 #include "graph/ops/module_scope.h"
+#include "graph/ops/random_ops.h"
 #include "model/init.h"
 #include "model/layers.h"
 #include "model/model_entry.h"
@@ -168,7 +169,10 @@ class Gpt2Stage : public StageModule {
  private:
   // Returns the output of the stage for hidden states.
   torch::Tensor Blocks(torch::Tensor hidden, SequenceContext& context) {
-    for (const auto& block : blocks_) hidden = block->forward(hidden, context);
+    for (const auto& block : blocks_) {
+      BeginLayer();
+      hidden = block->forward(hidden, context);
+    }
     if (!norm_) return hidden;
     hidden = norm_->forward(hidden);
     if (head_) return head_->forward(hidden);

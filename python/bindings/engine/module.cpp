@@ -14,7 +14,10 @@
 #include "bindings/engine/pipeline.h"
 #include "bindings/engine/updates.h"
 #include "bindings/engine/watch.h"
+#include "graph/capture/decompositions.h"
+#include "graph/capture/recorder.h"
 #include "graph/ops/bf16_kernels.h"
+#include "graph/ops/random_ops.h"
 #include "runtime/hosts/tcp_hosts.h"
 #include "schedule/text/text.h"
 
@@ -195,6 +198,12 @@ NB_MODULE(_engine, module) {
       .def("add_version", &Watch::AddVersion)
       .def("is_unchanged", &Watch::IsUnchanged);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
+  module.def("random_op", &PeekRandomOp);
+  module.def("set_random_op", &SetRandomOp);
+  module.def("is_constant", [](const at::Tensor& tensor) {
+    const Recorder* const recorder = CurrentRecorder();
+    return recorder == nullptr || recorder->IsConstant(tensor);
+  });
   module.def("slice_start", []() -> std::optional<std::int64_t> {
     const SequenceContext* const slice = PythonStage::Slice();
     if (slice == nullptr) return std::nullopt;

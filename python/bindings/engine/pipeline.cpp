@@ -15,7 +15,6 @@
 #include <mutex>
 
 #include "base/index.h"
-#include "base/mix_bits.h"
 #include "base/system/allocator.h"
 #include "graph/ir/print.h"
 #include "runtime/measure/measure.h"
@@ -115,8 +114,7 @@ TorchStageOptions EnginePipeline::OptionsOf(int stage, const StageParts& parts) 
   options.rank_shards = rank_shards_[Index(rank)];
   options.exact = options_.exact;
   options.fuse = options_.fuse;
-  const int model_stage = placement.model_stage(stage);
-  options.seed = SeedOf(options_.seed, static_cast<std::uint64_t>(model_stage));
+  options.seed = options_.seed;
   return options;
 }
 

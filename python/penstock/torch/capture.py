@@ -15,8 +15,11 @@ from torch import nn
 from penstock import Error
 from penstock.torch import losses, weighting
 from penstock.torch.batches import Structure
+from penstock.torch.backward_errors import innermost, with_line
 from penstock.torch.branches import Sources
-from penstock.torch.foreign import LIBRARIES, Trained
+from penstock.torch.engine import engine
+from penstock.torch.foreign import Trained
+from penstock.torch.memory_reads import RefuseMemoryReads
 
 
 class StageCode:
@@ -55,11 +58,21 @@ class StageCode:
         self.sources: list[Sources | None] = []
         self._tensors: list[torch.Tensor] = []
         self._phase = "forward"
+        #: The number of its first random op in the chain, and of the next stage's; see random_ops.h.
+        self.first_random_op = 0
+        self.next_random_op: int | None = None
+
+    @property
+    def index(self) -> int:
+        """The number of the stage in the chain."""
+        return self._index
 
     def forward(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the tensors of the stage's outputs."""
         self._phase = "forward"
-        with in_user_code(f"stage {self._index}, forward"), self._autocast():
+        engine.set_random_op(self.first_random_op)
+        what = f"stage {self._index}, forward"
+        with in_user_code(what), self._autocast(), RefuseMemoryReads():
             arguments = self._inputs.fill(tensors)
             buffers = list(_buffers(self._module))
             with _tracing() if self.is_traced else contextlib.nullcontext():
@@ -84,6 +97,7 @@ class StageCode:
                 for index, output in enumerate(outputs)
             ]
             self._note_sources(outputs, tensors)
+            self.next_random_op = engine.random_op()
             return outputs
 
     def _note_sources(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
@@ -100,7 +114,8 @@ class StageCode:
     ) -> list[torch.Tensor]:
         """Returns the loss and its metrics, fp32 scalars, and the outputs that are reported."""
         self._phase = "loss"
-        with in_user_code(f"stage {self._index}, loss"), self._autocast():
+        what = f"stage {self._index}, loss"
+        with in_user_code(what), self._autocast(), RefuseMemoryReads():
             assert self.outputs is not None
             given = outputs
             if self.is_weighted:
@@ -162,10 +177,8 @@ def in_user_code(what: str) -> Iterator[None]:
 
 def user_line(error: BaseException) -> str:
     """Returns the innermost line outside of torch and Penstock: " at model.py:12 in forward"."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*LIBRARIES, "<")):
-            return f" at {frame.filename}:{frame.lineno} in {frame.name}"
-    return ""
+    frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    return innermost(frames)
 
 
 def _buffers(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor | None]]:
@@ -184,8 +197,7 @@ def compile_stage(built: Any, stage: int, parts: Any, code: StageCode) -> Any:
     try:
         return built.build(stage, parts)
     except (Error, RuntimeError) as error:
-        text = str(error)
-        refused = Error(text.removeprefix("capture: ") if text.startswith("capture: stage") else text)
+        refused = with_line(error, code.index, lambda: built.build(stage, parts))
         if not _reads_values(error):
             raise refused from error
     code.is_traced, code.outputs = True, None

@@ -443,6 +443,7 @@ class Pipeline(Views):
         sources: dict[int, list[Sources | None]] = {}
         built.set_shared([list(holders.stages) for holders in shared])
         previous: Any = None  # of the stage before in the chain: its outputs and their structure
+        random_ops = {0: 0}  # by stage of the chain: the number of its first random op
         for stage in range(schedule.stages):
             index = stage % chain
             if stage not in self._local:
@@ -450,7 +451,7 @@ class Pipeline(Views):
                 continue
             if index > 0 and previous is None:
                 previous = self._hosts.receive_examples(number, stage - 1)
-            examples, structure = (inputs, layout.inputs) if index == 0 else previous
+            examples, structure = (inputs, layout.inputs) if index == 0 else previous[:2]
             is_last = index == chain - 1
             code = StageCode(
                 self._module(index),
@@ -465,12 +466,15 @@ class Pipeline(Views):
             code.may_be_unweighted = self._loss_weight is not None
             code.trained = trained
             code.without_gradient = unused.outputs[index] if unused else frozenset()
+            code.first_random_op = random_ops.setdefault(index, previous[2] if index else 0)
             parts = self._parts_of(stage, code, is_last)
             parts.inputs, parts.targets = examples, targets if is_last else []
             for holders in shared:
                 parts.share(holders.entry(index))
             outputs = compile_stage(built, stage, parts, code)
-            previous = (outputs, code.outputs)
+            if code.next_random_op is not None:  # else the other chain has compiled it
+                random_ops[index + 1] = engine.random_op()
+            previous = (outputs, code.outputs, random_ops[index + 1])
             if code.metrics is not None:  # a last stage, and not the second chain's
                 self._last_code = code
                 built.set_metrics(len(code.metrics))

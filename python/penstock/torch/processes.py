@@ -22,8 +22,9 @@ from penstock.torch.place import place
 
 dist: Any = torch.distributed  # its stores are not in its types
 
-#: The outputs of a stage that the next one is compiled for: tensors and their structure.
-Examples = tuple[list[torch.Tensor], Structure]
+#: What the next stage is compiled for: the outputs of a stage, their structure, and the number of
+#: its first random op.
+Examples = tuple[list[torch.Tensor], Structure, int]
 
 _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
 
@@ -54,9 +55,9 @@ class Hosts:
 
     def send_examples(self, pipeline: int, stage: int, examples: Examples) -> None:
         """Publishes the outputs of a stage, for the process that compiles the next one."""
-        tensors, structure = examples
+        tensors, structure, random_op = examples
         types = [(tuple(t.shape), t.dtype, t.requires_grad) for t in tensors]
-        self._store.set(_key(pipeline, stage), pickle.dumps((types, structure)))
+        self._store.set(_key(pipeline, stage), pickle.dumps((types, structure, random_op)))
 
     def receive_examples(self, pipeline: int, stage: int) -> Examples:
         """Returns zeros like the outputs of a stage of another process, once it is compiled."""
@@ -68,11 +69,11 @@ class Hosts:
             ) from error
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, of unpickling its TreeSpec
-            types, structure = pickle.loads(text)
+            types, structure, random_op = pickle.loads(text)
         tensors = [
             torch.zeros(shape, dtype=dtype, requires_grad=grad) for shape, dtype, grad in types
         ]
-        return tensors, structure
+        return tensors, structure, random_op
 
     def gather(self, pipeline: int, name: str, value: Any) -> list[Any]:
         """Returns the values of all processes, by process."""

@@ -133,6 +133,11 @@ class StageWeights:
 
 
 def _check(what: str, tensor: torch.Tensor) -> None:
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        raise Error(
+            f"{what} of a lazy module is uninitialized: call the model once before, which sets "
+            "its shape"
+        )
     if tensor.device.type != "cpu":
         raise Error(
             f"{what} is on {tensor.device}, but the engine trains on CPUs: move the model "

@@ -14,11 +14,13 @@
 #include <algorithm>
 
 #include "base/exception_line.h"
+#include "graph/capture/decompositions.h"
 #include "graph/capture/recorder.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/capture/shard_parameters.h"
 #include "graph/ops/bf16_kernels.h"
 #include "graph/ops/collective.h"
+#include "graph/ops/random_ops.h"
 
 namespace penstock {
 namespace {
@@ -61,7 +63,8 @@ TORCH_LIBRARY_IMPL(_, Fake, library) {
 
 class CaptureScope {
  public:
-  explicit CaptureScope(Recorder& recorder) : include_(c10::DispatchKey::Fake) {
+  explicit CaptureScope(Recorder& recorder)
+      : include_(c10::DispatchKeySet({c10::DispatchKey::Fake, kDecompositions})) {
     recording = &recorder;
   }
   ~CaptureScope() { recording = nullptr; }
@@ -291,6 +294,8 @@ std::vector<ValueId> RootsOf(const Graph& graph, std::span<const ValueId> values
 
 }  // namespace
 
+Recorder* CurrentRecorder() { return recording; }
+
 std::vector<ValueId> JointGraph::KeptInputs() const {
   return RootsOf(graph, graph.inputs, kept_inputs);
 }
@@ -302,7 +307,8 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
   PENSTOCK_TRY_STATUS(CheckInputGradients(spec));
   if (recording != nullptr)
     return InvalidArgument("capture: this thread is already capturing a stage");
-  Recorder recorder;
+  Recorder recorder(spec.numbers_random_ops);
+  SetRandomOp(0);
   const GeneratorStateGuard keep_random_state;
   try {
     JointGraph joint = Tracer(spec, recorder).Trace();

@@ -66,6 +66,9 @@ struct StageSpec {
   std::optional<std::size_t> kept_outputs_from;
   // Sharded parameters are contiguous and have one dtype.
   std::optional<ParameterSharding> sharding;
+  // Whether each random op has a number (random_ops.h), from which a run seeds it. Otherwise random
+  // ops draw from the run's generator one after the other.
+  bool numbers_random_ops = false;
   // The dtype in which gradients of fp32 and 16-bit parameters are accumulated: fp32 or bf16.
   c10::ScalarType gradient_dtype = c10::kFloat;
 };

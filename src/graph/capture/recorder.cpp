@@ -1,5 +1,6 @@
 #include "graph/capture/recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
@@ -10,11 +11,15 @@
 #include <ranges>
 #include <string_view>
 
+#include "base/index.h"
 #include "base/result.h"
 #include "graph/capture/foreign_scope.h"
+#include "graph/capture/op_forms.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/capture/varying_rows.h"
+#include "graph/ir/graph_tools.h"
 #include "graph/ops/module_scope.h"
+#include "graph/ops/random_ops.h"
 
 namespace penstock {
 namespace {
@@ -88,7 +93,10 @@ void RejectDataDependent(const c10::OperatorHandle& op, const Stack& arguments) 
         "in a tensor",
         NameOf(op));
   }
-  if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments)) {
+  // Its shapes depend on the lengths, which this overload takes as numbers.
+  static const c10::OperatorName ctc_loss("aten::_ctc_loss", "");
+  if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments) &&
+      !(op.operator_name() == ctc_loss)) {
     Reject("the shape of the result of {} depends on data, which a graph cannot repeat",
            NameOf(op));
   }
@@ -100,27 +108,6 @@ bool MutatesSeveral(const c10::FunctionSchema& schema) {
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ++writes;
   }
   return writes > 1;
-}
-
-// Returns the out-of-place form of an op, such as aten::add.Scalar for aten::add_.Scalar.
-c10::OperatorHandle FunctionalForm(const c10::OperatorHandle& op) {
-  c10::OperatorName name = op.operator_name();
-  // The only pair whose overload names differ.
-  if (name == c10::OperatorName("aten::bernoulli_", "float")) name.overload_name = "p";
-  if (!name.name.empty() && name.name.back() == '_') {
-    name.name.pop_back();
-    const std::string plain = name.name;
-    for (const char* suffix : {"", "_functional"}) {
-      name.name = plain + suffix;
-      const auto found = c10::Dispatcher::singleton().findSchema(name);
-      if (found && found->schema().arguments().size() == op.schema().arguments().size() &&
-          found->schema().returns().size() == 1 && MutatedArgument(found->schema()) < 0) {
-        return *found;
-      }
-    }
-  }
-  Reject("{} mutates a tensor and has no out-of-place form; use an op that returns a new tensor",
-         NameOf(op));
 }
 
 at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
@@ -225,8 +212,8 @@ void Recorder::SaveBuffer(const at::Tensor& tensor) {
 }
 
 ValueId Recorder::Use(const at::Tensor& tensor) {
-  if (tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_conj() ||
-      tensor.is_neg()) {
+  if (tensor.is_conj() || tensor.is_neg()) return UseResolved(tensor);
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) {
     Reject("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
   }
   if (!Knows(tensor)) {
@@ -266,6 +253,18 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
   return id;
 }
 
+ValueId Recorder::UseResolved(const at::Tensor& tensor) {
+  const bool conjugate = tensor.is_conj();
+  const c10::OperatorHandle op = FindOp(conjugate ? "aten::_conj_physical" : "aten::neg", "");
+  const at::Tensor memory = conjugate ? tensor.conj() : tensor._neg_view();
+  const ValueId argument = Use(memory);
+  const at::Tensor result = CallForTensor(op, {memory});
+  const ValueId value = graph_.AddValue({TypeOf(result), kNoValue, 0});
+  graph_.nodes.push_back({op, {argument}, {value}, phase_, ModuleScope::Current()});
+  NoteConstants(graph_.nodes.back());
+  return value;
+}
+
 // Unknown tensors are constants unless they are trained.
 bool Recorder::AreConstant(const Stack& arguments) const {
   bool constant = true;
@@ -292,7 +291,7 @@ void Recorder::NoteConstants(const Node& node) {
 
 Argument Recorder::ToArgument(const IValue& value) {
   if (value.isTensor() && value.toTensor().defined()) return Use(value.toTensor());
-  if (value.isGenerator()) return IValue();  // a run passes its own generator
+  if (value.isGenerator()) return IValue();  // a run passes its own generator (ToArguments)
   if (value.isTensorList()) {
     std::vector<ValueId> ids;
     for (const at::Tensor& each : value.toTensorVector()) {
@@ -310,6 +309,31 @@ Argument Recorder::ToArgument(const IValue& value) {
   return value;
 }
 
+std::vector<Argument> Recorder::ToArguments(const c10::OperatorHandle& op, const Stack& arguments) {
+  std::vector<Argument> converted;
+  for (const IValue& argument : arguments) converted.push_back(ToArgument(argument));
+  if (random_op_) {
+    converted[Index(*op.schema().argumentIndexWithName("generator"))] = IValue(*random_op_);
+  }
+  return converted;
+}
+
+void Recorder::NumberRandomOp(const c10::OperatorHandle& op, const Stack& arguments) {
+  random_op_.reset();
+  if (!numbers_random_ops_ || !op.hasTag(at::Tag::nondeterministic_seeded) ||
+      !TakesGenerator(op.schema())) {
+    return;
+  }
+  const IValue& given = arguments[Index(*op.schema().argumentIndexWithName("generator"))];
+  const at::Generator generator =
+      given.isGenerator() ? given.toGenerator() : at::detail::getDefaultCPUGenerator();
+  const at::Tensor state = generator.get_state();
+  std::string key(static_cast<const char*>(state.const_data_ptr()), state.nbytes());
+  const auto [found, is_new] = random_ops_.try_emplace(std::move(key));
+  if (is_new) found->second = NextRandomOp();
+  random_op_ = found->second;
+}
+
 void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()),
@@ -317,13 +341,12 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   if (RecordBatchNorm(op, stack)) return;
   RejectUnrepeatable(op, arguments);
   if (!AreConstant(arguments)) RejectDataDependent(op, arguments);
+  NumberRandomOp(op, arguments);
   const bool writes = MutatedArgument(schema) >= 0;
   // inplace_view ops (squeeze_) change the shape of a tensor but no memory, so they are not
   // recorded.
   if (writes && !op.hasTag(at::Tag::inplace_view)) {
-    if (MutatesSeveral(schema) || MutatedArgument(schema) != 0) {
-      Reject("{} writes into its arguments (out=?), which a graph cannot contain", NameOf(op));
-    }
+    if (MutatesSeveral(schema) || MutatedArgument(schema) != 0) return RunOut(op, keys, stack);
     RecordInPlace(op, arguments);
   }
   RunKernel(op, keys, stack);
@@ -331,6 +354,21 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
     const std::size_t count = schema.returns().size();
     RecordResults(op, arguments, c10::ArrayRef<IValue>(*stack).slice(stack->size() - count, count));
   }
+}
+
+void Recorder::RunOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const std::optional<c10::OperatorHandle> plain = WithoutOut(op);
+  if (!plain) Reject("{} writes into its arguments, which a graph cannot contain", NameOf(op));
+  const at::Tensor out = stack->back().toTensor();
+  stack->pop_back();
+  Run(*plain, keys, stack);
+  const at::Tensor result = stack->back().toTensor();
+  if (result.sizes() != out.sizes() || result.scalar_type() != out.scalar_type()) {
+    Reject("{} writes into a tensor of another shape or dtype than the result's", NameOf(op));
+  }
+  Stack copy = {out, result, false};
+  Run(FindOp("aten::copy_", ""), keys, &copy);
+  stack->back() = out;
 }
 
 // ATen's op also writes the running statistics, which its schema does not say. The functional form
@@ -384,8 +422,7 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
     });
   }
   if (!has_new_memory) return;  // only views, which Use() resolves
-  Node node{op, {}, {}, phase_, ModuleScope::Current()};
-  for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
+  Node node{op, ToArguments(op, arguments), {}, phase_, ModuleScope::Current()};
   const bool vary = RowsVary(node);
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {
@@ -406,14 +443,18 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
         NameOf(op));
   }
   SaveBuffer(mutated);
-  const c10::OperatorHandle functional = FunctionalForm(op);
+  const std::optional<c10::OperatorHandle> form = FunctionalForm(op);
+  if (!form) {
+    Reject("{} mutates a tensor and has no out-of-place form; use an op that returns a new tensor",
+           NameOf(op));
+  }
+  const c10::OperatorHandle& functional = *form;
   const at::Tensor result = CallForTensor(functional, arguments);
   if (result.scalar_type() != mutated.scalar_type() || result.sizes() != mutated.sizes()) {
     Reject("the results of {} and {} differ in dtype or shape; use an op that returns a new tensor",
            NameOf(op), NameOf(functional));
   }
-  Node node{functional, {}, {}, phase_, ModuleScope::Current()};
-  for (const IValue& argument : arguments) node.arguments.push_back(ToArgument(argument));
+  Node node{functional, ToArguments(functional, arguments), {}, phase_, ModuleScope::Current()};
   const ValueId value = graph_.AddValue({TypeOf(result), kNoValue, 0});
   graph_.values[value].type.rows_vary = RowsVary(node);
   node.outputs = {value};

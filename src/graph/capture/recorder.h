@@ -8,6 +8,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -32,7 +33,8 @@ bool TakesGenerator(const c10::FunctionSchema& schema);
 
 class Recorder {
  public:
-  Recorder() = default;
+  // `numbers_random_ops`: see StageSpec.
+  explicit Recorder(bool numbers_random_ops) : numbers_random_ops_(numbers_random_ops) {}
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -56,6 +58,8 @@ class Recorder {
   // gradient, or that ForeignScope refuses: as a constant, it would get no gradient and keep its
   // first value.
   void RejectForeign(std::span<const ValueId> outputs) const;
+  // Returns whether the tensor has the same values in every run.
+  bool IsConstant(const at::Tensor& tensor) const { return AreConstant({tensor}); }
   // Runs the op on the stack below capture and records it. Throws CaptureError.
   void Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
@@ -73,6 +77,16 @@ class Recorder {
   // Remembers the bound value if it is foreign, see RejectForeign.
   void NoteForeign(ValueId id, const at::Tensor& tensor);
   Argument ToArgument(const c10::IValue& value);
+  // Returns the arguments of a node that calls `op`.
+  std::vector<Argument> ToArguments(const c10::OperatorHandle& op,
+                                    const torch::jit::Stack& arguments);
+  // Numbers a random op that is about to run. Ops that start from the same state of their generator
+  // (activation checkpointing restores it) draw the same numbers, so they have one number.
+  void NumberRandomOp(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  // Returns the value of a tensor whose memory has the conjugate or negative values.
+  ValueId UseResolved(const at::Tensor& tensor);
+  // Runs an op that stores its result in an argument: as the op that returns it, and a copy.
+  void RunOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   // Throws CaptureError if the results depend on the number of rows of the example.
   bool RowsVary(const Node& node) const;
   void RecordResults(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
@@ -89,6 +103,9 @@ class Recorder {
   void SaveBuffer(const at::Tensor& tensor);
   void Rebind(const at::Tensor& mutated, const at::Tensor& result, ValueId value);
 
+  const bool numbers_random_ops_;
+  std::unordered_map<std::string, std::int64_t> random_ops_;  // by state of the generator
+  std::optional<std::int64_t> random_op_;                     // of the op that runs
   Graph graph_;
   Phase phase_ = Phase::kForward;
   std::unordered_map<const c10::StorageImpl*, Memory> memory_;

@@ -49,7 +49,8 @@ struct TensorValue {
   std::int64_t view_offset = 0;
 };
 
-// A tensor value, a list of tensor values (kNoValue if absent), or a constant.
+// A tensor value, a list of tensor values (kNoValue if absent), or a constant. A constant for a
+// generator is the number of the random op (random_ops.h), or None if it has none.
 using Argument = std::variant<ValueId, std::vector<ValueId>, c10::IValue>;
 
 enum class Phase : std::uint8_t { kForward, kBackward };

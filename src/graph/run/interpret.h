@@ -7,6 +7,7 @@
 #include <ATen/core/stack.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,8 +24,10 @@ struct GraphBinding {
   std::vector<at::Tensor> parameters = {};
   std::vector<at::Tensor> gradients;
   // The generator of random ops; the default generator if undefined. The caller seeds it before
-  // each run, so that the numbers of a microbatch do not depend on the schedule.
+  // each run, so that the numbers of a microbatch do not depend on the schedule. An op that has a
+  // number seeds it again, from that seed and `first_random_op` plus the number.
   at::Generator generator = {};
+  std::int64_t first_random_op = 0;
   // Of sharded parameters, see BoundKind.
   at::Tensor weight_shard = {};
   at::Tensor unreduced_gradients = {};
@@ -37,6 +40,9 @@ struct GraphBinding {
 // Returns the tensor of a bound value.
 const at::Tensor& BoundTensor(const Bound& bound, const GraphBinding& binding);
 
+// Returns the number of the random op if the constant is one. Then a run with a generator seeds it.
+std::optional<std::int64_t> RandomOpOf(const c10::IValue& constant, const c10::Type& type,
+                                       const GraphBinding& binding);
 // Returns the constant that a run passes: the binding's generator for a generator argument, else
 // `constant`.
 c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,

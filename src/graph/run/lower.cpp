@@ -21,6 +21,7 @@ class Lowering {
         plan_(PlanMemory(graph)),
         slot_of_(graph.values.size(), -1) {
     if (std::ranges::any_of(graph.nodes, IsCollective)) code_.groups = binding.groups;
+    code_.generator = binding.generator;
     code_.arena_bytes = plan_.arena_bytes;
     code_.peak_bytes = plan_.peak_bytes;
     for (const Bound& bound : graph.bound) Bind(bound, binding);
@@ -149,6 +150,10 @@ class Lowering {
                                      ? Operand{OperandKind::kAbsent, -1}
                                      : Operand{OperandKind::kCopy, Use(slot_of(each))});
       }
+    } else if (const auto random_op = RandomOpOf(std::get<c10::IValue>(argument), type, binding_)) {
+      code_.operands.push_back(
+          {OperandKind::kRandomOp, static_cast<std::int32_t>(code_.random_ops.size())});
+      code_.random_ops.push_back(*random_op);
     } else {
       code_.operands.push_back(
           {OperandKind::kConstant, static_cast<std::int32_t>(code_.constants.size())});

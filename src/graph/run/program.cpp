@@ -4,6 +4,7 @@
 
 #include "base/index.h"
 #include "graph/ops/collective_endpoint.h"
+#include "graph/ops/random_ops.h"
 #include "graph/run/program_code.h"
 #include "graph/run/view.h"
 
@@ -57,6 +58,10 @@ void ProgramCode::Call(const Instruction& instruction, Arena& arena) {
         break;
       case OperandKind::kConstant:
         stack.push_back(constants[operand.index]);
+        break;
+      case OperandKind::kRandomOp:
+        SeedRandomOp(generator, seed, random_ops[operand.index]);
+        stack.emplace_back(generator);
         break;
       case OperandKind::kList: {
         c10::List<at::Tensor> list;
@@ -174,6 +179,7 @@ int GraphProgram::instructions() const { return static_cast<int>(code_->instruct
 void GraphProgram::Run(std::span<at::Tensor> inputs, std::span<at::Tensor> outputs) {
   const c10::InferenceMode inference;
   ProgramCode& code = *code_;
+  if (!code.random_ops.empty()) code.seed = code.generator.current_seed();
   ArenaUse arena(code.arena_bytes);
   const JoinedGroups groups(code.groups);
   for (std::size_t i = 0; i < inputs.size(); ++i) {

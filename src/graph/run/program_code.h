@@ -16,6 +16,7 @@ enum class OperandKind : std::uint8_t {
   kCopy,          // slots[index]
   kMove,          // slots[index], at its last use
   kConstant,      // constants[index]
+  kRandomOp,      // the generator, seeded for random_ops[index]
   kList,          // the next `index` operands, as a list of tensors
   kOptionalList,  // the same, as a list of optional tensors
   kAbsent,        // an absent tensor in a list
@@ -59,6 +60,9 @@ struct ProgramCode {
   std::vector<std::int32_t> outputs;   // see Instruction
   std::vector<std::int32_t> releases;  // see Instruction; slots and indices in `views`
   std::vector<c10::IValue> constants;
+  std::vector<std::int64_t> random_ops;  // numbers
+  at::Generator generator;
+  std::uint64_t seed = 0;  // of the run
   std::vector<CodeView> views;
   std::vector<PlannedBlock> blocks;
   std::int64_t arena_bytes = 0;

@@ -6,6 +6,7 @@
 #include "base/index.h"
 #include "base/result.h"
 #include "graph/ir/print.h"
+#include "graph/ops/random_ops.h"
 #include "graph/run/interpret.h"
 #include "graph/run/view.h"
 
@@ -15,7 +16,11 @@ namespace {
 class Reference {
  public:
   Reference(const Graph& graph, const GraphBinding& binding)
-      : graph_(graph), binding_(binding), memory_(graph.values.size()) {
+      : graph_(graph),
+        binding_(binding),
+        generator_(binding.generator),
+        seed_(generator_.defined() ? generator_.current_seed() : 0),
+        memory_(graph.values.size()) {
     for (const Bound& bound : graph.bound) {
       Set(bound.value, BoundTensor(bound, binding));
     }
@@ -65,9 +70,11 @@ class Reference {
   }
 
  private:
-  c10::IValue GetArgument(const Argument& argument, const c10::Type& type) const {
+  c10::IValue GetArgument(const Argument& argument, const c10::Type& type) {
     if (const auto* id = std::get_if<ValueId>(&argument)) return Get(*id);
     if (const auto* constant = std::get_if<c10::IValue>(&argument)) {
+      const auto random_op = RandomOpOf(*constant, type, binding_);
+      if (random_op) SeedRandomOp(generator_, seed_, *random_op);
       return RunConstant(*constant, type, binding_);
     }
     const auto& ids = std::get<std::vector<ValueId>>(argument);
@@ -85,6 +92,8 @@ class Reference {
 
   const Graph& graph_;
   const GraphBinding& binding_;
+  at::Generator generator_;
+  std::uint64_t seed_;              // of the run
   std::vector<at::Tensor> memory_;  // by value; roots only
 };
 
@@ -109,15 +118,25 @@ const at::Tensor& BoundTensor(const Bound& bound, const GraphBinding& binding) {
   return bound.tensor;
 }
 
+namespace {
+
+bool IsGenerator(const c10::Type& type) {
+  const auto* optional = type.castRaw<c10::OptionalType>();
+  return optional != nullptr && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> RandomOpOf(const c10::IValue& constant, const c10::Type& type,
+                                       const GraphBinding& binding) {
+  if (!binding.generator.defined() || !constant.isInt() || !IsGenerator(type)) return std::nullopt;
+  return binding.first_random_op + constant.toInt();
+}
+
 c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
                         const GraphBinding& binding) {
-  const auto takes_generator = [&] {
-    const auto* optional = type.castRaw<c10::OptionalType>();
-    return optional != nullptr &&
-           optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
-  };
-  if (!binding.generator.defined() || !constant.isNone() || !takes_generator()) return constant;
-  return binding.generator;
+  if ((!constant.isNone() && !constant.isInt()) || !IsGenerator(type)) return constant;
+  return binding.generator.defined() ? c10::IValue(binding.generator) : c10::IValue();
 }
 
 std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,

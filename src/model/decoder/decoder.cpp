@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "graph/ops/documents.h"
+#include "graph/ops/random_ops.h"
 #include "model/decoder/token_predictor.h"
 #include "model/init.h"
 
@@ -93,7 +94,10 @@ class DecoderStage : public StageModule {
   // Returns the output of the last block, normalized in a last stage.
   torch::Tensor Hidden(torch::Tensor input, const RotaryTable& rotary, SequenceContext& context) {
     torch::Tensor hidden = embeds_ ? embedding_->forward(input) : std::move(input);
-    for (const auto& block : blocks_) hidden = block->forward(hidden, rotary, context);
+    for (const auto& block : blocks_) {
+      BeginLayer();
+      hidden = block->forward(hidden, rotary, context);
+    }
     return norm_ ? norm_->forward(hidden) : hidden;
   }
 

@@ -6,6 +6,7 @@
 
 #include "base/index.h"
 #include "base/mix_bits.h"
+#include "graph/ops/random_ops.h"
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
 #include "train/log/start_progress.h"
@@ -251,6 +252,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     const int model_stage = placement.model_stage(stage);
     PENSTOCK_TRY(TorchStageOptions options,
                  OptionsOfStage(config, schedule, pipeline.shared, stage));
+    options.first_random_op = ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
     PENSTOCK_TRY_STATUS(SetCompiled(config, model_stage, options));
     if (options.first) {
       examples.inputs = {tokens};

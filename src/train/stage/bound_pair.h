@@ -21,7 +21,7 @@ class BoundPair {
 
   // Returns whether compiling the pair hides exchanges between ranks. Without exchanges, running
   // the parts in turn is as fast. If the backward draws random numbers, the parts must run in turn,
-  // because I and W set their own seeds.
+  // because a program has one seed.
   static bool HidesExchanges(const StageProgram& forward, const StageProgram& backward) {
     return (forward.exchanges || backward.exchanges) && !backward.backward_random;
   }

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "base/mix_bits.h"
 #include "graph/ops/module_scope.h"
 #include "model/model_entry.h"
 #include "train/setup.h"
@@ -56,7 +55,7 @@ void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
   }
 }
 
-Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
   options.slice_lengths = SliceLengths(config);
   options.lengths = MicrobatchLengths(config);
   options.exact = config.exact;
@@ -66,7 +65,7 @@ Status SetConfigured(const TrainConfig& config, int model_stage, TorchStageOptio
   options.save_budget = policy.save_budget;
   options.save_budget_for_weight = policy.save_budget_for_weight;
   options.recompute_modules = std::move(policy.modules);
-  options.seed = SeedOf(config.seed, static_cast<std::uint64_t>(model_stage));
+  options.seed = config.seed;
   return {};
 }
 
@@ -89,7 +88,7 @@ Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedu
   const int model_stage = schedule.placement.model_stage(stage);
   TorchStageOptions options;
   PENSTOCK_TRY_STATUS(SetScheduled(schedule, config.parallel, stage, options));
-  PENSTOCK_TRY_STATUS(SetConfigured(config, model_stage, options));
+  PENSTOCK_TRY_STATUS(SetConfigured(config, options));
   SetShared(shared, model_stage, options);
   const ModelEntry* const model = FindModelEntry(config.model.name);
   if (config.parallel.expert > 1 && model != nullptr) options.is_per_expert = model->is_per_expert;

@@ -171,12 +171,9 @@ std::vector<NamedTensor> ParametersOf(const StageModule& module) {
   return parameters;
 }
 
-std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int microbatch, Op op) {
-  std::uint64_t seed = stage_seed;
-  for (const auto part : {step, std::int64_t{microbatch}, static_cast<std::int64_t>(op)}) {
-    seed = SeedOf(seed, static_cast<std::uint64_t>(part));
-  }
-  return seed;
+std::uint64_t SeedOfRun(std::uint64_t seed, std::int64_t step, int microbatch) {
+  return SeedOf(SeedOf(seed, static_cast<std::uint64_t>(step)),
+                static_cast<std::uint64_t>(microbatch));
 }
 
 Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options) {
@@ -254,6 +251,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
                         const TorchStageOptions& options, int program) {
   StageSpec spec;
   spec.gradient_dtype = options.gradient_dtype;
+  spec.numbers_random_ops = true;
   spec.parameters = ParametersOf(*module);
   for (const auto& [name, tensor] : module->StateTensors()) spec.buffers.push_back({name, tensor});
   if (options.zero >= 2) spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);

@@ -48,7 +48,8 @@ class CompiledStage final : public TorchStage {
         program_of_(options.ProgramsOfMicrobatches()),
         losses_(options.last ? microbatches_.size() : 0),
         weights_(working, masters, programs.front(), options, losses_.size()),
-        binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator()} {
+        binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator(),
+                 options.first_random_op} {
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
@@ -94,7 +95,7 @@ class CompiledStage final : public TorchStage {
   void BackwardInput(int microbatch, Message output_gradient, Outlet& input_gradient) override {
     MicrobatchState& state = BeginBackward(microbatch, std::move(output_gradient));
     const StageProgram& program = state.bound->program;
-    SeedRandom(program, microbatch, Op::kBackwardInput);
+    SeedRandom(program, microbatch);
     const std::span<at::Tensor> results = state.bound->backward_input.Run(state.slots);
     activation_bytes_ += program.live_bytes - program.saved_bytes;
     const std::size_t leaving = results.size() - slices_.Earlier(microbatch);
@@ -107,7 +108,7 @@ class CompiledStage final : public TorchStage {
         Enter(microbatch, "W", MicrobatchPhase::kInputDone, MicrobatchPhase::kEmpty);
     if (ShardCollectives* shards = weights_.collectives()) shards->BeginGradients();
     const StageProgram& program = state.bound->program;
-    SeedRandom(program, microbatch, Op::kBackwardWeight);
+    SeedRandom(program, microbatch);
     state.bound->backward_weight.Run(state.slots);
     activation_bytes_ -= program.live_bytes;
   }
@@ -294,10 +295,10 @@ class CompiledStage final : public TorchStage {
   std::size_t ProgramOf(int microbatch) const {
     return program_of_[Index(microbatch % options_.microbatches)];
   }
-  void SeedRandom(const StageProgram& program, int microbatch, Op op) {
+  void SeedRandom(const StageProgram& program, int microbatch) {
     if (!program.random) return;
     binding_.generator.set_current_seed(
-        SeedOfRun(options_.seed, StepOf(microbatch), InStep(microbatch), op));
+        SeedOfRun(options_.seed, StepOf(microbatch), InStep(microbatch)));
   }
 
   void DropTransfers() {
@@ -317,7 +318,7 @@ class CompiledStage final : public TorchStage {
   void Recompute(MicrobatchState& state, int microbatch) {
     const StageProgram& program = state.bound->program;
     UseVersionOf(microbatch);
-    SeedRandom(program, microbatch, Op::kForward);
+    SeedRandom(program, microbatch);
     for (at::Tensor& result : state.bound->forward.Run(state.slots)) result.reset();
     activation_bytes_ += program.saved_bytes - state.bound->input_bytes;
   }
@@ -347,7 +348,7 @@ class CompiledStage final : public TorchStage {
       state.slots[program.inputs[i].slot] = inputs_[i];
       if (!IsRecomputed(microbatch)) inputs_[i].reset();
     }
-    SeedRandom(program, microbatch, Op::kForward);
+    SeedRandom(program, microbatch);
     return state;
   }
 

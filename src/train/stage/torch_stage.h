@@ -158,7 +158,8 @@ struct TorchStageOptions {
   std::shared_ptr<ActivationPool> pool;
   // By microbatch index: whether F keeps only its inputs because a RECOMPUTE follows. Empty: none.
   std::vector<bool> recomputed;
-  std::uint64_t seed = 0;  // of random ops such as dropout; each stage of a model has another
+  std::uint64_t seed = 0;  // of random ops such as dropout; all stages of a model have the same
+  std::int64_t first_random_op = 0;  // is added to the numbers of the stage's random ops
 
   int slices() const { return std::max(1, static_cast<int>(slice_lengths.size())); }
   // Returns the different lengths, longest first. Each has its own program.
@@ -241,9 +242,10 @@ class TorchStage : public Stage {
   virtual std::vector<at::Tensor> ExampleOutputs() const = 0;
 };
 
-// Returns the seed of a stage's generator for action `op` of a microbatch. It depends on nothing
-// else, so random numbers are the same for every schedule and when an action runs again.
-std::uint64_t SeedOfRun(std::uint64_t stage_seed, std::int64_t step, int microbatch, Op op);
+// Returns the seed from which a microbatch's random ops are seeded by their numbers
+// (SeedRandomOp). They depend on nothing else, so random numbers are the same for every partition
+// into stages, for every schedule and when an action runs again. `microbatch` counts all replicas.
+std::uint64_t SeedOfRun(std::uint64_t seed, std::int64_t step, int microbatch);
 
 // Returns what TorchStage captures for a slice or a length, by index: the module and, for a last
 // stage, its loss. In the examples of a later slice, the keys and values of the earlier slices

@@ -7,14 +7,16 @@
 // with their recurrences: each stage uses the weight version that its microbatch reads.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
 
-#include "base/mix_bits.h"
+#include "graph/ops/random_ops.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
@@ -35,6 +37,38 @@ struct Trained {
   std::vector<double> losses;
   std::map<std::string, at::Tensor> parameters;
 };
+
+// While it exists, autograd's dropout draws what the stages of a pipeline do: each op is seeded by
+// its number in the whole model.
+class NumberedDropout {
+ public:
+  explicit NumberedDropout(std::uint64_t seed)
+      : include_(c10::DispatchKey::TESTING_ONLY_GenericMode) {
+    Seed() = seed;
+    SetRandomOp(0);
+  }
+  static std::uint64_t& Seed() {
+    thread_local std::uint64_t seed = 0;
+    return seed;
+  }
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+at::Tensor& Bernoulli(at::Tensor& mask, double p, std::optional<at::Generator> /*none*/) {
+  const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::TESTING_ONLY_GenericMode);
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  SeedRandomOp(generator, NumberedDropout::Seed(), NextRandomOp());
+  return mask.bernoulli_(p, generator);
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
+  library.impl("bernoulli_.float", &Bernoulli);
+}
 
 // Returns the microbatches of a step in the order in which the stage computes weight gradients.
 std::vector<int> OrderOfGradients(const Schedule& schedule, int stage) {
@@ -163,15 +197,13 @@ class Reference {
 
   at::Tensor Forward(const at::Tensor& tokens, int step, int microbatch) {
     std::vector<at::Tensor> values = {tokens};
+    const NumberedDropout numbered(SeedOfRun(config_.seed, step, microbatch));
     for (std::size_t i = 0; i < working_.size(); ++i) {
       StageModule& stage = *working_[i];
       Read(i, step * config_.pipeline.microbatches + microbatch);
       stage.zero_grad();
       stage.train();
       stage.SetLossGradient(1.0 / rules_[0].microbatches_per_update);
-      at::Generator generator = at::detail::getDefaultCPUGenerator();
-      generator.set_current_seed(
-          SeedOfRun(SeedOf(config_.seed, i), step, microbatch, Op::kForward));
       values = stage.ForwardAll(values);
     }
     return values.front();

@@ -164,6 +164,8 @@ class _LayerStage(nn.Module):
         first, last = self._range
         hidden = None
         in_slice = _current_slice()
+        engine = _engine()
+        first_random_op = engine.random_op() if engine else 0
         if first > 0:  # what the previous stage sends: its last hidden states, then the inputs
             hidden, *tensors = arguments
             if in_slice is not None:  # stages of slices send one tensor; only shapes matter
@@ -173,6 +175,12 @@ class _LayerStage(nn.Module):
             inputs = named if named else arguments
             tensors = Structure.of(inputs)[1]
         replaced = {index: _skip(layers.outputs[index], hidden) for index in range(first)}
+        if first > 0 and engine:
+            # What precedes the layers has the same random numbers in all stages.
+            engine.set_random_op(0)
+            replaced[first - 1] = _then(
+                replaced[first - 1], lambda: engine.set_random_op(first_random_op)
+            )
         if last < len(layers.modules):
             replaced[last] = _stop
         for index, function in replaced.items():
@@ -184,6 +192,21 @@ class _LayerStage(nn.Module):
         finally:
             for index in replaced:
                 del layers.modules[index].forward
+
+
+def _engine() -> Any:
+    """Returns the engine; the module is loaded if there is a Pipeline."""
+    module = sys.modules.get("penstock.torch.engine")
+    return None if module is None else module.engine
+
+
+def _then(function: Any, after: Any) -> Any:
+    def run(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        after()
+        return result
+
+    return run
 
 
 def _current_slice() -> Any:

@@ -1,0 +1,48 @@
+"""Where the user's code calls an op whose backward cannot be captured."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from penstock import Error
+from penstock.torch.foreign import LIBRARIES
+
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+
+
+def innermost(frames: Sequence[tuple[str, int | str | None, str]]) -> str:
+    """Returns the last of these frames that is outside of torch and Penstock."""
+    for file, line, name in reversed(frames):
+        if not file.startswith((*LIBRARIES, "<")):
+            return f" at {file}:{line} in {name}"
+    return ""
+
+
+def with_line(error: Exception, stage: int, capture: Callable[[], Any]) -> Exception:
+    """Returns the error of a capture with the line of the forward op whose backward failed.
+
+    Captures again, with torch's anomaly mode, which notes the line of each op. Errors of forward
+    are returned as they are.
+    """
+    text = str(error).removeprefix("capture: ")
+    if text.startswith("stage "):
+        return error
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with torch.autograd.set_detect_anomaly(True, check_nan=False):
+            try:
+                capture()
+            except (Error, RuntimeError):
+                pass
+    for warning in caught:
+        head, _, trace = str(warning.message).partition("Traceback of forward call")
+        found = re.search(r"Error detected in (\w+?)(Backward\d*)?\b", head)
+        if found and trace:
+            line = innermost(_FRAME.findall(trace))
+            return Error(f"stage {stage}, backward of {found.group(1)}{line}: {text}")
+    return Error(f"stage {stage}: {text}")
