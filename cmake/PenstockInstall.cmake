@@ -25,7 +25,7 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/executor/session.h runtime/emulation/emulation.h)
 
 set(PENSTOCK_ENGINE_HEADERS
-  base/text/fields.h collective/link_speed.h
+  base/text/fields.h collective/link_speed.h graph/ops/random_ops.h
   model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h model/huggingface_format.h model/rope.h
   model/sequence_context.h
   runtime/hosts/host_group.h train/config.h train/train.h)

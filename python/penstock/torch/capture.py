@@ -58,7 +58,7 @@ class StageCode:
         self.sources: list[Sources | None] = []
         self._tensors: list[torch.Tensor] = []
         self._phase = "forward"
-        #: The number of its first random op in the chain, and of the next stage's; see random_ops.h.
+        #: The numbers of its first random op in the chain, and of the next stage's (random_ops.h).
         self.first_random_op = 0
         self.next_random_op: int | None = None
 

@@ -133,7 +133,7 @@ class StageWeights:
 
 
 def _check(what: str, tensor: torch.Tensor) -> None:
-    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+    if nn.parameter.is_lazy(tensor):
         raise Error(
             f"{what} of a lazy module is uninitialized: call the model once before, which sets "
             "its shape"

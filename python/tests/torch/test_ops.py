@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -302,7 +301,7 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "max": lambda: lambda x: x.max(),
     "min of ties": lambda: lambda x: x.clamp(-0.2, 0.2).min() + x.clamp(-0.2, 0.2).max(),
     "median": lambda: lambda x: x.median() + x.nanmedian(),
-    "max along a dimension": lambda: lambda x: [x.max(1).values, x.amax((0, 1)), x.aminmax(dim=1)],
+    "max along a dimension": lambda: lambda x: [x.max(1).values, x.amax((0, 1)), x.amin(1)],
     "median along a dimension": lambda: lambda x: [x.median(1).values, x.kthvalue(2, 1).values],
     "mode": lambda: lambda x: x.mode(1).values,
     "topk": lambda: lambda x: x.topk(3, -1).values + x.topk(3, -1, largest=False).values,
@@ -342,18 +341,19 @@ _WORKS: dict[str, Callable[[], _Function]] = {
         1, torch.tensor([0, 1, 0, 5, 2, 2]), x
     ),
     "index_copy": lambda: lambda x: x.index_copy(1, torch.tensor([1]), x[:, 3:4] * 2),
-    "index with integers": lambda: lambda x: x[:, [0, 2, 2], 1:] * x[..., torch.tensor([3])],
+    "index with integers": lambda: lambda x: x[:, [0, 2, 2], 1:] * x[:, torch.tensor([3])][..., 1:],
     "take": lambda: lambda x: x.take(torch.tensor([1, 5, 5])),
     "put": lambda: lambda x: x.put(torch.tensor([1, 5]), x[0, 0, :2] * 3),
     "one_hot": lambda: lambda x: F.one_hot(x.detach().argmax(-1), 8).float() @ x.mT,
     "select": lambda: lambda x: x.select(1, 2) + x.narrow(1, 1, 3).sum(1) + x[:, -1],
-    "masked_scatter of constants": lambda: lambda x: x.masked_scatter(x > 0, torch.ones(96)),
+    "masked_scatter": lambda: lambda x: x.masked_scatter(x > 0, x.flatten()),
     "repeat_interleave": lambda: lambda x: x.repeat_interleave(2, 1),
     # Shapes.
     "shapes": lambda: lambda x: [
         x.roll(2, 1), x.flip(0, 2), x.rot90(1, (1, 2)), x.tile(1, 2, 1), x.movedim(1, 2),
         x.tril(), x.triu(1), torch.block_diag(x[0], x[1]), x.diff(dim=1), x.expand(3, *x.shape),
-        torch.stack([x, x]).unflatten(0, (1, 2)), torch.cat([x, x], 1).squeeze(), torch.kron(x[0], x[1]),
+        torch.stack([x, x]).unflatten(0, (1, 2)), torch.cat([x, x], 1).squeeze(),
+        torch.kron(x[0], x[1]),
         *x.split([1, 5], 1), *x.chunk(3, 2), *torch.meshgrid(x[0, 0], x[0, 1], indexing="ij"),
         x.as_strided((2, 3), (8, 1)), torch.diag_embed(x), torch.cartesian_prod(x[0, 0], x[0, 1]),
     ],
@@ -385,7 +385,6 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "matrix norms": lambda: _square(
         lambda a: torch.linalg.matrix_norm(a) + torch.linalg.matrix_norm(a, 2)
     ),
-    "lstsq": lambda: _square(lambda a: torch.linalg.lstsq(a, a.sin()).solution),
     # Complex numbers.
     "rotary positions with complex numbers": lambda: _rotary,
     "polar": lambda: lambda x: torch.polar(x.abs() + 1, x),
@@ -443,21 +442,20 @@ _REFUSED: dict[str, tuple[Callable[[], _Function], str]] = {
     "gaussian_nll_loss": (
         lambda: lambda x: F.gaussian_nll_loss(x, x.detach(), x.square()), "reads a value"
     ),
-    "masked_scatter": (lambda: lambda x: x.masked_scatter(x > 0, x.flatten()), "depends on data"),
+    "lstsq": (lambda: _square(lambda a: torch.linalg.lstsq(a, a.sin()).solution), "data"),
     "embedding with max_norm": (
         lambda: _Indices(nn.Embedding(5, 8, max_norm=1.0)), "embedding_renorm_"
     ),
     "sparse tensors": (lambda: lambda x: torch.sparse.mm(x[0].to_sparse(), x[1].T), ""),
-    "an input in place": (lambda: lambda x: x, ""),
 }
-del _REFUSED["an input in place"]
 
 
-def _run(function: _Function) -> tuple[nn.Module, nn.Module, float, float]:
+def _run(make: Callable[[], _Function]) -> tuple[nn.Module, nn.Module, float, float]:
     """Runs a step of two microbatches in a Pipeline, and with autograd."""
     torch.manual_seed(0)
-    stages = [nn.Identity(), _Stage(function)]
-    plain = copy.deepcopy(stages[1])
+    stages: list[nn.Module] = [nn.Identity(), _Stage(make())]
+    torch.manual_seed(0)
+    plain = _Stage(make())
     x = torch.randn(4, 6, 8)
     pipe = pt.Pipeline(
         stages, "1f1b", ranks=2, microbatches=2, loss=_loss, optimizer=None, threads=1
@@ -468,18 +466,17 @@ def _run(function: _Function) -> tuple[nn.Module, nn.Module, float, float]:
 
 @pytest.mark.parametrize("name", _WORKS)
 def test_gradients_are_those_of_autograd(name: str) -> None:
-    torch.manual_seed(1)
-    stage, plain, loss, expected = _run(_WORKS[name]())
-    if "activations" not in name:
-        assert loss == pytest.approx(expected, rel=2e-3 if "bfloat16" in name else 1e-4)
+    stage, plain, loss, expected = _run(_WORKS[name])
+    assert loss == pytest.approx(expected, rel=2e-3 if "bfloat16" in name else 1e-4)
     for (of, one), other in zip(stage.named_parameters(), plain.parameters(), strict=True):
         if other.grad is None:
             assert one.grad is None or not one.grad.any(), of
             continue
         assert one.grad is not None, of
-        scale = other.grad.abs().max().item()
+        expected_grad = other.grad.to_dense()
+        scale = expected_grad.abs().max().item()
         tolerance = (0.05 if "bfloat16" in name else 1e-3) * scale + 1e-6
-        assert (one.grad - other.grad).abs().max().item() <= tolerance, of
+        assert (one.grad - expected_grad).abs().max().item() <= tolerance, of
     for (of, one), other in zip(stage.named_buffers(), plain.buffers(), strict=True):
         torch.testing.assert_close(one, other, msg=of)
 
@@ -488,7 +485,7 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
 def test_refusals_name_the_stage_and_the_line(name: str) -> None:
     make, text = _REFUSED[name]
     with pytest.raises(penstock.Error) as refused:
-        _run(make())
+        _run(make)
     message = str(refused.value)
     assert message.startswith(("stage 1, forward at", "stage 1, backward of")), message
     assert "test_ops.py:" in message and text in message and "\n" not in message, message
@@ -496,4 +493,4 @@ def test_refusals_name_the_stage_and_the_line(name: str) -> None:
 
 def test_lazy_modules_are_refused_before_they_have_weights() -> None:
     with pytest.raises(penstock.Error, match="LazyLinear|lazy|uninitialized"):
-        _run(nn.LazyLinear(4))
+        _run(lambda: nn.LazyLinear(4))

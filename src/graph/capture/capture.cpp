@@ -274,7 +274,8 @@ class Tracer {
 Status CheckInputGradients(const StageSpec& spec) {
   for (const int input : spec.input_gradients) {
     const std::size_t index = input;
-    if (index >= spec.inputs.size() || !spec.inputs[index].is_floating_point()) {
+    if (index >= spec.inputs.size() ||
+        !torch::autograd::isDifferentiableType(spec.inputs[index].scalar_type())) {
       return InvalidArgument(
           "capture: input_gradients contains input {}, which {}", input,
           index >= spec.inputs.size() ? "does not exist" : "is not floating point");

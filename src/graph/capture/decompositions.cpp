@@ -169,9 +169,9 @@ Tensor Cumprod(const Tensor& input, std::int64_t dim, std::optional<at::ScalarTy
 Tensor RandomRelu(const Tensor& input, const at::Scalar& lower, const at::Scalar& upper,
                   bool training, std::optional<at::Generator> generator) {
   const Original original(kDecompositions);
-  if (!training) return at::rrelu(input, lower, upper, training);
-  const Tensor slope =
-      at::empty_like(input.detach()).uniform_(lower.toDouble(), upper.toDouble(), generator);
+  const double low = lower.toDouble(), high = upper.toDouble();
+  if (!training) return at::leaky_relu(input, (low + high) / 2);
+  const Tensor slope = at::empty_like(input.detach()).uniform_(low, high, generator);
   return at::where(input <= 0, input * slope, input);
 }
 

@@ -30,8 +30,8 @@ std::optional<c10::OperatorHandle> FunctionalForm(const c10::OperatorHandle& op)
     for (const std::string& prefix : {std::string(), std::string("Tensor_")}) {
       const auto found =
           c10::Dispatcher::singleton().findSchema({name.name, prefix + name.overload_name});
-      if (found && found->schema().returns().size() == 1 &&
-          MutatedArgument(found->schema()) < 0 && TakesAllOf(*found, op.schema().arguments())) {
+      if (found && found->schema().returns().size() == 1 && MutatedArgument(found->schema()) < 0 &&
+          TakesAllOf(*found, op.schema().arguments())) {
         return *found;
       }
     }
@@ -49,7 +49,8 @@ std::optional<c10::OperatorHandle> WithoutOut(const c10::OperatorHandle& op) {
   for (const char* more : {"", "Tensor"}) {
     if (!has_prefix) overload = more;
     const auto found = c10::Dispatcher::singleton().findSchema(name);
-    if (found && TakesAllOf(*found, std::span(arguments).first(arguments.size() - 1))) return *found;
+    if (found && TakesAllOf(*found, std::span(arguments).first(arguments.size() - 1)))
+      return *found;
   }
   return std::nullopt;
 }

@@ -1,6 +1,5 @@
 #include "graph/capture/recorder.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
@@ -11,7 +10,6 @@
 #include <ranges>
 #include <string_view>
 
-#include "base/index.h"
 #include "base/result.h"
 #include "graph/capture/foreign_scope.h"
 #include "graph/capture/op_forms.h"
@@ -19,7 +17,6 @@
 #include "graph/capture/varying_rows.h"
 #include "graph/ir/graph_tools.h"
 #include "graph/ops/module_scope.h"
-#include "graph/ops/random_ops.h"
 
 namespace penstock {
 namespace {
@@ -162,6 +159,9 @@ void Recorder::RejectForeign(std::span<const ValueId> outputs) const {
 }
 
 bool Recorder::Knows(const at::Tensor& tensor) const {
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) {
+    Reject("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
+  }
   return memory_.contains(tensor.storage().unsafeGetStorageImpl());
 }
 
@@ -213,9 +213,6 @@ void Recorder::SaveBuffer(const at::Tensor& tensor) {
 
 ValueId Recorder::Use(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg()) return UseResolved(tensor);
-  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) {
-    Reject("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
-  }
   if (!Knows(tensor)) {
     const ValueId id =
         DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
@@ -223,6 +220,7 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
     NoteForeign(id, tensor);
     return id;
   }
+  BindFilled(tensor.storage().unsafeGetStorageImpl());
   const Memory& memory = memory_.at(tensor.storage().unsafeGetStorageImpl());
   // A constant that shares its memory with a tensor that requires a gradient.
   if (tensor.requires_grad() && constants_.contains(memory.root) && IsBound(memory.root)) {
@@ -251,6 +249,15 @@ ValueId Recorder::Use(const at::Tensor& tensor) {
   const ValueId id = graph_.AddValue(std::move(view));
   views_.emplace(std::move(key), id);
   return id;
+}
+
+void Recorder::BindFilled(const c10::StorageImpl* storage) {
+  if (empty_.erase(storage) == 0 || ShapesOnly::Current() != nullptr) return;
+  Memory& memory = memory_.at(storage);
+  Bound bound{kNoValue, BoundKind::kConstant, -1, "", memory.tensor.detach().clone()};
+  memory.root = bound.value = graph_.AddValue({TypeOf(memory.tensor), kNoValue, 0});
+  graph_.bound.push_back(std::move(bound));
+  constants_.insert(memory.root);
 }
 
 ValueId Recorder::UseResolved(const at::Tensor& tensor) {
@@ -307,31 +314,6 @@ Argument Recorder::ToArgument(const IValue& value) {
     return ids;
   }
   return value;
-}
-
-std::vector<Argument> Recorder::ToArguments(const c10::OperatorHandle& op, const Stack& arguments) {
-  std::vector<Argument> converted;
-  for (const IValue& argument : arguments) converted.push_back(ToArgument(argument));
-  if (random_op_) {
-    converted[Index(*op.schema().argumentIndexWithName("generator"))] = IValue(*random_op_);
-  }
-  return converted;
-}
-
-void Recorder::NumberRandomOp(const c10::OperatorHandle& op, const Stack& arguments) {
-  random_op_.reset();
-  if (!numbers_random_ops_ || !op.hasTag(at::Tag::nondeterministic_seeded) ||
-      !TakesGenerator(op.schema())) {
-    return;
-  }
-  const IValue& given = arguments[Index(*op.schema().argumentIndexWithName("generator"))];
-  const at::Generator generator =
-      given.isGenerator() ? given.toGenerator() : at::detail::getDefaultCPUGenerator();
-  const at::Tensor state = generator.get_state();
-  std::string key(static_cast<const char*>(state.const_data_ptr()), state.nbytes());
-  const auto [found, is_new] = random_ops_.try_emplace(std::move(key));
-  if (is_new) found->second = NextRandomOp();
-  random_op_ = found->second;
 }
 
 void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -424,11 +406,15 @@ void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& argumen
   if (!has_new_memory) return;  // only views, which Use() resolves
   Node node{op, ToArguments(op, arguments), {}, phase_, ModuleScope::Current()};
   const bool vary = RowsVary(node);
+  const bool is_empty = op.operator_name().name.starts_with("aten::empty") ||
+                        op.operator_name().name.starts_with("aten::new_empty");
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {
       const bool fresh = tensor.defined() && !Knows(tensor);
       node.outputs.push_back(fresh ? Define(tensor, /*may_mutate=*/true) : kNoValue);
-      if (fresh) graph_.values[node.outputs.back()].type.rows_vary = vary;
+      if (!fresh) return;
+      graph_.values[node.outputs.back()].type.rows_vary = vary;
+      if (is_empty) empty_.insert(tensor.storage().unsafeGetStorageImpl());
     });
   }
   NoteConstants(node);
@@ -443,6 +429,7 @@ void Recorder::RecordInPlace(const c10::OperatorHandle& op, const Stack& argumen
         NameOf(op));
   }
   SaveBuffer(mutated);
+  empty_.erase(mutated.storage().unsafeGetStorageImpl());
   const std::optional<c10::OperatorHandle> form = FunctionalForm(op);
   if (!form) {
     Reject("{} mutates a tensor and has no out-of-place form; use an op that returns a new tensor",

@@ -83,6 +83,8 @@ class Recorder {
   // Numbers a random op that is about to run. Ops that start from the same state of their generator
   // (activation checkpointing restores it) draw the same numbers, so they have one number.
   void NumberRandomOp(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  // Makes a tensor of at::empty that code has filled without an op (at::tensor) a constant.
+  void BindFilled(const c10::StorageImpl* storage);
   // Returns the value of a tensor whose memory has the conjugate or negative values.
   ValueId UseResolved(const at::Tensor& tensor);
   // Runs an op that stores its result in an argument: as the op that returns it, and a copy.
@@ -110,6 +112,7 @@ class Recorder {
   Phase phase_ = Phase::kForward;
   std::unordered_map<const c10::StorageImpl*, Memory> memory_;
   std::map<ViewKey, ValueId> views_;
+  std::unordered_set<const c10::StorageImpl*> empty_;             // no op has written to them
   std::unordered_set<ValueId> constants_;                         // roots that are constant
   std::map<ValueId, std::string> foreign_;                        // why each is refused
   std::unordered_map<const c10::StorageImpl*, ValueId> buffers_;  // by storage: the initial value
