@@ -42,9 +42,10 @@ RankMeasure MeasureRank(const Trace& trace, int rank, std::int64_t round, std::i
     if (program[i].ends_pair) continue;
     if (i > 0) measure.wait += start - seconds(stamps[i - 1].end_ns);
     if (program[i].position < 0) measure.optimizer += end - start;
-    if (program[i].position < 0 || !OccupiesRank(program[i].part.op)) continue;
-    measure.busy += end - start;
+    if (program[i].position < 0) continue;
     measure.last_end = std::max(measure.last_end, end);
+    if (!OccupiesRank(program[i].part.op)) continue;
+    measure.busy += end - start;
     if (!IsCompute(program[i].part.op)) continue;
     measure.first_start = std::min(measure.first_start, start);
   }

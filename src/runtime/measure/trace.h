@@ -97,8 +97,7 @@ struct RankMeasure {
 
 // Seconds; the same definitions as the simulator's.
 struct RunMeasure {
-  double makespan = 0;  // from the first start of a compute action to the last end of an action
-                        // that occupies a rank
+  double makespan = 0;  // from the first start of a compute action to the end of the last action
   double step_time =
       0;  // from one step's first start to that of the next; the makespan if there is only one
   double bubble = 0;  // 1 - busiest rank's busy / makespan
