@@ -172,6 +172,11 @@ NB_MODULE(_engine, module) {
       .def("__init__", &MakePipeline)
       .def("set_shared", &EnginePipeline::SetShared)
       .def("build", &EnginePipeline::Build)
+      .def("build_shape", &EnginePipeline::BuildShape)
+      .def("add_shape", &EnginePipeline::AddShape)
+      .def("drop_shape", &EnginePipeline::DropShape)
+      .def("drop_built", &EnginePipeline::DropBuilt)
+      .def("all_fit_last", &EnginePipeline::AllFitLast)
       .def("run", &EnginePipeline::Run)
       .def("set_watches", &EnginePipeline::SetWatches)
       .def("fits_last", &EnginePipeline::FitsLast, "inputs"_a.none(), "targets"_a.none())
@@ -195,7 +200,8 @@ NB_MODULE(_engine, module) {
       .def("add_item", &Watch::AddItem)
       .def("add_size", &Watch::AddSize)
       .def("add_tensor", &Watch::AddTensor)
-      .def("add_version", &Watch::AddVersion)
+      .def("add_content", &Watch::AddContent)
+      .def("add_watch", &Watch::AddWatch)
       .def("is_unchanged", &Watch::IsUnchanged);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
   module.def("random_op", &PeekRandomOp);

@@ -82,8 +82,8 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       pools_(ValueOf(MakePools(schedule_, options_.offload_folder, ranks_))),
       rank_shards_(Index(schedule_.ranks())),
       stages_(Index(schedule_.stages())),
-      modules_(Index(schedule_.placement.chain_length())),
-      programs_(modules_.size()),
+      sources_(stages_.size()),
+      programs_(Index(schedule_.placement.chain_length())),
       after_step_(Index(schedule_.ranks())),
       step_(options_.first_step) {
   KeepFreedMemory();
@@ -138,12 +138,8 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
         ValueOf(CompileSlices(module, examples, options)));
     programs_[model_stage] = options.programs;
   }
-  if (schedule_.placement.replicas() > 1 && !options.programs->front().updated_buffers.empty()) {
-    throw std::runtime_error(fmt::format(
-        "stage {} updates buffers (running statistics), which the two replicas of a bidirectional "
-        "schedule cannot share: choose a schedule with one replica",
-        stage));
-  }
+  CheckBuffers(stage, options.programs->front());
+  sources_[Index(stage)] = {parts.parameters, parts.state, options};
   BatchSource source;
   const auto parts_of = [this](Tensors Batch::*tensors) {
     return [this, tensors](std::int64_t step, int index, std::span<at::Tensor> to) {
@@ -163,12 +159,62 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
                                     std::make_move_iterator(reports.end()));
     };
   }
+  source.shape = [this](std::int64_t step, int index) {
+    const std::vector<std::int64_t>& shapes = shapes_[Index(step - step_)];
+    return shapes.size() == 1 ? shapes.front() : shapes[Index(index)];
+  };
   if (parts.after_step) {
     after_step_[Index(schedule_.placement.rank_of(stage))].push_back(std::move(parts.after_step));
   }
   stages_[Index(stage)] =
       ValueOf(TorchStage::Make(weights, examples, source, options, std::move(parts.update)));
   return stages_[Index(stage)]->ExampleOutputs();
+}
+
+void EnginePipeline::CheckBuffers(int stage, const StageProgram& program) const {
+  if (schedule_.placement.replicas() == 1 || program.updated_buffers.empty()) return;
+  throw std::runtime_error(fmt::format(
+      "stage {} updates buffers (running statistics), which the two replicas of a bidirectional "
+      "schedule cannot share: choose a schedule with one replica",
+      stage));
+}
+
+Tensors EnginePipeline::BuildShape(int stage, StageFunctions functions, Tensors inputs,
+                                   Tensors targets) {
+  const StageSource& source = sources_[Index(stage)];
+  const auto module =
+      std::make_shared<PythonStage>(std::move(functions), source.parameters, source.state);
+  const nb::gil_scoped_release no_gil;
+  const std::size_t model_stage = Index(schedule_.placement.model_stage(stage));
+  auto found = built_.find(model_stage);
+  if (found == built_.end()) {
+    TorchStageOptions options = source.options;
+    options.like = module;
+    options.programs = nullptr;
+    const StageExamples examples{std::move(inputs), std::move(targets)};
+    StageProgram program = ValueOf(CompileSlices(module, examples, options)).front();
+    CheckBuffers(stage, program);
+    found = built_.emplace(model_stage, std::move(program)).first;
+  }
+  return source.options.last ? Tensors() : ExamplesOf(found->second.outputs);
+}
+
+void EnginePipeline::AddShape(std::int64_t shape) {
+  const nb::gil_scoped_release no_gil;
+  for (int stage = 0; stage < schedule_.stages(); ++stage) {
+    const auto found = built_.find(Index(schedule_.placement.model_stage(stage)));
+    if (!stages_[Index(stage)]) continue;
+    PENSTOCK_CHECK(found != built_.end(), "stage {} is not compiled for shape {}", stage, shape);
+    stages_[Index(stage)]->AddShape(shape, found->second);
+  }
+  built_.clear();
+}
+
+void EnginePipeline::DropShape(std::int64_t shape) {
+  const nb::gil_scoped_release no_gil;
+  for (const auto& stage : stages_) {
+    if (stage) stage->DropShape(shape);
+  }
 }
 
 EnginePipeline::~EnginePipeline() {
@@ -233,6 +279,17 @@ bool EnginePipeline::FitsLast(const nb::object& inputs, const nb::object& target
   return kinds == last_kinds_.size();
 }
 
+bool EnginePipeline::AllFitLast(const std::vector<Batch>& batches) const {
+  return std::ranges::all_of(batches, [&](const Batch& batch) {
+    auto kind = last_kinds_.begin();
+    const auto fits = [&](const at::Tensor& tensor) {
+      return kind != last_kinds_.end() && (kind++)->Fits(tensor);
+    };
+    return std::ranges::all_of(batch.first, fits) && std::ranges::all_of(batch.second, fits) &&
+           kind == last_kinds_.end();
+  });
+}
+
 bool EnginePipeline::IsLikeLast(const nb::object& inputs, const nb::object& targets) const {
   return FitsLast(inputs, targets) &&
          std::ranges::all_of(watches_, [](const auto& watch) { return watch->IsUnchanged(); });
@@ -247,12 +304,15 @@ void EnginePipeline::SetSteps(std::int64_t steps) {
   step_ = steps;
 }
 
-std::vector<double> EnginePipeline::Run(std::vector<Batch> batches, const nb::callable& meanwhile) {
+std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
+                                        std::vector<std::vector<std::int64_t>> shapes,
+                                        const nb::callable& meanwhile) {
   if (failure_) {
     throw std::runtime_error("an earlier step failed: make a new Pipeline (" + *failure_ + ")");
   }
   if (batches.empty()) return {};
   batches_ = std::move(batches);
+  shapes_ = std::move(shapes);
   Remember(batches_.back());
   losses_.assign(batches_.size(), 0);
   reports_.assign(Index(schedule_.microbatches * schedule_.slices), {});
@@ -277,6 +337,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches, const nb::ca
     });
     if (!status) session_.reset();
   }
+  if (!status && !interrupted && ForgetStep()) Require(status);
   step_ += std::ssize(batches_);
   batches_.clear();
   if (!status) failure_ = status.error().message;
@@ -288,6 +349,15 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches, const nb::ca
   if (raised) std::rethrow_exception(raised);
   const nb::gil_scoped_release no_gil;
   return ValueOf(FromLastStage());
+}
+
+bool EnginePipeline::ForgetStep() {
+  if (collectives_.hosts() > 1 || batches_.size() > 1) return false;
+  const nb::gil_scoped_release no_gil;
+  bool forgotten = true;
+  for (const auto& stage : stages_) forgotten = stage->ForgetStep(step_) && forgotten;
+  if (forgotten) batches_.clear();
+  return forgotten;
 }
 
 void EnginePipeline::Remember(const Batch& batch) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,12 @@ struct StageParts {
   std::function<void()> after_step;  // called on the rank's thread; may be empty
 };
 
+// What BuildShape compiles a stage with again.
+struct StageSource {
+  TensorsByName parameters, state;
+  TorchStageOptions options;
+};
+
 // Inputs and targets of a step: tensors of the whole batch.
 using Batch = std::pair<Tensors, Tensors>;
 
@@ -99,19 +106,31 @@ class EnginePipeline {
   void SetShared(std::vector<std::vector<int>> stages);
   // Compiles a stage. Stages of a chain are built in order. Returns examples of its outputs.
   Tensors Build(int stage, StageParts parts);
+  // Compiles a built stage for another shape of its inputs. Nothing else changes until AddShape.
+  // Returns examples of its outputs.
+  Tensors BuildShape(int stage, StageFunctions functions, Tensors inputs, Tensors targets);
+  // Gives the programs that BuildShape has compiled since the last call to their stages, under a
+  // number above 0, or drops those of a number. DropBuilt drops those that have none.
+  void AddShape(std::int64_t shape);
+  void DropShape(std::int64_t shape);
+  void DropBuilt() { built_.clear(); }
 
   // Runs a step for each batch, whose tensors the microbatches of all chains divide equally along
   // dimension 0, and the slices of a microbatch along dimension 1. Those without dimensions belong
   // to every microbatch. A rank begins a step before the others have ended the one before. Calls
-  // meanwhile() while the ranks run; its exceptions are thrown after the last step. Returns the
-  // mean losses on every host.
-  std::vector<double> Run(std::vector<Batch> batches, const nb::callable& meanwhile);
+  // meanwhile() while the ranks run; its exceptions are thrown after the last step. `shapes` has
+  // the number of the shape of each batch's microbatches, one for all or one per microbatch; 0 is
+  // that of Build. Returns the mean losses on every host.
+  std::vector<double> Run(std::vector<Batch> batches, std::vector<std::vector<std::int64_t>> shapes,
+                          const nb::callable& meanwhile);
 
   // Sets what must be unchanged for a step to be like the last one.
   void SetWatches(std::vector<std::shared_ptr<Watch>> watches) { watches_ = std::move(watches); }
   // Whether these are single tensors (or no targets) of the same shapes and kinds as in the last
   // step, under the same autocast.
   bool FitsLast(const nb::object& inputs, const nb::object& targets) const;
+  // Whether all batches have tensors of the shapes and kinds of the last step's.
+  bool AllFitLast(const std::vector<Batch>& batches) const;
   // Whether besides nothing has changed: then what was checked before the last step, and what
   // optimizers were told, holds for the next one.
   bool IsLikeLast(const nb::object& inputs, const nb::object& targets) const;
@@ -138,8 +157,13 @@ class EnginePipeline {
   TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;
   // Starts the threads of the ranks unless this process has them.
   Status Start();
+  // Makes the pipeline usable after a failed run if nothing has been updated in it. Not with
+  // several hosts or steps.
+  bool ForgetStep();
   // Notes what FitsLast compares with.
   void Remember(const Batch& batch);
+  // Throws if the two chains of a schedule would both update buffers.
+  void CheckBuffers(int stage, const StageProgram& program) const;
   // Called on a rank's thread.
   void AfterStep(int rank, std::int64_t step);
   bool IsLastOfRun(std::int64_t step) const { return step - step_ == std::ssize(batches_) - 1; }
@@ -156,10 +180,12 @@ class EnginePipeline {
   std::vector<std::shared_ptr<ActivationPool>> pools_;                      // by rank
   std::vector<std::shared_ptr<RankShards>> rank_shards_;                    // by rank
   std::vector<std::unique_ptr<TorchStage>> stages_;                         // by stage
-  std::vector<std::shared_ptr<PythonStage>> modules_;                       // by stage of the model
-  std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // likewise
-  std::vector<std::vector<std::function<void()>>> after_step_;              // by rank
-  std::vector<Batch> batches_;                                              // of the run
+  std::vector<StageSource> sources_;                                        // by stage
+  std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // by stage of the model
+  std::map<std::size_t, StageProgram> built_;  // by stage of the model: of BuildShape
+  std::vector<std::vector<std::function<void()>>> after_step_;  // by rank
+  std::vector<Batch> batches_;                                  // of the run
+  std::vector<std::vector<std::int64_t>> shapes_;               // of the run, see Run
   std::vector<double> losses_;  // of the run, by step; of the thread of the last stage's rank
   // Of the last step of the run. Each is set on the thread of a last stage's rank.
   double last_norm_ = std::numeric_limits<double>::quiet_NaN();

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace penstock::python {
@@ -12,6 +13,17 @@ bool HasHooks(const at::Tensor& tensor) {
   namespace autograd = torch::autograd::impl;
   if (autograd::get_autograd_meta(tensor) == nullptr) return false;
   return !autograd::hooks(tensor).empty() || autograd::post_acc_grad_hooks(tensor) != nullptr;
+}
+
+// Returns the memory from the tensor's first element to its last one.
+std::string_view BytesOf(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return {};
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  }
+  return {static_cast<const char*>(tensor.const_data_ptr()),
+          static_cast<std::size_t>(last + 1) * tensor.element_size()};
 }
 
 }  // namespace
@@ -29,9 +41,11 @@ void Watch::AddTensor(const at::Tensor& tensor) {
   tensors_.push_back({tensor, tensor.const_data_ptr(), tensor.requires_grad()});
 }
 
-void Watch::AddVersion(const at::Tensor& tensor) {
-  versions_.push_back({tensor, tensor._version()});
+void Watch::AddContent(const at::Tensor& tensor) {
+  contents_.push_back({tensor, std::string(BytesOf(tensor))});
 }
+
+void Watch::AddWatch(std::shared_ptr<Watch> other) { others_.push_back(std::move(other)); }
 
 bool Watch::IsUnchanged() const {
   return std::ranges::all_of(items_,
@@ -49,7 +63,8 @@ bool Watch::IsUnchanged() const {
                                       !HasHooks(each.tensor);
                              }) &&
          std::ranges::all_of(
-             versions_, [](const Version& each) { return each.tensor._version() == each.version; });
+             contents_, [](const Content& each) { return BytesOf(each.tensor) == each.bytes; }) &&
+         std::ranges::all_of(others_, [](const auto& other) { return other->IsUnchanged(); });
 }
 
 }  // namespace penstock::python

@@ -1,10 +1,12 @@
 // Watch: notices changes of Python objects that compiled stages assume to stay as they are.
 //
-// Checking takes some nanoseconds per entry, so that it can run before each step. It only says that
-// something has changed: the caller finds out what. Threads: those that hold the GIL.
+// Checking takes some nanoseconds per entry, and for contents the time to read them, so that it can
+// run before each step. It only says that something has changed: the caller finds out what.
+// Threads: those that hold the GIL.
 #pragma once
 
-#include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "bindings/engine/tensor_caster.h"
@@ -21,8 +23,11 @@ class Watch {
   void AddSize(nb::object container);
   // The tensor has the memory, requires_grad and no hooks.
   void AddTensor(const at::Tensor& tensor);
-  // No in-place op has changed the tensor.
-  void AddVersion(const at::Tensor& tensor);
+  // The tensor has the same bytes, which the watch copies. Its version would not tell: fused
+  // kernels and NumPy do not raise it. Requires: a strided tensor on the CPU.
+  void AddContent(const at::Tensor& tensor);
+  // All that the other one watches.
+  void AddWatch(std::shared_ptr<Watch> other);
 
   bool IsUnchanged() const;
 
@@ -40,15 +45,16 @@ class Watch {
     const void* data;
     bool requires_grad;
   };
-  struct Version {
+  struct Content {
     at::Tensor tensor;
-    std::int64_t version;
+    std::string bytes;
   };
 
   std::vector<Item> items_;
   std::vector<Size> sizes_;
   std::vector<Tensor> tensors_;
-  std::vector<Version> versions_;
+  std::vector<Content> contents_;
+  std::vector<std::shared_ptr<Watch>> others_;
 };
 
 }  // namespace penstock::python

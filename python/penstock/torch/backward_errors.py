@@ -31,7 +31,7 @@ def with_line(error: Exception, stage: int, capture: Callable[[], Any]) -> Excep
     """
     text = str(error).removeprefix("capture: ")
     if text.startswith("stage "):
-        return error
+        return Error(text)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with torch.autograd.set_detect_anomaly(True, check_nan=False):

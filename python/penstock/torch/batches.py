@@ -150,8 +150,14 @@ def parts(
     return [structure.fill(of_index) for of_index in of_all]
 
 
-#: Inputs and targets of a step, and the factors of losses; None if all are 1.
-Weighted = tuple[list[torch.Tensor], list[torch.Tensor], "torch.Tensor | None"]
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A batch whose tensors divide."""
+
+    layout: Layout
+    inputs: list[torch.Tensor]
+    targets: list[torch.Tensor]
+    factors: torch.Tensor | None  # of losses; None if all are 1
 
 
 def factors(
@@ -228,3 +234,16 @@ def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int) 
             "slices along dimension 1"
         )
     return tensor
+
+
+def with_factors(
+    batch: Checked, is_weighted: bool, schedule: Schedule
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Returns the inputs and targets of a step. If stages take factors of losses, with these."""
+    if not is_weighted:
+        return batch.inputs, batch.targets
+    factors = batch.factors
+    if factors is None:
+        sizes = [schedule.microbatches] + [batch.layout.tokens] * (schedule.slices > 1)
+        factors = torch.ones(sizes)
+    return batch.inputs, [*batch.targets, factors]

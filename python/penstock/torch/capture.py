@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from penstock import Error
-from penstock.torch import losses, weighting
+from penstock.torch import call_state, losses, weighting
 from penstock.torch.batches import Structure
 from penstock.torch.backward_errors import innermost, with_line
 from penstock.torch.branches import Sources
@@ -75,20 +75,29 @@ class StageCode:
         with in_user_code(what), self._autocast(), RefuseMemoryReads():
             arguments = self._inputs.fill(tensors)
             buffers = list(_buffers(self._module))
-            with _tracing() if self.is_traced else contextlib.nullcontext():
-                if isinstance(arguments, (tuple, list)):
-                    result = self._module(*arguments)
-                elif type(arguments) is dict:
-                    result = self._module(**arguments)
-                else:
-                    result = self._module(arguments)
-            self._refuse_replaced(buffers)
+            try:
+                with _tracing() if self.is_traced else contextlib.nullcontext():
+                    if isinstance(arguments, (tuple, list)):
+                        result = self._module(*arguments)
+                    elif type(arguments) is dict:
+                        result = self._module(**arguments)
+                    else:
+                        result = self._module(arguments)
+            finally:
+                replaced = _restore(buffers)
+            if replaced is not None:
+                raise Error(
+                    f"stage {self._index}: forward assigns a new tensor to the buffer "
+                    f"'{replaced}', which compiled steps would not do again: update it in place "
+                    "(add_, copy_)"
+                )
             structure, outputs = Structure.of(result)
             if not outputs:
                 raise Error(f"stage {self._index} returns no tensor")
+            structure = call_state.without(structure, self._index)
             if self.outputs is not None and structure != self.outputs:
                 raise Error(
-                    f"stage {self._index} returns other containers or constants for this shape "
+                    f"stage {self._index} returns other containers or constants for this slice "
                     "than for the first one, which later stages were compiled for"
                 )
             self.outputs = structure
@@ -141,20 +150,6 @@ class StageCode:
                 raise Error("metrics and outputs of slices are not reported: train without slices")
             return [loss, *metrics.values(), *reported]
 
-    def _refuse_replaced(self, before: list[tuple[nn.Module, str, torch.Tensor | None]]) -> None:
-        """Refuses a forward that assigned a buffer, and restores it."""
-        found = None
-        for holder, key, tensor in before:
-            if holder._buffers.get(key) is not tensor:
-                is_saved = key not in holder._non_persistent_buffers_set
-                found = key if is_saved and tensor is not None else found
-                holder._buffers[key] = tensor
-        if found is not None:
-            raise Error(
-                f"stage {self._index}: forward assigns a new tensor to the buffer '{found}', which "
-                "compiled steps would not do again: update it in place (add_, copy_)"
-            )
-
 
 @contextlib.contextmanager
 def in_user_code(what: str) -> Iterator[None]:
@@ -187,22 +182,41 @@ def _buffers(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor |
             yield each, key, tensor
 
 
+def _restore(before: list[tuple[nn.Module, str, torch.Tensor | None]]) -> str | None:
+    """Restores buffers that a forward assigned. Returns the name of a saved one, if any."""
+    found = None
+    for holder, key, tensor in before:
+        if holder._buffers.get(key) is not tensor:
+            is_saved = key not in holder._non_persistent_buffers_set
+            found = key if is_saved and tensor is not None else found
+            holder._buffers[key] = tensor
+    return found
+
+
 def _reads_values(error: Exception) -> bool:
     """Whether a capture was refused because the code depends on values of tensors."""
     return "reads a value out of a tensor" in str(error)
 
 
-def compile_stage(built: Any, stage: int, parts: Any, code: StageCode) -> Any:
-    """Compiles a stage, and returns examples of its outputs."""
+def compile_stage(code: StageCode, build: Callable[[], Any]) -> Any:
+    """Compiles a stage by a call of the engine, and returns examples of its outputs."""
+    before, code.next_random_op = code.next_random_op, None
+    outputs = _compile_stage(code, build)
+    # The second chain has the program of the first one, so the stage's code has not run again.
+    code.next_random_op = before if code.next_random_op is None else engine.random_op()
+    return outputs
+
+
+def _compile_stage(code: StageCode, build: Callable[[], Any]) -> Any:
     try:
-        return built.build(stage, parts)
+        return build()
     except (Error, RuntimeError) as error:
-        refused = with_line(error, code.index, lambda: built.build(stage, parts))
+        refused = with_line(error, code.index, build)
         if not _reads_values(error):
             raise refused from error
     code.is_traced, code.outputs = True, None
     try:
-        return built.build(stage, parts)
+        return build()
     except (Error, RuntimeError):
         raise refused from None  # The model's code does not ask whether it is traced.
 

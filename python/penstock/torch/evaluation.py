@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,8 +13,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from penstock import Error
-from penstock.torch import batches, capture, last_step, losses, sample_lists, weighting
-from penstock.torch.arguments import in_code_of, line_of
+from penstock.torch import batches, capture, last_step, losses, sample_lists, weighting, wire
+from penstock.torch.arguments import line_of
 from penstock.torch.last_step import LastStep
 from penstock.torch.processes import Hosts
 
@@ -204,10 +203,7 @@ class _Letters:
         self._hosts.handle.send(to, self._letter(key, value))
 
     def _letter(self, key: tuple[int, int] | None, value: Any) -> bytes:
-        # A view would be pickled with all of its storage.
-        value = pytree.tree_map_only(torch.Tensor, torch.clone, value)
-        with in_code_of("eval_step: an output cannot be sent to another process"):
-            return pickle.dumps((self._number, key, value))
+        return wire.dumps((self._number, key, value))
 
     def send_to_others(self, key: tuple[int, int] | None, value: Any) -> None:
         if self._hosts.hosts == 1:
@@ -229,7 +225,7 @@ class _Letters:
         while (self._number, key) not in kept:
             letter = self._hosts.handle.receive(50)  # ms, between which Ctrl-C is noticed
             if letter:
-                number, of, value = pickle.loads(letter)
+                number, of, value = wire.loads(letter)
                 if of is None and number == self._number:
                     raise Error(value)
                 if number >= self._number:  # later ones are of a process that is ahead

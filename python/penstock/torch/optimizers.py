@@ -125,7 +125,7 @@ class StageOptimizer:
                 watch.add_item(group, key, group[key])
             for value in (group["lr"], *group["betas"]):
                 if isinstance(value, torch.Tensor):
-                    watch.add_version(value)
+                    watch.add_content(value)
         return watch
 
     def _refuse_unsupported(self, optimizer: torch.optim.Optimizer) -> None:
@@ -190,8 +190,10 @@ class StageOptimizer:
         with torch.no_grad():
             masters = self._weights.masters
             if self.optimizer is None:
-                for master, gradient in zip(masters, gradients, strict=True):
-                    if gradient is not None:
+                of_all = zip(masters, gradients, self._weights.is_first, strict=True)
+                for master, gradient, is_first in of_all:
+                    # Each stage that shares it has its whole gradient.
+                    if gradient is not None and is_first:
                         master.grad = (
                             gradient.clone() if master.grad is None else master.grad + gradient
                         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,26 +11,28 @@ import torch
 from torch import nn
 
 from penstock import Error, Schedule
-from penstock.torch import (  # noqa: F401 (stages ask slices)
+from penstock.torch import (
+    agreement,
     arguments,
     batches,
     losses,
     processes,
     settings,
-    slices as _slices,
+    shapes,
     weighting,
 )
-from penstock.torch.branches import Sources, Unused
-from penstock.torch.capture import StageCode, autocast_setting, compile_stage, refuse_hooks
+from penstock.torch.capture import StageCode, autocast_setting, refuse_hooks
+from penstock.torch.compiled import Compiled, Model, compile_on_all
 from penstock.torch.engine import engine, exclusive, one_line
 from penstock.torch.foreign import Trained
 from penstock.torch.last_step import LastStep
 from penstock.torch.loss_tensors import LossTensors, loss_tensors
 from penstock.torch.optimizers import AdamW, MakeOptimizer, StageOptimizer
 from penstock.torch.schedule_of_stages import schedule_of_stages
+from penstock.torch.shapes import Shape
 from penstock.torch.unchanged import Unchanged
 from penstock.torch.views import Views
-from penstock.torch.weights import StageWeights, parameters_of, share_weights
+from penstock.torch.weights import StageWeights
 
 _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets of a step
 
@@ -143,7 +144,9 @@ class Pipeline(Views):
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
         options.offload_folder = self._scratch.name
         self._options = options
-        self._built: Any = None
+        self._compiled: Compiled | None = None  # after the first step
+        self._built: Any = None  # its engine.Pipeline
+        self._last_shapes: list[int] = []  # of the last step
         self._steps = 0
         self._batch: batches.Layout | None = None
         self._is_plain = False  # whether batches are tensors without factors
@@ -159,6 +162,19 @@ class Pipeline(Views):
         self._weights, self._steppers = self._make_optimizers(optimizer)
         self._copied = [each for each in self._weights if each is not None and each.has_copies]
         self._native = [each for each in self._steppers if each is not None and each.is_native]
+        self._model = Model(
+            self._stages,
+            self.schedule,
+            self._local,
+            self._hosts,
+            options,
+            self._weights,
+            self._steppers,
+            self._loss,
+            self._reports_outputs,
+            loss_weight is not None,
+            self._loss_tensors,
+        )
         #: The optimizer of each stage; None for stages of other processes and stages that train
         #: nothing. Empty without an optimizer.
         self.optimizers: list[torch.optim.Optimizer | None] = []
@@ -186,14 +202,16 @@ class Pipeline(Views):
             The mean loss of the batch, on every process.
 
         Raises:
-            Error: a stage cannot be captured, or failed; the batch does not divide. After a
-                failed step, the pipeline cannot be used again.
+            Error: the batch does not divide, or a stage cannot be captured for its shape; then
+                nothing has changed. Or a stage failed while it ran; then the pipeline cannot be
+                used again.
         """
         # The time between steps is what limits small models, so a step like the last one is checked
         # in one call.
-        if self._is_plain and self._built.is_like_last(inputs, targets):
-            return self._run_checked([_plain(inputs, targets)])[0]
-        return self._run([self._weighted(*self._tensors_of(inputs, targets))])[0]
+        is_alone = self._is_plain and self._hosts.hosts == 1
+        if is_alone and self._built.is_like_last(inputs, targets):
+            return self._run_checked([_plain(inputs, targets)], [self._last_shapes])[0]
+        return self._run(*self._prepare([(inputs, targets)]))[0]
 
     @exclusive
     def steps(self, batches: Iterable[Sequence[Any]]) -> list[float]:
@@ -214,26 +232,63 @@ class Pipeline(Views):
         Raises:
             Error: as `step`. If a batch is refused, no step runs.
         """
-        checked = []
+        given = []
         for number, batch in enumerate(arguments.elements("steps: batches", batches)):
             if not isinstance(batch, (tuple, list)) or len(batch) not in (1, 2):
                 raise Error(
                     f"steps: batch {number} is not a pair: pass (inputs, targets), or (inputs,) "
                     "without targets"
                 )
-            checked.append(self._tensors_of(batch[0], batch[1] if len(batch) == 2 else None))
-        if not checked:
+            given.append((batch[0], batch[1] if len(batch) == 2 else None))
+        if not given:
             return []
-        all_tensors = [self._weighted(*each) for each in checked]
+        all_tensors, numbers = self._prepare(given)
         in_python = [each and each.optimizer and not each.is_native for each in self._steppers]
         if self.lr_schedulers and any(in_python):  # Such an update reads what schedulers set.
-            return [self._run([tensors])[0] for tensors in all_tensors]
-        return self._run(all_tensors)
+            pairs = zip(all_tensors, numbers, strict=True)
+            return [self._run([tensors], [of_batch])[0] for tensors, of_batch in pairs]
+        return self._run(all_tensors, numbers)
 
-    def _run(self, batches: list[_Tensors]) -> list[float]:
-        """Runs a step for each batch, with what belongs to it in Python."""
+    def _prepare(self, given: list[tuple[Any, Any]]) -> tuple[list[_Tensors], list[list[int]]]:
+        """Checks batches, and compiles the stages for their shapes.
+
+        Returns the tensors of each batch, and the numbers of its microbatches' shapes. If it
+        fails on a process, it fails on all, and nothing has changed.
+        """
+        checked, of_all = agreement.agree(self._hosts, self._timeout, lambda: self._check(given))
+        is_weighted = any(each for each, _ in of_all)
+        is_built = self._compiled is not None and is_weighted == self._is_weighted
+        if is_built and self._hosts.hosts == 1:
+            all_tensors = [
+                batches.with_factors(each, is_weighted, self.schedule) for each in checked
+            ]
+            if self._built.all_fit_last(all_tensors):
+                return all_tensors, [self._last_shapes] * len(given)
+        wanted = self._shapes_of([kinds for _, kinds in of_all], checked)
+        if is_weighted:
+            wanted = [shapes.with_factors(each, self.schedule) for each in wanted]
+        if not is_built:
+            self._build(checked[0], wanted[0][0], is_weighted)
+        all_tensors = [batches.with_factors(each, is_weighted, self.schedule) for each in checked]
+        return all_tensors, self._add_shapes(all_tensors, wanted)
+
+    def _check(self, given: list[tuple[Any, Any]]) -> tuple[list[batches.Checked], Any]:
+        """Returns the batches, and for all processes whether losses have factors, and the kinds."""
+        checked = [self._check_batch(*each) for each in given]
+        if any(each.layout != checked[0].layout for each in checked):
+            raise Error("steps: the batches have different structures: call step for each")
         for unchanged in self._unchanged:
-            unchanged.check()
+            if self._compiled is None:
+                unchanged.begin()
+            else:
+                unchanged.check()
+        is_weighted = self._is_weighted or any(each.factors is not None for each in checked)
+        if self._hosts.hosts == 1:
+            return checked, (is_weighted, None)
+        return checked, (is_weighted, [shapes.kinds_of(each) for each in checked])
+
+    def _run(self, batches: list[_Tensors], of_shapes: list[list[int]]) -> list[float]:
+        """Runs a step for each batch, with what belongs to it in Python."""
         for stepper in self._native:
             stepper.begin_run()
         for number in range(len(batches)):
@@ -244,15 +299,18 @@ class Pipeline(Views):
         self._built.set_watches(
             [each.watch for each in self._unchanged] + [each.watch() for each in self._native]
         )
-        return self._run_checked(batches)
+        losses = self._run_checked(batches, of_shapes)
+        inputs, targets = batches[-1]
+        self._factors = targets[-1] if self._is_weighted else None
+        self._samples = next((each.shape[0] for each in inputs if each.dim() > 0), 0)
+        return losses
 
-    def _run_checked(self, batches: list[_Tensors]) -> list[float]:
+    def _run_checked(self, batches: list[_Tensors], of_shapes: list[list[int]]) -> list[float]:
         """The same if nothing of it has changed since the last step."""
         for weights in self._copied:
             weights.refresh()
-        losses: list[float] = self._built.run(batches, self._check_attributes)
-        for weights in self._copied:
-            weights.note_update()
+        self._last_shapes = of_shapes[-1]
+        losses: list[float] = self._built.run(batches, of_shapes, self._check_attributes)
         self._step_schedulers()
         self._steps += len(batches)
         self._last, self._last_loss = None, losses[-1]
@@ -263,24 +321,11 @@ class Pipeline(Views):
             if lr_scheduler is not None:
                 lr_scheduler.step()
 
-    def _tensors_of(self, inputs: Any, targets: Any) -> batches.Weighted:
+    def _check_batch(self, inputs: Any, targets: Any) -> batches.Checked:
+        """Returns the tensors of the batch."""
         if self._is_plain and self._built.fits_last(inputs, targets):
-            return (*_plain(inputs, targets), None)
-        return self._check_batch(inputs, targets)
-
-    def _weighted(
-        self, inputs: list[torch.Tensor], targets: list[torch.Tensor], factors: torch.Tensor | None
-    ) -> _Tensors:
-        """Returns the tensors of a step. If stages take factors of losses, with these."""
-        if self._is_weighted:
-            factors = torch.ones(self.schedule.microbatches) if factors is None else factors
-            targets = [*targets, factors]
-        self._factors = factors
-        self._samples = next((each.shape[0] for each in inputs if each.dim() > 0), 0)
-        return inputs, targets
-
-    def _check_batch(self, inputs: Any, targets: Any) -> batches.Weighted:
-        """Returns the tensors of the batch. Compiles the stages if they are not."""
+            assert self._batch is not None
+            return batches.Checked(self._batch, *_plain(inputs, targets), None)
         if torch.is_inference_mode_enabled():
             raise Error(
                 "step: torch.inference_mode is on, which excludes gradients: step outside of it"
@@ -303,16 +348,52 @@ class Pipeline(Views):
         factors = batches.factors(
             layout, input_tensors, target_tensors, self.schedule, self._loss_weight
         )
-        is_weighted = self._is_weighted or factors is not None
-        if self._built is None or is_weighted != self._is_weighted:
-            examples = [*target_tensors, factors] if factors is not None else target_tensors
-            self._build(
-                layout,
-                batches.first_parts(input_tensors, *divisors),
-                batches.first_parts(examples, *divisors),
-                is_weighted,
-            )
-        return input_tensors, target_tensors, factors
+        return batches.Checked(layout, input_tensors, target_tensors, factors)
+
+    def _shapes_of(self, kinds: list[Any], checked: list[batches.Checked]) -> list[list[Shape]]:
+        """Returns the shapes of each batch: what first and last stages read."""
+        if self._hosts.hosts == 1:
+            kinds = [[shapes.kinds_of(each) for each in checked]]
+        chain, ranks = len(self._stages), self.schedule.rank_of_stage
+        readers: list[list[int]] = []  # the processes that read inputs, and targets
+        for first in (0, chain - 1):
+            stages = range(first, self.schedule.stages, chain)
+            readers.append([self._hosts.host_of(ranks[s], self.schedule.ranks) for s in stages])
+        return shapes.of_processes(kinds, readers, self.schedule.microbatches)
+
+    def _build(self, batch: batches.Checked, shape: Shape, is_weighted: bool) -> None:
+        """Compiles the stages for the first time, or with factors of losses."""
+        self._options.slice_lengths = batch.layout.slice_lengths(self.schedule.slices)
+        self._options.first_step = self._steps
+        tensors = batches.with_factors(batch, is_weighted, self.schedule)
+        compiled = compile_on_all(self._model, batch.layout, tensors, shape, is_weighted)
+        for unchanged in self._unchanged:
+            unchanged.note_constants()
+        self._compiled, self._built, self._number = compiled, compiled.engine, compiled.number
+        self._last_code, self._is_weighted = compiled.last_code, is_weighted
+        self._batch, self._autocast = batch.layout, autocast_setting()
+        self._is_plain = batch.layout.is_plain and not is_weighted
+
+    def _add_shapes(
+        self, all_tensors: list[_Tensors], wanted: list[list[Shape]]
+    ) -> list[list[int]]:
+        """Compiles the stages for shapes that are new. Returns the numbers of each batch."""
+        compiled = self._compiled
+        assert compiled is not None
+        needed = [shape for of_batch in wanted for shape in of_batch]
+        for shape in compiled.shapes.missing(needed):
+            number = next(index for index, each in enumerate(wanted) if shape in each)
+            if self.schedule.slices > 1:
+                raise Error(
+                    f"step: with slices, all batches have the shape of the first one, but batch "
+                    f"{number} has another: pad it, or make a new Pipeline"
+                )
+
+            compiled.add_on_all(shape, all_tensors[number])
+        numbers = [compiled.shapes.use(of_batch) for of_batch in wanted]
+        for dropped in compiled.shapes.drop_surplus(needed):
+            self._built.drop_shape(dropped)
+        return numbers
 
     @exclusive
     def state_dict(self) -> dict[str, Any]:
@@ -385,7 +466,9 @@ class Pipeline(Views):
         for stage in self._local:
             index = stage % len(self._stages)
             extra = self._loss_tensors if index == len(self._stages) - 1 else LossTensors()
-            weights[stage] = of_stage = StageWeights(self._module(index), index, trained, extra)
+            weights[stage] = of_stage = StageWeights(
+                self._module(index), index, trained, extra, has_updates=make is not None
+            )
             steppers[stage] = StageOptimizer(of_stage, make)
         return weights, steppers
 
@@ -393,111 +476,6 @@ class Pipeline(Views):
         module = self._stages[index]
         assert module is not None  # _check_modules
         return module
-
-    def _build(
-        self, layout: batches.Layout, inputs: list[Any], targets: list[Any], is_weighted: bool
-    ) -> None:
-        """Compiles the stages of this process. With weights, the last target is a factor."""
-        for unchanged in self._unchanged:
-            unchanged.begin()
-        batch = layout, inputs, targets, is_weighted
-        built, sources = self._compile(*batch, None)
-        known = self._hosts.gather(self._hosts.next_pipeline(), "sources", sources)
-        unused = Unused.of([collections.ChainMap(*known)[i] for i in range(len(self._stages))])
-        named = parameters_of(self._stages, self._loss_tensors)
-        is_shared_unused = len(share_weights(named)) > len(share_weights(named, unused.used))
-        if any(unused.outputs) or is_shared_unused:
-            built, _ = self._compile(*batch, unused)
-        for unchanged in self._unchanged:
-            unchanged.note_constants()
-        self._built, self._is_weighted = built, is_weighted
-        self._batch, self._autocast = layout, autocast_setting()
-        self._is_plain = layout.is_plain and not is_weighted
-
-    def _compile(
-        self,
-        layout: batches.Layout,
-        inputs: list[Any],
-        targets: list[Any],
-        is_weighted: bool,
-        unused: Unused | None,
-    ) -> tuple[Any, dict[int, list[Sources | None]]]:
-        """Returns the compiled stages, and what the outputs of each one depend on."""
-        schedule, chain = self.schedule, len(self._stages)
-        number = self._hosts.next_pipeline()
-        self._options.slice_lengths = layout.slice_lengths(schedule.slices)
-        self._options.first_step = self._steps
-        built = engine.Pipeline(
-            schedule.to_csv(),
-            schedule.microbatches,
-            schedule.replicas,
-            schedule.slices,
-            schedule.weights,
-            self._options,
-            self._hosts.handle,
-        )
-        named = parameters_of(self._stages, self._loss_tensors)
-        trained, shared = Trained(named), share_weights(named, unused.used if unused else None)
-        self._hosts.check_same(number, [holders.stages for holders in shared])
-        self._hosts.check_loss(number, [name for name, _ in self._loss_tensors.parameters])
-        sources: dict[int, list[Sources | None]] = {}
-        built.set_shared([list(holders.stages) for holders in shared])
-        previous: Any = None  # of the stage before in the chain: its outputs and their structure
-        random_ops = {0: 0}  # by stage of the chain: the number of its first random op
-        for stage in range(schedule.stages):
-            index = stage % chain
-            if stage not in self._local:
-                previous = None
-                continue
-            if index > 0 and previous is None:
-                previous = self._hosts.receive_examples(number, stage - 1)
-            examples, structure = (inputs, layout.inputs) if index == 0 else previous[:2]
-            is_last = index == chain - 1
-            code = StageCode(
-                self._module(index),
-                index,
-                structure,
-                self._loss,
-                layout.targets if is_last else None,
-                is_last,
-                schedule.slices,
-            )
-            code.is_weighted, code.reports_outputs = is_weighted, self._reports_outputs
-            code.may_be_unweighted = self._loss_weight is not None
-            code.trained = trained
-            code.without_gradient = unused.outputs[index] if unused else frozenset()
-            code.first_random_op = random_ops.setdefault(index, previous[2] if index else 0)
-            parts = self._parts_of(stage, code, is_last)
-            parts.inputs, parts.targets = examples, targets if is_last else []
-            for holders in shared:
-                parts.share(holders.entry(index))
-            outputs = compile_stage(built, stage, parts, code)
-            if code.next_random_op is not None:  # else the other chain has compiled it
-                random_ops[index + 1] = engine.random_op()
-            previous = (outputs, code.outputs, random_ops[index + 1])
-            if code.metrics is not None:  # a last stage, and not the second chain's
-                self._last_code = code
-                built.set_metrics(len(code.metrics))
-                self._hosts.publish_metrics(number, code.metrics)
-            if code.sources:  # else the other chain has compiled it
-                sources[index] = code.sources
-            if not is_last and stage + 1 not in self._local:
-                self._hosts.send_examples(number, stage, previous)
-        self._number = number
-        return built, sources
-
-    def _parts_of(self, stage: int, code: StageCode, is_last: bool) -> Any:
-        weights, stepper = self._weights[stage], self._steppers[stage]
-        assert weights is not None and stepper is not None
-        parts = engine.StageParts()
-        code.names = {id(parameter): name for name, parameter in weights.parameters}
-        parts.functions = engine.StageFunctions(
-            code.forward, code.loss if is_last else None, code.refusal
-        )
-        parts.parameters, parts.masters = weights.parameters, weights.masters
-        parts.state = weights.state
-        stepper.bind(parts)
-        return parts
 
 
 def _plain(inputs: torch.Tensor, targets: torch.Tensor | None) -> _Tensors:

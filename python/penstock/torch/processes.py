@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import pickle
 import socket
-import warnings
 import zlib
 from datetime import timedelta
 from typing import Any
@@ -16,6 +14,8 @@ import torch
 import torch.distributed
 
 from penstock import Error
+from penstock.torch.arguments import line_of
+from penstock.torch import wire
 from penstock.torch.batches import Structure
 from penstock.torch.engine import engine
 from penstock.torch.place import place
@@ -56,32 +56,39 @@ class Hosts:
     def send_examples(self, pipeline: int, stage: int, examples: Examples) -> None:
         """Publishes the outputs of a stage, for the process that compiles the next one."""
         tensors, structure, random_op = examples
-        types = [(tuple(t.shape), t.dtype, t.requires_grad) for t in tensors]
-        self._store.set(_key(pipeline, stage), pickle.dumps((types, structure, random_op)))
+        content = {"outputs": structure.fill(tensors), "random_op": random_op}
+        self._store.set(_key(pipeline, stage), wire.dumps(content, with_data=False))
+
+    def send_failure(self, pipeline: int, stage: int, line: str) -> None:
+        """Publishes instead that the stage cannot be compiled."""
+        if not line.startswith("process "):
+            line = f"process {self.host}: {line}"
+        self._store.set(_key(pipeline, stage), wire.dumps({"failure": line}))
 
     def receive_examples(self, pipeline: int, stage: int) -> Examples:
-        """Returns zeros like the outputs of a stage of another process, once it is compiled."""
+        """Returns zeros like the outputs of a stage of another process, once it is compiled.
+
+        Raises Error if it cannot be compiled.
+        """
         try:
             text = self._store.get(_key(pipeline, stage))
         except (RuntimeError, dist.DistError) as error:
             raise Error(
                 f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors"
             ) from error
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, of unpickling its TreeSpec
-            types, structure, random_op = pickle.loads(text)
-        tensors = [
-            torch.zeros(shape, dtype=dtype, requires_grad=grad) for shape, dtype, grad in types
-        ]
-        return tensors, structure, random_op
+        content = wire.loads(text)
+        if "failure" in content:
+            raise Error(content["failure"])
+        structure, tensors = Structure.of(content["outputs"])
+        return tensors, structure, content["random_op"]
 
     def gather(self, pipeline: int, name: str, value: Any) -> list[Any]:
         """Returns the values of all processes, by process."""
         if self.hosts == 1:
             return [value]
         key = f"penstock/{pipeline}/{name}"
-        self._store.set(f"{key}/{self.host}", pickle.dumps(value))
-        return [pickle.loads(self._store.get(f"{key}/{other}")) for other in range(self.hosts)]
+        self._store.set(f"{key}/{self.host}", wire.dumps(value))
+        return [wire.loads(self._store.get(f"{key}/{other}")) for other in range(self.hosts)]
 
     def check_same(self, pipeline: int, shared: list[tuple[int, ...]]) -> None:
         """Raises Error unless all processes have the same stages that share weights."""
@@ -122,12 +129,11 @@ class Hosts:
     def publish_metrics(self, pipeline: int, names: tuple[str, ...]) -> None:
         """Publishes the names of the metrics that the loss returns."""
         if self.hosts > 1:
-            self._store.set(f"penstock/{pipeline}/metrics", pickle.dumps(names))
+            self._store.set(f"penstock/{pipeline}/metrics", wire.dumps(names))
 
     def metrics_of(self, pipeline: int) -> tuple[str, ...]:
         """Returns the names that the process of the last stage publishes."""
-        names = pickle.loads(self._store.get(f"penstock/{pipeline}/metrics"))
-        return tuple(names)
+        return tuple(wire.loads(self._store.get(f"penstock/{pipeline}/metrics")))
 
 
 @functools.cache
@@ -178,6 +184,13 @@ def _store(host: int, hosts: int) -> Any:
     )
     port = 20000 + zlib.crc32(job.encode()) % 30000
     return dist.TCPStore("127.0.0.1", port, hosts, host == 0, timedelta(seconds=_SECONDS))
+
+
+def failure_line(error: BaseException) -> str:
+    """Returns the line by which other processes fail, too."""
+    if isinstance(error, (Error, RuntimeError)):
+        return str(error).split("\n", 1)[0]
+    return line_of(error)
 
 
 def _key(pipeline: int, stage: int) -> str:

@@ -8,6 +8,9 @@ Its attention calls ``current().extend(keys, values)`` to attend to earlier slic
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,6 +18,10 @@ import torch
 from penstock import Error
 from penstock.torch.arguments import shown
 from penstock.torch.engine import engine, one_line
+
+KeysValues = tuple[torch.Tensor, torch.Tensor]
+
+_of_thread = threading.local()  # .trial: the slice that runs outside of the engine
 
 
 class Slice:
@@ -50,7 +57,42 @@ class Slice:
 
 def current() -> Slice | None:
     """Returns the slice whose forward is running, or None for whole sequences."""
-    return None if engine.slice_start() is None else Slice()
+    running: Slice | None = getattr(_of_thread, "trial", None)
+    if running is None and engine.slice_start() is not None:
+        return Slice()
+    return running
+
+
+class _Trial(Slice):
+    """A slice whose forward runs as it is, without the engine."""
+
+    def __init__(self, start: int, kept: list[list[KeysValues]]) -> None:
+        self._start, self._kept, self._layer = start, kept, 0
+
+    @property
+    def start(self) -> int:
+        return self._start
+
+    def extend(self, keys: torch.Tensor, values: torch.Tensor) -> KeysValues:
+        if self._layer == len(self._kept):
+            self._kept.append([])
+        of_layer = self._kept[self._layer]
+        of_layer.append((keys, values))
+        self._layer += 1
+        return (
+            torch.cat([each for each, _ in of_layer], 2),
+            torch.cat([each for _, each in of_layer], 2),
+        )
+
+
+@contextlib.contextmanager
+def trial(start: int, kept: list[list[KeysValues]]) -> Iterator[None]:
+    """Makes `current` a slice that starts there. Reads and adds to the keys and values by layer."""
+    _of_thread.trial = _Trial(start, kept)
+    try:
+        yield
+    finally:
+        _of_thread.trial = None
 
 
 class SliceCache:
@@ -59,8 +101,8 @@ class SliceCache:
     is_compileable = False
     is_sliding = (False,)
 
-    def __init__(self, of: Slice) -> None:
-        self._of = of
+    def __init__(self, of: Slice, model: str) -> None:
+        self._of, self._model = of, model
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any
@@ -75,6 +117,14 @@ class SliceCache:
 
     def get_mask_sizes(self, query_length: int, *_: Any) -> tuple[int, int]:
         return self._of.start + query_length, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copy and pickle ask for such names
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{self._model} reads '{name}' of its cache, but sequence slices keep only keys and "
+            "values of attention, no other state of earlier tokens: train it without slices"
+        )
 
     def __eq__(self, other: object) -> bool:
         # Models return their cache. Those of all slices are the same constant.

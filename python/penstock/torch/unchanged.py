@@ -20,8 +20,8 @@ _Tensor = tuple[str, dict[str, Any], str, torch.Tensor, int, bool]
 
 
 # A tensor that compiled stages have as a constant: what it is, the dict that holds it, its name
-# there, the tensor, and its version.
-_Constant = tuple[str, dict[str, Any], str, torch.Tensor, int]
+# there, the tensor, and a watch of its content.
+_Constant = tuple[str, dict[str, Any], str, torch.Tensor, Any]
 # An attribute of a module that its code may read: the module's name, its attributes, the name of
 # this one, and its value.
 _Attribute = tuple[str, dict[str, Any], str, Any]
@@ -77,6 +77,7 @@ class Unchanged:
     def note_constants(self) -> None:
         """Remembers what the stage was compiled with as constants. From here on, check() works."""
         self._constants, self._attributes = [], []
+        self._constants, self._attributes = [], []
         for prefix, each in self._module.named_modules():
             where = f"{prefix}." if prefix else ""
             for key in each._non_persistent_buffers_set:
@@ -91,8 +92,13 @@ class Unchanged:
 
     def _note_constant(self, what: str, holder: dict[str, Any], key: str) -> None:
         tensor = holder.get(key)
-        if tensor is not None and not tensor.is_inference():
-            self._constants.append((what, holder, key, tensor, tensor._version))
+        if tensor is None:
+            return
+        content = engine.Watch()
+        is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout == torch.strided
+        if is_plain and tensor.device.type == "cpu":
+            content.add_content(tensor.detach())
+        self._constants.append((what, holder, key, tensor, content))
 
     def _make_watch(self) -> Any:
         watch = engine.Watch()
@@ -103,9 +109,9 @@ class Unchanged:
         for _, holder, key, tensor, _, _ in self._tensors:
             watch.add_item(holder, key, tensor)
             watch.add_tensor(tensor)
-        for _, holder, key, tensor, _ in self._constants:
+        for _, holder, key, tensor, content in self._constants:
             watch.add_item(holder, key, tensor)
-            watch.add_version(tensor)
+            watch.add_watch(content)
         return watch
 
     def _watch_attributes(self) -> Any:
@@ -127,8 +133,8 @@ class Unchanged:
                 )
         if sum(map(len, self._hooks)) != self._hook_count:
             refuse_hooks(self._module, self._index)
-        for what, holder, key, tensor, version in self._constants:
-            if holder.get(key) is not tensor or tensor._version != version:
+        for what, holder, key, tensor, content in self._constants:
+            if holder.get(key) is not tensor or not content.is_unchanged():
                 self._refuse(
                     f"{what} was changed, but it is a constant of compiled steps: register it as a "
                     "persistent buffer, or make a new Pipeline"

@@ -67,11 +67,17 @@ class StageWeights:
     """The tensors of one stage in one chain.
 
     The first one of this process that has a parameter trains the module's own tensor. The others,
-    which share it or belong to another chain, train copies, which get the same updates.
+    which share it or belong to another chain, train copies, which get the same updates. Without
+    updates, all use the module's tensor.
     """
 
     def __init__(
-        self, module: nn.Module, stage: int, trained: set[int], loss: LossTensors
+        self,
+        module: nn.Module,
+        stage: int,
+        trained: set[int],
+        loss: LossTensors,
+        has_updates: bool,
     ) -> None:
         """``trained``: ids of parameters that earlier stages train; this one's are added.
 
@@ -80,8 +86,11 @@ class StageWeights:
         self.stage = stage
         self.parameters: list[tuple[str, nn.Parameter]] = []
         self.masters: list[nn.Parameter] = []
+        #: By parameter: whether no earlier stage of this process trains it.
+        self.is_first: list[bool] = []
         self.state: list[tuple[str, torch.Tensor]] = []
-        self._copies: list[tuple[nn.Parameter, nn.Parameter, int]] = []  # own, copy, version of own
+        self._own: list[torch.Tensor] = []  # parameters that have copies
+        self._copies: list[torch.Tensor] = []  # in the same order
         for name, parameter in (*module.named_parameters(), *loss.parameters):
             _check(f"stage {stage}: parameter '{name}'", parameter)
             if not parameter.requires_grad:
@@ -94,10 +103,12 @@ class StageWeights:
                     "freeze it"
                 )
             self.parameters.append((name, parameter))
+            self.is_first.append(id(parameter) not in trained)
             master = parameter
-            if id(parameter) in trained:
+            if has_updates and not self.is_first[-1]:
                 master = nn.Parameter(parameter.detach().clone())
-                self._copies.append((parameter, master, parameter._version))
+                self._own.append(parameter.detach())
+                self._copies.append(master.detach())
             trained.add(id(parameter))
             self.masters.append(master)
         for prefix, each in module.named_modules():
@@ -117,19 +128,16 @@ class StageWeights:
 
     @property
     def has_copies(self) -> bool:
-        """Whether it trains copies of parameters, so that refresh and note_update do something."""
+        """Whether it trains copies of parameters, so that refresh does something."""
         return bool(self._copies)
 
     def refresh(self) -> None:
-        """Copies parameters that the caller has changed since the last step to their copies."""
-        for own, copy, version in self._copies:
-            if own._version != version:
-                with torch.no_grad():
-                    copy.copy_(own)
+        """Makes the copies equal to the parameters, which the caller may have changed.
 
-    def note_update(self) -> None:
-        """Declares that the copies have the updates of the parameters."""
-        self._copies = [(own, copy, own._version) for own, copy, _ in self._copies]
+        Nothing tells whether they have changed: fused optimizers, ``p.data`` and NumPy do not
+        raise ``_version``. So this copies before each run of steps.
+        """
+        torch._foreach_copy_(self._copies, self._own)
 
 
 def _check(what: str, tensor: torch.Tensor) -> None:

@@ -358,16 +358,16 @@ class FailsForLongBatches(nn.Module):
         return self.inner(x)
 
 
-def test_a_new_shape_that_fails_on_a_rank_is_reported_with_its_line() -> None:
+def test_a_new_shape_that_fails_is_reported_with_its_line() -> None:
     pipe = pt.Pipeline([mlp(), FailsForLongBatches()], "1f1b", ranks=2, microbatches=4, loss=_mse)
     pipe.step(torch.randn(8, 16), torch.randn(8, 16))
     x = torch.randn(16, 16)
-    expected = r"rank 1: 1F0: stage 1, forward at .*test_errors\.py:\d+ in forward: KeyError"
-    with pytest.raises(pt.Error, match=expected) as raised:
-        pipe.step(x, x)
-    assert "\n" not in str(raised.value)
-    with pytest.raises(pt.Error, match="an earlier step failed: make a new Pipeline"):
-        pipe.step(x, x)
+    expected = r"^stage 1, forward at .*test_errors\.py:\d+ in forward: KeyError"
+    for _ in range(2):
+        with pytest.raises(pt.Error, match=expected) as raised:
+            pipe.step(x, x)
+        assert "\n" not in str(raised.value)
+    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
 
 
 def test_a_failing_loss_is_reported_with_its_line() -> None:

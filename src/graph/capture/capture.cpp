@@ -161,10 +161,23 @@ class Tracer {
       recorder_.DefineBuffer(buffer.tensor, buffer.name);
     }
     for (const at::Tensor& input : spec_.inputs) {
-      inputs_.push_back(input.detach().contiguous());
+      at::Tensor own = input.detach().contiguous();
+      // The graph takes inputs one by one, so those that share memory are different values.
+      inputs_.push_back(SharesMemory(own) ? own.clone() : own);
       recorder_.DefineInput(inputs_.back());
     }
     for (const int input : spec_.input_gradients) Input(input).requires_grad_(true);
+  }
+
+  // Returns whether it shares memory with an earlier input, a parameter or a buffer.
+  bool SharesMemory(const at::Tensor& tensor) const {
+    const auto is_alias = [&](const NamedTensor& other) {
+      return other.tensor.is_alias_of(tensor);
+    };
+    return std::ranges::any_of(
+               inputs_, [&](const at::Tensor& other) { return other.is_alias_of(tensor); }) ||
+           std::ranges::any_of(spec_.parameters, is_alias) ||
+           std::ranges::any_of(spec_.buffers, is_alias);
   }
 
   at::Tensor& Input(int index) { return inputs_[index]; }

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
@@ -49,6 +51,7 @@ struct BoundPiece {
 
 // The pieces for one shape of input.
 struct BoundProgram {
+  const std::int64_t id = NextId();  // unlike an address, no later program has it
   StageProgram program;
   BoundPiece forward;
   BoundPiece backward_input;
@@ -72,6 +75,11 @@ struct BoundProgram {
       gradient_types.push_back(output.type);
       gradient_slots.push_back(output.slot);
     }
+  }
+
+  static std::int64_t NextId() {
+    static std::atomic<std::int64_t> next = 0;
+    return next++;
   }
 
   // Sets the buffers that F updates to the last results of forward, and returns the others.

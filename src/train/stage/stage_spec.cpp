@@ -191,19 +191,6 @@ Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions
   return Shards(elements, divisions, options.shards);
 }
 
-StageExamples ExamplesLike(std::span<const at::Tensor> inputs, std::span<const StagePort> ports,
-                           std::size_t targets) {
-  StageExamples examples;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    // Tensors of a run do not require gradients, but their copies may.
-    examples.inputs.push_back(inputs[i].clone().requires_grad_(ports[i].has_gradient));
-  }
-  const auto first = examples.inputs.end() - static_cast<std::ptrdiff_t>(targets);
-  examples.targets.assign(first, examples.inputs.end());
-  examples.inputs.erase(first, examples.inputs.end());
-  return examples;
-}
-
 std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports) {
   std::vector<at::Tensor> examples;
   for (const StagePort& port : ports) {

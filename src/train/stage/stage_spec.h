@@ -27,10 +27,6 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
                                   int program);
 
-// Returns examples with the shapes of these inputs of a stage, the last of which are `targets`
-// targets. Requires: the ports have the same dtypes.
-StageExamples ExamplesLike(std::span<const at::Tensor> inputs, std::span<const StagePort> ports,
-                           std::size_t targets);
 // Returns zeros with the shapes of these outputs. They are valid values for any stage: the next one
 // runs on them once, for its capture.
 std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports);

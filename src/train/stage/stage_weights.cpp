@@ -255,6 +255,16 @@ void StageWeights::Clear() {
   dropped_ = false;
 }
 
+void StageWeights::Forget() {
+  Clear();
+  outgoing_shard_.reset();
+  for (Message& message : incoming_) message = {};
+  for (auto& shared : shared_) {
+    if (!shared) continue;
+    for (Message& message : shared->incoming) message = {};
+  }
+}
+
 void StageWeights::Step(const TorchStage::Update& update) {
   if (!dropped_) Update(update);
   if (dropped_ && optimizer_.skip) optimizer_.skip();

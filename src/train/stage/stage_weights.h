@@ -58,6 +58,8 @@ class StageWeights {
   void RollBackStep();
   void ScaleGradients(double factor);
   void DropGradients() { dropped_ = true; }
+  // Drops the gradients of a step that has failed before its update, also those of other stages.
+  void Forget();
   std::span<const double> SquaredNorms();  // by parameter, also of those that it does not update
 
   // As in Stage. `parameter` is an index in TorchStageOptions::shared.

@@ -25,23 +25,16 @@
 namespace penstock {
 namespace {
 
-// Compiles the stage for other shapes.
-using Recompile = std::function<Result<StageProgram>(const StageExamples& examples)>;
-
-// Each shape costs a capture and its constants, so more shapes than this are probably a mistake.
-constexpr std::size_t kMostShapes = 64;
-
 class CompiledStage final : public TorchStage {
  public:
   // `programs` has one entry per slice or length. The stage computes with `working` and trains
   // `masters`, which are the same tensors or casts of each other.
   CompiledStage(std::vector<StageProgram> programs, std::span<const NamedTensor> working,
                 std::span<const NamedTensor> masters, BatchSource source,
-                const TorchStageOptions& options, Update update, Recompile recompile)
+                const TorchStageOptions& options, Update update)
       : source_(std::move(source)),
         options_(options),
         update_(std::move(update)),
-        recompile_(std::move(recompile)),
         microbatches_(Index(options.microbatches) * Index(options.steps)),
         slices_(options.slices(), static_cast<int>(microbatches_.size()),
                 SliceTensors(options, programs.front())),
@@ -148,8 +141,14 @@ class CompiledStage final : public TorchStage {
     return bytes_between;
   }
 
-  void Step() override { weights_.Step(update_); }
-  void TryStep() override { weights_.TryStep(update_); }
+  void Step() override {
+    changed_in_ = step_;
+    weights_.Step(update_);
+  }
+  void TryStep() override {
+    changed_in_ = step_;
+    weights_.TryStep(update_);
+  }
   void CommitStep() override { weights_.CommitStep(); }
   void RollBackStep() override { weights_.RollBackStep(); }
   void ScaleGradients(double factor) override { weights_.ScaleGradients(factor); }
@@ -180,6 +179,12 @@ class CompiledStage final : public TorchStage {
     slices_.Clear();
     activation_bytes_ = 0;
     if (ShardCollectives* shards = weights_.collectives()) shards->Reshard();
+  }
+  bool ForgetStep(std::int64_t step) override {
+    if (changed_in_ == step) return false;
+    DropForwards();
+    weights_.Forget();
+    return true;
   }
   bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
 
@@ -254,6 +259,18 @@ class CompiledStage final : public TorchStage {
     }
     return all;
   }
+  void AddShape(std::int64_t shape, StageProgram program) override {
+    weights_.AddProgram(program);
+    shapes_[shape] = std::make_unique<BoundProgram>(std::move(program), binding_);
+  }
+  void DropShape(std::int64_t shape) override {
+    const auto dropped = shapes_.extract(shape);
+    if (dropped.empty()) return;
+    const std::int64_t id = dropped.mapped()->id;
+    std::erase_if(pairs_, [id](const auto& pair) {
+      return pair.first.first == id || pair.first.second == id;
+    });
+  }
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
   std::int64_t LiveBytes() const override { return Expected().live_bytes; }
   std::vector<at::Tensor> ExampleOutputs() const override {
@@ -290,7 +307,7 @@ class CompiledStage final : public TorchStage {
   static std::size_t SliceTensors(const TorchStageOptions& options, const StageProgram& program) {
     return options.slices() == 1 ? 0 : program.outputs.size() - 1;
   }
-  // The program for the shape that the stage was created for: the longest of several.
+  // The program that the stage was created with: for the longest length of several.
   const StageProgram& Expected() const { return programs_.front()->program; }
   std::size_t ProgramOf(int microbatch) const {
     return program_of_[Index(microbatch % options_.microbatches)];
@@ -340,8 +357,9 @@ class CompiledStage final : public TorchStage {
   MicrobatchState& BeginForward(int microbatch, Message input) {
     MicrobatchState& state =
         Enter(microbatch, "F", MicrobatchPhase::kEmpty, MicrobatchPhase::kForwardDone);
-    TakeInputs(microbatch, std::move(input));
     state.bound = &ProgramFor(microbatch);
+    TakeInputs(microbatch, std::move(input));
+    CheckInputs(*state.bound, microbatch);
     const StageProgram& program = state.bound->program;
     state.slots.resize(program.slots);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -357,6 +375,7 @@ class CompiledStage final : public TorchStage {
     if (IsRecomputed(microbatch)) KeepOnlyInputs(state);
     activation_bytes_ +=
         IsRecomputed(microbatch) ? state.bound->input_bytes : state.bound->program.saved_bytes;
+    if (!state.bound->program.updated_buffers.empty()) changed_in_ = step_;
     results = state.bound->SetBuffers(results);
     const std::size_t leaving = results.size() - slices_.tensors();
     if (options_.last) {
@@ -391,7 +410,7 @@ class CompiledStage final : public TorchStage {
   // Returns the pair of two programs. Compiles it on the first call.
   BoundPair& PairOf(const BoundProgram& forward, const CompiledStage& other,
                     const BoundProgram& backward) {
-    std::unique_ptr<BoundPair>& pair = pairs_[{&forward, &backward}];
+    std::unique_ptr<BoundPair>& pair = pairs_[{forward.id, backward.id}];
     if (!pair) {
       pair =
           std::make_unique<BoundPair>(forward, binding_, backward, other.binding_, options_.costs);
@@ -402,7 +421,7 @@ class CompiledStage final : public TorchStage {
   // Fills inputs_ with the message of the previous stage or the batch's tokens, then the keys and
   // values of earlier slices, then the targets.
   void TakeInputs(int microbatch, Message input) {
-    const BoundProgram& expected = *programs_[ProgramOf(microbatch)];
+    const BoundProgram& expected = *microbatches_[microbatch].bound;
     inputs_.resize(expected.input_types.size());
     std::span<at::Tensor> inputs = inputs_;
     if (options_.last) {
@@ -439,36 +458,26 @@ class CompiledStage final : public TorchStage {
     }
   }
 
-  // Returns the program for the shapes of inputs_. Compiles it if they are new.
+  // Returns the program of a microbatch's shape, or of its slice or length.
   BoundProgram& ProgramFor(int microbatch) {
-    BoundProgram& expected = *programs_[ProgramOf(microbatch)];
-    if (!expected.FirstMismatch(inputs_)) return expected;
-    for (const auto& bound : programs_) {
-      if (!bound->FirstMismatch(inputs_)) return *bound;
-    }
-    const auto fail = [&, input = *expected.FirstMismatch(inputs_)](const std::string& reason) {
-      throw std::runtime_error(fmt::format("step {} microbatch {}: input {} instead of {}: {}",
-                                           step_, microbatch, PrintType(TypeOf(inputs_[input])),
-                                           PrintType(expected.input_types[input]), reason));
-    };
-    if (options_.slices() > 1) fail("slices have a fixed shape");
-    if (!options_.lengths.empty()) fail("no microbatch has this length");
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (inputs_[i].scalar_type() != Expected().inputs[i].type.dtype) fail("the dtype differs");
-    }
-    if (programs_.size() == kMostShapes) fail("too many shapes");
-    auto program = recompile_(
-        ExamplesLike(inputs_, Expected().inputs, options_.last ? Index(options_.targets) : 0));
-    if (!program) fail(program.error().message);
-    weights_.AddProgram(*program);
-    programs_.push_back(std::make_unique<BoundProgram>(*std::move(program), binding_));
-    return *programs_.back();
+    const std::int64_t shape =
+        source_.shape ? source_.shape(StepOf(microbatch), InStep(microbatch)) : 0;
+    if (shape == 0) return *programs_[ProgramOf(microbatch)];
+    const auto found = shapes_.find(shape);
+    PENSTOCK_CHECK(found != shapes_.end(), "the stage has no program for shape {}", shape);
+    return *found->second;
+  }
+  void CheckInputs(const BoundProgram& bound, int microbatch) const {
+    const std::optional<std::size_t> input = bound.FirstMismatch(inputs_);
+    if (!input) return;
+    throw std::runtime_error(fmt::format("step {} microbatch {}: input {} instead of {}", step_,
+                                         microbatch, PrintType(TypeOf(inputs_[*input])),
+                                         PrintType(bound.input_types[*input])));
   }
 
   BatchSource source_;
   TorchStageOptions options_;
   Update update_;
-  Recompile recompile_;
   std::vector<MicrobatchState> microbatches_;
   SliceState slices_;
   std::vector<std::size_t> program_of_;  // by microbatch index of a step
@@ -476,15 +485,17 @@ class CompiledStage final : public TorchStage {
   std::vector<float> loss_shares_;       // by program: the weight of its loss
   StageWeights weights_;
   GraphBinding binding_;
-  // One per shape, with the expected shape first, or one per slice or length.
+  // One, or one per slice or length.
   std::vector<std::unique_ptr<BoundProgram>> programs_;
+  std::map<std::int64_t, std::unique_ptr<BoundProgram>> shapes_;  // see AddShape
   // A forward of this stage and a backward of any stage of the rank.
-  std::map<std::pair<const BoundProgram*, const BoundProgram*>, std::unique_ptr<BoundPair>> pairs_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<BoundPair>> pairs_;  // by ids
   std::vector<at::Tensor> inputs_;            // of the current F; undefined otherwise
   std::vector<at::Tensor> output_gradients_;  // of the current backward; undefined otherwise
   std::int64_t step_ = 0;
   std::int64_t updates_before_ = 0;  // before the current step
   std::int64_t first_update_ = -1;   // of the run; -1: not known yet
+  std::int64_t changed_in_ = -1;     // the last step that has changed weights or buffers
   std::int64_t activation_bytes_ = 0;
   std::atomic<std::int64_t> offloaded_bytes_ = 0;
 };
@@ -499,17 +510,13 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
   const std::shared_ptr<StageModule> weights = options.working ? options.working : module;
   const std::shared_ptr<StageModule> captured = options.like ? options.like : weights;
   PENSTOCK_TRY(std::vector<StageProgram> programs, CompileSlices(captured, examples, options));
-  const Recompile recompile = [captured, options](const StageExamples& like) {
-    return CompileSlice(captured, like, options, 0);
-  };
   std::vector<NamedTensor> working = ParametersOf(*weights), masters = ParametersOf(*module);
   if (const TorchVocabulary* const tables = options.vocabulary.get()) {
     working.insert(working.end(), tables->working().begin(), tables->working().end());
     masters.insert(masters.end(), tables->masters().begin(), tables->masters().end());
   }
-  return std::unique_ptr<TorchStage>(
-      std::make_unique<CompiledStage>(std::move(programs), working, masters, std::move(source),
-                                      options, std::move(update), recompile));
+  return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
+      std::move(programs), working, masters, std::move(source), options, std::move(update)));
 }
 
 }  // namespace penstock

@@ -47,6 +47,9 @@ struct BatchSource {
   // Takes what a last stage reports of a microbatch (StageModule::LossAndReports). May be empty.
   std::function<void(std::int64_t step, int microbatch, std::span<at::Tensor> reports)>
       take_reports = {};
+  // Returns which shape the tensors of a microbatch have: a number of TorchStage::AddShape, or 0
+  // for the shape of the stage's examples. Empty: all have that one.
+  std::function<std::int64_t(std::int64_t step, int microbatch)> shape = {};
 
   // Set contiguous tensors.
   void ReadInputs(std::int64_t step, int microbatch, std::span<at::Tensor> to) const {
@@ -200,9 +203,8 @@ class TorchStage : public Stage {
 
   // The examples have the dtypes and the expected shapes of later tensors. `inputs` are tokens for
   // a first stage, else what the previous stage sends; only a last stage has targets. For an input
-  // that requires a gradient, the stage sends one back. The stage captures inputs of another shape
-  // when they first arrive, except with `slices` or `lengths`; messages between processes always
-  // have the expected shapes.
+  // that requires a gradient, the stage sends one back. Messages have the types that the stages'
+  // programs for the shape of the microbatch have (BatchSource::shape), or the run fails.
   static Result<std::unique_ptr<TorchStage>> Make(const std::shared_ptr<StageModule>& module,
                                                   const StageExamples& examples, BatchSource source,
                                                   const TorchStageOptions& options, Update update);
@@ -225,6 +227,9 @@ class TorchStage : public Stage {
   virtual double StepLoss() const = 0;
   // Returns the losses of which StepLoss is the mean, by microbatch (or slice) of all replicas.
   virtual std::vector<float> MicrobatchLosses() const = 0;
+  // Forgets a step that has failed, as if it had not begun. Returns false if the stage has begun to
+  // change its weights or buffers in it. Requires: no rank runs.
+  virtual bool ForgetStep(std::int64_t step) = 0;
   // Makes the next step the first of the run: no microbatch reads weights older than the current
   // ones.
   virtual void Restart() = 0;
@@ -238,6 +243,10 @@ class TorchStage : public Stage {
   virtual std::int64_t SavedBytes() const = 0;
   // The same between I and W.
   virtual std::int64_t LiveBytes() const = 0;
+  // Adds a program for the microbatches of another shape, compiled with the same options; not with
+  // `slices` or `lengths`. Drops it again. Requires: no rank runs; shapes are above 0.
+  virtual void AddShape(std::int64_t shape, StageProgram program) = 0;
+  virtual void DropShape(std::int64_t shape) = 0;
   // Returns the example inputs of the next stage. Empty for a last stage.
   virtual std::vector<at::Tensor> ExampleOutputs() const = 0;
 };

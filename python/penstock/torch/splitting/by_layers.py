@@ -153,6 +153,11 @@ class _LayerStage(nn.Module):
         else:
             holder.add_module(leaf, module)
 
+    @property
+    def model_name(self) -> str:
+        """For messages: the class of the whole model."""
+        return type(self._all[0]).__name__
+
     def train(self, mode: bool = True) -> _LayerStage:
         """Sets the mode of the model's own modules, which the stage runs."""
         return self
@@ -223,7 +228,7 @@ def _call_in_slice(model: nn.Module, inputs: Any) -> Any:
             f"split: {type(model).__name__} is no model of transformers, so its attention cannot "
             "read earlier slices: write stages that call penstock.torch.slices.current().extend"
         )
-    cache = SliceCache(_current_slice())
+    cache = SliceCache(_current_slice(), type(model).__name__)
     if type(inputs) is dict:
         return model(**inputs, past_key_values=cache)
     arguments = inputs if isinstance(inputs, (tuple, list)) else (inputs,)

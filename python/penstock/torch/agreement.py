@@ -1,0 +1,67 @@
+"""What all processes of a run do together before a step, so that they fail together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock import Error
+from penstock.torch import wire
+from penstock.torch.processes import Hosts, failure_line
+
+COMPILE_S = 300.0  # seconds for the other processes to compile their stages
+
+_Own = TypeVar("_Own")
+
+
+def agree(
+    hosts: Hosts, timeout: float, work: Callable[[], tuple[_Own, Any]]
+) -> tuple[_Own, list[Any]]:
+    """Runs ``work`` on every process. It returns a value for this one and a value for all.
+
+    Returns:
+        The own value, and those for all by process.
+
+    Raises:
+        Error: the work has failed on a process; then this is raised on all of them.
+    """
+    if hosts.hosts == 1:
+        own, shared = work()
+        return own, [shared]
+    try:
+        own, shared = work()
+    except Exception as error:
+        _exchange(hosts, timeout, (failure_line(error), None))
+        raise
+    of_all = _exchange(hosts, timeout, (None, shared))
+    for host, (failure, _) in enumerate(of_all):
+        if failure is not None:
+            raise Error(failure if failure.startswith("process ") else f"process {host}: {failure}")
+    return own, [each for _, each in of_all]
+
+
+def _exchange(hosts: Hosts, timeout: float, value: Any) -> list[Any]:
+    """Returns the values of all processes."""
+    number = hosts.next_evaluation()
+    letter = wire.dumps((number, ("all", hosts.host), value))
+    others = [host for host in range(hosts.hosts) if host != hosts.host]
+    for other in others:
+        hosts.handle.send(other, letter)
+    values, deadline = {hosts.host: value}, time.monotonic() + timeout
+    while True:
+        for other in others:
+            if (number, ("all", other)) in hosts.letters:
+                values[other] = hosts.letters.pop((number, ("all", other)))
+        if len(values) == hosts.hosts:
+            return [values[host] for host in range(hosts.hosts)]
+        received = hosts.handle.receive(50)  # ms, between which Ctrl-C is noticed
+        if received:
+            of, key, content = wire.loads(received)
+            hosts.letters[of, key] = content
+        elif time.monotonic() > deadline:
+            missing = next(other for other in others if other not in values)
+            raise Error(
+                f"step: process {missing} has not called step within {timeout:g} s: call it on "
+                "every process"
+            )

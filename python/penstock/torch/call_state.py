@@ -1,0 +1,79 @@
+"""Objects in a stage's outputs that belong to one call, such as caches of keys and values."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock import Error
+from penstock.torch.batches import Structure
+
+_MOST_OBJECTS = 10_000  # that are searched for tensors; caches have some per layer
+
+
+def without(structure: Structure, stage: int) -> Structure:
+    """Returns the structure of a stage's outputs with a CallState for each such object.
+
+    A compiled stage does not run the code that fills it, so it would have the tensors of the
+    capture in all steps.
+    """
+    constants = tuple(
+        (CallState(stage, type(constant[0]).__name__),)
+        if constant is not None and _holds_tensors(constant[0])
+        else constant
+        for constant in structure.constants
+    )
+    return dataclasses.replace(structure, constants=constants)
+
+
+@dataclasses.dataclass(frozen=True)
+class CallState:
+    """Stands for such an object outside of its stage, where any use of it is refused."""
+
+    _stage: int
+    _kind: str
+
+    def _refuse(self, *_: Any) -> Any:
+        raise Error(
+            f"the {self._kind} that stage {self._stage} returns holds tensors of one call, which "
+            "compiled steps do not pass on: return these tensors, or do not use it outside of the "
+            "stage"
+        )
+
+    __bool__ = __len__ = __iter__ = __getitem__ = __contains__ = __call__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle ask for these
+            raise AttributeError(name)
+        return self._refuse()
+
+
+def _holds_tensors(value: object) -> bool:
+    """Whether tensors can be reached from the attributes and elements of an object."""
+    seen: set[int] = set()
+    left = [value]
+    while left and len(seen) < _MOST_OBJECTS:
+        each = left.pop()
+        if isinstance(each, torch.Tensor):
+            return True
+        if id(each) not in seen:
+            seen.add(id(each))
+            left.extend(_parts(each))
+    return False
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, (str, bytes, type, nn.Module, types.ModuleType, types.FunctionType)):
+        return ()
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    slots = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
+    attributes = [getattr(value, name, None) for name in slots if isinstance(name, str)]
+    return [*attributes, *getattr(value, "__dict__", {}).values()]

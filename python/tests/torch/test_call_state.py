@@ -1,0 +1,176 @@
+"""Outputs with objects that belong to one call, such as transformers' caches of keys and values."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import types
+from typing import Any
+
+import pytest
+import torch
+from reference import accumulate, mlp
+from torch import nn
+from torch.nn import functional
+
+import penstock.torch as pt
+
+_mse = functional.mse_loss
+
+
+def _model(name: str) -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    if name == "GPT2":
+        config = transformers.GPT2Config(
+            vocab_size=97, n_positions=64, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0,
+        )  # fmt: skip
+        return transformers.GPT2LMHeadModel(config)  # type: ignore[no-any-return]
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2,
+    )  # fmt: skip
+    return getattr(transformers, f"{name}ForCausalLM")(config)  # type: ignore[no-any-return]
+
+
+def _token_loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten())
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT2", "Mistral"])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_models_with_their_default_cache_train_several_lengths(name: str, stages: int) -> None:
+    model = _model(name)
+    plain = copy.deepcopy(model)
+    parts = [model] if stages == 1 else pt.split(model, torch.zeros(1, 8, dtype=torch.long), 2)
+    pipe = pt.Pipeline(
+        parts, "1f1b", ranks=stages, microbatches=2, loss=_token_loss, optimizer=None
+    )
+    for tokens in (8, 12, 8, 5):
+        x, y = torch.randint(0, 97, (2, 4, tokens))
+        expected = accumulate(plain, _token_loss, x, y, 2)
+        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
+    for left, right in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_labels_may_be_the_inputs(name: str, stages: int) -> None:
+    model = _model(name)
+    plain = copy.deepcopy(model)
+    example = torch.zeros(1, 8, dtype=torch.long)
+    parts = [model]
+    if stages == 2:
+        parts = pt.split(model, {"input_ids": example, "labels": example}, 2)
+    pipe = pt.Pipeline(parts, "1f1b", ranks=stages, microbatches=2, optimizer=None)
+    for tokens in (8, 12):
+        x = torch.randint(0, 97, (4, tokens))
+        losses = [plain(input_ids=part, labels=part).loss for part in x.chunk(2)]
+        (sum(losses) / 2).backward()
+        expected = sum(each.item() for each in losses) / 2
+        assert pipe.step({"input_ids": x, "labels": x}) == pytest.approx(expected, rel=1e-5)
+    for left, right in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad, rtol=1e-4, atol=1e-6)
+
+
+class Cache:
+    def __init__(self, value: torch.Tensor) -> None:
+        self.layers = [[value]]
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+
+@dataclasses.dataclass
+class Record:
+    value: torch.Tensor
+
+
+_OBJECTS: dict[str, Any] = {
+    "object": Cache,
+    "slots": Slotted,
+    "dataclass": Record,
+    "namespace": lambda value: types.SimpleNamespace(value=value),
+    "nested": lambda value: types.SimpleNamespace(inner=Cache(value)),
+    "set": lambda value: frozenset([value]),
+}
+
+
+class Keeps(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.inner, self.kind = mlp(), kind
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y: torch.Tensor = self.inner(x)
+        return y, _OBJECTS[self.kind](y)
+
+
+class Takes(nn.Module):
+    def __init__(self, uses: bool) -> None:
+        super().__init__()
+        self.inner, self.uses = mlp(), uses
+
+    def forward(self, x: torch.Tensor, state: Any) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        if state is None:
+            return -y
+        return y + state.value.mean() if self.uses else y
+
+
+@pytest.mark.parametrize("kind", list(_OBJECTS))
+def test_objects_of_a_call_may_be_returned_but_not_used(kind: str) -> None:
+    stages: list[nn.Module] = [Keeps(kind), Takes(uses=False)]
+    plain = copy.deepcopy(stages)
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=_mse, optimizer=None)
+    for samples in (4, 8, 4):
+        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
+        expected = accumulate(lambda part: plain[1](*plain[0](part)), _mse, x, y, 2)
+        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
+    stages[1] = Takes(uses=True)
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=_mse, optimizer=None)
+    with pytest.raises(pt.Error, match=r"that stage 0 returns holds tensors of one call"):
+        pipe.step(x, y)
+
+
+def test_an_object_of_a_call_is_not_used_by_the_loss() -> None:
+    def loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
+        return _mse(output[0], targets) + output[1].layers[0][0].square().mean()
+
+    pipe = pt.Pipeline([mlp(), Keeps("object")], "1f1b", ranks=2, microbatches=2, loss=loss)
+    x = torch.randn(4, 16)
+    with pytest.raises(pt.Error, match=r"the Cache that stage 1 returns holds tensors of one call"):
+        pipe.step(x, x)
+
+
+def test_plain_objects_pass_between_stages() -> None:
+    class Configured(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.inner(x), types.SimpleNamespace(scale=float(len(x)))
+
+    class Scales(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: torch.Tensor, config: Any) -> torch.Tensor:
+            y: torch.Tensor = self.inner(x)
+            return y * config.scale
+
+    stages: list[nn.Module] = [Configured(), Scales()]
+    plain = copy.deepcopy(stages)
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=_mse, optimizer=None)
+    for samples in (4, 8, 4):
+        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
+        expected = accumulate(lambda part: plain[1](*plain[0](part)), _mse, x, y, 2)
+        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
