@@ -116,10 +116,16 @@ def check(
     )
     if samples is not None:
         _check_samples(samples, microbatches, slices)
+    # Targets may have several rows per sample, such as the tokens of flattened sequences.
+    target_samples = samples
+    if samples is not None and samples % microbatches == 0:
+        rows = {each.shape[0] for each in target_tensors if each.dim() > 0}
+        if len(rows) == 1 and (of_all := rows.pop()) % samples == 0:
+            target_samples = of_all
     return (
         layout,
         [_checked(each, "inputs", samples, slices) for each in input_tensors],
-        [_checked(each, "targets", samples, slices) for each in target_tensors],
+        [_checked(each, "targets", target_samples, slices) for each in target_tensors],
     )
 
 

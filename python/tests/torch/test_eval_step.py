@@ -221,6 +221,10 @@ for name in sys.argv[1].split(","):
     except pt.Error as error:
         say("value", name, here, "error", error)
     say("value", name, here, "after", pipe.eval_step(x, y))
+    if schedule.replicas == 1:  # microbatches of 3, 2, 2 and 2 samples, and equal ones again
+        longer = torch.cat([x, x[:1]]), torch.cat([y, y[:1]])
+        for batch in (longer, (x, y), longer):
+            say("value", name, here, "unequal", pipe.step(*batch), pipe.last)
 """
 
 
@@ -245,7 +249,7 @@ def test_torchrun_evaluates_like_one_process(tmp_path: pathlib.Path) -> None:
     both = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     for here in ("0", "1"):
         of_process = [line for line in both if line.split()[2] == here]
-        assert len(of_process) == len(alone) == 24
+        assert len(of_process) == len(alone) == 30
         for expected, actual in zip(alone, of_process, strict=True):
             if " error " in expected:
                 assert "stage 0, forward: " in actual
