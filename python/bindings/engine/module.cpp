@@ -20,6 +20,7 @@
 #include "graph/ops/random_ops.h"
 #include "runtime/hosts/tcp_hosts.h"
 #include "schedule/text/text.h"
+#include "train/config.h"
 
 namespace {
 
@@ -71,6 +72,13 @@ std::optional<SharedGradient> ToShared(
   return SharedGradient{std::get<0>(*shared), std::get<1>(*shared), std::get<2>(*shared)};
 }
 
+// Parses a value of RecomputeConfig.
+std::int64_t SavedBytes(const char* key, const std::string& text) {
+  const Result<std::int64_t> bytes = ParseSavedBytes(text);
+  if (!bytes) throw PythonError(fmt::format("recompute: {}: {}", key, bytes.error().message));
+  return *bytes;
+}
+
 }  // namespace
 
 NB_MODULE(_engine, module) {
@@ -81,6 +89,13 @@ NB_MODULE(_engine, module) {
       .def(nb::init<>())
       .def_rw("threads", &PipelineOptions::threads)
       .def_rw("exact", &PipelineOptions::exact)
+      .def(
+          "set_recompute",
+          [](PipelineOptions& self, const std::string& hold, const std::string& hold_for_weight) {
+            self.save_budget = SavedBytes("hold", hold);
+            self.save_budget_for_weight = SavedBytes("hold_for_weight", hold_for_weight);
+          },
+          "hold"_a, "hold_for_weight"_a)
       .def_rw("fuse", &PipelineOptions::fuse)
       .def_rw("clip", &PipelineOptions::clip)
       .def_rw("skip_nonfinite", &PipelineOptions::skip_nonfinite)
@@ -203,6 +218,7 @@ NB_MODULE(_engine, module) {
       .def("add_content", &Watch::AddContent)
       .def("add_watch", &Watch::AddWatch)
       .def("is_unchanged", &Watch::IsUnchanged);
+  module.def("is_capturing", &IsCapturing);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
   module.def("random_op", &PeekRandomOp);
   module.def("set_random_op", &SetRandomOp);

@@ -112,6 +112,10 @@ TorchStageOptions EnginePipeline::OptionsOf(int stage, const StageParts& parts) 
   options.shared = parts.shared;
   options.pool = pools_[Index(rank)];
   options.rank_shards = rank_shards_[Index(rank)];
+  options.save_budget = options_.save_budget;
+  options.save_budget_for_weight = options_.save_budget_for_weight;
+  static std::mutex capture;
+  options.exclusive_capture = &capture;  // checkpoints set the state of torch's generator
   options.exact = options_.exact;
   options.fuse = options_.fuse;
   options.seed = options_.seed;

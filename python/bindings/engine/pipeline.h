@@ -33,6 +33,8 @@ namespace penstock::python {
 struct PipelineOptions {
   int threads = 1;  // intra-op threads of each rank
   bool exact = false;
+  std::int64_t save_budget = kSaveAll;  // see CompileOptions
+  std::int64_t save_budget_for_weight = kSaveAll;
   bool fuse = true;
   double clip = 0;  // see UpdateRule
   bool skip_nonfinite = false;

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from penstock import Error
-from penstock.torch import call_state, losses, weighting
+from penstock.torch import call_state, checkpointing, losses, weighting
 from penstock.torch.batches import Structure
 from penstock.torch.backward_errors import innermost, with_line
 from penstock.torch.branches import Sources
@@ -36,6 +36,7 @@ class StageCode:
         slices: int,
     ) -> None:
         refuse_hooks(module, index)
+        checkpointing.install()
         self._module, self._index, self._inputs = module, index, inputs
         self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
         self._autocast = _autocast_state()
@@ -268,6 +269,11 @@ MODULE_HOOKS = (
 )
 
 
+# Hooks of transformers, TRL and PEFT that only mark the embedding's output, which reentrant
+# checkpoints need: capture calls them, and compiled steps need not.
+_MARKING_HOOKS = ("make_inputs_require_grads", "make_inputs_require_grad")
+
+
 def refuse_hooks(module: nn.Module, index: int) -> None:
     """Raises Error for hooks, which compiled steps would not call."""
 
@@ -293,6 +299,8 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
             for hook in getattr(each, kind, {}).values():
                 # Old-style weight_norm and spectral_norm compute a weight from parameters.
                 if type(hook).__module__.startswith("torch.nn.utils."):
+                    continue
+                if getattr(hook, "__name__", "") in _MARKING_HOOKS:
                     continue
                 refuse(f"module '{name or type(each).__name__}'", hook)
     for name, parameter in module.named_parameters():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -82,6 +82,9 @@ class Pipeline(Views):
         seed: of dropout and other random ops. Default: torch's initial seed.
         slices: pieces of each microbatch along dimension 1, for causal models; see
             `penstock.torch.slices`.
+        recompute: the activations that a microbatch keeps; the others are computed again. ``hold``:
+            from F to its backward, ``hold_for_weight``: from I to W; each ``"all"`` (default),
+            ``"least"`` or a size (``"1.5MiB"``), as in a configuration of ``penstock train``.
         timeout: seconds without progress on any rank after which a step fails.
         outputs: whether `last` has what the last stage returned in a step.
 
@@ -110,6 +113,7 @@ class Pipeline(Views):
         threads: int | None = None,
         seed: int | None = None,
         slices: int = 1,
+        recompute: Mapping[str, str] | None = None,
         timeout: float = 300.0,
         outputs: bool = False,
     ) -> None:
@@ -137,6 +141,7 @@ class Pipeline(Views):
             else max(1, self._hosts.cores() // max(1, len(local_ranks)))
         )
         options.exact, options.fuse = exact, True
+        options.set_recompute(**settings.held(recompute))
         options.clip, options.skip_nonfinite = float(clip_grad_norm), skip_nonfinite
         options.watchdog = self._timeout = float(timeout)
         self._measures_norm = options.clip > 0 or skip_nonfinite

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,24 @@ def check(given: dict[str, Any]) -> tuple[int | None, int | None, int | None, in
     if given["lr_scheduler"] is not None and given["optimizer"] is None:
         raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
     return counts[0], counts[1], counts[2], counts[3], seed
+
+
+def held(recompute: Any) -> dict[str, str]:
+    """Returns the argument ``recompute`` of a Pipeline with all its keys."""
+    all_held = {"hold": "all", "hold_for_weight": "all"}
+    if recompute is None:
+        return all_held
+    if not isinstance(recompute, Mapping) or not set(recompute) <= set(all_held):
+        raise Error(
+            f"recompute is {shown(recompute)}: give a dict with the keys "
+            f"{' and '.join(all_held)}, such as {{'hold': 'least'}}"
+        )
+    for key, value in recompute.items():
+        if not isinstance(value, str):
+            raise Error(
+                f"recompute: {key} is {shown(value)}: give 'all', 'least' or a size ('1.5MiB')"
+            )
+    return {**all_held, **recompute}
 
 
 def stage_list(stages: Any) -> list[nn.Module | None]:

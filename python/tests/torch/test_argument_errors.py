@@ -35,6 +35,7 @@ def _arguments() -> dict[str, Any]:
         "threads": 1,
         "seed": 0,
         "slices": 1,
+        "recompute": None,
         "timeout": 60.0,
         "outputs": False,
     }

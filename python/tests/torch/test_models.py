@@ -207,6 +207,21 @@ def test_causal_models_train_in_sequence_slices(name: str) -> None:
         torch.testing.assert_close(left, right, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "layers"), [("Mixtral", 2), ("Qwen2", 11), ("Qwen3", 9), ("Phi3", 12)]
+)
+def test_graphs_of_any_size_compile(kind: str, layers: int) -> None:
+    """At these sizes, lists of values grew while a pass used an element."""
+    sizes = {**_DECODER, "num_hidden_layers": layers, "pad_token_id": 0}
+    if kind == "Qwen3":
+        sizes["head_dim"] = 8
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    parts = pt.split(model, _tokens()[0][:_SAMPLES], 2)
+    pipe = pt.Pipeline(parts, ranks=2, microbatches=_MICROBATCHES, loss=_token_loss)
+    assert 0 < pipe.step(*_tokens()) < 10
+
+
 def test_equal_costs_balance_unequal_layers() -> None:
     layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)], nn.Linear(256, 4096))
     names = [

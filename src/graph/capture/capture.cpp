@@ -249,13 +249,38 @@ class Tracer {
       indices.push_back(spec_.parameters.size() + i);
     }
     if (wanted.empty() || from.empty()) return all;
+    const std::vector<at::Tensor> stored = StoredGradients();
     const CaptureScope scope(recorder_);
     const auto gradients =
         torch::autograd::grad(from, wanted, from_gradients, /*retain_graph=*/false,
                               /*create_graph=*/false, /*allow_unused=*/true);
+    RefuseStored(stored);
     for (std::size_t i = 0; i < indices.size(); ++i) all[indices[i]] = gradients[i];
     FinishInputGradients(std::span(all).subspan(spec_.parameters.size()));
     return all;
+  }
+
+  std::vector<at::Tensor> StoredGradients() const {
+    std::vector<at::Tensor> stored;
+    for (const NamedTensor& parameter : spec_.parameters) stored.push_back(parameter.tensor.grad());
+    return stored;
+  }
+
+  // Refuses a backward that has stored a gradient in a parameter instead of returning it, as an
+  // autograd function does whose backward calls backward().
+  void RefuseStored(const std::vector<at::Tensor>& before) const {
+    std::string stored;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const auto& [name, parameter] = spec_.parameters[i];
+      if (parameter.grad().is_same(before[i])) continue;
+      parameter.mutable_grad() = before[i];
+      if (stored.empty()) stored = name;
+    }
+    if (stored.empty()) return;
+    throw CaptureError(fmt::format(
+        "the backward of the stage calls backward() again, which stores the gradient of parameter "
+        "'{}' where compiled steps do not see it; use torch.utils.checkpoint",
+        stored));
   }
 
   // The sender of an input waits for its gradient, so an input that no output depends on gets
@@ -317,10 +342,14 @@ std::vector<ValueId> JointGraph::KeptOutputs() const {
   return RootsOf(graph, outputs(), kept_outputs);
 }
 
+bool IsCapturing() { return recording != nullptr; }
+
 Result<JointGraph> CaptureStage(const StageSpec& spec) {
   PENSTOCK_TRY_STATUS(CheckInputGradients(spec));
   if (recording != nullptr)
     return InvalidArgument("capture: this thread is already capturing a stage");
+  std::unique_lock<std::mutex> lock;
+  if (spec.exclusive != nullptr) lock = std::unique_lock(*spec.exclusive);
   Recorder recorder(spec.numbers_random_ops);
   SetRandomOp(0);
   const GeneratorStateGuard keep_random_state;

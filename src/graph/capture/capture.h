@@ -13,6 +13,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,6 +70,9 @@ struct StageSpec {
   // Whether each random op has a number (random_ops.h), from which a run seeds it. Otherwise random
   // ops draw from the run's generator one after the other.
   bool numbers_random_ops = false;
+  // Locked during the capture; may be null. For code that sets the state of the process's
+  // generator.
+  std::mutex* exclusive = nullptr;
   // The dtype in which gradients of fp32 and 16-bit parameters are accumulated: fp32 or bf16.
   c10::ScalarType gradient_dtype = c10::kFloat;
 };
@@ -111,5 +115,7 @@ struct JointGraph {
 };
 
 Result<JointGraph> CaptureStage(const StageSpec& spec);
+// Returns whether this thread is running the code of a stage or its backward under capture.
+bool IsCapturing();
 
 }  // namespace penstock

@@ -107,6 +107,13 @@ bool MutatesSeveral(const c10::FunctionSchema& schema) {
   return writes > 1;
 }
 
+// Hides the recorder's own calls from the dispatch modes of Python (selective checkpoints), which
+// would see ops that the captured code does not call.
+class OwnCalls {
+  const c10::impl::ExcludeDispatchKeyGuard no_modes_{
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
+
 at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
   if (ShapesOnly* shapes = ShapesOnly::Current()) {
     shapes->Run(op, &stack);
@@ -320,22 +327,26 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   const c10::FunctionSchema& schema = op.schema();
   const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()),
                         stack->end());
-  if (RecordBatchNorm(op, stack)) return;
-  RejectUnrepeatable(op, arguments);
-  if (!AreConstant(arguments)) RejectDataDependent(op, arguments);
-  NumberRandomOp(op, arguments);
-  const bool writes = MutatedArgument(schema) >= 0;
   // inplace_view ops (squeeze_) change the shape of a tensor but no memory, so they are not
   // recorded.
-  if (writes && !op.hasTag(at::Tag::inplace_view)) {
-    if (MutatesSeveral(schema) || MutatedArgument(schema) != 0) return RunOut(op, keys, stack);
-    RecordInPlace(op, arguments);
+  const bool writes = MutatedArgument(schema) >= 0;
+  const bool mutates = writes && !op.hasTag(at::Tag::inplace_view);
+  if (mutates && (MutatesSeveral(schema) || MutatedArgument(schema) != 0)) {
+    return RunOut(op, keys, stack);
+  }
+  {
+    const OwnCalls own;
+    if (RecordBatchNorm(op, stack)) return;
+    RejectUnrepeatable(op, arguments);
+    if (!AreConstant(arguments)) RejectDataDependent(op, arguments);
+    NumberRandomOp(op, arguments);
+    if (mutates) RecordInPlace(op, arguments);
   }
   RunKernel(op, keys, stack);
-  if (!writes) {
-    const std::size_t count = schema.returns().size();
-    RecordResults(op, arguments, c10::ArrayRef<IValue>(*stack).slice(stack->size() - count, count));
-  }
+  if (writes) return;
+  const OwnCalls own;
+  const std::size_t count = schema.returns().size();
+  RecordResults(op, arguments, c10::ArrayRef<IValue>(*stack).slice(stack->size() - count, count));
 }
 
 void Recorder::RunOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {

@@ -1,5 +1,7 @@
 // KernelFor: converts the members of a group to the steps of a kernel.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <map>
 
 #include "graph/fuse/group.h"
@@ -9,8 +11,8 @@ namespace {
 
 class KernelBuilder {
  public:
-  KernelBuilder(const Graph& graph, const FuseGroup& group, bool exact)
-      : graph_(graph), group_(group), exact_(exact), order_(LoopOrder(group)) {
+  KernelBuilder(const Graph& graph, const FuseGroup& group)
+      : graph_(graph), group_(group), order_(LoopOrder(group)) {
     const std::vector<bool> row = RowDims(group).value();
     for (const std::size_t dim : order_) kernel().loops.push_back(group.sizes[dim]);
     kernel().inner = static_cast<int>(std::count(row.begin(), row.end(), true));
@@ -70,6 +72,10 @@ class KernelBuilder {
          .access = Ordered(member.accesses[0].at, as_is)});
   }
 
+  bool IsBf16(const FuseAccess& access) const {
+    return access.root != kNoValue && graph_.value(access.root).type.dtype == c10::kBFloat16;
+  }
+
   int Load(const FuseAccess& access, const Mask& mirrored) {
     KernelAccess at = Ordered(access.at, mirrored);
     auto& loaded = loads_[access.root];
@@ -88,9 +94,10 @@ class KernelBuilder {
   }
 
   int Number(double number) {
-    const auto found = numbers_.find(number);
+    const auto bits = std::bit_cast<std::uint64_t>(number);  // 0 and -0 are different numbers
+    const auto found = numbers_.find(bits);
     if (found != numbers_.end()) return found->second;
-    return numbers_[number] = Add({.kind = StepKind::kNumber, .number = number});
+    return numbers_[bits] = Add({.kind = StepKind::kNumber, .number = number});
   }
 
   int Operand(const FuseAccess& access, Mask mirrored) {
@@ -123,7 +130,8 @@ class KernelBuilder {
     } else if (member.op != "copy") {
       value = Add({.op = member.op, .arguments = operands});
     }
-    if (exact_ && graph_.value(member.accesses[0].root).type.dtype == c10::kBFloat16) {
+    // Code may depend on the rounding: it quantizes by a cast, or compensates sums for it.
+    if (IsBf16(member.accesses[0]) && !(member.op == "copy" && IsBf16(member.accesses[1]))) {
       value = Add({.op = "round", .arguments = {value}});
     }
     return values_[key] = value;
@@ -155,20 +163,19 @@ class KernelBuilder {
 
   const Graph& graph_;
   const FuseGroup& group_;
-  const bool exact_;
   const std::vector<std::size_t> order_;
   bool has_rows_ = false;
   FusedKernel built_;
   std::map<ValueId, std::vector<std::pair<KernelAccess, int>>> loads_;
-  std::map<double, int> numbers_;
+  std::map<std::uint64_t, int> numbers_;  // by bits
   std::map<std::pair<int, Mask>, int> values_;
 };
 
 }  // namespace
 
 FusedKernel KernelFor(const Graph& graph, const FuseGroup& group,
-                      const std::vector<std::size_t>& stored, bool exact) {
-  return KernelBuilder(graph, group, exact).Build(stored);
+                      const std::vector<std::size_t>& stored) {
+  return KernelBuilder(graph, group).Build(stored);
 }
 
 }  // namespace penstock

@@ -68,7 +68,7 @@ struct FusedKernel {
 // Returns a kernel that computes the group and stores the values of the `stored` members, in their
 // order.
 FusedKernel KernelFor(const Graph& graph, const FuseGroup& group,
-                      const std::vector<std::size_t>& stored, bool exact);
+                      const std::vector<std::size_t>& stored);
 
 // Returns the index of the member that produces `root`, or -1.
 int ProducerOf(const FuseGroup& group, ValueId root);

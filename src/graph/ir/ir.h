@@ -11,6 +11,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <variant>
 #include <vector>
@@ -101,7 +102,8 @@ struct Bound {
 
 struct Graph {
   std::string name;
-  std::vector<TensorValue> values;  // by ValueId; includes values of other pieces
+  // By ValueId; includes values of other pieces. A deque, so that AddValue leaves references valid.
+  std::deque<TensorValue> values;
   std::vector<Bound> bound;
   std::vector<Node> nodes;  // in a valid execution order
   std::vector<ValueId> inputs;
@@ -113,6 +115,7 @@ struct Graph {
     const ValueId of = value(id).view_of;
     return of == kNoValue ? id : of;
   }
+  // References to other values stay valid.
   ValueId AddValue(TensorValue value);
 };
 

@@ -35,7 +35,7 @@ constexpr std::array kPointwiseOps = {
     PointwiseOp{"silu", "%0 * Sigmoid(%0)"},
     // Gradient %0 of silu(%1).
     PointwiseOp{"silu_backward", "SiluBackward(%0, %1)"},
-    PointwiseOp{"round", "FromBf16(ToBf16(%0))"},
+    PointwiseOp{"round", "RoundToBf16(%0)"},
 };
 
 constexpr std::string_view kPrelude = R"(// Written by penstock; see src/graph/kernel.
@@ -46,6 +46,12 @@ static inline unsigned short ToBf16(float x) {
   unsigned bits = ToBits(x);
   unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return (unsigned short)(x == x ? rounded : 0x7fc0u);
+}
+// FromBf16(ToBf16(x)) without 16-bit vectors.
+static inline float RoundToBf16(float x) {
+  unsigned bits = ToBits(x);
+  unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  return FromBits(x == x ? rounded : 0x7fc00000u);
 }
 // Within 2 ulp: 2^n times a polynomial of the rest (Cephes, expf).
 static inline float Exp(float x) {

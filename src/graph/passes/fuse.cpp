@@ -279,7 +279,7 @@ class Fuser {
         std::find_if(members.begin(), members.end(),
                      [](const FuseMember& member) { return member.accumulates; });
     if (stored.empty() && accumulates == members.end()) return;  // dead
-    FusedKernel built = KernelFor(graph_, group(number), stored, exact_);
+    FusedKernel built = KernelFor(graph_, group(number), stored);
     for (std::size_t i = 0; i < built.inputs.size(); ++i) StartAtFirstRead(i, built, fused);
     Node kernel{FusedOp(), {}, {}, phase};
     if (accumulates != members.end()) {

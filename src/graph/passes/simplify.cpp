@@ -108,8 +108,13 @@ class Simplifier {
     if (!IsOp(node, "aten::pow", "Tensor_Scalar") || !IsOne(Constant(node, 1))) return false;
     const ValueId input = std::get<ValueId>(node.arguments[0]);
     if (graph_.value(input).type != graph_.value(node.outputs[0]).type) return false;
+    if (IsBound(input)) return false;  // an output must not alias a parameter
     replaced_[node.outputs[0]] = input;
     return true;
+  }
+
+  bool IsBound(ValueId id) const {
+    return std::ranges::find(graph_.bound, graph_.Root(id), &Bound::value) != graph_.bound.end();
   }
 
   // Returns the value that replaces `id`, or `id`. A view of a replaced value becomes the same view
@@ -175,6 +180,7 @@ class Simplifier {
   std::optional<Node> CatOfPads(const Node& first, const Node& second, ValueId sum, Phase phase) {
     const std::int64_t dim = Constant(first, 2).toInt();
     if (Constant(second, 2).toInt() != dim) return std::nullopt;
+    if (Constant(first, 1).toIntVector() != Constant(second, 1).toIntVector()) return std::nullopt;
     const Node* low = &first;
     const Node* high = &second;
     if (Constant(*low, 3).toInt() > Constant(*high, 3).toInt()) std::swap(low, high);

@@ -239,6 +239,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   StageSpec spec;
   spec.gradient_dtype = options.gradient_dtype;
   spec.numbers_random_ops = true;
+  spec.exclusive = options.exclusive_capture;
   spec.parameters = ParametersOf(*module);
   for (const auto& [name, tensor] : module->StateTensors()) spec.buffers.push_back({name, tensor});
   if (options.zero >= 2) spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);

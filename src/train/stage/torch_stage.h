@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -156,6 +157,7 @@ struct TorchStageOptions {
   std::int64_t save_budget = kSaveAll;  // bytes of activations to save, see CompileOptions
   std::int64_t save_budget_for_weight = kSaveAll;
   std::vector<ModuleKind> recompute_modules;
+  std::mutex* exclusive_capture = nullptr;  // see StageSpec::exclusive
   // Where OFFLOAD moves activations. Shared by the stages of a rank; null if the stage runs no
   // OFFLOAD.
   std::shared_ptr<ActivationPool> pool;

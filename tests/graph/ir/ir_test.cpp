@@ -57,6 +57,15 @@ TEST(PrintDot, NamesEveryNode) {
   }
 }
 
+TEST(Graph, AddedValuesLeaveReferencesValid) {
+  Graph graph = Linear().forward;
+  const TensorValue& first = graph.value(0);
+  const TensorType type = first.type;
+  for (int i = 0; i < 1000; ++i) graph.AddValue({type, kNoValue, 0});
+  EXPECT_EQ(&graph.value(0), &first);
+  EXPECT_EQ(first.type, type);
+}
+
 class InvalidGraph : public ::testing::Test {
  protected:
   void ExpectFault(const char* part) {

@@ -1,0 +1,52 @@
+"""torch.utils.checkpoint in code that is captured.
+
+Capture computes the gradients of given tensors, and recognizes recomputed random ops by the state
+of torch's generator, which a checkpoint restores. So under capture, reentrant checkpoints run as
+the others do, and all of them preserve the generator's state.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch.utils import checkpoint as _torch
+
+from penstock.torch.engine import engine
+
+_checkpoints: Any = _torch
+_install = threading.Lock()
+
+
+class _Reentrant:
+    """Stands for torch's CheckpointFunction."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def apply(self, function: Any, preserve: bool, *args: Any) -> Any:
+        if not engine.is_capturing():
+            return self._original.apply(function, preserve, *args)
+        if not any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
+            _checkpoints.check_backward_validity(args)  # warns, as torch does
+            with torch.no_grad():
+                return function(*args)
+        return _checkpoints.checkpoint(function, *args, use_reentrant=False)
+
+
+def install() -> None:
+    """Makes torch.utils.checkpoint ask whether its caller is being captured."""
+    with _install:
+        if isinstance(_checkpoints.CheckpointFunction, _Reentrant):
+            return
+        original = _checkpoints._checkpoint_without_reentrant_generator
+
+        def run(fn: Any, preserve_rng_state: bool = True, *args: Any, **kwargs: Any) -> Any:
+            return original(fn, preserve_rng_state or engine.is_capturing(), *args, **kwargs)
+
+        _checkpoints._checkpoint_without_reentrant_generator = run
+        _checkpoints.CheckpointFunction = _Reentrant(_checkpoints.CheckpointFunction)
