@@ -96,7 +96,7 @@ Tensor ProductsBefore(const Tensor& input, std::int64_t dim) {
 }
 
 // Products whose backward, unlike autograd's, does not depend on whether an element is 0.
-class Product : public Function<Product> {
+class ElementProduct : public Function<ElementProduct> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& input, std::int64_t dim) {
     const Original original(kDecompositions);
@@ -146,14 +146,15 @@ Tensor Cast(const Tensor& input, std::optional<at::ScalarType> dtype) {
 }
 
 Tensor Prod(const Tensor& input, std::optional<at::ScalarType> dtype) {
-  if (HasRealGradient(input)) return Product::apply(Cast(input, dtype).flatten(), 0).squeeze(0);
+  if (HasRealGradient(input))
+    return ElementProduct::apply(Cast(input, dtype).flatten(), 0).squeeze(0);
   const Original original(kDecompositions);
   return at::prod(input, dtype);
 }
 Tensor ProdAlong(const Tensor& input, std::int64_t dim, bool keepdim,
                  std::optional<at::ScalarType> dtype) {
   if (HasRealGradient(input)) {
-    const Tensor product = Product::apply(Cast(input, dtype), dim);
+    const Tensor product = ElementProduct::apply(Cast(input, dtype), dim);
     return keepdim ? product : product.squeeze(dim);
   }
   const Original original(kDecompositions);
