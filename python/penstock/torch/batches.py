@@ -116,12 +116,10 @@ def check(
     )
     if samples is not None:
         _check_samples(samples, microbatches, slices)
-    # Targets may have several rows per sample, such as the tokens of flattened sequences.
     target_samples = samples
     if samples is not None and samples % microbatches == 0:
-        rows = {each.shape[0] for each in target_tensors if each.dim() > 0}
-        if len(rows) == 1 and (of_all := rows.pop()) % samples == 0:
-            target_samples = of_all
+        if len(target_tensors) == 1 and _are_classes(target_tensors[0], samples):
+            target_samples = target_tensors[0].shape[0]
     return (
         layout,
         [_checked(each, "inputs", samples, slices) for each in input_tensors],
@@ -208,6 +206,15 @@ def _check_samples(samples: int, microbatches: int, slices: int) -> None:
             f"step: the inputs have {samples} samples, which {microbatches} microbatches do not "
             "divide, as slices require: change the batch size or the microbatches"
         )
+
+
+def _are_classes(targets: torch.Tensor, samples: int) -> bool:
+    """Whether targets are classes of several rows per sample, such as the tokens of sequences.
+
+    Other targets of such a shape are refused, because a loss may broadcast them.
+    """
+    is_integer = not targets.is_floating_point() and not targets.is_complex()
+    return targets.dim() == 1 and is_integer and targets.shape[0] % samples == 0
 
 
 def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int) -> torch.Tensor:

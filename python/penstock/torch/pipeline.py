@@ -125,13 +125,13 @@ class Pipeline(Views):
         self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices)
         settings.check_schedule(self.schedule, given)
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
-        self._loss_tensors = loss_tensors(loss, self._stages)
         self._local = [
             stage
             for stage, rank in enumerate(self.schedule.rank_of_stage)
             if self._hosts.host_of(rank, self.schedule.ranks) == self._hosts.host
         ]
         self._check_modules()
+        self._loss_tensors = loss_tensors(loss, self._stages)
         options = engine.PipelineOptions()
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.

@@ -92,6 +92,17 @@ def test_targets_of_another_batch_size_are_refused(rows: int) -> None:
         pipe.step(torch.randn(8, 16), torch.randn(rows, 16))
 
 
+def test_targets_may_be_the_flattened_classes_of_sequences() -> None:
+    def loss(output: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(output.flatten(0, 1), classes)
+
+    stages = [mlp(), mlp()]
+    inputs, classes = torch.randn(8, 5, 16), torch.randint(16, (40,))
+    expected = loss(nn.Sequential(*stages)(inputs), classes).item()
+    pipe = pt.Pipeline(stages, ranks=2, microbatches=4, loss=loss)
+    assert pipe.step(inputs, classes) == pytest.approx(expected, rel=1e-5)
+
+
 def test_slices_need_equal_microbatches() -> None:
     pipe = _pipe([mlp(), mlp()], "seq1f1b", slices=2)
     with pytest.raises(pt.Error, match="6 samples, which 4 microbatches do not divide"):

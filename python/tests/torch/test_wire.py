@@ -68,7 +68,7 @@ def test_what_is_sent_arrives(value: Any) -> None:
             assert (sent.shape, sent.dtype) == (found.shape, found.dtype)
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, print, torch.ones(2).to_sparse()])
+@pytest.mark.parametrize("value", [object(), 1j, print, torch.ones(2).to_sparse()])
 def test_what_cannot_be_sent_is_named(value: Any) -> None:
     with pytest.raises(penstock.Error, match="cannot be sent to another process"):
         wire.dumps([value])
