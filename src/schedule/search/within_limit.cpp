@@ -1,5 +1,6 @@
 #include "schedule/search/within_limit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +12,9 @@ namespace {
 
 // The number of smaller limits that are tried for every p microbatches of memory.
 constexpr int kLimitsPerRanks = 8;
+// The most forwards of a problem for which all of them are tried; otherwise only the largest one,
+// because a search takes seconds.
+constexpr int kMostForwards = 1024;
 
 // The best lanes so far.
 class Best {
@@ -60,7 +64,10 @@ std::vector<Lane> BestWithinLimit(const Problem& problem, const LaneMaker& searc
   if (!(least > 0)) return best.Take();
   const double step = least * std::max(1, problem.placement.ranks() / kLimitsPerRanks);
   const double most = std::min(problem.memory_limit, least * problem.indices);
-  for (double count = std::ceil(most / step * (1 - kRounding)) - 1; count >= 1; --count) {
+  const bool tries_all = problem.placement.stages() * problem.indices <= kMostForwards;
+  const double largest = std::ceil(most / step * (1 - kRounding)) - 1;
+  const double smallest = tries_all ? 1 : std::max(1.0, largest);
+  for (double count = largest; count >= smallest; --count) {
     Problem smaller = problem;
     smaller.memory_limit = count * step;
     if (LowerBound(smaller) >= best.length() * (1 - kRounding)) break;
