@@ -67,10 +67,10 @@ class FoldersTest(CheckTest):
         self.assertIn("a -> a/deep (src/a/a.h), a/deep -> a (src/a/deep/c.cpp)", fault)
 
     def test_a_folder_with_too_many_files(self):
-        for number in range(26):
+        for number in range(31):
             self.write(f"src/a/{number}.h", "")
         (fault,) = self.faults("check-folders")
-        self.assertIn("src/a holds 26 files", fault)
+        self.assertIn("src/a holds 31 files", fault)
 
 
 if __name__ == "__main__":
