@@ -14,7 +14,7 @@ namespace {
 constexpr int kLimitsPerRanks = 8;
 // The most forwards of a problem for which all of them are tried; otherwise only the largest one,
 // because a search takes seconds.
-constexpr int kMostForwards = 256;
+constexpr int kMostForwards = 128;
 
 // The best lanes so far.
 class Best {
