@@ -75,9 +75,8 @@ std::vector<Field> RunFields(TrainConfig& c) {
       {"data.tokenizer",
        &c.data.tokenizer,
        kRun,
-       "Tokenizer of text: bytes, a file, or a folder with one; empty: that of the model's folder "
-       "or "
-       "of the data, or bytes",
+       "Tokenizer of text: bytes, a file or a folder; empty: that of the model's folder or the "
+       "data",
        {},
        "tokenizer tokenizer_path tokenizer_name tokenizer_model"},
       {"data.blend",

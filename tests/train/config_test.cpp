@@ -36,7 +36,7 @@ TEST(Config, ReadsTheModelFromAConfigJson) {
   const std::string path = folder / "config.json";
   ASSERT_TRUE(WriteFileAtomically(path, R"({"model_type": "qwen3", "vocab_size": 100,
       "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 16,
-      "intermediate_size": 48})"));
+      "num_key_value_heads": 4, "intermediate_size": 48})"));
   const auto expect = [](const Result<TrainConfig>& config, std::int64_t sequence) {
     ASSERT_TRUE(config) << config.error().message;
     EXPECT_EQ(config->model.name, "qwen3");

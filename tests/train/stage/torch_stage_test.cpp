@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 
+#include <map>
+
 #include "model/model.h"
+#include "train/stage/stage_spec.h"
 
 namespace penstock {
 namespace {
@@ -74,17 +77,24 @@ class Chain {
         };
       };
       BatchSource source{read(0), read(1)};
-      auto stage =
-          TorchStage::Make(BuildStage(SmallConfig(), ranges[i]).value(), examples, source,
-                           stage_options, [this](std::vector<NamedParameter>& parameters) {
-                             for (NamedParameter& parameter : parameters) {
-                               gradients_.push_back({parameter.name, parameter.gradient.clone()});
-                               parameter.value.sub_(parameter.gradient, 0.1);
-                             }
-                           });
+      if (options.lengths) {
+        source.shape = [](std::int64_t step, int microbatch) {
+          const std::int64_t length = LengthOf(true, step, microbatch);
+          return length == 8 ? 0 : length;
+        };
+      }
+      const auto module = BuildStage(SmallConfig(), ranges[i]).value();
+      auto stage = TorchStage::Make(
+          module, examples, source, stage_options, [this](std::vector<NamedParameter>& parameters) {
+            for (NamedParameter& parameter : parameters) {
+              gradients_.push_back({parameter.name, parameter.gradient.clone()});
+              parameter.value.sub_(parameter.gradient, 0.1);
+            }
+          });
       EXPECT_TRUE(stage) << stage.error().message;
       stages_.push_back(std::move(stage).value());
       examples.inputs = stages_.back()->ExampleOutputs();
+      if (options.lengths) AddLengths(module, stage_options);
     }
   }
 
@@ -110,6 +120,18 @@ class Chain {
   std::vector<std::unique_ptr<TorchStage>> stages_;
 
  private:
+  // Compiles the last stage for the other lengths of microbatches.
+  void AddLengths(const std::shared_ptr<StageModule>& module, const TorchStageOptions& options) {
+    for (std::int64_t length = 5; length < 8; ++length) {
+      std::vector<at::Tensor>& inputs = inputs_[length];
+      if (options.first) inputs = {Batch(0, 0, 0, length)};
+      StageProgram program =
+          CompileSlices(module, {inputs, {Batch(0, 0, 1, length)}}, options).value().front();
+      if (!options.last) inputs = ExamplesOf(program.outputs);
+      stages_.back()->AddShape(length, std::move(program));
+    }
+  }
+
   Message Carry() {
     Message message = inbox_.Take();
     return options_.copy && !message.empty() ? Copied(message) : std::move(message);
@@ -126,6 +148,7 @@ class Chain {
 
   Options options_;
   Inbox inbox_;
+  std::map<std::int64_t, std::vector<at::Tensor>> inputs_;  // of the next stage, by length
 };
 
 // The same training with autograd, in one module.
