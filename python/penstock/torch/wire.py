@@ -2,8 +2,8 @@
 
 A value is made of tensors, dtypes, plain Python values and containers: lists, tuples, dicts, sets,
 named tuples, types that are registered with torch's pytree (outputs of transformers), and
-dataclasses of this package. The bytes are
-the length of a header (8 bytes, little-endian), the header (JSON) and the data of the tensors.
+dataclasses of this package. The bytes are the length of a header (8 bytes, little-endian), the
+header (JSON) and the data of the tensors.
 """
 
 from __future__ import annotations
