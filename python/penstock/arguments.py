@@ -50,7 +50,7 @@ def checked(decorated: _Checked) -> _Checked:
     if not isinstance(decorated, type):
         return _checked_function(decorated)
     for name, member in list(vars(decorated).items()):
-        if name.startswith("_") and name not in ("__init__", "__new__"):
+        if name.startswith("_") and name != "__init__":
             continue
         if isinstance(member, (classmethod, staticmethod)):
             setattr(decorated, name, type(member)(_checked_function(member.__func__)))
@@ -123,9 +123,14 @@ def _resolved(annotation: Any, module: types.ModuleType) -> Any:
     return annotation
 
 
+@functools.cache
+def _keywords(fields: Any) -> dict[str, Any]:
+    """Returns the keywords of a ``TypedDict`` with their types."""
+    return typing.get_type_hints(fields, vars(sys.modules[fields.__module__]))
+
+
 def _check_keywords(function: str, given: Mapping[str, Any], fields: Any) -> None:
-    module = sys.modules[fields.__module__]
-    known = typing.get_type_hints(fields, vars(module))
+    known = _keywords(fields)
     for name, value in given.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

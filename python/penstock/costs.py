@@ -316,8 +316,9 @@ class Costs:
 
     @classmethod
     def _parse(cls, source: dict[str, Any], common: Mapping[str, Any]) -> Costs:
+        keys = {**source, **_keys(**common)}
         try:
-            text = json.dumps({**source, **_keys(**common)})
+            text = json.dumps(keys)
         except (TypeError, ValueError) as error:  # of a level of the topology
             raise _core.Error(f"topology: {str(error).splitlines()[0]}") from None
         try:

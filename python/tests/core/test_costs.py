@@ -103,6 +103,8 @@ def test_arguments_that_do_not_fit() -> None:
         with pytest.raises(penstock.Error) as caught:
             make()
         assert "\n" not in str(caught.value)
+    with pytest.raises(penstock.Error, match="^comm: -1.0 is negative"):
+        Costs.uniform(comm=-1)
     with pytest.raises(penstock.Error, match="did you mean 'forward'"):
         Costs.per_stage(forwards=[1, 2])  # type: ignore[call-arg]
 
