@@ -14,8 +14,8 @@ import torch
 import torch.distributed
 
 from penstock import Error
-from penstock.torch.arguments import line_of
 from penstock.torch import wire
+from penstock.torch.arguments import line_of
 from penstock.torch.batches import Structure
 from penstock.torch.engine import engine
 from penstock.torch.place import place
@@ -92,13 +92,8 @@ class Hosts:
 
     def check_same(self, pipeline: int, shared: list[tuple[int, ...]]) -> None:
         """Raises Error unless all processes have the same stages that share weights."""
-        if self.hosts == 1:
-            return
-        key = f"penstock/{pipeline}/shared"
-        self._store.set(f"{key}/{self.host}", repr(shared))
-        for other in range(self.hosts):
-            theirs = self._store.get(f"{key}/{other}").decode()
-            if theirs != repr(shared):
+        for other, theirs in enumerate(self.gather(pipeline, "shared", shared)):
+            if theirs != shared:
                 raise Error(
                     f"process {self.host} has the modules of stages {shared} that share weights, "
                     f"but process {other} has {theirs}: pass these modules on every process"
