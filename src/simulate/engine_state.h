@@ -29,7 +29,7 @@ struct alignas(64) LaneState {
   std::size_t others = 0;  // number of actions so far that do not compute
 };
 
-// When a rank goes on, if ranks run in order of time.
+// When a rank continues, if ranks run in order of time.
 struct Turn {
   double time = 0;
   // Whether the rank has chosen its next action, which starts at `time`: it only waits for its own

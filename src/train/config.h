@@ -22,8 +22,8 @@ namespace penstock {
 struct DataConfig {
   // A file or a folder of text, or a folder of 'penstock tokenize'.
   std::string path = "/usr/share/games/fortunes";
-  // Of text, see OpenTokenizer. Empty: that of the folder of the model or the weights, or of
-  // tokenized data; otherwise bytes.
+  // The tokenizer of text, see OpenTokenizer. Empty: that of the folder of the model or the
+  // weights, or of tokenized data; otherwise bytes.
   std::string tokenizer;
   std::string blend;  // several folders of 'penstock tokenize' instead of `path`, see ParseBlend
   // Tokens attend only to their own document, and their positions start at 0 in each.

@@ -189,7 +189,7 @@ class EnginePipeline {
   std::vector<Batch> batches_;                                  // of the run
   std::vector<std::vector<std::int64_t>> shapes_;               // of the run, see Run
   std::vector<double> losses_;  // of the run, by step; of the thread of the last stage's rank
-  // Of the last step of the run. Each is set on the thread of a last stage's rank.
+  // What the last step of the run reports. Each is set on the thread of a last stage's rank.
   double last_norm_ = std::numeric_limits<double>::quiet_NaN();
   std::vector<float> last_losses_;
   std::vector<Tensors> reports_;  // by microbatch (or slice)
