@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import sys
 from collections.abc import Iterator
 
 # The sections of the reference, and which folder of src/ each one describes.
@@ -14,6 +15,7 @@ SECTIONS = {
     "interop": "Files of other systems",
     "collective": "Collectives",
     "runtime": "Runtime",
+    "graph": "Graphs",
     "model": "Models",
     "train": "Training",
 }
@@ -26,10 +28,17 @@ _CODE_INDENT = "   "  # of a comment's lines that are code
 
 
 def public_headers(root: pathlib.Path) -> list[str]:
-    """Returns the installed headers as paths in src/, in the order of cmake/PenstockInstall.cmake."""
+    """Returns the installed headers as paths in src/, in the order of cmake/PenstockInstall.cmake.
+
+    Exits with an error if a header's folder has no section.
+    """
     text = (root / "cmake/PenstockInstall.cmake").read_text()
     lists = re.findall(r"set\(PENSTOCK_(?:PUBLIC|ENGINE)_HEADERS([^)]*)\)", text)
-    return " ".join(lists).split()
+    names = " ".join(lists).split()
+    for name in names:
+        if name.split("/")[0] not in SECTIONS:
+            sys.exit(f"docs/site: the header {name} is public: add its folder to SECTIONS in headers.py")
+    return names
 
 
 def for_doxygen(text: str) -> str:

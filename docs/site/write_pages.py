@@ -66,9 +66,6 @@ class Site:
     def write_headers(self, staged: pathlib.Path) -> None:
         """Writes the pages of the C++ API, one per folder of src/, and the headers that Doxygen reads."""
         names = public.public_headers(self.root)
-        unknown = sorted({name.split("/")[0] for name in names} - set(public.SECTIONS))
-        if unknown:
-            sys.exit(f"docs/site: headers of src/{unknown[0]} are public: add the folder to SECTIONS in headers.py")
         for name in names:
             target = staged / "penstock" / name
             target.parent.mkdir(parents=True, exist_ok=True)
