@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "mpi/mpi_hosts.h"
-#include "runtime/hosts/tcp_hosts.h"
+#include "tcp/tcp_hosts.h"
 
 namespace penstock {
 
@@ -21,6 +21,7 @@ inline Result<std::unique_ptr<HostGroup>> OpenBenchHosts(std::string_view connec
   }
   std::vector<TcpListener> listeners;
   TcpRun run;
+  run.secret = BytesOf(RandomBytes());
   for (int host = 0; host < hosts; ++host) {
     PENSTOCK_TRY(TcpListener listener, OpenTcpListener("127.0.0.1"));
     run.addresses.push_back(listener.address);

@@ -5,7 +5,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
 build_packages="g++ cmake ninja-build mold ccache python3-venv libfmt-dev libyaml-cpp-dev
   nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev zlib1g-dev libxxhash-dev libicu-dev libpcre2-dev
-  libsentencepiece-dev fortunes fortunes-min"
+  libssl-dev libsentencepiece-dev fortunes fortunes-min"
 mpi_packages="libopenmpi-dev openmpi-bin"  # without them, a run has one process
 test_packages="$mpi_packages python3-dev clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags
   chromium-headless-shell iproute2 zsh fish groff"

@@ -18,8 +18,8 @@
 #include "graph/capture/recorder.h"
 #include "graph/ops/bf16_kernels.h"
 #include "graph/ops/random_ops.h"
-#include "runtime/hosts/tcp_hosts.h"
 #include "schedule/text/text.h"
+#include "tcp/tcp_hosts.h"
 #include "train/config.h"
 
 namespace {
@@ -57,12 +57,12 @@ void MakePipeline(EnginePipeline* self, const std::string& csv, int microbatches
 }
 
 Hosts Connect(TcpListener& listener, int host, std::vector<std::string> addresses,
-              const std::string& run, const std::string& machine, double seconds) {
+              const nb::bytes& secret, const std::string& machine, double seconds) {
   const int hosts = static_cast<int>(addresses.size());
   const auto limit = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
-  const TcpRun of{host, std::move(addresses), run, machine, limit};
+  const TcpRun run{host, std::move(addresses), {secret.c_str(), secret.size()}, machine, limit};
   const nb::gil_scoped_release no_gil;
-  const std::shared_ptr<HostGroup> group = ValueOf(ConnectTcpHosts(std::move(listener), of));
+  const std::shared_ptr<HostGroup> group = ValueOf(ConnectTcpHosts(std::move(listener), run));
   return {group, std::make_shared<HostMail>(*group), hosts, host};
 }
 
@@ -108,8 +108,8 @@ NB_MODULE(_engine, module) {
   module.def("listen", [](const std::string& at) { return ValueOf(OpenTcpListener(at)); });
   nb::class_<Hosts>(module, "Hosts")
       .def(nb::init<>())
-      .def_static("connect", &Connect, "listener"_a, "host"_a, "addresses"_a, "run"_a, "machine"_a,
-                  "seconds"_a)
+      .def_static("connect", &Connect, "listener"_a, "host"_a, "addresses"_a, "secret"_a,
+                  "machine"_a, "seconds"_a)
       .def("leave",
            [](Hosts& self) {
              const nb::gil_scoped_release no_gil;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import ipaddress
 import os
 import socket
 import zlib
@@ -14,11 +15,12 @@ import torch
 import torch.distributed
 
 from penstock import Error
-from penstock.torch import wire
+from penstock.torch import secret
 from penstock.torch.arguments import line_of
 from penstock.torch.batches import Structure
 from penstock.torch.engine import engine
 from penstock.torch.place import place
+from penstock.torch.store import Store, Unpublished, open_store
 
 dist: Any = torch.distributed  # its stores are not in its types
 
@@ -26,17 +28,25 @@ dist: Any = torch.distributed  # its stores are not in its types
 #: its first random op.
 Examples = tuple[list[torch.Tensor], Structure, int]
 
+_LOOPBACK = "127.0.0.1"  # on one machine, its interface always works
 _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
 
 
 class Hosts:
     """This process among those of the run. Each runs about the same number of consecutive ranks."""
 
-    def __init__(self, handle: Any, host: int = 0, hosts: int = 1, store: Any = None) -> None:
-        self.handle, self.host, self.hosts, self._store = handle, host, hosts, store
+    def __init__(
+        self, handle: Any, host: int = 0, hosts: int = 1, store: Store | None = None
+    ) -> None:
+        self.handle, self.host, self.hosts, self._own_store = handle, host, hosts, store
         self._pipelines = self._evaluations = 0
         #: Letters of evaluations that have arrived, by evaluation and key.
         self.letters: dict[tuple[int, Any], Any] = {}
+
+    @property
+    def _store(self) -> Store:
+        assert self._own_store is not None  # there are several processes
+        return self._own_store
 
     def host_of(self, rank: int, ranks: int) -> int:
         """Returns the process that runs a rank."""
@@ -57,13 +67,13 @@ class Hosts:
         """Publishes the outputs of a stage, for the process that compiles the next one."""
         tensors, structure, random_op = examples
         content = {"outputs": structure.fill(tensors), "random_op": random_op}
-        self._store.set(_key(pipeline, stage), wire.dumps(content, with_data=False))
+        self._store.set(_key(pipeline, stage), content, with_data=False)
 
     def send_failure(self, pipeline: int, stage: int, line: str) -> None:
         """Publishes instead that the stage cannot be compiled."""
         if not line.startswith("process "):
             line = f"process {self.host}: {line}"
-        self._store.set(_key(pipeline, stage), wire.dumps({"failure": line}))
+        self._store.set(_key(pipeline, stage), {"failure": line})
 
     def receive_examples(self, pipeline: int, stage: int) -> Examples:
         """Returns zeros like the outputs of a stage of another process, once it is compiled.
@@ -71,12 +81,11 @@ class Hosts:
         Raises Error if it cannot be compiled.
         """
         try:
-            text = self._store.get(_key(pipeline, stage))
-        except (RuntimeError, dist.DistError) as error:
+            content = self._store.get(_key(pipeline, stage))
+        except Unpublished as error:
             raise Error(
                 f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors"
             ) from error
-        content = wire.loads(text)
         if "failure" in content:
             raise Error(content["failure"])
         structure, tensors = Structure.of(content["outputs"])
@@ -87,8 +96,8 @@ class Hosts:
         if self.hosts == 1:
             return [value]
         key = f"penstock/{pipeline}/{name}"
-        self._store.set(f"{key}/{self.host}", wire.dumps(value))
-        return [wire.loads(self._store.get(f"{key}/{other}")) for other in range(self.hosts)]
+        self._store.set(f"{key}/{self.host}", value)
+        return [self._store.get(f"{key}/{other}") for other in range(self.hosts)]
 
     def check_same(self, pipeline: int, shared: list[tuple[int, ...]]) -> None:
         """Raises Error unless all processes have the same stages that share weights."""
@@ -124,11 +133,11 @@ class Hosts:
     def publish_metrics(self, pipeline: int, names: tuple[str, ...]) -> None:
         """Publishes the names of the metrics that the loss returns."""
         if self.hosts > 1:
-            self._store.set(f"penstock/{pipeline}/metrics", wire.dumps(names))
+            self._store.set(f"penstock/{pipeline}/metrics", names)
 
     def metrics_of(self, pipeline: int) -> tuple[str, ...]:
         """Returns the names that the process of the last stage publishes."""
-        return tuple(wire.loads(self._store.get(f"penstock/{pipeline}/metrics")))
+        return tuple(self._store.get(f"penstock/{pipeline}/metrics"))
 
 
 @functools.cache
@@ -137,36 +146,31 @@ def join() -> Hosts:
     host, hosts = place()
     if hosts == 1:
         return Hosts(engine.Hosts())
-    store = _store(host, hosts)
-    store.set_timeout(timedelta(seconds=_SECONDS))
-    # On one machine, the loopback interface always works.
-    listener = engine.listen(
-        "127.0.0.1" if _is_local(hosts) else os.environ.get("PENSTOCK_INTERFACE", "")
-    )
-    if host == 0:
-        store.set("penstock/run", os.urandom(16).hex())
+    shared = _shared_store(host, hosts)
+    shared.set_timeout(timedelta(seconds=_SECONDS))
+    store, is_local = open_store(shared, secret.read(), host, hosts)
+    listener = engine.listen(_LOOPBACK if is_local else os.environ.get("PENSTOCK_INTERFACE", ""))
     store.set(f"penstock/address/{host}", listener.address)
-    addresses = [store.get(f"penstock/address/{other}").decode() for other in range(hosts)]
-    run = store.get("penstock/run").decode()
-    handle = engine.Hosts.connect(listener, host, addresses, run, socket.gethostname(), _SECONDS)
+    addresses = [store.get(f"penstock/address/{other}") for other in range(hosts)]
+    machine = socket.gethostname()
+    handle = engine.Hosts.connect(listener, host, addresses, store.key, machine, _SECONDS)
     atexit.register(handle.leave)
     return Hosts(handle, host, hosts, store)
 
 
-def _is_local(hosts: int) -> bool:
-    local = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-    return local is not None and int(local) == hosts
-
-
-def _store(host: int, hosts: int) -> Any:
+def _shared_store(host: int, hosts: int) -> Any:
     """Returns a store that all processes share: torch.distributed's, torchrun's, or our own."""
     if dist.is_initialized():
         return dist.PrefixStore("penstock", dist.distributed_c10d._get_default_store())
-    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    is_local = _has_local_launcher(hosts) or (address is not None and _is_loopback(address))
+    if address and port:
+        if is_local and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            return _loopback_store(int(port), host, hosts)
         return dist.PrefixStore(
             "penstock", next(dist.rendezvous("env://", rank=host, world_size=hosts))[0]
         )
-    if not _is_local(hosts):
+    if not is_local:
         raise Error(
             "the processes are on several machines: set MASTER_ADDR and MASTER_PORT to "
             "the address of rank 0"
@@ -177,8 +181,39 @@ def _store(host: int, hosts: int) -> Any:
         or os.environ.get("OMPI_MCA_ess_base_jobid")
         or str(os.getppid())
     )
-    port = 20000 + zlib.crc32(job.encode()) % 30000
-    return dist.TCPStore("127.0.0.1", port, hosts, host == 0, timedelta(seconds=_SECONDS))
+    return _loopback_store(20000 + zlib.crc32(job.encode()) % 30000, host, hosts)
+
+
+def _has_local_launcher(hosts: int) -> bool:
+    """Returns whether the launcher says that all processes are on this machine."""
+    local = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    return local is not None and int(local) == hosts
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return all(
+            ipaddress.ip_address(each[4][0]).is_loopback for each in socket.getaddrinfo(name, None)
+        )
+    except OSError:  # rendezvous names the error
+        return False
+
+
+def _loopback_store(port: int, host: int, hosts: int) -> Any:
+    """Returns torch's store, which by itself would listen on all interfaces."""
+    timeout = timedelta(seconds=_SECONDS)
+    if host > 0:
+        return dist.TCPStore(_LOOPBACK, port, hosts, False, timeout)
+    try:
+        listener = socket.create_server((_LOOPBACK, port))
+    except OSError as error:
+        raise Error(
+            f"the store of the processes cannot listen at {_LOOPBACK}:{port}: {error.strerror}: "
+            "set MASTER_ADDR to 127.0.0.1 and MASTER_PORT to a free port"
+        ) from None
+    return dist.TCPStore(
+        _LOOPBACK, port, hosts, True, timeout, master_listen_fd=listener.detach()
+    )
 
 
 def failure_line(error: BaseException) -> str:

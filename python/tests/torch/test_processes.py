@@ -89,7 +89,7 @@ def _launch(tmp_path: pathlib.Path, launcher: list[str], schedules: str) -> list
         capture_output=True,
         text=True,
         timeout=200,
-        env=_ENVIRONMENT,
+        env={**_ENVIRONMENT, "XDG_CONFIG_HOME": str(tmp_path)},
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -124,6 +124,7 @@ def test_a_killed_process_ends_the_others_with_one_line(tmp_path: pathlib.Path) 
         port = free.getsockname()[1]
     # Without a launcher, which would end the other process itself.
     world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    world["XDG_CONFIG_HOME"] = str(tmp_path)
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), "1f1b:2", "dies"],

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/runtime/collectives/rank_group_conformance.h"
-#include "tests/runtime/hosts/tcp_loopback.h"
+#include "tests/tcp/tcp_loopback.h"
 
 namespace penstock {
 

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "runtime/hosts/hosted_ranks.h"
-#include "tests/runtime/hosts/tcp_loopback.h"
 #include "tests/runtime/transports/transport_conformance.h"
+#include "tests/tcp/tcp_loopback.h"
 
 namespace penstock {
 
@@ -17,7 +17,8 @@ std::vector<TransportCase> TestedTransports() {
           {"hosts", 2, MakeTcpLoopback, "tcp"},
           {"bytes", 1},
           {"bytes", 2},
-          {"bytes", 2, MakeTcpLoopback, "tcp"}};
+          {"bytes", 2, MakeTcpLoopback, "tcp"},
+          {"bytes", 2, MakeAuthenticatedLoopback, "authenticated_tcp"}};
 }
 
 namespace {

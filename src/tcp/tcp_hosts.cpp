@@ -1,4 +1,4 @@
-#include "runtime/hosts/tcp_hosts.h"
+#include "tcp/tcp_hosts.h"
 
 #include <atomic>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/hosts/host_timeout.h"
-#include "runtime/hosts/tcp_connection.h"
+#include "tcp/tcp_connection.h"
 
 namespace penstock {
 namespace {
@@ -18,8 +18,8 @@ class TcpHosts final : public HostGroup {
       : HostGroup(host, static_cast<int>(peers.size()), MachinesOf(peers)), timeout_(timeout) {
     for (TcpPeer& peer : peers) {
       const bool is_other = peer.socket.is_open();
-      connections_.push_back(
-          is_other ? std::make_unique<TcpConnection>(std::move(peer.socket), timeout) : nullptr);
+      connections_.push_back(is_other ? std::make_unique<TcpConnection>(std::move(peer), timeout)
+                                      : nullptr);
     }
     // A host that is lost at once is reported to all others, so all connections exist before.
     for (int other = 0; other < this->hosts(); ++other) {
@@ -50,13 +50,15 @@ class TcpHosts final : public HostGroup {
             [this](const Error& error) {
               Abort({error.code, fmt::format("{}: {}", NameOf(host()), error.message)});
             },
-            [this, other](bool is_silent) { HandleEnd(other, is_silent); }};
+            [this, other](TcpEnd end) { HandleEnd(other, end); }};
   }
 
-  void HandleEnd(int other, bool is_silent) {
+  void HandleEnd(int other, TcpEnd end) {
     if (is_ending_.load()) return;
-    if (is_silent) {
+    if (end == TcpEnd::kSilent) {
       Lose(other, fmt::format("it has not responded for {} s", timeout_.count()));
+    } else if (end == TcpEnd::kForged) {
+      Lose(other, "its connection delivers bytes that it has not sent");
     } else {
       Lose(other);
     }

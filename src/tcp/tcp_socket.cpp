@@ -1,4 +1,4 @@
-#include "runtime/hosts/tcp_socket.h"
+#include "tcp/tcp_socket.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -143,6 +143,19 @@ Result<Socket> AcceptTcp(const Socket& listener) {
     return MakeError(ErrorCode::kUnavailable, "cannot accept a connection: {}", ErrnoText(errno));
   }
   return socket;
+}
+
+bool IsWithinMachine(const Socket& socket) {
+  constexpr std::uint32_t kLoopbackNetwork = 127;  // 127.0.0.0/8
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (getpeername(socket.fd(), generic, &size) != 0) return false;
+  if (address.ss_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr);
+  }
+  const auto* const ipv4 = reinterpret_cast<sockaddr_in*>(&address);
+  return address.ss_family == AF_INET && ntohl(ipv4->sin_addr.s_addr) >> 24U == kLoopbackNetwork;
 }
 
 int PollTime(TcpDeadline deadline) {

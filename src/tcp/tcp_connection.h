@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,11 +20,19 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "runtime/hosts/host_group.h"
-#include "runtime/hosts/tcp_frame.h"
-#include "runtime/hosts/tcp_socket.h"
 #include "runtime/message.h"
+#include "tcp/tcp_frame.h"
+#include "tcp/tcp_mesh.h"
+#include "tcp/tcp_socket.h"
 
 namespace penstock {
+
+// Why no more frames arrive.
+enum class TcpEnd {
+  kClosed,  // the other host has ended its direction, or is lost
+  kSilent,
+  kForged,  // bytes arrived that the other host has not sent
+};
 
 class TcpConnection {
  public:
@@ -32,13 +41,13 @@ class TcpConnection {
     std::function<void(std::int64_t channel, const FrameTag& tag, Message message)> on_frame;
     // A frame had to be dropped.
     std::function<void(const Error& error)> on_error;
-    // The last call: the other host has ended its direction, is lost, or is silent.
-    std::function<void(bool is_silent)> on_end;
+    // The last call.
+    std::function<void(TcpEnd end)> on_end;
   };
 
   // A host that sends nothing for `timeout` is silent; one that has nothing to send shows that it
-  // runs.
-  TcpConnection(Socket socket, std::chrono::duration<double> timeout);
+  // runs. Requires that the peer is connected.
+  TcpConnection(TcpPeer peer, std::chrono::duration<double> timeout);
   // Requires that Close was called if Start was.
   ~TcpConnection() = default;
   TcpConnection(const TcpConnection&) = delete;
@@ -62,7 +71,11 @@ class TcpConnection {
 
   void SendQueued();  // of the sending thread
   void ReceiveAll();  // of the receiving thread
-  bool ReceiveFrame(TcpReader& reader);
+  // Returns why the frame is the end, or nothing.
+  std::optional<TcpEnd> ReceiveFrame(TcpReader& reader);
+  // Reads the tag of a block that has been read, where frames are authenticated.
+  std::optional<TcpEnd> CheckTag(TcpReader& reader, const void* data, std::size_t bytes);
+  std::optional<TcpEnd> DiscardPayload(TcpReader& reader, std::size_t bytes);
   // Waits for the next frame, and adds beats meanwhile. Returns nothing after the last frame.
   std::optional<TcpOutgoing> NextQueued();
   // Ends both directions. Both threads then end, the receiving one after what has arrived.
@@ -71,6 +84,9 @@ class TcpConnection {
   void Break();
 
   const Socket socket_;
+  // Null if frames are not authenticated.
+  const std::unique_ptr<BlockTagger> sent_tagger_;  // of whoever writes
+  const std::unique_ptr<BlockTagger> received_tagger_;
   const std::chrono::nanoseconds wait_;  // of the receiving thread, before it counts a silence
   Handlers handlers_;
   Mutex mutex_;

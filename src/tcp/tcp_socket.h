@@ -56,6 +56,9 @@ Result<Socket> ConnectTcp(const TcpAddress& address, TcpDeadline deadline);
 // does, and kUnavailable if the process has too many open files.
 Result<Socket> AcceptTcp(const Socket& listener);
 
+// Whether the other end is on this machine, reached by the loopback interface.
+bool IsWithinMachine(const Socket& socket);
+
 // The milliseconds until the deadline for poll(): 0 if it has passed.
 int PollTime(TcpDeadline deadline);
 // Writes all bytes of a small block. Returns false if the connection has ended.

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <future>
 
-#include "runtime/hosts/tcp_hosts.h"
+#include "tests/tcp/tcp_loopback.h"
 
 namespace penstock {
 namespace {
@@ -52,18 +52,14 @@ class ChildHost {
 
 // Three connected hosts. Each reports the reason of an abort.
 std::vector<ChildHost> StartHosts() {
-  std::vector<TcpListener> listeners;
-  TcpRun run;
-  for (int host = 0; host < 3; ++host) {
-    listeners.push_back(OpenTcpListener("127.0.0.1").value());
-    run.addresses.push_back(listeners.back().address);
-  }
+  TcpListeners listeners(3);
+  TcpRun run{0, listeners.addresses, kTestSecret, ""};
   std::vector<ChildHost> hosts;
   for (int host = 0; host < 3; ++host) {
     hosts.emplace_back([&](const auto& report) {
       run.host = host;
       run.machine = fmt::format("node{}", host);
-      const auto group = ConnectTcpHosts(std::move(listeners[host]), run).value();
+      const auto group = listeners.Connect(run).value();
       std::promise<Error> aborted;
       Channel channel(*group);
       channel.Open([](int, const FrameTag&, const Message&) {},

@@ -1,4 +1,4 @@
-#include "runtime/hosts/tcp_listener.h"
+#include "tcp/tcp_listener.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

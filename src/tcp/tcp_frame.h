@@ -3,15 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/hosts/host_group.h"
-#include "runtime/hosts/tcp_socket.h"
 #include "runtime/message.h"
+#include "tcp/tcp_keys.h"
+#include "tcp/tcp_socket.h"
 
 namespace penstock {
 
-// The start of each frame. The payload follows as Message::Pack writes it.
+// The start of each frame. The payload follows as Message::Pack writes it. Where frames are
+// authenticated, a tag follows the header, so that no length is believed before, and another one
+// the payload unless it is empty.
 struct TcpFrameHeader {
   std::int64_t channel;
   FrameTag tag;
@@ -24,14 +28,21 @@ class TcpOutgoing {
  public:
   TcpOutgoing(std::int64_t channel, const FrameTag& tag, Message message);
 
-  std::size_t bytes_left() const { return sizeof(header_) + header_.bytes - written_; }
-  // Writes as much as the connection takes. `flags` as for send(). Returns 0 once the whole frame
-  // is written, else an errno.
-  int Write(const Socket& socket, int flags);
+  std::size_t payload_bytes() const { return header_.bytes; }
+  // Writes as much as the connection takes. `flags` as for send(). `tagger` is null if frames are
+  // not authenticated. Returns 0 once the whole frame is written, else an errno.
+  int Write(const Socket& socket, int flags, BlockTagger* tagger);
 
  private:
+  struct Tags {
+    BlockTagger::Tag header, payload;
+  };
+  Tags MakeTags(BlockTagger& tagger) const;
+  std::size_t bytes() const;  // of the whole frame
+
   TcpFrameHeader header_;
   Message message_;
+  std::optional<Tags> tags_;
   std::size_t written_ = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "runtime/hosts/tcp_socket.h"
+#include "tcp/tcp_socket.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "runtime/hosts/tcp_frame.h"
+#include "tcp/tcp_frame.h"
 
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -42,21 +42,46 @@ class Pieces {
   std::size_t count_ = 0;
 };
 
+// Calls function(data, bytes) for each piece of the payload, including the gaps between parts.
+template <class Function>
+void ForEachPiece(const Message& message, Function&& function) {
+  std::size_t end = 0;
+  for (const MessagePart& part : message.parts()) {
+    function(kGap.data(), Message::Align(end) - end);
+    function(part.data, part.bytes);
+    end = Message::Align(end) + part.bytes;
+  }
+}
+
 }  // namespace
 
 TcpOutgoing::TcpOutgoing(std::int64_t channel, const FrameTag& tag, Message message)
     : header_{channel, tag, message.bytes()}, message_(std::move(message)) {}
 
-int TcpOutgoing::Write(const Socket& socket, int flags) {
-  while (bytes_left() > 0) {
+TcpOutgoing::Tags TcpOutgoing::MakeTags(BlockTagger& tagger) const {
+  Tags tags;
+  tagger.Add(&header_, sizeof(header_));
+  tags.header = tagger.Finish();
+  if (header_.bytes == 0) return tags;
+  ForEachPiece(message_, [&](const void* data, std::size_t bytes) { tagger.Add(data, bytes); });
+  tags.payload = tagger.Finish();
+  return tags;
+}
+
+std::size_t TcpOutgoing::bytes() const {
+  const std::size_t plain = sizeof(header_) + header_.bytes;
+  if (!tags_) return plain;
+  return plain + sizeof(tags_->header) + (header_.bytes > 0 ? sizeof(tags_->payload) : 0);
+}
+
+int TcpOutgoing::Write(const Socket& socket, int flags, BlockTagger* tagger) {
+  if (tagger != nullptr && !tags_) tags_ = MakeTags(*tagger);
+  while (written_ < bytes()) {
     Pieces pieces(written_);
     pieces.Add(&header_, sizeof(header_));
-    std::size_t end = 0;
-    for (const MessagePart& part : message_.parts()) {
-      pieces.Add(kGap.data(), Message::Align(end) - end);
-      pieces.Add(part.data, part.bytes);
-      end = Message::Align(end) + part.bytes;
-    }
+    if (tags_) pieces.Add(&tags_->header, sizeof(tags_->header));
+    ForEachPiece(message_, [&](const void* data, std::size_t bytes) { pieces.Add(data, bytes); });
+    if (tags_ && header_.bytes > 0) pieces.Add(&tags_->payload, sizeof(tags_->payload));
     const ssize_t sent = pieces.Send(socket, flags);
     if (sent >= 0) {
       written_ += static_cast<std::size_t>(sent);

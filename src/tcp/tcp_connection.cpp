@@ -1,4 +1,4 @@
-#include "runtime/hosts/tcp_connection.h"
+#include "tcp/tcp_connection.h"
 
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -29,8 +29,10 @@ void SetReceiveTimeout(const Socket& socket, std::chrono::nanoseconds wait) {
 
 }  // namespace
 
-TcpConnection::TcpConnection(Socket socket, std::chrono::duration<double> timeout)
-    : socket_(std::move(socket)),
+TcpConnection::TcpConnection(TcpPeer peer, std::chrono::duration<double> timeout)
+    : socket_(std::move(peer.socket)),
+      sent_tagger_(std::move(peer.sent)),
+      received_tagger_(std::move(peer.received)),
       wait_(std::chrono::ceil<std::chrono::nanoseconds>(timeout / kSilences)) {
   SetReceiveTimeout(socket_, wait_);
 }
@@ -45,8 +47,8 @@ void TcpConnection::Send(std::int64_t channel, const FrameTag& tag, Message mess
   TcpOutgoing frame(channel, tag, std::move(message));  // released without the lock
   const MutexLock lock(mutex_);
   if (sending_ != Sending::kOpen) return;
-  if (queue_.empty() && !is_writing_ && frame.bytes_left() <= kMostAtOnce) {
-    const int error = frame.Write(socket_, MSG_DONTWAIT);
+  if (queue_.empty() && !is_writing_ && frame.payload_bytes() <= kMostAtOnce) {
+    const int error = frame.Write(socket_, MSG_DONTWAIT, sent_tagger_.get());
     if (error != 0 && error != EAGAIN) EndBoth();
     if (error != EAGAIN) return;
   }
@@ -78,7 +80,7 @@ void TcpConnection::Close(TcpDeadline deadline) {
 
 void TcpConnection::SendQueued() {
   while (std::optional<TcpOutgoing> frame = NextQueued()) {
-    if (frame->Write(socket_, 0) != 0) EndBoth();
+    if (frame->Write(socket_, 0, sent_tagger_.get()) != 0) EndBoth();
   }
   shutdown(socket_.fd(), SHUT_WR);
   const MutexLock lock(mutex_);
@@ -104,30 +106,53 @@ std::optional<TcpOutgoing> TcpConnection::NextQueued() {
 
 void TcpConnection::ReceiveAll() {
   TcpReader reader(socket_, kSilences);
-  while (ReceiveFrame(reader)) {
-  }
+  std::optional<TcpEnd> end;
+  while (!end) end = ReceiveFrame(reader);
   Break();
-  handlers_.on_end(reader.is_silent());
+  handlers_.on_end(reader.is_silent() ? TcpEnd::kSilent : *end);
   const MutexLock lock(mutex_);
   all_received_ = true;
   changed_.NotifyAll();
 }
 
-bool TcpConnection::ReceiveFrame(TcpReader& reader) {
+std::optional<TcpEnd> TcpConnection::ReceiveFrame(TcpReader& reader) {
   TcpFrameHeader header;
-  if (!reader.Read(&header, sizeof(header))) return false;
+  if (!reader.Read(&header, sizeof(header))) return TcpEnd::kClosed;
+  if (const auto end = CheckTag(reader, &header, sizeof(header))) return end;
   Message message;
   try {
     message = AllocateMessage(header.bytes);
   } catch (const std::exception& error) {
     handlers_.on_error({ErrorCode::kUnavailable, ExceptionLine(error)});
-    return reader.Discard(header.bytes);
+    return DiscardPayload(reader, header.bytes);
   }
-  if (!reader.Read(message.data(), header.bytes)) return false;
+  if (!reader.Read(message.data(), header.bytes)) return TcpEnd::kClosed;
+  if (header.bytes > 0) {
+    if (const auto end = CheckTag(reader, message.data(), header.bytes)) return end;
+  }
   if (header.channel != kBeatChannel) {
     handlers_.on_frame(header.channel, header.tag, std::move(message));
   }
-  return true;
+  return std::nullopt;
+}
+
+std::optional<TcpEnd> TcpConnection::CheckTag(TcpReader& reader, const void* data,
+                                              std::size_t bytes) {
+  if (!received_tagger_) return std::nullopt;
+  BlockTagger::Tag tag;
+  if (!reader.Read(&tag, sizeof(tag))) return TcpEnd::kClosed;
+  received_tagger_->Add(data, bytes);
+  if (!received_tagger_->Matches(tag)) return TcpEnd::kForged;
+  return std::nullopt;
+}
+
+std::optional<TcpEnd> TcpConnection::DiscardPayload(TcpReader& reader, std::size_t bytes) {
+  if (received_tagger_) {
+    received_tagger_->Finish();  // counts the block
+    bytes += sizeof(BlockTagger::Tag);
+  }
+  if (!reader.Discard(bytes)) return TcpEnd::kClosed;
+  return std::nullopt;
 }
 
 void TcpConnection::EndBoth() const { shutdown(socket_.fd(), SHUT_RDWR); }

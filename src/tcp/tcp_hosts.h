@@ -12,8 +12,8 @@
 
 #include "base/result.h"
 #include "runtime/hosts/host_group.h"
-#include "runtime/hosts/tcp_listener.h"
-#include "runtime/hosts/tcp_mesh.h"
+#include "tcp/tcp_listener.h"
+#include "tcp/tcp_mesh.h"
 
 namespace penstock {
 

@@ -1,50 +1,16 @@
-#include "runtime/hosts/tcp_mesh.h"
+#include "tcp/tcp_mesh.h"
 
 #include <gtest/gtest.h>
 
 #include <future>
 #include <optional>
 
-#include "runtime/hosts/tcp_hosts.h"
+#include "tests/tcp/tcp_loopback.h"
 
 namespace penstock {
 namespace {
 
 using std::chrono::milliseconds;
-
-// The listeners of a run's hosts in this process.
-class RunListeners {
- public:
-  explicit RunListeners(int hosts) {
-    for (int host = 0; host < hosts; ++host) {
-      listeners_.push_back(OpenTcpListener("127.0.0.1").value());
-      addresses.push_back(listeners_.back().address);
-    }
-  }
-
-  // Starts to connect a host. Returns its error, or an empty text.
-  std::future<std::string> Connect(int host, const std::string& run = "run",
-                                   milliseconds limit = milliseconds(60000)) {
-    TcpRun own{host, addresses, run, "", limit};
-    return std::async(std::launch::async, [this, own] {
-      auto group = ConnectTcpHosts(std::move(listeners_[own.host]), own);
-      if (!group) return group.error().message;
-      (*group)->Leave();
-      return std::string();
-    });
-  }
-
-  std::vector<std::string> addresses;  // may be changed before Connect
-
- private:
-  std::vector<TcpListener> listeners_;
-};
-
-Socket ConnectToListener(const std::string& address) {
-  return ConnectTcp(ParseTcpAddress(address).value(),
-                    std::chrono::steady_clock::now() + std::chrono::minutes(1))
-      .value();
-}
 
 TEST(TcpAddressTest, TextsOfAddresses) {
   EXPECT_EQ(TcpAddressText(ParseTcpAddress("node17:41234").value()), "node17:41234");
@@ -69,62 +35,62 @@ TEST(TcpListenerTest, ListensAtAnInterfaceANameOrAFoundAddress) {
             "interface, name or address of this machine");
 }
 
-TEST(TcpMeshTest, StrangersAndOtherRunsAreRefused) {
-  RunListeners hosts(3);
+TEST(TcpMeshTest, StrangersAndProcessesWithAnotherSecretAreRefused) {
+  TcpListeners hosts(3);
   const Socket silent = ConnectToListener(hosts.addresses[0]);
   const Socket noise = ConnectToListener(hosts.addresses[0]);
   const std::string text(1000, 'x');
   ASSERT_TRUE(SendAll(noise, text.data(), text.size()));
-  auto first = hosts.Connect(0);
-  auto second = hosts.Connect(1);
+  auto first = StartToConnect(hosts, 0);
+  auto second = StartToConnect(hosts, 1);
 
-  RunListeners others(3);
+  TcpListeners others(3);
   others.addresses[0] = hosts.addresses[0];
-  EXPECT_EQ(others.Connect(1, "other run").get(),
-            fmt::format("host 0 at {} closed the connection: its process has ended, or belongs to "
-                        "another run",
+  EXPECT_EQ(StartToConnect(others, 1, "another secret of tests").get(),
+            fmt::format("host 0 at {} closed the connection: its process has ended, or has another "
+                        "secret",
                         hosts.addresses[0]));
 
-  EXPECT_EQ(hosts.Connect(2).get(), "");
+  EXPECT_EQ(StartToConnect(hosts, 2).get(), "");
   EXPECT_EQ(first.get(), "");
   EXPECT_EQ(second.get(), "");
 }
 
 TEST(TcpMeshTest, HostsWithOtherAddressesAreRefused) {
-  RunListeners two(2), three(3);
+  TcpListeners two(2), three(3);
   three.addresses[0] = two.addresses[0];
-  auto first = two.Connect(0);
-  EXPECT_EQ(three.Connect(1).get(),
+  auto first = StartToConnect(two, 0);
+  EXPECT_EQ(StartToConnect(three, 1).get(),
             "host 0 has other addresses than this host: give all hosts the same ones");
   EXPECT_EQ(first.get(), "host 1 has other addresses than this host: give all hosts the same ones");
 }
 
 TEST(TcpMeshTest, TwoProcessesOfOneNumberAreRefused) {
-  RunListeners hosts(3), copy(3);
+  TcpListeners hosts(3), copy(3);
   copy.addresses = hosts.addresses;
-  auto first = hosts.Connect(0);
-  auto second = hosts.Connect(1, "run", milliseconds(1000));
-  auto again = copy.Connect(1, "run", milliseconds(1000));
+  auto first = StartToConnect(hosts, 0);
+  auto second = StartToConnect(hosts, 1, kTestSecret, milliseconds(1000));
+  auto again = StartToConnect(copy, 1, kTestSecret, milliseconds(1000));
   EXPECT_EQ(first.get(), "two processes are host 1: number them from 0 to 2");
   EXPECT_NE(second.get(), "");
   EXPECT_NE(again.get(), "");
 }
 
 TEST(TcpMeshTest, ErrorsNameTheHostAndItsAddress) {
-  RunListeners hosts(2);
-  EXPECT_EQ(hosts.Connect(0, "run", milliseconds(50)).get(),
+  TcpListeners hosts(2);
+  EXPECT_EQ(StartToConnect(hosts, 0, kTestSecret, milliseconds(50)).get(),
             fmt::format("host 1 at {} did not connect within 0.05 s: check that its process runs "
                         "and can reach host 0 at {}",
                         hosts.addresses[1], hosts.addresses[0]));
-  EXPECT_EQ(hosts.Connect(1).get(),
+  EXPECT_EQ(StartToConnect(hosts, 1).get(),
             fmt::format("host 0 at {}: cannot connect: Connection refused: check that its process "
                         "runs and that this machine can reach it",
                         hosts.addresses[0]));
 }
 
 TEST(TcpMeshTest, HostThatDoesNotAnswerIsReported) {
-  RunListeners hosts(2);
-  EXPECT_EQ(hosts.Connect(1, "run", milliseconds(50)).get(),
+  TcpListeners hosts(2);
+  EXPECT_EQ(StartToConnect(hosts, 1, kTestSecret, milliseconds(50)).get(),
             fmt::format("host 0 at {} did not answer within 0.05 s: check that its process runs "
                         "and can reach host 1 at {}",
                         hosts.addresses[0], hosts.addresses[1]));
@@ -135,11 +101,12 @@ TEST(TcpMeshTest, WrongArgumentsAreRefused) {
   const auto message = [&](const TcpRun& run) {
     return ConnectTcpMesh(listener, run).error().message;
   };
-  EXPECT_EQ(message({2, {"a:1", "b:1"}, "", ""}), "host 2: the addresses are of hosts 0 to 1");
-  EXPECT_EQ(message({1, {"a", "b:1"}, "", ""}), "'a' is not an address: write NAME:PORT");
-  EXPECT_EQ(message({0, {"a:1"}, std::string(65, 'r'), ""}),
-            "the run's identifier has 65 bytes: use at most 64");
-  const std::string unknown = message({1, {"no name:1", "b:1"}, "", ""});
+  EXPECT_EQ(message({2, {"a:1", "b:1"}, kTestSecret, ""}),
+            "host 2: the addresses are of hosts 0 to 1");
+  EXPECT_EQ(message({1, {"a", "b:1"}, kTestSecret, ""}), "'a' is not an address: write NAME:PORT");
+  EXPECT_EQ(message({0, {"a:1"}, "too short", ""}),
+            "the run's secret has 9 bytes: use at least 16");
+  const std::string unknown = message({1, {"no name:1", "b:1"}, kTestSecret, ""});
   EXPECT_TRUE(unknown.starts_with("host 0 at no name:1: cannot resolve 'no name': ")) << unknown;
 }
 

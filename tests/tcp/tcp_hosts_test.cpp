@@ -1,4 +1,4 @@
-#include "runtime/hosts/tcp_hosts.h"
+#include "tcp/tcp_hosts.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "tests/runtime/hosts/tcp_loopback.h"
+#include "tests/tcp/tcp_loopback.h"
 
 namespace penstock {
 namespace {
@@ -48,8 +48,13 @@ class FrameCounter {
   Channel channel_;
 };
 
-TEST(TcpHostsTest, FramesOfOneSenderArriveInOrderWhateverTheirSize) {
-  const auto groups = MakeTcpLoopback(3);
+class TcpFramesTest
+    : public testing::TestWithParam<std::vector<std::unique_ptr<HostGroup>> (*)(int hosts)> {};
+INSTANTIATE_TEST_SUITE_P(PlainAndAuthenticated, TcpFramesTest,
+                         testing::Values(MakeTcpLoopback, MakeAuthenticatedLoopback));
+
+TEST_P(TcpFramesTest, FramesOfOneSenderArriveInOrderWhateverTheirSize) {
+  const auto groups = GetParam()(3);
   constexpr int kFrames = 100;
   std::vector<std::unique_ptr<FrameCounter>> ends;
   for (const auto& group : groups) {
@@ -64,10 +69,10 @@ TEST(TcpHostsTest, FramesOfOneSenderArriveInOrderWhateverTheirSize) {
   for (const auto& end : ends) EXPECT_TRUE(end->Await(2 * kFrames));
 }
 
-TEST(TcpHostsTest, MessageOfManyPartsArrivesAsPacked) {
+TEST_P(TcpFramesTest, MessageOfManyPartsArrivesAsPacked) {
   std::promise<void> released;
   std::promise<Message> arrived;
-  const auto groups = MakeTcpLoopback(2);
+  const auto groups = GetParam()(2);
   std::vector<std::vector<int>> owned;
   std::vector<MessagePart> parts;
   for (int i = 0; i < 300; ++i) owned.emplace_back(i * 50 % 7001, i);
